@@ -1,0 +1,47 @@
+# make demo | make test: each sets everything up by itself. See CONTRIBUTING.md for the rest.
+PYTHON ?= python3
+TORCH ?= torch==2.13.0
+VENV := .venv
+PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
+STAMP := $(VENV)/.installed
+
+.PHONY: venv demo test test-long lint fmt bench gpu-check proto clean
+
+venv: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt scripts/setup_venv.sh
+	PYTHON="$(PYTHON)" TORCH="$(TORCH)" sh scripts/setup_venv.sh $(VENV)
+	@touch $@
+
+demo: venv
+	$(VENV)/bin/python examples/demo.py
+
+test: venv
+	$(VENV)/bin/python -m pytest
+
+test-long: venv
+	TORCHRELAY_TEST_ROUNDS=$${TORCHRELAY_TEST_ROUNDS:-50} $(VENV)/bin/python -m pytest -m slow -s
+
+lint: venv
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports --no-cache
+	$(VENV)/bin/python scripts/generate_proto.py --check
+
+fmt: venv
+	$(VENV)/bin/ruff format .
+	$(VENV)/bin/ruff check --fix .
+
+proto: venv
+	$(VENV)/bin/python scripts/generate_proto.py
+
+bench: venv
+	$(VENV)/bin/python bench/step_overhead.py
+	$(VENV)/bin/python bench/transfer_rate.py
+
+gpu-check: venv
+	$(VENV)/bin/python scripts/gpu_check.py
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache demo-out

@@ -1,0 +1,61 @@
+"""Faults that `--inject` can make: the one parser and the one place with their names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torchrelay.protocol.errors import UserError
+
+KINDS = ("planned", "kill", "stop", "exit", "raise")
+INJECT_PHASES = ("data", "forward", "backward", "gate", "optimizer", "after-step")
+
+
+@dataclass(frozen=True)
+class Fault:
+    """`kind` strikes `rank` in the `step`-th optimizer step (from 1), in `phase`; `code` is the exit code of `exit`."""
+
+    kind: str
+    rank: int
+    step: int
+    phase: str = "forward"
+    code: int = 1
+
+    def __str__(self) -> str:
+        extra = f",code={self.code}" if self.kind == "exit" else ""
+        return f"{self.kind}:rank={self.rank},step={self.step},phase={self.phase}{extra}"
+
+
+def parse_fault(text: str, world_size: int | None = None) -> Fault:
+    """`kill:rank=1,step=30,phase=backward` -> Fault. Raises UserError with what would be right."""
+    kind, _, rest = text.partition(":")
+    if kind not in KINDS:
+        raise UserError(f"--inject {text}: unknown fault {kind!r}; use one of {', '.join(KINDS)}")
+    values: dict[str, str] = {}
+    for part in filter(None, rest.split(",")):
+        key, equals, value = part.partition("=")
+        allowed = ("rank", "step", "phase", "code") if kind == "exit" else ("rank", "step", "phase")
+        if not equals or key not in allowed:
+            raise UserError(
+                f"--inject {text}: {part!r} is not understood; {kind} takes {', '.join(k + '=' for k in allowed)}"
+            )
+        if key in values:
+            raise UserError(f"--inject {text}: {key}= is given twice")
+        values[key] = value
+    numbers = {}
+    for key in ("rank", "step", "code"):
+        if key in values:
+            if not values[key].isascii() or not values[key].isdigit():
+                raise UserError(f"--inject {text}: {key}={values[key]} is not a whole number from 0")
+            numbers[key] = int(values[key])
+    if "rank" not in numbers or "step" not in numbers:
+        raise UserError(f"--inject {text}: rank= and step= are needed, as in {kind}:rank=1,step=30")
+    if numbers["step"] < 1:
+        raise UserError(f"--inject {text}: steps count from 1")
+    if world_size is not None and numbers["rank"] >= world_size:
+        raise UserError(f"--inject {text}: there is no rank {numbers['rank']}; the job has ranks 0 to {world_size - 1}")
+    if not 1 <= numbers.get("code", 1) <= 255:
+        raise UserError(f"--inject {text}: code= is an exit code from 1 to 255")
+    phase = values.get("phase", "forward")
+    if phase not in INJECT_PHASES:
+        raise UserError(f"--inject {text}: unknown phase {phase!r}; use one of {', '.join(INJECT_PHASES)}")
+    return Fault(kind, numbers["rank"], numbers["step"], phase, numbers.get("code", 1))

@@ -1,0 +1,147 @@
+"""A worker's journal: host state and progress in shared memory, readable after the worker is dead. Standard library only.
+
+One folder per worker, on a memory file system. `progress` is a fixed record, updated in place many times a step. Each
+`boundary-N`, `gate-N`, `set-up` file holds one payload behind a header with its number, length and CRC-32; the writer
+clears the header first and writes it last, so what a killed writer left half done reads as absent.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from torchrelay.protocol.errors import JournalError
+
+PHASES = ("set-up", "data", "body", "gate", "update", "after", "standing", "finished")
+"""What a rank is doing, in the order of a step; `standing` is a migration, `set-up` lasts until the first boundary."""
+
+BOUNDARY_SLOTS = 3
+"""The boundary being written, the one before, and the one before that: a lost rank can be one ahead or one behind."""
+GATE_SLOTS = 2
+
+_HEADER = struct.Struct("<8sqQI4x")
+_MAGIC = b"TRJRNL01"
+_PROGRESS = struct.Struct("<8sQqqIIQ")
+_PROGRESS_MAGIC = b"TRPROG01"
+
+
+class _Slot:
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._map: mmap.mmap | None = None
+
+    def write(self, number: int, payload: bytes) -> None:
+        need = _HEADER.size + len(payload)
+        if self._map is None or len(self._map) < need:
+            if self._map is not None:
+                self._map.close()
+            size = max(need * 2, mmap.PAGESIZE)
+            os.ftruncate(self._file, size)
+            self._map = mmap.mmap(self._file, size)
+        self._map[: _HEADER.size] = bytes(_HEADER.size)
+        self._map[_HEADER.size : need] = payload
+        self._map[: _HEADER.size] = _HEADER.pack(_MAGIC, number, len(payload), zlib.crc32(payload))
+
+    def close(self) -> None:
+        if self._map is not None:
+            self._map.close()
+        os.close(self._file)
+
+
+class JournalWriter:
+    """The shim's side. Not thread safe, except `progress`, whose fields are written by the training thread alone."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._slots = [_Slot(folder / f"boundary-{i}") for i in range(BOUNDARY_SLOTS)]
+        self._gates = [_Slot(folder / f"gate-{i}") for i in range(GATE_SLOTS)]
+        self._set_up = _Slot(folder / "set-up")
+        fd = os.open(folder / "progress", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        os.ftruncate(fd, mmap.PAGESIZE)
+        self._progress = mmap.mmap(fd, mmap.PAGESIZE)
+        os.close(fd)
+        self.generation, self.boundary, self.gates_passed, self.phase, self.waiting, self.count = 0, -1, 0, 0, 0, 0
+        self.publish()
+
+    def publish(self) -> None:
+        """Makes the progress fields visible to the agent; about a microsecond."""
+        _PROGRESS.pack_into(
+            self._progress,
+            0,
+            _PROGRESS_MAGIC,
+            self.generation,
+            self.boundary,
+            self.gates_passed,
+            self.phase,
+            self.waiting,
+            self.count,
+        )
+
+    def write_boundary(self, boundary: int, payload: bytes) -> None:
+        self._slots[boundary % BOUNDARY_SLOTS].write(boundary, payload)
+
+    def write_gate(self, boundary: int, payload: bytes) -> None:
+        """The journal taken at the gate of the step that starts at `boundary`."""
+        self._gates[boundary % GATE_SLOTS].write(boundary, payload)
+
+    def write_set_up(self, payload: bytes) -> None:
+        self._set_up.write(0, payload)
+
+    def close(self) -> None:
+        for slot in (*self._slots, *self._gates, self._set_up):
+            slot.close()
+        self._progress.close()
+
+
+@dataclass(frozen=True)
+class ProgressRecord:
+    generation: int
+    boundary: int
+    gates_passed: int
+    phase: str
+    waiting: bool
+    count: int
+
+
+def read_progress(folder: Path) -> ProgressRecord | None:
+    """The worker's progress, or None before it has written any. Raises JournalError for a foreign file."""
+    try:
+        with open(folder / "progress", "rb") as f:
+            data = f.read(_PROGRESS.size)
+    except FileNotFoundError:
+        return None
+    if len(data) < _PROGRESS.size or data[:8] == bytes(8):
+        return None
+    magic, generation, boundary, gates, phase, waiting, count = _PROGRESS.unpack(data)
+    if magic != _PROGRESS_MAGIC or phase >= len(PHASES):
+        raise JournalError(f"{folder / 'progress'} is not a progress record of this version")
+    return ProgressRecord(generation, boundary, gates, PHASES[phase], bool(waiting), count)
+
+
+def _read_slot(path: Path) -> tuple[int, bytes] | None:
+    try:
+        with open(path, "rb") as f:
+            head = f.read(_HEADER.size)
+            if len(head) < _HEADER.size:
+                return None
+            magic, number, length, crc = _HEADER.unpack(head)
+            if magic != _MAGIC:
+                return None
+            payload = f.read(length)
+    except FileNotFoundError:
+        return None
+    if len(payload) != length or zlib.crc32(payload) != crc:
+        return None
+    return number, payload
+
+
+def read_journal(folder: Path) -> tuple[dict[int, bytes], dict[int, bytes], bytes]:
+    """Whole boundary journals and gate journals by number, and the recording of the set-up (empty if there is none)."""
+    boundaries = [_read_slot(folder / f"boundary-{i}") for i in range(BOUNDARY_SLOTS)]
+    gates = [_read_slot(folder / f"gate-{i}") for i in range(GATE_SLOTS)]
+    set_up = _read_slot(folder / "set-up")
+    return dict(filter(None, boundaries)), dict(filter(None, gates)), set_up[1] if set_up else b""

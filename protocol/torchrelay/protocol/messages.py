@@ -1,0 +1,460 @@
+"""Messages between shim, agent and controller, as plain dataclasses (standard library only).
+
+`relay.proto` has a message of the same name and fields for each; `convert` turns one into the other. Between shim and
+agent they travel as JSON (`wire`). Reports state past facts, orders are commands.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+# ---- shim -> agent -> controller --------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Hello:
+    """First message of a training process. `token` proves that the agent started it."""
+
+    worker: str
+    token: str
+    pid: int
+    python_version: str
+    spare: bool
+
+
+@dataclass(frozen=True)
+class Warm:
+    """A spare has imported torch and waits for a rank."""
+
+    torch_version: str
+
+
+@dataclass(frozen=True)
+class Armed:
+    """The script has set up its default process group; the shim could protect it from here on."""
+
+    rank: int
+    world_size: int
+    backend: str
+    torch_version: str
+
+
+@dataclass(frozen=True)
+class Disabled:
+    """The shim cannot protect this process and lets it run as it is."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """Protection report of one rank, sent when the training loop is known and again when it changes."""
+
+    file: str
+    line: int
+    device_state_bytes: int
+    journal_bytes: int
+    tensors: int
+    unprotected: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ReplicaCheck:
+    """Content digests of this rank's device state at one boundary: tensor path -> 16 hex digits."""
+
+    boundary: int
+    digests: dict[str, str] = field(default_factory=dict)
+    ddp_paths: tuple[str, ...] = ()
+    """Paths that a data parallel wrapper keeps equal on all ranks; counts where no later check exists yet."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """This rank stands still, at a place from where it can be rewound, sent forward or left as it is.
+
+    `position`: `head` (of the loop), `body` (before the gate), `gate`, `after` (past the gate), `finished` (script's end).
+    `collective_log`: results of the collectives since the last gate that was passed, for ranks that have to catch up.
+    `store_port`: where this rank would host the store of the next generation.
+    """
+
+    generation: int
+    boundary: int
+    gates_passed: int
+    position: str
+    detail: str
+    store_host: str
+    store_port: int
+    collective_log: bytes = b""
+    log_length: int = 0
+
+
+@dataclass(frozen=True)
+class QuiesceAnswer:
+    """Answer to QuiesceAt: whether the boundary still lies ahead of this rank."""
+
+    quiesce_id: int
+    accepted: bool
+    at_boundary: int
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """The joiner has done the script's set-up and stands before its outermost training loop."""
+
+    generation: int
+    store_host: str
+    store_port: int
+
+
+@dataclass(frozen=True)
+class Serving:
+    """A donor's tensor channel is open for the one peer that was named."""
+
+    generation: int
+    host: str
+    port: int
+
+
+@dataclass(frozen=True)
+class Transferred:
+    """The joiner holds the recorded state; digests of all tensors agree with the source's."""
+
+    generation: int
+    size_bytes: int
+    tensors: int
+    elapsed_s: float
+
+
+@dataclass(frozen=True)
+class Rebuilt:
+    """The communicators of the new generation are connected."""
+
+    generation: int
+    elapsed_s: float
+
+
+@dataclass(frozen=True)
+class Verified:
+    """A collective over the new generation agreed on generation and boundary."""
+
+    generation: int
+
+
+@dataclass(frozen=True)
+class Resumed:
+    """The script runs again. `steps_redone` is 1 where the step in flight is done again."""
+
+    generation: int
+    steps_redone: int
+
+
+@dataclass(frozen=True)
+class FirstStep:
+    """The first optimizer step of a generation is done."""
+
+    generation: int
+    boundary: int
+
+
+@dataclass(frozen=True)
+class OrderFailed:
+    """This process could not do what it was ordered to do for this generation."""
+
+    generation: int
+    order: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class ScriptFailed:
+    """The script ended with an exception of its own, or with sys.exit(code)."""
+
+    kind: str
+    message: str
+    exit_code: int
+    boundary: int
+
+
+@dataclass(frozen=True)
+class Finishing:
+    """The script reached its end; the process waits for MayFinish, since its state may still be needed."""
+
+    boundary: int
+
+
+@dataclass(frozen=True)
+class FaultInjected:
+    """A fault of --inject is about to fire here."""
+
+    fault: str
+    boundary: int
+
+
+@dataclass(frozen=True)
+class MigrationWanted:
+    """The process itself asks to be moved (fault `planned`)."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class CheckpointSaved:
+    generation: int
+    size_bytes: int
+
+
+ShimReport = (
+    Hello
+    | Warm
+    | Armed
+    | Disabled
+    | Report
+    | ReplicaCheck
+    | Standing
+    | QuiesceAnswer
+    | Prepared
+    | Serving
+    | Transferred
+    | Rebuilt
+    | Verified
+    | Resumed
+    | FirstStep
+    | OrderFailed
+    | ScriptFailed
+    | Finishing
+    | FaultInjected
+    | MigrationWanted
+    | CheckpointSaved
+)
+
+
+# ---- controller -> agent -> shim --------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Ack:
+    """The agent has taken the report that needs an answer (Hello, FaultInjected)."""
+
+
+@dataclass(frozen=True)
+class Protect:
+    """All ranks are armed (`on`), or at least one is not and the job runs unprotected."""
+
+    on: bool
+    reason: str
+
+
+@dataclass(frozen=True)
+class Assign:
+    """To a spare: become `rank`. `env` is what the launcher would have set; `set_up` is the recording of the lost rank's set-up."""
+
+    generation: int
+    rank: int
+    world_size: int
+    env: dict[str, str] = field(default_factory=dict)
+    set_up: bytes = b""
+
+
+@dataclass(frozen=True)
+class Interrupt:
+    """A new generation is on its way: break what you wait in, and say where you stand."""
+
+    generation: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class QuiesceAt:
+    quiesce_id: int
+    generation: int
+    boundary: int
+
+
+@dataclass(frozen=True)
+class QuiesceDecided:
+    quiesce_id: int
+    go: bool
+
+
+@dataclass(frozen=True)
+class Serve:
+    """Open the tensor channel of `generation` for one peer, who shows `token`. Your tensors are those of `boundary`."""
+
+    generation: int
+    boundary: int
+    token: str
+    peer_host: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What this process does to be at boundary `target`.
+
+    `action`: `stay` (at the head of `target`), `rewind` (to `target`), `forward` (finish the step that leads to it),
+    `enter` (joiner, state of `target`), `shadow` (joiner, from the boundary before, with the gate journal),
+    `leave` (planned: hold still; the process is ended once its rank lives elsewhere).
+    A joiner takes tensors from the donor at `donor_host:donor_port`, or from the files in `directory`.
+    """
+
+    generation: int
+    target: int
+    action: str
+    journal: bytes = b""
+    gate_journal: bytes = b""
+    collective_log: bytes = b""
+    donor_host: str = ""
+    donor_port: int = 0
+    token: str = ""
+    directory: str = ""
+    offline: bool = False
+    """Some rank has finished its script: no communicator is rebuilt, every collective that is left was recorded."""
+
+
+@dataclass(frozen=True)
+class Rebuild:
+    generation: int
+    target: int
+    store_host: str
+    store_port: int
+
+
+@dataclass(frozen=True)
+class Commit:
+    generation: int
+
+
+@dataclass(frozen=True)
+class Abandon:
+    """Planned migration only: everything stays as it was in the generation before."""
+
+    generation: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class SaveCheckpoint:
+    """Write your device state below `directory`; nothing goes on after this."""
+
+    generation: int
+    directory: str
+    save_tensors: bool
+
+
+@dataclass(frozen=True)
+class MayFinish:
+    """No one needs this process's state any more."""
+
+
+ShimOrder = (
+    Ack
+    | Protect
+    | Assign
+    | Interrupt
+    | QuiesceAt
+    | QuiesceDecided
+    | Serve
+    | Plan
+    | Rebuild
+    | Commit
+    | Abandon
+    | SaveCheckpoint
+    | MayFinish
+)
+
+
+# ---- agent -> controller ----------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class WorkerInfo:
+    worker: str
+    rank: int
+    pid: int
+
+
+@dataclass(frozen=True)
+class AgentHello:
+    node: str
+    node_rank: int
+    host: str
+    workers: tuple[WorkerInfo, ...]
+
+
+@dataclass(frozen=True)
+class FromWorker:
+    """One report of a training process, passed on by its agent."""
+
+    worker: str
+    report: ShimReport
+
+
+@dataclass(frozen=True)
+class WorkerExited:
+    """`signal` is 0 unless a signal ended it; `fenced` says that the agent did it on the controller's word."""
+
+    worker: str
+    exit_code: int
+    signal: int
+    fenced: bool
+
+
+@dataclass(frozen=True)
+class WorkerProgress:
+    """Read from the shared memory of a training process, and from the kernel.
+
+    `phase`: one of `journal.PHASES`; `waiting`: inside a collective; `count`: goes up with everything the loop does.
+    `process_state`: the letter of /proc/PID/stat (`T` is stopped).
+    """
+
+    worker: str
+    boundary: int
+    gates_passed: int
+    phase: str
+    waiting: bool
+    count: int
+    process_state: str
+
+
+@dataclass(frozen=True)
+class Progress:
+    workers: tuple[WorkerProgress, ...]
+
+
+@dataclass(frozen=True)
+class JournalContent:
+    """What the shared memory of a worker holds, also after its death: boundary -> journal, gate's boundary -> gate journal."""
+
+    worker: str
+    boundaries: dict[int, bytes] = field(default_factory=dict)
+    gates: dict[int, bytes] = field(default_factory=dict)
+    set_up: bytes = b""
+
+
+FromAgent = AgentHello | FromWorker | WorkerExited | Progress | JournalContent
+
+
+# ---- controller -> agent ----------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class ToWorker:
+    worker: str
+    order: ShimOrder
+
+
+@dataclass(frozen=True)
+class Fence:
+    """End the worker now, with all its children; answered by WorkerExited (also if it was gone already)."""
+
+    worker: str
+
+
+@dataclass(frozen=True)
+class FetchJournal:
+    worker: str
+
+
+@dataclass(frozen=True)
+class StopJob:
+    """End all workers (with `signal` first, SIGKILL after a grace) and the agent; the command ends with `exit_code`."""
+
+    exit_code: int
+    signal: int
+    reason: str
+
+
+ToAgent = ToWorker | Fence | FetchJournal | StopJob

@@ -1,0 +1,54 @@
+"""The one home of every name that crosses a process boundary."""
+
+from __future__ import annotations
+
+from typing import NewType
+
+Rank = NewType("Rank", int)
+WorkerId = NewType("WorkerId", str)
+"""One training process, for its whole life: `n0.w2`, `n0.s0`. A rank moves between workers; a worker never changes."""
+Generation = NewType("Generation", int)
+Boundary = NewType("Boundary", int)
+"""Number of optimizer steps that were complete when the head of the training loop was reached."""
+
+NO_RANK = Rank(-1)
+
+# Environment of a training process. The shim reads these once, when the interpreter starts, and removes them.
+ENV_SOCKET = "TORCHRELAY_SOCKET"
+ENV_WORKER = "TORCHRELAY_WORKER"
+ENV_TOKEN = "TORCHRELAY_TOKEN"
+ENV_JOURNAL = "TORCHRELAY_JOURNAL"
+ENV_SPARE = "TORCHRELAY_SPARE"
+ENV_ADDRESS = "TORCHRELAY_ADDRESS"
+ENV_INJECT = "TORCHRELAY_INJECT"
+ENV_ROOTS = "TORCHRELAY_ROOTS"
+ENV_PYTHONPATH_WAS = "TORCHRELAY_PYTHONPATH_WAS"
+SHIM_ENV = (
+    ENV_SOCKET,
+    ENV_WORKER,
+    ENV_TOKEN,
+    ENV_JOURNAL,
+    ENV_SPARE,
+    ENV_ADDRESS,
+    ENV_INJECT,
+    ENV_ROOTS,
+    ENV_PYTHONPATH_WAS,
+)
+
+# Environment of the command line.
+ENV_SECRET = "TORCHRELAY_SECRET"
+"""Shared by all machines of one job; the certificates of the job are derived from it."""
+ENV_STATE_DIR = "TORCHRELAY_STATE_DIR"
+"""Where the running jobs of this user are listed; defaults to a folder in the user's run-time directory."""
+
+DEFAULT_CONTROLLER_PORT = 29476
+DEFAULT_MASTER_PORT = 29500
+
+EXIT_USAGE = 2
+EXIT_NO_SPARE_LEFT = 75
+"""EX_TEMPFAIL of sysexits.h: the job ended with a just-in-time checkpoint and can go on from it."""
+EXIT_FAULT_NOT_INJECTED = 76
+"""A fault that was asked for with --inject never fired."""
+
+MAX_FRAME_BYTES = 16 << 20
+"""Largest message on the unix socket and on gRPC; journals and collective records are far smaller."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 
-# ---- shim -> agent -> controller --------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Hello:
     """First message of a training process. `token` proves that the agent started it."""
@@ -86,6 +85,8 @@ class Standing:
     store_port: int
     collective_log: bytes = b""
     log_length: int = 0
+    ddp_layout: str = ""
+    """Bucket layout of each data parallel wrapper, as the shim writes it; a joiner must use a survivor's."""
 
 
 @dataclass(frozen=True)
@@ -228,7 +229,6 @@ ShimReport = (
 )
 
 
-# ---- controller -> agent -> shim --------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Ack:
     """The agent has taken the report that needs an answer (Hello, FaultInjected)."""
@@ -300,6 +300,7 @@ class Plan:
     journal: bytes = b""
     gate_journal: bytes = b""
     collective_log: bytes = b""
+    ddp_layout: str = ""
     donor_host: str = ""
     donor_port: int = 0
     token: str = ""
@@ -360,7 +361,6 @@ ShimOrder = (
 )
 
 
-# ---- agent -> controller ----------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class WorkerInfo:
     worker: str
@@ -429,7 +429,6 @@ class JournalContent:
 FromAgent = AgentHello | FromWorker | WorkerExited | Progress | JournalContent
 
 
-# ---- controller -> agent ----------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class ToWorker:
     worker: str
@@ -458,3 +457,68 @@ class StopJob:
 
 
 ToAgent = ToWorker | Fence | FetchJournal | StopJob
+
+
+@dataclass(frozen=True)
+class RankStatus:
+    """`state`: `starting`, `running`, `standing` (in a migration), `lost`, `finished`."""
+
+    rank: int
+    worker: str
+    node: str
+    pid: int
+    boundary: int
+    phase: str
+    state: str
+
+
+@dataclass(frozen=True)
+class JobStatus:
+    """What `torchrelay status` shows. `protection`: `on`, `off` or `pending`, with the reason in words."""
+
+    run_id: str
+    world_size: int
+    generation: int
+    spares_warm: int
+    spares_total: int
+    protection: str
+    protection_reason: str
+    steps_per_s: float
+    migrations_done: int
+    last_migration: str
+    ranks: tuple[RankStatus, ...]
+    reports: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class JobEvent:
+    """One line of `--events`: `fields_json` is a JSON object whose keys depend on `name` (documented in docs/events.md)."""
+
+    time_s: float
+    name: str
+    fields_json: str
+
+
+@dataclass(frozen=True)
+class MigrateRequest:
+    rank: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class MigrateReply:
+    """`accepted` or not, and why; with `wait` the stream of events tells the rest."""
+
+    accepted: bool
+    migration: str
+    message: str
+
+
+@dataclass(frozen=True)
+class StopRequest:
+    signal: int
+
+
+@dataclass(frozen=True)
+class Empty:
+    """A request or a reply without content (Status, Watch, Stop)."""

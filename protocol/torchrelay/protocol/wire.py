@@ -1,4 +1,4 @@
-"""Frames on the unix socket between shim and agent: 4 bytes of length, then one message as JSON. Standard library only."""
+"""Frames on the unix socket between shim and agent: 4 bytes of length, then one message as JSON."""
 
 from __future__ import annotations
 

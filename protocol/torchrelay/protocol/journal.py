@@ -1,4 +1,6 @@
-"""A worker's journal: host state and progress in shared memory, readable after the worker is dead. Standard library only.
+"""A worker's journal: host state and progress in shared memory, readable after the worker is dead.
+
+Standard library only.
 
 One folder per worker, on a memory file system. `progress` is a fixed record, updated in place many times a step. Each
 `boundary-N`, `gate-N`, `set-up` file holds one payload behind a header with its number, length and CRC-32; the writer

@@ -1,0 +1,673 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Hello(_message.Message):
+    __slots__ = ("worker", "token", "pid", "python_version", "spare")
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    PYTHON_VERSION_FIELD_NUMBER: _ClassVar[int]
+    SPARE_FIELD_NUMBER: _ClassVar[int]
+    worker: str
+    token: str
+    pid: int
+    python_version: str
+    spare: bool
+    def __init__(self, worker: _Optional[str] = ..., token: _Optional[str] = ..., pid: _Optional[int] = ..., python_version: _Optional[str] = ..., spare: _Optional[bool] = ...) -> None: ...
+
+class Warm(_message.Message):
+    __slots__ = ("torch_version",)
+    TORCH_VERSION_FIELD_NUMBER: _ClassVar[int]
+    torch_version: str
+    def __init__(self, torch_version: _Optional[str] = ...) -> None: ...
+
+class Armed(_message.Message):
+    __slots__ = ("rank", "world_size", "backend", "torch_version")
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
+    BACKEND_FIELD_NUMBER: _ClassVar[int]
+    TORCH_VERSION_FIELD_NUMBER: _ClassVar[int]
+    rank: int
+    world_size: int
+    backend: str
+    torch_version: str
+    def __init__(self, rank: _Optional[int] = ..., world_size: _Optional[int] = ..., backend: _Optional[str] = ..., torch_version: _Optional[str] = ...) -> None: ...
+
+class Disabled(_message.Message):
+    __slots__ = ("reason",)
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    def __init__(self, reason: _Optional[str] = ...) -> None: ...
+
+class Report(_message.Message):
+    __slots__ = ("file", "line", "device_state_bytes", "journal_bytes", "tensors", "unprotected", "notes")
+    FILE_FIELD_NUMBER: _ClassVar[int]
+    LINE_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_STATE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    JOURNAL_BYTES_FIELD_NUMBER: _ClassVar[int]
+    TENSORS_FIELD_NUMBER: _ClassVar[int]
+    UNPROTECTED_FIELD_NUMBER: _ClassVar[int]
+    NOTES_FIELD_NUMBER: _ClassVar[int]
+    file: str
+    line: int
+    device_state_bytes: int
+    journal_bytes: int
+    tensors: int
+    unprotected: _containers.RepeatedScalarFieldContainer[str]
+    notes: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, file: _Optional[str] = ..., line: _Optional[int] = ..., device_state_bytes: _Optional[int] = ..., journal_bytes: _Optional[int] = ..., tensors: _Optional[int] = ..., unprotected: _Optional[_Iterable[str]] = ..., notes: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ReplicaCheck(_message.Message):
+    __slots__ = ("boundary", "digests", "ddp_paths")
+    class DigestsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    BOUNDARY_FIELD_NUMBER: _ClassVar[int]
+    DIGESTS_FIELD_NUMBER: _ClassVar[int]
+    DDP_PATHS_FIELD_NUMBER: _ClassVar[int]
+    boundary: int
+    digests: _containers.ScalarMap[str, str]
+    ddp_paths: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, boundary: _Optional[int] = ..., digests: _Optional[_Mapping[str, str]] = ..., ddp_paths: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Standing(_message.Message):
+    __slots__ = ("generation", "boundary", "gates_passed", "position", "detail", "store_host", "store_port", "collective_log", "log_length", "ddp_layout")
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    BOUNDARY_FIELD_NUMBER: _ClassVar[int]
+    GATES_PASSED_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    STORE_HOST_FIELD_NUMBER: _ClassVar[int]
+    STORE_PORT_FIELD_NUMBER: _ClassVar[int]
+    COLLECTIVE_LOG_FIELD_NUMBER: _ClassVar[int]
+    LOG_LENGTH_FIELD_NUMBER: _ClassVar[int]
+    DDP_LAYOUT_FIELD_NUMBER: _ClassVar[int]
+    generation: int
+    boundary: int
+    gates_passed: int
+    position: str
+    detail: str
+    store_host: str
+    store_port: int
+    collective_log: bytes
+    log_length: int
+    ddp_layout: str
+    def __init__(self, generation: _Optional[int] = ..., boundary: _Optional[int] = ..., gates_passed: _Optional[int] = ..., position: _Optional[str] = ..., detail: _Optional[str] = ..., store_host: _Optional[str] = ..., store_port: _Optional[int] = ..., collective_log: _Optional[bytes] = ..., log_length: _Optional[int] = ..., ddp_layout: _Optional[str] = ...) -> None: ...
+
+class QuiesceAnswer(_message.Message):
+    __slots__ = ("quiesce_id", "accepted", "at_boundary")
+    QUIESCE_ID_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTED_FIELD_NUMBER: _ClassVar[int]
+    AT_BOUNDARY_FIELD_NUMBER: _ClassVar[int]
+    quiesce_id: int
+    accepted: bool
+    at_boundary: int
+    def __init__(self, quiesce_id: _Optional[int] = ..., accepted: _Optional[bool] = ..., at_boundary: _Optional[int] = ...) -> None: ...
+
+class Prepared(_message.Message):
+    __slots__ = ("generation", "store_host", "store_port")
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    STORE_HOST_FIELD_NUMBER: _ClassVar[int]
+    STORE_PORT_FIELD_NUMBER: _ClassVar[int]
+    generation: int
+    store_host: str
+    store_port: int
+    def __init__(self, generation: _Optional[int] = ..., store_host: _Optional[str] = ..., store_port: _Optional[int] = ...) -> None: ...
+
+class Serving(_message.Message):
+    __slots__ = ("generation", "host", "port")
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    generation: int
+    host: str
+    port: int
+    def __init__(self, generation: _Optional[int] = ..., host: _Optional[str] = ..., port: _Optional[int] = ...) -> None: ...
+
+class Transferred(_message.Message):
+    __slots__ = ("generation", "size_bytes", "tensors", "elapsed_s")
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    TENSORS_FIELD_NUMBER: _ClassVar[int]
+    ELAPSED_S_FIELD_NUMBER: _ClassVar[int]
+    generation: int
+    size_bytes: int
+    tensors: int
+    elapsed_s: float
+    def __init__(self, generation: _Optional[int] = ..., size_bytes: _Optional[int] = ..., tensors: _Optional[int] = ..., elapsed_s: _Optional[float] = ...) -> None: ...
+
+class Rebuilt(_message.Message):
+    __slots__ = ("generation", "elapsed_s")
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    ELAPSED_S_FIELD_NUMBER: _ClassVar[int]
+    generation: int
+    elapsed_s: float
+    def __init__(self, generation: _Optional[int] = ..., elapsed_s: _Optional[float] = ...) -> None: ...
+
+class Verified(_message.Message):
+    __slots__ = ("generation",)
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    generation: int
+    def __init__(self, generation: _Optional[int] = ...) -> None: ...
+
+class Resumed(_message.Message):
+    __slots__ = ("generation", "steps_redone")
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    STEPS_REDONE_FIELD_NUMBER: _ClassVar[int]
+    generation: int
+    steps_redone: int
+    def __init__(self, generation: _Optional[int] = ..., steps_redone: _Optional[int] = ...) -> None: ...
+
+class FirstStep(_message.Message):
+    __slots__ = ("generation", "boundary")
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    BOUNDARY_FIELD_NUMBER: _ClassVar[int]
+    generation: int
+    boundary: int
+    def __init__(self, generation: _Optional[int] = ..., boundary: _Optional[int] = ...) -> None: ...
+
+class OrderFailed(_message.Message):
+    __slots__ = ("generation", "order", "reason")
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    ORDER_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    generation: int
+    order: str
+    reason: str
+    def __init__(self, generation: _Optional[int] = ..., order: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class ScriptFailed(_message.Message):
+    __slots__ = ("kind", "message", "exit_code", "boundary")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
+    BOUNDARY_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    message: str
+    exit_code: int
+    boundary: int
+    def __init__(self, kind: _Optional[str] = ..., message: _Optional[str] = ..., exit_code: _Optional[int] = ..., boundary: _Optional[int] = ...) -> None: ...
+
+class Finishing(_message.Message):
+    __slots__ = ("boundary",)
+    BOUNDARY_FIELD_NUMBER: _ClassVar[int]
+    boundary: int
+    def __init__(self, boundary: _Optional[int] = ...) -> None: ...
+
+class FaultInjected(_message.Message):
+    __slots__ = ("fault", "boundary")
+    FAULT_FIELD_NUMBER: _ClassVar[int]
+    BOUNDARY_FIELD_NUMBER: _ClassVar[int]
+    fault: str
+    boundary: int
+    def __init__(self, fault: _Optional[str] = ..., boundary: _Optional[int] = ...) -> None: ...
+
+class MigrationWanted(_message.Message):
+    __slots__ = ("reason",)
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    def __init__(self, reason: _Optional[str] = ...) -> None: ...
+
+class CheckpointSaved(_message.Message):
+    __slots__ = ("generation", "size_bytes")
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    generation: int
+    size_bytes: int
+    def __init__(self, generation: _Optional[int] = ..., size_bytes: _Optional[int] = ...) -> None: ...
+
+class ShimReport(_message.Message):
+    __slots__ = ("hello", "warm", "armed", "disabled", "report", "replica_check", "standing", "quiesce_answer", "prepared", "serving", "transferred", "rebuilt", "verified", "resumed", "first_step", "order_failed", "script_failed", "finishing", "fault_injected", "migration_wanted", "checkpoint_saved")
+    HELLO_FIELD_NUMBER: _ClassVar[int]
+    WARM_FIELD_NUMBER: _ClassVar[int]
+    ARMED_FIELD_NUMBER: _ClassVar[int]
+    DISABLED_FIELD_NUMBER: _ClassVar[int]
+    REPORT_FIELD_NUMBER: _ClassVar[int]
+    REPLICA_CHECK_FIELD_NUMBER: _ClassVar[int]
+    STANDING_FIELD_NUMBER: _ClassVar[int]
+    QUIESCE_ANSWER_FIELD_NUMBER: _ClassVar[int]
+    PREPARED_FIELD_NUMBER: _ClassVar[int]
+    SERVING_FIELD_NUMBER: _ClassVar[int]
+    TRANSFERRED_FIELD_NUMBER: _ClassVar[int]
+    REBUILT_FIELD_NUMBER: _ClassVar[int]
+    VERIFIED_FIELD_NUMBER: _ClassVar[int]
+    RESUMED_FIELD_NUMBER: _ClassVar[int]
+    FIRST_STEP_FIELD_NUMBER: _ClassVar[int]
+    ORDER_FAILED_FIELD_NUMBER: _ClassVar[int]
+    SCRIPT_FAILED_FIELD_NUMBER: _ClassVar[int]
+    FINISHING_FIELD_NUMBER: _ClassVar[int]
+    FAULT_INJECTED_FIELD_NUMBER: _ClassVar[int]
+    MIGRATION_WANTED_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_SAVED_FIELD_NUMBER: _ClassVar[int]
+    hello: Hello
+    warm: Warm
+    armed: Armed
+    disabled: Disabled
+    report: Report
+    replica_check: ReplicaCheck
+    standing: Standing
+    quiesce_answer: QuiesceAnswer
+    prepared: Prepared
+    serving: Serving
+    transferred: Transferred
+    rebuilt: Rebuilt
+    verified: Verified
+    resumed: Resumed
+    first_step: FirstStep
+    order_failed: OrderFailed
+    script_failed: ScriptFailed
+    finishing: Finishing
+    fault_injected: FaultInjected
+    migration_wanted: MigrationWanted
+    checkpoint_saved: CheckpointSaved
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., warm: _Optional[_Union[Warm, _Mapping]] = ..., armed: _Optional[_Union[Armed, _Mapping]] = ..., disabled: _Optional[_Union[Disabled, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., replica_check: _Optional[_Union[ReplicaCheck, _Mapping]] = ..., standing: _Optional[_Union[Standing, _Mapping]] = ..., quiesce_answer: _Optional[_Union[QuiesceAnswer, _Mapping]] = ..., prepared: _Optional[_Union[Prepared, _Mapping]] = ..., serving: _Optional[_Union[Serving, _Mapping]] = ..., transferred: _Optional[_Union[Transferred, _Mapping]] = ..., rebuilt: _Optional[_Union[Rebuilt, _Mapping]] = ..., verified: _Optional[_Union[Verified, _Mapping]] = ..., resumed: _Optional[_Union[Resumed, _Mapping]] = ..., first_step: _Optional[_Union[FirstStep, _Mapping]] = ..., order_failed: _Optional[_Union[OrderFailed, _Mapping]] = ..., script_failed: _Optional[_Union[ScriptFailed, _Mapping]] = ..., finishing: _Optional[_Union[Finishing, _Mapping]] = ..., fault_injected: _Optional[_Union[FaultInjected, _Mapping]] = ..., migration_wanted: _Optional[_Union[MigrationWanted, _Mapping]] = ..., checkpoint_saved: _Optional[_Union[CheckpointSaved, _Mapping]] = ...) -> None: ...
+
+class Ack(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Protect(_message.Message):
+    __slots__ = ("on", "reason")
+    ON_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    on: bool
+    reason: str
+    def __init__(self, on: _Optional[bool] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class Assign(_message.Message):
+    __slots__ = ("generation", "rank", "world_size", "env", "set_up")
+    class EnvEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
+    ENV_FIELD_NUMBER: _ClassVar[int]
+    SET_UP_FIELD_NUMBER: _ClassVar[int]
+    generation: int
+    rank: int
+    world_size: int
+    env: _containers.ScalarMap[str, str]
+    set_up: bytes
+    def __init__(self, generation: _Optional[int] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., env: _Optional[_Mapping[str, str]] = ..., set_up: _Optional[bytes] = ...) -> None: ...
+
+class Interrupt(_message.Message):
+    __slots__ = ("generation", "reason")
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    generation: int
+    reason: str
+    def __init__(self, generation: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class QuiesceAt(_message.Message):
+    __slots__ = ("quiesce_id", "generation", "boundary")
+    QUIESCE_ID_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    BOUNDARY_FIELD_NUMBER: _ClassVar[int]
+    quiesce_id: int
+    generation: int
+    boundary: int
+    def __init__(self, quiesce_id: _Optional[int] = ..., generation: _Optional[int] = ..., boundary: _Optional[int] = ...) -> None: ...
+
+class QuiesceDecided(_message.Message):
+    __slots__ = ("quiesce_id", "go")
+    QUIESCE_ID_FIELD_NUMBER: _ClassVar[int]
+    GO_FIELD_NUMBER: _ClassVar[int]
+    quiesce_id: int
+    go: bool
+    def __init__(self, quiesce_id: _Optional[int] = ..., go: _Optional[bool] = ...) -> None: ...
+
+class Serve(_message.Message):
+    __slots__ = ("generation", "boundary", "token", "peer_host")
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    BOUNDARY_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    PEER_HOST_FIELD_NUMBER: _ClassVar[int]
+    generation: int
+    boundary: int
+    token: str
+    peer_host: str
+    def __init__(self, generation: _Optional[int] = ..., boundary: _Optional[int] = ..., token: _Optional[str] = ..., peer_host: _Optional[str] = ...) -> None: ...
+
+class Plan(_message.Message):
+    __slots__ = ("generation", "target", "action", "journal", "gate_journal", "collective_log", "ddp_layout", "donor_host", "donor_port", "token", "directory", "offline")
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    ACTION_FIELD_NUMBER: _ClassVar[int]
+    JOURNAL_FIELD_NUMBER: _ClassVar[int]
+    GATE_JOURNAL_FIELD_NUMBER: _ClassVar[int]
+    COLLECTIVE_LOG_FIELD_NUMBER: _ClassVar[int]
+    DDP_LAYOUT_FIELD_NUMBER: _ClassVar[int]
+    DONOR_HOST_FIELD_NUMBER: _ClassVar[int]
+    DONOR_PORT_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    DIRECTORY_FIELD_NUMBER: _ClassVar[int]
+    OFFLINE_FIELD_NUMBER: _ClassVar[int]
+    generation: int
+    target: int
+    action: str
+    journal: bytes
+    gate_journal: bytes
+    collective_log: bytes
+    ddp_layout: str
+    donor_host: str
+    donor_port: int
+    token: str
+    directory: str
+    offline: bool
+    def __init__(self, generation: _Optional[int] = ..., target: _Optional[int] = ..., action: _Optional[str] = ..., journal: _Optional[bytes] = ..., gate_journal: _Optional[bytes] = ..., collective_log: _Optional[bytes] = ..., ddp_layout: _Optional[str] = ..., donor_host: _Optional[str] = ..., donor_port: _Optional[int] = ..., token: _Optional[str] = ..., directory: _Optional[str] = ..., offline: _Optional[bool] = ...) -> None: ...
+
+class Rebuild(_message.Message):
+    __slots__ = ("generation", "target", "store_host", "store_port")
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    STORE_HOST_FIELD_NUMBER: _ClassVar[int]
+    STORE_PORT_FIELD_NUMBER: _ClassVar[int]
+    generation: int
+    target: int
+    store_host: str
+    store_port: int
+    def __init__(self, generation: _Optional[int] = ..., target: _Optional[int] = ..., store_host: _Optional[str] = ..., store_port: _Optional[int] = ...) -> None: ...
+
+class Commit(_message.Message):
+    __slots__ = ("generation",)
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    generation: int
+    def __init__(self, generation: _Optional[int] = ...) -> None: ...
+
+class Abandon(_message.Message):
+    __slots__ = ("generation", "reason")
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    generation: int
+    reason: str
+    def __init__(self, generation: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class SaveCheckpoint(_message.Message):
+    __slots__ = ("generation", "directory", "save_tensors")
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    DIRECTORY_FIELD_NUMBER: _ClassVar[int]
+    SAVE_TENSORS_FIELD_NUMBER: _ClassVar[int]
+    generation: int
+    directory: str
+    save_tensors: bool
+    def __init__(self, generation: _Optional[int] = ..., directory: _Optional[str] = ..., save_tensors: _Optional[bool] = ...) -> None: ...
+
+class MayFinish(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ShimOrder(_message.Message):
+    __slots__ = ("ack", "protect", "assign", "interrupt", "quiesce_at", "quiesce_decided", "serve", "plan", "rebuild", "commit", "abandon", "save_checkpoint", "may_finish")
+    ACK_FIELD_NUMBER: _ClassVar[int]
+    PROTECT_FIELD_NUMBER: _ClassVar[int]
+    ASSIGN_FIELD_NUMBER: _ClassVar[int]
+    INTERRUPT_FIELD_NUMBER: _ClassVar[int]
+    QUIESCE_AT_FIELD_NUMBER: _ClassVar[int]
+    QUIESCE_DECIDED_FIELD_NUMBER: _ClassVar[int]
+    SERVE_FIELD_NUMBER: _ClassVar[int]
+    PLAN_FIELD_NUMBER: _ClassVar[int]
+    REBUILD_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_FIELD_NUMBER: _ClassVar[int]
+    ABANDON_FIELD_NUMBER: _ClassVar[int]
+    SAVE_CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    MAY_FINISH_FIELD_NUMBER: _ClassVar[int]
+    ack: Ack
+    protect: Protect
+    assign: Assign
+    interrupt: Interrupt
+    quiesce_at: QuiesceAt
+    quiesce_decided: QuiesceDecided
+    serve: Serve
+    plan: Plan
+    rebuild: Rebuild
+    commit: Commit
+    abandon: Abandon
+    save_checkpoint: SaveCheckpoint
+    may_finish: MayFinish
+    def __init__(self, ack: _Optional[_Union[Ack, _Mapping]] = ..., protect: _Optional[_Union[Protect, _Mapping]] = ..., assign: _Optional[_Union[Assign, _Mapping]] = ..., interrupt: _Optional[_Union[Interrupt, _Mapping]] = ..., quiesce_at: _Optional[_Union[QuiesceAt, _Mapping]] = ..., quiesce_decided: _Optional[_Union[QuiesceDecided, _Mapping]] = ..., serve: _Optional[_Union[Serve, _Mapping]] = ..., plan: _Optional[_Union[Plan, _Mapping]] = ..., rebuild: _Optional[_Union[Rebuild, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., abandon: _Optional[_Union[Abandon, _Mapping]] = ..., save_checkpoint: _Optional[_Union[SaveCheckpoint, _Mapping]] = ..., may_finish: _Optional[_Union[MayFinish, _Mapping]] = ...) -> None: ...
+
+class WorkerInfo(_message.Message):
+    __slots__ = ("worker", "rank", "pid")
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    worker: str
+    rank: int
+    pid: int
+    def __init__(self, worker: _Optional[str] = ..., rank: _Optional[int] = ..., pid: _Optional[int] = ...) -> None: ...
+
+class AgentHello(_message.Message):
+    __slots__ = ("node", "node_rank", "host", "workers")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    NODE_RANK_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    node_rank: int
+    host: str
+    workers: _containers.RepeatedCompositeFieldContainer[WorkerInfo]
+    def __init__(self, node: _Optional[str] = ..., node_rank: _Optional[int] = ..., host: _Optional[str] = ..., workers: _Optional[_Iterable[_Union[WorkerInfo, _Mapping]]] = ...) -> None: ...
+
+class FromWorker(_message.Message):
+    __slots__ = ("worker", "report")
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    REPORT_FIELD_NUMBER: _ClassVar[int]
+    worker: str
+    report: ShimReport
+    def __init__(self, worker: _Optional[str] = ..., report: _Optional[_Union[ShimReport, _Mapping]] = ...) -> None: ...
+
+class WorkerExited(_message.Message):
+    __slots__ = ("worker", "exit_code", "signal", "fenced")
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
+    SIGNAL_FIELD_NUMBER: _ClassVar[int]
+    FENCED_FIELD_NUMBER: _ClassVar[int]
+    worker: str
+    exit_code: int
+    signal: int
+    fenced: bool
+    def __init__(self, worker: _Optional[str] = ..., exit_code: _Optional[int] = ..., signal: _Optional[int] = ..., fenced: _Optional[bool] = ...) -> None: ...
+
+class WorkerProgress(_message.Message):
+    __slots__ = ("worker", "boundary", "gates_passed", "phase", "waiting", "count", "process_state")
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    BOUNDARY_FIELD_NUMBER: _ClassVar[int]
+    GATES_PASSED_FIELD_NUMBER: _ClassVar[int]
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    PROCESS_STATE_FIELD_NUMBER: _ClassVar[int]
+    worker: str
+    boundary: int
+    gates_passed: int
+    phase: str
+    waiting: bool
+    count: int
+    process_state: str
+    def __init__(self, worker: _Optional[str] = ..., boundary: _Optional[int] = ..., gates_passed: _Optional[int] = ..., phase: _Optional[str] = ..., waiting: _Optional[bool] = ..., count: _Optional[int] = ..., process_state: _Optional[str] = ...) -> None: ...
+
+class Progress(_message.Message):
+    __slots__ = ("workers",)
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    workers: _containers.RepeatedCompositeFieldContainer[WorkerProgress]
+    def __init__(self, workers: _Optional[_Iterable[_Union[WorkerProgress, _Mapping]]] = ...) -> None: ...
+
+class JournalContent(_message.Message):
+    __slots__ = ("worker", "boundaries", "gates", "set_up")
+    class BoundariesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: bytes
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[bytes] = ...) -> None: ...
+    class GatesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: bytes
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[bytes] = ...) -> None: ...
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    BOUNDARIES_FIELD_NUMBER: _ClassVar[int]
+    GATES_FIELD_NUMBER: _ClassVar[int]
+    SET_UP_FIELD_NUMBER: _ClassVar[int]
+    worker: str
+    boundaries: _containers.ScalarMap[int, bytes]
+    gates: _containers.ScalarMap[int, bytes]
+    set_up: bytes
+    def __init__(self, worker: _Optional[str] = ..., boundaries: _Optional[_Mapping[int, bytes]] = ..., gates: _Optional[_Mapping[int, bytes]] = ..., set_up: _Optional[bytes] = ...) -> None: ...
+
+class FromAgent(_message.Message):
+    __slots__ = ("agent_hello", "from_worker", "worker_exited", "progress", "journal_content")
+    AGENT_HELLO_FIELD_NUMBER: _ClassVar[int]
+    FROM_WORKER_FIELD_NUMBER: _ClassVar[int]
+    WORKER_EXITED_FIELD_NUMBER: _ClassVar[int]
+    PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    JOURNAL_CONTENT_FIELD_NUMBER: _ClassVar[int]
+    agent_hello: AgentHello
+    from_worker: FromWorker
+    worker_exited: WorkerExited
+    progress: Progress
+    journal_content: JournalContent
+    def __init__(self, agent_hello: _Optional[_Union[AgentHello, _Mapping]] = ..., from_worker: _Optional[_Union[FromWorker, _Mapping]] = ..., worker_exited: _Optional[_Union[WorkerExited, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., journal_content: _Optional[_Union[JournalContent, _Mapping]] = ...) -> None: ...
+
+class ToWorker(_message.Message):
+    __slots__ = ("worker", "order")
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    ORDER_FIELD_NUMBER: _ClassVar[int]
+    worker: str
+    order: ShimOrder
+    def __init__(self, worker: _Optional[str] = ..., order: _Optional[_Union[ShimOrder, _Mapping]] = ...) -> None: ...
+
+class Fence(_message.Message):
+    __slots__ = ("worker",)
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    worker: str
+    def __init__(self, worker: _Optional[str] = ...) -> None: ...
+
+class FetchJournal(_message.Message):
+    __slots__ = ("worker",)
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    worker: str
+    def __init__(self, worker: _Optional[str] = ...) -> None: ...
+
+class StopJob(_message.Message):
+    __slots__ = ("exit_code", "signal", "reason")
+    EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
+    SIGNAL_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    exit_code: int
+    signal: int
+    reason: str
+    def __init__(self, exit_code: _Optional[int] = ..., signal: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class ToAgent(_message.Message):
+    __slots__ = ("to_worker", "fence", "fetch_journal", "stop_job")
+    TO_WORKER_FIELD_NUMBER: _ClassVar[int]
+    FENCE_FIELD_NUMBER: _ClassVar[int]
+    FETCH_JOURNAL_FIELD_NUMBER: _ClassVar[int]
+    STOP_JOB_FIELD_NUMBER: _ClassVar[int]
+    to_worker: ToWorker
+    fence: Fence
+    fetch_journal: FetchJournal
+    stop_job: StopJob
+    def __init__(self, to_worker: _Optional[_Union[ToWorker, _Mapping]] = ..., fence: _Optional[_Union[Fence, _Mapping]] = ..., fetch_journal: _Optional[_Union[FetchJournal, _Mapping]] = ..., stop_job: _Optional[_Union[StopJob, _Mapping]] = ...) -> None: ...
+
+class RankStatus(_message.Message):
+    __slots__ = ("rank", "worker", "node", "pid", "boundary", "phase", "state")
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    BOUNDARY_FIELD_NUMBER: _ClassVar[int]
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    rank: int
+    worker: str
+    node: str
+    pid: int
+    boundary: int
+    phase: str
+    state: str
+    def __init__(self, rank: _Optional[int] = ..., worker: _Optional[str] = ..., node: _Optional[str] = ..., pid: _Optional[int] = ..., boundary: _Optional[int] = ..., phase: _Optional[str] = ..., state: _Optional[str] = ...) -> None: ...
+
+class JobStatus(_message.Message):
+    __slots__ = ("run_id", "world_size", "generation", "spares_warm", "spares_total", "protection", "protection_reason", "steps_per_s", "migrations_done", "last_migration", "ranks", "reports")
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    SPARES_WARM_FIELD_NUMBER: _ClassVar[int]
+    SPARES_TOTAL_FIELD_NUMBER: _ClassVar[int]
+    PROTECTION_FIELD_NUMBER: _ClassVar[int]
+    PROTECTION_REASON_FIELD_NUMBER: _ClassVar[int]
+    STEPS_PER_S_FIELD_NUMBER: _ClassVar[int]
+    MIGRATIONS_DONE_FIELD_NUMBER: _ClassVar[int]
+    LAST_MIGRATION_FIELD_NUMBER: _ClassVar[int]
+    RANKS_FIELD_NUMBER: _ClassVar[int]
+    REPORTS_FIELD_NUMBER: _ClassVar[int]
+    run_id: str
+    world_size: int
+    generation: int
+    spares_warm: int
+    spares_total: int
+    protection: str
+    protection_reason: str
+    steps_per_s: float
+    migrations_done: int
+    last_migration: str
+    ranks: _containers.RepeatedCompositeFieldContainer[RankStatus]
+    reports: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, run_id: _Optional[str] = ..., world_size: _Optional[int] = ..., generation: _Optional[int] = ..., spares_warm: _Optional[int] = ..., spares_total: _Optional[int] = ..., protection: _Optional[str] = ..., protection_reason: _Optional[str] = ..., steps_per_s: _Optional[float] = ..., migrations_done: _Optional[int] = ..., last_migration: _Optional[str] = ..., ranks: _Optional[_Iterable[_Union[RankStatus, _Mapping]]] = ..., reports: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class JobEvent(_message.Message):
+    __slots__ = ("time_s", "name", "fields_json")
+    TIME_S_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    FIELDS_JSON_FIELD_NUMBER: _ClassVar[int]
+    time_s: float
+    name: str
+    fields_json: str
+    def __init__(self, time_s: _Optional[float] = ..., name: _Optional[str] = ..., fields_json: _Optional[str] = ...) -> None: ...
+
+class MigrateRequest(_message.Message):
+    __slots__ = ("rank", "reason")
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    rank: int
+    reason: str
+    def __init__(self, rank: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class MigrateReply(_message.Message):
+    __slots__ = ("accepted", "migration", "message")
+    ACCEPTED_FIELD_NUMBER: _ClassVar[int]
+    MIGRATION_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    accepted: bool
+    migration: str
+    message: str
+    def __init__(self, accepted: _Optional[bool] = ..., migration: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...
+
+class StopRequest(_message.Message):
+    __slots__ = ("signal",)
+    SIGNAL_FIELD_NUMBER: _ClassVar[int]
+    signal: int
+    def __init__(self, signal: _Optional[int] = ...) -> None: ...
+
+class Empty(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

@@ -1,0 +1,51 @@
+"""Generates the protocol buffer code from relay.proto; `--check` only says whether the committed code is up to date."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+import grpc_tools
+from grpc_tools import protoc
+
+ROOT = Path(__file__).resolve().parent.parent / "protocol"
+PROTO = Path("torchrelay/protocol/relay.proto")
+GENERATED = ("relay_pb2.py", "relay_pb2.pyi", "relay_pb2_grpc.py")
+
+
+def generate(target: Path) -> None:
+    """Writes the generated files below `target`, in the folders of their package. Raises RuntimeError."""
+    well_known = Path(grpc_tools.__file__).parent / "_proto"
+    out = [f"--{kind}_out={target}" for kind in ("python", "pyi", "grpc_python")]
+    if protoc.main(["protoc", f"-I{ROOT}", f"-I{well_known}", *out, str(PROTO)]) != 0:
+        raise RuntimeError(f"protoc refused {PROTO}")
+
+
+def stale() -> list[str]:
+    """Names of the committed files that differ from what relay.proto gives now."""
+    with tempfile.TemporaryDirectory() as folder:
+        generate(Path(folder))
+        names = []
+        for name in GENERATED:
+            committed = ROOT / PROTO.parent / name
+            if not committed.exists() or committed.read_bytes() != (Path(folder) / PROTO.parent / name).read_bytes():
+                names.append(name)
+        return names
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="change nothing; exit code 1 if something is stale")
+    if not parser.parse_args().check:
+        generate(ROOT)
+        return 0
+    if names := stale():
+        print(f"stale: {', '.join(names)}; run: python scripts/generate_proto.py", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

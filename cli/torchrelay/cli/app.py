@@ -1,0 +1,134 @@
+"""The commands. What they do is imported when they are called: a refused command line has not loaded gRPC."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from torchrelay.cli import arguments as a
+from torchrelay.cli import machine, options
+
+app = typer.Typer(
+    name="torchrelay",
+    help="Keeps a PyTorch training job running when a process, a GPU or a node fails. The script stays as it is.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+def _normalize(option: str) -> str:
+    """torchrun takes both spellings of every option."""
+    return option.replace("_", "-")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"torchrelay {metadata.version('torchrelay')}")
+        raise typer.Exit()
+
+
+@app.callback()
+def torchrelay(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and end.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command(
+    context_settings={"allow_interspersed_args": False, "token_normalize_func": _normalize},
+    epilog="Everything after the script belongs to the script.",
+)
+def run(
+    script: a.Script,
+    script_args: a.ScriptArgs = None,
+    nproc_per_node: a.NprocPerNode = "1",
+    nnodes: a.Nnodes = "1",
+    node_rank: a.NodeRank = 0,
+    master_addr: a.MasterAddr = None,
+    master_port: a.MasterPort = None,
+    module: a.Module = False,
+    no_python: a.NoPython = False,
+    standalone: a.Standalone = False,
+    redirects: a.Redirects = "0",
+    tee: a.Tee = "0",
+    log_dir: a.LogDir = None,
+    role: a.Role = "default",
+    spares: a.Spares = 0,
+    inject: a.Inject = None,
+    resume: a.Resume = None,
+    jit_dir: a.JitDir = Path("torchrelay-jit"),
+    controller: a.Controller = None,
+    controller_port: a.ControllerPort = None,
+    events: a.Events = None,
+    json_summary: a.JsonSummary = False,
+    quiet: a.Quiet = False,
+) -> int:
+    """Run a training script, protected. A drop-in for torchrun."""
+    given = options.GivenOptions(
+        script=script,
+        script_args=tuple(script_args or ()),
+        nproc_per_node=nproc_per_node,
+        nnodes=nnodes,
+        node_rank=node_rank,
+        master_addr=master_addr,
+        master_port=master_port,
+        module=module,
+        no_python=no_python,
+        redirects=redirects,
+        tee=tee,
+        log_dir=log_dir,
+        role=role,
+        spares=spares,
+        inject=tuple(inject or ()),
+        resume=resume,
+        jit_dir=jit_dir,
+        controller=controller,
+        controller_port=controller_port,
+        events=events,
+        json_summary=json_summary,
+        quiet=quiet,
+    )
+    return _launch(given)
+
+
+def _launch(given: options.GivenOptions) -> int:
+    checked = options.check(given, machine.LocalMachine(), os.environ)
+    from torchrelay.cli import launch
+
+    return asyncio.run(launch.launch(checked, tuple(sys.argv[1:])))
+
+
+@app.command()
+def status(
+    run_id: a.RunId = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Print it again each second until the job ends.")] = False,
+) -> int:
+    """Show the running job: ranks, steps, spares, generation, protection, last migration."""
+    from torchrelay.cli import status as command
+
+    return asyncio.run(command.show_status(run_id, as_json, watch))
+
+
+@app.command()
+def migrate(
+    rank: Annotated[int, typer.Option("--rank", min=0, help="The rank that moves to a spare.")],
+    reason: Annotated[str, typer.Option("--reason", help="Why; kept in the events and shown by `status`.")],
+    run_id: a.RunId = None,
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="End as soon as it is accepted.")] = False,
+) -> int:
+    """Move a rank of the running job to a spare, without losing a step.
+
+    Exit code: 0 done, 1 given up (the job went on as before), 2 refused.
+    """
+    from torchrelay.cli import migrate as command
+
+    return asyncio.run(command.migrate(rank, reason, run_id, wait=not no_wait))

@@ -1,0 +1,107 @@
+"""The options of `torchrelay run`, as typer declares them. Where torchrun has an option, names and meaning are torchrun's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+_TORCHRUN = "As torchrun"
+_RELAY = "Migration"
+_OUTPUT = "Output"
+
+Script = Annotated[str, typer.Argument(metavar="SCRIPT", help="Training script (or module with -m).")]
+ScriptArgs = Annotated[list[str] | None, typer.Argument(metavar="[ARGS]...", help="Its arguments.")]
+
+NprocPerNode = Annotated[
+    str,
+    typer.Option(
+        envvar="PET_NPROC_PER_NODE",
+        help="Ranks on this machine: a number, auto, cpu or gpu.",
+        rich_help_panel=_TORCHRUN,
+    ),
+]
+Nnodes = Annotated[str, typer.Option(envvar="PET_NNODES", help="Number of machines.", rich_help_panel=_TORCHRUN)]
+NodeRank = Annotated[
+    int, typer.Option(envvar="PET_NODE_RANK", help="Which of the machines this is.", rich_help_panel=_TORCHRUN)
+]
+MasterAddr = Annotated[
+    str | None,
+    typer.Option(envvar="PET_MASTER_ADDR", help="Address of the machine with node rank 0.", rich_help_panel=_TORCHRUN),
+]
+MasterPort = Annotated[
+    int | None,
+    typer.Option(
+        envvar="PET_MASTER_PORT",
+        help="Port on that machine. Default: any free one; 29500 with several machines.",
+        rich_help_panel=_TORCHRUN,
+    ),
+]
+Module = Annotated[bool, typer.Option("-m", "--module", help="SCRIPT is a module.", rich_help_panel=_TORCHRUN)]
+NoPython = Annotated[
+    bool, typer.Option("--no-python", help="SCRIPT is a program, executed as it is.", rich_help_panel=_TORCHRUN)
+]
+Standalone = Annotated[
+    bool, typer.Option("--standalone", help="Accepted: one machine is the default.", rich_help_panel=_TORCHRUN)
+]
+Redirects = Annotated[
+    str,
+    typer.Option(
+        "-r",
+        "--redirects",
+        help="Output into files: 0, 1 (stdout), 2 (stderr), 3, or by local rank 0:3,1:1.",
+        rich_help_panel=_TORCHRUN,
+    ),
+]
+Tee = Annotated[
+    str,
+    typer.Option(
+        "-t",
+        "--tee",
+        help="As --redirects, and onto the console with the rank before each line.",
+        rich_help_panel=_TORCHRUN,
+    ),
+]
+LogDir = Annotated[Path | None, typer.Option(help="Folder of these files.", rich_help_panel=_TORCHRUN)]
+Role = Annotated[str, typer.Option(help="Name before the rank in teed lines.", rich_help_panel=_TORCHRUN)]
+
+Spares = Annotated[int, typer.Option(metavar="N", help="Spare processes on this machine.", rich_help_panel=_RELAY)]
+Inject = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="FAULT",
+        help="Make a fault happen, as in kill:rank=1,step=30,phase=backward. May be repeated.",
+        rich_help_panel=_RELAY,
+    ),
+]
+Resume = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="Go on from a just-in-time checkpoint.", rich_help_panel=_RELAY)
+]
+JitDir = Annotated[
+    Path, typer.Option(metavar="DIR", help="Where a just-in-time checkpoint goes.", rich_help_panel=_RELAY)
+]
+Controller = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST:PORT", help="Several machines: where the controller is, if not here.", rich_help_panel=_RELAY
+    ),
+]
+ControllerPort = Annotated[
+    int | None,
+    typer.Option(
+        metavar="PORT",
+        help="Several machines: port of the controller started here. Default: 29476.",
+        rich_help_panel=_RELAY,
+    ),
+]
+
+Events = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Write every event as a line of JSON.", rich_help_panel=_OUTPUT)
+]
+JsonSummary = Annotated[
+    bool, typer.Option("--json", help="Print the summary as JSON on stdout.", rich_help_panel=_OUTPUT)
+]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Say only what went wrong.", rich_help_panel=_OUTPUT)]
+
+RunId = Annotated[str | None, typer.Option("--run", metavar="ID", help="Which job, if several run here.")]

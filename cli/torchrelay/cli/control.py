@@ -1,0 +1,73 @@
+"""A client of the job's controller."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from types import TracebackType
+
+import grpc
+import grpc.aio
+
+from torchrelay.protocol import convert, relay_pb2_grpc
+from torchrelay.protocol.errors import ChannelClosedError, FatalError, TorchrelayError
+from torchrelay.protocol.messages import Empty, JobEvent, JobStatus, MigrateReply, MigrateRequest, StopRequest
+from torchrelay.protocol.tls import Credentials
+
+CALL_TIMEOUT_S = 10.0
+_GONE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
+
+
+def _as_ours(error: grpc.aio.AioRpcError, address: str) -> TorchrelayError:
+    text = f"controller at {address}: {error.details() or error.code().name}"
+    return ChannelClosedError(text) if error.code() in _GONE else FatalError(text)
+
+
+class Control:
+    """Calls to one controller. Each raises ChannelClosedError when it cannot be reached, FatalError when it fails."""
+
+    def __init__(self, host: str, port: int, secret: bytes) -> None:
+        self._address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self._channel = Credentials.from_secret(secret, "command line").channel(self._address)
+        self._stub = relay_pb2_grpc.RelayStub(self._channel)
+
+    async def __aenter__(self) -> Control:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._channel.close(None)
+
+    async def status(self) -> JobStatus:
+        try:
+            reply = await self._stub.Status(convert.to_proto(Empty()), timeout=CALL_TIMEOUT_S)
+        except grpc.aio.AioRpcError as e:
+            raise _as_ours(e, self._address) from e
+        status: JobStatus = convert.from_proto(reply)
+        return status
+
+    async def migrate(self, rank: int, reason: str) -> MigrateReply:
+        request = convert.to_proto(MigrateRequest(rank, reason))
+        try:
+            reply = await self._stub.Migrate(request, timeout=CALL_TIMEOUT_S)
+        except grpc.aio.AioRpcError as e:
+            raise _as_ours(e, self._address) from e
+        answer: MigrateReply = convert.from_proto(reply)
+        return answer
+
+    async def stop(self, signal_number: int) -> None:
+        try:
+            await self._stub.Stop(convert.to_proto(StopRequest(signal_number)), timeout=CALL_TIMEOUT_S)
+        except grpc.aio.AioRpcError as e:
+            raise _as_ours(e, self._address) from e
+
+    async def watch(self) -> AsyncIterator[JobEvent]:
+        """Every event of the job from its start; ends when the controller ends the stream."""
+        call = self._stub.Watch(convert.to_proto(Empty()), wait_for_ready=True)
+        try:
+            async for event in call:
+                yield convert.from_proto(event)
+        except grpc.aio.AioRpcError as e:
+            raise _as_ours(e, self._address) from e
+        finally:
+            call.cancel()

@@ -1,0 +1,182 @@
+"""Run folders: where the jobs of this user leave what `status` and `migrate` need to find them."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import stat
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from torchrelay.protocol.errors import UserError
+from torchrelay.protocol.names import ENV_STATE_DIR
+
+_RUN_FILE = "run.json"
+_SECRET_FILE = "secret"
+_MEMORY = Path("/dev/shm")
+LONGEST_STATE_DIR_BYTES = 80
+"""A unix socket's path has at most 107 bytes, and the agent's lies in the run folder."""
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process, told from a later one with the same number by its start (`psutil.Process.create_time`)."""
+
+    pid: int
+    started_s: float
+
+    @classmethod
+    def of(cls, pid: int) -> Process:
+        return cls(pid, psutil.Process(pid).create_time())
+
+    def is_running(self) -> bool:
+        try:
+            process = psutil.Process(self.pid)
+            return process.create_time() == self.started_s and process.status() != psutil.STATUS_ZOMBIE
+        except psutil.Error:
+            return False
+
+
+@dataclass(frozen=True)
+class Run:
+    """One entry of the state folder. `processes`: the command, and the controller and agent that it started."""
+
+    run_id: str
+    controller_host: str
+    controller_port: int
+    command: tuple[str, ...]
+    processes: tuple[Process, ...]
+
+    def is_running(self) -> bool:
+        return any(process.is_running() for process in self.processes)
+
+
+def state_folder(environment: Mapping[str, str]) -> Path:
+    """Where the running jobs of this user are listed; not made here."""
+    if environment.get(ENV_STATE_DIR):
+        return Path(environment[ENV_STATE_DIR]).absolute()
+    if environment.get("XDG_RUNTIME_DIR"):
+        return Path(environment["XDG_RUNTIME_DIR"]) / "torchrelay"
+    return Path(f"/tmp/torchrelay-{os.getuid()}")
+
+
+def journal_folder(run_id: str, run_folder: Path) -> Path:
+    """The run's folder for journals: in memory where the machine has that."""
+    if os.access(_MEMORY, os.W_OK):
+        return _MEMORY / f"torchrelay-{os.getuid()}-{run_id}"
+    return run_folder / "journal"
+
+
+def make_state_folder(folder: Path) -> None:
+    """Raises UserError if the folder is not this user's alone: others could put their own jobs there."""
+    if len(os.fsencode(folder)) > LONGEST_STATE_DIR_BYTES:
+        raise UserError(
+            f"the state folder {folder} has a path of more than {LONGEST_STATE_DIR_BYTES} bytes, too long for the sockets "
+            f"in it: set {ENV_STATE_DIR} to a shorter one"
+        )
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        info = folder.lstat()
+    except OSError as e:
+        raise UserError(f"the state folder {folder} cannot be made ({e.strerror}): set {ENV_STATE_DIR} to another") from e
+    if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.getuid() or info.st_mode & 0o022:
+        raise UserError(
+            f"the state folder {folder} must be a folder of this user that no one else can write to: "
+            f"put that right or set {ENV_STATE_DIR} to another"
+        )
+
+
+def make_run_folder(state: Path) -> Path:
+    """A new run's folder; its name is the run's id. Raises UserError."""
+    make_state_folder(state)
+    folder = state / secrets.token_hex(4)
+    folder.mkdir(mode=0o700)
+    return folder
+
+
+def write_private(path: Path, data: bytes) -> None:
+    """Writes a file that only this user can read, whole or not at all."""
+    partial = path.with_name(path.name + ".partial")
+    with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as f:
+        f.write(data)
+    partial.replace(path)
+
+
+def write_secret(folder: Path, secret: bytes) -> Path:
+    path = folder / _SECRET_FILE
+    write_private(path, secret)
+    return path
+
+
+def read_secret(folder: Path) -> bytes:
+    """Raises UserError if the run ended meanwhile."""
+    try:
+        return (folder / _SECRET_FILE).read_bytes()
+    except OSError as e:
+        raise UserError(f"the run {folder.name} has just ended") from e
+
+
+def write_run(folder: Path, run: Run) -> None:
+    write_private(folder / _RUN_FILE, json.dumps(asdict(run), indent=1).encode())
+
+
+def _as_run(data: dict[str, Any]) -> Run:
+    processes = tuple(Process(int(p["pid"]), float(p["started_s"])) for p in data.pop("processes"))
+    return Run(**{**data, "command": tuple(data["command"]), "processes": processes})
+
+
+def read_run(folder: Path) -> Run | None:
+    """None if there is no (whole) entry."""
+    try:
+        return _as_run(json.loads((folder / _RUN_FILE).read_bytes()))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def remove_run(folder: Path) -> None:
+    shutil.rmtree(journal_folder(folder.name, folder), ignore_errors=True)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _folders(state: Path) -> Iterable[Path]:
+    try:
+        return sorted(p for p in state.iterdir() if p.is_dir() and not p.is_symlink())
+    except OSError:
+        return ()
+
+
+def running_jobs(state: Path) -> list[Run]:
+    """The jobs of this user that run; what dead ones left behind is removed."""
+    found = []
+    for folder in _folders(state):
+        run = read_run(folder)
+        if run is None:
+            continue  # just being made, or not ours
+        if run.is_running():
+            found.append(run)
+        else:
+            remove_run(folder)
+    return found
+
+
+def choose_run(state: Path, run_id: str | None) -> Run:
+    """The one job that is meant. Raises UserError if there is none, or several and no `run_id`."""
+    runs = running_jobs(state)
+    if run_id is not None:
+        for run in runs:
+            if run.run_id == run_id:
+                return run
+        known = ", ".join(run.run_id for run in runs) or "none"
+        raise UserError(f"--run {run_id}: no such job of this user on this machine; running: {known}")
+    if not runs:
+        raise UserError(f"no job of this user runs on this machine (looked in {state}); start one with `torchrelay run`")
+    if len(runs) > 1:
+        listed = "; ".join(f"{run.run_id}: {' '.join(run.command)}" for run in runs)
+        raise UserError(f"several jobs run here, say which with --run: {listed}")
+    return runs[0]

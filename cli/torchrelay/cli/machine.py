@@ -1,0 +1,104 @@
+"""What this machine has: processors, GPUs, free ports, files that can be run."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+
+_NVIDIA_GPUS = Path("/proc/driver/nvidia/gpus")
+_NVIDIA_SMI_TIMEOUT_S = 20
+
+
+class LocalMachine:
+    """Implements options.Machine for the machine that this command runs on."""
+
+    def cpu_count(self) -> int:
+        return os.cpu_count() or 1
+
+    def gpu_count(self) -> int:
+        return visible_gpus(_installed_gpus(), os.environ.get("CUDA_VISIBLE_DEVICES"))
+
+    def port_is_free(self, port: int) -> bool:
+        try:
+            _listen(port).close()
+        except OSError:
+            return False
+        return True
+
+    def free_port(self) -> int:
+        with _listen(0) as sock:
+            return int(sock.getsockname()[1])
+
+    def script_problem(self, script: str) -> str | None:
+        path = Path(script)
+        if path.is_dir():
+            if (path / "__main__.py").is_file():
+                return None
+            return "is a folder without __main__.py; give the script, or use -m for a module"
+        if not path.exists():
+            return "no such file; give the training script, or use -m for a module"
+        if not os.access(path, os.R_OK):
+            return "cannot be read by this user; change its permissions"
+        return None
+
+    def program_problem(self, program: str) -> str | None:
+        if shutil.which(program):
+            return None
+        if Path(program).is_file():
+            return f"is not executable, as --no-python needs it; do `chmod +x {program}`"
+        return "no such program; --no-python needs one that is on PATH, or its path"
+
+    def folder_problem(self, folder: Path) -> str | None:
+        existing = folder.absolute()
+        while not existing.exists() and existing != existing.parent:
+            existing = existing.parent
+        if not existing.is_dir():
+            return f"{existing} is no folder; give another path"
+        if not os.access(existing, os.W_OK | os.X_OK):
+            return f"this user cannot write into {existing}; give another path"
+        return None
+
+
+def _listen(port: int) -> socket.socket:
+    """Listens as torch's TCPStore does: on every address, both families where the kernel has both."""
+    family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        sock.bind(("", port))
+        sock.listen(1)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def _installed_gpus() -> int:
+    if _NVIDIA_GPUS.is_dir():
+        return len(list(_NVIDIA_GPUS.iterdir()))
+    with suppress(OSError, subprocess.SubprocessError):
+        result = subprocess.run(
+            ["nvidia-smi", "-L"], capture_output=True, text=True, timeout=_NVIDIA_SMI_TIMEOUT_S, check=True
+        )
+        return sum(line.startswith("GPU ") for line in result.stdout.splitlines())
+    return 0
+
+
+def visible_gpus(installed: int, cuda_visible_devices: str | None) -> int:
+    """How many GPUs CUDA shows of those installed: the list ends at its first entry that names none."""
+    if cuda_visible_devices is None:
+        return installed
+    count = 0
+    for entry in cuda_visible_devices.split(","):
+        entry = entry.strip()
+        named = entry.startswith(("GPU-", "MIG-")) or (entry.isascii() and entry.isdigit() and int(entry) < installed)
+        if not named:
+            break
+        count += 1
+    return count if installed else 0

@@ -1,0 +1,55 @@
+"""`torchrelay migrate`: a planned migration, followed to its end."""
+
+from __future__ import annotations
+
+import os
+
+from rich.console import Console
+
+from torchrelay.cli import folder, narrate
+from torchrelay.cli.control import Control
+from torchrelay.cli.summary import Migration, Summary, fold
+from torchrelay.protocol.errors import ChannelClosedError
+from torchrelay.protocol.messages import MigrateReply
+from torchrelay.protocol.names import EXIT_USAGE
+
+EXIT_ABANDONED = 1
+
+
+async def migrate(rank: int, reason: str, run_id: str | None, wait: bool) -> int:
+    """0 committed or, without `wait`, accepted; 1 abandoned; 2 refused. Raises UserError if there is no such job."""
+    state = folder.state_folder(os.environ)
+    run = folder.choose_run(state, run_id)
+    console = Console(stderr=True, highlight=False)
+    async with Control(run.controller_host, run.controller_port, folder.read_secret(state / run.run_id)) as control:
+        reply = await control.migrate(rank, reason)
+        if not reply.accepted:
+            console.print(narrate.line(f"refused: {reply.message}", "red"))
+            return EXIT_USAGE
+        if not wait:
+            console.print(narrate.line(reply.message or f"{reply.migration} is under way"))
+            return 0
+        return _report(console, await _follow(console, control, reply))
+
+
+async def _follow(console: Console, control: Control, reply: MigrateReply) -> Migration | None:
+    """The finished record of the migration, or None if the job ended before."""
+    summary = Summary()
+    try:
+        async for event in control.watch():
+            summary, before = fold(summary, event), summary
+            for text in narrate.notes(before, event):
+                console.print(text)
+            record = summary.migration(reply.migration)
+            if record is not None and record.outcome != "running":
+                return record
+    except ChannelClosedError:
+        return None
+    return None
+
+
+def _report(console: Console, record: Migration | None) -> int:
+    if record is None:
+        console.print(narrate.line("the job ended before the migration did", "red"))
+        return EXIT_ABANDONED
+    return 0 if record.outcome == "committed" else EXIT_ABANDONED

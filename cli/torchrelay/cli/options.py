@@ -1,0 +1,282 @@
+"""What `torchrelay run` was asked to do: the command line as given, and the one check of all of it before anything starts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from torchrelay.protocol.errors import UserError
+from torchrelay.protocol.faults import Fault, parse_fault
+from torchrelay.protocol.names import DEFAULT_CONTROLLER_PORT, DEFAULT_MASTER_PORT, ENV_SECRET
+
+LOOPBACK = "127.0.0.1"
+MINIMUM_SECRET_CHARACTERS = 16
+
+
+@dataclass(frozen=True)
+class GivenOptions:
+    """The command line, unchecked. None: not given."""
+
+    script: str
+    script_args: tuple[str, ...] = ()
+    nproc_per_node: str = "1"
+    nnodes: str = "1"
+    node_rank: int = 0
+    master_addr: str | None = None
+    master_port: int | None = None
+    module: bool = False
+    no_python: bool = False
+    redirects: str = "0"
+    tee: str = "0"
+    log_dir: Path | None = None
+    role: str = "default"
+    spares: int = 0
+    inject: tuple[str, ...] = ()
+    events: Path | None = None
+    json_summary: bool = False
+    resume: Path | None = None
+    jit_dir: Path = Path("torchrelay-jit")
+    controller: str | None = None
+    controller_port: int | None = None
+    quiet: bool = False
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """A checked command line. `redirects` and `tee` have one entry for each local rank: 0 none, 1 stdout, 2 stderr, 3 both."""
+
+    script: str
+    script_args: tuple[str, ...]
+    module: bool
+    no_python: bool
+    nproc_per_node: int
+    nnodes: int
+    node_rank: int
+    master_addr: str
+    master_port: int
+    redirects: tuple[int, ...]
+    tee: tuple[int, ...]
+    log_dir: Path | None
+    role: str
+    spares: int
+    faults: tuple[Fault, ...]
+    events: Path | None
+    json_summary: bool
+    resume: Path | None
+    jit_dir: Path
+    controller: tuple[str, int] | None
+    """Where the job's controller listens, if this command does not start it."""
+    controller_port: int
+    """0: any free port."""
+    quiet: bool
+    secret: bytes | None
+    """None: this job is alone on its machine, and a secret is made for it."""
+
+    @property
+    def world_size(self) -> int:
+        return self.nnodes * self.nproc_per_node
+
+
+class Machine(Protocol):
+    """What has to be asked of the machine while options are checked."""
+
+    def cpu_count(self) -> int: ...
+    def gpu_count(self) -> int: ...
+    def port_is_free(self, port: int) -> bool: ...
+    def free_port(self) -> int: ...
+    def script_problem(self, script: str) -> str | None:
+        """Why Python could not run `script`, or None."""
+
+    def program_problem(self, program: str) -> str | None:
+        """Why `program` could not be executed, or None."""
+
+    def folder_problem(self, folder: Path) -> str | None:
+        """Why nothing could be written into `folder` (made if absent), or None."""
+
+
+def check(given: GivenOptions, machine: Machine, environment: Mapping[str, str]) -> RunOptions:
+    """The options of a run. Raises UserError, with what to do, for whatever could not work."""
+    nnodes = _node_count(given.nnodes)
+    nproc = _process_count(given.nproc_per_node, machine)
+    _check_nodes(given, nnodes)
+    if given.spares < 0:
+        raise UserError(f"--spares {given.spares}: give the number of spare processes on this machine, 0 or more")
+    _check_program(given, machine)
+    faults = tuple(parse_fault(text, nnodes * nproc) for text in given.inject)
+    _check_files(given, machine)
+    redirects = parse_streams("--redirects", given.redirects, nproc)
+    tee = parse_streams("--tee", given.tee, nproc)
+    return RunOptions(
+        script=given.script,
+        script_args=given.script_args,
+        module=given.module,
+        no_python=given.no_python,
+        nproc_per_node=nproc,
+        nnodes=nnodes,
+        node_rank=given.node_rank,
+        master_addr=given.master_addr or LOOPBACK,
+        master_port=_master_port(given, nnodes, machine),
+        redirects=redirects,
+        tee=tee,
+        log_dir=given.log_dir,
+        role=given.role,
+        spares=given.spares,
+        faults=faults,
+        events=given.events,
+        json_summary=given.json_summary,
+        resume=given.resume.absolute() if given.resume else None,
+        jit_dir=given.jit_dir.absolute(),
+        controller=parse_address("--controller", given.controller) if given.controller else None,
+        controller_port=_controller_port(given, nnodes, machine),
+        quiet=given.quiet,
+        secret=_secret(nnodes, environment),
+    )
+
+
+def _node_count(text: str) -> int:
+    low, colon, high = text.partition(":")
+    if colon and low != high:
+        raise UserError(
+            f"--nnodes {text}: a job of torchrelay keeps its size; give one number, and --spares for what may fail"
+        )
+    if not (low.isascii() and low.isdigit()) or int(low) < 1:
+        raise UserError(f"--nnodes {text}: give the number of machines, 1 or more")
+    return int(low)
+
+
+def _process_count(text: str, machine: Machine) -> int:
+    if text.isascii() and text.isdigit() and int(text) > 0:
+        return int(text)
+    if text == "cpu":
+        return machine.cpu_count()
+    if text == "auto":
+        return machine.gpu_count() or machine.cpu_count()
+    if text == "gpu":
+        count = machine.gpu_count()
+        if count == 0:
+            raise UserError("--nproc-per-node gpu: no NVIDIA GPU is visible here; give a number, `cpu` or `auto`")
+        return count
+    raise UserError(f"--nproc-per-node {text}: give a number of processes from 1, or one of auto, cpu, gpu")
+
+
+def _check_nodes(given: GivenOptions, nnodes: int) -> None:
+    if not 0 <= given.node_rank < nnodes:
+        raise UserError(f"--node-rank {given.node_rank}: with --nnodes {nnodes} it is a number from 0 to {nnodes - 1}")
+    if nnodes > 1 and given.master_addr is None:
+        raise UserError(
+            f"--nnodes {nnodes} needs --master-addr: the address of the machine with --node-rank 0, the same on all machines"
+        )
+    if given.controller and nnodes == 1:
+        raise UserError(
+            "--controller is for jobs on several machines (--nnodes); on one machine the command starts its own"
+        )
+    if given.controller and given.controller_port is not None:
+        raise UserError(
+            "--controller says where the controller listens, --controller-port makes this machine hold it: give one of them"
+        )
+
+
+def _check_program(given: GivenOptions, machine: Machine) -> None:
+    if given.module and given.no_python:
+        raise UserError("-m and --no-python exclude each other: a module is run by Python")
+    if given.no_python:
+        problem = machine.program_problem(given.script)
+    elif given.module:
+        problem = None  # what a module is, only the interpreter that runs it can say
+    else:
+        problem = machine.script_problem(given.script)
+    if problem:
+        raise UserError(f"{given.script}: {problem}")
+
+
+def _check_files(given: GivenOptions, machine: Machine) -> None:
+    if given.resume is not None and not given.resume.is_dir():
+        raise UserError(
+            f"--resume {given.resume}: no such folder; it is the one that the message of the ended run names"
+        )
+    if given.log_dir is not None:
+        problem = machine.folder_problem(given.log_dir)
+        if problem:
+            raise UserError(f"--log-dir {given.log_dir}: {problem}")
+    problem = machine.folder_problem(given.jit_dir.parent)
+    if problem:
+        raise UserError(f"--jit-dir {given.jit_dir}: {problem}")
+    if given.jit_dir.exists() and not given.jit_dir.is_dir():
+        raise UserError(f"--jit-dir {given.jit_dir}: is a file; give a folder")
+    if given.events is not None:
+        if given.events.is_dir():
+            raise UserError(f"--events {given.events}: is a folder; give a file")
+        problem = machine.folder_problem(given.events.absolute().parent)
+        if problem:
+            raise UserError(f"--events {given.events}: {problem}")
+
+
+def _master_port(given: GivenOptions, nnodes: int, machine: Machine) -> int:
+    if given.master_port is None and nnodes == 1:
+        return machine.free_port()
+    port = DEFAULT_MASTER_PORT if given.master_port is None else given.master_port
+    _check_port("--master-port", port)
+    if given.node_rank == 0 and not machine.port_is_free(port):
+        advice = "give another" if nnodes > 1 else "give another, or none to have a free one chosen"
+        raise UserError(f"--master-port {port} is in use on this machine: {advice}")
+    return port
+
+
+def _controller_port(given: GivenOptions, nnodes: int, machine: Machine) -> int:
+    if given.controller:
+        return 0
+    if given.controller_port is None and nnodes == 1:
+        return 0
+    port = DEFAULT_CONTROLLER_PORT if given.controller_port is None else given.controller_port
+    _check_port("--controller-port", port)
+    if not machine.port_is_free(port):
+        raise UserError(f"--controller-port {port} is in use on this machine: give another")
+    return port
+
+
+def _check_port(option: str, port: int) -> None:
+    if not 1 <= port <= 65535:
+        raise UserError(f"{option} {port}: a port is a number from 1 to 65535")
+
+
+def parse_address(option: str, text: str) -> tuple[str, int]:
+    """`HOST:PORT`, `HOST` or `[IPv6]:PORT` -> host and port. Raises UserError."""
+    match = re.fullmatch(r"(?:\[([^\]]+)\]|([^:\[\]]+))(?::(\d{1,5}))?", text)
+    if match is None:
+        raise UserError(f"{option} {text}: give HOST:PORT, as in node0:{DEFAULT_CONTROLLER_PORT}")
+    port = int(match[3]) if match[3] else DEFAULT_CONTROLLER_PORT
+    _check_port(option, port)
+    return match[1] or match[2], port
+
+
+def parse_streams(option: str, text: str, nproc: int) -> tuple[int, ...]:
+    """torchrun's notation (`3`, or `0:1,1:2` by local rank) -> one of 0..3 for each local rank. Raises UserError."""
+    if re.fullmatch(r"[0-3]", text):
+        return (int(text),) * nproc
+    if not re.fullmatch(r"\d+:[0-3](,\d+:[0-3])*", text):
+        raise UserError(
+            f"{option} {text}: give 0 (none), 1 (stdout), 2 (stderr) or 3 (both), for all or by local rank as in 0:3,1:2"
+        )
+    streams = [0] * nproc
+    for part in text.split(","):
+        local_rank, _, value = part.partition(":")
+        if int(local_rank) >= nproc:
+            raise UserError(f"{option} {text}: there is no local rank {local_rank}; this machine has 0 to {nproc - 1}")
+        streams[int(local_rank)] = int(value)
+    return tuple(streams)
+
+
+def _secret(nnodes: int, environment: Mapping[str, str]) -> bytes | None:
+    if nnodes == 1:
+        return None
+    text = environment.get(ENV_SECRET, "")
+    if len(text) < MINIMUM_SECRET_CHARACTERS:
+        what = "is too short" if text else "is not set"
+        raise UserError(
+            f"a job on several machines needs a secret that they share, and {ENV_SECRET} {what}: make one of at least "
+            f"{MINIMUM_SECRET_CHARACTERS} characters (as with `openssl rand -hex 32`) and set it on every machine"
+        )
+    return text.encode()

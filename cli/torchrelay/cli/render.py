@@ -1,0 +1,109 @@
+"""What people read, as rich renderables made from plain records. No I/O."""
+
+from __future__ import annotations
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from torchrelay.cli.summary import DOWNTIME_PHASES, Migration, Summary
+from torchrelay.protocol.messages import JobStatus
+
+_STATE_STYLES = {"running": "green", "standing": "yellow", "lost": "red", "starting": "dim", "finished": "dim"}
+_PROTECTION_STYLES = {"on": "green", "off": "yellow", "pending": "dim"}
+
+
+def count(number: int, noun: str) -> str:
+    """`1 spare`, `2 spares`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def seconds(value_s: float) -> str:
+    return f"{value_s:.2f}"
+
+
+def size(value_bytes: int) -> str:
+    """`1.5 MiB`."""
+    value = float(value_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB"
+
+
+def step(boundary: int) -> str:
+    """A boundary as people count steps; before the first one there is none."""
+    return str(boundary) if boundary >= 0 else "–"
+
+
+def _table(*columns: str, right: tuple[str, ...] = ()) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for name in columns:
+        table.add_column(name, justify="right" if name in right else "left", no_wrap=name not in ("reason", "why"))
+    return table
+
+
+def progress_line(summary: Summary) -> Text:
+    """The one line that a terminal shows while the job runs."""
+    parts = [count(summary.ranks, "rank")]
+    running = next((m for m in reversed(summary.migrations) if m.outcome == "running"), None)
+    if summary.boundary >= 0:
+        parts.append(f"step {summary.boundary}")
+        parts.append(f"{summary.steps_per_s:.1f} steps/s")
+    else:
+        parts.append("setting up")
+    parts.append(count(summary.spares, "spare"))
+    line = Text(" torchrelay  ", style="bold") + Text(" · ".join(parts), style="default")
+    if running is not None:
+        line.append(f" · rank {running.rank} is moving: {running.phase}", style="yellow")
+    elif summary.protection == "off":
+        line.append(" · not protected", style="yellow")
+    return line
+
+
+def migrations_table(migrations: tuple[Migration, ...]) -> RenderableType:
+    """Every migration with its outcome, then the seconds of downtime by phase, with their sum."""
+    what = _table("migration", "rank", "kind", "outcome", "spare", "redone", "moved", "reason", right=("rank", "redone"))
+    for m in migrations:
+        what.add_row(
+            m.migration,
+            str(m.rank),
+            m.kind,
+            Text(m.outcome, style="green" if m.outcome == "committed" else "red"),
+            m.spare or "–",
+            str(m.steps_redone),
+            size(m.transferred_bytes),
+            Text(m.reason),
+        )
+    names = tuple(name.replace("_", " ") for name in DOWNTIME_PHASES)
+    when = _table("seconds of", *names, "sum", right=(*names, "sum"))
+    for m in migrations:
+        when.add_row(m.migration, *(seconds(m.downtime_s.get(p, 0.0)) for p in DOWNTIME_PHASES), seconds(m.total_s))
+    if len(migrations) > 1:
+        sums = (sum(m.downtime_s.get(p, 0.0) for m in migrations) for p in DOWNTIME_PHASES)
+        total = sum(m.total_s for m in migrations)
+        when.add_row("all", *map(seconds, sums), seconds(total), style="bold")
+    return Group(what, Text(), when)
+
+
+def status_view(status: JobStatus) -> RenderableType:
+    """`torchrelay status` for one job."""
+    head = Table.grid(padding=(0, 2))
+    head.add_row("job", Text(status.run_id, style="bold"))
+    head.add_row("ranks", f"{status.world_size}, generation {status.generation}, {status.steps_per_s:.1f} steps/s")
+    head.add_row("spares", f"{status.spares_warm} ready of {status.spares_total}")
+    protection = Text(status.protection, style=_PROTECTION_STYLES.get(status.protection, "default"))
+    if status.protection_reason:
+        protection.append(f": {status.protection_reason}", style="default")
+    head.add_row("protection", protection)
+    last = f"{status.migrations_done}; last: {status.last_migration}" if status.last_migration else "none"
+    head.add_row("migrations", Text(last))
+    ranks = _table("rank", "worker", "node", "pid", "step", "phase", "state", right=("rank", "pid", "step"))
+    for r in status.ranks:
+        state = Text(r.state, style=_STATE_STYLES.get(r.state, "default"))
+        ranks.add_row(str(r.rank), r.worker, r.node, str(r.pid), step(r.boundary), r.phase, state)
+    parts: list[RenderableType] = [head, Text(), ranks]
+    if status.reports:
+        parts += [Text(), Text("protection report", style="bold"), *(Text(f"  {line}") for line in status.reports)]
+    return Group(*parts)

@@ -1,0 +1,57 @@
+"""`torchrelay status`: asks the controllers of this user's running jobs."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import os
+from pathlib import Path
+
+from rich.console import Console
+
+from torchrelay.cli import folder, render
+from torchrelay.cli.control import Control
+from torchrelay.protocol.errors import ChannelClosedError, UserError
+from torchrelay.protocol.messages import JobStatus
+
+REFRESH_S = 1.0
+
+
+async def show_status(run_id: str | None, as_json: bool, watch: bool) -> int:
+    """Prints the job's status; with `watch` each second until the job is gone. Raises UserError if there is no such job."""
+    state = folder.state_folder(os.environ)
+    runs = [folder.choose_run(state, run_id)] if run_id or watch else folder.running_jobs(state)
+    if not runs:
+        folder.choose_run(state, None)  # says that there is none
+    console = Console(highlight=False)
+    found = [await _ask(state, run) for run in runs]
+    _print(console, found, as_json)
+    while watch:
+        await asyncio.sleep(REFRESH_S)
+        if not runs[0].is_running():
+            return 0
+        try:
+            found = [await _ask(state, runs[0])]
+        except (ChannelClosedError, UserError):
+            return 0  # it ended between the two looks
+        if console.is_terminal:
+            console.clear()
+        _print(console, found, as_json)
+    return 0
+
+
+async def _ask(state: Path, run: folder.Run) -> JobStatus:
+    secret = folder.read_secret(state / run.run_id)
+    async with Control(run.controller_host, run.controller_port, secret) as control:
+        return await control.status()
+
+
+def _print(console: Console, found: list[JobStatus], as_json: bool) -> None:
+    for number, status in enumerate(found):
+        if as_json:
+            print(json.dumps(dataclasses.asdict(status)), flush=True)
+            continue
+        if number:
+            console.print()
+        console.print(render.status_view(status))

@@ -1,0 +1,103 @@
+"""The controller's configuration: one JSON file, written by whoever starts it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torchrelay.protocol.errors import UserError
+from torchrelay.protocol.phases import Deadlines
+from torchrelay.protocol.wire import field_types
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Numbers behind the controller's decisions.
+
+    A rank hangs that has shown no life for `hang_step_factor` times the median step plus `hang_extra_s`, while peers
+    wait; a stopped process after `stopped_s`; one that computes (the kernel says so) after `busy_hang_s`.
+    A planned migration stops at least `quiesce_steps` steps and `quiesce_margin_s` ahead.
+    `failure_grace_s`: how long a script that failed may take to end by itself. `agent_grace_s`: how long the agent of a
+    running job may be away.
+    """
+
+    hang_step_factor: float = 3.0
+    hang_extra_s: float = 5.0
+    stopped_s: float = 1.0
+    busy_hang_s: float = 600.0
+    stale_progress_s: float = 3.0
+    quiesce_steps: int = 2
+    quiesce_margin_s: float = 0.3
+    failure_grace_s: float = 10.0
+    agent_grace_s: float = 30.0
+
+
+@dataclass(frozen=True)
+class ControllerConfig:
+    """Field names are the keys of the file; those with a default may be left out.
+
+    `listen_port` 0 takes a free one. `address_file` is written, whole, once the controller listens:
+    `{"host": ..., "port": ..., "pid": ...}`. `jit_dir`: below it goes a just-in-time checkpoint. `resume_dir`: one to
+    start from, or empty. `resume_command`: what to tell the user after a just-in-time checkpoint, `{directory}` is
+    filled in. `policy` and `deadlines` override single numbers of Policy and phases.Deadlines.
+    """
+
+    run_id: str
+    nnodes: int
+    nproc_per_node: int
+    secret_file: str
+    address_file: str
+    jit_dir: str
+    master_addr: str
+    master_port: int
+    listen_host: str = "127.0.0.1"
+    listen_port: int = 0
+    resume_dir: str = ""
+    resume_command: str = "torchrelay run --resume {directory} ..."
+    policy: Policy = field(default_factory=Policy)
+    deadlines: Deadlines = field(default_factory=Deadlines)
+
+    @property
+    def world_size(self) -> int:
+        return self.nnodes * self.nproc_per_node
+
+
+def load_config(path: Path) -> ControllerConfig:
+    """Raises UserError for a file that cannot be read or does not fit."""
+    try:
+        values = json.loads(path.read_bytes())
+    except (OSError, ValueError) as e:
+        raise UserError(f"the controller's configuration {path} cannot be read: {e}") from e
+    config: ControllerConfig = _read(path, ControllerConfig, values)
+    if config.nnodes < 1 or config.nproc_per_node < 1:
+        raise UserError(f"{path}: nnodes and nproc_per_node start at 1")
+    return config
+
+
+def _read(path: Path, cls: Any, values: Any) -> Any:
+    if not isinstance(values, dict):
+        raise UserError(f"{path}: {values!r} is no JSON object")
+    hints = field_types(cls)
+    if unknown := sorted(set(values) - set(hints)):
+        raise UserError(f"{path}: unknown key {', '.join(unknown)}; known are {', '.join(hints)}")
+    needed = {
+        f.name
+        for f in dataclasses.fields(cls)
+        if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
+    }
+    if missing := sorted(needed - set(values)):
+        raise UserError(f"{path}: {', '.join(missing)} is missing")
+    return cls(**{k: _value(path, k, hints[k], v) for k, v in values.items()})
+
+
+def _value(path: Path, key: str, hint: Any, value: Any) -> Any:
+    if dataclasses.is_dataclass(hint):
+        return _read(path, hint, value)
+    if hint is float and type(value) is int:
+        return float(value)
+    if type(value) is hint:
+        return value
+    raise UserError(f"{path}: {key} cannot be {value!r}")

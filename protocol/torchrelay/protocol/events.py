@@ -1,0 +1,207 @@
+"""What a job tells the world: one dataclass for each event, and their way into and out of `messages.JobEvent`.
+
+docs/events.md documents them; a test holds the two together. Ranks and workers are as in `names`, times in seconds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import typing
+from dataclasses import dataclass
+
+from torchrelay.protocol.errors import FrameError
+from torchrelay.protocol.messages import JobEvent
+
+
+@dataclass(frozen=True)
+class JobStarted:
+    """All nodes are there."""
+
+    run_id: str
+    world_size: int
+    spares: int
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Protection:
+    """Whether a lost rank can be replaced from now on, and why (not)."""
+
+    on: bool
+    reason: str
+
+
+@dataclass(frozen=True)
+class ReportMade:
+    """The protection report of one rank: where its training loop is, what is kept, what cannot be."""
+
+    rank: int
+    file: str
+    line: int
+    device_state_bytes: int
+    journal_bytes: int
+    tensors: int
+    unprotected: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ProgressMade:
+    """At most twice a second. `boundary`: steps that every rank has done; `ranks`: alive; `spares`: ready."""
+
+    boundary: int
+    steps_per_s: float
+    ranks: int
+    spares: int
+
+
+@dataclass(frozen=True)
+class FaultFired:
+    """A fault of --inject is about to strike."""
+
+    fault: str
+    rank: int
+    step: int
+
+
+@dataclass(frozen=True)
+class Suspected:
+    """A rank seems to hang. `evidence`: what every rank was doing, in words."""
+
+    rank: int
+    reason: str
+    evidence: str
+
+
+@dataclass(frozen=True)
+class MigrationStarted:
+    """`kind`: planned, unplanned or resume (then `rank` is -1: all of them)."""
+
+    migration: str
+    kind: str
+    rank: int
+    reason: str
+    generation: int
+
+
+@dataclass(frozen=True)
+class PhaseChanged:
+    """`elapsed_s`: how long the phase before `phase` took."""
+
+    migration: str
+    phase: str
+    elapsed_s: float
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A decision with its reason. `migration` is empty where it belongs to none."""
+
+    migration: str
+    text: str
+
+
+@dataclass(frozen=True)
+class MigrationFinished:
+    """`outcome`: committed, abandoned, checkpoint, or cleared (a suspicion that did not hold).
+
+    `downtime_s` has a number for each of phases.DOWNTIME_ROWS: how long training stood still for it. `beside_s`: what a
+    planned migration prepared while training went on. `ranks`, `spares`: all that moved; `rank`, `spare`: the first.
+    """
+
+    migration: str
+    kind: str
+    outcome: str
+    rank: int
+    spare: str
+    ranks: tuple[int, ...]
+    spares: tuple[str, ...]
+    steps_redone: int
+    downtime_s: dict[str, float]
+    beside_s: float
+    transferred_bytes: int
+    generation: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class WorkerEnded:
+    """`rank` is -1 for a spare; `fenced`: torchrelay ended it."""
+
+    worker: str
+    rank: int
+    exit_code: int
+    signal: int
+    fenced: bool
+
+
+@dataclass(frozen=True)
+class CheckpointSaved:
+    """A just-in-time checkpoint is complete."""
+
+    directory: str
+    boundary: int
+    resume_command: str
+
+
+@dataclass(frozen=True)
+class JobFinished:
+    """The last event."""
+
+    exit_code: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Log:
+    """`level`: info, warning or error."""
+
+    level: str
+    text: str
+
+
+Occurrence = (
+    JobStarted
+    | Protection
+    | ReportMade
+    | ProgressMade
+    | FaultFired
+    | Suspected
+    | MigrationStarted
+    | PhaseChanged
+    | Decision
+    | MigrationFinished
+    | WorkerEnded
+    | CheckpointSaved
+    | JobFinished
+    | Log
+)
+
+NAMES: dict[type, str] = {
+    ReportMade: "report",
+    ProgressMade: "progress",
+    FaultFired: "fault_injected",
+    PhaseChanged: "phase",
+    WorkerEnded: "worker_exited",
+}
+for _cls in typing.get_args(Occurrence):
+    NAMES.setdefault(_cls, re.sub(r"(?<!^)(?=[A-Z])", "_", _cls.__name__).lower())
+CLASSES = {name: cls for cls, name in NAMES.items()}
+
+
+def to_job_event(occurrence: Occurrence, time_s: float) -> JobEvent:
+    """`time_s` is the wall clock's."""
+    return JobEvent(time_s, NAMES[type(occurrence)], json.dumps(dataclasses.asdict(occurrence)))
+
+
+def from_job_event(event: JobEvent) -> Occurrence:
+    """Raises FrameError for a name or fields that this version does not know."""
+    try:
+        cls = CLASSES[event.name]
+        values = json.loads(event.fields_json)
+        found: Occurrence = cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
+    except (KeyError, TypeError, ValueError, AttributeError) as e:
+        raise FrameError(f"not an event of this version: {event.name}: {type(e).__name__}: {e}") from e
+    return found

@@ -1,0 +1,290 @@
+"""What a migration is told (past facts) and what it asks for (commands)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from torchrelay.protocol.messages import ShimOrder, ShimReport
+from torchrelay.protocol.phases import Phase
+
+
+@dataclass(frozen=True)
+class MoveRequested:
+    """Somebody wants the rank off its worker, which is healthy."""
+
+    rank: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class ResumeRequested:
+    """All ranks are to enter from a just-in-time checkpoint."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class SuspicionRaised:
+    """The rank seems to hang, since the time `since_s`."""
+
+    rank: int
+    reason: str
+    since_s: float
+
+
+@dataclass(frozen=True)
+class SuspicionCleared:
+    """The suspected rank moves again."""
+
+    rank: int
+
+
+@dataclass(frozen=True)
+class RankLost:
+    """`worker` (holder or joiner of `rank`) is dead or is given up, since the time `since_s`."""
+
+    rank: int
+    worker: str
+    reason: str
+    since_s: float
+
+
+@dataclass(frozen=True)
+class WorkerGone:
+    """A worker that was fenced exists no more, and neither do its children."""
+
+    worker: str
+
+
+@dataclass(frozen=True)
+class JournalRead:
+    """The controller holds the rank's journal."""
+
+    rank: int
+
+
+@dataclass(frozen=True)
+class SpareChosen:
+    rank: int
+    worker: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class NoSpare:
+    """`soon`: a spare is on its way; SpareWarm will tell."""
+
+    rank: int
+    reason: str
+    soon: bool = False
+
+
+@dataclass(frozen=True)
+class SpareWarm:
+    """A spare has become available."""
+
+
+@dataclass(frozen=True)
+class BoundaryChosen:
+    """Where a planned migration shall stop; `allowance_s` is how long the steps until there should take."""
+
+    boundary: int
+    allowance_s: float
+    reason: str
+
+
+@dataclass(frozen=True)
+class TargetDecided:
+    """At which boundary the new generation starts, and how everybody gets there.
+
+    `actions` is by survivor's rank; `entries` (`enter` or `shadow`), `donors`, `tokens`, `peer_hosts` by lost rank.
+    Donors are ranks; in a planned migration the donor of a rank is its leaver. `savers` write tensors into `directory`
+    if there is no spare.
+    """
+
+    target: int
+    reason: str
+    actions: Mapping[int, str]
+    entries: Mapping[int, str]
+    donors: Mapping[int, int]
+    tokens: Mapping[int, str]
+    peer_hosts: Mapping[int, str]
+    offline: bool = False
+    savers: tuple[int, ...] = ()
+    directory: str = ""
+
+
+@dataclass(frozen=True)
+class TargetImpossible:
+    reason: str
+
+
+@dataclass(frozen=True)
+class RankFinished:
+    """The rank's script has reached its end."""
+
+    rank: int
+
+
+@dataclass(frozen=True)
+class CheckpointWritten:
+    directory: str
+
+
+@dataclass(frozen=True)
+class CheckpointFailed:
+    reason: str
+
+
+@dataclass(frozen=True)
+class TimePassed:
+    """Nothing but the clock has moved."""
+
+
+@dataclass(frozen=True)
+class Said:
+    """A report of the worker that holds `rank`, or that joins as it."""
+
+    rank: int
+    worker: str
+    report: ShimReport
+
+
+Event = (
+    MoveRequested
+    | ResumeRequested
+    | SuspicionRaised
+    | SuspicionCleared
+    | RankLost
+    | WorkerGone
+    | JournalRead
+    | SpareChosen
+    | NoSpare
+    | SpareWarm
+    | BoundaryChosen
+    | TargetDecided
+    | TargetImpossible
+    | RankFinished
+    | CheckpointWritten
+    | CheckpointFailed
+    | TimePassed
+    | Said
+)
+
+
+@dataclass(frozen=True)
+class Order:
+    """Send `order` to `worker`. Journals in Assign and Plan are left for the controller to fill in."""
+
+    worker: str
+    rank: int
+    order: ShimOrder
+
+
+@dataclass(frozen=True)
+class FenceWorker:
+    """End the worker for good; answered by WorkerGone."""
+
+    worker: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class ReadJournal:
+    """Answered by JournalRead."""
+
+    rank: int
+    worker: str
+
+
+@dataclass(frozen=True)
+class ChooseSpare:
+    """Answered by SpareChosen or NoSpare."""
+
+    rank: int
+
+
+@dataclass(frozen=True)
+class ChooseBoundary:
+    """Answered by BoundaryChosen. `tries`: how often a boundary turned out to be too near."""
+
+    tries: int
+
+
+@dataclass(frozen=True)
+class DecideTarget:
+    """Everybody stands; answered by TargetDecided or TargetImpossible. `checkpoint`: there is no joiner to be found."""
+
+    checkpoint: bool = False
+
+
+@dataclass(frozen=True)
+class WriteCheckpoint:
+    """All parts are saved: answered by CheckpointWritten or CheckpointFailed."""
+
+    directory: str
+
+
+@dataclass(frozen=True)
+class PhaseEntered:
+    """`elapsed_s` is how long the phase before took."""
+
+    phase: Phase
+    elapsed_s: float
+
+
+@dataclass(frozen=True)
+class RankMoved:
+    """From now on `worker` holds `rank`."""
+
+    rank: int
+    worker: str
+
+
+@dataclass(frozen=True)
+class LoseRank:
+    """A loss that this migration leaves to the next one."""
+
+    lost: RankLost
+
+
+@dataclass(frozen=True)
+class Noted:
+    """A decision and its reason, for the operator."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Ignored:
+    """The event changed nothing: it is of another generation, or does not belong to this phase."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The migration is over. `fatal`: the job cannot go on."""
+
+    outcome: str
+    reason: str
+    fatal: bool = False
+    directory: str = field(default="")
+
+
+Instruction = (
+    Order
+    | FenceWorker
+    | ReadJournal
+    | ChooseSpare
+    | ChooseBoundary
+    | DecideTarget
+    | WriteCheckpoint
+    | PhaseEntered
+    | RankMoved
+    | LoseRank
+    | Noted
+    | Ignored
+    | Finished
+)

@@ -1,0 +1,76 @@
+"""`python -m torchrelay.agent --config FILE`: started by `torchrelay run`; ends when the pipe on its stdin does."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+import stat
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+# gRPC's own lines about every handshake that it refuses are not for the user's terminal; ours say it once. The training
+# processes inherit the environment as it was before.
+ENVIRON = dict(os.environ)
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+
+from torchrelay.agent.config import AgentConfig, load_config  # noqa: E402
+from torchrelay.agent.node import Node  # noqa: E402
+from torchrelay.protocol.errors import TorchrelayError, UserError  # noqa: E402
+from torchrelay.protocol.names import EXIT_USAGE  # noqa: E402
+
+log = logging.getLogger("torchrelay.agent")
+
+
+def _read_secret(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes().strip()
+    except OSError as e:
+        raise UserError(f"the job's secret cannot be read: {e}") from e
+
+
+def _on_stdin_end(act: Callable[[], None]) -> None:
+    """A pipe is the life line to whoever started the agent; a terminal, a file or /dev/null is none."""
+    mode = os.fstat(0).st_mode
+    if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
+        return
+    loop = asyncio.get_running_loop()
+
+    def readable() -> None:
+        if not os.read(0, 4096):
+            loop.remove_reader(0)
+            act()
+
+    loop.add_reader(0, readable)
+
+
+async def _run(config: AgentConfig, secret: bytes) -> int:
+    node = Node(config, secret, ENVIRON)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        loop.add_signal_handler(number, node.stop, 128 + number, number, f"the agent got {number.name}")
+    _on_stdin_end(lambda: node.stop(1, signal.SIGKILL, "who started the agent is gone"))
+    return await node.run()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m torchrelay.agent", description=__doc__)
+    parser.add_argument("--config", type=Path, required=True)
+    arguments = parser.parse_args()
+    logging.basicConfig(level=logging.WARNING, format="torchrelay agent: %(message)s", stream=sys.stderr)
+    try:
+        config = load_config(arguments.config)
+        return asyncio.run(_run(config, _read_secret(config.secret_file)))
+    except UserError as e:
+        print(f"torchrelay agent: {e}", file=sys.stderr)
+        return EXIT_USAGE
+    except TorchrelayError as e:
+        print(f"torchrelay agent: {e}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,112 @@
+"""The agent's configuration: one JSON file, written by whoever starts the agent."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torchrelay.agent.output import parse_streams
+from torchrelay.protocol.errors import UserError
+from torchrelay.protocol.faults import parse_fault
+from torchrelay.protocol.names import Rank, WorkerId
+from torchrelay.protocol.wire import field_types
+
+
+@dataclass(frozen=True)
+class AgentConfig:
+    """Field names are the keys of the file; those with a default may be left out.
+
+    `command`: script and arguments (`-m module` too), run by `python -u`; with an empty `python` it is the whole argv.
+    `host`: the address under which this node's tensor channels are reachable. `controller`: HOST:PORT.
+    `tee`, `redirects`, `log_dir`: as torchrun's flags. `resume`: all processes start as spares.
+    `grace_s`: between the signal that ends the job and SIGKILL. `orphan_s`: after this long without a controller, ranks
+    that are done may leave, and the node ends by the rules of torchrun.
+    """
+
+    run_id: str
+    node: str
+    node_rank: int
+    nnodes: int
+    nproc_per_node: int
+    spares: int
+    command: tuple[str, ...]
+    host: str
+    controller: str
+    secret_file: str
+    run_dir: str
+    journal_dir: str
+    master_addr: str
+    master_port: int
+    python: str = ""
+    inject: tuple[str, ...] = ()
+    resume: bool = False
+    tee: str = "0"
+    redirects: str = "0"
+    log_dir: str = ""
+    grace_s: float = 30.0
+    orphan_s: float = 60.0
+
+    @property
+    def world_size(self) -> int:
+        return self.nnodes * self.nproc_per_node
+
+    @property
+    def argv(self) -> list[str]:
+        return [self.python, "-u", *self.command] if self.python else list(self.command)
+
+    @property
+    def socket_path(self) -> Path:
+        return Path(self.run_dir) / f"agent-{self.node}.sock"
+
+    def workers(self) -> dict[WorkerId, Rank | None]:
+        """Every process of this node, with the rank that it starts with; None for a spare."""
+        ranks: dict[WorkerId, Rank | None] = {}
+        for i in range(self.nproc_per_node):
+            rank = None if self.resume else Rank(self.node_rank * self.nproc_per_node + i)
+            ranks[WorkerId(f"n{self.node_rank}.w{i}")] = rank
+        return ranks | {WorkerId(f"n{self.node_rank}.s{i}"): None for i in range(self.spares)}
+
+
+def load_config(path: Path) -> AgentConfig:
+    """Raises UserError for a file that cannot be read or does not fit."""
+    try:
+        values = json.loads(path.read_bytes())
+    except (OSError, ValueError) as e:
+        raise UserError(f"the agent's configuration {path} cannot be read: {e}") from e
+    if not isinstance(values, dict):
+        raise UserError(f"the agent's configuration {path} is no JSON object")
+    hints = field_types(AgentConfig)
+    if unknown := sorted(set(values) - set(hints)):
+        raise UserError(f"{path}: unknown key {', '.join(unknown)}; known are {', '.join(hints)}")
+    needed = {f.name for f in dataclasses.fields(AgentConfig) if f.default is dataclasses.MISSING}
+    if missing := sorted(needed - set(values)):
+        raise UserError(f"{path}: {', '.join(missing)} is missing")
+    config = AgentConfig(**{k: _value(path, k, hints[k], v) for k, v in values.items()})
+    _check(path, config)
+    return config
+
+
+def _value(path: Path, key: str, hint: Any, value: Any) -> Any:
+    if hint == tuple[str, ...] and isinstance(value, list) and all(isinstance(v, str) for v in value):
+        return tuple(value)
+    if hint is float and type(value) is int:
+        return float(value)
+    if hint in (str, int, bool, float) and type(value) is hint:
+        return value
+    raise UserError(f"{path}: {key} cannot be {value!r}")
+
+
+def _check(path: Path, config: AgentConfig) -> None:
+    if config.nnodes < 1 or config.nproc_per_node < 1 or config.spares < 0:
+        raise UserError(f"{path}: nnodes and nproc_per_node start at 1, spares at 0")
+    if not 0 <= config.node_rank < config.nnodes:
+        raise UserError(f"{path}: node_rank {config.node_rank} is not within 0 to {config.nnodes - 1}")
+    if not config.argv:
+        raise UserError(f"{path}: command is empty")
+    for text in config.inject:
+        parse_fault(text, config.world_size)
+    parse_streams("tee", config.tee)
+    parse_streams("redirects", config.redirects)

@@ -1,0 +1,45 @@
+"""What the kernel says about a process, and how it ended, in words."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+GONE = "gone"
+
+
+def process_state(pid: int) -> str:
+    """The state letter of /proc/PID/stat: `R`, `S`, `D`, `T` (stopped), `Z` (dead, not yet collected); or `gone`."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return GONE
+    # The command's name, in brackets, may hold brackets and blanks itself.
+    _, bracket, rest = stat.rpartition(b")")
+    fields = rest.split()
+    return fields[0].decode("ascii") if bracket and fields else GONE
+
+
+def exit_reason(exit_code: int, signal_number: int) -> str:
+    """`killed by SIGKILL (...)`, `ended with exit code 3`, `ended`."""
+    if signal_number:
+        hint = _SIGNAL_HINTS.get(signal_number, "")
+        return f"killed by {signal_name(signal_number)}" + (f" ({hint})" if hint else "")
+    return f"ended with exit code {exit_code}" if exit_code else "ended"
+
+
+def signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+_SIGNAL_HINTS: dict[int, str] = {
+    signal.SIGKILL: "by hand, or by the kernel when memory ran out",
+    signal.SIGSEGV: "invalid memory access in native code",
+    signal.SIGBUS: "memory that cannot be backed, such as a full /dev/shm, or a hardware error",
+    signal.SIGABRT: "native code gave up, often with a message above",
+    signal.SIGILL: "a machine instruction that this processor lacks",
+    signal.SIGFPE: "an arithmetic error in native code",
+}

@@ -1,0 +1,98 @@
+"""The command and the environment of each training process."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from torchrelay.agent.config import AgentConfig
+from torchrelay.protocol import names
+from torchrelay.protocol.errors import FatalError
+from torchrelay.protocol.faults import parse_fault
+from torchrelay.protocol.launch_env import TORCHRUN_NAMES, common_env, torchrun_env
+from torchrelay.protocol.names import Rank, WorkerId
+
+_USERS_CHOICE = "TORCH_NCCL_ASYNC_ERROR_HANDLING"
+"""The one name that torchrun sets only where the user has not."""
+
+
+@dataclass(frozen=True)
+class WorkerSpec:
+    """One process to start. A spare has no rank; `token` is what its Hello must show; `name` names its log folder."""
+
+    worker: WorkerId
+    rank: Rank | None
+    local_rank: int | None
+    name: str
+    argv: list[str]
+    env: dict[str, str]
+    token: str
+    journal: Path
+
+
+def worker_specs(config: AgentConfig, environ: Mapping[str, str]) -> list[WorkerSpec]:
+    """All processes of this node. `environ` is the user's, without what the agent sets for itself."""
+    specs = []
+    for worker, rank in config.workers().items():
+        local_rank = None if rank is None else rank % config.nproc_per_node
+        kind, number = worker.split(".")[1][0], worker.split(".")[1][1:]
+        name = f"spare{number}" if kind == "s" else number
+        token, journal = secrets.token_hex(32), Path(config.journal_dir) / worker
+        env = _environment(config, environ, worker, rank, token, journal)
+        specs.append(WorkerSpec(worker, rank, local_rank, name, config.argv, env, token, journal))
+    return specs
+
+
+def _environment(
+    config: AgentConfig, environ: Mapping[str, str], worker: WorkerId, rank: Rank | None, token: str, journal: Path
+) -> dict[str, str]:
+    own = {*TORCHRUN_NAMES, *names.SHIM_ENV, names.ENV_SECRET} - {_USERS_CHOICE}
+    env = {k: v for k, v in environ.items() if k not in own}
+    env |= common_env(environ, config.nproc_per_node)
+    site, roots = shim_folders()
+    if (pythonpath := environ.get("PYTHONPATH")) is not None:
+        env[names.ENV_PYTHONPATH_WAS] = pythonpath
+    env["PYTHONPATH"] = os.pathsep.join(filter(None, (str(site), pythonpath)))
+    env |= {
+        names.ENV_SOCKET: str(config.socket_path),
+        names.ENV_WORKER: worker,
+        names.ENV_TOKEN: token,
+        names.ENV_JOURNAL: str(journal),
+        names.ENV_ADDRESS: config.host,
+        names.ENV_ROOTS: os.pathsep.join(map(str, roots)),
+    }
+    if rank is None:
+        return env | {names.ENV_SPARE: "1"}
+    chosen = {_USERS_CHOICE: environ[_USERS_CHOICE]} if _USERS_CHOICE in environ else {}
+    env |= torchrun_env(
+        rank,
+        world_size=config.world_size,
+        nproc_per_node=config.nproc_per_node,
+        master_addr=config.master_addr,
+        master_port=config.master_port,
+        run_id=config.run_id,
+    )
+    env |= chosen
+    faults = [f for f in map(parse_fault, config.inject) if f.rank == rank]
+    return env | ({names.ENV_INJECT: ";".join(map(str, faults))} if faults else {})
+
+
+def shim_folders() -> tuple[Path, list[Path]]:
+    """The folder with the shim's sitecustomize, and the roots under which shim and protocol are found.
+
+    Neither is imported here: the shim is for the training process alone. Raises FatalError if one is not installed.
+    """
+    packages = [_package_folder(f"torchrelay.{part}") for part in ("shim", "protocol")]
+    roots = list(dict.fromkeys(folder.parent.parent for folder in packages))
+    return packages[0] / "site", roots
+
+
+def _package_folder(package: str) -> Path:
+    spec = importlib.util.find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise FatalError(f"{package} is not installed beside the agent")
+    return Path(next(iter(spec.submodule_search_locations))).resolve()

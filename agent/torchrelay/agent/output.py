@@ -1,0 +1,147 @@
+"""Output of the training processes as torchrun's --tee, --redirects and --log-dir have it.
+
+By default they write to the agent's own stdout and stderr. What is redirected goes to a file; what is teed goes to a
+file that is followed and repeated line by line behind `[default0]:`. A pipe would let a slow terminal stop training.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from torchrelay.protocol.errors import UserError
+
+STDOUT, STDERR = 1, 2
+STREAM_NAMES = {STDOUT: "stdout", STDERR: "stderr"}
+POLL_S = 0.1
+_MAX_LINE_BYTES = 1 << 20
+
+
+def parse_streams(flag: str, text: str) -> int | dict[int, int]:
+    """`3` -> streams of all local ranks; `0:3,1:1` -> by local rank. 1 is stdout, 2 stderr. Raises UserError."""
+    if re.fullmatch(r"[0123]", text):
+        return int(text)
+    if re.fullmatch(r"\d+:[0123](,\d+:[0123])*", text):
+        return {int(rank): int(value) for rank, value in (part.split(":") for part in text.split(","))}
+    raise UserError(f"--{flag} {text}: use 0, 1 (stdout), 2 (stderr) or 3 (both), or a mapping such as 0:3,1:1")
+
+
+def streams_of(setting: int | dict[int, int], local_rank: int | None) -> int:
+    """For a process without a rank as yet: every stream that any rank has, since a file cannot be opened later."""
+    if isinstance(setting, int):
+        return setting
+    if local_rank is not None:
+        return setting.get(local_rank, 0)
+    streams = 0
+    for value in setting.values():
+        streams |= value
+    return streams
+
+
+@dataclass
+class Follower:
+    """One file of one process, repeated on the console."""
+
+    path: Path
+    console: BinaryIO
+    prefix: Callable[[], bytes | None]
+    """What stands before each line now; None: the line is for the file alone."""
+    offset_bytes: int = 0
+    rest: bytes = b""
+
+    def advance(self, last: bool = False) -> None:
+        """Repeats the whole lines that were added; with `last`, an unfinished one too."""
+        with open(self.path, "rb") as f:
+            f.seek(self.offset_bytes)
+            while data := f.read(_MAX_LINE_BYTES):
+                self.offset_bytes += len(data)
+                *lines, self.rest = (self.rest + data).split(b"\n")
+                self._repeat(lines)
+                if len(self.rest) > _MAX_LINE_BYTES:
+                    self._repeat([self.rest])
+                    self.rest = b""
+        if last and self.rest:
+            self._repeat([self.rest])
+            self.rest = b""
+
+    def _repeat(self, lines: list[bytes]) -> None:
+        prefix = self.prefix()
+        if prefix is None or not lines:
+            return
+        self.console.write(b"".join(prefix + line + b"\n" for line in lines))
+        self.console.flush()
+
+
+class Output:
+    """Where each process writes, and the one thread that follows the files."""
+
+    def __init__(self, tee: str, redirects: str, log_dir: str, run_id: str) -> None:
+        self._tee, self._redirects = parse_streams("tee", tee), parse_streams("redirects", redirects)
+        self._log_dir, self._run_id = log_dir, run_id
+        self._folder: Path | None = None
+        self._followers: list[Follower] = []
+        self._local_ranks: dict[str, int | None] = {}
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="output", daemon=True)
+
+    def open(self, worker: str, name: str, local_rank: int | None) -> dict[int, BinaryIO]:
+        """Files for the streams that do not go to the console; `name` is the process's folder below the log folder."""
+        self._local_ranks[worker] = local_rank
+        teed = streams_of(self._tee, local_rank)
+        captured = teed | streams_of(self._redirects, local_rank)
+        files: dict[int, BinaryIO] = {}
+        for stream, file_name in STREAM_NAMES.items():
+            if captured & stream:
+                folder = self._attempt_folder() / name
+                folder.mkdir(exist_ok=True)
+                path = folder / f"{file_name}.log"
+                files[stream] = open(path, "wb")  # noqa: SIM115  # the child's stream
+                if teed & stream or local_rank is None:
+                    console = (sys.stdout if stream == STDOUT else sys.stderr).buffer
+                    self._followers.append(Follower(path, console, lambda s=stream: self._prefix(worker, name, s)))  # type: ignore[misc]
+        return files
+
+    def assign(self, worker: str, local_rank: int) -> None:
+        """A spare has got a rank: its lines carry that from now on."""
+        self._local_ranks[worker] = local_rank
+
+    def start(self) -> None:
+        """After the processes were forked: a fork should find no other thread."""
+        if self._followers:
+            self._thread.start()
+
+    def end(self, timeout_s: float = 10.0) -> None:
+        """Repeats what is left."""
+        self._ended.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout_s)
+
+    def _prefix(self, worker: str, name: str, stream: int) -> bytes | None:
+        local_rank = self._local_ranks[worker]
+        label = f"[default{local_rank}]:" if local_rank is not None else f"[{name}]:"
+        if streams_of(self._tee, local_rank) & stream:
+            return label.encode()
+        return None if streams_of(self._redirects, local_rank) & stream else b""
+
+    def _attempt_folder(self) -> Path:
+        if self._folder is None:
+            if self._log_dir:
+                Path(self._log_dir).mkdir(parents=True, exist_ok=True)
+            base = self._log_dir or tempfile.mkdtemp(prefix="torchrelay_")
+            self._folder = Path(tempfile.mkdtemp(prefix=f"{self._run_id}_", dir=base)) / "attempt_0"
+            self._folder.mkdir()
+        return self._folder
+
+    def _follow(self) -> None:
+        while True:
+            ended = self._ended.wait(POLL_S)
+            for follower in self._followers:
+                follower.advance(last=ended)
+            if ended:
+                return

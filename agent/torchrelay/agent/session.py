@@ -1,0 +1,140 @@
+"""The stream to the controller, opened anew whenever it breaks.
+
+While the controller is away everything is kept for it, in order, except progress: only its newest state counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import grpc.aio
+
+from torchrelay.protocol import relay_pb2, relay_pb2_grpc
+from torchrelay.protocol.convert import from_proto, wrap
+from torchrelay.protocol.errors import FrameError
+from torchrelay.protocol.messages import AgentHello, Progress
+from torchrelay.protocol.tls import MAX_MESSAGE_BYTES, Credentials
+
+log = logging.getLogger(__name__)
+
+FIRST_BACKOFF_S = 0.1
+MAX_BACKOFF_S = 2.0
+
+
+class Session:
+    """`hello` says what is true when a stream opens; `on_order` gets each order, in order."""
+
+    def __init__(
+        self,
+        credentials: Credentials,
+        controller: str,
+        hello: Callable[[], AgentHello],
+        on_order: Callable[[Any], None],
+    ) -> None:
+        self._credentials, self._controller = credentials, controller
+        self._hello, self._on_order = hello, on_order
+        self._queue: deque[relay_pb2.FromAgent] = deque()
+        self._progress: relay_pb2.FromAgent | None = None
+        self._something = asyncio.Event()
+        self._closing = False
+        self.connected = False
+        self.away_since_s: float | None = asyncio.get_running_loop().time()
+        """Loop time at which the controller went away; None while it is there."""
+
+    def send(self, message: Any) -> None:
+        """Queues a message; kept until it could be written. Raises FrameError for one that can never be sent."""
+        packed = wrap(relay_pb2.FromAgent, message)
+        if packed.ByteSize() > MAX_MESSAGE_BYTES:
+            raise FrameError(f"{type(message).__name__} of {packed.ByteSize()} bytes is larger than a message may be")
+        if isinstance(message, Progress):
+            self._progress = packed
+        else:
+            self._queue.append(packed)
+        self._something.set()
+
+    def close(self) -> None:
+        """`run` returns as soon as the controller has been told of everything."""
+        self._closing = True
+        self._something.set()
+
+    async def run(self) -> None:
+        """Until closed."""
+        backoff_s = FIRST_BACKOFF_S
+        while True:
+            reason = await self._stream_once()
+            if self._closing and not self._queue:
+                return
+            if self.connected:
+                self._lost(reason)
+                backoff_s = FIRST_BACKOFF_S
+            # Jitter, so that the agents of a large job do not come back all at once.
+            await asyncio.sleep(backoff_s * random.uniform(0.5, 1.0))
+            backoff_s = min(backoff_s * 2, MAX_BACKOFF_S)
+
+    def _lost(self, reason: str) -> None:
+        self.connected = False
+        self.away_since_s = asyncio.get_running_loop().time()
+        log.warning("the controller at %s is away (%s); training goes on", self._controller, reason)
+
+    async def _stream_once(self) -> str:
+        """One stream, to its end; the reason for that. A new channel each time: its certificate is a fresh one."""
+        async with self._credentials.channel(self._controller) as channel:
+            stub = relay_pb2_grpc.RelayStub(channel)
+            call = stub.Attach()
+            writer = asyncio.ensure_future(self._write(call))
+            reader = asyncio.ensure_future(self._read(call))
+            try:
+                await asyncio.wait((writer, reader), return_when=asyncio.FIRST_COMPLETED)
+                if reader.done() or not self._closing:
+                    return reader.result() if reader.done() else writer.result()
+                return await reader  # to hang up at once could cost what is still on its way
+            finally:
+                for task in (writer, reader):
+                    task.cancel()
+                await asyncio.gather(writer, reader, return_exceptions=True)
+                call.cancel()
+
+    async def _write(self, call: Any) -> str:
+        try:
+            await call.write(wrap(relay_pb2.FromAgent, self._hello()))
+            self._arrived()
+            while True:
+                while self._queue or self._progress:
+                    if self._queue:
+                        await call.write(self._queue[0])
+                        self._queue.popleft()
+                    else:
+                        progress, self._progress = self._progress, None
+                        await call.write(progress)
+                if self._closing:
+                    await call.done_writing()
+                    return "closed"
+                self._something.clear()
+                await self._something.wait()
+        except grpc.aio.AioRpcError as e:
+            return f"{e.code().name}: {e.details()}"
+        except asyncio.InvalidStateError as e:  # the call had ended already
+            return str(e) or "the stream is closed"
+
+    async def _read(self, call: Any) -> str:
+        try:
+            while (packed := await call.read()) is not grpc.aio.EOF:
+                try:
+                    order = from_proto(packed)
+                except FrameError as e:
+                    log.error("an order of the controller is not understood: %s", e)
+                else:
+                    self._on_order(order)
+            return "it closed the stream"
+        except grpc.aio.AioRpcError as e:
+            return f"{e.code().name}: {e.details()}"
+
+    def _arrived(self) -> None:
+        if not self.connected:
+            log.info("the controller at %s is there", self._controller)
+        self.connected, self.away_since_s = True, None

@@ -1,0 +1,181 @@
+"""A real agent process, and in the test a small controller that only writes down what it is told."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from torchrelay.protocol import relay_pb2, relay_pb2_grpc
+from torchrelay.protocol.convert import from_proto, wrap
+from torchrelay.protocol.messages import AgentHello, FromWorker, Progress
+from torchrelay.protocol.tls import Credentials, make_server
+
+SECRET = b"0123456789abcdef0123456789abcdef"
+TIMEOUT_S = 30.0
+T = TypeVar("T")
+
+FAKE_WORKER = Path(__file__).with_name("fake_worker.py")
+
+
+class Controller(relay_pb2_grpc.RelayServicer):  # type: ignore[misc]  # generated without types
+    """`received` grows with every message; `orders` go to the agent that is attached."""
+
+    def __init__(self) -> None:
+        self.received: list[Any] = []
+        self.attached = 0
+        self._changed = asyncio.Condition()
+        self._orders: asyncio.Queue[Any] = asyncio.Queue()
+
+    async def Attach(self, requests: AsyncIterator[Any], context: Any) -> None:
+        self.attached += 1
+        sender = asyncio.ensure_future(self._send(context))
+        try:
+            async for packed in requests:
+                async with self._changed:
+                    self.received.append(from_proto(packed))
+                    self._changed.notify_all()
+        finally:
+            sender.cancel()
+
+    async def _send(self, context: Any) -> None:
+        while True:
+            await context.write(wrap(relay_pb2.ToAgent, await self._orders.get()))
+
+    def order(self, message: Any) -> None:
+        self._orders.put_nowait(message)
+
+    async def until(self, find: Callable[[list[Any]], T | None]) -> T:
+        """The first truthy answer of `find` over all that was received."""
+
+        async def wait() -> T:
+            async with self._changed:
+                while not (found := find(self.received)):
+                    await self._changed.wait()
+                return found
+
+        return await asyncio.wait_for(wait(), TIMEOUT_S)
+
+    async def first(self, kind: type[T], **fields: Any) -> T:
+        """The first message of this kind with these fields."""
+
+        def find(received: list[Any]) -> T | None:
+            fits = (m for m in received if isinstance(m, kind))
+            return next((m for m in fits if all(getattr(m, k) == v for k, v in fields.items())), None)
+
+        return await self.until(find)
+
+    async def report(self, kind: type[T], worker: str) -> T:
+        """The first report of this kind of one worker."""
+
+        def find(received: list[Any]) -> T | None:
+            passed_on = (m.report for m in received if isinstance(m, FromWorker) and m.worker == worker)
+            return next((r for r in passed_on if isinstance(r, kind)), None)
+
+        return await self.until(find)
+
+    async def progress(self, fits: Callable[[Any], bool]) -> Any:
+        """The first progress of one worker that fits."""
+        return await self.until(
+            lambda received: next(
+                (w for m in received if isinstance(m, Progress) for w in m.workers if fits(w)),
+                None,
+            )
+        )
+
+    async def hello(self) -> AgentHello:
+        return await self.first(AgentHello)
+
+
+@asynccontextmanager
+async def serving(controller: Controller, port: int = 0, secret: bytes = SECRET) -> AsyncIterator[int]:
+    server = make_server()
+    relay_pb2_grpc.add_RelayServicer_to_server(controller, server)
+    port = server.add_secure_port(f"127.0.0.1:{port}", Credentials.from_secret(secret, "controller").server())
+    await server.start()
+    try:
+        yield port
+    finally:
+        await server.stop(None)
+
+
+class Agent:
+    """The process, and the folders that it was given."""
+
+    def __init__(self, folder: Path, port: int, **changes: Any) -> None:
+        self.folder, self.run_dir, self.journals = folder, folder / "run", folder / "journals"
+        self.pipes = folder / "pipes"
+        self.pipes.mkdir(exist_ok=True)
+        (folder / "secret").write_bytes(SECRET)
+        self._opened: dict[str, int] = {}
+        self.config: dict[str, Any] = {
+            "run_id": "test",
+            "node": "here",
+            "node_rank": 0,
+            "nnodes": 1,
+            "nproc_per_node": 1,
+            "spares": 0,
+            "command": [sys.executable, "-S", str(FAKE_WORKER), str(self.pipes)],
+            "host": "127.0.0.1",
+            "controller": f"127.0.0.1:{port}",
+            "secret_file": str(folder / "secret"),
+            "run_dir": str(self.run_dir),
+            "journal_dir": str(self.journals),
+            "master_addr": "127.0.0.1",
+            "master_port": 29500,
+            "grace_s": 10,
+        } | changes
+        self.process: asyncio.subprocess.Process
+        for kind, count in (("w", self.config["nproc_per_node"]), ("s", self.config["spares"])):
+            for i in range(count):
+                os.mkfifo(self.pipes / f"n0.{kind}{i}")
+
+    async def start(self, environ: dict[str, str] | None = None) -> None:
+        path = self.folder / "agent.json"
+        path.write_text(json.dumps(self.config))
+        self.process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "torchrelay.agent",
+            "--config",
+            str(path),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env=environ,
+        )
+
+    def tell(self, worker: str, statement: str) -> None:
+        """One line of Python to the fake worker, also before it reads."""
+        if worker not in self._opened:
+            self._opened[worker] = os.open(self.pipes / worker, os.O_RDWR)
+        os.write(self._opened[worker], f"{statement}\n".encode())
+
+    def close(self) -> None:
+        for pipe in self._opened.values():
+            os.close(pipe)
+
+    async def ended(self) -> tuple[int, str, str]:
+        """Exit code, stdout and stderr of the agent that ends by itself."""
+        out, err = await asyncio.wait_for(self.process.communicate(), TIMEOUT_S)
+        assert self.process.returncode is not None
+        return self.process.returncode, out.decode(), err.decode()
+
+
+@asynccontextmanager
+async def agent(folder: Path, port: int, **changes: Any) -> AsyncIterator[Agent]:
+    """Started; killed at the end if it still runs, which ends its children too."""
+    started = Agent(folder, port, **changes)
+    await started.start()
+    try:
+        yield started
+    finally:
+        if started.process.returncode is None:
+            started.process.kill()
+            await started.process.communicate()
+        started.close()

@@ -1,4 +1,4 @@
-"""The options of `torchrelay run`, as typer declares them. Where torchrun has an option, names and meaning are torchrun's."""
+"""The options of `torchrelay run`, as typer declares them. What torchrun has too means the same here."""
 
 from __future__ import annotations
 

@@ -22,11 +22,16 @@ def _as_ours(error: grpc.aio.AioRpcError, address: str) -> TorchrelayError:
     return ChannelClosedError(text) if error.code() in _GONE else FatalError(text)
 
 
+def target(host: str, port: int) -> str:
+    """As gRPC and the agent's configuration write an address."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 class Control:
     """Calls to one controller. Each raises ChannelClosedError when it cannot be reached, FatalError when it fails."""
 
     def __init__(self, host: str, port: int, secret: bytes) -> None:
-        self._address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self._address = target(host, port)
         self._channel = Credentials.from_secret(secret, "command line").channel(self._address)
         self._stub = relay_pb2_grpc.RelayStub(self._channel)
 

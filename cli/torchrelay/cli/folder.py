@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import shutil
 import stat
 from collections.abc import Iterable, Mapping
@@ -32,8 +31,12 @@ class Process:
     started_s: float
 
     @classmethod
-    def of(cls, pid: int) -> Process:
-        return cls(pid, psutil.Process(pid).create_time())
+    def find(cls, pid: int) -> Process | None:
+        """None if it has ended already."""
+        try:
+            return cls(pid, psutil.Process(pid).create_time())
+        except psutil.Error:
+            return None
 
     def is_running(self) -> bool:
         try:
@@ -77,14 +80,16 @@ def make_state_folder(folder: Path) -> None:
     """Raises UserError if the folder is not this user's alone: others could put their own jobs there."""
     if len(os.fsencode(folder)) > LONGEST_STATE_DIR_BYTES:
         raise UserError(
-            f"the state folder {folder} has a path of more than {LONGEST_STATE_DIR_BYTES} bytes, too long for the sockets "
-            f"in it: set {ENV_STATE_DIR} to a shorter one"
+            f"the state folder {folder} has a path of more than {LONGEST_STATE_DIR_BYTES} bytes, too long for "
+            f"the sockets in it: set {ENV_STATE_DIR} to a shorter one"
         )
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         info = folder.lstat()
     except OSError as e:
-        raise UserError(f"the state folder {folder} cannot be made ({e.strerror}): set {ENV_STATE_DIR} to another") from e
+        raise UserError(
+            f"the state folder {folder} cannot be made ({e.strerror}): set {ENV_STATE_DIR} to another"
+        ) from e
     if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.getuid() or info.st_mode & 0o022:
         raise UserError(
             f"the state folder {folder} must be a folder of this user that no one else can write to: "
@@ -92,12 +97,18 @@ def make_state_folder(folder: Path) -> None:
         )
 
 
-def make_run_folder(state: Path) -> Path:
-    """A new run's folder; its name is the run's id. Raises UserError."""
+def make_run_folder(state: Path, name: str) -> Path:
+    """A new run's folder. Raises UserError if it cannot be made, or if a job of this name runs already."""
     make_state_folder(state)
-    folder = state / secrets.token_hex(4)
-    folder.mkdir(mode=0o700)
-    return folder
+    running_jobs(state)  # removes what a dead one of the same name has left
+    try:
+        (state / name).mkdir(mode=0o700)
+    except FileExistsError as e:
+        raise UserError(
+            f"this machine runs the job {name} already: give each job a secret of its own, "
+            "and each machine its own --node-rank"
+        ) from e
+    return state / name
 
 
 def write_private(path: Path, data: bytes) -> None:
@@ -175,7 +186,9 @@ def choose_run(state: Path, run_id: str | None) -> Run:
         known = ", ".join(run.run_id for run in runs) or "none"
         raise UserError(f"--run {run_id}: no such job of this user on this machine; running: {known}")
     if not runs:
-        raise UserError(f"no job of this user runs on this machine (looked in {state}); start one with `torchrelay run`")
+        raise UserError(
+            f"no job of this user runs on this machine (looked in {state}); start one with `torchrelay run`"
+        )
     if len(runs) > 1:
         listed = "; ".join(f"{run.run_id}: {' '.join(run.command)}" for run in runs)
         raise UserError(f"several jobs run here, say which with --run: {listed}")

@@ -9,6 +9,8 @@ import subprocess
 from contextlib import suppress
 from pathlib import Path
 
+from torchrelay.protocol.errors import UserError
+
 _NVIDIA_GPUS = Path("/proc/driver/nvidia/gpus")
 _NVIDIA_SMI_TIMEOUT_S = 20
 
@@ -102,3 +104,14 @@ def visible_gpus(installed: int, cuda_visible_devices: str | None) -> int:
             break
         count += 1
     return count if installed else 0
+
+
+def address_towards(host: str) -> str:
+    """The address of this machine from which it would reach `host`. Raises UserError if that is not known."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind, protocol) as sock:
+            sock.connect(address)  # of a datagram socket: nothing is sent
+            return str(sock.getsockname()[0])
+    except OSError as e:
+        raise UserError(f"{host} cannot be reached from this machine ({e}): check the name and the network") from e

@@ -8,10 +8,12 @@ from rich.console import Console
 
 from torchrelay.cli import folder, narrate
 from torchrelay.cli.control import Control
-from torchrelay.cli.summary import Migration, Summary, fold
+from torchrelay.cli.summary import UNDER_WAY, Migration, Summary, fold
 from torchrelay.protocol.errors import ChannelClosedError
+from torchrelay.protocol.events import from_job_event
 from torchrelay.protocol.messages import MigrateReply
 from torchrelay.protocol.names import EXIT_USAGE
+from torchrelay.protocol.phases import COMMITTED
 
 EXIT_ABANDONED = 1
 
@@ -36,12 +38,14 @@ async def _follow(console: Console, control: Control, reply: MigrateReply) -> Mi
     """The finished record of the migration, or None if the job ended before."""
     summary = Summary()
     try:
-        async for event in control.watch():
-            summary, before = fold(summary, event), summary
-            for text in narrate.notes(before, event):
-                console.print(text)
+        async for packed in control.watch():
+            event = from_job_event(packed)
+            summary, before = fold(summary, event, packed.time_s), summary
+            if getattr(event, "migration", None) == reply.migration:
+                for text in narrate.notes(before, event):
+                    console.print(text)
             record = summary.migration(reply.migration)
-            if record is not None and record.outcome != "running":
+            if record is not None and record.outcome != UNDER_WAY:
                 return record
     except ChannelClosedError:
         return None
@@ -52,4 +56,4 @@ def _report(console: Console, record: Migration | None) -> int:
     if record is None:
         console.print(narrate.line("the job ended before the migration did", "red"))
         return EXIT_ABANDONED
-    return 0 if record.outcome == "committed" else EXIT_ABANDONED
+    return 0 if record.outcome == COMMITTED else EXIT_ABANDONED

@@ -1,4 +1,4 @@
-"""What `torchrelay run` was asked to do: the command line as given, and the one check of all of it before anything starts."""
+"""What `torchrelay run` was asked to do: the command line, and the one check of all of it before anything starts."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class GivenOptions:
 
 @dataclass(frozen=True)
 class RunOptions:
-    """A checked command line. `redirects` and `tee` have one entry for each local rank: 0 none, 1 stdout, 2 stderr, 3 both."""
+    """A checked command line. `redirects`, `tee`: for each local rank 0 (none), 1 (stdout), 2 (stderr) or 3 (both)."""
 
     script: str
     script_args: tuple[str, ...]
@@ -74,6 +74,7 @@ class RunOptions:
     quiet: bool
     secret: bytes | None
     """None: this job is alone on its machine, and a secret is made for it."""
+    given: GivenOptions
 
     @property
     def world_size(self) -> int:
@@ -107,8 +108,6 @@ def check(given: GivenOptions, machine: Machine, environment: Mapping[str, str])
     _check_program(given, machine)
     faults = tuple(parse_fault(text, nnodes * nproc) for text in given.inject)
     _check_files(given, machine)
-    redirects = parse_streams("--redirects", given.redirects, nproc)
-    tee = parse_streams("--tee", given.tee, nproc)
     return RunOptions(
         script=given.script,
         script_args=given.script_args,
@@ -119,8 +118,8 @@ def check(given: GivenOptions, machine: Machine, environment: Mapping[str, str])
         node_rank=given.node_rank,
         master_addr=given.master_addr or LOOPBACK,
         master_port=_master_port(given, nnodes, machine),
-        redirects=redirects,
-        tee=tee,
+        redirects=parse_streams("--redirects", given.redirects, nproc),
+        tee=parse_streams("--tee", given.tee, nproc),
         log_dir=given.log_dir,
         role=given.role,
         spares=given.spares,
@@ -133,6 +132,7 @@ def check(given: GivenOptions, machine: Machine, environment: Mapping[str, str])
         controller_port=_controller_port(given, nnodes, machine),
         quiet=given.quiet,
         secret=_secret(nnodes, environment),
+        given=given,
     )
 
 
@@ -167,7 +167,8 @@ def _check_nodes(given: GivenOptions, nnodes: int) -> None:
         raise UserError(f"--node-rank {given.node_rank}: with --nnodes {nnodes} it is a number from 0 to {nnodes - 1}")
     if nnodes > 1 and given.master_addr is None:
         raise UserError(
-            f"--nnodes {nnodes} needs --master-addr: the address of the machine with --node-rank 0, the same on all machines"
+            f"--nnodes {nnodes} needs --master-addr: "
+            "the address of the machine with --node-rank 0, the same on all machines"
         )
     if given.controller and nnodes == 1:
         raise UserError(
@@ -175,7 +176,8 @@ def _check_nodes(given: GivenOptions, nnodes: int) -> None:
         )
     if given.controller and given.controller_port is not None:
         raise UserError(
-            "--controller says where the controller listens, --controller-port makes this machine hold it: give one of them"
+            "--controller says where the controller listens, --controller-port makes this machine hold it: "
+            "give one of them"
         )
 
 
@@ -258,7 +260,8 @@ def parse_streams(option: str, text: str, nproc: int) -> tuple[int, ...]:
         return (int(text),) * nproc
     if not re.fullmatch(r"\d+:[0-3](,\d+:[0-3])*", text):
         raise UserError(
-            f"{option} {text}: give 0 (none), 1 (stdout), 2 (stderr) or 3 (both), for all or by local rank as in 0:3,1:2"
+            f"{option} {text}: give 0 (none), 1 (stdout), 2 (stderr) or 3 (both), "
+            "for all or by local rank as in 0:3,1:2"
         )
     streams = [0] * nproc
     for part in text.split(","):

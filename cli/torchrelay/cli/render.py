@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from torchrelay.cli.summary import DOWNTIME_PHASES, Migration, Summary
+from torchrelay.cli.summary import UNDER_WAY, Migration, Summary
 from torchrelay.protocol.messages import JobStatus
+from torchrelay.protocol.phases import COMMITTED, DOWNTIME_ROWS
 
 _STATE_STYLES = {"running": "green", "standing": "yellow", "lost": "red", "starting": "dim", "finished": "dim"}
 _PROTECTION_STYLES = {"on": "green", "off": "yellow", "pending": "dim"}
@@ -16,6 +19,10 @@ _PROTECTION_STYLES = {"on": "green", "off": "yellow", "pending": "dim"}
 def count(number: int, noun: str) -> str:
     """`1 spare`, `2 spares`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def listed(values: Iterable[object]) -> str:
+    return ", ".join(map(str, values))
 
 
 def seconds(value_s: float) -> str:
@@ -34,11 +41,11 @@ def size(value_bytes: int) -> str:
 
 def step(boundary: int) -> str:
     """A boundary as people count steps; before the first one there is none."""
-    return str(boundary) if boundary >= 0 else "–"
+    return str(boundary) if boundary >= 0 else "-"
 
 
-def _table(*columns: str, right: tuple[str, ...] = ()) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+def _table(*columns: str, right: tuple[str, ...] = (), gap: int = 2) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")
     for name in columns:
         table.add_column(name, justify="right" if name in right else "left", no_wrap=name not in ("reason", "why"))
     return table
@@ -47,7 +54,7 @@ def _table(*columns: str, right: tuple[str, ...] = ()) -> Table:
 def progress_line(summary: Summary) -> Text:
     """The one line that a terminal shows while the job runs."""
     parts = [count(summary.ranks, "rank")]
-    running = next((m for m in reversed(summary.migrations) if m.outcome == "running"), None)
+    running = next((m for m in reversed(summary.migrations) if m.outcome == UNDER_WAY), None)
     if summary.boundary >= 0:
         parts.append(f"step {summary.boundary}")
         parts.append(f"{summary.steps_per_s:.1f} steps/s")
@@ -56,7 +63,8 @@ def progress_line(summary: Summary) -> Text:
     parts.append(count(summary.spares, "spare"))
     line = Text(" torchrelay  ", style="bold") + Text(" · ".join(parts), style="default")
     if running is not None:
-        line.append(f" · rank {running.rank} is moving: {running.phase}", style="yellow")
+        who = f"rank {listed(running.ranks)} is moving" if running.ranks else "ranks are entering"
+        line.append(f" · {who}: {running.phase or 'starting'}", style="yellow")
     elif summary.protection == "off":
         line.append(" · not protected", style="yellow")
     return line
@@ -64,24 +72,26 @@ def progress_line(summary: Summary) -> Text:
 
 def migrations_table(migrations: tuple[Migration, ...]) -> RenderableType:
     """Every migration with its outcome, then the seconds of downtime by phase, with their sum."""
-    what = _table("migration", "rank", "kind", "outcome", "spare", "redone", "moved", "reason", right=("rank", "redone"))
+    what = _table(
+        "migration", "rank", "kind", "outcome", "spare", "redone", "moved", "reason", right=("rank", "redone")
+    )
     for m in migrations:
         what.add_row(
             m.migration,
-            str(m.rank),
+            listed(m.ranks),
             m.kind,
-            Text(m.outcome, style="green" if m.outcome == "committed" else "red"),
-            m.spare or "–",
+            Text(m.outcome, style="green" if m.outcome == COMMITTED else "red"),
+            listed(m.spares) or "-",
             str(m.steps_redone),
             size(m.transferred_bytes),
-            Text(m.reason),
+            Text(m.reason if m.outcome == COMMITTED else m.outcome_reason or m.reason),
         )
-    names = tuple(name.replace("_", " ") for name in DOWNTIME_PHASES)
-    when = _table("seconds of", *names, "sum", right=(*names, "sum"))
+    names = tuple(name.replace("_", " ") for name in DOWNTIME_ROWS)
+    when = _table("seconds of", *names, "sum", right=(*names, "sum"), gap=1)  # 80 columns
     for m in migrations:
-        when.add_row(m.migration, *(seconds(m.downtime_s.get(p, 0.0)) for p in DOWNTIME_PHASES), seconds(m.total_s))
+        when.add_row(m.migration, *(seconds(m.downtime_s.get(p, 0.0)) for p in DOWNTIME_ROWS), seconds(m.total_s))
     if len(migrations) > 1:
-        sums = (sum(m.downtime_s.get(p, 0.0) for m in migrations) for p in DOWNTIME_PHASES)
+        sums = (sum(m.downtime_s.get(p, 0.0) for m in migrations) for p in DOWNTIME_ROWS)
         total = sum(m.total_s for m in migrations)
         when.add_row("all", *map(seconds, sums), seconds(total), style="bold")
     return Group(what, Text(), when)

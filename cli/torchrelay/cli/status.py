@@ -19,7 +19,7 @@ REFRESH_S = 1.0
 
 
 async def show_status(run_id: str | None, as_json: bool, watch: bool) -> int:
-    """Prints the job's status; with `watch` each second until the job is gone. Raises UserError if there is no such job."""
+    """Prints the job's status; with `watch` each second until the job is gone. Raises UserError if there is none."""
     state = folder.state_folder(os.environ)
     runs = [folder.choose_run(state, run_id)] if run_id or watch else folder.running_jobs(state)
     if not runs:

@@ -93,7 +93,9 @@ def test_several_machines_use_fixed_ports_and_the_shared_secret() -> None:
     assert run.world_size == 4
 
 
-@pytest.mark.parametrize(("environment", "said"), [({}, "is not set"), ({"TORCHRELAY_SECRET": "short"}, "is too short")])
+@pytest.mark.parametrize(
+    ("environment", "said"), [({}, "is not set"), ({"TORCHRELAY_SECRET": "short"}, "is too short")]
+)
 def test_several_machines_without_a_good_secret_are_refused(environment: dict[str, str], said: str) -> None:
     with pytest.raises(UserError, match=said):
         check(given(nnodes="2", master_addr="node0"), FakeMachine(), environment)
@@ -113,7 +115,9 @@ def test_a_controller_is_either_here_or_there() -> None:
         check(both, FakeMachine(), SECRET)
 
 
-@pytest.mark.parametrize(("text", "gpus", "count"), [("7", 0, 7), ("cpu", 4, 6), ("auto", 4, 4), ("auto", 0, 6), ("gpu", 2, 2)])
+@pytest.mark.parametrize(
+    ("text", "gpus", "count"), [("7", 0, 7), ("cpu", 4, 6), ("auto", 4, 4), ("auto", 0, 6), ("gpu", 2, 2)]
+)
 def test_the_number_of_ranks_can_follow_the_machine(text: str, gpus: int, count: int) -> None:
     assert check(given(nproc_per_node=text), FakeMachine(gpus=gpus), {}).nproc_per_node == count
 

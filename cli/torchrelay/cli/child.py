@@ -1,0 +1,64 @@
+"""A process of the job that this command starts: controller or agent."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from asyncio.subprocess import Process
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+
+class Child:
+    """Ends when its stdin does: however this command ends, nothing of the job outlives it."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self.ended = asyncio.ensure_future(process.wait())
+
+    @classmethod
+    async def start(cls, module: str, config: Path, environment: Mapping[str, str], *, owns_stdout: bool) -> Child:
+        """Runs `python -m module --config FILE` in a session of its own: a terminal's Ctrl-C reaches only us.
+
+        With `owns_stdout` its stdout is ours, for the script; without, it is our stderr.
+        """
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            module,
+            "--config",
+            str(config),
+            stdin=subprocess.PIPE,
+            stdout=None if owns_stdout else sys.stderr,
+            env=dict(environment),
+            start_new_session=True,
+        )
+        return cls(process)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """Negative: ended by that signal. None: it runs."""
+        return self._process.returncode
+
+    def signal(self, number: int) -> None:
+        with suppress(ProcessLookupError):
+            self._process.send_signal(number)
+
+    def kill(self) -> None:
+        with suppress(ProcessLookupError):
+            self._process.kill()
+
+    async def let_go(self, grace_s: float) -> None:
+        """Closes its stdin and waits for its end; kills it after the grace."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        _, late = await asyncio.wait((self.ended,), timeout=grace_s)
+        if late:
+            self.kill()
+            await self.ended

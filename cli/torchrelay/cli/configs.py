@@ -1,0 +1,113 @@
+"""What controller and agent are told in their configuration files, and how the user goes on from a checkpoint. Pure."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+from torchrelay.cli.folder import journal_folder
+from torchrelay.cli.options import LOOPBACK, GivenOptions, RunOptions
+
+EVERY_ADDRESS = "0.0.0.0"
+DIRECTORY = "{directory}"
+"""In the controller's `resume_command`: filled in by it."""
+
+
+def script_command(options: RunOptions) -> tuple[str, ...]:
+    """What follows `python -u`, or with --no-python the whole command."""
+    return (*(("-m",) if options.module else ()), options.script, *options.script_args)
+
+
+def agent_config(
+    options: RunOptions, run_id: str, run_folder: Path, secret_file: Path, controller: str, host: str
+) -> dict[str, Any]:
+    """Keys of agent.config.AgentConfig. `controller` is HOST:PORT, `host` this machine as the other ones reach it."""
+    return {
+        "run_id": run_id,
+        "node": f"n{options.node_rank}",
+        "node_rank": options.node_rank,
+        "nnodes": options.nnodes,
+        "nproc_per_node": options.nproc_per_node,
+        "spares": options.spares,
+        "command": list(script_command(options)),
+        "python": "" if options.no_python else sys.executable,
+        "host": host,
+        "controller": controller,
+        "secret_file": str(secret_file),
+        "run_dir": str(run_folder),
+        "journal_dir": str(journal_folder(run_folder.name, run_folder)),
+        "master_addr": options.master_addr,
+        "master_port": options.master_port,
+        "inject": [str(fault) for fault in options.faults],
+        "resume": options.resume is not None,
+        "tee": _streams(options.tee),
+        "redirects": _streams(options.redirects),
+        "log_dir": str(options.log_dir.absolute()) if options.log_dir else "",
+    }
+
+
+def controller_config(options: RunOptions, run_id: str, secret_file: Path, address_file: Path) -> dict[str, Any]:
+    """Keys of controller.config.ControllerConfig."""
+    return {
+        "run_id": run_id,
+        "nnodes": options.nnodes,
+        "nproc_per_node": options.nproc_per_node,
+        "secret_file": str(secret_file),
+        "address_file": str(address_file),
+        "jit_dir": str(options.jit_dir),
+        "master_addr": options.master_addr,
+        "master_port": options.master_port,
+        "listen_host": LOOPBACK if options.nnodes == 1 else EVERY_ADDRESS,
+        "listen_port": options.controller_port,
+        "resume_dir": str(options.resume) if options.resume else "",
+        "resume_command": resume_command(options.given, DIRECTORY),
+    }
+
+
+def reachable(listen_host: str) -> str:
+    """Where a process of this machine finds a controller that listens on `listen_host`."""
+    return LOOPBACK if listen_host == EVERY_ADDRESS else listen_host
+
+
+def _streams(by_local_rank: tuple[int, ...]) -> str:
+    if len(set(by_local_rank)) == 1:
+        return str(by_local_rank[0])
+    return ",".join(f"{local_rank}:{value}" for local_rank, value in enumerate(by_local_rank))
+
+
+def resume_command(given: GivenOptions, directory: str) -> str:
+    """The command that goes on from the checkpoint in `directory`: as it was given, without the faults.
+
+    Their steps may be over, and a fault that never fires fails the run.
+    """
+    default = GivenOptions("")
+    flags: list[str] = ["--resume", directory]
+    values: dict[str, object] = {
+        "--nproc-per-node": given.nproc_per_node,
+        "--nnodes": given.nnodes,
+        "--node-rank": given.node_rank,
+        "--master-addr": given.master_addr,
+        "--master-port": given.master_port,
+        "--role": given.role,
+        "--spares": given.spares,
+        "--redirects": given.redirects,
+        "--tee": given.tee,
+        "--log-dir": given.log_dir,
+        "--jit-dir": given.jit_dir,
+        "--controller": given.controller,
+        "--controller-port": given.controller_port,
+        "--events": given.events,
+    }
+    for flag, value in values.items():
+        if value != getattr(default, flag[2:].replace("-", "_")):
+            flags += [flag, str(value)]
+    switches = {
+        "--json": given.json_summary,
+        "--quiet": given.quiet,
+        "--no-python": given.no_python,
+        "-m": given.module,
+    }
+    flags += [flag for flag, on in switches.items() if on]
+    return shlex.join(["torchrelay", "run", *flags, given.script, *given.script_args])

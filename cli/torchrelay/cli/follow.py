@@ -1,0 +1,63 @@
+"""Follows the events of a job: into the summary, onto the terminal, into the file of --events."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import TracebackType
+from typing import TextIO
+
+from torchrelay.cli.control import Control
+from torchrelay.cli.summary import Summary, fold
+from torchrelay.cli.teller import Teller
+from torchrelay.protocol.errors import ChannelClosedError, FrameError
+from torchrelay.protocol.events import from_job_event
+from torchrelay.protocol.messages import JobEvent
+
+
+def json_line(event: JobEvent) -> str:
+    """One line of --events, without its end."""
+    return json.dumps({"time_s": event.time_s, "name": event.name, **json.loads(event.fields_json)})
+
+
+class Follower:
+    """`summary` is what has been heard so far."""
+
+    def __init__(self, teller: Teller, events_file: Path | None) -> None:
+        self._teller = teller
+        self._path = events_file
+        self._file: TextIO | None = None
+        self.summary = Summary()
+
+    def __enter__(self) -> Follower:
+        if self._path is not None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = open(self._path, "w", encoding="utf-8")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    async def follow(self, control: Control) -> None:
+        """Until the job's last event, or until the controller is gone."""
+        try:
+            async for event in control.watch():
+                self.take(event)
+                if self.summary.exit_code is not None:
+                    return
+        except ChannelClosedError:
+            return
+
+    def take(self, event: JobEvent) -> None:
+        if self._file is not None:
+            self._file.write(json_line(event) + "\n")
+            self._file.flush()
+        try:
+            occurrence = from_job_event(event)
+        except FrameError:  # of a newer controller: it is in the file, and means nothing to this version
+            return
+        before, self.summary = self.summary, fold(self.summary, occurrence, event.time_s)
+        self._teller.event(before, self.summary, occurrence)

@@ -1,0 +1,214 @@
+"""Carries out `torchrelay run`: starts controller and agent, follows the job, ends everything that it started."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import secrets
+import signal
+import sys
+from pathlib import Path
+
+# gRPC's own lines about lost connections are not for the user's terminal. The script gets the environment as it was.
+ENVIRON = dict(os.environ)
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+
+from torchrelay.cli import configs, folder, narrate  # noqa: E402
+from torchrelay.cli.child import Child  # noqa: E402
+from torchrelay.cli.control import Control, target  # noqa: E402
+from torchrelay.cli.follow import Follower  # noqa: E402
+from torchrelay.cli.machine import address_towards  # noqa: E402
+from torchrelay.cli.options import LOOPBACK, RunOptions  # noqa: E402
+from torchrelay.cli.summary import as_json, faults_that_never_fired  # noqa: E402
+from torchrelay.cli.teller import Teller  # noqa: E402
+from torchrelay.protocol.errors import FatalError, TorchrelayError, UserError  # noqa: E402
+from torchrelay.protocol.names import EXIT_FAULT_NOT_INJECTED, EXIT_USAGE  # noqa: E402
+
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+ADDRESS_POLL_S = 0.02
+LAST_EVENTS_S = 5.0
+CONTROLLER_END_S = 10.0
+AGENT_END_S = 45.0
+
+
+async def launch(options: RunOptions, command: tuple[str, ...]) -> int:
+    """Runs the job; returns the exit code of the command. Raises UserError before anything was started."""
+    secret = options.secret or secrets.token_bytes(32)
+    run_id = secrets.token_hex(4) if options.secret is None else hashlib.sha256(b"run " + secret).hexdigest()[:8]
+    name = run_id if options.nnodes == 1 else f"{run_id}-n{options.node_rank}"
+    run_folder = folder.make_run_folder(folder.state_folder(ENVIRON), name)
+    teller = Teller(sys.stderr, ENVIRON, options.quiet)
+    try:
+        with Follower(teller, options.events) as follower:
+            job = Job(options, run_id, run_folder, secret, follower, teller)
+            code = await job.run(command)
+            teller.close()
+            return _conclude(options, job, code, teller)
+    finally:
+        teller.close()
+        folder.remove_run(run_folder)
+
+
+class Job:
+    """The processes of this job on this machine."""
+
+    def __init__(
+        self, options: RunOptions, run_id: str, run_folder: Path, secret: bytes, follower: Follower, teller: Teller
+    ) -> None:
+        self._options, self._run_id, self._folder, self._secret = options, run_id, run_folder, secret
+        self.follower, self._teller = follower, teller
+        self._controller: Child | None = None
+        self._agent: Child | None = None
+        self._control: Control | None = None
+        self._task: asyncio.Task[int] | None = None
+        self._stops: set[asyncio.Task[None]] = set()
+        self.stopped_by = 0
+        """The signal that this command was ended by."""
+
+    async def run(self, command: tuple[str, ...]) -> int:
+        """Exit code of the job on this machine."""
+        self._task = asyncio.ensure_future(self._run(command))
+        loop = asyncio.get_running_loop()
+        for number in STOP_SIGNALS:
+            loop.add_signal_handler(number, self._on_signal, number)
+        try:
+            return await self._task
+        except asyncio.CancelledError:
+            if self.stopped_by:
+                return 128 + self.stopped_by
+            raise
+        finally:
+            for number in STOP_SIGNALS:
+                loop.remove_signal_handler(number)
+
+    async def _run(self, command: tuple[str, ...]) -> int:
+        secret_file = folder.write_secret(self._folder, self._secret)
+        try:
+            address = self._options.controller
+            if address is None:
+                self._controller, address = await self._start_controller(secret_file)
+            self._agent = await self._start_agent(secret_file, address)
+            self._write_entry(address, command)
+            async with Control(*address, self._secret) as self._control:
+                return await self._until_the_agent_ends(self._agent)
+        finally:
+            for child, grace_s in ((self._agent, AGENT_END_S), (self._controller, CONTROLLER_END_S)):
+                if child is not None:
+                    await child.let_go(grace_s)
+
+    async def _until_the_agent_ends(self, agent: Child) -> int:
+        assert self._control is not None
+        following = asyncio.ensure_future(self.follower.follow(self._control))
+        ends = {agent.ended}
+        if self._controller is not None:
+            ends.add(self._controller.ended)
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            if not agent.ended.done():
+                self._controller_is_gone()
+            code = await agent.ended
+            await asyncio.wait((following,), timeout=LAST_EVENTS_S)
+        finally:
+            following.cancel()
+        return self._code_of(code)
+
+    def _code_of(self, agent_code: int) -> int:
+        if self.stopped_by:
+            return 128 + self.stopped_by
+        if agent_code < 0:
+            name = signal.Signals(-agent_code).name
+            self._teller.say(
+                [narrate.line(f"the agent was ended by {name}, and the ranks of this machine with it", "red")]
+            )
+            return 1
+        code = self.follower.summary.exit_code
+        return agent_code if code is None else code
+
+    def _controller_is_gone(self) -> None:
+        # It ends by itself once the job is over; then there is nothing to tell.
+        if self.follower.summary.exit_code is None and not self.stopped_by:
+            text = "the controller ended unexpectedly: training goes on, but a rank that is lost now cannot be replaced"
+            self._teller.say([narrate.line(text, "red")])
+
+    def _on_signal(self, number: int) -> None:
+        if self._agent is None:
+            self.stopped_by = number
+            if self._task is not None:
+                self._task.cancel()
+        elif not self.stopped_by:
+            self.stopped_by = number
+            task = asyncio.ensure_future(self._stop(number))
+            self._stops.add(task)
+            task.add_done_callback(self._stops.discard)
+        else:
+            self._agent.kill()  # the kernel ends the ranks with it
+
+    async def _stop(self, number: int) -> None:
+        """Ranks get the signal once, as they would from a terminal; without a controller the agent passes it on."""
+        if self._control is not None:
+            try:
+                await self._control.stop(number)
+                return
+            except TorchrelayError as e:
+                self._teller.say([narrate.line(f"{e}; stopping this machine's ranks only", "yellow")])
+        if self._agent is not None:
+            self._agent.signal(number)
+
+    async def _start_controller(self, secret_file: Path) -> tuple[Child, tuple[str, int]]:
+        address_file = self._folder / "controller-address.json"
+        config = configs.controller_config(self._options, self._run_id, secret_file, address_file)
+        path = self._folder / "controller.json"
+        folder.write_private(path, json.dumps(config, indent=1).encode())
+        child = await Child.start("torchrelay.controller", path, ENVIRON, owns_stdout=False)
+        try:
+            while not address_file.exists():
+                await asyncio.wait((child.ended,), timeout=ADDRESS_POLL_S)
+                if child.ended.done():
+                    raise self._refused(child)
+        except asyncio.CancelledError:
+            await child.let_go(CONTROLLER_END_S)
+            raise
+        address = json.loads(address_file.read_bytes())
+        return child, (configs.reachable(address["host"]), int(address["port"]))
+
+    def _refused(self, controller: Child) -> TorchrelayError:
+        if controller.exit_code == EXIT_USAGE:
+            return UserError("nothing was started; the reason is above")
+        return FatalError(f"the controller ended with exit code {controller.exit_code} before the job began")
+
+    async def _start_agent(self, secret_file: Path, controller: tuple[str, int]) -> Child:
+        config = configs.agent_config(
+            self._options, self._run_id, self._folder, secret_file, target(*controller), _own_address(self._options)
+        )
+        path = self._folder / "agent.json"
+        folder.write_private(path, json.dumps(config, indent=1).encode())
+        return await Child.start("torchrelay.agent", path, ENVIRON, owns_stdout=True)
+
+    def _write_entry(self, controller: tuple[str, int], command: tuple[str, ...]) -> None:
+        pids = [os.getpid(), *(child.pid for child in (self._controller, self._agent) if child is not None)]
+        processes = tuple(filter(None, map(folder.Process.find, pids)))
+        folder.write_run(self._folder, folder.Run(self._run_id, *controller, command, processes))
+
+
+def _own_address(options: RunOptions) -> str:
+    """Under which the other machines of the job reach this one."""
+    if options.nnodes == 1:
+        return LOOPBACK
+    return address_towards(options.controller[0] if options.controller else options.master_addr)
+
+
+def _conclude(options: RunOptions, job: Job, code: int, teller: Teller) -> int:
+    """Says how it ended, and turns a success without the faults that were asked for into a failure."""
+    summary = job.follower.summary
+    heard_all = summary.exit_code is not None
+    never_fired = faults_that_never_fired(options.faults, summary) if heard_all and code == 0 else []
+    if never_fired:
+        code = EXIT_FAULT_NOT_INJECTED
+    if not job.stopped_by and code != EXIT_USAGE and not (options.quiet and code == 0):
+        resume = configs.resume_command(options.given, summary.checkpoint)
+        teller.say(narrate.closing(summary, code, resume, never_fired))
+    if options.json_summary:
+        print(json.dumps(as_json(summary, code, never_fired)), flush=True)
+    return code

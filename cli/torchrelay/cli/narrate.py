@@ -1,0 +1,109 @@
+"""What the command says about events as they come, and at the end. Pure: events and summaries in, lines out."""
+
+from __future__ import annotations
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from torchrelay.cli import render
+from torchrelay.cli.summary import Summary
+from torchrelay.protocol import events
+from torchrelay.protocol.names import EXIT_NO_SPARE_LEFT
+from torchrelay.protocol.phases import ABANDONED, CHECKPOINT, CLEARED, PLANNED, RESUME
+
+_LEVEL_STYLES = {"warning": "yellow", "error": "red"}
+
+
+def line(text: str, style: str = "") -> Text:
+    """One line of ours among the script's."""
+    return Text("torchrelay: ", style="bold") + Text(text, style=style)
+
+
+def notes(before: Summary, event: events.Occurrence) -> list[Text]:
+    """What one event is worth telling. `before`: the summary without it."""
+    match event:
+        case events.JobStarted():
+            return [line(f"{render.count(event.world_size, 'rank')}, {render.count(event.spares, 'spare')}")]
+        case events.Protection(on=True):
+            return [line(f"protected{_because(event.reason)}")]
+        case events.Protection():
+            return [line(f"not protected{_because(event.reason)}", "yellow")]
+        case events.ReportMade():
+            new = [text for text in event.unprotected if text not in before.unprotected]
+            return [line(f"cannot be carried over: {text}", "yellow") for text in new]
+        case events.FaultFired():
+            return [line(f"fault injected: {event.fault}", "magenta")]
+        case events.Suspected():
+            evidence = f" ({event.evidence})" if event.evidence else ""
+            return [line(f"rank {event.rank} is suspected{_because(event.reason)}{evidence}", "yellow")]
+        case events.MigrationStarted():
+            return [_started(event)]
+        case events.Decision():
+            return [line(f"  {event.text}")]
+        case events.PhaseChanged():
+            migration = before.migration(event.migration)
+            last = migration.phase if migration else ""
+            return [line(f"  {last} took {render.seconds(event.elapsed_s)} s", "dim")] if last else []
+        case events.MigrationFinished():
+            return [_finished(event)]
+        case events.WorkerEnded(rank=-1, fenced=False) if event.signal:
+            return [line(f"the spare {event.worker} was ended by signal {event.signal}", "yellow")]
+        case events.Log() if event.level in _LEVEL_STYLES:
+            return [line(event.text, _LEVEL_STYLES[event.level])]
+    return []
+
+
+def _started(event: events.MigrationStarted) -> Text:
+    if event.kind == RESUME:
+        return line(f"all ranks enter from a checkpoint{_because(event.reason)}")
+    what = "is to move" if event.kind == PLANNED else "is lost"
+    return line(f"rank {event.rank} {what}{_because(event.reason)} (migration {event.migration})", "yellow")
+
+
+def _finished(event: events.MigrationFinished) -> Text:
+    if event.kind == RESUME and event.outcome != ABANDONED:
+        return line("all ranks have entered", "green")
+    who = f"rank {render.listed(event.ranks)}" if len(event.ranks) == 1 else f"ranks {render.listed(event.ranks)}"
+    if event.outcome == CLEARED:
+        return line(f"rank {event.rank} moves again, nothing was done")
+    if event.outcome == ABANDONED:
+        return line(f"{who}: the migration was given up{_because(event.reason)}", "red")
+    if event.outcome == CHECKPOINT:
+        return line(f"{who} cannot be replaced{_because(event.reason)}", "red")
+    redone = "no step" if event.steps_redone == 0 else render.count(event.steps_redone, "step")
+    downtime = f"{render.seconds(sum(event.downtime_s.values()))} s of downtime"
+    return line(f"{who} moved to {render.listed(event.spares)}: {redone} redone, {downtime}", "green")
+
+
+def _because(reason: str) -> str:
+    return f": {reason}" if reason else ""
+
+
+def closing(summary: Summary, exit_code: int, resume_command: str, never_fired: list[str]) -> list[RenderableType]:
+    """The end of a run: a table if there were migrations, otherwise at most one line."""
+    told: list[RenderableType] = []
+    if summary.moves:
+        told += [Text(), render.migrations_table(summary.moves), Text()]
+    if exit_code == EXIT_NO_SPARE_LEFT and summary.checkpoint:
+        told.append(line(f"no spare was left; what the ranks held is in {summary.checkpoint}", "yellow"))
+        told.append(line(f"go on with: {resume_command}", "bold"))
+    elif never_fired:
+        told += [line(f"the fault {fault} never fired", "red") for fault in never_fired]
+    elif exit_code != 0:
+        told.append(line(f"ended with exit code {exit_code}{_because(summary.reason)}", "red"))
+    else:
+        told.append(line(_done(summary)))
+    return told
+
+
+def _done(summary: Summary) -> str:
+    parts = [f"done in {summary.ended_s - summary.started_s:.1f} s"]
+    if summary.boundary > 0:
+        parts.append(render.count(summary.boundary, "step"))
+    if summary.committed:
+        parts.append(render.count(len(summary.committed), "migration"))
+        parts.append("no step redone" if summary.steps_redone == 0 else f"{summary.steps_redone} redone")
+        parts.append(f"{render.seconds(sum(summary.downtime_s.values()))} s of downtime")
+    elif summary.protection == "pending":
+        parts.append("nothing to protect: the script set up no process group")
+    return ", ".join(parts)

@@ -1,0 +1,169 @@
+"""What a run has been so far: a fold over its events. No I/O."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from torchrelay.protocol import events
+from torchrelay.protocol.faults import Fault
+from torchrelay.protocol.phases import CLEARED, COMMITTED, DOWNTIME_ROWS, RESUME
+
+UNDER_WAY = "under way"
+
+
+@dataclass(frozen=True)
+class Migration:
+    """`outcome`: `under way`, or one of phases.OUTCOMES. `downtime_s` by row of phases.DOWNTIME_ROWS.
+
+    `reason`: why the ranks had to move; `outcome_reason`: why it ended as it did. `beside_s`: prepared beside training.
+    """
+
+    migration: str
+    kind: str = ""
+    ranks: tuple[int, ...] = ()
+    reason: str = ""
+    phase: str = ""
+    outcome: str = UNDER_WAY
+    outcome_reason: str = ""
+    spares: tuple[str, ...] = ()
+    steps_redone: int = 0
+    downtime_s: Mapping[str, float] = field(default_factory=dict)
+    beside_s: float = 0.0
+    transferred_bytes: int = 0
+
+    @property
+    def total_s(self) -> float:
+        return sum(self.downtime_s.values())
+
+
+@dataclass(frozen=True)
+class Summary:
+    """`protection`: `pending`, `on` or `off`. `exit_code` is None while the job runs. `boundary` -1: no step yet.
+
+    `started_s`, `ended_s`: by the wall clock.
+    """
+
+    run_id: str = ""
+    world_size: int = 0
+    protection: str = "pending"
+    protection_reason: str = ""
+    boundary: int = -1
+    steps_per_s: float = 0.0
+    ranks: int = 0
+    spares: int = 0
+    faults_injected: tuple[str, ...] = ()
+    migrations: tuple[Migration, ...] = ()
+    unprotected: tuple[str, ...] = ()
+    checkpoint: str = ""
+    exit_code: int | None = None
+    reason: str = ""
+    started_s: float = 0.0
+    ended_s: float = 0.0
+
+    def migration(self, name: str) -> Migration | None:
+        return next((m for m in self.migrations if m.migration == name), None)
+
+    @property
+    def moves(self) -> tuple[Migration, ...]:
+        """Neither the start from a checkpoint nor a suspicion that did not hold is a migration to a reader."""
+        return tuple(m for m in self.migrations if m.kind != RESUME and m.outcome != CLEARED)
+
+    @property
+    def committed(self) -> tuple[Migration, ...]:
+        return tuple(m for m in self.moves if m.outcome == COMMITTED)
+
+    @property
+    def steps_redone(self) -> int:
+        return sum(m.steps_redone for m in self.committed)
+
+    @property
+    def downtime_s(self) -> dict[str, float]:
+        """Seconds by phase, all committed migrations together."""
+        return {row: sum(m.downtime_s.get(row, 0.0) for m in self.committed) for row in DOWNTIME_ROWS}
+
+
+def faults_that_never_fired(wanted: Iterable[Fault], summary: Summary) -> list[str]:
+    """Those of --inject that no rank reported, as often as they were asked for."""
+    missing = Counter(map(str, wanted)) - Counter(summary.faults_injected)
+    return list(missing.elements())
+
+
+def as_json(summary: Summary, exit_code: int, never_fired: list[str]) -> dict[str, Any]:
+    """The object of `torchrelay run --json`, documented in docs/cli.md."""
+    return {
+        "run_id": summary.run_id,
+        "exit_code": exit_code,
+        "reason": summary.reason,
+        "world_size": summary.world_size,
+        "steps": max(summary.boundary, 0),
+        "wall_s": round(max(summary.ended_s - summary.started_s, 0.0), 3),
+        "protection": summary.protection,
+        "protection_reason": summary.protection_reason,
+        "unprotected": list(summary.unprotected),
+        "migrations": [dataclasses.asdict(m) | {"downtime_total_s": m.total_s} for m in summary.moves],
+        "steps_redone": summary.steps_redone,
+        "downtime_s": summary.downtime_s,
+        "downtime_total_s": sum(summary.downtime_s.values()),
+        "faults_injected": list(summary.faults_injected),
+        "faults_not_injected": never_fired,
+        "checkpoint": summary.checkpoint,
+    }
+
+
+def fold(s: Summary, event: events.Occurrence, time_s: float) -> Summary:
+    """The summary after one more event, which happened at `time_s`."""
+    match event:
+        case events.JobStarted():
+            return replace(
+                s, run_id=event.run_id, world_size=event.world_size, ranks=event.world_size, started_s=time_s
+            )
+        case events.Protection():
+            return replace(s, protection="on" if event.on else "off", protection_reason=event.reason)
+        case events.ReportMade():
+            new = tuple(text for text in event.unprotected if text not in s.unprotected)
+            return replace(s, unprotected=s.unprotected + new)
+        case events.ProgressMade():
+            return replace(
+                s, boundary=event.boundary, steps_per_s=event.steps_per_s, ranks=event.ranks, spares=event.spares
+            )
+        case events.FaultFired():
+            return replace(s, faults_injected=(*s.faults_injected, event.fault))
+        case events.MigrationStarted():
+            ranks = () if event.rank < 0 else (event.rank,)
+            return _with(s, event.migration, kind=event.kind, ranks=ranks, reason=event.reason)
+        case events.PhaseChanged():
+            return _with(s, event.migration, phase=event.phase)
+        case events.MigrationFinished():
+            return _finished(s, event)
+        case events.CheckpointSaved():
+            return replace(s, checkpoint=event.directory)
+        case events.JobFinished():
+            return replace(s, exit_code=event.exit_code, reason=event.reason, ended_s=time_s)
+    return s
+
+
+def _finished(s: Summary, event: events.MigrationFinished) -> Summary:
+    return _with(
+        s,
+        event.migration,
+        kind=event.kind,
+        ranks=event.ranks,
+        outcome=event.outcome,
+        outcome_reason=event.reason,
+        spares=event.spares,
+        steps_redone=event.steps_redone,
+        downtime_s=dict(event.downtime_s),
+        beside_s=event.beside_s,
+        transferred_bytes=event.transferred_bytes,
+    )
+
+
+def _with(s: Summary, name: str, **changes: Any) -> Summary:
+    # A watcher that came late hears of migrations that it has not seen start.
+    if s.migration(name) is None:
+        s = replace(s, migrations=(*s.migrations, Migration(name)))
+    return replace(s, migrations=tuple(replace(m, **changes) if m.migration == name else m for m in s.migrations))

@@ -1,0 +1,51 @@
+"""Shows a run on stderr: one live line on a terminal, and notes above it; stdout is the script's."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Mapping
+from typing import TextIO
+
+from rich.console import Console, RenderableType
+
+from torchrelay.cli import bottom_line, narrate, render
+from torchrelay.cli.summary import Summary
+from torchrelay.protocol import events
+
+_MOVES_THE_LINE = (events.JobStarted, events.ProgressMade, events.PhaseChanged, events.MigrationFinished)
+MINIMUM_WIDTH = 100
+"""Where no terminal says how wide it is, tables are not squeezed."""
+
+
+class Teller:
+    """`quiet`: only what is asked for with `say`."""
+
+    def __init__(self, stream: TextIO, environment: Mapping[str, str], quiet: bool) -> None:
+        width = None if stream.isatty() else MINIMUM_WIDTH
+        self._console = Console(file=stream, highlight=False, soft_wrap=not stream.isatty(), width=width)
+        self._quiet = quiet
+        live = not quiet and bottom_line.is_possible(stream, environment)
+        self._bottom = bottom_line.BottomLine(stream.fileno()) if live else None
+
+    def event(self, before: Summary, after: Summary, event: events.Occurrence) -> None:
+        if self._quiet:
+            return
+        for note in narrate.notes(before, event):
+            self._console.print(note)
+        if self._bottom is not None and isinstance(event, _MOVES_THE_LINE):
+            self._bottom.show(self._ansi(render.progress_line(after), self._bottom.columns))
+
+    def say(self, lines: Iterable[RenderableType]) -> None:
+        for text in lines:
+            self._console.print(text)
+
+    def close(self) -> None:
+        """The live line goes; to be called however the run ends."""
+        if self._bottom is not None:
+            self._bottom.close()
+
+    def _ansi(self, text: RenderableType, columns: int) -> str:
+        buffer = io.StringIO()
+        console = Console(file=buffer, force_terminal=True, width=columns, no_color=self._console.no_color)
+        console.print(text, end="", no_wrap=True, overflow="ellipsis", crop=True)
+        return buffer.getvalue()

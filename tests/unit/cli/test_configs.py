@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import dataclasses
+import sys
+from pathlib import Path
+from typing import Any
+
+from torchrelay.cli import configs
+from torchrelay.cli.machine import LocalMachine
+from torchrelay.cli.options import GivenOptions, RunOptions, check
+
+
+def options(**changes: Any) -> RunOptions:
+    given = dataclasses.replace(GivenOptions(__file__, ("--lr", "0.1"), nproc_per_node="2"), **changes)
+    return check(given, LocalMachine(), {"TORCHRELAY_SECRET": "0123456789abcdef"})
+
+
+def agent(run: RunOptions) -> dict[str, Any]:
+    return configs.agent_config(run, "ab", Path("/state/ab"), Path("/state/ab/secret"), "127.0.0.1:5", "127.0.0.1")
+
+
+def test_the_agent_is_told_script_arguments_and_faults_as_given() -> None:
+    config = agent(options(spares=1, inject=("kill:rank=1,step=3",), tee="0:3,1:1", redirects="2"))
+    assert config["command"] == [__file__, "--lr", "0.1"]
+    assert config["python"] == sys.executable
+    assert config["inject"] == ["kill:rank=1,step=3,phase=forward"]
+    assert (config["spares"], config["tee"], config["redirects"], config["resume"]) == (1, "0:3,1:1", "2", False)
+
+
+def test_modules_and_programs_are_started_as_torchrun_does() -> None:
+    assert agent(options(script="pkg.train", module=True))["command"] == ["-m", "pkg.train", "--lr", "0.1"]
+    program = agent(options(script="sh", no_python=True))
+    assert (program["command"], program["python"]) == (["sh", "--lr", "0.1"], "")
+
+
+def test_the_controller_of_one_machine_listens_to_that_machine_only(tmp_path: Path) -> None:
+    one = configs.controller_config(options(resume=tmp_path), "ab", Path("s"), Path("a"))
+    assert (one["listen_host"], one["listen_port"], one["resume_dir"]) == ("127.0.0.1", 0, str(tmp_path))
+    several = options(nnodes="2", master_addr="node0", node_rank=1, controller_port=40404)
+    assert configs.controller_config(several, "ab", Path("s"), Path("a"))["listen_host"] == "0.0.0.0"
+
+
+def test_the_command_to_go_on_has_the_flags_but_not_the_faults() -> None:
+    given = GivenOptions(
+        "my train.py",
+        ("--lr", "0.1", "--inject", "x"),
+        nproc_per_node="3",
+        spares=1,
+        inject=("kill:rank=0,step=1",),
+        resume=Path("/old"),
+        json_summary=True,
+    )
+    assert configs.resume_command(given, "/new") == (
+        "torchrelay run --resume /new --nproc-per-node 3 --spares 1 --json 'my train.py' --lr 0.1 --inject x"
+    )
+    module = GivenOptions("pkg.train", module=True, tee="3")
+    assert configs.resume_command(module, "/new") == "torchrelay run --resume /new --tee 3 -m pkg.train"

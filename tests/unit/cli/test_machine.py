@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from torchrelay.cli.machine import LocalMachine, address_towards, visible_gpus
+from torchrelay.protocol.errors import UserError
+
+HERE = LocalMachine()
+
+
+def test_a_port_with_a_listener_is_not_free() -> None:
+    port = HERE.free_port()
+    assert HERE.port_is_free(port)
+    with socket.create_server(("127.0.0.1", port)):
+        assert not HERE.port_is_free(port)
+
+
+def test_scripts_that_python_could_not_run_are_told_apart(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    assert "no such file" in (HERE.script_problem(str(script)) or "")
+    assert "__main__.py" in (HERE.script_problem(str(tmp_path)) or "")
+    script.write_text("")
+    assert HERE.script_problem(str(script)) is None
+    (tmp_path / "__main__.py").write_text("")
+    assert HERE.script_problem(str(tmp_path)) is None
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root can read everything")
+def test_a_script_without_permission_is_refused(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.touch(mode=0o000)
+    assert "cannot be read" in (HERE.script_problem(str(script)) or "")
+
+
+def test_programs_have_to_be_executable(tmp_path: Path) -> None:
+    program = tmp_path / "train.sh"
+    assert "no such program" in (HERE.program_problem(str(program)) or "")
+    program.touch(mode=0o600)
+    assert "chmod +x" in (HERE.program_problem(str(program)) or "")
+    program.chmod(0o700)
+    assert HERE.program_problem(str(program)) is None
+    assert HERE.program_problem("sh") is None
+
+
+def test_a_folder_may_be_absent_but_not_a_file(tmp_path: Path) -> None:
+    assert HERE.folder_problem(tmp_path / "new" / "deep") is None
+    (tmp_path / "file").write_text("")
+    assert "is no folder" in (HERE.folder_problem(tmp_path / "file" / "below") or "")
+
+
+@pytest.mark.parametrize(
+    ("installed", "visible", "count"),
+    [(4, None, 4), (4, "0,2", 2), (4, "", 0), (4, "1,-1,2", 1), (4, "0,7,1", 1), (2, "GPU-12ab", 1), (0, "0", 0)],
+)
+def test_cuda_visible_devices_limits_the_gpus(installed: int, visible: str | None, count: int) -> None:
+    assert visible_gpus(installed, visible) == count
+
+
+def test_the_own_address_is_the_one_that_faces_the_peer() -> None:
+    assert address_towards("127.0.0.1") == "127.0.0.1"
+    with pytest.raises(UserError, match="cannot be reached"):
+        address_towards("no-such-host.invalid")

@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console, RenderableType
+
+from torchrelay.cli import narrate, render
+from torchrelay.cli.summary import Migration, Summary, fold
+from torchrelay.protocol import events
+from torchrelay.protocol.messages import JobStatus, RankStatus
+from torchrelay.protocol.phases import DOWNTIME_ROWS
+
+KILLED = Migration(
+    migration="m1",
+    kind="unplanned",
+    ranks=(1,),
+    reason="ended by SIGKILL",
+    outcome="committed",
+    spares=("n0.s0",),
+    steps_redone=1,
+    downtime_s=dict.fromkeys(DOWNTIME_ROWS, 0.25),
+    transferred_bytes=3 << 20,
+)
+
+
+def shown(*parts: RenderableType, width: int = 100) -> str:
+    buffer = io.StringIO()
+    console = Console(file=buffer, width=width, highlight=False)
+    for part in parts:
+        console.print(part)
+    return buffer.getvalue()
+
+
+def told(event: events.Occurrence, before: Summary | None = None) -> str:
+    return shown(*narrate.notes(before or Summary(), event)).strip()
+
+
+@pytest.mark.parametrize(
+    ("event", "text"),
+    [
+        (events.JobStarted("ab", 3, 1, ("n0",)), "torchrelay: 3 ranks, 1 spare"),
+        (events.Protection(True, "3 ranks are armed"), "torchrelay: protected: 3 ranks are armed"),
+        (events.Protection(False, "no loop was found"), "torchrelay: not protected: no loop was found"),
+        (
+            events.FaultFired("kill:rank=1,step=3,phase=data", 1, 3),
+            "torchrelay: fault injected: kill:rank=1,step=3,phase=data",
+        ),
+        (
+            events.MigrationStarted("m1", "unplanned", 1, "ended by SIGKILL", 1),
+            "torchrelay: rank 1 is lost: ended by SIGKILL (migration m1)",
+        ),
+        (
+            events.MigrationStarted("m1", "planned", 1, "fan", 1),
+            "torchrelay: rank 1 is to move: fan (migration m1)",
+        ),
+        (events.WorkerEnded("n0.s0", -1, 137, 9, False), "torchrelay: the spare n0.s0 was ended by signal 9"),
+        (events.WorkerEnded("n0.s0", -1, 137, 9, True), ""),
+        (events.WorkerEnded("n0.w0", 0, 1, 0, False), ""),
+        (events.Log("info", "detail"), ""),
+        (events.Log("warning", "careful"), "torchrelay: careful"),
+        (events.ProgressMade(1, 1.0, 3, 1), ""),
+    ],
+)
+def test_events_are_told_in_one_line_or_not_at_all(event: events.Occurrence, text: str) -> None:
+    assert told(event) == text
+
+
+def test_each_phase_is_told_with_its_own_seconds() -> None:
+    before = fold(Summary(), events.MigrationStarted("m1", "unplanned", 1, "gone", 1), 0.0)
+    first = events.PhaseChanged("m1", "fencing", 0.0)
+    assert told(first, before) == ""
+    assert (
+        told(events.PhaseChanged("m1", "preparing", 0.126), fold(before, first, 0.0))
+        == "torchrelay:   fencing took 0.13 s"
+    )
+
+
+def test_what_was_told_of_one_rank_is_not_repeated_for_the_next() -> None:
+    report = events.ReportMade(0, "train.py", 9, 1, 1, 1, ("open file x",), ())
+    assert told(report) == "torchrelay: cannot be carried over: open file x"
+    assert told(report, fold(Summary(), report, 0.0)) == ""
+
+
+def test_a_quiet_run_ends_with_one_line() -> None:
+    summary = Summary(world_size=2, protection="on", boundary=60, exit_code=0, started_s=10.0, ended_s=22.5)
+    assert shown(*narrate.closing(summary, 0, "", [])) == "torchrelay: done in 12.5 s, 60 steps\n"
+
+
+def test_migrations_end_in_a_table_of_seconds_by_phase() -> None:
+    summary = Summary(boundary=60, exit_code=0, started_s=0.0, ended_s=9.0, migrations=(KILLED,))
+    assert [text.rstrip() for text in shown(*narrate.closing(summary, 0, "", []), width=80).splitlines()] == [
+        "",
+        "migration  rank  kind       outcome    spare  redone  moved    reason",
+        "m1            1  unplanned  committed  n0.s0       1  3.0 MiB  ended by SIGKILL",
+        "",
+        "seconds of detect fence prepare quiesce transfer rebuild verify first step  sum",
+        "m1           0.25  0.25    0.25    0.25     0.25    0.25   0.25       0.25 2.00",
+        "",
+        "torchrelay: done in 9.0 s, 60 steps, 1 migration, 1 redone, 2.00 s of downtime",
+    ]
+
+
+def test_several_migrations_get_a_row_with_their_sum() -> None:
+    lines = shown(render.migrations_table((KILLED, KILLED))).splitlines()
+    assert lines[-1].split() == ["all", *["0.50"] * 8, "4.00"]
+
+
+def test_the_end_without_a_spare_says_how_to_go_on() -> None:
+    summary = Summary(exit_code=75, checkpoint="/tmp/jit/1")
+    text = shown(*narrate.closing(summary, 75, "torchrelay run --resume /tmp/jit/1 train.py", []))
+    assert "what the ranks held is in /tmp/jit/1" in text
+    assert "go on with: torchrelay run --resume /tmp/jit/1 train.py" in text
+
+
+def test_faults_that_never_fired_are_named() -> None:
+    text = shown(*narrate.closing(Summary(exit_code=0), 76, "", ["kill:rank=0,step=99,phase=data"]))
+    assert text == "torchrelay: the fault kill:rank=0,step=99,phase=data never fired\n"
+
+
+def test_a_failure_is_told_with_its_reason() -> None:
+    text = shown(*narrate.closing(Summary(exit_code=3, reason="rank 0: SystemExit(3)"), 3, "", []))
+    assert text == "torchrelay: ended with exit code 3: rank 0: SystemExit(3)\n"
+
+
+def test_the_live_line_says_what_moves() -> None:
+    quiet = Summary(ranks=3, spares=1, boundary=120, steps_per_s=8.26)
+    assert shown(render.progress_line(quiet)).strip() == "torchrelay  3 ranks · step 120 · 8.3 steps/s · 1 spare"
+    started = fold(quiet, events.MigrationStarted("m1", "unplanned", 1, "gone", 1), 0.0)
+    moving = fold(started, events.PhaseChanged("m1", "fencing", 0.0), 0.0)
+    assert shown(render.progress_line(moving)).strip().endswith("· rank 1 is moving: fencing")
+
+
+def test_status_shows_job_ranks_and_report() -> None:
+    status = JobStatus(
+        run_id="1a2b",
+        world_size=2,
+        generation=1,
+        spares_warm=1,
+        spares_total=2,
+        protection="on",
+        protection_reason="all ranks are armed",
+        steps_per_s=4.0,
+        migrations_done=1,
+        last_migration="m1: rank 1 moved to n0.s0",
+        ranks=(
+            RankStatus(0, "n0.w0", "n0", 4711, 30, "body", "running"),
+            RankStatus(1, "n0.s0", "n0", 4712, -1, "set-up", "starting"),
+        ),
+        reports=("rank 0: train.py:12",),
+    )
+    assert [text.rstrip() for text in shown(render.status_view(status), width=80).splitlines()] == [
+        "job         1a2b",
+        "ranks       2, generation 1, 4.0 steps/s",
+        "spares      1 ready of 2",
+        "protection  on: all ranks are armed",
+        "migrations  1; last: m1: rank 1 moved to n0.s0",
+        "",
+        "rank  worker  node   pid  step  phase   state",
+        "   0  n0.w0   n0    4711    30  body    running",
+        "   1  n0.s0   n0    4712     -  set-up  starting",
+        "",
+        "protection report",
+        "  rank 0: train.py:12",
+    ]

@@ -1,0 +1,183 @@
+"""Content digests of tensors, computed where the tensor lives; equal bytes give equal digests on every device.
+
+The formula. A tensor's bytes, in the order of its logical elements, are cut into rows of 1024 little-endian 64-bit
+words, the last row filled up with zeros. Each row becomes one sum modulo 2^64:
+
+    sum over j of  weight[j] * (word[j] xor (word[j] >> 33))        (the shift keeps the sign, weights are odd)
+
+and the digest is BLAKE2b-64 over dtype, shape and all row sums. The weights are fixed pseudo-random numbers. Odd
+weights make every change of a single word visible. Integer sums do not depend on the order of addition, so threads and
+devices agree. The shift brings the high half of a word down: without it, flipping the top bits (signs!) of any two
+words would cancel, since 2^63 * (odd + odd) is 0. Contents that differ in several words of a row collide with a
+probability of about 2^-31 at worst (single high bits) and 2^-60 usually. This finds corruption and tells replicas
+apart; it is no defence against someone who chooses the content.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import sys
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from torchrelay.protocol.errors import UnsupportedError
+from torchrelay.shim.tensor_bytes import flat_bytes, is_plain, local, memory, plain_copy, size_bytes
+
+ROW_BYTES = 8192
+_ROW_WORDS = ROW_BYTES // 8
+_SHIFT = 33
+_HOST_ROWS = 32
+"""256 KiB at a time stay in the cache between the passes, and are too few for torch to start threads."""
+_DEVICE_ROWS = 2048
+
+
+@functools.cache
+def _weights(device: torch.device) -> torch.Tensor:
+    if sys.byteorder != "little":
+        raise UnsupportedError("content digests are defined for little-endian machines")
+    seed = bytearray(hashlib.shake_128(b"torchrelay content digest, version 1").digest(ROW_BYTES))
+    return (torch.frombuffer(seed, dtype=torch.int64) | 1).to(device)
+
+
+def row_count(size: int) -> int:
+    """Number of row sums of `size` bytes."""
+    return -(-size // ROW_BYTES)
+
+
+def _sum_rows(words: torch.Tensor, scratch: torch.Tensor, out: torch.Tensor) -> None:
+    mixed = scratch[: words.shape[0]]
+    torch.bitwise_right_shift(words, _SHIFT, out=mixed)
+    torch.bitwise_xor(words, mixed, out=mixed)
+    weights = _weights(words.device)
+    if words.device.type == "cpu":
+        torch.mv(mixed, weights, out=out)
+    else:
+        # No integer matrix product there.
+        torch.mul(mixed, weights, out=mixed)
+        torch.sum(mixed, dim=1, out=out)
+
+
+def row_sums(data: torch.Tensor, out: torch.Tensor) -> None:
+    """Row sums of `data` (uint8[size], contiguous) into `out` (int64[row_count(size)]), both on one device.
+
+    Takes two passes' worth of scratch memory: 256 KiB on the host, 16 MiB on a device. Does not wait for the device.
+    """
+    size = data.numel()
+    whole = size // ROW_BYTES
+    step = _HOST_ROWS if data.device.type == "cpu" else _DEVICE_ROWS
+    scratch = torch.empty((min(step, max(whole, 1)), _ROW_WORDS), dtype=torch.int64, device=data.device)
+    if whole:
+        aligned = data.storage_offset() % 8 == 0 and data.data_ptr() % 8 == 0
+        parts = data[: whole * ROW_BYTES].unsafe_split(step * ROW_BYTES)
+        for part, sums in zip(parts, out[:whole].unsafe_split(step), strict=True):
+            words = (part if aligned else part.clone()).view(torch.int64).view(-1, _ROW_WORDS)
+            _sum_rows(words, scratch, sums)
+    if size > whole * ROW_BYTES:
+        last = torch.zeros(ROW_BYTES, dtype=torch.uint8, device=data.device)
+        last[: size - whole * ROW_BYTES] = data[whole * ROW_BYTES :]
+        _sum_rows(last.view(torch.int64).view(1, _ROW_WORDS), scratch, out[whole:])
+
+
+def small_row_sums(addresses: Sequence[int], sizes: Sequence[int], out: torch.Tensor) -> None:
+    """Row sums of many pieces of host memory, each of 1 to ROW_BYTES bytes, into `out` (int64[pieces])."""
+    rows = torch.empty((_HOST_ROWS, _ROW_WORDS), dtype=torch.int64, device="cpu")
+    scratch = torch.empty_like(rows)
+    base = rows.data_ptr()
+    for first in range(0, len(sizes), _HOST_ROWS):
+        count = min(_HOST_ROWS, len(sizes) - first)
+        rows.zero_()
+        for row in range(count):
+            ctypes.memmove(base + row * ROW_BYTES, addresses[first + row], sizes[first + row])
+        _sum_rows(rows[:count], scratch, out[first : first + count])
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """`float32` for torch.float32."""
+    return str(dtype).removeprefix("torch.")
+
+
+def combine(dtype: torch.dtype, shape: Sequence[int], rows: bytes | memoryview) -> str:
+    """The digest of a tensor from its row sums (8 bytes each, little-endian), as 16 hex digits."""
+    head = f"{dtype_name(dtype)}{list(shape)}".encode()
+    return hashlib.blake2b(head + bytes(rows), digest_size=8).hexdigest()
+
+
+def digest(tensor: torch.Tensor) -> str:
+    """Content digest of `tensor` (of a DTensor: of its local shard): dtype, shape and every bit, as 16 hex digits.
+
+    Raises UnsupportedError for tensors without plain bytes.
+    """
+    return digests({"tensor": tensor})["tensor"]
+
+
+def digests(tensors: Mapping[str, torch.Tensor]) -> dict[str, str]:
+    """`digest` of many tensors; the host waits once for each device, after all of its work was queued.
+
+    Raises UnsupportedError, naming the tensor, for tensors without plain bytes.
+    """
+    held = [local(tensor, path) for path, tensor in tensors.items()]
+    sizes = [size_bytes(t) for t in held]
+    starts = [0]
+    for size in sizes:
+        starts.append(starts[-1] + row_count(size))
+    sums = torch.empty(starts[-1], dtype=torch.int64, device="cpu")
+    by_device: dict[torch.device, list[int]] = {}
+    for index, tensor in enumerate(held):
+        by_device.setdefault(tensor.device, []).append(index)
+    for device, indices in by_device.items():
+        if device.type == "cpu":
+            _host_sums([held[i] for i in indices], [sums[starts[i] : starts[i + 1]] for i in indices])
+        else:
+            _device_sums([held[i] for i in indices], [sums[starts[i] : starts[i + 1]] for i in indices])
+    view = memory(sums)
+    return {
+        path: combine(tensor.dtype, tensor.shape, view[8 * starts[i] : 8 * starts[i + 1]])
+        for i, (path, tensor) in enumerate(zip(tensors, held, strict=True))
+    }
+
+
+def _host_sums(tensors: Sequence[torch.Tensor], outs: Sequence[torch.Tensor]) -> None:
+    small: list[tuple[torch.Tensor, torch.Tensor]] = []
+    for tensor, out in zip(tensors, outs, strict=True):
+        plain = tensor if is_plain(tensor) else plain_copy(tensor)
+        if out.numel() == 1:
+            small.append((plain, out))
+        elif out.numel():
+            row_sums(flat_bytes(plain), out)
+    if small:
+        found = torch.empty(len(small), dtype=torch.int64, device="cpu")
+        small_row_sums([t.data_ptr() for t, _ in small], [size_bytes(t) for t, _ in small], found)
+        for (_, out), value in zip(small, found.unsafe_split(1), strict=True):
+            out.copy_(value)
+
+
+def _device_sums(tensors: Sequence[torch.Tensor], outs: Sequence[torch.Tensor]) -> None:
+    device = tensors[0].device
+    total = sum(out.numel() for out in outs)
+    found = torch.empty(total, dtype=torch.int64, device=device)
+    parts = found.split_with_sizes([out.numel() for out in outs])
+    small: list[tuple[torch.Tensor, torch.Tensor]] = []
+    for tensor, part in zip(tensors, parts, strict=True):
+        if part.numel() == 1:
+            small.append((flat_bytes(plain_copy(tensor)), part))
+        elif part.numel():
+            row_sums(flat_bytes(plain_copy(tensor)), part)
+    for first in range(0, len(small), _DEVICE_ROWS):
+        _small_device_sums(small[first : first + _DEVICE_ROWS])
+    for out, part in zip(outs, found.cpu().split_with_sizes([out.numel() for out in outs]), strict=True):
+        out.copy_(part)
+
+
+def _small_device_sums(small: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> None:
+    device = small[0][0].device
+    rows = torch.zeros((len(small), ROW_BYTES), dtype=torch.uint8, device=device)
+    for row, (flat, _) in zip(rows.unbind(), small, strict=True):
+        row[: flat.numel()] = flat
+    scratch = torch.empty((len(small), _ROW_WORDS), dtype=torch.int64, device=device)
+    found = torch.empty(len(small), dtype=torch.int64, device=device)
+    _sum_rows(rows.view(torch.int64), scratch, found)
+    for (_, out), value in zip(small, found.unsafe_split(1), strict=True):
+        out.copy_(value)

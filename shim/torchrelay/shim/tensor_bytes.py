@@ -1,0 +1,122 @@
+"""The bytes of tensors, without a copy and without numpy."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+
+import torch
+
+from torchrelay.protocol.errors import UnsupportedError
+
+WORD_BYTES = 8
+
+
+def local(tensor: torch.Tensor, path: str = "tensor") -> torch.Tensor:
+    """What this process holds of `tensor`: itself without its graph, or the local shard of a DTensor.
+
+    Raises UnsupportedError, with `path`, where there are no plain bytes: sparse, quantized, fake, freed.
+    """
+    shard = getattr(tensor, "_local_tensor", None)
+    if isinstance(shard, torch.Tensor):
+        tensor = shard
+    tensor = tensor.detach()
+    if tensor.layout != torch.strided or tensor.is_quantized:
+        raise UnsupportedError(f"{path}: a {tensor.layout} tensor of {tensor.dtype} has no plain bytes")
+    if tensor.device.type not in ("cpu", "cuda"):
+        raise UnsupportedError(f"{path}: tensors on {tensor.device.type} are not supported")
+    if tensor.numel() and tensor.data_ptr() == 0:
+        raise UnsupportedError(f"{path}: the tensor's memory was freed, or it never had any")
+    return tensor
+
+
+def size_bytes(tensor: torch.Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
+
+
+def is_plain(tensor: torch.Tensor) -> bool:
+    """Whether memory holds the tensor's values in order: contiguous, not lazily conjugated or negated."""
+    return tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
+
+
+def plain_copy(tensor: torch.Tensor) -> torch.Tensor:
+    """`tensor` itself if it is plain, else a copy that is."""
+    return tensor.resolve_conj().resolve_neg().contiguous()
+
+
+def flat_bytes(tensor: torch.Tensor) -> torch.Tensor:
+    """A plain tensor as uint8[size], sharing its memory, on its device."""
+    return tensor.reshape(-1).view(torch.uint8)
+
+
+def memory(tensor: torch.Tensor) -> memoryview:
+    """Writable bytes of a plain CPU tensor, in place; the view keeps the tensor alive."""
+    size = size_bytes(tensor)
+    if size == 0:
+        return memoryview(bytearray())
+    array = (ctypes.c_char * size).from_address(tensor.data_ptr())
+    array.owner = tensor  # type: ignore[attr-defined]
+    return memoryview(array).cast("B")
+
+
+def padded(size: int) -> int:
+    """`size` in bytes, rounded up to whole words."""
+    return -(-size // WORD_BYTES) * WORD_BYTES
+
+
+def pack(tensors: Sequence[torch.Tensor], packed: torch.Tensor) -> None:
+    """Copies small tensors one after the other into `packed` (CPU, uint8), each padded with zeros to whole words."""
+    packed.zero_()
+    held = _on_host(tensors)
+    address = packed.data_ptr()
+    for tensor in held:
+        size = tensor.numel() * tensor.element_size()
+        ctypes.memmove(address, tensor.data_ptr(), size)
+        address += padded(size)
+
+
+def unpack(packed: torch.Tensor, tensors: Sequence[torch.Tensor]) -> None:
+    """The reverse of `pack`, into tensors of any device and layout."""
+    address = packed.data_ptr()
+    elsewhere: list[tuple[torch.Tensor, torch.Tensor]] = []
+    for tensor in tensors:
+        size = tensor.numel() * tensor.element_size()
+        if tensor.device.type == "cpu" and is_plain(tensor):
+            ctypes.memmove(tensor.data_ptr(), address, size)
+        else:
+            staged = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
+            ctypes.memmove(staged.data_ptr(), address, size)
+            elsewhere.append((tensor, staged))
+        address += padded(size)
+    _scatter(elsewhere)
+
+
+def _on_host(tensors: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+    """Plain CPU tensors with the content of `tensors`; those of a device come in one transfer."""
+    held = [t if is_plain(t) else plain_copy(t) for t in tensors]
+    by_device: dict[torch.device, list[int]] = {}
+    for index, tensor in enumerate(held):
+        if tensor.device.type != "cpu":
+            by_device.setdefault(tensor.device, []).append(index)
+    for indices in by_device.values():
+        flats = [flat_bytes(held[i]) for i in indices]
+        together = torch.cat(flats).cpu()
+        for i, part in zip(indices, together.split_with_sizes([f.numel() for f in flats]), strict=True):
+            held[i] = part
+    return held
+
+
+def _scatter(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> None:
+    """Copies each staged host tensor into its target; the plain targets of a device are reached by one transfer."""
+    by_device: dict[torch.device, list[tuple[torch.Tensor, torch.Tensor]]] = {}
+    for target, staged in pairs:
+        if target.device.type == "cpu" or not is_plain(target):
+            target.copy_(staged)
+        else:
+            by_device.setdefault(target.device, []).append((flat_bytes(target), flat_bytes(staged)))
+    for device, flats in by_device.items():
+        together = torch.cat([staged for _, staged in flats]).to(device)
+        parts = together.split_with_sizes([staged.numel() for _, staged in flats])
+        for (target, _), part in zip(flats, parts, strict=True):
+            target.copy_(part)
+        torch.cuda.synchronize(device)

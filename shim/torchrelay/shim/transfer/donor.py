@@ -1,0 +1,216 @@
+"""The donor: serves its tensors to the one peer that the controller named."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+
+import torch
+
+from torchrelay.protocol.errors import ChannelClosedError, FrameError, RefusedError, TorchrelayError
+from torchrelay.shim.transfer import layout, requests
+from torchrelay.shim.transfer.channel import Channel
+from torchrelay.shim.transfer.handshake import admit
+from torchrelay.shim.transfer.lanes import Lanes
+from torchrelay.shim.transfer.source import Source
+
+_HELLO_DEADLINE_S = 5.0
+_MAX_CONNECTIONS = 64
+_BACKLOG = 128
+
+
+def _normal(address: str) -> str:
+    """One spelling for an address: no zone, and IPv4 where it is IPv4 inside IPv6."""
+    parsed = ipaddress.ip_address(address.partition("%")[0])
+    mapped = getattr(parsed, "ipv4_mapped", None)
+    return str(mapped or parsed)
+
+
+def _addresses(host: str) -> frozenset[str]:
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except OSError as e:
+        raise RefusedError(f"the peer's host {host!r} has no address: {e}") from e
+    return frozenset(_normal(str(entry[4][0])) for entry in found)
+
+
+class Donor:
+    """Serves `tensors` until `close`, or until `deadline_s` after `start`, in threads of its own.
+
+    They must not change meanwhile. Whoever is not at `peer_host`, or does not prove to hold `token` for `generation`,
+    is turned away and logged once; the right peer is served all the same.
+    Raises RefusedError when `peer_host` cannot be resolved, UnsupportedError for tensors without plain bytes.
+    """
+
+    def __init__(
+        self,
+        tensors: Mapping[str, torch.Tensor],
+        *,
+        bind_host: str,
+        generation: int,
+        token: str,
+        peer_host: str,
+        deadline_s: float,
+        log: Callable[[str], None],
+    ) -> None:
+        self._source = Source(tensors)
+        self._bind_host = bind_host
+        self._generation = generation
+        self._token = token
+        self._peers = _addresses(peer_host)
+        self._deadline_s = deadline_s
+        self._log = log
+        self._logged: set[tuple[str, str]] = set()
+        self._lock = threading.Lock()
+        self._pending: dict[Channel, None] = {}
+        self._open: set[Channel] = set()
+        self._threads: set[threading.Thread] = set()
+        self._closed = False
+        self._done = threading.Event()
+        self._listener: socket.socket | None = None
+        self._deadline = 0.0
+
+    def start(self) -> int:
+        """Listens, and returns the port. Raises ChannelClosedError when `bind_host` is no address of this machine."""
+        self._deadline = time.monotonic() + self._deadline_s
+        try:
+            family, kind, protocol, _, address = socket.getaddrinfo(
+                self._bind_host, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )[0]
+            listener = socket.socket(family, kind, protocol)
+            try:
+                listener.bind(address)
+                listener.listen(_BACKLOG)
+            except OSError:
+                listener.close()
+                raise
+        except OSError as e:
+            raise ChannelClosedError(f"a tensor channel cannot be opened on {self._bind_host!r}: {e}") from e
+        self._listener = listener
+        self._spawn(self._accept, listener)
+        return int(listener.getsockname()[1])
+
+    def wait(self, timeout_s: float) -> bool:
+        """Whether the peer said, within `timeout_s`, that it holds everything."""
+        return self._done.wait(timeout_s)
+
+    def close(self) -> None:
+        """Ends all connections and threads. May be called twice."""
+        with self._lock:
+            self._closed = True
+            channels, threads = set(self._open), set(self._threads)
+        if self._listener is not None:
+            # Closing alone does not wake a thread in accept().
+            with contextlib.suppress(OSError):
+                self._listener.shutdown(socket.SHUT_RDWR)
+            self._listener.close()
+        for channel in channels:
+            channel.close()
+        for thread in threads - {threading.current_thread()}:
+            thread.join()
+
+    def _spawn(self, work: Callable[..., None], *arguments: object) -> None:
+        def run() -> None:
+            try:
+                work(*arguments)
+            finally:
+                with self._lock:
+                    self._threads.discard(threading.current_thread())
+
+        thread = threading.Thread(target=run, name="torchrelay-donor", daemon=True)
+        with self._lock:
+            self._threads.add(thread)
+        thread.start()
+
+    def _accept(self, listener: socket.socket) -> None:
+        while (left_s := self._deadline - time.monotonic()) > 0:
+            try:
+                listener.settimeout(left_s)
+                sock, address = listener.accept()
+            except TimeoutError:
+                break
+            except ConnectionError:
+                continue
+            except OSError:
+                # Closed by `close`.
+                break
+            self._take(sock, _normal(str(address[0])))
+        listener.close()
+
+    def _take(self, sock: socket.socket, peer: str) -> None:
+        if peer not in self._peers:
+            sock.close()
+            self._log_once(peer, "not the address of the peer that was named")
+            return
+        try:
+            channel = Channel(sock, self._deadline)
+        except OSError:
+            sock.close()
+            return
+        with self._lock:
+            if self._closed:
+                channel.close()
+                return
+            self._open.add(channel)
+            self._pending[channel] = None
+            # Silent connections must not keep the right one out: the oldest that has not introduced itself goes.
+            crowded = next(iter(self._pending)) if len(self._open) > _MAX_CONNECTIONS else None
+        if crowded is not None:
+            crowded.close()
+        self._spawn(self._serve, channel, peer)
+
+    def _serve(self, channel: Channel, peer: str) -> None:
+        lanes = Lanes()
+        admitted = False
+        try:
+            admit(channel, self._generation, self._token, time.monotonic() + _HELLO_DEADLINE_S)
+            admitted = True
+            with self._lock:
+                self._pending.pop(channel, None)
+            while self._answer(channel, lanes):
+                pass
+        except ChannelClosedError as e:
+            if not admitted:
+                self._log_once(peer, f"no introduction came: {e}")
+        except TorchrelayError as e:
+            self._log_once(peer, str(e))
+        except RuntimeError as e:
+            # What torch raises when a device fails: this rank cannot be the donor, and the peer sees the end.
+            self._log(f"tensor channel: reading this rank's tensors failed: {e}")
+        finally:
+            with self._lock:
+                self._pending.pop(channel, None)
+                self._open.discard(channel)
+            channel.close()
+
+    def _answer(self, channel: Channel, lanes: Lanes) -> bool:
+        """Answers one request; False after the last one."""
+        kind, number = requests.next_request(channel)
+        if kind == requests.DONE:
+            self._done.set()
+            return False
+        if kind == requests.CHUNK:
+            if number >= len(self._source.chunks):
+                raise FrameError(f"chunk {number} was asked for, there are {len(self._source.chunks)}")
+            requests.announce(channel, kind, number, self._source.chunks[number].size)
+            channel.send(self._source.write_chunk(number, lanes, channel.send))
+            return True
+        if kind == requests.MANIFEST:
+            content = layout.encode(self._source.infos)
+        else:
+            content = json.dumps(self._source.digests()).encode()
+        requests.announce(channel, kind, number, len(content))
+        channel.send(content)
+        return True
+
+    def _log_once(self, peer: str, reason: str) -> None:
+        with self._lock:
+            known = (peer, reason) in self._logged
+            self._logged.add((peer, reason))
+        if not known:
+            self._log(f"tensor channel: {peer} turned away: {reason}")

@@ -1,0 +1,229 @@
+"""The receiver: takes over a donor's tensors, through several connections at once."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import torch
+
+from torchrelay.protocol.errors import ChannelClosedError, FrameError, RefusedError, StateMismatchError
+from torchrelay.shim.transfer import layout, requests
+from torchrelay.shim.transfer.channel import Channel, connect
+from torchrelay.shim.transfer.handshake import introduce
+from torchrelay.shim.transfer.lanes import Lanes
+from torchrelay.shim.transfer.layout import TensorInfo
+from torchrelay.shim.transfer.sink import Sink
+from torchrelay.shim.transfer.source import CHECK_BYTES
+
+Place = Callable[[Sequence[TensorInfo]], Mapping[str, torch.Tensor]]
+
+_AHEAD = 2
+"""Chunks asked for at a time by each connection: the donor has the next one ready while this one is checked."""
+
+
+@dataclass(frozen=True)
+class TransferStats:
+    """What was transferred. `digests`: content digest of each tensor as it arrived, equal to the source's."""
+
+    size_bytes: int
+    tensors: int
+    elapsed_s: float
+    chunks_asked_again: int = 0
+    digests: dict[str, str] = field(default_factory=dict, repr=False)
+
+
+class _Work:
+    """Chunks that are still to come, shared by all connections."""
+
+    def __init__(self, count: int, deadline: float) -> None:
+        self._waiting = deque(range(count))
+        self._left = count
+        self._attempts = [0] * count
+        self._changed = threading.Condition()
+        self._deadline = deadline
+        self._stopped = False
+        self.asked_again = 0
+
+    def take(self) -> int | None:
+        with self._changed:
+            return None if self._stopped or not self._waiting else self._waiting.popleft()
+
+    def give_back(self, chunks: Sequence[int]) -> None:
+        with self._changed:
+            self._waiting.extendleft(reversed(chunks))
+            self._changed.notify_all()
+
+    def finish(self) -> None:
+        with self._changed:
+            self._left -= 1
+            if not self._left:
+                self._changed.notify_all()
+
+    def failed(self, chunk: int) -> int:
+        """How often this chunk arrived damaged, this time included."""
+        with self._changed:
+            self._attempts[chunk] += 1
+            self.asked_again += 1
+            return self._attempts[chunk]
+
+    def stop(self) -> None:
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+
+    def more(self) -> bool:
+        """Waits until there is a chunk to take (True), or none will come any more."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._stopped or self._waiting or not self._left, max(0.0, self._deadline - time.monotonic())
+            )
+            return bool(self._waiting) and not self._stopped
+
+    @property
+    def left(self) -> int:
+        return self._left
+
+
+def receive(
+    host: str,
+    port: int,
+    *,
+    generation: int,
+    token: str,
+    place: Place,
+    connections: int = 4,
+    deadline_s: float,
+) -> TransferStats:
+    """Fills the tensors that `place` names for the donor's, in place, and returns when all are checked.
+
+    `place` gets the manifest and returns a destination of the same dtype and shape for every path.
+    Raises RefusedError (the donor does not know us), ChannelClosedError (it died, or `deadline_s` passed),
+    StateMismatchError (a destination does not fit, or content arrived damaged twice), FrameError (no donor speaks
+    there). Destinations are undefined after an error.
+    """
+    started = time.monotonic()
+    deadline = started + deadline_s
+    first = _introduced(host, port, generation, token, 0, deadline)
+    channels = [first]
+    try:
+        requests.ask(first, requests.MANIFEST)
+        infos = layout.decode(first.receive(requests.expect(first, requests.MANIFEST, 0)))
+        sink = Sink(infos, place(infos))
+        work = _Work(len(sink.chunks), deadline)
+        wanted = max(1, min(connections, len(sink.chunks)))
+        alive = _pull_all(
+            sink, work, channels, wanted, lambda n: _introduced(host, port, generation, token, n, deadline)
+        )
+        found = sink.digests()
+        _compare(found, _source_digests(alive))
+    finally:
+        for channel in channels:
+            channel.close()
+    return TransferStats(sink.size_bytes, len(infos), time.monotonic() - started, work.asked_again, found)
+
+
+def _introduced(host: str, port: int, generation: int, token: str, number: int, deadline: float) -> Channel:
+    channel = connect(host, port, deadline)
+    try:
+        introduce(channel, generation, token, number)
+    except (RefusedError, ChannelClosedError):
+        channel.close()
+        raise
+    return channel
+
+
+def _pull_all(
+    sink: Sink, work: _Work, channels: list[Channel], wanted: int, open_channel: Callable[[int], Channel]
+) -> list[Channel]:
+    """Gets every chunk. Returns the channels that still work; `channels` gets all that were opened."""
+    alive: list[Channel] = []
+    lost: list[ChannelClosedError | RefusedError | FrameError] = []
+
+    def run(number: int) -> None:
+        try:
+            channel = channels[0] if number == 0 else open_channel(number)
+            if number:
+                channels.append(channel)
+            _pull(sink, work, channel)
+            alive.append(channel)
+        except (ChannelClosedError, RefusedError, FrameError) as e:
+            # The other connections carry on; the chunks of this one were given back.
+            lost.append(e)
+
+    with ThreadPoolExecutor(wanted, thread_name_prefix="torchrelay-receiver") as pool:
+        running = [pool.submit(run, number) for number in range(wanted)]
+        try:
+            for one in running:
+                one.result()
+        finally:
+            if work.left:
+                work.stop()
+                for channel in list(channels):
+                    channel.close()
+    if work.left or not alive:
+        raise ChannelClosedError(f"all connections to the donor broke; the first: {lost[0] if lost else 'deadline'}")
+    return alive
+
+
+def _pull(sink: Sink, work: _Work, channel: Channel) -> None:
+    lanes = Lanes()
+    asked: deque[int] = deque()
+    try:
+        while True:
+            while len(asked) < _AHEAD and (chunk := work.take()) is not None:
+                asked.append(chunk)
+                requests.ask(channel, requests.CHUNK, chunk)
+            if not asked:
+                if work.more():
+                    continue
+                return
+            _read(sink, work, channel, lanes, asked)
+    finally:
+        work.give_back(asked)
+
+
+def _read(sink: Sink, work: _Work, channel: Channel, lanes: Lanes, asked: deque[int]) -> None:
+    chunk = asked[0]
+    requests.expect(channel, requests.CHUNK, chunk, sink.chunks[chunk].size)
+    check = sink.read_chunk(chunk, lanes, channel.fill)
+    if channel.receive(CHECK_BYTES) == check:
+        sink.accept(chunk)
+        asked.popleft()
+        work.finish()
+        return
+    if work.failed(chunk) > 1:
+        content = sink.chunks[chunk]
+        index = content.small[0] if content.small else content.spans[0].tensor
+        work.stop()
+        raise StateMismatchError(f"{sink.infos[index].path}: arrived damaged twice (chunk {chunk})")
+    asked.popleft()
+    asked.append(chunk)
+    requests.ask(channel, requests.CHUNK, chunk)
+
+
+def _source_digests(alive: Sequence[Channel]) -> object:
+    for channel in alive:
+        try:
+            requests.ask(channel, requests.DIGESTS)
+            content = json.loads(channel.receive(requests.expect(channel, requests.DIGESTS, 0)))
+            requests.ask(channel, requests.DONE)
+        except ChannelClosedError:
+            continue
+        except ValueError as e:
+            raise FrameError(f"the donor's digests cannot be read: {e}") from e
+        return content
+    raise ChannelClosedError("the donor went away before it said its digests")
+
+
+def _compare(ours: Mapping[str, str], theirs: object) -> None:
+    if not isinstance(theirs, dict) or theirs.keys() != ours.keys():
+        raise FrameError("the donor's digests are not those of its tensors")
+    for path, digest in ours.items():
+        if theirs[path] != digest:
+            raise StateMismatchError(f"{path}: content differs from the source's after the transfer")

@@ -1,0 +1,119 @@
+"""The receiving end: tensors that are filled chunk by chunk, from any number of threads."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.shim.digest import ROW_BYTES, dtype_name, row_count
+from torchrelay.shim.tensor_bytes import flat_bytes, is_plain, local, memory, unpack
+from torchrelay.shim.transfer.lanes import Fill, Lanes, settle
+from torchrelay.shim.transfer.layout import Chunk, TensorInfo, plan
+from torchrelay.shim.transfer.source import chunk_check, combined, pack_sums
+
+
+def _fitting(infos: Sequence[TensorInfo], destinations: Mapping[str, torch.Tensor]) -> list[torch.Tensor]:
+    """The destination of each tensor, or StateMismatchError with the first path that does not fit."""
+    surplus = destinations.keys() - {info.path for info in infos}
+    if surplus:
+        raise StateMismatchError(f"{min(surplus)}: the source has no such tensor")
+    found = []
+    for info in infos:
+        if info.path not in destinations:
+            raise StateMismatchError(f"{info.path}: there is no tensor here to take it")
+        tensor = local(destinations[info.path], info.path)
+        if tensor.dtype != info.dtype or tuple(tensor.shape) != info.shape:
+            raise StateMismatchError(
+                f"{info.path}: the source has {dtype_name(info.dtype)}{list(info.shape)}, "
+                f"here it is {dtype_name(tensor.dtype)}{list(tensor.shape)}"
+            )
+        found.append(tensor)
+    return found
+
+
+class Sink:
+    """Tensors on their way in.
+
+    Large plain tensors are filled in place and their row sums taken from their own memory. Small ones, and those whose
+    memory is not in order, are checked in a buffer first and then copied.
+    Raises StateMismatchError where `destinations` are not the tensors of `infos`.
+    """
+
+    def __init__(self, infos: Sequence[TensorInfo], destinations: Mapping[str, torch.Tensor]) -> None:
+        self.infos = list(infos)
+        self.chunks = plan(self.infos)
+        self._tensors = _fitting(infos, destinations)
+        self._rows: list[torch.Tensor | None] = [None] * len(self.infos)
+        self._staged: dict[int, torch.Tensor] = {}
+        self._spans_left = [0] * len(self.infos)
+        for chunk in self.chunks:
+            for span in chunk.spans:
+                self._spans_left[span.tensor] += 1
+        self._lock = threading.Lock()
+        settle({tensor.device for tensor in self._tensors})
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(info.size_bytes for info in self.infos)
+
+    def read_chunk(self, index: int, lanes: Lanes, fill: Fill) -> bytes:
+        """Fills one chunk by calls of `fill`, in order. Returns the check of what is now held.
+
+        The chunk counts only once `accept` was called; until then it may be read again.
+        """
+        chunk = self.chunks[index]
+        if chunk.small:
+            packed = torch.empty(chunk.size, dtype=torch.uint8, device="cpu")
+            fill(memory(packed))
+            rows = pack_sums(packed, [self.infos[i] for i in chunk.small])
+            for i, value in zip(chunk.small, rows.unsafe_split(1), strict=True):
+                self._rows[i] = value
+            unpack(packed, [self._tensors[i] for i in chunk.small])
+        else:
+            rows = self._read_spans(chunk, lanes, fill)
+        return chunk_check(index, rows)
+
+    def _read_spans(self, chunk: Chunk, lanes: Lanes, fill: Fill) -> torch.Tensor:
+        found = []
+        for span in chunk.spans:
+            data = self._flat(span.tensor)[span.start : span.start + span.size]
+            rows = torch.empty(row_count(span.size), dtype=torch.int64, device="cpu")
+            lanes.for_device(data.device).receive(data, rows, fill)
+            first = span.start // ROW_BYTES
+            self._rows_of(span.tensor)[first : first + rows.numel()] = rows
+            found.append(rows)
+        return torch.cat(found)
+
+    def accept(self, index: int) -> None:
+        """The chunk is right. A tensor whose memory is not in order is set when its last part is."""
+        for span in self.chunks[index].spans:
+            with self._lock:
+                self._spans_left[span.tensor] -= 1
+                staged = None if self._spans_left[span.tensor] else self._staged.pop(span.tensor, None)
+            if staged is not None:
+                self._tensors[span.tensor].copy_(staged)
+                settle({staged.device})
+
+    def _flat(self, index: int) -> torch.Tensor:
+        tensor = self._tensors[index]
+        if not is_plain(tensor):
+            with self._lock:
+                if index not in self._staged:
+                    self._staged[index] = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
+                tensor = self._staged[index]
+        return flat_bytes(tensor)
+
+    def _rows_of(self, index: int) -> torch.Tensor:
+        with self._lock:
+            rows = self._rows[index]
+            if rows is None:
+                count = row_count(self.infos[index].size_bytes)
+                rows = self._rows[index] = torch.zeros(count, dtype=torch.int64, device="cpu")
+            return rows
+
+    def digests(self) -> dict[str, str]:
+        """Content digest of each tensor as it arrived. Every chunk must have been accepted."""
+        return combined(self.infos, self._rows)

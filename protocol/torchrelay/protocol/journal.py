@@ -2,9 +2,10 @@
 
 Standard library only.
 
-One folder per worker, on a memory file system. `progress` is a fixed record, updated in place many times a step. Each
-`boundary-N`, `gate-N`, `set-up` file holds one payload behind a header with its number, length and CRC-32; the writer
-clears the header first and writes it last, so what a killed writer left half done reads as absent.
+One folder per worker, on a memory file system. `progress` holds two fixed records, written in turn many times a step:
+whatever a killed writer left half done, the other one is whole. Each `boundary-N`, `gate-N`, `set-up` file holds one
+payload behind a header with its number, length and CRC-32; the writer clears the header first and writes it last, so
+what a killed writer left half done reads as absent.
 """
 
 from __future__ import annotations
@@ -27,8 +28,25 @@ GATE_SLOTS = 2
 
 _HEADER = struct.Struct("<8sqQI4x")
 _MAGIC = b"TRJRNL01"
-_PROGRESS = struct.Struct("<8sQqqIIQ")
+_PROGRESS = struct.Struct("<8sQQqqIIQ")
+_PROGRESS_CRC = struct.Struct("<I")
 _PROGRESS_MAGIC = b"TRPROG01"
+_PROGRESS_BYTES = _PROGRESS.size + _PROGRESS_CRC.size
+_PROGRESS_STRIDE_BYTES = 128
+"""The two records share no cache line."""
+
+
+def _slot_crc(number: int, payload: bytes) -> int:
+    return zlib.crc32(payload, zlib.crc32(number.to_bytes(8, "little", signed=True)))
+
+
+def _map_file(file: int, size: int) -> mmap.mmap:
+    # Not ftruncate: on a full memory file system the first write to the map would end the process with SIGBUS.
+    try:
+        os.posix_fallocate(file, 0, size)
+        return mmap.mmap(file, size)
+    except OSError as e:
+        raise JournalError(f"no room for a journal of {size} bytes in shared memory: {e}") from e
 
 
 class _Slot:
@@ -41,12 +59,11 @@ class _Slot:
         if self._map is None or len(self._map) < need:
             if self._map is not None:
                 self._map.close()
-            size = max(need * 2, mmap.PAGESIZE)
-            os.ftruncate(self._file, size)
-            self._map = mmap.mmap(self._file, size)
+                self._map = None
+            self._map = _map_file(self._file, max(need + need // 4, mmap.PAGESIZE))
         self._map[: _HEADER.size] = bytes(_HEADER.size)
         self._map[_HEADER.size : need] = payload
-        self._map[: _HEADER.size] = _HEADER.pack(_MAGIC, number, len(payload), zlib.crc32(payload))
+        self._map[: _HEADER.size] = _HEADER.pack(_MAGIC, number, len(payload), _slot_crc(number, payload))
 
     def close(self) -> None:
         if self._map is not None:
@@ -63,18 +80,20 @@ class JournalWriter:
         self._gates = [_Slot(folder / f"gate-{i}") for i in range(GATE_SLOTS)]
         self._set_up = _Slot(folder / "set-up")
         fd = os.open(folder / "progress", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        os.ftruncate(fd, mmap.PAGESIZE)
-        self._progress = mmap.mmap(fd, mmap.PAGESIZE)
-        os.close(fd)
+        try:
+            self._progress = _map_file(fd, mmap.PAGESIZE)
+        finally:
+            os.close(fd)
+        self._published = 0
         self.generation, self.boundary, self.gates_passed, self.phase, self.waiting, self.count = 0, -1, 0, 0, 0, 0
         self.publish()
 
     def publish(self) -> None:
         """Makes the progress fields visible to the agent; about a microsecond."""
-        _PROGRESS.pack_into(
-            self._progress,
-            0,
+        self._published += 1
+        record = _PROGRESS.pack(
             _PROGRESS_MAGIC,
+            self._published,
             self.generation,
             self.boundary,
             self.gates_passed,
@@ -82,8 +101,11 @@ class JournalWriter:
             self.waiting,
             self.count,
         )
+        start = self._published % 2 * _PROGRESS_STRIDE_BYTES
+        self._progress[start : start + _PROGRESS_BYTES] = record + _PROGRESS_CRC.pack(zlib.crc32(record))
 
     def write_boundary(self, boundary: int, payload: bytes) -> None:
+        """Raises JournalError where shared memory has no room for it; the journals from before are whole then."""
         self._slots[boundary % BOUNDARY_SLOTS].write(boundary, payload)
 
     def write_gate(self, boundary: int, payload: bytes) -> None:
@@ -113,15 +135,26 @@ def read_progress(folder: Path) -> ProgressRecord | None:
     """The worker's progress, or None before it has written any. Raises JournalError for a foreign file."""
     try:
         with open(folder / "progress", "rb") as f:
-            data = f.read(_PROGRESS.size)
+            data = f.read(2 * _PROGRESS_STRIDE_BYTES)
     except FileNotFoundError:
         return None
-    if len(data) < _PROGRESS.size or data[:8] == bytes(8):
+    records = [data[start : start + _PROGRESS_BYTES] for start in (0, _PROGRESS_STRIDE_BYTES)]
+    whole = [_PROGRESS.unpack(r[: _PROGRESS.size]) for r in records if _is_whole(r)]
+    if not whole:
+        if any(r[:8] not in (b"", bytes(8), _PROGRESS_MAGIC) for r in records):
+            raise JournalError(f"{folder / 'progress'} is not a progress record of this version")
         return None
-    magic, generation, boundary, gates, phase, waiting, count = _PROGRESS.unpack(data)
-    if magic != _PROGRESS_MAGIC or phase >= len(PHASES):
+    _, _, generation, boundary, gates, phase, waiting, count = max(whole, key=lambda record: int(record[1]))
+    if phase >= len(PHASES):
         raise JournalError(f"{folder / 'progress'} is not a progress record of this version")
     return ProgressRecord(generation, boundary, gates, PHASES[phase], bool(waiting), count)
+
+
+def _is_whole(record: bytes) -> bool:
+    if len(record) < _PROGRESS_BYTES or record[:8] != _PROGRESS_MAGIC:
+        return False
+    (crc,) = _PROGRESS_CRC.unpack(record[_PROGRESS.size :])
+    return bool(crc == zlib.crc32(record[: _PROGRESS.size]))
 
 
 def _read_slot(path: Path) -> tuple[int, bytes] | None:
@@ -136,7 +169,7 @@ def _read_slot(path: Path) -> tuple[int, bytes] | None:
             payload = f.read(length)
     except FileNotFoundError:
         return None
-    if len(payload) != length or zlib.crc32(payload) != crc:
+    if len(payload) != length or _slot_crc(number, payload) != crc:
         return None
     return number, payload
 

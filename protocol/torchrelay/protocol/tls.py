@@ -60,7 +60,9 @@ def _authority_key(secret: bytes) -> ec.EllipticCurvePrivateKey:
 
 
 def _name(common_name: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name[:64])])
+    # X.509 allows 1 to 64 bytes.
+    allowed = common_name.encode("ascii", "replace")[:64].decode() or "unnamed"
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, allowed)])
 
 
 def _key_usage(authority: bool) -> x509.KeyUsage:

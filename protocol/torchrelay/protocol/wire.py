@@ -18,6 +18,7 @@ from torchrelay.protocol.names import MAX_FRAME_BYTES
 
 M = TypeVar("M")
 _LENGTH = struct.Struct("!I")
+_INT_LIMIT = 1 << 63
 REPORTS: dict[str, type] = {c.__name__: c for c in typing.get_args(messages.ShimReport)}
 ORDERS: dict[str, type] = {c.__name__: c for c in typing.get_args(messages.ShimOrder)}
 
@@ -47,6 +48,8 @@ def _typed(hint: Any, value: Any) -> Any:
         key, item = typing.get_args(hint)
         return {key(k): _typed(item, v) for k, v in value.items()}
     if origin is tuple:
+        if type(value) is not list:
+            raise FrameError(f"expected a list, got {type(value).__name__}")
         return tuple(_typed(typing.get_args(hint)[0], v) for v in value)
     if origin in (typing.Union, types.UnionType):
         raise FrameError(f"a union cannot travel as a field: {hint}")
@@ -54,6 +57,8 @@ def _typed(hint: Any, value: Any) -> Any:
         return float(value)
     if type(value) is not hint:
         raise FrameError(f"expected {hint.__name__}, got {type(value).__name__}")
+    if hint is int and not -_INT_LIMIT <= value < _INT_LIMIT:
+        raise FrameError("an integer of more than 64 bits, which no other part could take")
     return value
 
 
@@ -76,7 +81,7 @@ def decode(data: bytes, kinds: dict[str, type]) -> Any:
         return cls(**{k: _typed(hints[k], v) for k, v in body.items()})
     except FrameError:
         raise
-    except (ValueError, TypeError, KeyError, AttributeError) as e:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as e:
         raise FrameError(f"not a message of this protocol: {type(e).__name__}: {e}") from e
 
 

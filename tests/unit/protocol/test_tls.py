@@ -1,0 +1,140 @@
+"""Mutual TLS over real gRPC: only who knows the secret gets in, in either direction."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc.aio
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from torchrelay.protocol import relay_pb2, relay_pb2_grpc, tls
+from torchrelay.protocol.errors import UserError
+from torchrelay.protocol.tls import Credentials
+
+SECRET = b"the secret of this job, 32 bytes"
+
+
+class Service(relay_pb2_grpc.RelayServicer):  # type: ignore[misc]  # generated without types
+    async def Status(self, request: Any, context: Any) -> Any:
+        return relay_pb2.JobStatus(run_id="right")
+
+
+@asynccontextmanager
+async def serving(credentials: Any) -> AsyncIterator[str]:
+    server = tls.make_server()
+    relay_pb2_grpc.add_RelayServicer_to_server(Service(), server)
+    port = server.add_secure_port("127.0.0.1:0", credentials)
+    await server.start()
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        await server.stop(None)
+
+
+def ask(open_channel: Callable[[str], grpc.aio.Channel], server: Any = None) -> str:
+    """The answer, or the name of the status."""
+
+    async def asking() -> str:
+        credentials = server or Credentials.from_secret(SECRET, "controller").server()
+        async with serving(credentials) as target, open_channel(target) as channel:
+            try:
+                reply = await relay_pb2_grpc.RelayStub(channel).Status(relay_pb2.Empty(), timeout=20)
+            except grpc.aio.AioRpcError as e:
+                return str(e.code().name)
+            return str(reply.run_id)
+
+    return asyncio.run(asking())
+
+
+def with_leaf(leaf: tls.Leaf) -> Callable[[str], grpc.aio.Channel]:
+    credentials = grpc.ssl_channel_credentials(leaf.authority, leaf.key, leaf.certificate)
+    return lambda target: grpc.aio.secure_channel(target, credentials, options=tls.CHANNEL_OPTIONS)
+
+
+def test_two_processes_with_the_same_secret_understand_each_other() -> None:
+    assert ask(Credentials.from_secret(SECRET, "agent").channel) == "right"
+
+
+def test_another_secret_is_refused() -> None:
+    assert ask(Credentials.from_secret(b"x" * 32, "stranger").channel) == "UNAVAILABLE"
+
+
+def test_a_client_without_a_certificate_is_refused() -> None:
+    authority = Credentials.from_secret(SECRET, "").issue().authority
+    credentials = grpc.ssl_channel_credentials(authority)
+    assert ask(lambda t: grpc.aio.secure_channel(t, credentials, options=tls.CHANNEL_OPTIONS)) == "UNAVAILABLE"
+
+
+def test_a_client_without_encryption_is_refused() -> None:
+    assert ask(lambda target: grpc.aio.insecure_channel(target)) == "UNAVAILABLE"
+
+
+def test_a_certificate_of_another_authority_is_refused_by_the_server() -> None:
+    ours, other = Credentials.from_secret(SECRET, "").issue(), Credentials.from_secret(b"x" * 32, "").issue()
+    assert ask(with_leaf(tls.Leaf(other.key, other.certificate, ours.authority, other.expires))) == "UNAVAILABLE"
+
+
+def test_a_server_of_another_secret_is_refused_by_the_client() -> None:
+    impostor = Credentials.from_secret(b"x" * 32, "impostor").issue()
+    server = grpc.ssl_server_credentials([(impostor.key, impostor.certificate)])
+    assert ask(Credentials.from_secret(SECRET, "agent").channel, server) == "UNAVAILABLE"
+
+
+def test_an_expired_leaf_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tls, "LEAF_LIFETIME", dt.timedelta(hours=-1))
+    expired = Credentials.from_secret(SECRET, "agent").issue()
+    monkeypatch.undo()
+    assert ask(with_leaf(expired)) == "UNAVAILABLE"
+
+
+def test_a_server_renews_its_leaf_before_it_expires(monkeypatch: pytest.MonkeyPatch) -> None:
+    issued: list[tls.Leaf] = []
+    issue = Credentials.issue
+
+    def noting(self: Credentials) -> tls.Leaf:
+        issued.append(issue(self))
+        return issued[-1]
+
+    monkeypatch.setattr(Credentials, "issue", noting)
+    monkeypatch.setattr(tls, "LEAF_LIFETIME", dt.timedelta(hours=-1))
+    server = Credentials.from_secret(SECRET, "controller").server()
+    monkeypatch.setattr(tls, "LEAF_LIFETIME", dt.timedelta(days=1))
+    assert ask(Credentials.from_secret(SECRET, "agent").channel, server) == "right"
+    assert len(issued) == 3  # the server's expired one, its new one, the client's
+
+
+def test_the_authority_is_the_same_on_every_machine_and_another_for_another_secret() -> None:
+    def public_key(secret: bytes) -> ec.EllipticCurvePublicNumbers:
+        certificate = x509.load_pem_x509_certificate(Credentials.from_secret(secret, "").issue().authority)
+        key = certificate.public_key()
+        assert isinstance(key, ec.EllipticCurvePublicKey)
+        return key.public_numbers()
+
+    assert public_key(SECRET) == public_key(SECRET)
+    assert public_key(SECRET) != public_key(SECRET[:-1] + b"!")
+
+
+def test_every_leaf_has_a_key_of_its_own_and_a_short_life() -> None:
+    credentials = Credentials.from_secret(SECRET, "agent n0")
+    first, second = credentials.issue(), credentials.issue()
+    assert first.key != second.key
+    certificate = x509.load_pem_x509_certificate(first.certificate)
+    assert certificate.subject.rfc4514_string() == "CN=agent n0"
+    assert first.expires - dt.datetime.now(dt.timezone.utc) <= dt.timedelta(days=1)
+
+
+@pytest.mark.parametrize("name", ["", "Größe", "x" * 300])
+def test_any_name_makes_a_certificate(name: str) -> None:
+    certificate = x509.load_pem_x509_certificate(Credentials.from_secret(SECRET, name).issue().certificate)
+    assert len(certificate.subject.rfc4514_string()) > len("CN=")
+
+
+def test_a_secret_that_could_be_guessed_is_refused() -> None:
+    with pytest.raises(UserError, match="at least 16"):
+        Credentials.from_secret(b"hunter2", "agent")

@@ -11,20 +11,16 @@ import signal
 import sys
 from pathlib import Path
 
-# gRPC's own lines about lost connections are not for the user's terminal. The script gets the environment as it was.
-ENVIRON = dict(os.environ)
-os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-
-from torchrelay.cli import configs, folder, narrate  # noqa: E402
-from torchrelay.cli.child import Child  # noqa: E402
-from torchrelay.cli.control import Control, target  # noqa: E402
-from torchrelay.cli.follow import Follower  # noqa: E402
-from torchrelay.cli.machine import address_towards  # noqa: E402
-from torchrelay.cli.options import LOOPBACK, RunOptions  # noqa: E402
-from torchrelay.cli.summary import as_json, faults_that_never_fired  # noqa: E402
-from torchrelay.cli.teller import Teller  # noqa: E402
-from torchrelay.protocol.errors import FatalError, TorchrelayError, UserError  # noqa: E402
-from torchrelay.protocol.names import EXIT_FAULT_NOT_INJECTED, EXIT_USAGE  # noqa: E402
+from torchrelay.cli import configs, folder, narrate, user_environment
+from torchrelay.cli.child import Child
+from torchrelay.cli.control import Control, target
+from torchrelay.cli.follow import Follower
+from torchrelay.cli.machine import address_towards
+from torchrelay.cli.options import LOOPBACK, RunOptions
+from torchrelay.cli.summary import as_json, faults_that_never_fired
+from torchrelay.cli.teller import Teller
+from torchrelay.protocol.errors import FatalError, TorchrelayError
+from torchrelay.protocol.names import EXIT_FAULT_NOT_INJECTED, EXIT_USAGE
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 ADDRESS_POLL_S = 0.02
@@ -38,8 +34,8 @@ async def launch(options: RunOptions, command: tuple[str, ...]) -> int:
     secret = options.secret or secrets.token_bytes(32)
     run_id = secrets.token_hex(4) if options.secret is None else hashlib.sha256(b"run " + secret).hexdigest()[:8]
     name = run_id if options.nnodes == 1 else f"{run_id}-n{options.node_rank}"
-    run_folder = folder.make_run_folder(folder.state_folder(ENVIRON), name)
-    teller = Teller(sys.stderr, ENVIRON, options.quiet)
+    run_folder = folder.make_run_folder(folder.state_folder(os.environ), name)
+    teller = Teller(sys.stderr, os.environ, options.quiet)
     try:
         with Follower(teller, options.events) as follower:
             job = Job(options, run_id, run_folder, secret, follower, teller)
@@ -88,7 +84,9 @@ class Job:
         try:
             address = self._options.controller
             if address is None:
-                self._controller, address = await self._start_controller(secret_file)
+                address = await self._start_controller(secret_file)
+            if address is None:
+                return EXIT_USAGE  # the controller has said why
             self._agent = await self._start_agent(secret_file, address)
             self._write_entry(address, command)
             async with Control(*address, self._secret) as self._control:
@@ -156,27 +154,23 @@ class Job:
         if self._agent is not None:
             self._agent.signal(number)
 
-    async def _start_controller(self, secret_file: Path) -> tuple[Child, tuple[str, int]]:
+    async def _start_controller(self, secret_file: Path) -> tuple[str, int] | None:
+        """Its address, or None if it refuses this job. Raises FatalError if it cannot run."""
         address_file = self._folder / "controller-address.json"
         config = configs.controller_config(self._options, self._run_id, secret_file, address_file)
         path = self._folder / "controller.json"
         folder.write_private(path, json.dumps(config, indent=1).encode())
-        child = await Child.start("torchrelay.controller", path, ENVIRON, owns_stdout=False)
-        try:
-            while not address_file.exists():
-                await asyncio.wait((child.ended,), timeout=ADDRESS_POLL_S)
-                if child.ended.done():
-                    raise self._refused(child)
-        except asyncio.CancelledError:
-            await child.let_go(CONTROLLER_END_S)
-            raise
+        self._controller = child = await Child.start(
+            "torchrelay.controller", path, user_environment(), owns_stdout=False
+        )
+        while not address_file.exists():
+            await asyncio.wait((child.ended,), timeout=ADDRESS_POLL_S)
+            if child.exit_code == EXIT_USAGE:
+                return None
+            if child.exit_code is not None:
+                raise FatalError(f"the controller ended with exit code {child.exit_code} before the job began")
         address = json.loads(address_file.read_bytes())
-        return child, (configs.reachable(address["host"]), int(address["port"]))
-
-    def _refused(self, controller: Child) -> TorchrelayError:
-        if controller.exit_code == EXIT_USAGE:
-            return UserError("nothing was started; the reason is above")
-        return FatalError(f"the controller ended with exit code {controller.exit_code} before the job began")
+        return configs.reachable(address["host"]), int(address["port"])
 
     async def _start_agent(self, secret_file: Path, controller: tuple[str, int]) -> Child:
         config = configs.agent_config(
@@ -184,7 +178,7 @@ class Job:
         )
         path = self._folder / "agent.json"
         folder.write_private(path, json.dumps(config, indent=1).encode())
-        return await Child.start("torchrelay.agent", path, ENVIRON, owns_stdout=True)
+        return await Child.start("torchrelay.agent", path, user_environment(), owns_stdout=True)
 
     def _write_entry(self, controller: tuple[str, int], command: tuple[str, ...]) -> None:
         pids = [os.getpid(), *(child.pid for child in (self._controller, self._agent) if child is not None)]

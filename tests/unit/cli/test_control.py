@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from torchrelay.cli import folder
+from torchrelay.cli.control import Control
+from torchrelay.cli.migrate import migrate
+from torchrelay.cli.status import show_status
+from torchrelay.protocol import convert, events, relay_pb2_grpc
+from torchrelay.protocol.errors import ChannelClosedError
+from torchrelay.protocol.messages import Empty, JobStatus, MigrateReply, RankStatus
+from torchrelay.protocol.phases import DOWNTIME_ROWS
+from torchrelay.protocol.tls import Credentials, make_server
+
+SECRET = b"0123456789abcdef0123456789abcdef"
+STATUS = JobStatus(
+    run_id="ab",
+    world_size=1,
+    generation=0,
+    spares_warm=1,
+    spares_total=1,
+    protection="on",
+    protection_reason="armed",
+    steps_per_s=1.5,
+    migrations_done=0,
+    last_migration="",
+    ranks=(RankStatus(0, "n0.w0", "n0", 17, 3, "body", "running"),),
+)
+
+
+class FakeController(relay_pb2_grpc.RelayServicer):
+    def __init__(self, outcome: str = "committed", accepted: bool = True) -> None:
+        self.outcome, self.accepted = outcome, accepted
+        self.stopped: list[int] = []
+
+    async def Status(self, request: Any, context: Any) -> Any:
+        return convert.to_proto(STATUS)
+
+    async def Migrate(self, request: Any, context: Any) -> Any:
+        return convert.to_proto(MigrateReply(self.accepted, "m1", f"rank {request.rank}: {request.reason}"))
+
+    async def Stop(self, request: Any, context: Any) -> Any:
+        self.stopped.append(request.signal)
+        return convert.to_proto(Empty())
+
+    async def Watch(self, request: Any, context: Any) -> AsyncIterator[Any]:
+        told: list[events.Occurrence] = [
+            events.MigrationStarted("m1", "planned", 0, "fan", 1),
+            events.PhaseChanged("m1", "preparing", 0.0),
+            events.PhaseChanged("m1", "quiescing", 1.25),
+            events.MigrationFinished(
+                migration="m1",
+                kind="planned",
+                outcome=self.outcome,
+                rank=0,
+                spare="n0.s0",
+                ranks=(0,),
+                spares=("n0.s0",),
+                steps_redone=0,
+                downtime_s=dict.fromkeys(DOWNTIME_ROWS, 0.1),
+                beside_s=1.25,
+                transferred_bytes=1,
+                generation=1,
+                reason="the joiner died",
+            ),
+        ]
+        for number, event in enumerate(told):
+            yield convert.to_proto(events.to_job_event(event, float(number)))
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TORCHRELAY_STATE_DIR", str(tmp_path))
+    monkeypatch.setenv("COLUMNS", "100")
+    return tmp_path
+
+
+def with_controller(
+    controller: FakeController, state: Path, act: Callable[[int], Awaitable[int]], run_id: str = "ab"
+) -> int:
+    async def serve() -> int:
+        server = make_server()
+        relay_pb2_grpc.add_RelayServicer_to_server(controller, server)
+        port = server.add_secure_port("127.0.0.1:0", Credentials.from_secret(SECRET, "controller").server())
+        await server.start()
+        path = folder.make_run_folder(state, run_id)
+        folder.write_secret(path, SECRET)
+        here = folder.Process.find(os.getpid())
+        assert here is not None
+        folder.write_run(path, folder.Run(run_id, "127.0.0.1", port, ("run", "train.py"), (here,)))
+        try:
+            return await act(port)
+        finally:
+            folder.remove_run(path)
+            await server.stop(None)
+
+    return asyncio.run(serve())
+
+
+def test_status_prints_what_the_controller_says(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert with_controller(FakeController(), state, lambda _: show_status(None, False, False)) == 0
+    assert "   0  n0.w0   n0     17     3  body   running" in capsys.readouterr().out
+
+
+def test_status_as_json_has_every_field(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert with_controller(FakeController(), state, lambda _: show_status("ab", True, False)) == 0
+    assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(dataclasses.asdict(STATUS)))
+
+
+@pytest.mark.parametrize(
+    ("controller", "code", "said"),
+    [
+        (FakeController(), 0, "torchrelay: rank 0 moved to n0.s0: no step redone, 0.80 s of downtime"),
+        (FakeController(outcome="abandoned"), 1, "the migration was given up: the joiner died"),
+        (FakeController(accepted=False), 2, "torchrelay: refused: rank 0: fan"),
+    ],
+)
+def test_migrate_ends_as_the_migration_does(
+    controller: FakeController, code: int, said: str, state: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert with_controller(controller, state, lambda _: migrate(0, "fan", None, wait=True)) == code
+    assert said in capsys.readouterr().err
+
+
+def test_migrate_tells_each_phase_while_it_waits(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with_controller(FakeController(), state, lambda _: migrate(0, "fan", None, wait=True))
+    assert "torchrelay:   preparing took 1.25 s" in capsys.readouterr().err
+
+
+def test_migrate_without_waiting_ends_once_it_is_accepted(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert with_controller(FakeController(), state, lambda _: migrate(0, "fan", None, wait=False)) == 0
+    assert capsys.readouterr().err == "torchrelay: rank 0: fan\n"
+
+
+def test_a_stop_carries_the_signal(state: Path) -> None:
+    controller = FakeController()
+
+    async def stop(port: int) -> int:
+        async with Control("127.0.0.1", port, SECRET) as control:
+            await control.stop(2)
+        return 0
+
+    with_controller(controller, state, stop)
+    assert controller.stopped == [2]
+
+
+def test_another_jobs_secret_is_turned_away(state: Path) -> None:
+    async def ask(port: int) -> int:
+        async with Control("127.0.0.1", port, SECRET[::-1]) as control:
+            with pytest.raises(ChannelClosedError, match=f"controller at 127.0.0.1:{port}"):
+                await control.status()
+        return 0
+
+    assert with_controller(FakeController(), state, ask) == 0

@@ -1,0 +1,46 @@
+"""What the agent tells a training process through its environment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torchrelay.protocol import names
+from torchrelay.protocol.errors import FatalError
+from torchrelay.protocol.faults import Fault, parse_fault
+
+
+@dataclass(frozen=True)
+class ShimConfig:
+    """`socket` is the agent's, `journal` its folder of shared memory, `address` where peers reach this node."""
+
+    socket: str
+    worker: str
+    token: str
+    journal: str
+    spare: bool
+    address: str
+    faults: tuple[Fault, ...]
+    roots: tuple[str, ...]
+
+    @classmethod
+    def from_environ(cls, environ: Mapping[str, str]) -> ShimConfig:
+        """Raises FatalError if a variable is missing, UserError if a fault is not understood."""
+
+        def need(name: str) -> str:
+            value = environ.get(name)
+            if not value:
+                raise FatalError(f"{name} is not set")
+            return value
+
+        return cls(
+            socket=need(names.ENV_SOCKET),
+            worker=need(names.ENV_WORKER),
+            token=need(names.ENV_TOKEN),
+            journal=need(names.ENV_JOURNAL),
+            spare=environ.get(names.ENV_SPARE) == "1",
+            address=environ.get(names.ENV_ADDRESS) or "127.0.0.1",
+            faults=tuple(parse_fault(text) for text in environ.get(names.ENV_INJECT, "").split(";") if text),
+            roots=tuple(filter(None, environ.get(names.ENV_ROOTS, "").split(os.pathsep))),
+        )

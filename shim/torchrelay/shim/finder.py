@@ -1,0 +1,139 @@
+"""Imports: modules of the user's are rewritten, `-m` finds its script, and the runtime learns that torch is there."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from types import CodeType, ModuleType
+from typing import Any
+
+from torchrelay.shim import script_end, sites
+from torchrelay.shim.hidden import hide_this_frame
+from torchrelay.shim.instrument import Instrumented, instrument
+from torchrelay.shim.interface import Runtime
+
+_PACKAGE_FOLDERS = {"site-packages", "dist-packages"}
+_LAUNCHERS = {"torch", "accelerate", "deepspeed", "torchrelay"}
+"""Packages that are started with -m to start the script as another process."""
+
+
+class InstrumentedLoader(SourceFileLoader):
+    """Python's loader, whose module gets other code. The `.pyc` cache holds the plain code, as it would without us."""
+
+    def __init__(self, plain: SourceFileLoader, made: Instrumented, finder: ScriptFinder) -> None:
+        super().__init__(plain.name, plain.path)
+        self._made, self._finder = made, finder
+
+    def get_code(self, fullname: str) -> CodeType:
+        try:
+            super().get_code(fullname)  # warns and writes the cache as plain Python does
+        except BaseException as e:
+            hide_this_frame(e)
+            raise
+        if sys._getframe(1).f_globals.get("__name__") == "runpy" and self._finder.starts_script(fullname):
+            return self._finder.script_code(self.path, self.get_data(self.path))
+        self._finder.publish_sites(self.path, self._made)
+        return self._made.code
+
+
+class TorchLoader(SourceFileLoader):
+    """Loads torch and says so."""
+
+    def __init__(self, plain: SourceFileLoader, imported: Callable[[], None]) -> None:
+        super().__init__(plain.name, plain.path)
+        self._imported = imported
+
+    def exec_module(self, module: ModuleType) -> None:
+        try:
+            super().exec_module(module)
+        except BaseException as e:
+            hide_this_frame(e)
+            raise
+        self._imported()
+
+
+class ScriptFinder:
+    """First on `sys.meta_path`. Asks the finders behind it, and exchanges the loader of what they find."""
+
+    def __init__(self, runtime: Runtime, publish: Callable[[], None], torch_imported: Callable[[], None]) -> None:
+        self._runtime, self._publish, self._torch_imported = runtime, publish, torch_imported
+        self._script_names: tuple[str, ...] = ()
+        self._script_package = ""
+        self._started = False
+        self._library = os.path.dirname(os.path.realpath(os.__file__)) + os.sep
+
+    def run_module(self, name: str) -> None:
+        """The interpreter was started with `-m name`, or with a folder or an archive (then `__main__`)."""
+        self._script_names = (name, f"{name}.__main__")
+        # An installed package that is started as the script is the user's, wherever it lies.
+        self._script_package = name.partition(".")[0]
+        if self._script_package in _LAUNCHERS:
+            self._runtime.disable(f"{name} is a launcher, not a training script")
+            self._script_names, self._script_package = (), ""
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        try:
+            spec = self._found_by_others(name, path, target)
+        except BaseException as e:
+            hide_this_frame(e)
+            raise
+        if spec is None or name.partition(".")[0] == "torchrelay":
+            return spec
+        if type(spec.loader) is not SourceFileLoader:
+            if name in self._script_names and spec.loader is not None and spec.submodule_search_locations is None:
+                self._runtime.disable(f"{name} is not a Python source file")
+            return spec
+        if name == "torch":
+            spec.loader = TorchLoader(spec.loader, self._torch_imported)
+        elif self._is_users(name, spec.loader.path) or name in self._script_names:
+            self._exchange(spec, spec.loader)
+        return spec
+
+    def _found_by_others(self, name: str, path: Sequence[str] | None, target: ModuleType | None) -> ModuleSpec | None:
+        for finder in list(sys.meta_path):
+            if finder is self:
+                continue
+            find_spec: Any = getattr(finder, "find_spec", None)
+            if find_spec is None:
+                return None  # one of the old kind: the import system knows how to ask it
+            spec = find_spec(name, path, target)
+            if spec is not None:
+                return spec  # type: ignore[no-any-return]
+        return None
+
+    def _is_users(self, name: str, file: str) -> bool:
+        if not _PACKAGE_FOLDERS.isdisjoint(file.split(os.sep)):
+            return name.partition(".")[0] == self._script_package
+        return not os.path.realpath(file).startswith(self._library)
+
+    def _exchange(self, spec: ModuleSpec, loader: SourceFileLoader) -> None:
+        try:
+            made = instrument(loader.get_data(loader.path), loader.path, loops=self._is_users(spec.name, loader.path))
+        except (OSError, SyntaxError, ValueError):
+            return  # the module's own; Python's loader comes upon it too, and tells the user
+        except Exception as e:  # noqa: BLE001 - whatever is wrong with us, the script runs
+            sites.LEFT_ALONE[loader.path] = f"{type(e).__name__}: {e}"
+            return
+        if made.sites or made.next_calls or spec.name in self._script_names:
+            spec.loader = InstrumentedLoader(loader, made, self)
+
+    def starts_script(self, name: str) -> bool:
+        """Whether `name` is the module of `-m`, asked for the first time."""
+        if self._started or name not in self._script_names:
+            return False
+        self._started = True
+        return True
+
+    def script_code(self, path: str, source: bytes) -> CodeType:
+        """The module of `-m`, which tells when it ends."""
+        made = instrument(source, path, loops=self._is_users(self._script_names[0], path), main=True)
+        self.publish_sites(path, made)
+        script_end.expect(self._runtime, from_file=False)
+        return made.code
+
+    def publish_sites(self, path: str, made: Instrumented) -> None:
+        if made.sites or made.next_calls:
+            sites.register(path, made.sites, made.plain)
+            self._publish()

@@ -1,0 +1,49 @@
+"""Keeping frames of the shim out of what users see of their own exceptions."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+_OURS = "torchrelay.shim"
+
+
+def hide_this_frame(error: BaseException) -> None:
+    """In an except clause that ends with a bare `raise`: the calling frame leaves no entry in the traceback.
+
+    Works because a bare `raise` adds no entry. Up to Python 3.10 the interpreter keeps a traceback of its own; there
+    the entry stays until `hide_all` takes it out.
+    """
+    if error.__traceback__ is not None:
+        error.__traceback__ = error.__traceback__.tb_next
+
+
+def _without_ours(traceback: TracebackType | None) -> TracebackType | None:
+    while traceback is not None and _is_ours(traceback):
+        traceback = traceback.tb_next
+    entry = traceback
+    while entry is not None:
+        following = entry.tb_next
+        while following is not None and _is_ours(following):
+            following = following.tb_next
+        if following is not entry.tb_next:
+            entry.tb_next = following
+        entry = following
+    return traceback
+
+
+def _is_ours(entry: TracebackType) -> bool:
+    name = entry.tb_frame.f_globals.get("__name__")
+    return isinstance(name, str) and (name == _OURS or name.startswith(_OURS + "."))
+
+
+def hide_all(error: BaseException) -> None:
+    """Takes every entry of the shim out of the traceback of `error` and of the exceptions that it is chained to."""
+    to_visit, seen = [error], set()
+    while to_visit:
+        current = to_visit.pop()
+        if id(current) in seen:
+            continue
+        seen.add(id(current))
+        current.__traceback__ = _without_ours(current.__traceback__)
+        to_visit.extend(e for e in (current.__cause__, current.__context__) if e is not None)
+        to_visit.extend(getattr(current, "exceptions", ()))

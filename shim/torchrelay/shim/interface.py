@@ -1,0 +1,43 @@
+"""What the way in needs of the runtime behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+
+class Hooks(Protocol):
+    """What instrumented code calls, as `builtins.__torchrelay__`."""
+
+    def enter(self, site: str) -> int:
+        """Just before the iterable of a `for` is evaluated, or before a `while`."""
+
+    def loop(self, site: str, token: int, iterable: Iterable[Any]) -> Iterable[Any]:
+        """What a `for` iterates over; `token` is what `enter` returned."""
+
+    def tick(self, site: str) -> None:
+        """At the head of a `while`'s body."""
+
+    def rewound(self, site: str) -> bool:
+        """In the except clause around a body: True goes on with the loop, False lets the exception through."""
+
+    def next(self, iterator: Any, *default: Any) -> Any:
+        """Stands for the builtin."""
+
+
+class Runtime(Protocol):
+    """The shim's runtime, as the code that gets into the script sees it."""
+
+    @property
+    def hooks(self) -> Hooks: ...
+
+    def park(self) -> None:
+        """Blocks until this spare is given a rank."""
+
+    def torch_imported(self) -> None: ...
+
+    def disable(self, reason: str) -> None:
+        """The script runs unprotected from here on."""
+
+    def finish(self, failure: BaseException | None) -> None:
+        """The script has ended, with `failure` if it is one; threads are not joined yet, atexit functions not run."""

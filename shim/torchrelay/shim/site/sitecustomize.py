@@ -1,0 +1,69 @@
+"""Loaded by Python's `site` when the interpreter of a training process starts: lets torchrelay in.
+
+The folder of this file is first on PYTHONPATH. Nothing of that is left when the script starts: the folder is off
+`sys.path`, PYTHONPATH is what the user's was, and a `sitecustomize` that this one shadows has run.
+"""
+
+import os
+import sys
+from collections.abc import Mapping
+
+# As in torchrelay.protocol.names, which cannot be imported yet: they have to go whatever happens.
+OURS = (
+    "TORCHRELAY_SOCKET",
+    "TORCHRELAY_WORKER",
+    "TORCHRELAY_TOKEN",
+    "TORCHRELAY_JOURNAL",
+    "TORCHRELAY_SPARE",
+    "TORCHRELAY_ADDRESS",
+    "TORCHRELAY_INJECT",
+    "TORCHRELAY_ROOTS",
+    "TORCHRELAY_PYTHONPATH_WAS",
+)
+
+
+def let_torchrelay_in(environ: Mapping[str, str]) -> None:
+    try:
+        from importlib.machinery import ModuleSpec
+        from importlib.util import module_from_spec
+
+        # A namespace package over the folders that hold shim and protocol, without a place on sys.path.
+        spec = ModuleSpec("torchrelay", None, is_package=True)
+        roots = environ["TORCHRELAY_ROOTS"].split(os.pathsep)
+        spec.submodule_search_locations = [os.path.join(root, "torchrelay") for root in roots]
+        sys.modules["torchrelay"] = module_from_spec(spec)
+
+        from torchrelay.shim.inject import start
+
+        start(environ)
+    except Exception as e:  # noqa: BLE001 - the script must run, whatever is wrong with us
+        reason = " ".join(str(e).split())
+        sys.stderr.write(f"torchrelay: not protecting this process: {type(e).__name__}: {reason}\n")
+
+
+def take_environment() -> dict[str, str]:
+    """Our variables, out of the environment: what this process starts is none of our business."""
+    environ = {name: os.environ.pop(name) for name in OURS if name in os.environ}
+    if "TORCHRELAY_SOCKET" in environ:
+        if "TORCHRELAY_PYTHONPATH_WAS" in environ:
+            os.environ["PYTHONPATH"] = environ["TORCHRELAY_PYTHONPATH_WAS"]
+        else:
+            os.environ.pop("PYTHONPATH", None)
+    return environ
+
+
+def leave_path() -> None:
+    here = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [entry for entry in sys.path if entry != here]
+    sys.path_importer_cache.pop(here, None)
+    del sys.modules["sitecustomize"]
+
+
+_environ = take_environment()
+leave_path()
+try:
+    # The one that this file shadows. Where there is none, `site` takes the error for just that.
+    import sitecustomize  # type: ignore[import-not-found]  # noqa: F401
+finally:
+    if "TORCHRELAY_SOCKET" in _environ:
+        let_torchrelay_in(_environ)

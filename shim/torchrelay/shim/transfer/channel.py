@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import struct
 import time
 
 from torchrelay.protocol.errors import ChannelClosedError
@@ -12,44 +13,56 @@ STALL_S = 15.0
 """A peer that is in the middle of a message and moves no byte for so long is gone."""
 
 
+_TIMEVAL = struct.Struct("ll")
+
+
+def _reason(error: OSError) -> str:
+    return "nothing moved in time" if isinstance(error, BlockingIOError) else str(error)
+
+
 class Channel:
-    """A connected TCP socket with a deadline (of time.monotonic). Every failure is a ChannelClosedError."""
+    """A connected TCP socket with a deadline (of time.monotonic). Every failure is a ChannelClosedError.
+
+    The socket blocks, and the kernel minds the time: with Python's own time-outs each call would wait and move what
+    there is many times over, and fight with the other threads for the interpreter lock each time.
+    """
 
     def __init__(self, sock: socket.socket, deadline: float) -> None:
         self._socket = sock
         self.deadline = deadline
+        sock.settimeout(None)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
-    def _limit(self, longest_s: float | None) -> None:
+    def _limit(self, option: int, longest_s: float | None) -> None:
         left_s = self.deadline - time.monotonic()
         if left_s <= 0:
             raise ChannelClosedError("the deadline of the tensor channel passed")
-        try:
-            self._socket.settimeout(left_s if longest_s is None else min(left_s, longest_s))
-        except OSError as e:
-            raise ChannelClosedError(f"the tensor channel was closed: {e}") from e
+        # The kernel takes 0 for "for ever".
+        limit_s = max(left_s if longest_s is None else min(left_s, longest_s), 0.001)
+        seconds = int(limit_s)
+        self._socket.setsockopt(socket.SOL_SOCKET, option, _TIMEVAL.pack(seconds, int((limit_s - seconds) * 1e6)))
 
     def send(self, data: bytes | memoryview) -> None:
-        self._limit(STALL_S)
+        view, sent = memoryview(data), 0
         try:
-            self._socket.sendall(data)
+            while sent < len(view):
+                self._limit(socket.SO_SNDTIMEO, STALL_S)
+                sent += self._socket.send(view[sent:])
         except OSError as e:
-            raise ChannelClosedError(f"sending tensors failed: {e}") from e
+            raise ChannelClosedError(f"sending on the tensor channel failed: {_reason(e)}") from e
 
     def fill(self, view: memoryview) -> None:
         """Fills `view` from the peer, who is in the middle of a message."""
-        self._limit(STALL_S)
-        got, size = 0, len(view)
+        got = 0
         try:
-            while got < size:
-                count = self._socket.recv_into(view[got:])
+            while got < len(view):
+                self._limit(socket.SO_RCVTIMEO, STALL_S)
+                count = self._socket.recv_into(view[got:], 0, socket.MSG_WAITALL)
                 if count == 0:
-                    raise ChannelClosedError(f"the peer closed the tensor channel after {got} of {size} bytes")
+                    raise ChannelClosedError(f"the peer closed the tensor channel after {got} of {len(view)} bytes")
                 got += count
-                if got < size and time.monotonic() > self.deadline:
-                    raise ChannelClosedError("the deadline of the tensor channel passed")
         except OSError as e:
-            raise ChannelClosedError(f"receiving tensors failed: {e}") from e
+            raise ChannelClosedError(f"receiving on the tensor channel failed: {_reason(e)}") from e
 
     def receive(self, size: int) -> bytes:
         """`size` bytes; for messages, not for tensors."""
@@ -59,11 +72,11 @@ class Channel:
 
     def wait(self, longest_s: float | None = None) -> None:
         """Returns when the peer has begun a message; by default it may take until the deadline."""
-        self._limit(longest_s)
         try:
+            self._limit(socket.SO_RCVTIMEO, longest_s)
             begun = self._socket.recv(1, socket.MSG_PEEK)
         except OSError as e:
-            raise ChannelClosedError(f"waiting for the peer of the tensor channel failed: {e}") from e
+            raise ChannelClosedError(f"waiting for the peer of the tensor channel failed: {_reason(e)}") from e
         if not begun:
             raise ChannelClosedError("the peer closed the tensor channel")
 

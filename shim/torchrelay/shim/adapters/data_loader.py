@@ -1,0 +1,211 @@
+"""Iterators of torch's DataLoader: what was drawn since the boundary can be drawn again, and a joiner's can be led forward.
+
+Leans on `_BaseDataLoaderIter`: `__init__(loader)`, `__next__`, `_next_index`, `_sampler_iter`, `_num_workers`,
+`_dataset_kind`. Seen on torch 2.13.0.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.utils.data import dataloader
+
+from torchrelay.shim.capture import rng, small
+from torchrelay.shim.payload import LoaderRecord
+
+LoaderIter = dataloader._BaseDataLoaderIter
+
+
+@dataclass
+class Track:
+    """One live iterator. `skip`: draws that only move the sampler; they return None."""
+
+    loader: Any
+    created: rng.RngState
+    generators: tuple[Any, ...]
+    drawn: int = 0
+    before_last: rng.RngState | None = None
+    skip: int = 0
+    target: LoaderRecord | None = None
+    """A joiner's: where the recorded iterator stood."""
+
+
+def _generators(loader: Any) -> tuple[Any, ...]:
+    """State of the generators that decide the order of the data: the loader's and its samplers'."""
+    found = []
+    for owner in (loader, getattr(loader, "sampler", None), getattr(loader, "batch_sampler", None)):
+        generator = getattr(owner, "generator", None)
+        found.append(small.take(generator.get_state()) if isinstance(generator, torch.Generator) else None)
+    return tuple(found)
+
+
+def _set_generators(loader: Any, states: tuple[Any, ...]) -> None:
+    owners = (loader, getattr(loader, "sampler", None), getattr(loader, "batch_sampler", None))
+    for owner, state in zip(owners, states):
+        if state is not None:
+            owner.generator.set_state(small.build(state))
+
+
+def copy_structure(item: Any) -> Any:
+    """The item with containers of its own: a step may put moved tensors into the dict that it was given."""
+    if type(item) is dict:
+        return {k: copy_structure(v) for k, v in item.items()}
+    if type(item) in (list, tuple):
+        return type(item)(copy_structure(v) for v in item)
+    return item
+
+
+def tensors_in(item: Any) -> list[torch.Tensor]:
+    if isinstance(item, torch.Tensor):
+        return [item]
+    if isinstance(item, dict):
+        item = list(item.values())
+    return [t for v in item for t in tensors_in(v)] if isinstance(item, (list, tuple)) else []
+
+
+@dataclass
+class Drawn:
+    """One item of an iterator, and the generators after it was drawn."""
+
+    item: Any
+    after: rng.RngState
+    versions: list[tuple[torch.Tensor, int]] = field(default_factory=list)
+
+    @classmethod
+    def note(cls, item: Any) -> Drawn:
+        kept = copy_structure(item)
+        return cls(kept, rng.capture(), [(t, t._version) for t in tensors_in(kept)])
+
+    def untouched(self) -> bool:
+        return all(t._version == version for t, version in self.versions)
+
+
+class Draws:
+    """What the iterators of this process yielded since the latest boundary, and what they have to yield again."""
+
+    def __init__(self) -> None:
+        self.live = False
+        self.recording = False
+        """Off until the first boundary: before it there is nothing to go back to."""
+        self.tracks: weakref.WeakKeyDictionary[Any, Track] = weakref.WeakKeyDictionary()
+        self.consumed: dict[int, tuple[Any, list[Drawn]]] = {}
+        self.replay: dict[int, tuple[Any, deque[Drawn]]] = {}
+        self.expected: deque[tuple[LoaderRecord, bool]] = deque()
+        """A joiner's: records for the iterators that are made next, and whether they may skip."""
+        self.on_create: Callable[[Any], None] | None = None
+        self.on_draw: Callable[[], None] | None = None
+        self._nested = False
+
+    def at_boundary(self) -> None:
+        self.recording = True
+        self.consumed.clear()
+        self.replay.clear()
+
+    def rewind(self) -> None:
+        """What was consumed comes again, before anything new. The entries hold their iterators: an address alone could be reused."""
+        for key, (iterator, items) in self.consumed.items():
+            rest = self.replay.get(key, (iterator, deque()))[1]
+            self.replay[key] = (iterator, deque([*items, *rest]))
+        self.consumed = {}
+
+    def draw(self, iterator: Any, original: Callable[..., Any], default: tuple[Any, ...] = ()) -> Any:
+        if not self.recording or self._nested:
+            return original(iterator, *default)
+        queue = self.replay.get(id(iterator))
+        if queue is not None and queue[1]:
+            drawn = queue[1].popleft()
+            rng.restore(drawn.after)
+        else:
+            self._nested = not isinstance(iterator, LoaderIter)
+            try:
+                item = original(iterator, *default)
+            finally:
+                self._nested = False
+            drawn = Drawn.note(item)
+        self.consumed.setdefault(id(iterator), (iterator, []))[1].append(drawn)
+        return copy_structure(drawn.item)
+
+    def record(self, iterator: Any) -> LoaderRecord | None:
+        track = self.tracks.get(iterator)
+        if track is None:
+            return None
+        return LoaderRecord(track.created, track.generators, track.drawn, track.before_last)
+
+    def made_since(self, before: set[int]) -> list[Any]:
+        return [iterator for iterator in self.tracks if id(iterator) not in before]
+
+
+def install(draws: Draws, on_training_thread: Callable[[], bool]) -> None:
+    """Hooks into the iterator class; does nothing until `draws.live` or `draws.expected`."""
+    original_init, original_next = LoaderIter.__init__, LoaderIter.__next__
+
+    @functools.wraps(original_init)
+    def __init__(self: Any, loader: Any) -> None:
+        if not draws.live or not on_training_thread():
+            original_init(self, loader)
+            return
+        expected = draws.expected.popleft() if draws.expected else None
+        if expected is not None:
+            rng.restore(expected[0].created)
+            _set_generators(loader, expected[0].generators)
+        track = Track(loader, rng.capture(), _generators(loader))
+        draws.tracks[self] = track
+        may_skip = expected is not None and expected[1] and loader.num_workers == 0
+        if expected is not None:
+            track.target = expected[0]
+            if may_skip and loader._dataset_kind == dataloader._DatasetKind.Map:
+                track.skip = max(expected[0].drawn - 1, 0)
+        original_init(self, loader)
+        if draws.on_create is not None:
+            draws.on_create(self)
+
+    @functools.wraps(original_next)
+    def __next__(self: Any) -> Any:
+        if not draws.live or not on_training_thread():
+            return original_next(self)
+        if draws.on_draw is not None:
+            draws.on_draw()
+        return draws.draw(self, advance)
+
+    def advance(iterator: Any) -> Any:
+        track = draws.tracks.get(iterator)
+        if track is None:
+            return original_next(iterator)
+        if track.skip > 0:
+            track.skip -= 1
+            iterator._next_index()
+            iterator._num_yielded += 1
+            track.drawn += 1
+            return None
+        if track.target is not None and track.drawn == track.target.drawn - 1:
+            if track.target.before_last is not None:
+                rng.restore(track.target.before_last)
+            track.target = None
+        track.before_last = rng.capture()
+        item = original_next(iterator)
+        track.drawn += 1
+        return item
+
+    LoaderIter.__init__ = __init__
+    LoaderIter.__next__ = __next__
+
+
+def rebuild(draws: Draws, iterator: Any, record: LoaderRecord) -> Any:
+    """A joiner's iterator that was kept in a variable: made anew as it was made then, and led to where it stood."""
+    loader = draws.tracks[iterator].loader
+    draws.expected.append((record, True))
+    made = iter(loader)
+    while draws.tracks[made].drawn < record.drawn:
+        next(made)
+    return made
+
+
+def passes_items_through(iterator: Any) -> bool:
+    """Whether draws that yield None do no harm: nothing between the loop and the loader looks at the items."""
+    return isinstance(iterator, LoaderIter) or type(iterator) in (enumerate, zip)

@@ -1,0 +1,124 @@
+"""DistributedDataParallel's reducer across a migration.
+
+The layout of the gradient buckets is part of the trajectory: an all-reduce over other bucket boundaries rounds differently,
+and ranks with different layouts mix gradients up without any error. After the first backward DDP rebuilds its buckets in the
+order in which gradients became ready; a rank that was there keeps that layout (`_reset_state` keeps the buckets), one that
+was not, or whose rebuild was still due, gets a new reducer with the layout written out.
+
+Leans on `reducer._reset_state`, `_ddp_init_helper`, `_build_params_for_reducer`, `_build_debug_param_to_name_mapping`,
+`_get_ddp_logging_data` (keys `rebuilt_per_bucket_param_indices`, `prev_iteration_grad_ready_order_indices`),
+`torch.distributed._compute_bucket_assignment_by_size`. Seen on torch 2.13.0.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from torchrelay.protocol.errors import UnsupportedError
+
+Layout = list[list[int]]
+"""Parameter indices of each bucket, in the order in which buckets are reduced."""
+LendName = Callable[[Any], AbstractContextManager[None]]
+
+
+def check_supported() -> None:
+    """Raises UnsupportedError where this torch lacks what is needed."""
+    needed = ("_ddp_init_helper", "_build_params_for_reducer", "_build_debug_param_to_name_mapping", "_get_ddp_logging_data")
+    missing = [name for name in needed if not hasattr(DistributedDataParallel, name)]
+    if not hasattr(dist.Reducer, "_reset_state"):
+        missing.append("Reducer._reset_state")
+    if missing:
+        raise UnsupportedError(f"DistributedDataParallel of torch {torch.__version__} lacks {', '.join(missing)}")
+
+
+def _indices(text: str) -> list[int]:
+    return [int(i) for i in text.replace(",", " ").split()]
+
+
+def layout(ddp: DistributedDataParallel) -> Layout:
+    """The layout that the next backward would use in an undisturbed run; empty for the one that a new reducer starts with."""
+    data = ddp._get_ddp_logging_data()
+    rebuilt = str(data.get("rebuilt_per_bucket_param_indices", ""))
+    if rebuilt:
+        return [_indices(bucket) for bucket in rebuilt.split(",")]
+    ready = _indices(str(data.get("prev_iteration_grad_ready_order_indices", "")))
+    if not ready or ddp.find_unused_parameters and not ddp.static_graph:
+        return []
+    parameters, sparse = ddp._build_params_for_reducer()
+    config = getattr(ddp, "_bucket_config", None)
+    if config is None:
+        limits = [dist._DEFAULT_FIRST_BUCKET_BYTES, ddp.bucket_bytes_cap]
+    else:
+        _, limits = config.compute_bucket_size_limits(
+            static_graph=ddp.static_graph, find_unused_parameters=ddp.find_unused_parameters
+        )
+    buckets, _ = dist._compute_bucket_assignment_by_size(
+        [parameters[i] for i in ready], limits, [sparse[i] for i in ready], ready
+    )
+    return [list(b) for b in buckets]
+
+
+def layouts(wrapped: Sequence[DistributedDataParallel]) -> str:
+    return json.dumps([layout(d) for d in wrapped])
+
+
+def has_rebuilt(ddp: DistributedDataParallel) -> bool:
+    return bool(ddp._get_ddp_logging_data().get("rebuilt_per_bucket_param_indices", ""))
+
+
+def prepare_survivor(ddp: DistributedDataParallel, wanted: Layout, lend_name: LendName) -> None:
+    """After an interrupted or a finished backward: ready for the next one, in the wanted layout."""
+    if has_rebuilt(ddp) or not wanted:
+        ddp.reducer._reset_state()
+    else:
+        new_reducer(ddp, wanted, lend_name)
+
+
+def new_reducer(ddp: DistributedDataParallel, wanted: Layout, lend_name: LendName) -> None:
+    """A fresh reducer on the group's present communicator; `wanted` empty means the layout that DDP starts with.
+
+    `lend_name(group)`: DDP's logger asks for the default backend's name, which torch knows for its built-in types alone.
+    """
+    parameters, sparse = ddp._build_params_for_reducer()
+    names = ddp._build_debug_param_to_name_mapping(parameters)
+    with _assignment(wanted, ddp.bucket_bytes_cap), lend_name(ddp.process_group):
+        ddp.reducer = None
+        ddp._ddp_init_helper(parameters, sparse, names, ddp.static_graph)
+
+
+@contextmanager
+def _assignment(wanted: Layout, limit_bytes: int) -> Iterator[None]:
+    if not wanted:
+        yield
+        return
+    original = dist._compute_bucket_assignment_by_size
+    dist._compute_bucket_assignment_by_size = lambda *a, **k: (list(reversed(wanted)), [limit_bytes] * len(wanted))
+    try:
+        yield
+    finally:
+        dist._compute_bucket_assignment_by_size = original
+
+
+def install(on_built: Callable[[DistributedDataParallel], None], before_forward: Callable[[Any, Callable[..., Any]], Any]) -> None:
+    """Tells of each wrapper that is built, and lets `before_forward` run `_pre_forward`, where a forward communicates."""
+    original_init, original_pre = DistributedDataParallel.__init__, DistributedDataParallel._pre_forward
+
+    @functools.wraps(original_init)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        original_init(self, *args, **kwargs)
+        on_built(self)
+
+    @functools.wraps(original_pre)
+    def _pre_forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return before_forward(self, lambda: original_pre(self, *args, **kwargs))
+
+    DistributedDataParallel.__init__ = __init__
+    DistributedDataParallel._pre_forward = _pre_forward

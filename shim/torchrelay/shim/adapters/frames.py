@@ -1,0 +1,33 @@
+"""Writing the local variables of a running frame.
+
+Python 3.13 and newer write through `f_locals` (PEP 667). Before, `PyFrame_LocalsToFast` copies the dictionary back. Seen on
+3.10, 3.11, 3.12, 3.13.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Mapping
+from types import FrameType
+from typing import Any
+
+_WRITE_THROUGH = sys.version_info >= (3, 13)
+
+
+def is_module_frame(frame: FrameType) -> bool:
+    return frame.f_code.co_name == "<module>"
+
+
+def set_locals(frame: FrameType, values: Mapping[str, Any]) -> None:
+    """Binds names in the frame; names that it does not know as locals are ignored in functions."""
+    if is_module_frame(frame):
+        frame.f_globals.update(values)
+        return
+    known = set(frame.f_code.co_varnames) | set(frame.f_code.co_cellvars) | set(frame.f_code.co_freevars)
+    proxy = frame.f_locals
+    for name, value in values.items():
+        if name in known:
+            proxy[name] = value
+    if not _WRITE_THROUGH:
+        ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(0))

@@ -1,0 +1,131 @@
+"""Exchanging the communicator inside a live ProcessGroup.
+
+`ProcessGroup._register_backend` binds a backend to a device under a backend type that was not used in that group before;
+`_set_default_backend` makes it the one that collectives use. Backend types are 8-bit numbers, so a process can take part in
+about 200 migrations. Seen on torch 2.13.0 (`BackendType` accepts any number; `getBackendName` does not know ours and raises,
+which DDP's logger runs into: `built_in_type` lends it a name that it knows).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
+
+from torchrelay.protocol.errors import UnsupportedError
+
+_FIRST_TYPE = 10
+_LAST_TYPE = 250
+
+
+def check_supported() -> None:
+    """Raises UnsupportedError where this torch lacks what the exchange needs."""
+    missing = [
+        name
+        for owner, name in (
+            (dist.ProcessGroup, "_register_backend"),
+            (dist.ProcessGroup, "_set_default_backend"),
+            (dist.ProcessGroup, "BackendType"),
+            (c10d, "_world"),
+        )
+        if not hasattr(owner, name)
+    ]
+    if not dist.is_gloo_available():
+        missing.append("ProcessGroupGloo")
+    if missing:
+        raise UnsupportedError(f"torch {torch.__version__} lacks {', '.join(missing)}")
+
+
+def groups() -> list[Any]:
+    """Live process groups of this rank with more than one member, in the order of their creation."""
+    return [pg for pg in c10d._world.pg_map if len(c10d._world.pg_group_ranks[pg]) > 1]
+
+
+def group_ranks(group: Any) -> list[int]:
+    """Global ranks of the group in group order."""
+    ranks = c10d._world.pg_group_ranks[group]
+    return sorted(ranks, key=lambda r: ranks[r])
+
+
+def backend_name(group: Any) -> str:
+    return str(c10d._world.pg_map[group][0])
+
+
+def device_types(group: Any) -> list[torch.device]:
+    return list(group._device_types)
+
+
+def new_gloo(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
+    """A connected gloo communicator; returns when all `size` members are there. Raises RuntimeError after the timeout."""
+    return dist.ProcessGroupGloo(store, rank, size, timeout)
+
+
+def timeout_of(group: Any) -> timedelta:
+    """The timeout that collectives of the group have now."""
+    backend = group._get_backend(device_types(group)[0])
+    options = getattr(backend, "options", None)
+    timeout = getattr(options, "_timeout", None)
+    return timeout if isinstance(timeout, timedelta) else c10d.default_pg_timeout
+
+
+def unused_type(exchanges: int) -> Any:
+    """The backend type for the n-th exchange in this process. Raises UnsupportedError when they are used up."""
+    number = _FIRST_TYPE + exchanges
+    if number > _LAST_TYPE:
+        raise UnsupportedError(f"this process has taken part in {exchanges} migrations; torch has no further backend types")
+    return dist.ProcessGroup.BackendType(number)
+
+
+def install(group: Any, backend: Any, backend_type: Any, store: Any) -> None:
+    """Makes `backend` the communicator of the live group."""
+    for device in device_types(group):
+        group._register_backend(device, backend_type, backend)
+    group._set_default_backend(backend_type)
+    c10d._world.pg_map[group] = ("gloo", store)
+
+
+def reinstall(group: Any, backend_type: Any, record: Any) -> None:
+    """Back to a communicator that was installed before under `backend_type`."""
+    for device in device_types(group):
+        group._register_backend(device, backend_type, None)
+    group._set_default_backend(backend_type)
+    c10d._world.pg_map[group] = record
+
+
+def record_of(group: Any) -> Any:
+    return c10d._world.pg_map[group]
+
+
+@contextmanager
+def built_in_type(group: Any, built_in: Any, current: Any) -> Iterator[None]:
+    """Lends the group a default backend type whose name torch knows, for DDP's logger, which asks for the name."""
+    group._set_default_backend(built_in)
+    try:
+        yield
+    finally:
+        group._set_default_backend(current)
+
+
+def init_fake(rank: int, world_size: int, backend: str, original: Any) -> None:
+    """A default group that communicates with nobody, for a joiner's set-up; it names itself as the real one would."""
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    original("fake", store=FakeStore(), rank=rank, world_size=world_size)
+    group = c10d._get_default_group()
+    name_as(group, backend)
+
+
+def name_as(group: Any, backend: str) -> None:
+    world = c10d._world
+    world.pg_map[group] = (backend, world.pg_map[group][1])
+    world.pg_backend_config[group] = "cpu:gloo,cuda:gloo" if backend == "gloo" else backend
+
+
+def name_if_member(group: Any, backend: str) -> None:
+    if group in c10d._world.pg_map:
+        name_as(group, backend)

@@ -1,0 +1,1 @@
+"""What a rank's state is at a boundary: random generators, host state, device state; taken, put back, written down."""

@@ -1,0 +1,62 @@
+"""Device state: the tensors that make up the model, its optimizers, and whatever else the loop keeps, by path."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from torchrelay.shim.capture.walk import HostState
+
+
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    """This rank's part of a tensor that is spread over ranks; the tensor itself if it is not."""
+    part = getattr(tensor, "_local_tensor", None)
+    return part if isinstance(part, torch.Tensor) else tensor
+
+
+def unwrapped(name: str) -> str:
+    return name.removeprefix("module.")
+
+
+def catalogue(state: HostState, roots: Sequence[torch.nn.Module]) -> dict[str, torch.Tensor]:
+    """Path -> tensor: parameters, buffers too large for the journal, optimizer state, other large tensors.
+
+    Paths are made of the order of modules and optimizers in the walk and of parameter names, so they agree between ranks.
+    """
+    found: dict[str, torch.Tensor] = {}
+    for number, root in enumerate(roots):
+        for name, parameter in root.named_parameters():
+            found[f"module{number}.{name}"] = local(parameter.data)
+        for name, buffer in root.named_buffers():
+            found[f"module{number}.{name}"] = local(buffer)
+    for number, (_, optimizer) in enumerate(state.optimizers):
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        for place, parameter in enumerate(parameters):
+            for key, value in sorted(optimizer.state.get(parameter, {}).items(), key=lambda item: str(item[0])):
+                if isinstance(value, torch.Tensor):
+                    found[f"optimizer{number}.{place}.{key}"] = local(value)
+    for path, tensor in state.large.items():
+        found[f"value.{path}"] = local(tensor)
+    return found
+
+
+def own_buffers(state: HostState, changing: dict[int, set[str]]) -> set[str]:
+    """Catalogue paths that the journal covers: buffers that training writes to are each rank's own."""
+    return {f"module{number}.{name}" for number, names in changing.items() for name in names}
+
+
+def ddp_paths(roots: Sequence[torch.nn.Module], wrapped: Sequence[torch.nn.Module], state: HostState) -> list[str]:
+    """Catalogue paths of what a data parallel wrapper keeps equal on all ranks: its parameters and their optimizer state."""
+    parameters = {id(p) for module in wrapped for p in module.parameters()}
+    names = [
+        f"module{number}.{name}"
+        for number, root in enumerate(roots)
+        for name, parameter in root.named_parameters()
+        if id(parameter) in parameters
+    ]
+    for number, (_, optimizer) in enumerate(state.optimizers):
+        for place, parameter in enumerate(p for group in optimizer.param_groups for p in group["params"]):
+            if id(parameter) in parameters:
+                names += [f"optimizer{number}.{place}.{key}" for key in optimizer.state.get(parameter, {})]
+    return names

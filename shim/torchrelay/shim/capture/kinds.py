@@ -1,0 +1,177 @@
+"""How the walk treats an object of a type: by value, as a container, as an object with attributes, or not at all."""
+
+from __future__ import annotations
+
+import collections
+import datetime
+import decimal
+import enum
+import fractions
+import functools
+import pathlib
+import random
+import sys
+import types
+import uuid
+from typing import Any
+
+import torch
+
+PLAIN = frozenset({int, float, str, bytes, bool, type(None), complex, range, slice, torch.dtype, torch.device, torch.Size})
+"""Immutable, with nothing below: pickled as they are. The walk's fast path is one look-up in here."""
+
+_BY_VALUE = (
+    enum.Enum,
+    pathlib.PurePath,
+    datetime.date,
+    datetime.time,
+    datetime.timedelta,
+    datetime.tzinfo,
+    decimal.Decimal,
+    fractions.Fraction,
+    uuid.UUID,
+    frozenset,
+    torch.layout,
+    torch.memory_format,
+    type(Ellipsis),
+    type(NotImplemented),
+)
+
+_WITHOUT_STATE = (
+    types.ModuleType,
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    types.MethodType,
+    types.CodeType,
+    types.FrameType,
+    types.TracebackType,
+    types.MappingProxyType,
+    types.GenericAlias,
+    types.WrapperDescriptorType,
+    types.MethodWrapperType,
+    types.MethodDescriptorType,
+    types.GetSetDescriptorType,
+    types.MemberDescriptorType,
+    property,
+    classmethod,
+    staticmethod,
+    type,
+    functools.partial,
+    BaseException,
+)
+"""Set-up makes them anew in a joiner, and an iteration does not change them."""
+
+_MACHINERY = frozenset(
+    "threading logging re _io io socket weakref _weakref _weakrefset inspect concurrent asyncio multiprocessing subprocess queue "
+    "_queue _thread importlib ctypes contextlib typing warnings abc _abc signal select selectors tempfile zipfile csv _csv "
+    "torchrelay tensorboard wandb mlflow".split()
+)
+_TORCH_MACHINERY = (
+    "torch.distributed.",
+    "torch._C",
+    "torch.cuda",
+    "torch.autograd",
+    "torch.fx",
+    "torch._dynamo",
+    "torch._inductor",
+    "torch.profiler",
+    "torch.utils.tensorboard",
+    "torch.utils.hooks",
+    "torch.storage",
+    "torch.jit",
+    "torch._ops",
+)
+
+
+class Kind(enum.IntEnum):
+    PLAIN = 0
+    OPAQUE = 1
+    UNKNOWN = 2
+    """State of a form that cannot be captured: named in the protection report."""
+    LIST = 3
+    DICT = 4
+    SET = 5
+    DEQUE = 6
+    TUPLE = 7
+    ATTRS = 8
+    TENSOR = 9
+    MODULE = 10
+    OPTIMIZER = 11
+    LOADER = 12
+    LOADER_ITER = 13
+    DATASET = 14
+    TORCH_GENERATOR = 15
+    PYTHON_RANDOM = 16
+    NUMPY_RANDOM = 17
+    NDARRAY = 18
+    BYTEARRAY = 19
+    FRAME = 20
+    GLOBALS = 21
+    PARAM_GROUP = 22
+    OPTIMIZER_STATE = 23
+    DDP = 24
+
+
+def _numpy_kind(cls: type) -> Kind | None:
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is None or cls.__module__.split(".")[0] != "numpy":
+        return None
+    if issubclass(cls, numpy.generic):
+        return Kind.PLAIN
+    if issubclass(cls, numpy.ndarray):
+        return Kind.NDARRAY
+    if cls.__name__ in ("Generator", "RandomState"):
+        return Kind.NUMPY_RANDOM
+    return Kind.OPAQUE
+
+
+def _torch_kind(cls: type) -> Kind | None:
+    from torch.utils.data import dataloader
+
+    for base, kind in (
+        (torch.Tensor, Kind.TENSOR),
+        (torch.nn.parallel.DistributedDataParallel, Kind.DDP),
+        (torch.nn.Module, Kind.MODULE),
+        (torch.optim.Optimizer, Kind.OPTIMIZER),
+        (dataloader.DataLoader, Kind.LOADER),
+        (dataloader._BaseDataLoaderIter, Kind.LOADER_ITER),
+        (torch.utils.data.Dataset, Kind.DATASET),
+        (torch.Generator, Kind.TORCH_GENERATOR),
+    ):
+        if issubclass(cls, base):
+            return kind
+    return None
+
+
+_CONTAINERS: tuple[tuple[type, Kind], ...] = (
+    (list, Kind.LIST),
+    (dict, Kind.DICT),
+    (set, Kind.SET),
+    (collections.deque, Kind.DEQUE),
+    (tuple, Kind.TUPLE),
+    (bytearray, Kind.BYTEARRAY),
+    (random.Random, Kind.PYTHON_RANDOM),
+)
+
+
+@functools.cache
+def kind_of(cls: type) -> Kind:
+    """The kind of instances of `cls`; the answer for a type never changes."""
+    if cls in PLAIN or issubclass(cls, _BY_VALUE):
+        return Kind.PLAIN
+    found = _torch_kind(cls) or _numpy_kind(cls)
+    if found is not None:
+        return found
+    for base, kind in _CONTAINERS:
+        if issubclass(cls, base):
+            return kind
+    if issubclass(cls, _WITHOUT_STATE):
+        return Kind.OPAQUE
+    module = cls.__module__ or ""
+    if module.split(".")[0] in _MACHINERY or any(module.startswith(m) for m in _TORCH_MACHINERY):
+        return Kind.OPAQUE
+    if module == "argparse" and cls.__name__ != "Namespace":
+        return Kind.OPAQUE
+    if getattr(cls, "__dictoffset__", 0) or any("__slots__" in vars(c) for c in cls.__mro__):
+        return Kind.ATTRS
+    return Kind.UNKNOWN

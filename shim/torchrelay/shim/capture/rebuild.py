@@ -1,0 +1,212 @@
+"""Puts a recorded host state into a process that built its own objects: a joiner at the head of the training loop.
+
+Objects that set-up builds are found by the way that leads to them and updated in place, so that whoever holds them sees the
+recorded state; those that were born during training are made.
+"""
+
+from __future__ import annotations
+
+import collections
+import random
+from collections.abc import Sequence
+from types import FrameType
+from typing import Any
+
+import torch
+
+from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.shim.adapters import frames as frame_access
+from torchrelay.shim.capture import small, undo
+from torchrelay.shim.capture.encode import OPAQUE, REF, TUPLE, EncodedNode
+from torchrelay.shim.capture.kinds import Kind, kind_of
+from torchrelay.shim.capture.walk import Inside, LargeTensor, attributes
+
+ABSENT = object()
+_GENERATORS = (Kind.TORCH_GENERATOR, Kind.PYTHON_RANDOM, Kind.NUMPY_RANDOM, Kind.NDARRAY)
+
+
+class Rebuild:
+    """`frames`: the joiner's frames, outermost first. First `resolve`, then `fill`; `missing` names what has no place here."""
+
+    def __init__(self, frames: Sequence[FrameType], module_globals: dict[str, dict[str, Any]]) -> None:
+        self._frames = frames
+        self._globals = module_globals
+        self._nodes: list[EncodedNode] = []
+        self.objects: list[Any] = []
+        self.missing: list[str] = []
+
+    def resolve(self, nodes: list[EncodedNode]) -> None:
+        """Finds or makes the object of each node; `objects` may be exchanged before `fill`.
+
+        Raises StateMismatchError where the recorded state cannot be that of this script at this place.
+        """
+        self._nodes = nodes
+        for node in nodes:
+            self.objects.append(self._resolve(node))
+
+    def fill(self) -> None:
+        for number, node in enumerate(self._nodes):
+            if self.objects[number] is not ABSENT:
+                self._fill(node, self.objects[number])
+
+    def _resolve(self, node: EncodedNode) -> Any:
+        if node.kind is Kind.FRAME:
+            number, name = node.key
+            if number >= len(self._frames) or self._frames[number].f_code.co_name != name:
+                raise StateMismatchError(f"the recorded training loop runs in {name}(), this process is elsewhere")
+            return self._frames[number]
+        if node.kind is Kind.GLOBALS:
+            return self._globals.get(node.key, ABSENT)
+        parent = self.objects[node.parent]
+        there = ABSENT if parent is ABSENT else child(self._nodes[node.parent].kind, parent, node.key)
+        if there is not ABSENT and _compatible(node, there):
+            return there
+        return self._make(node)
+
+    def _make(self, node: EncodedNode) -> Any:
+        kind, content = node.kind, node.content
+        if kind is Kind.TENSOR:
+            if isinstance(content, LargeTensor):
+                return torch.empty(content.shape, dtype=content.dtype, device=content.device)
+            return small.build(content)
+        if kind is Kind.TORCH_GENERATOR:
+            return torch.Generator()
+        if kind is Kind.NDARRAY:
+            return content.copy()
+        if kind is Kind.DEQUE and node.cls is collections.deque:
+            return collections.deque()
+        if kind is Kind.PYTHON_RANDOM and node.cls is random.Random:
+            return random.Random()
+        if node.cls is None or kind not in (Kind.LIST, Kind.DICT, Kind.SET, Kind.ATTRS, Kind.BYTEARRAY):
+            self.missing.append(f"{kind.name.lower()} {node.key!r}")
+            return ABSENT
+        if kind is Kind.ATTRS:
+            return node.cls.__new__(node.cls)
+        if node.cls is collections.defaultdict:
+            return collections.defaultdict()
+        return node.cls()
+
+    def _decode(self, value: Any, there: Any) -> Any:
+        """`there`: what stands in the place now; kept where the recorded value has no state."""
+        if type(value) is not tuple:
+            return value
+        tag = value[0]
+        if tag == REF:
+            return self.objects[value[1]]
+        if tag == TUPLE:
+            _, cls, items = value
+            olds = there if isinstance(there, tuple) and len(there) == len(items) else [ABSENT] * len(items)
+            parts = [self._decode(v, old) for v, old in zip(items, olds)]
+            if any(p is ABSENT for p in parts):
+                return there
+            return cls(*parts) if hasattr(cls, "_fields") else cls(parts)
+        if tag == OPAQUE:
+            return there
+        raise StateMismatchError(f"the journal holds an unknown tag {tag!r}")
+
+    def _mapping(self, content: dict[Any, Any], now: dict[Any, Any]) -> dict[Any, Any]:
+        decoded = {k: self._decode(v, now.get(k, ABSENT)) for k, v in content.items()}
+        return {k: v for k, v in decoded.items() if v is not ABSENT}
+
+    def _items(self, content: list[Any], now: list[Any], what: str) -> list[Any]:
+        olds = now if len(now) == len(content) else [ABSENT] * len(content)
+        items = [self._decode(v, old) for v, old in zip(content, olds)]
+        if any(i is ABSENT for i in items):
+            raise StateMismatchError(f"{what}: an element has state that cannot be carried")
+        return items
+
+    def _fill(self, node: EncodedNode, obj: Any) -> None:
+        kind, content = node.kind, node.content
+        if kind is Kind.FRAME:
+            frame_access.set_locals(obj, self._mapping(content, obj.f_locals))
+        elif kind is Kind.GLOBALS:
+            obj.update(self._mapping(content, obj))
+        elif kind in (Kind.ATTRS, Kind.OPTIMIZER, Kind.DATASET):
+            undo.set_attributes(obj, self._mapping(content, attributes(obj)), remove_new=False)
+        elif kind is Kind.LIST:
+            obj[:] = self._items(content, obj, repr(node.key))
+        elif kind is Kind.DEQUE:
+            items = self._items(content, list(obj), repr(node.key))
+            obj.clear()
+            obj.extend(items)
+        elif kind is Kind.DICT:
+            values = self._mapping(content, obj)
+            obj.clear()
+            obj.update(values)
+        elif kind is Kind.PARAM_GROUP:
+            obj.update({k: v for k, v in self._mapping(content, obj).items() if k != "params"})
+        elif kind is Kind.SET:
+            obj.clear()
+            obj.update(content)
+        elif kind is Kind.BYTEARRAY:
+            obj[:] = content
+        elif kind is Kind.TENSOR:
+            if isinstance(content, small.TensorValue):
+                small.put(content, obj)
+        elif kind is Kind.MODULE:
+            self._fill_module(content, obj)
+        elif kind is Kind.DDP:
+            obj.require_backward_grad_sync = content["require_backward_grad_sync"]
+        elif kind in _GENERATORS:
+            undo.put_generator(kind, obj, content)
+
+    def _fill_module(self, content: Any, root: torch.nn.Module) -> None:
+        flags, slots, values, buffers = content
+        modules = list(root.modules())
+        if len(modules) != len(flags):
+            raise StateMismatchError(f"the model has {len(modules)} modules here and had {len(flags)} where it was recorded")
+        for module, flag in zip(modules, flags):
+            module.training = flag
+        by_name = dict(root.named_modules())
+        for (name, key), value in zip(slots, values):
+            fields = by_name[name].__dict__
+            decoded = self._decode(value, fields.get(key, ABSENT))
+            if decoded is not ABSENT:
+                fields[key] = decoded
+        own = dict(root.named_buffers())
+        for name, value in buffers.items():
+            if name not in own or not small.fits(value, own[name]):
+                raise StateMismatchError(f"the model has no buffer {name} of the recorded shape")
+            small.put(value, own[name])
+
+
+def child(kind: Kind, parent: Any, key: Any) -> Any:
+    """What stands at `key` of a node's object now, or ABSENT."""
+    if type(key) is Inside:
+        outer = child(kind, parent, key.key)
+        return outer[key.place] if isinstance(outer, tuple) and key.place < len(outer) else ABSENT
+    if kind is Kind.FRAME:
+        return parent.f_locals.get(key, ABSENT)
+    if kind in (Kind.GLOBALS, Kind.DICT, Kind.PARAM_GROUP):
+        return parent.get(key, ABSENT)
+    if kind in (Kind.LIST, Kind.DEQUE):
+        return parent[key] if isinstance(key, int) and key < len(parent) else ABSENT
+    if kind is Kind.MODULE:
+        name, attribute = key
+        owner = dict(parent.named_modules()).get(name)
+        return ABSENT if owner is None else owner.__dict__.get(attribute, ABSENT)
+    if kind is Kind.OPTIMIZER and key == "state":
+        return parent.state
+    if kind is Kind.OPTIMIZER_STATE:
+        return ABSENT
+    if kind in (Kind.LOADER, Kind.DDP):
+        return getattr(parent, key, ABSENT)
+    return attributes(parent).get(key, ABSENT)
+
+
+def _compatible(node: EncodedNode, there: Any) -> bool:
+    kind = kind_of(type(there))
+    if node.kind is Kind.PARAM_GROUP:
+        return kind is Kind.DICT
+    if node.kind is Kind.OPTIMIZER_STATE:
+        return isinstance(there, dict)
+    if kind is not node.kind or (node.cls is not None and type(there) is not node.cls):
+        return False
+    if node.kind is Kind.TENSOR:
+        content = node.content
+        if isinstance(content, LargeTensor):
+            return tuple(there.shape) == content.shape and there.dtype == content.dtype
+        return small.fits(content, there)
+    if node.kind is Kind.NDARRAY:
+        return bool(there.shape == node.content.shape and there.dtype == node.content.dtype)
+    return True

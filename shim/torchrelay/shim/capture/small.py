@@ -1,0 +1,66 @@
+"""Small tensors by value: what a journal holds of losses, counters and running statistics."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from torchrelay.shim.capture.rng import byte_tensor, tensor_bytes
+
+SMALL_BYTES = 64 << 10
+"""A tensor up to this size is kept by value; a larger one has to come from a replica or from the leaver."""
+
+
+@dataclass(frozen=True)
+class TensorValue:
+    dtype: str
+    shape: tuple[int, ...]
+    device: str
+    requires_grad: bool
+    data: bytes
+
+
+def is_small(tensor: torch.Tensor) -> bool:
+    return (
+        type(tensor) in (torch.Tensor, torch.nn.Parameter)
+        and tensor.layout is torch.strided
+        and not tensor.is_quantized
+        and tensor.numel() * tensor.element_size() <= SMALL_BYTES
+    )
+
+
+def take(tensor: torch.Tensor) -> TensorValue:
+    name = str(tensor.dtype).removeprefix("torch.")
+    leaf_grad = tensor.requires_grad and tensor.is_leaf
+    return TensorValue(name, tuple(tensor.shape), str(tensor.device), leaf_grad, tensor_bytes(tensor))
+
+
+def _dtype(name: str) -> torch.dtype:
+    dtype = getattr(torch, name) if re.fullmatch(r"[a-z0-9_]+", name) else None
+    if not isinstance(dtype, torch.dtype):
+        raise ValueError(f"torch has no dtype {name!r}")
+    return dtype
+
+
+def build(value: TensorValue) -> torch.Tensor:
+    """A new tensor with the recorded content."""
+    dtype = _dtype(value.dtype)
+    tensor = byte_tensor(value.data).view(dtype).reshape(value.shape).clone().to(value.device)
+    return tensor.requires_grad_() if value.requires_grad else tensor
+
+
+def fits(value: TensorValue, tensor: Any) -> bool:
+    return (
+        isinstance(tensor, torch.Tensor)
+        and tuple(tensor.shape) == value.shape
+        and str(tensor.dtype) == f"torch.{value.dtype}"
+    )
+
+
+def put(value: TensorValue, tensor: torch.Tensor) -> None:
+    """Writes the recorded content into an existing tensor: it may have aliases."""
+    with torch.no_grad():
+        tensor.detach().copy_(build(value).detach())

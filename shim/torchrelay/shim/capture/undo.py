@@ -1,0 +1,126 @@
+"""Puts a host state back in place, in the process that it was taken in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.shim.adapters import frames
+from torchrelay.shim.capture import modules, small
+from torchrelay.shim.capture.kinds import Kind
+from torchrelay.shim.capture.walk import HostState, Node, attributes
+
+_MISSING = object()
+
+
+def check_large_untouched(state: HostState) -> None:
+    """Raises StateMismatchError if a tensor that was too large to copy was written to since the boundary."""
+    written = [path for tensor, version, path in state.versions if tensor._version != version]
+    if written:
+        raise StateMismatchError(
+            f"written to since the boundary, and larger than {small.SMALL_BYTES} bytes: {', '.join(written[:5])}"
+        )
+
+
+def undo(state: HostState, trees: modules.ModuleTrees) -> None:
+    """Every mutable object gets the content it had at the boundary; names rebound since mean their old objects again."""
+    check_large_untouched(state)
+    for node in state.nodes:
+        _undo_node(node, trees)
+
+
+def _undo_node(node: Node, trees: modules.ModuleTrees) -> None:
+    kind, obj, content = node.kind, node.obj, node.content
+    if kind is Kind.FRAME:
+        now = obj.f_locals
+        changed = {k: v for k, v in content.items() if now.get(k, _MISSING) is not v}
+        if changed:
+            frames.set_locals(obj, changed)
+    elif kind is Kind.GLOBALS:
+        for name, value in content.items():
+            if obj.get(name, _MISSING) is not value:
+                obj[name] = value
+    elif kind in (Kind.ATTRS, Kind.OPTIMIZER, Kind.DATASET):
+        set_attributes(obj, content, remove_new=kind is Kind.ATTRS)
+    elif kind is Kind.LIST:
+        if not _same_items(obj, content):
+            obj[:] = content
+    elif kind in (Kind.DICT, Kind.PARAM_GROUP):
+        if not _same_items(list(obj.items()), list(content.items())):
+            obj.clear()
+            obj.update(content)
+    elif kind is Kind.SET:
+        if obj != content:
+            obj.clear()
+            obj.update(content)
+    elif kind is Kind.DEQUE:
+        if not _same_items(list(obj), content):
+            obj.clear()
+            obj.extend(content)
+    elif kind is Kind.BYTEARRAY:
+        obj[:] = content
+    elif kind is Kind.TENSOR:
+        if isinstance(content, small.TensorValue):
+            small.put(content, obj)
+    elif kind is Kind.MODULE:
+        trees.tree_as_taken(obj).undo(content)
+    elif kind is Kind.DDP:
+        obj.require_backward_grad_sync = content["require_backward_grad_sync"]
+    elif kind is Kind.OPTIMIZER_STATE:
+        pass  # an optimizer is not stepped between a boundary and its gate
+    else:
+        put_generator(kind, obj, content)
+
+
+def put_generator(kind: Kind, obj: Any, content: Any) -> None:
+    """Random generators and small arrays, also for a joiner."""
+    if kind is Kind.TORCH_GENERATOR:
+        obj.set_state(small.build(content))
+    elif kind is Kind.PYTHON_RANDOM:
+        obj.setstate(content)
+    elif kind is Kind.NUMPY_RANDOM:
+        if hasattr(obj, "bit_generator"):
+            obj.bit_generator.state = content
+        else:
+            obj.set_state(content)
+    elif kind is Kind.NDARRAY and obj.flags.writeable:
+        obj[...] = content
+
+
+def _same_items(now: list[Any], then: list[Any]) -> bool:
+    if len(now) != len(then):
+        return False
+    return all(a is b or (type(a) is tuple and type(b) is tuple and _same_items(list(a), list(b))) for a, b in zip(now, then))
+
+
+def set_attributes(obj: Any, content: dict[str, Any], *, remove_new: bool) -> None:
+    """Writes attributes past any property or `__setattr__`; takes away those that were born since."""
+    fields: dict[str, Any] | None = getattr(obj, "__dict__", None)
+    if fields is not None:
+        if remove_new:
+            for name in [k for k in fields if k not in content]:
+                del fields[name]
+        for name, value in content.items():
+            if name in fields or not _is_slot(type(obj), name):
+                fields[name] = value
+            else:
+                object.__setattr__(obj, name, value)
+        return
+    now = attributes(obj)
+    for name, value in content.items():
+        if now.get(name, _MISSING) is not value:
+            object.__setattr__(obj, name, value)
+
+
+def _is_slot(cls: type, name: str) -> bool:
+    return any(name in vars(c).get("__slots__", ()) for c in cls.__mro__)
+
+
+def drop_gradients(optimizers: list[torch.optim.Optimizer]) -> None:
+    """Gradients that an interrupted backward left half done."""
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                parameter.grad = None

@@ -1,0 +1,230 @@
+"""The script's collectives, seen from Python: recorded, answered from a recording, or repeated on a new generation.
+
+Before the training loop and before the gate results are recorded, so that a joiner's set-up and shadow step can be answered
+without peers. After the gate an interrupted collective is repeated once the new generation stands.
+"""
+
+from __future__ import annotations
+
+import functools
+import pickle
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
+
+from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.shim.capture import small
+
+MAX_RECORDED_BYTES = 4 << 20
+"""Results larger than this are not kept: in set-up they are parameters, which state replaces."""
+
+_TENSOR_OUT: dict[str, tuple[str, int]] = {
+    "all_reduce": ("tensor", 0),
+    "broadcast": ("tensor", 0),
+    "reduce": ("tensor", 0),
+    "all_gather": ("tensor_list", 0),
+    "all_gather_into_tensor": ("output_tensor", 0),
+    "reduce_scatter": ("output", 0),
+    "reduce_scatter_tensor": ("output", 0),
+    "gather": ("gather_list", 1),
+    "scatter": ("tensor", 0),
+    "all_to_all": ("output_tensor_list", 0),
+    "all_to_all_single": ("output", 0),
+    "barrier": ("", -1),
+    "monitored_barrier": ("", -1),
+}
+_OBJECTS_OUT: dict[str, tuple[str, int]] = {
+    "all_gather_object": ("object_list", 0),
+    "broadcast_object_list": ("object_list", 0),
+    "gather_object": ("object_gather_list", 1),
+    "scatter_object_list": ("scatter_object_output_list", 0),
+}
+_IN_PLACE = frozenset({"all_reduce", "broadcast", "reduce"})
+SAME_ON_ALL_RANKS = frozenset(
+    {"all_reduce", "broadcast", "all_gather", "all_gather_into_tensor", "barrier", "monitored_barrier"}
+    | {"all_gather_object", "broadcast_object_list"}
+)
+"""Their results can be taken from any rank's record."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One finished collective. `results` is None where they were too large to keep."""
+
+    name: str
+    group: str
+    results: Any
+
+    def size_bytes(self) -> int:
+        if isinstance(self.results, bytes):
+            return len(self.results)
+        return sum(len(v.data) for v in self.results or ())
+
+
+class Engine(Protocol):
+    """What a collective needs to know from whoever runs this process."""
+
+    def mode(self) -> str:
+        """`off`, `record`, `answer`, `repeat`."""
+        ...
+
+    def answer(self, name: str, group: str) -> Entry: ...
+    def record(self, entry: Entry) -> None: ...
+    def interrupted(self, error: RuntimeError) -> None:
+        """Returns if the collective is to be called again; raises Rewind or the error otherwise."""
+        ...
+
+    def replayed(self, name: str, group: str) -> Entry | None: ...
+    def waiting(self, on: bool) -> None: ...
+
+
+class Collectives:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._inside = False
+
+    def install(self) -> None:
+        """Wraps the functions in both modules that offer them."""
+        for name, (parameter, place) in _TENSOR_OUT.items():
+            self._wrap(name, parameter, place, objects=False)
+        for name, (parameter, place) in _OBJECTS_OUT.items():
+            self._wrap(name, parameter, place, objects=True)
+
+    def _wrap(self, name: str, parameter: str, place: int, *, objects: bool) -> None:
+        original = getattr(c10d, name, None)
+        if original is None:
+            return
+
+        @functools.wraps(original)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            if self._inside or (mode := self._engine.mode()) == "off":
+                return original(*args, **kwargs)
+            out = kwargs.get(parameter, args[place] if 0 <= place < len(args) else None)
+            call = _Call(name, _group_name(name, args, kwargs), functools.partial(original, *args, **kwargs), out, objects)
+            return self._run(call, mode, asynchronous=bool(kwargs.get("async_op")))
+
+        setattr(c10d, name, wrapper)
+        setattr(dist, name, wrapper)
+
+    def _run(self, call: _Call, mode: str, *, asynchronous: bool) -> Any:
+        engine = self._engine
+        if mode == "answer":
+            call.put(engine.answer(call.name, call.group))
+            return _Done() if asynchronous else None
+        if mode == "record" and asynchronous:
+            engine.record(Entry(call.name, call.group, None))
+            return self._guarded(call)
+        if mode == "repeat":
+            return self._repeat(call, asynchronous=asynchronous)
+        result = self._guarded(call)
+        if asynchronous:
+            result.wait()
+        engine.record(call.take())
+        return result
+
+    def _guarded(self, call: _Call) -> Any:
+        """Calls the original; a broken generation takes the rank back to its boundary."""
+        while True:
+            try:
+                return self._original(call)
+            except RuntimeError as error:
+                self._engine.interrupted(error)
+
+    def _original(self, call: _Call) -> Any:
+        self._inside = True
+        self._engine.waiting(True)
+        try:
+            return call.function()
+        finally:
+            self._inside = False
+            self._engine.waiting(False)
+
+    def _repeat(self, call: _Call, *, asynchronous: bool) -> Any:
+        before = call.inputs()
+        while True:
+            entry = self._engine.replayed(call.name, call.group)
+            if entry is not None:
+                call.put(entry)
+                self._engine.record(entry)
+                return _Done() if asynchronous else None
+            try:
+                result = self._original(call)
+                if asynchronous and result is not None:
+                    result.wait()
+            except RuntimeError as error:
+                self._engine.interrupted(error)
+                call.put_back(before)
+                continue
+            self._engine.record(call.take())
+            return result
+
+
+@dataclass
+class _Call:
+    name: str
+    group: str
+    function: Callable[[], Any]
+    out: Any
+    objects: bool
+
+    def tensors(self) -> list[torch.Tensor]:
+        if self.objects or self.out is None:
+            return []
+        return list(self.out) if isinstance(self.out, (list, tuple)) else [self.out]
+
+    def inputs(self) -> list[torch.Tensor]:
+        return [t.detach().clone() for t in self.tensors()] if self.name in _IN_PLACE else []
+
+    def put_back(self, before: list[torch.Tensor]) -> None:
+        with torch.no_grad():
+            for tensor, value in zip(self.tensors(), before):
+                tensor.detach().copy_(value)
+
+    def take(self) -> Entry:
+        if self.objects:
+            data = pickle.dumps(list(self.out)) if self.out is not None else b""
+            return Entry(self.name, self.group, data if len(data) <= MAX_RECORDED_BYTES else None)
+        tensors = self.tensors()
+        if sum(t.numel() * t.element_size() for t in tensors) > MAX_RECORDED_BYTES:
+            return Entry(self.name, self.group, None)
+        return Entry(self.name, self.group, [small.take(t) for t in tensors])
+
+    def put(self, entry: Entry) -> None:
+        if entry.results is None:
+            return
+        if self.objects:
+            values = pickle.loads(entry.results) if entry.results else []
+            if self.out is not None:
+                self.out[:] = values
+            return
+        tensors = self.tensors()
+        if len(tensors) != len(entry.results) or not all(map(small.fits, entry.results, tensors)):
+            raise StateMismatchError(f"{self.name}: the recorded result has another shape than this call's")
+        for tensor, value in zip(tensors, entry.results):
+            small.put(value, tensor)
+
+
+class _Done:
+    """A collective that is complete: what `async_op=True` returns where the answer is known."""
+
+    def wait(self, timeout: Any = None) -> bool:
+        return True
+
+    def is_completed(self) -> bool:
+        return True
+
+    def is_success(self) -> bool:
+        return True
+
+
+def _group_name(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    group = kwargs.get("group")
+    if group is None:
+        group = next((a for a in args if isinstance(a, dist.ProcessGroup)), None)
+    if group is None:
+        group = c10d._get_default_group()
+    return str(getattr(group, "group_name", ""))

@@ -1,0 +1,176 @@
+"""The communicators of this rank: one generation after the other inside the same ProcessGroup objects.
+
+Beside the script's groups there is one of our own, `control`, never seen by the script: the commit gate and the check of a
+new generation run over it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
+from torchrelay.shim.adapters import process_group as groups
+from torchrelay.shim.adapters import sockets
+
+CONNECT_TIMEOUT = timedelta(seconds=60)
+_CONTROL_TIMEOUT = timedelta(hours=24)
+"""A rank waits in the gate for as long as the slowest rank's step takes; who is lost is the controller's to find out."""
+
+
+@dataclass
+class _Installed:
+    """Per group: its backend type now, and the state before the last exchange, to which an abandoned one goes back."""
+
+    type: Any
+    built_in: Any
+    record: Any
+
+
+@dataclass
+class Generation:
+    number: int
+    control: Any = None
+    stores: list[Any] = field(default_factory=list)
+    inodes: set[str] = field(default_factory=set)
+
+
+class Communicators:
+    def __init__(self, rank: int, world_size: int) -> None:
+        self.rank, self.world_size = rank, world_size
+        self.now = Generation(0)
+        self._previous: tuple[Generation, dict[str, _Installed]] | None = None
+        self._installed: dict[str, _Installed] = {}
+        self._exchanges = 0
+        self._building: set[str] | None = None
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def connecting(self) -> Iterator[None]:
+        """Sockets that are opened meanwhile belong to the generation, and are shut down when it is broken."""
+        before = set(sockets.tcp_sockets().values())
+        with self._lock:
+            self._building = before
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._building = None
+                self.now.inodes |= set(sockets.tcp_sockets().values()) - before
+
+    def connect_control(self, store: Any) -> None:
+        """The gate's communicator of the first generation. Raises UnsupportedError for a group that is not gloo."""
+        for group in groups.groups():
+            if groups.backend_name(group) != "gloo":
+                raise UnsupportedError(f"the process group uses {groups.backend_name(group)}; only gloo can be migrated yet")
+        with self.connecting():
+            self.now.control = self._gloo(dist.PrefixStore("torchrelay/0/control", store), _CONTROL_TIMEOUT)
+
+    def _gloo(self, store: Any, timeout: timedelta) -> Any:
+        return groups.new_gloo(store, self.rank, self.world_size, timeout)
+
+    def rebuild(self, generation: int, host: str, port: int) -> None:
+        """Connects every group anew, with the same ranks in the same order, through the store at `host:port`.
+
+        Raises RuntimeError when peers do not come or the generation is broken meanwhile.
+        """
+        self._previous = (self.now, dict(self._installed))
+        self.now = Generation(generation)
+        self._exchanges += 1
+        backend_type = groups.unused_type(self._exchanges)
+        with self.connecting():
+            store = join_store(host, port)
+            self.now.stores.append(store)
+            prefix = f"torchrelay/{generation}"
+            self.now.control = self._gloo(dist.PrefixStore(f"{prefix}/control", store), _CONTROL_TIMEOUT)
+            for group in groups.groups():
+                ranks = groups.group_ranks(group)
+                own = dist.PrefixStore(f"{prefix}/{group.group_name}", store)
+                timeout = groups.timeout_of(group)
+                backend = groups.new_gloo(own, ranks.index(self.rank), len(ranks), timeout)
+                before = self._installed.get(group.group_name)
+                built_in = before.built_in if before else self._built_in_type(group)
+                self._installed[group.group_name] = _Installed(backend_type, built_in, ("gloo", own))
+                if before is None:
+                    assert self._previous is not None
+                    self._previous[1][group.group_name] = _Installed(built_in, built_in, groups.record_of(group))
+                groups.install(group, backend, backend_type, own)
+
+    @staticmethod
+    def _built_in_type(group: Any) -> Any:
+        name = group._get_backend(groups.device_types(group)[0]).name()
+        return dist.ProcessGroup.BackendType.GLOO if name == "gloo" else dist.ProcessGroup.BackendType.CUSTOM
+
+    def lend_name(self, group: Any) -> Any:
+        """A context in which torch knows the name of the group's default backend."""
+        installed = self._installed.get(group.group_name)
+        if installed is None:
+            return nullcontext()
+        return groups.built_in_type(group, installed.built_in, installed.type)
+
+    def go_back(self) -> None:
+        """An abandoned exchange: the communicators of the generation before are whole and used again."""
+        if self._previous is None:
+            return
+        sockets.shut_down(set(self.now.inodes))
+        self.now, self._installed = self._previous
+        self._previous = None
+        for group in groups.groups():
+            installed = self._installed.get(group.group_name)
+            if installed is not None:
+                groups.reinstall(group, installed.type, installed.record)
+
+    def committed(self) -> None:
+        self._previous = None
+
+    def broken_by(self, number: int) -> bool:
+        return number > self.now.number
+
+    def break_all(self) -> int:
+        """From any thread: whatever this rank and its peers wait for in any communicator fails now. Returns how many sockets."""
+        with self._lock:
+            wanted = set(self.now.inodes)
+            if self._previous is not None:
+                wanted |= self._previous[0].inodes
+            if self._building is not None:
+                wanted |= set(sockets.tcp_sockets().values()) - self._building
+        return sockets.shut_down(wanted)
+
+    def gate(self) -> None:
+        """Returns when every rank is here. Raises RuntimeError when the generation is broken."""
+        self.now.control.allreduce([torch.zeros(1)]).wait()
+
+    def verify(self, generation: int, target: int) -> None:
+        """Every rank of the new generation says the same. Raises StateMismatchError, RuntimeError."""
+        mine = torch.tensor([generation, target, -generation, -target], dtype=torch.int64)
+        agreed = mine.clone()
+        options = dist.AllreduceOptions()
+        options.reduceOp = dist.ReduceOp.MAX
+        self.now.control.allreduce([agreed], options).wait()
+        if not torch.equal(mine, agreed):
+            raise StateMismatchError(f"ranks disagree on generation and boundary: {mine.tolist()} here, {agreed.tolist()}")
+
+
+def serve_store() -> tuple[Any, int]:
+    """A store for the next generation, hosted by this process; returns it with its port."""
+    store = dist.TCPStore("0.0.0.0", 0, is_master=True, wait_for_workers=False, timeout=CONNECT_TIMEOUT)
+    return store, int(store.port)
+
+
+def join_store(host: str, port: int) -> Any:
+    """Raises RuntimeError when nobody serves it."""
+    return dist.TCPStore(host, port, is_master=False, wait_for_workers=False, timeout=CONNECT_TIMEOUT)
+
+
+def is_communication_failure(error: BaseException) -> bool:
+    """Whether gloo says that a peer went away; its errors have no type of their own."""
+    text = str(error)
+    marks = ("gloo", "Connection closed", "Connection reset", "Broken pipe", "Socket closed", "Software caused connection abort")
+    return isinstance(error, RuntimeError) and (isinstance(error, dist.DistError) or any(m in text for m in marks))

@@ -1,0 +1,70 @@
+"""Where a joiner's tensors arrive: its own model and optimizers, with optimizer state made where training had made it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.protocol.messages import Plan
+from torchrelay.shim.capture import device
+from torchrelay.shim.capture.walk import HostState
+
+if TYPE_CHECKING:
+    from torchrelay.shim.transfer import TensorInfo, TransferStats
+
+_CONNECTIONS = 4
+_DEADLINE_S = 300.0
+
+
+class Destination:
+    def __init__(self, state: HostState) -> None:
+        self._state = state
+        self._own = device.catalogue(state, state.roots)
+
+    def receive(self, plan: Plan, generation: int) -> TransferStats:
+        """Raises StateMismatchError, ChannelClosedError, RefusedError, CheckpointError."""
+        from torchrelay.shim import tensor_files, transfer
+
+        if plan.directory:
+            return tensor_files.load(Path(plan.directory), self.place)
+        return transfer.receive(
+            plan.donor_host,
+            plan.donor_port,
+            generation=generation,
+            token=plan.token,
+            place=self.place,
+            connections=_CONNECTIONS,
+            deadline_s=_DEADLINE_S,
+        )
+
+    def place(self, infos: Sequence[TensorInfo]) -> Mapping[str, torch.Tensor]:
+        """The tensors to fill, by path. Raises StateMismatchError for one that has no place here."""
+        found = {}
+        for info in infos:
+            tensor = self._own.get(info.path)
+            if tensor is None:
+                tensor = self._optimizer_state(info)
+            found[info.path] = tensor
+        return found
+
+    def _optimizer_state(self, info: TensorInfo) -> torch.Tensor:
+        kind, _, rest = info.path.partition(".")
+        place, _, key = rest.partition(".")
+        if not kind.startswith("optimizer") or not place.isdigit():
+            raise StateMismatchError(f"this process has no tensor {info.path}")
+        number = int(kind.removeprefix("optimizer"))
+        if number >= len(self._state.optimizers):
+            raise StateMismatchError(f"this process has no optimizer for {info.path}")
+        optimizer = self._state.optimizers[number][1]
+        groups = [(group, p) for group in optimizer.param_groups for p in group["params"]]
+        if int(place) >= len(groups):
+            raise StateMismatchError(f"this process has no parameter for {info.path}")
+        group, parameter = groups[int(place)]
+        like_parameter = tuple(info.shape) == tuple(parameter.shape) or group.get("fused") or group.get("capturable")
+        tensor = torch.empty(info.shape, dtype=info.dtype, device=parameter.device if like_parameter else "cpu")
+        optimizer.state[parameter][key] = tensor
+        return tensor

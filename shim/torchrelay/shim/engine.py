@@ -1,0 +1,352 @@
+"""A rank between its boundaries: takes them, goes back to them, passes the gate; knows at each moment where the rank stands."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+import torch
+
+from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
+from torchrelay.protocol.journal import PHASES, JournalWriter
+from torchrelay.protocol.messages import FirstStep
+from torchrelay.shim import journaling, replicas
+from torchrelay.shim.adapters import data_loader, ddp
+from torchrelay.shim.capture import rng, undo
+from torchrelay.shim.capture.modules import ModuleTrees
+from torchrelay.shim.capture.walk import HostState
+from torchrelay.shim.collectives import SAME_ON_ALL_RANKS, Entry
+from torchrelay.shim.comms import Communicators, is_communication_failure
+from torchrelay.shim.fault_injection import FaultInjector
+from torchrelay.shim.link import AgentLink
+from torchrelay.shim.loops import Activation, LoopTracker
+from torchrelay.shim.recovery import Recovery
+from torchrelay.shim.rewind import Rewind
+
+_MAX_LOG = 10_000
+
+
+@dataclass
+class Commit:
+    """The latest boundary: enough to go back to it in this process."""
+
+    boundary: int
+    activation: Activation
+    item: data_loader.Drawn
+    state: HostState
+    rng: rng.RngState
+
+
+class Engine:
+    """Listener of the loops, of the collectives and of the optimizer; the one owner of what a rank knows of itself."""
+
+    def __init__(self, rank: int, world_size: int, link: AgentLink, journal: JournalWriter, tracker: LoopTracker) -> None:
+        self.rank, self.world_size = rank, world_size
+        self.link, self.journal, self.tracker = link, journal, tracker
+        self.trees = ModuleTrees()
+        self.draws = data_loader.Draws()
+        self.comms = Communicators(rank, world_size)
+        self.wrapped: list[torch.nn.parallel.DistributedDataParallel] = []
+        self.faults: FaultInjector | None = None
+        self.recovery = Recovery(self, link)
+        self.commit: Commit | None = None
+        self.position = "set-up"
+        """`set-up`, `body`, `gate`, `update`, `after`, `finished`."""
+        self.gates_passed = 0
+        self.answers: list[Entry] | None = None
+        """A joiner's: recorded results for the collectives to come; None when there are real peers."""
+        self.after_log: list[Entry] = []
+        self.after_replay: list[Entry] = []
+        self.shadow: Any = None
+        self.log: list[Entry] = []
+        self.body_mark = 0
+        self.stepped = False
+        self.step_stack: list[Activation] = []
+        self.chain: set[str] = set()
+        self.first_step_due = False
+        self._depth = 0
+        self._steps = 0
+        self._expected_steps = 1
+        self._main = threading.main_thread().ident
+        self.writer = journaling.Writer(self)
+        self.replicas = replicas.ReplicaChecks(self)
+
+    # What the collectives ask.
+
+    def mode(self) -> str:
+        if not self.tracker.live or threading.get_ident() != self._main:
+            return "off"
+        if self.answers is not None:
+            return "answer"
+        return "repeat" if self.position in ("after", "finished") else "record"
+
+    def answer(self, name: str, group: str) -> Entry:
+        assert self.answers is not None
+        if not self.answers:
+            raise StateMismatchError(f"the script calls {name} where the lost rank did not")
+        return self._matching(self.answers.pop(0), name, group)
+
+    def replayed(self, name: str, group: str) -> Entry | None:
+        if not self.after_replay:
+            return None
+        entry = self._matching(self.after_replay.pop(0), name, group)
+        if name not in SAME_ON_ALL_RANKS or entry.results is None:
+            raise UnsupportedError(f"{name} after the optimizer step: its result was the lost rank's own or too large to keep")
+        return entry
+
+    @staticmethod
+    def _matching(entry: Entry, name: str, group: str) -> Entry:
+        if (entry.name, entry.group) != (name, group):
+            raise StateMismatchError(
+                f"the script calls {name} on group {group!r} where {entry.name} on {entry.group!r} was recorded"
+            )
+        return entry
+
+    def record(self, entry: Entry) -> None:
+        if len(self.log) < _MAX_LOG:
+            self.log.append(entry)
+        if self.position == "after":
+            self.after_log.append(entry)
+
+    def waiting(self, on: bool) -> None:
+        self.journal.waiting = int(on)
+        self.alive()
+
+    def alive(self) -> None:
+        self.journal.count += 1
+        self.journal.publish()
+
+    def phase(self, name: str) -> None:
+        self.journal.phase = PHASES.index(name)
+        self.alive()
+
+    # What goes wrong.
+
+    def interrupted(self, error: RuntimeError) -> None:
+        """After a failed communication. Returns if it is to be tried again, on a new generation; raises otherwise."""
+        if self.recovery.rewinding is not None:
+            raise self.recovery.rewinding from None
+        if self.commit is None or not (self.recovery.interrupted() or is_communication_failure(error)):
+            raise error
+        if self.recovery.stand(self.standing_position(), error) == "rewind":
+            self.rewind()
+
+    def interrupted_for_good(self, error: RuntimeError) -> None:
+        """The same for what cannot be called again, such as a backward: before the gate only."""
+        past_gate = self.position in ("after", "update")
+        self.interrupted(error)
+        reason = "a backward or forward was interrupted after the optimizer step; it cannot be repeated"
+        raise UnsupportedError(reason if past_gate else str(error)) from error
+
+    def rewind(self) -> None:
+        assert self.commit is not None
+        self.recovery.rewinding = Rewind(self.commit.activation)
+        raise self.recovery.rewinding from None
+
+    def standing_position(self) -> str:
+        if self.position == "update" or (self.position == "after" and self._steps < self._expected_steps):
+            return "torn"
+        return self.position
+
+    # What the loops tell.
+
+    def entering(self, activation: Activation, depth: int) -> None:
+        pass
+
+    def made(self, activation: Activation, depth: int) -> None:
+        pass
+
+    def at_head(self, activation: Activation, depth: int) -> None:
+        tracker = self.tracker
+        if activation.heads == 1:
+            activation.first_mark = len(self.log)
+        if self.stepped and activation.heads > 1 and activation in self.step_stack:
+            self._refine(activation, depth)
+        known = tracker.boundary_site is not None
+        if activation.site == tracker.boundary_site:
+            if self.stepped or self.commit is None:
+                self.take_boundary(activation, self.gates_passed)
+        elif not known and depth == 0 and activation.heads == 1 and not self.stepped:
+            self.take_boundary(activation, self.gates_passed)
+        elif (known and activation.site in self.chain) or (not known and activation.heads == 1):
+            if known:
+                del self.log[activation.first_mark :]
+            activation.head = self.writer.head(activation)
+
+    def _refine(self, activation: Activation, depth: int) -> None:
+        """The training loop is the innermost one around an optimizer step that comes round again in the same activation."""
+        around_step = [a.site for a in self.step_stack]
+        now = self.tracker.boundary_site
+        if now not in around_step or around_step.index(now) < depth:
+            self.tracker.boundary_site = activation.site
+            self.chain = {a.site for a in self.tracker.stack[: depth + 1]}
+
+    def take_boundary(self, activation: Activation, number: int) -> None:
+        """The head of the training loop: remembers everything that the iteration can change, and writes it down."""
+        del self.log[activation.first_mark :]
+        self.body_mark = len(self.log)
+        self._expected_steps = max(self._steps, 1)
+        self.stepped, self._steps, self._depth = False, 0, 0
+        self.position = "body"
+        self.draws.at_boundary()
+        state = self.writer.walk(self.frames(activation.frame))
+        self.commit = Commit(number, activation, data_loader.Drawn.note(activation.item), state, rng.capture())
+        self.journal.boundary = number
+        self.writer.boundary(self.commit)
+        self.phase("body")
+        self.replicas.at_boundary(self.commit)
+        if self.faults is not None:
+            self.faults.at("head")
+        if self.recovery.wanted_at_head(number):
+            self.recovery.stand("head", None)
+
+    def caught(self, error: BaseException, activation: Activation) -> bool:
+        commit = self.commit
+        if commit is None or activation is not commit.activation:
+            return False
+        if not isinstance(error, Rewind):
+            assert isinstance(error, RuntimeError)
+            if self.position in ("after", "update") or not (self.recovery.interrupted() or is_communication_failure(error)):
+                return False
+            if self.recovery.stand(self.standing_position(), error) != "rewind":
+                return False
+        error.__traceback__ = None
+        self._go_back(commit)
+        return True
+
+    def _go_back(self, commit: Commit) -> None:
+        if not commit.item.untouched():
+            raise StateMismatchError("the step wrote into its own batch: it cannot be done again")
+        undo.undo(commit.state, self.trees)
+        undo.drop_gradients([o for _, o in commit.state.optimizers])
+        rng.restore(commit.rng)
+        self.draws.rewind()
+        activation = commit.activation
+        activation.item = data_loader.copy_structure(commit.item.item)
+        activation.replay = True
+        del self.tracker.stack[self.tracker.stack.index(activation) + 1 :]
+        del self.log[self.body_mark :]
+        self.stepped, self._steps, self._depth = False, 0, 0
+        self.position = "body"
+        self.recovery.rewinding = None
+        torch.clear_autocast_cache()
+        self.phase("body")
+
+    def drawn(self, iterator: Any, default: tuple[Any, ...]) -> Any:
+        return self.draws.draw(iterator, next, default) if not isinstance(iterator, data_loader.LoaderIter) else next(
+            iterator, *default
+        )
+
+    # What the optimizer tells.
+
+    def before_step(self, frame: FrameType) -> None:
+        if not self.tracker.live or threading.get_ident() != self._main:
+            return
+        self._depth += 1
+        if self._depth > 1 or self.position != "body":
+            return
+        running = self.tracker.running(frame)
+        if not running or self.commit is None:
+            return
+        self.gate(frame)
+        self.step_stack = running
+
+    def gate(self, frame: FrameType) -> None:
+        """Passes only after every rank has all its gradients of this step."""
+        assert self.commit is not None
+        self.position = "gate"
+        self.phase("gate")
+        if self.shadow is not None:
+            self.shadow.at_gate(frame)
+        else:
+            self.inject("gate")
+            self._wait_in_gate()
+            self.after_log, self.after_replay = [], []
+            self.writer.gate(self.commit.boundary, frame)
+        self.gates_passed = self.commit.boundary + 1
+        self.journal.gates_passed = self.gates_passed
+        self.position = "update"
+        self.phase("update")
+        self.inject("optimizer")
+        if self.first_step_due and self.shadow is None:
+            self.first_step_due = False
+            self.link.send(FirstStep(self.comms.now.number, self.gates_passed))
+
+    def _wait_in_gate(self) -> None:
+        self.waiting(True)
+        try:
+            self.comms.gate()
+        except RuntimeError as error:
+            if self.recovery.stand("gate", error) == "rewind":
+                self.rewind()
+        finally:
+            self.waiting(False)
+
+    def after_step(self) -> None:
+        if not self.tracker.live or threading.get_ident() != self._main:
+            return
+        self._depth = max(self._depth - 1, 0)
+        if self._depth > 0 or self.position not in ("update", "after"):
+            return
+        self._steps += 1
+        if self._steps > 1:
+            self.tracker.watch_inside = True
+        if self.position == "update":
+            self.stepped = True
+            self.position = "after"
+            self.phase("after")
+            if self.shadow is not None:
+                self.shadow.at_step_end()
+            else:
+                self.inject("after-step")
+
+    def inject(self, phase: str) -> None:
+        if self.faults is not None and self.faults.armed and self.shadow is None and self.answers is None:
+            self.faults.at(phase)
+
+    def step_now(self) -> int:
+        """Number of the step that is being done, from 1."""
+        return self.gates_passed if self.position in ("update", "after") and not self._drawing else self.gates_passed + 1
+
+    _drawing = False
+
+    def before_draw(self) -> None:
+        """A loader is asked for the next batch: after a step, that is the next step's data."""
+        self.alive()
+        if self.faults is not None and self.faults.armed:
+            self._drawing = True
+            self.inject("data")
+            self._drawing = False
+
+    # Helpers.
+
+    def on_training_thread(self) -> bool:
+        return threading.get_ident() == self._main
+
+    def takes_part(self) -> bool:
+        return self.tracker.live and threading.get_ident() == self._main
+
+    def loader_created(self, iterator: Any) -> None:
+        """An iterator that is made while a loop's iterable is evaluated belongs to that loop."""
+        stack = self.tracker.stack
+        if stack and stack[-1].heads == 0:
+            stack[-1].loaders.append(iterator)
+
+    def backward_fault(self) -> Any:
+        """A fault in `backward` strikes between gradient buckets: when the middle parameter's gradient is there."""
+        if self.faults is None or not self.faults.armed or self.commit is None:
+            return None
+        parameters = [p for w in self.wrapped for p in w.parameters() if p.requires_grad]
+        if not parameters:
+            return None
+        return parameters[len(parameters) // 2].register_hook(lambda gradient: self.inject("backward"))
+
+    def frames(self, innermost: FrameType | None) -> list[FrameType]:
+        """The script's frames, outermost first."""
+        return journaling.script_frames(innermost)
+
+    def layouts(self, target: int | None = None) -> str:
+        return "[]" if target == 0 else ddp.layouts(self.wrapped)
+

@@ -1,0 +1,45 @@
+"""Faults that the user asked for with `--inject`: they fire once, in the step and phase that was named, and say so first."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+
+from torchrelay.protocol.faults import Fault
+from torchrelay.protocol.messages import FaultInjected, MigrationWanted
+from torchrelay.shim.link import AgentLink
+
+
+class FaultInjector:
+    """`step_now` is the number of the step that is being done, from 1."""
+
+    def __init__(self, faults: tuple[Fault, ...], link: AgentLink, step_now: Callable[[], int]) -> None:
+        self._faults = list(faults)
+        self._link = link
+        self._step_now = step_now
+
+    @property
+    def armed(self) -> bool:
+        return bool(self._faults)
+
+    def at(self, phase: str) -> None:
+        """Called where a phase begins. May not return."""
+        for fault in list(self._faults):
+            wanted = "head" if fault.kind == "planned" else fault.phase
+            if wanted == phase and fault.step == self._step_now():
+                self._faults.remove(fault)
+                self._fire(fault)
+
+    def _fire(self, fault: Fault) -> None:
+        self._link.send_and_wait(FaultInjected(str(fault), fault.step - 1))
+        if fault.kind == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif fault.kind == "stop":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        elif fault.kind == "exit":
+            raise SystemExit(fault.code)
+        elif fault.kind == "raise":
+            raise RuntimeError(f"injected by torchrelay: {fault}")
+        else:
+            self._link.send(MigrationWanted(f"--inject {fault}"))

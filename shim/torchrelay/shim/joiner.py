@@ -1,0 +1,277 @@
+"""A spare that was given a rank: does the script's set-up, is led to the training loop, and becomes that rank there."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import deque
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from torchrelay.protocol.errors import JournalError, StateMismatchError
+from torchrelay.protocol.messages import (
+    Assign,
+    Commit,
+    Interrupt,
+    OrderFailed,
+    Plan,
+    Prepared,
+    Rebuild,
+    Rebuilt,
+    Resumed,
+    ShimOrder,
+    Transferred,
+    Verified,
+)
+from torchrelay.shim import payload
+from torchrelay.shim.adapters import data_loader, ddp
+from torchrelay.shim.capture import rng
+from torchrelay.shim.capture.encode import EncodedNode
+from torchrelay.shim.capture.kinds import Kind
+from torchrelay.shim.capture.rebuild import ABSENT
+from torchrelay.shim.capture.rebuild import Rebuild as StateRebuild
+from torchrelay.shim.destination import Destination
+from torchrelay.shim.journaling import script_frames
+from torchrelay.shim.loops import Activation
+
+if TYPE_CHECKING:
+    from torchrelay.shim.engine import Engine
+    from torchrelay.shim.staging import Staging
+
+
+class Joiner:
+    """Listener of the loops until the process has entered; then the engine takes over."""
+
+    def __init__(self, engine: Engine, assign: Assign, staging: Staging) -> None:
+        self._engine, self._staging = engine, staging
+        self.generation = assign.generation
+        self.set_up: payload.SetUpJournal = payload.load(assign.set_up, payload.SetUpJournal)
+        engine.answers = list(self.set_up.collectives)
+        self._plan: Plan | None = None
+        self._journal: payload.BoundaryJournal | None = None
+        self._gate: payload.GateJournal | None = None
+        self._matched = 0
+
+    # On the way in.
+
+    def entering(self, activation: Activation, depth: int) -> None:
+        if depth != self._matched:
+            return
+        if depth == 0:
+            if (activation.site, activation.entry) != (self.set_up.site, self.set_up.entry):
+                return
+            self._wait_for_plan()
+        assert self._journal is not None
+        links = self._journal.links
+        if depth < len(links) and activation.site == links[depth].site:
+            link = links[depth]
+            self._matched = depth + 1
+            if depth > 0:
+                self._check_answered()
+                self._engine.answers = []
+            rng.restore(link.entry_rng)
+            self._engine.draws.expected = deque((record, True) for record in link.loaders)
+
+    def _check_answered(self) -> None:
+        left = self._engine.answers
+        if left:
+            raise StateMismatchError(f"the lost rank called {left[0].name} before its loop; this process did not")
+
+    def made(self, activation: Activation, depth: int) -> None:
+        link = self._link(activation, depth)
+        if link is None:
+            return
+        if link.iterator is not None:
+            activation.iterator = iter([link.item])
+        elif not data_loader.passes_items_through(activation.iterator):
+            for record in self._engine.draws.expected:
+                self._engine.draws.expected[self._engine.draws.expected.index(record)] = (record[0], False)
+            for iterator in activation.loaders:
+                self._engine.draws.tracks[iterator].skip = 0
+
+    def _link(self, activation: Activation, depth: int) -> payload.LinkRecord | None:
+        if self._journal is None or depth >= self._matched:
+            return None
+        link = self._journal.links[depth]
+        return link if link.site == activation.site else None
+
+    def at_head(self, activation: Activation, depth: int) -> None:
+        activation.first_mark = len(self._engine.log)
+        link = self._link(activation, depth)
+        if link is None or activation.heads != 1:
+            return
+        assert self._journal is not None
+        if link.iterator is not None:
+            activation.iterator = link.iterator
+        elif activation.iterator is not None:
+            for _ in range(link.heads - 1):
+                activation.item = next(activation.iterator, _EXHAUSTED)
+                if activation.item is _EXHAUSTED:
+                    raise StateMismatchError(f"the loop at {link.site} ends before the recorded iteration {link.heads}")
+        activation.heads, activation.rng, activation.entry = link.heads, link.entry_rng, link.entry
+        if depth < len(self._journal.links) - 1:
+            state: payload.HeadState = payload.load(link.head, payload.HeadState)
+            self._put(state.nodes, activation.frame)
+            activation.head = link.head
+            self._engine.log += self._journal.links[depth + 1].prologue
+            self._engine.answers = list(self._journal.links[depth + 1].prologue)
+            rng.restore(state.rng)
+        else:
+            self._enter(activation)
+
+    def caught(self, error: BaseException, activation: Activation) -> bool:
+        return False
+
+    def drawn(self, iterator: Any, default: tuple[Any, ...]) -> Any:
+        return next(iterator, *default)
+
+    # At the head.
+
+    def _enter(self, activation: Activation) -> None:
+        engine, journal, plan = self._engine, self._journal, self._plan
+        assert journal is not None and plan is not None
+        self._put(journal.nodes, activation.frame, journal.loaders)
+        engine.draws.expected.clear()
+        engine.tracker.boundary_site = activation.site
+        engine.chain = {link.site for link in journal.links}
+        engine.gates_passed = journal.boundary
+        engine.journal.gates_passed = journal.boundary
+        engine.log = [e for link in (journal.links[1:]) for e in link.prologue]
+        engine.log[:0] = self.set_up.collectives
+        self._marks(journal)
+        if plan.action == "enter":
+            self._take_state(activation.frame)
+            self._staging.release()
+            engine.answers = None
+        else:
+            assert self._gate is not None
+            engine.answers = list(self._gate.collectives)
+            for wrapped in engine.wrapped:
+                wrapped.require_backward_grad_sync = False
+            engine.shadow = self
+        rng.restore(journal.rng)
+        engine.tracker.listener = engine
+        engine.draws.live = True
+        engine.take_boundary(activation, journal.boundary)
+        engine.stepped = False
+
+    def _marks(self, journal: payload.BoundaryJournal) -> None:
+        mark = len(self.set_up.collectives)
+        for activation, link in zip(self._engine.tracker.stack, journal.links):
+            if link is not journal.links[0]:
+                mark += len(link.prologue)
+            activation.first_mark = mark
+
+    def _put(
+        self,
+        nodes: list[EncodedNode],
+        innermost: FrameType,
+        loaders: dict[int, payload.LoaderRecord] | None = None,
+    ) -> None:
+        rebuild = StateRebuild(script_frames(innermost), self._engine.writer.modules.namespaces())
+        rebuild.resolve(nodes)
+        for number, record in (loaders or {}).items():
+            there = rebuild.objects[number]
+            if there is ABSENT or number >= len(nodes) or nodes[number].kind is not Kind.LOADER_ITER:
+                raise StateMismatchError("a data loader's iterator is not where the lost rank had it")
+            rebuild.objects[number] = data_loader.rebuild(self._engine.draws, there, record)
+        rebuild.fill()
+
+    def _take_state(self, innermost: FrameType) -> None:
+        """Tensors from the donor, then the communicators of the new generation, then the go-ahead."""
+        engine, plan = self._engine, self._plan
+        assert plan is not None
+        commit_state = engine.writer.walk(script_frames(innermost))
+        destination = Destination(commit_state)
+        started = time.monotonic()
+        stats = destination.receive(plan, self.generation)
+        self._send(Transferred(self.generation, stats.size_bytes, stats.tensors, time.monotonic() - started))
+        while True:
+            order = self._next(self.generation)
+            if isinstance(order, Rebuild):
+                self._rebuild(order)
+            elif isinstance(order, Commit):
+                break
+        engine.comms.committed()
+        engine.comms.now.number = self.generation
+        engine.journal.generation = self.generation
+        engine.first_step_due = True
+        self._send(Resumed(self.generation, 0))
+
+    def _rebuild(self, order: Rebuild) -> None:
+        engine, started = self._engine, time.monotonic()
+        plan = self._plan
+        assert plan is not None
+        layouts = json.loads(plan.ddp_layout) if plan.ddp_layout and order.target > 0 else []
+        engine.comms.rebuild(order.generation, order.store_host, order.store_port)
+        for number, wrapped in enumerate(engine.wrapped):
+            ddp.new_reducer(wrapped, layouts[number] if number < len(layouts) else [], engine.comms.lend_name)
+        self._send(Rebuilt(order.generation, time.monotonic() - started))
+        engine.comms.verify(order.generation, order.target)
+        self._send(Verified(order.generation))
+
+    # As a shadow of the step that the lost rank did not finish.
+
+    def at_gate(self, frame: FrameType) -> None:
+        assert self._gate is not None
+        self._check_answered()
+        self._put(self._gate.nodes, frame)
+        rng.restore(self._gate.rng)
+        for wrapped in self._engine.wrapped:
+            wrapped.require_backward_grad_sync = False
+
+    def at_step_end(self) -> None:
+        engine, plan = self._engine, self._plan
+        assert plan is not None and self._gate is not None
+        frame = engine.commit.activation.frame if engine.commit is not None else None
+        assert frame is not None
+        flags = [node.content["require_backward_grad_sync"] for node in self._gate.nodes if node.kind is Kind.DDP]
+        for wrapped, flag in zip(engine.wrapped, flags or [True] * len(engine.wrapped)):
+            wrapped.require_backward_grad_sync = flag
+        self._take_state(frame)
+        engine.after_log = []
+        engine.after_replay = list(payload.load(plan.collective_log, tuple)) if plan.collective_log else []
+        engine.shadow, engine.answers = None, None
+        self._staging.release()
+
+    # Orders.
+
+    def _wait_for_plan(self) -> None:
+        self._send_prepared()
+        while self._plan is None:
+            order = self._engine.recovery.raw_order()
+            if isinstance(order, Interrupt):
+                self.generation = max(self.generation, order.generation)
+                self._send_prepared()
+            elif isinstance(order, Plan) and order.generation == self.generation:
+                self._plan = order
+                self._journal = payload.load(order.journal, payload.BoundaryJournal)
+                if order.action == "shadow":
+                    self._gate = payload.load(order.gate_journal, payload.GateJournal)
+        assert self._journal is not None
+        if self._journal.links[0].site != self.set_up.site:
+            raise JournalError("the training loop moved on to another place while this process prepared")
+
+    def _send_prepared(self) -> None:
+        host, port = self._engine.recovery.store(self.generation)
+        self._send(Prepared(self.generation, host, port))
+
+    def _next(self, generation: int) -> ShimOrder:
+        while True:
+            order = self._engine.recovery.raw_order()
+            if isinstance(order, Interrupt) and order.generation > generation:
+                raise StateMismatchError(f"generation {order.generation} was announced while entering {generation}")
+            if getattr(order, "generation", generation) == generation:
+                return order
+
+    def _send(self, report: Any) -> None:
+        self._engine.link.send(report)
+
+    def failed(self, error: BaseException) -> None:
+        """Tells the controller that another spare is needed; what the set-up printed is shown, for whoever looks for the reason."""
+        self._staging.show()
+        self._send(OrderFailed(self.generation, "join", f"{type(error).__name__}: {error}"[:500]))
+
+
+_EXHAUSTED = object()

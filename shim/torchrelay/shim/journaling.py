@@ -1,0 +1,130 @@
+"""Writes a rank's journal: the set-up, each boundary, each gate; and says once what could not be captured."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from collections.abc import Sequence
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from torchrelay.protocol.messages import Report
+from torchrelay.shim import payload, sites
+from torchrelay.shim.capture import device, rng
+from torchrelay.shim.capture.encode import EncodedNode, encode
+from torchrelay.shim.capture.kinds import Kind
+from torchrelay.shim.capture.walk import HostState, Walk
+from torchrelay.shim.loops import Activation, plain_range
+
+if TYPE_CHECKING:
+    from torchrelay.shim.engine import Commit, Engine
+
+
+def script_frames(innermost: FrameType | None) -> list[FrameType]:
+    """Frames of rewritten files, outermost first."""
+    found = []
+    frame = innermost
+    while frame is not None:
+        if frame.f_code.co_filename in sites.INSTRUMENTED_FILES:
+            found.append(frame)
+        frame = frame.f_back
+    return found[::-1]
+
+
+class ScriptModules:
+    """Namespaces of the script's own modules; looked up again only when modules were imported."""
+
+    def __init__(self) -> None:
+        self._seen = 0
+        self._found: dict[str, dict[str, Any]] = {}
+
+    def namespaces(self) -> dict[str, dict[str, Any]]:
+        if self._seen != len(sys.modules):
+            self._seen = len(sys.modules)
+            modules = list(sys.modules.items())
+            self._found = {
+                name: vars(module)
+                for name, module in modules
+                if getattr(module, "__file__", None) in sites.INSTRUMENTED_FILES and name != "__mp_main__"
+            }
+        return self._found
+
+
+class Writer:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.modules = ScriptModules()
+        self._set_up: tuple[str, int] | None = None
+        self._reported: tuple[Any, ...] | None = None
+        self.last_bytes = 0
+
+    def walk(self, frames: Sequence[FrameType]) -> HostState:
+        return Walk(self._engine.trees).run(frames, self.modules.namespaces())
+
+    def encoded(self, frame: FrameType) -> list[EncodedNode]:
+        return encode(self.walk(script_frames(frame)), self._engine.trees)
+
+    def head(self, activation: Activation) -> bytes:
+        """Host state at the head of an outer loop, for joiners that pass it on their way in."""
+        return self._dump(payload.HeadState(self.encoded(activation.frame), rng.capture()))
+
+    def boundary(self, commit: Commit) -> None:
+        stack = self._engine.tracker.stack
+        links = stack[: stack.index(commit.activation) + 1]
+        outermost = (links[0].site, links[0].entry)
+        if self._set_up != outermost:
+            self._set_up = outermost
+            collectives = tuple(self._engine.log[: links[0].first_mark])
+            self._engine.journal.write_set_up(self._dump(payload.SetUpJournal(*outermost, collectives)))
+        records = [self._link(depth, links) for depth in range(len(links))]
+        in_loops = {id(iterator) for link in links for iterator in link.loaders}
+        loaders = {}
+        for number, node in enumerate(commit.state.nodes):
+            if node.kind is Kind.LOADER_ITER and id(node.obj) not in in_loops:
+                record = self._engine.draws.record(node.obj)
+                if record is not None:
+                    loaders[number] = record
+        nodes = encode(commit.state, self._engine.trees)
+        data = self._dump(payload.BoundaryJournal(commit.boundary, records, nodes, commit.rng, loaders))
+        self._engine.journal.write_boundary(commit.boundary, data)
+        self.last_bytes = len(data)
+
+    def _link(self, depth: int, links: list[Activation]) -> payload.LinkRecord:
+        link = links[depth]
+        start = links[depth - 1].first_mark if depth else link.first_mark
+        position = plain_range(link.iterator)
+        records = [self._engine.draws.record(iterator) for iterator in link.loaders]
+        return payload.LinkRecord(
+            site=link.site,
+            entry=link.entry,
+            heads=link.heads,
+            entry_rng=link.rng,
+            item=link.item if position is not None else None,
+            iterator=position,
+            loaders=tuple(r for r in records if r is not None),
+            head=link.head if depth < len(links) - 1 else b"",
+            prologue=tuple(self._engine.log[start : link.first_mark]),
+        )
+
+    def gate(self, boundary: int, frame: FrameType) -> None:
+        engine = self._engine
+        body = tuple(engine.log[engine.body_mark :])
+        record = payload.GateJournal(boundary, self.encoded(frame), rng.capture(), body)
+        engine.journal.write_gate(boundary, self._dump(record))
+
+    def _dump(self, record: Any) -> bytes:
+        try:
+            return payload.dump(record)
+        except (pickle.PicklingError, AttributeError, TypeError) as e:
+            raise pickle.PicklingError(f"a value of the training loop cannot be written down: {e}") from e
+
+    def report(self, commit: Commit, unprotected: Sequence[str]) -> None:
+        """The protection report, sent when it says something new."""
+        site = sites.SITES[commit.activation.site]
+        tensors = device.catalogue(commit.state, commit.state.roots)
+        size = sum(t.numel() * t.element_size() for t in tensors.values())
+        unknown = tuple(f"{name}: its state cannot be captured" for name in commit.state.unknown)
+        says = (site.file, site.line, size, len(tensors), tuple(unprotected) + unknown)
+        if says != self._reported:
+            self._reported = says
+            self._engine.link.send(Report(site.file, site.line, size, self.last_bytes, len(tensors), says[4]))

@@ -1,0 +1,78 @@
+"""The shim's end of the unix socket to its agent."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Callable
+
+from torchrelay.protocol import wire
+from torchrelay.protocol.errors import ChannelClosedError, FrameError, RefusedError
+from torchrelay.protocol.messages import Ack, FaultInjected, Hello, ShimOrder, ShimReport
+
+
+class AgentLink:
+    """Sends reports from any thread; one daemon thread receives orders.
+
+    When the agent goes away, reports are dropped and training goes on: an agent must never end a job.
+    """
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._socket = sock
+        self._sending = threading.Lock()
+        self._acknowledged = threading.Event()
+        self._pid = os.getpid()
+        self.lost = False
+
+    @classmethod
+    def connect(cls, path: str, hello: Hello, timeout_s: float = 30.0) -> AgentLink:
+        """Raises OSError, ChannelClosedError or RefusedError when the agent is not there or does not know this process."""
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        sock.settimeout(timeout_s)
+        sock.connect(path)
+        link = cls(sock)
+        link.send(hello)
+        answer = wire.receive(sock, wire.ORDERS)
+        if not isinstance(answer, Ack):
+            raise RefusedError(f"the agent answered {type(answer).__name__} to the first message")
+        sock.settimeout(None)
+        return link
+
+    def start(self, handle: Callable[[ShimOrder], None]) -> None:
+        threading.Thread(target=self._receive, args=(handle,), name="torchrelay-orders", daemon=True).start()
+
+    def _receive(self, handle: Callable[[ShimOrder], None]) -> None:
+        while True:
+            try:
+                order = wire.receive(self._socket, wire.ORDERS)
+            except (ChannelClosedError, FrameError):
+                self.lost = True
+                self._acknowledged.set()
+                return
+            if isinstance(order, Ack):
+                self._acknowledged.set()
+            else:
+                handle(order)
+
+    def send(self, report: ShimReport) -> None:
+        if self.lost or os.getpid() != self._pid:
+            return
+        data = wire.encode(report)
+        with self._sending:
+            try:
+                self._socket.sendall(data)
+            except OSError:
+                self.lost = True
+
+    def send_and_wait(self, report: FaultInjected) -> None:
+        """Returns when the agent has passed the report on, or is gone."""
+        self._acknowledged.clear()
+        self.send(report)
+        if not self.lost:
+            self._acknowledged.wait(10.0)
+
+    def close_in_child(self) -> None:
+        """A forked child must neither speak for its parent nor keep the socket open."""
+        self.lost = True
+        self._socket.close()

@@ -1,0 +1,202 @@
+"""The rewritten loops' other half: which loops are running, which of them is the training loop, when its head is reached."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterable, Iterator
+from types import FrameType
+from typing import Any, Protocol
+
+from torchrelay.shim.capture import rng
+from torchrelay.shim.rewind import Rewind
+from torchrelay.shim.sites import SITES, Site
+
+_RANGE_ITERATORS = (type(iter(range(0))), type(iter(range(1 << 65))))
+
+
+class Activation:
+    """One run of one loop statement, from its start to its end."""
+
+    __slots__ = ("entry", "first_mark", "frame", "head", "heads", "item", "iterator", "loaders", "replay", "rng", "site")
+
+    def __init__(self, site: str, frame: FrameType, state: rng.RngState, entry: int) -> None:
+        self.site, self.frame, self.rng, self.entry = site, frame, state, entry
+        self.heads = 0
+        self.item: Any = None
+        self.iterator: Any = None
+        self.replay = False
+        self.head = b""
+        self.first_mark = 0
+        self.loaders: list[Any] = []
+
+
+class Listener(Protocol):
+    """Who is told what the loops do: the engine of a rank, or a joiner on its way in."""
+
+    def entering(self, activation: Activation, depth: int) -> None: ...
+    def made(self, activation: Activation, depth: int) -> None: ...
+    def at_head(self, activation: Activation, depth: int) -> None: ...
+    def caught(self, error: BaseException, activation: Activation) -> bool: ...
+    def drawn(self, iterator: Any, default: tuple[Any, ...]) -> Any: ...
+
+
+class Loop:
+    """Stands for the iterator of a rewritten `for`."""
+
+    __slots__ = ("_activation", "_iterator", "_tracker")
+
+    def __init__(self, tracker: LoopTracker, activation: Activation, iterable: Iterable[Any]) -> None:
+        self._tracker, self._activation = tracker, activation
+        self._iterator = activation.iterator = iter(iterable)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        activation = self._activation
+        if activation.replay:
+            activation.replay = False
+            return activation.item
+        try:
+            item = next(activation.iterator)
+        except StopIteration:
+            self._tracker.left(activation)
+            raise
+        activation.item = item
+        self._tracker.head(activation)
+        return activation.item
+
+    def __del__(self) -> None:
+        self._tracker.left(self._activation)
+
+
+class LoopTracker:
+    """`live` is False until the job is protected, and again when it is not: then every call returns at once."""
+
+    def __init__(self) -> None:
+        self.live = False
+        self.listener: Listener | None = None
+        self.stack: list[Activation] = []
+        self.boundary_site: str | None = None
+        self.watch_inside = False
+        """Several optimizer steps were seen in one iteration: the training loop may be a deeper one."""
+        self._entries: dict[str, int] = {}
+        self._main = threading.main_thread().ident
+
+    def enter(self, site: str) -> int:
+        """A loop statement starts; returns the place of its activation + 1, or 0 for a loop that does not matter."""
+        if not self.live or threading.get_ident() != self._main:
+            return 0
+        frame = sys._getframe(1)
+        self._prune(frame, SITES[site])
+        if self.inside_boundary() and not self.watch_inside:
+            return 0
+        if not self.stack:
+            self._entries[site] = self._entries.get(site, 0) + 1
+        activation = Activation(site, frame, rng.capture(), self._entries.get(site, 0))
+        self.stack.append(activation)
+        assert self.listener is not None
+        self.listener.entering(activation, len(self.stack) - 1)
+        return len(self.stack)
+
+    def loop(self, site: str, token: int, iterable: Iterable[Any]) -> Iterable[Any]:
+        if token == 0 or token > len(self.stack) or self.stack[token - 1].site != site:
+            return iterable
+        activation = self.stack[token - 1]
+        loop = Loop(self, activation, iterable)
+        assert self.listener is not None
+        self.listener.made(activation, token - 1)
+        return loop
+
+    def tick(self, site: str) -> None:
+        """The head of a `while` whose condition was true."""
+        if not self.live or threading.get_ident() != self._main:
+            return
+        frame = sys._getframe(1)
+        for activation in reversed(self.stack):
+            if activation.site == site and activation.frame is frame:
+                if activation.replay:
+                    activation.replay = False
+                else:
+                    self.head(activation)
+                return
+
+    def head(self, activation: Activation) -> None:
+        if not self.live or activation not in self.stack:
+            return
+        depth = self.stack.index(activation)
+        del self.stack[depth + 1 :]
+        activation.heads += 1
+        assert self.listener is not None
+        self.listener.at_head(activation, depth)
+
+    def left(self, activation: Activation) -> None:
+        if activation in self.stack:
+            del self.stack[self.stack.index(activation) :]
+
+    def rewound(self, site: str) -> bool:
+        """In the except clause of a loop: whether the exception was ours, and the loop goes on."""
+        error = sys.exc_info()[1]
+        if error is None or self.listener is None or threading.get_ident() != self._main:
+            return False
+        frame = sys._getframe(1)
+        if isinstance(error, Rewind):
+            if error.activation.site != site or error.activation.frame is not frame:
+                return False
+            return self.listener.caught(error, error.activation)
+        if not self.live or not isinstance(error, RuntimeError):
+            return False
+        for activation in reversed(self.stack):
+            if activation.site == site and activation.frame is frame:
+                return self.listener.caught(error, activation)
+        return False
+
+    def next(self, iterator: Any, *default: Any) -> Any:
+        if not self.live or self.listener is None or threading.get_ident() != self._main:
+            return next(iterator, *default)
+        return self.listener.drawn(iterator, default)
+
+    def inside_boundary(self) -> bool:
+        return any(a.site == self.boundary_site for a in self.stack)
+
+    def running(self, frame: FrameType | None) -> list[Activation]:
+        """Activations whose loop encloses what `frame` does now, outermost first."""
+        callers = set()
+        while frame is not None:
+            callers.add(frame)
+            frame = frame.f_back
+        alive = []
+        for activation in self.stack:
+            site = SITES[activation.site]
+            if activation.frame not in callers or not site.line <= activation.frame.f_lineno <= site.end_line:
+                break
+            alive.append(activation)
+        del self.stack[len(alive) :]
+        return alive
+
+    def _prune(self, frame: FrameType, site: Site) -> None:
+        """Drops activations that were left by break, return or an exception."""
+        parents = set()
+        parent = site.parent
+        while parent is not None:
+            parents.add(parent)
+            parent = SITES[parent].parent
+        while self.stack:
+            top = self.stack[-1]
+            if top.frame is frame:
+                if top.site in parents:
+                    return
+            else:
+                caller = frame.f_back
+                while caller is not None and caller is not top.frame:
+                    caller = caller.f_back
+                outer = SITES[top.site]
+                if caller is not None and outer.line <= caller.f_lineno <= outer.end_line:
+                    return
+            self.stack.pop()
+
+
+def plain_range(iterator: Any) -> Any:
+    """A range's iterator can be carried as it is; None for anything else."""
+    return iterator if type(iterator) in _RANGE_ITERATORS else None

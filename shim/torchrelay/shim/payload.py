@@ -1,0 +1,94 @@
+"""What a journal holds: the records that a rank writes and a joiner reads. Pickled, since they are plain Python data.
+
+A journal comes from the job's own processes through its own agent; tensors other than small values are never in it.
+"""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass, field
+from typing import Any
+
+from torchrelay.protocol.errors import JournalError
+from torchrelay.shim.capture.encode import EncodedNode
+from torchrelay.shim.capture.rng import RngState
+
+
+@dataclass(frozen=True)
+class LoaderRecord:
+    """A data loader's iterator: the generators as they were when it was made, and how often it was drawn from."""
+
+    created: RngState
+    generators: tuple[Any, ...]
+    drawn: int
+    before_last: RngState | None
+
+
+@dataclass(frozen=True)
+class LinkRecord:
+    """One loop of the chain from the outermost one to the training loop.
+
+    `heads`: how often its head was reached. `iterator`: a range's own position, or None where items are drawn again.
+    `head`: host state and generators at its latest head, for all links but the last. `prologue`: results of the collectives
+    between the head of the loop around it (or the script's start) and its own first head.
+    """
+
+    site: str
+    entry: int
+    heads: int
+    entry_rng: RngState
+    item: Any
+    iterator: Any
+    loaders: tuple[LoaderRecord, ...]
+    head: bytes
+    prologue: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class HeadState:
+    nodes: list[EncodedNode]
+    rng: RngState
+
+
+@dataclass(frozen=True)
+class BoundaryJournal:
+    boundary: int
+    links: list[LinkRecord]
+    nodes: list[EncodedNode]
+    rng: RngState
+    loaders: dict[int, LoaderRecord] = field(default_factory=dict)
+    """Loader iterators that the walk reaches, by node: `it = iter(loader)` kept in a variable."""
+
+
+@dataclass(frozen=True)
+class GateJournal:
+    """What only this rank knows of the step: everything small that is reachable when its gradients are complete."""
+
+    boundary: int
+    nodes: list[EncodedNode]
+    rng: RngState
+    collectives: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class SetUpJournal:
+    """`site`, `entry`: the outermost training loop, and how many times it had been entered."""
+
+    site: str
+    entry: int
+    collectives: tuple[Any, ...]
+
+
+def dump(record: Any) -> bytes:
+    return pickle.dumps(record, protocol=pickle.HIGHEST_PROTOCOL)
+
+
+def load(data: bytes, kind: type) -> Any:
+    """Raises JournalError if the bytes are not a record of that kind in this version."""
+    try:
+        record = pickle.loads(data)
+    except (pickle.UnpicklingError, EOFError, AttributeError, ImportError, IndexError, TypeError) as e:
+        raise JournalError(f"the journal cannot be read here: {type(e).__name__}: {e}") from e
+    if not isinstance(record, kind):
+        raise JournalError(f"expected {kind.__name__} in the journal, found {type(record).__name__}")
+    return record

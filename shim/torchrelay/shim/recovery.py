@@ -1,0 +1,308 @@
+"""What a rank does while a migration runs: comes loose, says where it stands, follows the plan, goes on."""
+
+from __future__ import annotations
+
+import json
+import queue
+import socket
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torchrelay.protocol.errors import TorchrelayError
+from torchrelay.protocol.messages import (
+    Abandon,
+    CheckpointSaved,
+    Commit,
+    Interrupt,
+    OrderFailed,
+    Plan,
+    QuiesceAnswer,
+    QuiesceAt,
+    QuiesceDecided,
+    Rebuild,
+    Rebuilt,
+    Resumed,
+    SaveCheckpoint,
+    Serve,
+    Serving,
+    ShimOrder,
+    Standing,
+    Verified,
+)
+from torchrelay.shim import payload
+from torchrelay.shim.adapters import ddp
+from torchrelay.shim.comms import serve_store
+from torchrelay.shim.rewind import Rewind
+
+if TYPE_CHECKING:
+    from torchrelay.shim.engine import Engine
+    from torchrelay.shim.link import AgentLink
+    from torchrelay.shim.transfer import Donor
+
+PATIENCE_S = 60.0
+"""How long a rank whose communication failed waits to hear of a migration, before the failure is the script's own."""
+SERVE_S = 600.0
+"""How long a donor keeps its tensor channel open; the controller's deadlines are far shorter."""
+
+
+class _Superseded(Exception):
+    """A newer generation was announced while this one was being followed."""
+
+
+class Recovery:
+    """Orders arrive on the link's thread; the training thread follows them in `stand`."""
+
+    def __init__(self, engine: Engine, link: AgentLink) -> None:
+        self._engine, self._link = engine, link
+        self._orders: queue.SimpleQueue[ShimOrder] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._announced = 0
+        self._reason = ""
+        self._news = threading.Condition(self._lock)
+        self._quiesce: QuiesceAt | None = None
+        self._decided: bool | None = None
+        self.rewinding: Rewind | None = None
+        self.address = "127.0.0.1"
+        self._stores: dict[int, tuple[Any, int]] = {}
+
+    def handle(self, order: ShimOrder) -> None:
+        """On the link's thread."""
+        if isinstance(order, Interrupt):
+            with self._news:
+                if order.generation <= self._announced:
+                    return
+                self._announced, self._reason = order.generation, order.reason
+                self._news.notify_all()
+            self._engine.comms.break_all()
+            self._orders.put(order)
+        elif isinstance(order, QuiesceAt):
+            self._answer(order)
+        elif isinstance(order, QuiesceDecided):
+            with self._news:
+                if self._quiesce is not None and self._quiesce.quiesce_id == order.quiesce_id:
+                    self._decided = order.go
+                    if not order.go:
+                        self._quiesce = None
+                    self._news.notify_all()
+        elif isinstance(order, Abandon):
+            with self._news:
+                if self._quiesce is not None and self._quiesce.generation == order.generation:
+                    self._quiesce, self._decided = None, False
+                    self._news.notify_all()
+            self._orders.put(order)
+        else:
+            self._orders.put(order)
+
+    def _answer(self, order: QuiesceAt) -> None:
+        with self._news:
+            commit = self._engine.commit
+            now = commit.boundary if commit is not None else -1
+            accepted = now < order.boundary and self._announced <= self._engine.comms.now.number
+            if accepted:
+                self._quiesce, self._decided = order, None
+        self._link.send(QuiesceAnswer(order.quiesce_id, accepted, now))
+
+    def interrupted(self) -> bool:
+        """Whether a newer generation than the present communicators' was announced."""
+        return self._announced > self._engine.comms.now.number
+
+    def wanted_at_head(self, boundary: int) -> bool:
+        """At the head of the training loop: whether the rank has to stand still here."""
+        with self._news:
+            quiesce = self._quiesce
+            if quiesce is not None and boundary >= quiesce.boundary:
+                self._news.wait_for(lambda: self._decided is not None or self.interrupted() or self._link.lost, PATIENCE_S)
+                if self._decided and self._quiesce is not None:
+                    return True
+            return self.interrupted()
+
+    def _generation(self, error: BaseException | None) -> int:
+        """The generation to stand for. Raises `error` if none is announced in time."""
+        with self._news:
+            if self._decided and self._quiesce is not None:
+                generation = self._quiesce.generation
+                self._quiesce, self._decided = None, None
+                return max(generation, self._announced)
+            if not self._news.wait_for(lambda: self.interrupted() or self._link.lost, PATIENCE_S) or self._link.lost:
+                raise error if error is not None else RuntimeError("the torchrelay agent is gone")
+            return self._announced
+
+    def stand(self, position: str, error: BaseException | None) -> str:
+        """Returns what the rank does next: `stay`, `rewind` or `forward`. Raises `error` if this is no migration."""
+        engine = self._engine
+        phase = engine.journal.phase
+        engine.phase("standing")
+        generation = self._generation(error)
+        while True:
+            try:
+                action, redone = _Attempt(engine, self, generation, position, str(error or "")).follow()
+                break
+            except _Superseded:
+                generation = self._announced
+        engine.journal.phase = phase
+        engine.alive()
+        self._link.send(Resumed(generation, redone))
+        return action
+
+    def next_order(self, generation: int) -> ShimOrder:
+        """Raises _Superseded when a newer generation was announced."""
+        while True:
+            order = self._orders.get()
+            if isinstance(order, Interrupt):
+                if order.generation > generation:
+                    raise _Superseded
+            elif getattr(order, "generation", generation) == generation:
+                return order
+
+    def raw_order(self) -> ShimOrder:
+        """The next order, whatever its generation."""
+        return self._orders.get()
+
+    def superseded(self, generation: int) -> bool:
+        return self._announced > generation
+
+    def store(self, generation: int) -> tuple[str, int]:
+        """Where this process would host the store of that generation."""
+        if generation not in self._stores:
+            self._stores = {generation: serve_store()}
+        return self.address, self._stores[generation][1]
+
+
+class _Attempt:
+    """One generation, followed from Standing to Commit or Abandon."""
+
+    def __init__(self, engine: Engine, recovery: Recovery, generation: int, position: str, detail: str) -> None:
+        self._engine, self._recovery, self._link = engine, recovery, engine.link
+        self._generation, self._position, self._detail = generation, position, detail
+        self._plan: Plan | None = None
+        self._donors: list[Donor] = []
+        self._rebuilt = False
+
+    def follow(self) -> tuple[str, int]:
+        try:
+            self._say()
+            while True:
+                order = self._recovery.next_order(self._generation)
+                if isinstance(order, Commit):
+                    return self._committed()
+                if isinstance(order, Abandon):
+                    return self._abandoned()
+                self._carry_out(order)
+        except _Superseded:
+            self._drop()
+            raise
+        finally:
+            for donor in self._donors:
+                donor.close()
+
+    def _say(self) -> None:
+        engine = self._engine
+        host, port = self._recovery.store(self._generation)
+        boundary = engine.commit.boundary if engine.commit is not None else -1
+        log = tuple(engine.after_log)
+        self._link.send(
+            Standing(
+                self._generation,
+                boundary,
+                engine.gates_passed,
+                self._position,
+                self._detail[:200],
+                host,
+                port,
+                payload.dump(log),
+                len(log),
+                engine.layouts(),
+            )
+        )
+
+    def _carry_out(self, order: ShimOrder) -> None:
+        try:
+            if isinstance(order, Serve):
+                self._serve(order)
+            elif isinstance(order, Plan):
+                self._plan = order
+            elif isinstance(order, Rebuild):
+                self._rebuild(order)
+            elif isinstance(order, SaveCheckpoint):
+                self._save(order)
+        except (RuntimeError, OSError, TorchrelayError) as error:
+            if self._recovery.superseded(self._generation):
+                raise _Superseded from error
+            reason = f"{type(error).__name__}: {error}"
+            self._link.send(OrderFailed(self._generation, type(order).__name__, reason[:500]))
+
+    def _serve(self, order: Serve) -> None:
+        from torchrelay.shim.transfer import Donor
+
+        commit = self._engine.commit
+        assert commit is not None
+        tensors = self._engine.replicas.tensors(commit)
+        donor = Donor(
+            tensors,
+            bind_host=bind_address(self._recovery.address),
+            generation=order.generation,
+            token=order.token,
+            peer_host=order.peer_host,
+            deadline_s=SERVE_S,
+            log=_say_on_stderr,
+        )
+        self._donors.append(donor)
+        self._link.send(Serving(order.generation, self._recovery.address, donor.start()))
+
+    def _rebuild(self, order: Rebuild) -> None:
+        engine, started = self._engine, time.monotonic()
+        wanted = json.loads(engine.layouts(order.target))
+        self._rebuilt = True
+        engine.comms.rebuild(order.generation, order.store_host, order.store_port)
+        for number, wrapped in enumerate(engine.wrapped):
+            ddp.prepare_survivor(wrapped, wanted[number] if wanted else [], engine.comms.lend_name)
+        self._link.send(Rebuilt(order.generation, time.monotonic() - started))
+        engine.comms.verify(order.generation, order.target)
+        self._link.send(Verified(order.generation))
+
+    def _save(self, order: SaveCheckpoint) -> None:
+        from torchrelay.shim import tensor_files
+
+        commit = self._engine.commit
+        assert commit is not None
+        size = tensor_files.save(Path(order.directory), self._engine.replicas.tensors(commit)) if order.save_tensors else 0
+        self._link.send(CheckpointSaved(order.generation, size))
+
+    def _committed(self) -> tuple[str, int]:
+        assert self._plan is not None
+        engine, action = self._engine, self._plan.action
+        engine.comms.committed()
+        engine.comms.now.number = self._generation
+        engine.journal.generation = self._generation
+        engine.first_step_due = True
+        if action == "forward" and self._plan.collective_log:
+            log = payload.load(self._plan.collective_log, tuple)
+            engine.after_replay = list(log[len(engine.after_log) :])
+        return action, int(action == "rewind" and self._position != "head")
+
+    def _abandoned(self) -> tuple[str, int]:
+        self._drop()
+        for wrapped in self._engine.wrapped:
+            wrapped.reducer._reset_state()
+        return "stay", 0
+
+    def _drop(self) -> None:
+        if self._rebuilt:
+            self._engine.comms.go_back()
+            self._rebuilt = False
+
+
+def bind_address(address: str) -> str:
+    """Where a channel listens that peers reach under `address`: loopback stays loopback."""
+    try:
+        local = socket.gethostbyname(address).startswith("127.")
+    except OSError:
+        local = False
+    return address if local else "0.0.0.0"
+
+
+def _say_on_stderr(text: str) -> None:
+    print(f"torchrelay: {text}", file=sys.stderr, flush=True)

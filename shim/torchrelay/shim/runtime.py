@@ -1,0 +1,230 @@
+"""The shim's one runtime object: what this process is to the job, from the start of the interpreter to its end."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torchrelay.protocol.errors import TorchrelayError, UnsupportedError
+from torchrelay.protocol.journal import JournalWriter
+from torchrelay.protocol.messages import (
+    Armed,
+    Assign,
+    Disabled,
+    Finishing,
+    Hello,
+    MayFinish,
+    Protect,
+    ScriptFailed,
+    ShimOrder,
+    Warm,
+)
+from torchrelay.shim.config import ShimConfig
+from torchrelay.shim.link import AgentLink
+
+if TYPE_CHECKING:
+    from torchrelay.shim.engine import Engine
+    from torchrelay.shim.interface import Hooks
+    from torchrelay.shim.joiner import Joiner
+
+_PROTECT_TIMEOUT_S = 120.0
+"""How long a rank that is ready waits for the others; after that the script goes on unprotected."""
+
+
+class Runtime:
+    def __init__(self, config: ShimConfig, link: AgentLink) -> None:
+        from torchrelay.shim.standby import Standby
+
+        self.config, self.link = config, link
+        self.engine: Engine | None = None
+        self._standby = Standby()
+        self._assign: Assign | None = None
+        self._assigned = threading.Event()
+        self._protect: Protect | None = None
+        self._answered = threading.Event()
+        self._may_finish = threading.Event()
+        self._joiner: Joiner | None = None
+        self._off = False
+        os.register_at_fork(after_in_child=self.deactivate)
+        link.start(self._handle)
+
+    @classmethod
+    def connect(cls, config: ShimConfig) -> Runtime:
+        """Raises OSError or TorchrelayError when the agent is not there or does not know this process."""
+        hello = Hello(config.worker, config.token, os.getpid(), platform.python_version(), config.spare)
+        return cls(config, AgentLink.connect(config.socket, hello))
+
+    @property
+    def hooks(self) -> Hooks:
+        return self._standby
+
+    def _handle(self, order: ShimOrder) -> None:
+        if isinstance(order, Assign):
+            self._assign = order
+            self._assigned.set()
+        elif isinstance(order, Protect):
+            self._protect = order
+            self._answered.set()
+        elif isinstance(order, MayFinish):
+            self._may_finish.set()
+        elif self.engine is not None:
+            self.engine.recovery.handle(order)
+
+    # A spare's life before it has a rank.
+
+    def park(self) -> None:
+        """Imports torch, then waits for a rank. Ends the process when the agent goes away first."""
+        import torch
+
+        self.link.send(Warm(torch.__version__))
+        while not self._assigned.wait(0.5):
+            if self.link.lost:
+                os._exit(0)
+        assert self._assign is not None
+        os.environ.update(self._assign.env)
+
+    def torch_imported(self) -> None:
+        """torch is there: hooks into it. Raises UnsupportedError for a torch that cannot be protected."""
+        if self._off or self.engine is not None:
+            return
+        from torchrelay.shim import torch_hooks
+
+        torch_hooks.check_supported()
+        torch_hooks.install(self)
+        if self._assign is not None:
+            self._become_joiner(self._assign)
+
+    # Process groups.
+
+    def init_process_group(self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self._off:
+            return original(*args, **kwargs)
+        if self._joiner is not None and self.engine is not None and self.engine.answers is not None:
+            from torchrelay.shim.adapters import process_group
+
+            process_group.init_fake(self.engine.rank, self.engine.world_size, "gloo", original)
+            return None
+        if self.engine is not None:
+            return original(*args, **kwargs)
+        return self._arm(original, args, kwargs)
+
+    def new_group(self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        engine = self.engine
+        if engine is None:
+            return original(*args, **kwargs)
+        if engine.answers is not None:
+            from torchrelay.shim.adapters import process_group
+
+            positional = args[:2] if len(args) > 2 else args
+            group = original(*positional, **{**kwargs, "backend": "fake"})
+            process_group.name_if_member(group, "gloo")
+            return group
+        with engine.comms.connecting():
+            return original(*args, **kwargs)
+
+    def _arm(self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The script's own process group, then the agreement of all ranks that they are protected."""
+        from torchrelay.shim.comms import Communicators
+
+        early = Communicators(-1, -1)
+        with early.connecting():
+            result = original(*args, **kwargs)
+        try:
+            self._start_engine(early.now.inodes)
+        except (TorchrelayError, RuntimeError) as e:
+            self.disable(str(e))
+        return result
+
+    def _start_engine(self, inodes: set[str]) -> None:
+        import torch
+        import torch.distributed as dist
+        from torch.distributed import distributed_c10d as c10d
+
+        rank, world_size = dist.get_rank(), dist.get_world_size()
+        backend = str(dist.get_backend())
+        if backend != "gloo":
+            raise UnsupportedError(f"the process group uses {backend}; only gloo can be migrated yet")
+        self.link.send(Armed(rank, world_size, backend, torch.__version__))
+        if not self._answered.wait(_PROTECT_TIMEOUT_S) or self._protect is None or not self._protect.on:
+            reason = self._protect.reason if self._protect is not None else "the controller did not answer"
+            raise UnsupportedError(reason)
+        engine = self._make_engine(rank, world_size)
+        engine.comms.now.inodes |= inodes
+        engine.comms.connect_control(c10d._get_default_store())
+        self.engine = engine
+        self._go_live(engine)
+
+    def _make_engine(self, rank: int, world_size: int) -> Engine:
+        from torchrelay.shim import torch_hooks
+        from torchrelay.shim.engine import Engine
+        from torchrelay.shim.fault_injection import FaultInjector
+
+        journal = JournalWriter(Path(self.config.journal))
+        engine = Engine(rank, world_size, self.link, journal, self._standby.tracker())
+        engine.recovery.address = self.config.address
+        if self.config.faults:
+            engine.faults = FaultInjector(self.config.faults, self.link, engine.step_now)
+        torch_hooks.install_for(engine)
+        return engine
+
+    def _go_live(self, engine: Engine) -> None:
+        tracker = self._standby.tracker()
+        tracker.listener = self._joiner or engine
+        engine.draws.live = True
+        tracker.live = True
+
+    def _become_joiner(self, assign: Assign) -> None:
+        from torchrelay.shim.joiner import Joiner
+        from torchrelay.shim.staging import Staging
+
+        engine = self._make_engine(assign.rank, assign.world_size)
+        staging = Staging(Path(self.config.journal))
+        self._joiner = Joiner(engine, assign, staging)
+        self.engine = engine
+        staging.begin()
+        self._go_live(engine)
+
+    # The end.
+
+    def disable(self, reason: str) -> None:
+        """The script runs on as if torchrelay were not there."""
+        if self._off:
+            return
+        self._off = True
+        self._standby.stop()
+        self.engine = None
+        print(f"torchrelay: not protecting this process: {' '.join(reason.split())}", file=sys.stderr, flush=True)
+        self.link.send(Disabled(reason))
+
+    def deactivate(self) -> None:
+        """In a forked child: plain Python from here on."""
+        self._off = True
+        self._standby.stop()
+        self.engine = None
+        self.link.close_in_child()
+
+    def finish(self, failure: BaseException | None) -> None:
+        """The script has ended. Its state may still be needed by a joiner, so this may wait."""
+        engine = self.engine
+        boundary = engine.commit.boundary if engine is not None and engine.commit is not None else -1
+        if failure is not None:
+            if self._joiner is not None and engine is not None and (engine.answers is not None or engine.shadow is not None):
+                self._joiner.failed(failure)
+            code = failure.code if isinstance(failure, SystemExit) and isinstance(failure.code, int) else 1
+            self.link.send(ScriptFailed(type(failure).__name__, str(failure)[:1000], code, boundary))
+            return
+        if engine is None or self._off:
+            return
+        engine.position = "finished"
+        engine.phase("finished")
+        self.link.send(Finishing(boundary))
+        while not self._may_finish.wait(0.05):
+            if self.link.lost:
+                return
+            if engine.commit is not None and engine.recovery.interrupted():
+                engine.recovery.stand("finished", None)

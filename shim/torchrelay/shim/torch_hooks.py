@@ -1,0 +1,135 @@
+"""Where the shim takes part in torch: process groups, collectives, forward, backward, optimizer step, data loading."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
+from torch.optim import optimizer as optimizers
+
+from torchrelay.shim.adapters import data_loader, ddp, process_group
+from torchrelay.shim.collectives import Collectives
+
+if TYPE_CHECKING:
+    from torchrelay.shim.engine import Engine
+    from torchrelay.shim.runtime import Runtime
+
+
+def check_supported() -> None:
+    """Raises UnsupportedError where this torch lacks something that the shim leans on."""
+    process_group.check_supported()
+    ddp.check_supported()
+
+
+def _replace(name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    """Wraps a function of torch.distributed in both modules that offer it."""
+    original = getattr(c10d, name)
+    wrapper = functools.wraps(original)(make(original))
+    setattr(c10d, name, wrapper)
+    setattr(dist, name, wrapper)
+
+
+def install(runtime: Runtime) -> None:
+    """Every hook asks the runtime for its engine, and does nothing while there is none."""
+
+    def init_process_group(original: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            return runtime.init_process_group(original, args, kwargs)
+
+        return wrapper
+
+    def new_group(original: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            return runtime.new_group(original, args, kwargs)
+
+        return wrapper
+
+    _replace("init_process_group", init_process_group)
+    _replace("new_group", new_group)
+    optimizers.register_optimizer_step_pre_hook(functools.partial(_before_step, runtime))
+    optimizers.register_optimizer_step_post_hook(functools.partial(_after_step, runtime))
+    _wrap_backward(runtime)
+
+
+def install_for(engine: Engine) -> None:
+    """The hooks that need an engine from the start."""
+    Collectives(engine).install()
+    ddp.install(engine.wrapped.append, functools.partial(_forward, engine))
+    data_loader.install(engine.draws, engine.on_training_thread)
+    engine.draws.on_create = engine.loader_created
+    engine.draws.on_draw = engine.before_draw
+
+
+def _closure_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return kwargs.get("closure") or next((a for a in args[1:] if callable(a)), None)
+
+
+def _before_step(runtime: Runtime, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The gate. Where a closure computes the gradients inside of the step, it belongs at the closure's end."""
+    engine = runtime.engine
+    if engine is None:
+        return None
+    frame = sys._getframe(1)
+    closure = _closure_of(args, kwargs)
+    if closure is None:
+        engine.before_step(frame)
+        return None
+
+    def gated() -> Any:
+        result = closure()
+        if not passed:
+            passed.append(True)
+            engine.before_step(frame)
+        return result
+
+    passed: list[bool] = []
+    new_args = tuple(gated if a is closure else a for a in args)
+    new_kwargs = {k: gated if v is closure else v for k, v in kwargs.items()}
+    return new_args, new_kwargs
+
+
+def _after_step(runtime: Runtime, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    if runtime.engine is not None:
+        runtime.engine.after_step()
+
+
+def _forward(engine: Engine, wrapped: Any, call: Callable[[], Any]) -> Any:
+    """The part of a data parallel forward that communicates."""
+    if not engine.takes_part():
+        return call()
+    engine.alive()
+    if torch.is_grad_enabled():
+        engine.inject("forward")
+    while True:
+        try:
+            return call()
+        except RuntimeError as error:
+            engine.interrupted(error)
+
+
+def _wrap_backward(runtime: Runtime) -> None:
+    original = torch.autograd.backward
+
+    @functools.wraps(original)
+    def backward(*args: Any, **kwargs: Any) -> Any:
+        engine = runtime.engine
+        if engine is None or not engine.takes_part():
+            return original(*args, **kwargs)
+        hook = engine.backward_fault()
+        engine.waiting(bool(engine.wrapped))
+        try:
+            return original(*args, **kwargs)
+        except RuntimeError as error:
+            engine.interrupted_for_good(error)
+        finally:
+            engine.waiting(False)
+            if hook is not None:
+                hook.remove()
+        return None
+
+    torch.autograd.backward = backward

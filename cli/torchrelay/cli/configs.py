@@ -90,7 +90,6 @@ def resume_command(given: GivenOptions, directory: str) -> str:
         "--node-rank": given.node_rank,
         "--master-addr": given.master_addr,
         "--master-port": given.master_port,
-        "--role": given.role,
         "--spares": given.spares,
         "--redirects": given.redirects,
         "--tee": given.tee,

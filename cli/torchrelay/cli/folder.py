@@ -48,9 +48,13 @@ class Process:
 
 @dataclass(frozen=True)
 class Run:
-    """One entry of the state folder. `processes`: the command, and the controller and agent that it started."""
+    """One entry of the state folder, in its subfolder `folder`.
+
+    `processes`: the command, and the controller and the agent that it started.
+    """
 
     run_id: str
+    folder: str
     controller_host: str
     controller_port: int
     command: tuple[str, ...]

@@ -89,6 +89,8 @@ class Job:
                 return EXIT_USAGE  # the controller has said why
             self._agent = await self._start_agent(secret_file, address)
             self._write_entry(address, command)
+            if self._options.nnodes > 1 and not self._options.quiet:
+                self._teller.say([narrate.line(f"waiting until all {self._options.nnodes} machines are there")])
             async with Control(*address, self._secret) as self._control:
                 return await self._until_the_agent_ends(self._agent)
         finally:
@@ -183,7 +185,7 @@ class Job:
     def _write_entry(self, controller: tuple[str, int], command: tuple[str, ...]) -> None:
         pids = [os.getpid(), *(child.pid for child in (self._controller, self._agent) if child is not None)]
         processes = tuple(filter(None, map(folder.Process.find, pids)))
-        folder.write_run(self._folder, folder.Run(self._run_id, *controller, command, processes))
+        folder.write_run(self._folder, folder.Run(self._run_id, self._folder.name, *controller, command, processes))
 
 
 def _own_address(options: RunOptions) -> str:

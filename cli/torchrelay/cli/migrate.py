@@ -23,7 +23,7 @@ async def migrate(rank: int, reason: str, run_id: str | None, wait: bool) -> int
     state = folder.state_folder(os.environ)
     run = folder.choose_run(state, run_id)
     console = Console(stderr=True, highlight=False)
-    async with Control(run.controller_host, run.controller_port, folder.read_secret(state / run.run_id)) as control:
+    async with Control(run.controller_host, run.controller_port, folder.read_secret(state / run.folder)) as control:
         reply = await control.migrate(rank, reason)
         if not reply.accepted:
             console.print(narrate.line(f"refused: {reply.message}", "red"))

@@ -16,7 +16,7 @@ _LEVEL_STYLES = {"warning": "yellow", "error": "red"}
 
 def line(text: str, style: str = "") -> Text:
     """One line of ours among the script's."""
-    return Text("torchrelay: ", style="bold") + Text(text, style=style)
+    return Text.assemble(("torchrelay: ", "bold"), (text, style))
 
 
 def notes(before: Summary, event: events.Occurrence) -> list[Text]:
@@ -46,8 +46,6 @@ def notes(before: Summary, event: events.Occurrence) -> list[Text]:
             return [line(f"  {last} took {render.seconds(event.elapsed_s)} s", "dim")] if last else []
         case events.MigrationFinished():
             return [_finished(event)]
-        case events.WorkerEnded(rank=-1, fenced=False) if event.signal:
-            return [line(f"the spare {event.worker} was ended by signal {event.signal}", "yellow")]
         case events.Log() if event.level in _LEVEL_STYLES:
             return [line(event.text, _LEVEL_STYLES[event.level])]
     return []

@@ -61,7 +61,7 @@ def progress_line(summary: Summary) -> Text:
     else:
         parts.append("setting up")
     parts.append(count(summary.spares, "spare"))
-    line = Text(" torchrelay  ", style="bold") + Text(" · ".join(parts), style="default")
+    line = Text.assemble((" torchrelay  ", "bold"), " · ".join(parts))
     if running is not None:
         who = f"rank {listed(running.ranks)} is moving" if running.ranks else "ranks are entering"
         line.append(f" · {who}: {running.phase or 'starting'}", style="yellow")

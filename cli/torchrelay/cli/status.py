@@ -12,7 +12,7 @@ from rich.console import Console
 
 from torchrelay.cli import folder, render
 from torchrelay.cli.control import Control
-from torchrelay.protocol.errors import ChannelClosedError, UserError
+from torchrelay.protocol.errors import ChannelClosedError, FatalError, UserError
 from torchrelay.protocol.messages import JobStatus
 
 REFRESH_S = 1.0
@@ -33,7 +33,9 @@ async def show_status(run_id: str | None, as_json: bool, watch: bool) -> int:
             return 0
         try:
             found = [await _ask(state, runs[0])]
-        except (ChannelClosedError, UserError):
+        except (FatalError, UserError):
+            if runs[0].is_running():
+                raise
             return 0  # it ended between the two looks
         if console.is_terminal:
             console.clear()
@@ -42,9 +44,12 @@ async def show_status(run_id: str | None, as_json: bool, watch: bool) -> int:
 
 
 async def _ask(state: Path, run: folder.Run) -> JobStatus:
-    secret = folder.read_secret(state / run.run_id)
+    secret = folder.read_secret(state / run.folder)
     async with Control(run.controller_host, run.controller_port, secret) as control:
-        return await control.status()
+        try:
+            return await control.status()
+        except ChannelClosedError as e:
+            raise FatalError(f"the job {run.run_id} runs without its controller ({e})") from e
 
 
 def _print(console: Console, found: list[JobStatus], as_json: bool) -> None:

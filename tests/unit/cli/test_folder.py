@@ -15,7 +15,7 @@ from torchrelay.protocol.errors import UserError
 def entry(state: Path, run_id: str, process: folder.Process | None) -> Path:
     path = folder.make_run_folder(state, run_id)
     processes = () if process is None else (process,)
-    folder.write_run(path, folder.Run(run_id, "127.0.0.1", 1234, ("run", "train.py"), processes))
+    folder.write_run(path, folder.Run(run_id, run_id, "127.0.0.1", 1234, ("run", "train.py"), processes))
     return path
 
 
@@ -66,7 +66,9 @@ def test_a_state_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
 
 def test_a_running_job_is_found_again_as_it_was_written(tmp_path: Path) -> None:
     entry(tmp_path, "ab", alive())
-    assert folder.choose_run(tmp_path, None) == folder.Run("ab", "127.0.0.1", 1234, ("run", "train.py"), (alive(),))
+    assert folder.choose_run(tmp_path, None) == folder.Run(
+        "ab", "ab", "127.0.0.1", 1234, ("run", "train.py"), (alive(),)
+    )
 
 
 def test_what_a_dead_run_left_behind_is_removed(tmp_path: Path) -> None:

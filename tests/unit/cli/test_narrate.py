@@ -54,8 +54,6 @@ def told(event: events.Occurrence, before: Summary | None = None) -> str:
             events.MigrationStarted("m1", "planned", 1, "fan", 1),
             "torchrelay: rank 1 is to move: fan (migration m1)",
         ),
-        (events.WorkerEnded("n0.s0", -1, 137, 9, False), "torchrelay: the spare n0.s0 was ended by signal 9"),
-        (events.WorkerEnded("n0.s0", -1, 137, 9, True), ""),
         (events.WorkerEnded("n0.w0", 0, 1, 0, False), ""),
         (events.Log("info", "detail"), ""),
         (events.Log("warning", "careful"), "torchrelay: careful"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from types import TracebackType
 
 import grpc
@@ -66,7 +66,7 @@ class Control:
         except grpc.aio.AioRpcError as e:
             raise _as_ours(e, self._address) from e
 
-    async def watch(self) -> AsyncIterator[JobEvent]:
+    async def watch(self) -> AsyncGenerator[JobEvent, None]:
         """Every event of the job from its start; ends when the controller ends the stream."""
         call = self._stub.Watch(convert.to_proto(Empty()), wait_for_ready=True)
         try:

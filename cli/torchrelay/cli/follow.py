@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from contextlib import aclosing
 from pathlib import Path
 from types import TracebackType
 from typing import TextIO
 
+from torchrelay.cli import narrate
 from torchrelay.cli.control import Control
 from torchrelay.cli.summary import Summary, fold
 from torchrelay.cli.teller import Teller
-from torchrelay.protocol.errors import ChannelClosedError, FrameError
+from torchrelay.protocol.errors import ChannelClosedError, FatalError, FrameError
 from torchrelay.protocol.events import from_job_event
 from torchrelay.protocol.messages import JobEvent
 
@@ -43,13 +45,16 @@ class Follower:
 
     async def follow(self, control: Control) -> None:
         """Until the job's last event, or until the controller is gone."""
-        try:
-            async for event in control.watch():
-                self.take(event)
-                if self.summary.exit_code is not None:
-                    return
-        except ChannelClosedError:
-            return
+        async with aclosing(control.watch()) as events:
+            try:
+                async for event in events:
+                    self.take(event)
+                    if self.summary.exit_code is not None:
+                        return
+            except ChannelClosedError:
+                return
+            except FatalError as e:
+                self._teller.say([narrate.line(f"{e}; what happens from here on is not told", "red")])
 
     def take(self, event: JobEvent) -> None:
         if self._file is not None:

@@ -27,6 +27,7 @@ ADDRESS_POLL_S = 0.02
 LAST_EVENTS_S = 5.0
 CONTROLLER_END_S = 10.0
 AGENT_END_S = 45.0
+OTHER_AGENTS_S = 60.0
 
 
 async def launch(options: RunOptions, command: tuple[str, ...]) -> int:
@@ -112,6 +113,9 @@ class Job:
             await asyncio.wait((following,), timeout=LAST_EVENTS_S)
         finally:
             following.cancel()
+        if self._controller is not None and self.follower.summary.exit_code is not None:
+            # It stays until the agents of all machines know that the job is over.
+            await asyncio.wait((self._controller.ended,), timeout=OTHER_AGENTS_S if self._options.nnodes > 1 else 0)
         return self._code_of(code)
 
     def _code_of(self, agent_code: int) -> int:

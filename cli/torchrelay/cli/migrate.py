@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import aclosing
 
 from rich.console import Console
 
@@ -37,18 +38,19 @@ async def migrate(rank: int, reason: str, run_id: str | None, wait: bool) -> int
 async def _follow(console: Console, control: Control, reply: MigrateReply) -> Migration | None:
     """The finished record of the migration, or None if the job ended before."""
     summary = Summary()
-    try:
-        async for packed in control.watch():
-            event = from_job_event(packed)
-            summary, before = fold(summary, event, packed.time_s), summary
-            if getattr(event, "migration", None) == reply.migration:
-                for text in narrate.notes(before, event):
-                    console.print(text)
-            record = summary.migration(reply.migration)
-            if record is not None and record.outcome != UNDER_WAY:
-                return record
-    except ChannelClosedError:
-        return None
+    async with aclosing(control.watch()) as stream:
+        try:
+            async for packed in stream:
+                event = from_job_event(packed)
+                summary, before = fold(summary, event, packed.time_s), summary
+                if getattr(event, "migration", None) == reply.migration:
+                    for text in narrate.notes(before, event):
+                        console.print(text)
+                record = summary.migration(reply.migration)
+                if record is not None and record.outcome != UNDER_WAY:
+                    return record
+        except ChannelClosedError:
+            return None
     return None
 
 

@@ -1,14 +1,16 @@
 """The stream to the controller, opened anew whenever it breaks.
 
-While the controller is away everything is kept for it, in order, except progress: only its newest state counts.
+While the controller is away everything is kept for it, in order (see `delivery`), except progress: only its newest
+state counts.
 """
 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import random
-from collections import deque
+import secrets
 from collections.abc import Callable
 from typing import Any
 
@@ -16,14 +18,22 @@ import grpc.aio
 
 from torchrelay.protocol import relay_pb2, relay_pb2_grpc
 from torchrelay.protocol.convert import from_proto, wrap
+from torchrelay.protocol.delivery import Outbox
 from torchrelay.protocol.errors import FrameError
-from torchrelay.protocol.messages import AgentHello, Progress
+from torchrelay.protocol.messages import AgentHello, Progress, Taken
 from torchrelay.protocol.tls import MAX_MESSAGE_BYTES, Credentials
 
 log = logging.getLogger(__name__)
 
 FIRST_BACKOFF_S = 0.1
 MAX_BACKOFF_S = 2.0
+
+_STREAM_ERRORS = (
+    grpc.aio.AioRpcError,
+    grpc.aio.InternalError,
+    grpc.aio.UsageError,
+    asyncio.InvalidStateError,  # the call had ended already
+)
 
 
 class Session:
@@ -38,7 +48,8 @@ class Session:
     ) -> None:
         self._credentials, self._controller = credentials, controller
         self._hello, self._on_order = hello, on_order
-        self._queue: deque[relay_pb2.FromAgent] = deque()
+        self._outbox: Outbox[relay_pb2.FromAgent] = Outbox()
+        self._name = secrets.token_hex(8)
         self._progress: relay_pb2.FromAgent | None = None
         self._something = asyncio.Event()
         self._closing = False
@@ -54,7 +65,7 @@ class Session:
         if isinstance(message, Progress):
             self._progress = packed
         else:
-            self._queue.append(packed)
+            self._outbox.add(packed)
         self._something.set()
 
     def close(self) -> None:
@@ -67,7 +78,7 @@ class Session:
         backoff_s = FIRST_BACKOFF_S
         while True:
             reason = await self._stream_once()
-            if self._closing and not self._queue:
+            if self._closing and self._outbox.is_empty:
                 return
             if self.connected:
                 self._lost(reason)
@@ -101,13 +112,15 @@ class Session:
 
     async def _write(self, call: Any) -> str:
         try:
-            await call.write(wrap(relay_pb2.FromAgent, self._hello()))
+            self._outbox.rewind()
+            hello = dataclasses.replace(self._hello(), session=self._name, first=self._outbox.first)
+            await call.write(wrap(relay_pb2.FromAgent, hello))
             self._arrived()
             while True:
-                while self._queue or self._progress:
-                    if self._queue:
-                        await call.write(self._queue[0])
-                        self._queue.popleft()
+                while (due := self._outbox.next()) is not None or self._progress is not None:
+                    if due is not None:
+                        await call.write(due[1])
+                        self._outbox.wrote(due[0])
                     else:
                         progress, self._progress = self._progress, None
                         await call.write(progress)
@@ -116,10 +129,8 @@ class Session:
                     return "closed"
                 self._something.clear()
                 await self._something.wait()
-        except grpc.aio.AioRpcError as e:
-            return f"{e.code().name}: {e.details()}"
-        except asyncio.InvalidStateError as e:  # the call had ended already
-            return str(e) or "the stream is closed"
+        except _STREAM_ERRORS as e:
+            return _in_words(e)
 
     async def _read(self, call: Any) -> str:
         try:
@@ -129,12 +140,21 @@ class Session:
                 except FrameError as e:
                     log.error("an order of the controller is not understood: %s", e)
                 else:
-                    self._on_order(order)
+                    if isinstance(order, Taken):
+                        self._outbox.taken(order.count)
+                    else:
+                        self._on_order(order)
             return "it closed the stream"
-        except grpc.aio.AioRpcError as e:
-            return f"{e.code().name}: {e.details()}"
+        except _STREAM_ERRORS as e:
+            return _in_words(e)
 
     def _arrived(self) -> None:
         if not self.connected:
             log.info("the controller at %s is there", self._controller)
         self.connected, self.away_since_s = True, None
+
+
+def _in_words(error: BaseException) -> str:
+    if isinstance(error, grpc.aio.AioRpcError):
+        return f"{error.code().name}: {error.details()}"
+    return str(error) or "the stream is closed"

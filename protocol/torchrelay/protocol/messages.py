@@ -370,10 +370,16 @@ class WorkerInfo:
 
 @dataclass(frozen=True)
 class AgentHello:
+    """First message of a stream. `session` names the life of the agent, through all its streams; `first` is the number
+    of the message that follows, counted over that life without AgentHello and Progress (see `delivery`).
+    """
+
     node: str
     node_rank: int
     host: str
     workers: tuple[WorkerInfo, ...]
+    session: str = ""
+    first: int = 0
 
 
 @dataclass(frozen=True)
@@ -456,7 +462,14 @@ class StopJob:
     reason: str
 
 
-ToAgent = ToWorker | Fence | FetchJournal | StopJob
+@dataclass(frozen=True)
+class Taken:
+    """The controller has the agent's first `count` messages, so that no later stream repeats them."""
+
+    count: int
+
+
+ToAgent = ToWorker | Fence | FetchJournal | StopJob | Taken
 
 
 @dataclass(frozen=True)

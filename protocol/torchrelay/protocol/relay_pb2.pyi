@@ -451,16 +451,20 @@ class WorkerInfo(_message.Message):
     def __init__(self, worker: _Optional[str] = ..., rank: _Optional[int] = ..., pid: _Optional[int] = ...) -> None: ...
 
 class AgentHello(_message.Message):
-    __slots__ = ("node", "node_rank", "host", "workers")
+    __slots__ = ("node", "node_rank", "host", "workers", "session", "first")
     NODE_FIELD_NUMBER: _ClassVar[int]
     NODE_RANK_FIELD_NUMBER: _ClassVar[int]
     HOST_FIELD_NUMBER: _ClassVar[int]
     WORKERS_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
     node: str
     node_rank: int
     host: str
     workers: _containers.RepeatedCompositeFieldContainer[WorkerInfo]
-    def __init__(self, node: _Optional[str] = ..., node_rank: _Optional[int] = ..., host: _Optional[str] = ..., workers: _Optional[_Iterable[_Union[WorkerInfo, _Mapping]]] = ...) -> None: ...
+    session: str
+    first: int
+    def __init__(self, node: _Optional[str] = ..., node_rank: _Optional[int] = ..., host: _Optional[str] = ..., workers: _Optional[_Iterable[_Union[WorkerInfo, _Mapping]]] = ..., session: _Optional[str] = ..., first: _Optional[int] = ...) -> None: ...
 
 class FromWorker(_message.Message):
     __slots__ = ("worker", "report")
@@ -576,17 +580,25 @@ class StopJob(_message.Message):
     reason: str
     def __init__(self, exit_code: _Optional[int] = ..., signal: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
+class Taken(_message.Message):
+    __slots__ = ("count",)
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    count: int
+    def __init__(self, count: _Optional[int] = ...) -> None: ...
+
 class ToAgent(_message.Message):
-    __slots__ = ("to_worker", "fence", "fetch_journal", "stop_job")
+    __slots__ = ("to_worker", "fence", "fetch_journal", "stop_job", "taken")
     TO_WORKER_FIELD_NUMBER: _ClassVar[int]
     FENCE_FIELD_NUMBER: _ClassVar[int]
     FETCH_JOURNAL_FIELD_NUMBER: _ClassVar[int]
     STOP_JOB_FIELD_NUMBER: _ClassVar[int]
+    TAKEN_FIELD_NUMBER: _ClassVar[int]
     to_worker: ToWorker
     fence: Fence
     fetch_journal: FetchJournal
     stop_job: StopJob
-    def __init__(self, to_worker: _Optional[_Union[ToWorker, _Mapping]] = ..., fence: _Optional[_Union[Fence, _Mapping]] = ..., fetch_journal: _Optional[_Union[FetchJournal, _Mapping]] = ..., stop_job: _Optional[_Union[StopJob, _Mapping]] = ...) -> None: ...
+    taken: Taken
+    def __init__(self, to_worker: _Optional[_Union[ToWorker, _Mapping]] = ..., fence: _Optional[_Union[Fence, _Mapping]] = ..., fetch_journal: _Optional[_Union[FetchJournal, _Mapping]] = ..., stop_job: _Optional[_Union[StopJob, _Mapping]] = ..., taken: _Optional[_Union[Taken, _Mapping]] = ...) -> None: ...
 
 class RankStatus(_message.Message):
     __slots__ = ("rank", "worker", "node", "pid", "boundary", "phase", "state")

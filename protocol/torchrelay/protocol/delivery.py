@@ -1,0 +1,89 @@
+"""Agent to controller, each message once and in order, over as many streams as it takes. Pure.
+
+A stream that breaks loses what was on its way. The agent keeps what the controller has not `Taken` and says it again on
+the next stream; the controller skips what it knows already. AgentHello and Progress are not counted: each replaces the
+one before.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, Generic, TypeVar
+
+from torchrelay.protocol.messages import AgentHello, Progress
+
+M = TypeVar("M")
+
+
+class Outbox(Generic[M]):
+    """The agent's side: what the controller has not taken, and how far the present stream has carried it."""
+
+    def __init__(self) -> None:
+        self._kept: deque[M] = deque()
+        self._due = 0
+        self._is_answered = False
+        self.first = 0
+        """Number of the message that a new stream begins with."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing is left that the controller may not have."""
+        return not self._kept
+
+    def add(self, message: M) -> None:
+        self._kept.append(message)
+
+    def rewind(self) -> None:
+        """A new stream: everything that is not taken is due again."""
+        self._due = self.first
+
+    def next(self) -> tuple[int, M] | None:
+        """Number and message that are due, or None."""
+        at = self._due - self.first
+        return (self._due, self._kept[at]) if at < len(self._kept) else None
+
+    def wrote(self, number: int) -> None:
+        """The stream has this message; where the controller never answered, that has to do."""
+        self._due = max(self._due, number + 1)
+        if not self._is_answered:
+            self._drop(number + 1)
+
+    def taken(self, count: int) -> None:
+        """The other side has the first `count` messages; it may say so before the stream's write returns."""
+        self._is_answered = True
+        self._drop(count)
+
+    def _drop(self, count: int) -> None:
+        while self.first < count and self._kept:
+            self._kept.popleft()
+            self.first += 1
+        self._due = max(self._due, self.first)
+
+
+class Inbox:
+    """The controller's side, one for each node, kept over its streams.
+
+    `Taken(count)` goes to the agent when a stream begins and after each message that is not Progress.
+    """
+
+    def __init__(self) -> None:
+        self._session = ""
+        self._next = 0
+        self.count = 0
+        """How many messages of this agent are here: what to answer with Taken."""
+
+    def attach(self, hello: AgentHello) -> None:
+        """A stream begins. An agent with another session has started anew."""
+        if hello.session != self._session:
+            self._session, self.count = hello.session, 0
+        self._next = hello.first
+
+    def is_new(self, message: Any) -> bool:
+        """False for what an earlier stream has brought already. To be asked once for each message of the stream."""
+        if isinstance(message, (AgentHello, Progress)):
+            return True
+        self._next += 1
+        if self._next <= self.count:
+            return False
+        self.count = self._next
+        return True

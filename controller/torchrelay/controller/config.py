@@ -18,7 +18,8 @@ class Policy:
     """Numbers behind the controller's decisions.
 
     A rank hangs that has shown no life for `hang_step_factor` times the median step plus `hang_extra_s`, while peers
-    wait; a stopped process after `stopped_s`; one that computes (the kernel says so) after `busy_hang_s`.
+    wait; at least `slack_hang_s` where it loads data, evaluates or saves; a stopped process after `stopped_s`; one that
+    computes (the kernel says so) after `busy_hang_s`.
     A planned migration stops at least `quiesce_steps` steps and `quiesce_margin_s` ahead.
     `failure_grace_s`: how long a script that failed may take to end by itself. `agent_grace_s`: how long the agent of a
     running job may be away.
@@ -27,6 +28,7 @@ class Policy:
     hang_step_factor: float = 3.0
     hang_extra_s: float = 5.0
     stopped_s: float = 1.0
+    slack_hang_s: float = 60.0
     busy_hang_s: float = 600.0
     stale_progress_s: float = 3.0
     quiesce_steps: int = 2

@@ -1,0 +1,125 @@
+"""`python -m torchrelay.controller --config FILE`: serves one job, to its end or to the end of standard input."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import os
+import signal
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from torchrelay.controller.checkpoint import read_checkpoint
+from torchrelay.controller.config import ControllerConfig, load_config
+from torchrelay.controller.core import Core
+from torchrelay.controller.server import Relay
+from torchrelay.protocol import relay_pb2_grpc
+from torchrelay.protocol.errors import FatalError, TorchrelayError, UserError
+from torchrelay.protocol.names import EXIT_USAGE
+from torchrelay.protocol.tls import Credentials, make_server
+
+log = logging.getLogger(__name__)
+
+AGENTS_END_S = 60.0
+"""An agent gives its processes half a minute to end; who is not gone by then is not waited for."""
+EXIT_STOPPED = 128 + signal.SIGTERM
+
+
+async def serve(config: ControllerConfig, secret: bytes) -> int:
+    """The job's exit code. Raises UserError for an address or a checkpoint that cannot be used."""
+    checkpoint = read_checkpoint(Path(config.resume_dir), config.world_size) if config.resume_dir else None
+    core = Core(config, time.time, checkpoint)
+    relay = Relay(core)
+    server = make_server()
+    relay_pb2_grpc.add_RelayServicer_to_server(relay, server)
+    host = f"[{config.listen_host}]" if ":" in config.listen_host else config.listen_host
+    credentials = Credentials.from_secret(secret, "controller").server()
+    try:
+        port = server.add_secure_port(f"{host}:{config.listen_port}", credentials)
+    except RuntimeError as e:
+        raise UserError(f"cannot listen on {host}:{config.listen_port} ({e}); choose another port") from e
+    await server.start()
+    try:
+        _write_address(Path(config.address_file), config.listen_host, port)
+        log.info("listening on %s:%d", host, port)
+        with _end_with_the_command(relay), _end_by_signal(relay):
+            await relay.run()
+            if not await relay.all_gone(AGENTS_END_S):
+                log.warning("some agents are still there, and are left to themselves")
+    finally:
+        await server.stop(grace=1.0)
+    if core.ended is None:
+        raise FatalError("the controller ended before the job")
+    return core.ended.exit_code
+
+
+def _write_address(path: Path, host: str, port: int) -> None:
+    partial = path.with_name(path.name + ".partial")
+    with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w") as f:
+        json.dump({"host": host, "port": port, "pid": os.getpid()}, f)
+    partial.replace(path)
+
+
+class _end_with_the_command:  # reads as a statement
+    """Standard input is a pipe that the command holds: its end is the command's end, however that came."""
+
+    def __init__(self, relay: Relay) -> None:
+        self._relay = relay
+        self._loop = asyncio.get_running_loop()
+
+    def __enter__(self) -> None:
+        with suppress(PermissionError):  # a file or /dev/null: started by hand, nobody to outlive
+            self._loop.add_reader(0, self._readable)
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.remove_reader(0)
+
+    def _readable(self) -> None:
+        with suppress(BlockingIOError):
+            if not os.read(0, 4096):
+                self._loop.remove_reader(0)
+                self._relay.end(EXIT_STOPPED, "the command that started the job is gone")
+
+
+class _end_by_signal:
+    def __init__(self, relay: Relay) -> None:
+        self._relay = relay
+        self._loop = asyncio.get_running_loop()
+
+    def __enter__(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._loop.add_signal_handler(
+                number, self._relay.end, 128 + number, f"the controller was stopped by {signal.Signals(number).name}"
+            )
+
+    def __exit__(self, *_: object) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._loop.remove_signal_handler(number)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="torchrelay.controller", description=__doc__)
+    parser.add_argument("--config", type=Path, required=True, help="JSON file with the keys of config.ControllerConfig")
+    arguments = parser.parse_args()
+    logging.basicConfig(level=logging.WARNING, format="torchrelay controller: %(message)s")
+    try:
+        config = load_config(arguments.config)
+        try:
+            secret = Path(config.secret_file).read_bytes().strip()
+        except OSError as e:
+            raise UserError(f"the job's secret {config.secret_file} cannot be read: {e}") from e
+        return asyncio.run(serve(config, secret))
+    except UserError as e:
+        print(f"torchrelay controller: {e}", file=sys.stderr)
+        return EXIT_USAGE
+    except TorchrelayError as e:
+        print(f"torchrelay controller: {e}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,283 @@
+"""The controller without its input and output: reports in, orders and events out."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from typing import Any
+
+from torchrelay.controller.checkpoint import JobCheckpoint
+from torchrelay.controller.config import ControllerConfig
+from torchrelay.controller.driver import Driver
+from torchrelay.controller.exits import Exits
+from torchrelay.controller.job import Job, Worker
+from torchrelay.controller.outbox import Outbox
+from torchrelay.controller.requests import Requests
+from torchrelay.controller.status import job_status
+from torchrelay.controller.watch import HangWatch
+from torchrelay.protocol import messages as msg
+from torchrelay.protocol import migration_events as m
+from torchrelay.protocol.events import FaultFired, JobFinished, JobStarted, ProgressMade, Protection, ReportMade
+from torchrelay.protocol.names import NO_RANK
+
+PROGRESS_EVERY_S = 0.5
+FOR_THE_MIGRATION = (
+    msg.Standing,
+    msg.QuiesceAnswer,
+    msg.Prepared,
+    msg.Serving,
+    msg.Transferred,
+    msg.Rebuilt,
+    msg.Verified,
+    msg.Resumed,
+    msg.FirstStep,
+    msg.OrderFailed,
+    msg.CheckpointSaved,
+)
+
+
+class Core:
+    """Calls take the time `now_s` of one monotonic clock; `wall_s` is the time of day. `take` what is to be sent."""
+
+    def __init__(
+        self, config: ControllerConfig, wall_s: Callable[[], float], checkpoint: JobCheckpoint | None = None
+    ) -> None:
+        self._config, self._checkpoint = config, checkpoint
+        self.job = Job(config.world_size)
+        self.outbox = Outbox(self.job, wall_s)
+        self.driver = Driver(config, self.job, self.outbox, self.end_job, checkpoint)
+        self._exits = Exits(config, self.job, self.outbox, self.driver, self.end_job)
+        self._watch = HangWatch(config.policy, self.job, self.outbox, self.driver)
+        self._requests = Requests(self.job, self.outbox, self.driver)
+        self._started = False
+        self._released = False
+        self._last_progress: ProgressMade | None = None
+        self._last_progress_s = 0.0
+        self.ended: JobFinished | None = None
+        self._handlers: dict[type, Callable[[Worker, Any, float], None]] = {
+            msg.Hello: self._hello,
+            msg.Warm: self._warm,
+            msg.Armed: self._armed,
+            msg.Disabled: self._disabled,
+            msg.Report: self._report,
+            msg.ReplicaCheck: self._replica_check,
+            msg.ScriptFailed: self._exits.script_failed,
+            msg.Finishing: self._finishing,
+            msg.FaultInjected: self._fault_injected,
+            msg.MigrationWanted: self._migration_wanted,
+        }
+        self._handlers.update(dict.fromkeys(FOR_THE_MIGRATION, self._for_the_migration))
+
+    def take(self) -> tuple[list[tuple[str, msg.ToAgent]], list[msg.JobEvent]]:
+        """Orders by node, and events, since the last call."""
+        return self.outbox.take()
+
+    def attach(self, hello: msg.AgentHello, now_s: float) -> None:
+        self.job.attach(hello, now_s)
+        if self.ended is not None:
+            self.outbox.orders.append((hello.node, _stop(self.ended, signal.SIGTERM)))
+        elif not self._started and len(self.job.nodes) == self._config.nnodes:
+            self._started = True
+            nodes = tuple(sorted(self.job.nodes))
+            spares = len(self.job.workers) - self._config.world_size
+            self.outbox.emit(JobStarted(self._config.run_id, self._config.world_size, spares, nodes))
+            if self._checkpoint is not None:
+                self._start_resume(self._checkpoint, now_s)
+
+    def detach(self, node: str, now_s: float) -> None:
+        """The agent's stream has ended; it may come back."""
+        if node in self.job.nodes and self.ended is None:
+            self.job.nodes[node].away_since_s = now_s
+            self.outbox.log("warning", f"the agent of {node} is away")
+
+    def receive(self, node: str, message: msg.FromAgent, now_s: float) -> None:
+        """Takes a report of the agent of `node`."""
+        if isinstance(message, msg.AgentHello):
+            self.attach(message, now_s)
+        elif isinstance(message, msg.Progress):
+            for progress in message.workers:
+                if (known := self._worker(node, progress.worker)) is not None:
+                    known.take_progress(progress, now_s)
+        elif (worker := self._worker(node, message.worker)) is None:
+            self.outbox.log_once("warning", f"{node} speaks of {message.worker}, which is none of its workers")
+        elif isinstance(message, msg.FromWorker):
+            self._handlers[type(message.report)](worker, message.report, now_s)
+        elif isinstance(message, msg.WorkerExited):
+            self._exits.exited(worker, message, now_s)
+        elif isinstance(message, msg.JournalContent):
+            self._journal_content(worker, message, now_s)
+        self._settle(now_s)
+
+    def tick(self, now_s: float) -> None:
+        """To be called several times a second."""
+        if self.ended is not None:
+            return
+        self.driver.feed(m.TimePassed(), now_s)
+        self._exits.tick(now_s)
+        if self.ended is None and not self._exits.is_failing:
+            self._watch.tick(now_s)
+            self._requests.tick(now_s)
+        self._watch_agents(now_s)
+        self._settle(now_s)
+
+    def migrate(self, request: msg.MigrateRequest, now_s: float) -> msg.MigrateReply:
+        if self.ended is not None or self._exits.is_failing:
+            return msg.MigrateReply(False, "", "the job is ending")
+        return self._requests.migrate(request.rank, request.reason, now_s)
+
+    def stop(self, signal_number: int) -> None:
+        """The user ends the job."""
+        number = signal_number or signal.SIGTERM
+        self.end_job(128 + number, f"stopped by {signal.Signals(number).name}", number)
+
+    def status(self, now_s: float) -> msg.JobStatus:
+        return job_status(self._config.run_id, self.job, self.driver, now_s)
+
+    def end_job(self, exit_code: int, reason: str, signal_number: int = signal.SIGTERM) -> None:
+        """Ends the job on all nodes; the first reason is the one that counts."""
+        if self.ended is None:
+            self.ended = JobFinished(exit_code, reason)
+            self.outbox.to_all_agents(_stop(self.ended, signal_number))
+            self.outbox.emit(self.ended)
+
+    def _worker(self, node: str, worker: str) -> Worker | None:
+        known = self.job.workers.get(worker)
+        return known if known is not None and known.node == node else None
+
+    def _start_resume(self, checkpoint: JobCheckpoint, now_s: float) -> None:
+        for rank, part in checkpoint.ranks.items():
+            journal = self.job.journal(rank)
+            shadow = part.action == "shadow"
+            at = checkpoint.target - 1 if shadow else checkpoint.target
+            journal.boundaries[at], journal.set_up = part.journal, part.set_up
+            if shadow:
+                journal.gates[at] = part.gate_journal
+        self.driver.begin(m.ResumeRequested(f"resumes from {self._config.resume_dir}"), now_s)
+
+    def _settle(self, now_s: float) -> None:
+        """What follows from the state as a whole, whatever has changed it."""
+        if self.ended is not None or not self._started:
+            return
+        self._consider_protection()
+        ranks = self.job.rank_workers
+        if len(ranks) == self.job.world_size:
+            self.job.clock.reached(self.job.boundary, now_s)
+            self._tell_progress(now_s)
+            if self.driver.migration is None and all(w.finishing for w in ranks):
+                self._release(ranks)
+                if not any(w.alive for w in ranks):
+                    self.end_job(0, "all ranks are done")
+
+    def _release(self, ranks: list[Worker]) -> None:
+        if not self._released:
+            self._released = True
+            for worker in ranks:
+                if worker.alive:
+                    self.outbox.to_worker(worker.worker, msg.MayFinish())
+
+    def _consider_protection(self) -> None:
+        job = self.job
+        if job.protection == "off":
+            return
+        disabled = [w for w in job.rank_workers if w.disabled]
+        if disabled:
+            self._protect(False, f"rank {disabled[0].rank}: {disabled[0].disabled}")
+        elif job.protection == "pending" and self._config.resume_dir:
+            if self.driver.migration is None and job.holders:
+                self._protect(True, "all ranks are back")
+        elif job.protection == "pending":
+            armed = [w.armed for w in job.rank_workers if w.armed is not None]
+            odd = [a for a in armed if a.world_size != job.world_size]
+            if odd:
+                self._protect(False, f"the script made a process group of {odd[0].world_size}, not {job.world_size}")
+            elif len(armed) == job.world_size:
+                self._protect(True, "all ranks are armed")
+            elif armed:
+                missing = sorted(set(range(job.world_size)) - {a.rank for a in armed})
+                job.protection_reason = f"ranks {', '.join(map(str, missing))} have not set up their process group yet"
+
+    def _protect(self, on: bool, reason: str) -> None:
+        self.job.protection, self.job.protection_reason = "on" if on else "off", reason
+        self.outbox.emit(Protection(on, reason))
+        for worker in self.job.rank_workers:
+            if worker.alive:
+                self.outbox.to_worker(worker.worker, msg.Protect(on, reason))
+
+    def _tell_progress(self, now_s: float) -> None:
+        alive = sum(w.alive for w in self.job.rank_workers)
+        spares = sum(w.warm for w in self.job.spares)
+        made = ProgressMade(self.job.boundary, round(self.job.clock.steps_per_s(now_s), 3), alive, spares)
+        last = self._last_progress
+        if now_s - self._last_progress_s < PROGRESS_EVERY_S:
+            return
+        if last is None or (made.boundary, made.ranks, made.spares) != (last.boundary, last.ranks, last.spares):
+            self._last_progress, self._last_progress_s = made, now_s
+            self.outbox.emit(made)
+
+    def _watch_agents(self, now_s: float) -> None:
+        for node in self.job.nodes.values():
+            if node.away_since_s is not None and now_s - node.away_since_s > self._config.policy.agent_grace_s:
+                self.end_job(1, f"the agent of {node.node} has been away for {now_s - node.away_since_s:.0f} s")
+
+    def _hello(self, worker: Worker, report: msg.Hello, now_s: float) -> None:
+        worker.pid = report.pid
+
+    def _warm(self, worker: Worker, report: msg.Warm, now_s: float) -> None:
+        worker.warm = True
+        self.driver.feed(m.SpareWarm(), now_s)
+
+    def _armed(self, worker: Worker, report: msg.Armed, now_s: float) -> None:
+        worker.armed = report
+
+    def _disabled(self, worker: Worker, report: msg.Disabled, now_s: float) -> None:
+        worker.disabled = report.reason
+        if worker.rank == NO_RANK:
+            self.outbox.log("warning", f"spare {worker.worker} cannot be used: {report.reason}")
+        elif not self.job.is_holder(worker):
+            reason = f"{worker.worker} cannot take over rank {worker.rank}: {report.reason}"
+            self.driver.feed(m.RankLost(worker.rank, worker.worker, reason, now_s), now_s)
+
+    def _report(self, worker: Worker, r: msg.Report, now_s: float) -> None:
+        worker.report = r
+        self.outbox.emit(
+            ReportMade(
+                worker.rank, r.file, r.line, r.device_state_bytes, r.journal_bytes, r.tensors, r.unprotected, r.notes
+            )
+        )
+
+    def _replica_check(self, worker: Worker, report: msg.ReplicaCheck, now_s: float) -> None:
+        worker.seen_boundary = max(worker.seen_boundary, report.boundary)
+        if self.job.is_holder(worker):
+            self.job.add_check(worker.rank, report)
+
+    def _finishing(self, worker: Worker, report: msg.Finishing, now_s: float) -> None:
+        worker.finishing = True
+        self.driver.feed(m.RankFinished(worker.rank), now_s)
+
+    def _fault_injected(self, worker: Worker, report: msg.FaultInjected, now_s: float) -> None:
+        worker.fault_s = now_s
+        worker.seen_boundary = max(worker.seen_boundary, report.boundary)
+        self.outbox.emit(FaultFired(report.fault, worker.rank, report.boundary + 1))
+
+    def _migration_wanted(self, worker: Worker, report: msg.MigrationWanted, now_s: float) -> None:
+        if self.job.is_holder(worker):
+            self._requests.want(worker.rank, report.reason, now_s)
+
+    def _for_the_migration(self, worker: Worker, report: Any, now_s: float) -> None:
+        if self.driver.migration is None:
+            if not isinstance(report, (msg.Resumed, msg.FirstStep)):
+                self.outbox.log_once("info", f"{type(report).__name__} of {worker.worker} ignored: no migration is on")
+            return
+        if isinstance(report, msg.CheckpointSaved):
+            self.driver.saved(worker.rank, report.size_bytes)
+        self.driver.feed(m.Said(worker.rank, worker.worker, report), now_s)
+
+    def _journal_content(self, worker: Worker, content: msg.JournalContent, now_s: float) -> None:
+        if worker.rank != NO_RANK:
+            self.job.journal(worker.rank).add(content)
+            worker.seen_boundary = max(worker.seen_boundary, *content.boundaries, -1)
+        self.driver.journal_arrived(worker.worker, now_s)
+
+
+def _stop(ended: JobFinished, signal_number: int) -> msg.StopJob:
+    return msg.StopJob(ended.exit_code, int(signal_number), ended.reason)

@@ -1,0 +1,71 @@
+"""A training process has ended: replace it, end the job, or is it simply done?"""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+
+IGNORE = "ignore"
+DONE = "done"
+REPLACE = "replace"
+STOP = "stop"
+
+
+@dataclass(frozen=True)
+class Exit:
+    """`finishing`: its script had reached its end. `in_migration`: its peers or itself stood still for a migration.
+
+    `unprotected_because`: empty if a lost rank can be replaced.
+    """
+
+    worker: str
+    rank: int
+    exit_code: int
+    signal: int
+    fenced: bool
+    finishing: bool = False
+    script_failed: bool = False
+    in_migration: bool = False
+    unprotected_because: str = ""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`exit_code`: the job's, with `stop`."""
+
+    action: str
+    reason: str
+    exit_code: int = 0
+
+
+def classify_exit(e: Exit) -> Verdict:
+    who = f"rank {e.rank} ({e.worker})"
+    how = _how(e)
+    code = 128 + e.signal if e.signal else e.exit_code
+    if e.fenced:
+        return Verdict(IGNORE, f"{who} was ended by torchrelay")
+    if e.script_failed:
+        return Verdict(STOP, f"the script failed on {who}, which is no fault of its machine", code or 1)
+    if code == 0:
+        return Verdict(DONE, f"{who} is done")
+    if e.finishing and e.signal:
+        return Verdict(DONE, f"{who} {how} after its script had reached its end: nothing is lost")
+    if e.finishing:
+        return Verdict(STOP, f"{who} {how} while its interpreter was ending", code)
+    if e.in_migration:
+        # With a peer gone, what ends a rank now is a consequence; a fault of the script comes again afterwards.
+        return Verdict(REPLACE, f"{who} {how} during a migration")
+    if not e.signal:
+        return Verdict(STOP, f"{who} {how}: that is the script's own doing, a spare would do the same", code)
+    if e.unprotected_because:
+        return Verdict(STOP, f"{who} {how} and cannot be replaced: {e.unprotected_because}", code)
+    return Verdict(REPLACE, f"{who} {how}")
+
+
+def _how(e: Exit) -> str:
+    if not e.signal:
+        return f"ended with exit code {e.exit_code}"
+    try:
+        return f"was killed by {signal.Signals(e.signal).name}"
+    except ValueError:
+        return f"was killed by signal {e.signal}"

@@ -1,0 +1,78 @@
+"""Which survivor holds bitwise copies of a lost rank's tensors? By content, not by a framework's name."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from torchrelay.controller.decide.stand import Cannot
+from torchrelay.protocol.messages import ReplicaCheck, Standing
+
+
+@dataclass(frozen=True)
+class Donor:
+    rank: int
+    reason: str
+
+
+def choose_donor(
+    lost: int,
+    target: int,
+    standings: Mapping[int, Standing],
+    checks: Mapping[int, Sequence[ReplicaCheck]],
+    busy: Collection[int] = (),
+) -> Donor | Cannot:
+    """`checks`: the latest ones of each rank, lost ones too; `busy`: donors that serve somebody else already."""
+    can_serve = [r for r, s in sorted(standings.items()) if target in (s.boundary, s.gates_passed)]
+    why_not: dict[int, str] = {}
+    found: list[tuple[tuple[bool, bool, bool, int], str]] = []
+    for rank in can_serve:
+        holds, why = is_replica(checks.get(lost, ()), checks.get(rank, ()), target)
+        if holds:
+            s = standings[rank]
+            # A rank past the gate has the tensors only once its update is through; it is asked last.
+            found.append(((rank in busy, s.boundary != target, s.position == "gate", rank), why))
+        else:
+            why_not[rank] = why
+    if found:
+        (*_, rank), why = min(found)
+        return Donor(rank, f"rank {rank} gives its tensors to rank {lost}: {why}")
+    if not can_serve:
+        return Cannot(f"no survivor holds the tensors of boundary {target}")
+    listed = "; ".join(f"rank {r}: {why}" for r, why in why_not.items())
+    return Cannot(f"no survivor holds a replica of the tensors of rank {lost} ({listed})")
+
+
+def is_replica(lost: Sequence[ReplicaCheck], donor: Sequence[ReplicaCheck], target: int) -> tuple[bool, str]:
+    """Whether the donor has an equal copy of each of the lost rank's tensors, and how that is known."""
+    ours = {c.boundary: c for c in lost}
+    theirs = {c.boundary: c for c in donor}
+    common = [b for b in ours if b in theirs and b <= target]
+    trained = [b for b in common if b >= 1]
+    if trained and target >= 1:
+        return _equal_digests(ours[max(trained)], theirs[max(trained)])
+    if common:
+        # Before the first update ranks can be equal by initialisation alone: digests prove nothing yet.
+        return _kept_equal(ours[max(common)], theirs[max(common)])
+    if theirs:
+        newest = theirs[max(theirs)]
+        return _kept_equal(newest, newest)
+    return False, "its tensors have not been looked at yet"
+
+
+def _equal_digests(ours: ReplicaCheck, theirs: ReplicaCheck) -> tuple[bool, str]:
+    differing = [path for path, digest in ours.digests.items() if theirs.digests.get(path) != digest]
+    if differing:
+        return False, f"{len(differing)} tensors differed at boundary {ours.boundary}, such as {min(differing)}"
+    return True, f"all {len(ours.digests)} tensors were bitwise equal at boundary {ours.boundary}"
+
+
+def _kept_equal(ours: ReplicaCheck, theirs: ReplicaCheck) -> tuple[bool, str]:
+    kept = set(ours.ddp_paths) & set(theirs.ddp_paths)
+    others = sorted(set(ours.digests) - kept)
+    if others:
+        return (
+            False,
+            f"no data parallel wrapper keeps {others[0]} equal, and contents have not been compared since step 1",
+        )
+    return True, "a data parallel wrapper keeps all its tensors equal (contents have not been compared since step 1)"

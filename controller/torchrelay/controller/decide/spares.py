@@ -1,0 +1,41 @@
+"""Which spare takes over?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Spare:
+    """`warm`: has imported torch; `stopped`: the kernel says that it does not run."""
+
+    worker: str
+    node: str
+    warm: bool
+    stopped: bool = False
+
+
+@dataclass(frozen=True)
+class Choice:
+    """`worker` is empty if there is none; `soon`: one is still starting."""
+
+    worker: str
+    reason: str
+    soon: bool = False
+
+
+def choose_spare(spares: Sequence[Spare], rank: int, node: str) -> Choice:
+    """On the node that the rank was on, if there is one: paths and caches are the same there."""
+    usable = [s for s in spares if not s.stopped]
+    warm = [s for s in usable if s.warm]
+    if warm:
+        chosen = min(warm, key=lambda s: (s.node != node, s.worker))
+        where = "on the same node" if chosen.node == node else f"on {chosen.node}, since {node or 'its node'} has none"
+        left = len(usable) - 1
+        return Choice(chosen.worker, f"spare {chosen.worker} takes over rank {rank}, {where}; {left} left after that")
+    if usable:
+        return Choice("", f"rank {rank} waits for a spare that is still starting", soon=True)
+    if spares:
+        return Choice("", f"no spare is left for rank {rank}: {len(spares)} are stopped")
+    return Choice("", f"no spare is left for rank {rank}")

@@ -1,0 +1,93 @@
+"""Everybody stands still: at which boundary does the new generation start, and how does each rank get there?"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from torchrelay.protocol.messages import Standing
+
+
+@dataclass(frozen=True)
+class Cannot:
+    reason: str
+
+
+@dataclass(frozen=True)
+class Target:
+    """`actions`: by survivor's rank, as in messages.Plan. `offline`: nobody needs a communicator any more."""
+
+    boundary: int
+    actions: dict[int, str]
+    offline: bool
+    reason: str
+
+
+@dataclass(frozen=True)
+class Entry:
+    """`enter` or `shadow`, as in messages.Plan."""
+
+    action: str
+    reason: str
+
+
+def decide_target(standings: Mapping[int, Standing]) -> Target | Cannot:
+    """A passed gate means that every rank has its gradients of that step: all go on. Otherwise all redo the step."""
+    if not standings:
+        return Cannot("no rank is left that holds the job's state")
+    boundary = max(s.gates_passed for s in standings.values())
+    actions: dict[int, str] = {}
+    for rank, s in sorted(standings.items()):
+        action = _action(s, boundary)
+        if action is None:
+            return Cannot(
+                f"rank {rank} stands at boundary {s.boundary} ({s.position}, {s.gates_passed} gates passed) and cannot "
+                f"get to boundary {boundary}, where others are: {s.detail or 'no further detail'}"
+            )
+        actions[rank] = action
+    offline = any(s.position == "finished" for s in standings.values())
+    return Target(boundary, actions, offline, _reason(boundary, actions, offline))
+
+
+def _action(s: Standing, target: int) -> str | None:
+    if s.position == "finished":
+        return "stay" if s.gates_passed == target else None
+    if s.boundary < 0:
+        return None
+    if s.boundary == target:
+        return "stay" if s.position == "head" else "rewind"
+    if s.boundary == target - 1 and (s.gates_passed == target or s.position == "gate"):
+        return "forward"
+    return None
+
+
+def _reason(boundary: int, actions: Mapping[int, str], offline: bool) -> str:
+    def ranks(action: str) -> str:
+        return ", ".join(str(r) for r, a in sorted(actions.items()) if a == action)
+
+    parts = []
+    if ranks("forward"):
+        parts.append(f"rank {ranks('forward')} finishes step {boundary}, since its gate was passed")
+    if ranks("rewind"):
+        parts.append(f"rank {ranks('rewind')} redoes step {boundary + 1}, since nobody passed its gate")
+    if ranks("stay"):
+        parts.append(f"rank {ranks('stay')} is there")
+    if offline:
+        parts.append("some script has reached its end, so no communicator is needed any more")
+    return f"all meet at boundary {boundary}: " + "; ".join(parts)
+
+
+def decide_entry(rank: int, target: int, boundaries: Collection[int], gates: Collection[int]) -> Entry | Cannot:
+    """`boundaries` and `gates`: what the journal of the rank's last worker holds."""
+    if target in boundaries:
+        return Entry("enter", f"rank {rank} enters at boundary {target}, which its journal holds")
+    if target - 1 in boundaries and target - 1 in gates:
+        return Entry(
+            "shadow",
+            f"rank {rank} walks through step {target} from the gate on, since its journal ends at {target - 1}",
+        )
+    held = ", ".join(map(str, sorted(boundaries))) or "none"
+    at_gates = ", ".join(map(str, sorted(gates))) or "none"
+    return Cannot(
+        f"the journal of rank {rank} has boundaries {held} and gates {at_gates}: boundary {target} is out of reach"
+    )

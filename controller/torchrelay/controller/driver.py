@@ -1,0 +1,269 @@
+"""Drives one migration at a time: carries out its instructions, answers its questions, reports its record."""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+from torchrelay.controller.checkpoint import JobCheckpoint, write_checkpoint
+from torchrelay.controller.config import ControllerConfig
+from torchrelay.controller.decide.quiesce import choose_boundary
+from torchrelay.controller.decide.spares import Spare, choose_spare
+from torchrelay.controller.decide.stand import Cannot
+from torchrelay.controller.job import Job
+from torchrelay.controller.outbox import Outbox
+from torchrelay.controller.targets import planned_target, resume_target, saved_job, unplanned_target
+from torchrelay.protocol import migration_events as m
+from torchrelay.protocol.events import (
+    CheckpointSaved,
+    Decision,
+    MigrationFinished,
+    MigrationStarted,
+    PhaseChanged,
+)
+from torchrelay.protocol.launch_env import torchrun_env
+from torchrelay.protocol.messages import Assign, Fence, FetchJournal, Plan, ShimOrder
+from torchrelay.protocol.migration import Migration
+from torchrelay.protocol.migration_state import State
+from torchrelay.protocol.names import EXIT_NO_SPARE_LEFT
+from torchrelay.protocol.phases import CHECKPOINT, CLEARED, DOWNTIME_ROWS, PLANNED, RESUME, Phase
+
+EXIT_CODE_WITHOUT_CAUSE = 1
+"""Of a job that ends because a rank hangs: no process has an exit code to pass on."""
+STANDING_PHASES = (
+    Phase.FENCING,
+    Phase.QUIESCING,
+    Phase.TRANSFERRING,
+    Phase.REBUILDING,
+    Phase.VERIFYING,
+    Phase.CHECKPOINTING,
+)
+
+
+class Driver:
+    """`end_job(exit_code, reason)` is called when a migration leaves no way for the job to go on."""
+
+    def __init__(
+        self,
+        config: ControllerConfig,
+        job: Job,
+        outbox: Outbox,
+        end_job: Callable[[int, str], None],
+        checkpoint: JobCheckpoint | None = None,
+    ) -> None:
+        self._config, self._job, self._outbox, self._end_job = config, job, outbox, end_job
+        self._checkpoint = checkpoint
+        self._queue: deque[m.Event] = deque()
+        self._carrying_out = False
+        self._announced = ""
+        self._saved_bytes: dict[int, int] = {}
+        self._reading: dict[str, int] = {}
+        self._exit_code = EXIT_CODE_WITHOUT_CAUSE
+        self.count = 0
+        self.done = 0
+        self.last = ""
+        self.migration: Migration | None = None
+
+    @property
+    def phase(self) -> Phase:
+        return self.migration.state.phase if self.migration else Phase.HEALTHY
+
+    @property
+    def kind(self) -> str:
+        return self.migration.state.kind if self.migration else ""
+
+    @property
+    def holds_training(self) -> bool:
+        """Whether ranks stand still, so that what ends one is a consequence of the migration."""
+        if self.migration is None:
+            return False
+        if self.kind == PLANNED:
+            return self.phase in (Phase.TRANSFERRING, Phase.REBUILDING, Phase.VERIFYING, Phase.FENCING)
+        return self.phase in (*STANDING_PHASES, Phase.PREPARING)
+
+    def begin(self, event: m.Event, now_s: float) -> str:
+        """Starts a migration with its first event; returns its name."""
+        self.count += 1
+        name = f"m{self.count}"
+        holders = {} if isinstance(event, m.ResumeRequested) else self._job.holders
+        self._announced, self._exit_code = "", EXIT_CODE_WITHOUT_CAUSE
+        if isinstance(event, m.RankLost) and (exited := self._job.workers[event.worker].exited) is not None:
+            self._exit_code = exited.exit_code
+        self._saved_bytes.clear()
+        self.migration = Migration.new(
+            name, holders, self._job.world_size, self._job.generation, now_s, self._config.deadlines
+        )
+        self.migration.state.finished.update(w.rank for w in self._job.rank_workers if w.finishing)
+        self.feed(event, now_s)
+        return name
+
+    def feed(self, event: m.Event, now_s: float) -> None:
+        """Tells the migration in progress, if any, and carries out what it asks for, to the last consequence."""
+        self._queue.append(event)
+        if self._carrying_out:
+            return
+        self._carrying_out = True
+        try:
+            while self._queue:
+                event = self._queue.popleft()
+                if self.migration is None:
+                    continue
+                state = self.migration.state
+                instructions = self.migration.handle(event, now_s)
+                self._job.generation = max(self._job.generation, state.generation)
+                self._announce(state)
+                for instruction in instructions:
+                    self._carry_out(state, instruction, now_s)
+        finally:
+            self._carrying_out = False
+
+    def saved(self, rank: int, size_bytes: int) -> None:
+        self._saved_bytes[rank] = size_bytes
+
+    def journal_arrived(self, worker: str, now_s: float) -> None:
+        rank = self._reading.pop(worker, None)
+        if rank is not None:
+            self.feed(m.JournalRead(rank), now_s)
+
+    def _announce(self, s: State) -> None:
+        if s.phase in (Phase.HEALTHY, Phase.SUSPECTED) or self._announced == s.kind:
+            return
+        self._announced = s.kind
+        self._outbox.emit(MigrationStarted(s.migration, s.kind, s.rank, s.reason, s.generation))
+
+    def _carry_out(self, s: State, instruction: m.Instruction, now_s: float) -> None:
+        out = self._outbox
+        match instruction:
+            case m.Order(worker, rank, order):
+                out.to_worker(worker, self._filled_in(rank, worker, order))
+            case m.FenceWorker(worker, _):
+                out.to_agent_of(worker, Fence(worker))
+            case m.ReadJournal(rank, worker):
+                self._reading[worker] = rank
+                out.to_agent_of(worker, FetchJournal(worker))
+            case m.ChooseSpare(rank):
+                self.feed(self._choose_spare(rank), now_s)
+            case m.ChooseBoundary(tries):
+                furthest = max(w.seen_boundary for w in self._job.rank_workers)
+                point = choose_boundary(furthest, self._job.clock.median_step_s, tries, self._config.policy)
+                self.feed(m.BoundaryChosen(point.boundary, point.allowance_s, point.reason), now_s)
+            case m.DecideTarget():
+                self.feed(self._decide_target(s), now_s)
+            case m.WriteCheckpoint(directory):
+                self.feed(self._write_checkpoint(s, directory), now_s)
+            case m.PhaseEntered(phase, elapsed_s):
+                if self._announced:
+                    out.emit(PhaseChanged(s.migration, phase.value, elapsed_s))
+            case m.RankMoved(rank, worker):
+                self._job.holders[rank] = worker
+                known = self._job.workers[worker]
+                known.seen_boundary = max(known.seen_boundary, s.target)
+            case m.LoseRank(lost):
+                if self.migration is None:
+                    self.begin(lost, now_s)
+                else:
+                    self._queue.append(lost)
+            case m.Noted(text):
+                out.emit(Decision(s.migration, text))
+            case m.Ignored(text):
+                out.log_once("info", f"ignored: {text}")
+            case m.Finished():
+                self._finish(s, instruction)
+
+    def _filled_in(self, rank: int, worker: str, order: ShimOrder) -> ShimOrder:
+        c, journal = self._config, self._job.journal(rank)
+        if isinstance(order, Assign):
+            env = torchrun_env(
+                rank,
+                world_size=c.world_size,
+                nproc_per_node=c.nproc_per_node,
+                master_addr=c.master_addr,
+                master_port=c.master_port,
+                run_id=c.run_id,
+            )
+            return dataclasses.replace(order, env=env, set_up=journal.set_up)
+        if isinstance(order, Plan) and order.action in ("enter", "shadow"):
+            shadow = order.action == "shadow"
+            at = order.target - 1 if shadow else order.target
+            order = dataclasses.replace(
+                order, journal=journal.boundaries[at], gate_journal=journal.gates[at] if shadow else b""
+            )
+            if self.kind == RESUME and self._checkpoint is not None:
+                part = self._checkpoint.ranks[rank]
+                log = self._checkpoint.collective_log if shadow else b""
+                order = dataclasses.replace(order, collective_log=log, ddp_layout=part.ddp_layout)
+        return order
+
+    def _choose_spare(self, rank: int) -> m.SpareChosen | m.NoSpare:
+        job = self._job
+        spares = [Spare(w.worker, w.node, w.warm, w.stopped_since_s is not None) for w in job.spares]
+        choice = choose_spare(spares, rank, self._home_of(rank))
+        if not choice.worker:
+            return m.NoSpare(rank, choice.reason, choice.soon)
+        job.workers[choice.worker].rank = rank
+        return m.SpareChosen(rank, choice.worker, choice.reason)
+
+    def _home_of(self, rank: int) -> str:
+        if rank in self._job.holders:
+            return self._job.holder(rank).node
+        number = rank // self._config.nproc_per_node
+        return next((n.node for n in self._job.nodes.values() if n.node_rank == number), "")
+
+    def _decide_target(self, s: State) -> m.TargetDecided | m.TargetImpossible:
+        if s.kind == PLANNED:
+            return planned_target(self._job, s, secrets.token_hex)
+        if self._checkpoint is not None and s.kind == RESUME:
+            return resume_target(self._checkpoint, self._config.resume_dir)
+        return unplanned_target(self._job, s, secrets.token_hex, self._jit_folder)
+
+    def _jit_folder(self, boundary: int) -> Path:
+        return Path(self._config.jit_dir) / f"{self._config.run_id}-step{boundary}"
+
+    def _write_checkpoint(self, s: State, directory: str) -> m.CheckpointWritten | m.CheckpointFailed:
+        saved = saved_job(self._job, s, self._config.run_id, self._saved_bytes)
+        if isinstance(saved, Cannot):
+            return m.CheckpointFailed(saved.reason)
+        try:
+            write_checkpoint(Path(directory), saved)
+        except OSError as e:
+            return m.CheckpointFailed(f"the checkpoint cannot be written to {directory}: {e}")
+        self._outbox.emit(CheckpointSaved(directory, saved.target, self._resume_command(directory)))
+        return m.CheckpointWritten(directory)
+
+    def _resume_command(self, directory: str) -> str:
+        return self._config.resume_command.replace("{directory}", directory)
+
+    def _finish(self, s: State, f: m.Finished) -> None:
+        beside_s = s.seconds.get("prepare_beside", 0.0)
+        ranks = tuple(sorted(s.moved or s.lost or {s.rank: ""}))
+        spares = tuple(s.moved[r] for r in ranks if r in s.moved)
+        downtime_s = {row: s.seconds.get(row, 0.0) for row in DOWNTIME_ROWS}
+        self._outbox.emit(
+            MigrationFinished(
+                s.migration,
+                s.kind,
+                f.outcome,
+                s.rank,
+                s.moved.get(s.rank, spares[0] if spares else ""),
+                ranks,
+                spares,
+                s.steps_redone,
+                downtime_s,
+                beside_s,
+                s.transferred_bytes,
+                s.generation,
+                f.reason,
+            )
+        )
+        self.migration = None
+        if f.outcome != CLEARED:
+            self.done += 1
+            self.last = f"{s.migration} ({s.kind}, rank {s.rank}): {f.outcome}: {f.reason}"
+        if f.outcome == CHECKPOINT:
+            command = self._resume_command(f.directory)
+            self._end_job(EXIT_NO_SPARE_LEFT, f"{f.reason}; go on with: {command}")
+        elif f.fatal:
+            self._end_job(self._exit_code, f"rank {s.rank} cannot be replaced: {f.reason}")

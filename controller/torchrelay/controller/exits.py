@@ -1,0 +1,139 @@
+"""What a process's end, or its script's failure, means for the job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torchrelay.controller.config import ControllerConfig
+from torchrelay.controller.decide.classify_exit import DONE, IGNORE, REPLACE, Exit, classify_exit
+from torchrelay.controller.driver import Driver
+from torchrelay.controller.job import Job, Worker
+from torchrelay.controller.outbox import Outbox
+from torchrelay.protocol import migration_events as m
+from torchrelay.protocol.events import WorkerEnded
+from torchrelay.protocol.messages import FetchJournal, ScriptFailed, WorkerExited
+from torchrelay.protocol.names import NO_RANK
+
+FIRST_STEP_GRACE_S = 2.0
+"""Progress is polled: a rank may be in its first step without the controller knowing it yet."""
+
+
+@dataclass(frozen=True)
+class _Pending:
+    worker: Worker
+    exit_code: int
+    reason: str
+    until_s: float
+
+
+class Exits:
+    """`end_job(exit_code, reason)` ends the job; the first cause wins."""
+
+    def __init__(
+        self, config: ControllerConfig, job: Job, outbox: Outbox, driver: Driver, end_job: Callable[[int, str], None]
+    ) -> None:
+        self._config, self._job, self._outbox, self._driver, self._end_job = config, job, outbox, driver, end_job
+        self._failing: _Pending | None = None
+        self._undecided: list[_Pending] = []
+
+    @property
+    def is_failing(self) -> bool:
+        """A script has failed, and the job ends as soon as it has: no loss matters any more."""
+        return self._failing is not None
+
+    def script_failed(self, worker: Worker, report: ScriptFailed, now_s: float) -> None:
+        worker.failed = report
+        reason = f"the script failed on rank {worker.rank}: {report.kind}: {report.message}"
+        joining = worker.rank != NO_RANK and not self._job.is_holder(worker)
+        if joining or self._driver.holds_training:
+            # Its peers are gone or stand still: what it met is a consequence, or comes again after the migration.
+            self._lose(worker, f"{reason} (during a migration)", now_s)
+        elif worker.rank != NO_RANK and report.exit_code != 0 and self._failing is None:
+            self._failing = _Pending(worker, report.exit_code, reason, now_s + self._config.policy.failure_grace_s)
+
+    def exited(self, worker: Worker, exit_: WorkerExited, now_s: float) -> None:
+        first_word = worker.exited is None
+        worker.exited = worker.exited or exit_
+        if first_word:
+            self._outbox.emit(WorkerEnded(worker.worker, worker.rank, exit_.exit_code, exit_.signal, exit_.fenced))
+        if exit_.fenced:
+            self._driver.feed(m.WorkerGone(worker.worker), now_s)
+        if not first_word or exit_.fenced:
+            return
+        if worker.rank == NO_RANK:
+            self._outbox.log("warning", f"spare {worker.worker} is lost: {_how(exit_)}; {self._spares_left()}")
+        elif not self._job.is_holder(worker):
+            if self._driver.migration is not None:
+                self._lose(worker, f"{worker.worker}, which was to take over rank {worker.rank}, {_how(exit_)}", now_s)
+        elif self._failing is not None:
+            if worker is self._failing.worker:
+                self._end_failing()
+        else:
+            self._rank_exited(worker, exit_, now_s)
+
+    def tick(self, now_s: float) -> None:
+        if self._failing is not None and now_s >= self._failing.until_s:
+            self._end_failing()
+        for p in list(self._undecided):
+            because = self._job.unprotected_because(p.worker.worker)
+            if not because:
+                self._undecided.remove(p)
+                self._replace(p.worker, p.reason, now_s)
+            elif now_s >= p.until_s:
+                self._undecided.remove(p)
+                self._end_job(p.exit_code, f"{p.reason} and cannot be replaced: {because}")
+
+    def _rank_exited(self, worker: Worker, exit_: WorkerExited, now_s: float) -> None:
+        because = self._job.unprotected_because(worker.worker)
+        verdict = classify_exit(
+            Exit(
+                worker.worker,
+                worker.rank,
+                exit_.exit_code,
+                exit_.signal,
+                exit_.fenced,
+                finishing=worker.finishing,
+                script_failed=worker.failed is not None and worker.failed.exit_code != 0,
+                in_migration=self._driver.holds_training,
+                unprotected_because=because,
+            )
+        )
+        if verdict.action == IGNORE:
+            return
+        if verdict.action == DONE:
+            worker.finishing = True
+            if exit_.signal:
+                self._outbox.log("warning", verdict.reason)
+            self._driver.feed(m.RankFinished(worker.rank), now_s)
+        elif verdict.action == REPLACE:
+            self._replace(worker, verdict.reason, now_s)
+        elif exit_.signal and self._job.protection == "on" and not worker.finishing:
+            how = f"rank {worker.rank} ({worker.worker}) {_how(exit_)}"
+            self._undecided.append(_Pending(worker, verdict.exit_code, how, now_s + FIRST_STEP_GRACE_S))
+            self._outbox.to_agent_of(worker.worker, FetchJournal(worker.worker))
+        else:
+            self._end_job(verdict.exit_code, verdict.reason)
+
+    def _replace(self, worker: Worker, reason: str, now_s: float) -> None:
+        since_s = worker.fault_s if worker.fault_s is not None else now_s
+        lost = m.RankLost(worker.rank, worker.worker, reason, since_s)
+        if self._driver.migration is not None:
+            self._driver.feed(lost, now_s)
+        else:
+            self._driver.begin(lost, now_s)
+
+    def _lose(self, worker: Worker, reason: str, now_s: float) -> None:
+        self._driver.feed(m.RankLost(worker.rank, worker.worker, reason, now_s), now_s)
+
+    def _end_failing(self) -> None:
+        assert self._failing is not None
+        self._end_job(self._failing.exit_code, self._failing.reason)
+
+    def _spares_left(self) -> str:
+        left = len(self._job.spares)
+        return f"{left} left" if left else "none is left"
+
+
+def _how(exit_: WorkerExited) -> str:
+    return f"was killed by signal {exit_.signal}" if exit_.signal else f"ended with exit code {exit_.exit_code}"

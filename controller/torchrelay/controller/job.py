@@ -1,0 +1,192 @@
+"""The controller's picture of the job: nodes, workers, who holds which rank, how fast it goes."""
+
+from __future__ import annotations
+
+import statistics
+from collections import deque
+from dataclasses import dataclass, field
+
+from torchrelay.controller.decide.hang import is_busy
+from torchrelay.protocol.messages import (
+    AgentHello,
+    Armed,
+    JournalContent,
+    ReplicaCheck,
+    Report,
+    ScriptFailed,
+    WorkerExited,
+    WorkerProgress,
+)
+from torchrelay.protocol.names import NO_RANK
+
+CHECKS_KEPT = 4
+BOUNDARIES_KEPT = 4
+STEPS_REMEMBERED = 64
+
+
+@dataclass
+class Worker:
+    """`rank`: the one that it holds, joins as, or last held; NO_RANK for a spare that has not been asked yet."""
+
+    worker: str
+    node: str
+    pid: int
+    rank: int
+    warm: bool = False
+    armed: Armed | None = None
+    disabled: str = ""
+    report: Report | None = None
+    finishing: bool = False
+    failed: ScriptFailed | None = None
+    exited: WorkerExited | None = None
+    progress: WorkerProgress | None = None
+    seen_boundary: int = -1
+    """The furthest boundary known, from progress, a fault's report or a journal."""
+    news_s: float = 0.0
+    moved_s: float = 0.0
+    busy_s: float = 0.0
+    stopped_since_s: float | None = None
+    fault_s: float | None = None
+    """When a fault of --inject was about to strike here: the true start of what is then detected."""
+
+    @property
+    def alive(self) -> bool:
+        return self.exited is None
+
+    @property
+    def is_spare(self) -> bool:
+        return self.alive and self.rank == NO_RANK and not self.disabled and self.failed is None
+
+    def take_progress(self, p: WorkerProgress, now_s: float) -> None:
+        last = self.progress
+        if last is None or (p.count, p.boundary, p.gates_passed, p.phase) != (
+            last.count,
+            last.boundary,
+            last.gates_passed,
+            last.phase,
+        ):
+            self.moved_s = now_s
+        if last is None or is_busy(p.process_state):
+            self.busy_s = now_s
+        if p.process_state != "T":
+            self.stopped_since_s = None
+        elif self.stopped_since_s is None:
+            self.stopped_since_s = now_s
+        self.progress, self.news_s = p, now_s
+        self.seen_boundary = max(self.seen_boundary, p.boundary)
+
+
+@dataclass
+class Node:
+    node: str
+    node_rank: int
+    host: str
+    away_since_s: float | None = None
+
+
+@dataclass
+class RankJournal:
+    """What is known of a rank's journal, from all the workers that held it: equal numbers mean equal states."""
+
+    boundaries: dict[int, bytes] = field(default_factory=dict)
+    gates: dict[int, bytes] = field(default_factory=dict)
+    set_up: bytes = b""
+
+    def add(self, content: JournalContent) -> None:
+        for kept, new in ((self.boundaries, content.boundaries), (self.gates, content.gates)):
+            kept.update(new)
+            for number in sorted(kept)[:-BOUNDARIES_KEPT]:
+                del kept[number]
+        self.set_up = content.set_up or self.set_up
+
+
+class StepClock:
+    """How long a step takes, from when the slowest rank reached which boundary."""
+
+    def __init__(self) -> None:
+        self._last: tuple[float, int] | None = None
+        self._steps: deque[tuple[float, int, float]] = deque(maxlen=STEPS_REMEMBERED)
+
+    def reached(self, boundary: int, now_s: float) -> None:
+        if self._last is not None and boundary > self._last[1]:
+            self._steps.append((now_s, boundary - self._last[1], now_s - self._last[0]))
+        if self._last is None or boundary > self._last[1]:
+            self._last = (now_s, boundary)
+
+    @property
+    def median_step_s(self) -> float:
+        """0 before two boundaries have been seen."""
+        return statistics.median(took / steps for _, steps, took in self._steps) if self._steps else 0.0
+
+    def steps_per_s(self, now_s: float, window_s: float = 10.0) -> float:
+        recent = [s for s in self._steps if now_s - s[0] <= window_s]
+        took_s = sum(took for _, _, took in recent)
+        return sum(steps for _, steps, _ in recent) / took_s if took_s > 0 else 0.0
+
+
+class Job:
+    """`holders`: rank -> worker of the generation in force; `generation`: the newest that was ever used."""
+
+    def __init__(self, world_size: int) -> None:
+        self.world_size = world_size
+        self.nodes: dict[str, Node] = {}
+        self.workers: dict[str, Worker] = {}
+        self.holders: dict[int, str] = {}
+        self.checks: dict[int, deque[ReplicaCheck]] = {}
+        self.journals: dict[int, RankJournal] = {}
+        self.generation = 0
+        self.protection = "pending"
+        self.protection_reason = "no rank has set up its process group yet"
+        self.clock = StepClock()
+
+    def attach(self, hello: AgentHello, now_s: float) -> None:
+        """Takes in a node, or one that is back: what is known of its workers stays."""
+        self.nodes[hello.node] = Node(hello.node, hello.node_rank, hello.host)
+        for info in hello.workers:
+            known = self.workers.get(info.worker)
+            if known is not None:
+                known.pid = info.pid
+                continue
+            self.workers[info.worker] = Worker(info.worker, hello.node, info.pid, info.rank, news_s=now_s)
+            if info.rank != NO_RANK:
+                self.holders.setdefault(info.rank, info.worker)
+
+    def holder(self, rank: int) -> Worker:
+        return self.workers[self.holders[rank]]
+
+    def is_holder(self, worker: Worker) -> bool:
+        return self.holders.get(worker.rank) == worker.worker
+
+    @property
+    def rank_workers(self) -> list[Worker]:
+        return [self.workers[w] for _, w in sorted(self.holders.items())]
+
+    @property
+    def spares(self) -> list[Worker]:
+        return sorted((w for w in self.workers.values() if w.is_spare), key=lambda w: w.worker)
+
+    @property
+    def boundary(self) -> int:
+        """What every rank has reached."""
+        return min((w.seen_boundary for w in self.rank_workers), default=-1)
+
+    def journal(self, rank: int) -> RankJournal:
+        return self.journals.setdefault(rank, RankJournal())
+
+    def add_check(self, rank: int, check: ReplicaCheck) -> None:
+        self.checks.setdefault(rank, deque(maxlen=CHECKS_KEPT)).append(check)
+
+    def host_of(self, worker: str) -> str:
+        return self.nodes[self.workers[worker].node].host
+
+    def unprotected_because(self, dead: str = "") -> str:
+        """Why a lost rank could not be replaced now; empty if it could. `dead` need not have reached its loop."""
+        if self.protection != "on":
+            return self.protection_reason
+        for worker in self.rank_workers:
+            if worker.exited is not None and worker.worker != dead and worker.exited.exit_code == 0:
+                return f"rank {worker.rank} has ended already, and cannot take part in new communicators"
+        early = [w.rank for w in self.rank_workers if w.seen_boundary < 0]
+        if early:
+            return f"ranks {', '.join(map(str, early))} have not reached their training loop yet"
+        return ""

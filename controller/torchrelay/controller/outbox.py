@@ -1,0 +1,47 @@
+"""What the controller has to say: orders to agents and events for watchers, collected until somebody sends them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torchrelay.controller.job import Job
+from torchrelay.protocol.events import Log, Occurrence, to_job_event
+from torchrelay.protocol.messages import JobEvent, ShimOrder, ToAgent, ToWorker
+
+ONCE_REMEMBERED = 1000
+
+
+class Outbox:
+    """`wall_s`: the time of day for events."""
+
+    def __init__(self, job: Job, wall_s: Callable[[], float]) -> None:
+        self._job = job
+        self._wall_s = wall_s
+        self._said: set[str] = set()
+        self.orders: list[tuple[str, ToAgent]] = []
+        self.events: list[JobEvent] = []
+
+    def to_worker(self, worker: str, order: ShimOrder) -> None:
+        self.to_agent_of(worker, ToWorker(worker, order))
+
+    def to_agent_of(self, worker: str, message: ToAgent) -> None:
+        self.orders.append((self._job.workers[worker].node, message))
+
+    def to_all_agents(self, message: ToAgent) -> None:
+        self.orders.extend((node, message) for node in self._job.nodes)
+
+    def emit(self, occurrence: Occurrence) -> None:
+        self.events.append(to_job_event(occurrence, self._wall_s()))
+
+    def log(self, level: str, text: str) -> None:
+        self.emit(Log(level, text))
+
+    def log_once(self, level: str, text: str) -> None:
+        if text not in self._said and len(self._said) < ONCE_REMEMBERED:
+            self._said.add(text)
+            self.log(level, text)
+
+    def take(self) -> tuple[list[tuple[str, ToAgent]], list[JobEvent]]:
+        taken = self.orders, self.events
+        self.orders, self.events = [], []
+        return taken

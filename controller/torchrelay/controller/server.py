@@ -1,0 +1,212 @@
+"""The Relay service: carries agents' reports to the core and its orders back, and tells watchers what happens."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from torchrelay.controller.core import Core
+from torchrelay.protocol import relay_pb2, relay_pb2_grpc
+from torchrelay.protocol.convert import from_proto, to_proto, wrap
+from torchrelay.protocol.delivery import Inbox
+from torchrelay.protocol.errors import FrameError
+from torchrelay.protocol.messages import AgentHello, Empty, JobEvent, Progress, Taken, ToAgent
+
+log = logging.getLogger(__name__)
+
+TICK_S = 0.05
+EVENTS_KEPT = 10_000
+_PASSING = "progress"
+"""Events of this name are for who watches at that moment."""
+
+
+class _Stream:
+    """One agent's stream; `over` when the agent has closed it or a newer one has taken its place."""
+
+    def __init__(self, inbox: Inbox) -> None:
+        self.something = asyncio.Event()
+        self.over = False
+        self.inbox = inbox
+        self.taken_said: int | None = None
+
+    def due_taken(self) -> Taken | None:
+        """What the agent has not been told yet of how much has arrived."""
+        if self.taken_said == self.inbox.count:
+            return None
+        self.taken_said = self.inbox.count
+        return Taken(self.inbox.count)
+
+    def end(self) -> None:
+        self.over = True
+        self.something.set()
+
+
+class Relay(relay_pb2_grpc.RelayServicer):
+    """Orders for an agent that is away are kept until it is back."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._orders: dict[str, deque[ToAgent]] = {}
+        self._streams: dict[str, _Stream] = {}
+        self._inboxes: dict[str, Inbox] = {}
+        self._kept: deque[JobEvent] = deque(maxlen=EVENTS_KEPT)
+        self._watchers: set[asyncio.Queue[JobEvent | None]] = set()
+        self._ended = asyncio.Event()
+        self._nobody = asyncio.Event()
+        self._nobody.set()
+        self._failure: BaseException | None = None
+
+    async def run(self) -> None:
+        """Keeps time until the job has ended. Raises what the core raised, which is a bug."""
+        while not self._ended.is_set():
+            self._core.tick(time.monotonic())
+            self._flush()
+            try:
+                await asyncio.wait_for(self._ended.wait(), TICK_S)
+            except asyncio.TimeoutError:
+                continue
+        if self._failure is not None:
+            raise self._failure
+
+    async def all_gone(self, timeout_s: float) -> bool:
+        """After the end: whether all agents and watchers have left within the time."""
+        try:
+            await asyncio.wait_for(self._nobody.wait(), timeout_s)
+        except asyncio.TimeoutError:
+            return False
+        return True
+
+    def end(self, exit_code: int, reason: str) -> None:
+        self._core.end_job(exit_code, reason)
+        self._flush()
+
+    async def Attach(  # the service's name for it
+        self, request_iterator: AsyncIterator[relay_pb2.FromAgent], context: grpc.aio.ServicerContext[Any, Any]
+    ) -> AsyncIterator[relay_pb2.ToAgent]:
+        first = await anext(request_iterator, None)
+        hello = from_proto(first) if first is not None else None
+        if not isinstance(hello, AgentHello):
+            log.warning("refused a stream of %s: its first message is no AgentHello", context.peer())
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the first message of an agent is AgentHello")
+            return
+        stream = self._replace_stream(hello)
+        self._core.attach(hello, time.monotonic())
+        self._flush()
+        reader = asyncio.create_task(self._read(hello.node, stream, request_iterator))
+        reader.add_done_callback(self._reader_done)
+        orders = self._orders.setdefault(hello.node, deque())
+        try:
+            while not stream.over:
+                stream.something.clear()
+                if taken := stream.due_taken():
+                    yield wrap(relay_pb2.ToAgent, taken)
+                while orders and not stream.over:
+                    yield wrap(relay_pb2.ToAgent, orders[0])
+                    orders.popleft()
+                await stream.something.wait()
+        finally:
+            reader.cancel()
+            if self._streams.get(hello.node) is stream:
+                del self._streams[hello.node]
+                self._core.detach(hello.node, time.monotonic())
+                self._flush()
+                self._note_leaving()
+
+    async def Watch(
+        self, request: relay_pb2.Empty, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> AsyncIterator[relay_pb2.JobEvent]:
+        queue: asyncio.Queue[JobEvent | None] = asyncio.Queue()
+        for event in self._kept:
+            queue.put_nowait(event)
+        if self._ended.is_set():
+            queue.put_nowait(None)
+        self._watchers.add(queue)
+        self._nobody.clear()
+        try:
+            while (event_or_end := await queue.get()) is not None:
+                yield to_proto(event_or_end)
+        finally:
+            self._watchers.discard(queue)
+            self._note_leaving()
+
+    async def Status(
+        self, request: relay_pb2.Empty, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> relay_pb2.JobStatus:
+        status: relay_pb2.JobStatus = to_proto(self._core.status(time.monotonic()))
+        return status
+
+    async def Migrate(
+        self, request: relay_pb2.MigrateRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> relay_pb2.MigrateReply:
+        reply: relay_pb2.MigrateReply = to_proto(self._core.migrate(from_proto(request), time.monotonic()))
+        self._flush()
+        return reply
+
+    async def Stop(
+        self, request: relay_pb2.StopRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> relay_pb2.Empty:
+        self._core.stop(request.signal)
+        self._flush()
+        empty: relay_pb2.Empty = to_proto(Empty())
+        return empty
+
+    def _replace_stream(self, hello: AgentHello) -> _Stream:
+        if hello.node in self._streams:
+            self._streams[hello.node].end()
+        inbox = self._inboxes.setdefault(hello.node, Inbox())
+        inbox.attach(hello)
+        stream = self._streams[hello.node] = _Stream(inbox)
+        self._nobody.clear()
+        return stream
+
+    async def _read(self, node: str, stream: _Stream, requests: AsyncIterator[relay_pb2.FromAgent]) -> None:
+        try:
+            async for packed in requests:
+                if stream.over:
+                    return
+                try:
+                    message = from_proto(packed)
+                except FrameError as e:
+                    log.warning("a message of %s is not understood: %s", node, e)
+                    continue
+                if stream.inbox.is_new(message):
+                    self._core.receive(node, message, time.monotonic())
+                    self._flush()
+                if not isinstance(message, Progress):
+                    stream.something.set()
+        finally:
+            stream.end()
+
+    def _reader_done(self, reader: asyncio.Task[None]) -> None:
+        error = None if reader.cancelled() else reader.exception()
+        # A stream that breaks is no failure of ours: the agent comes back, or its grace runs out.
+        if error is not None and not isinstance(error, grpc.RpcError):
+            self._failure = error
+            self._ended.set()
+
+    def _note_leaving(self) -> None:
+        if not self._streams and not self._watchers:
+            self._nobody.set()
+
+    def _flush(self) -> None:
+        orders, events = self._core.take()
+        for node, order in orders:
+            self._orders.setdefault(node, deque()).append(order)
+            if node in self._streams:
+                self._streams[node].something.set()
+        for event in events:
+            if event.name != _PASSING:
+                self._kept.append(event)
+            for watcher in self._watchers:
+                watcher.put_nowait(event)
+        if self._core.ended is not None and not self._ended.is_set():
+            self._ended.set()
+            for watcher in self._watchers:
+                watcher.put_nowait(None)

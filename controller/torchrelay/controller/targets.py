@@ -1,0 +1,119 @@
+"""Puts the pure decisions together into what a migration waits for: where to go, and how each rank gets there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from torchrelay.controller.checkpoint import JobCheckpoint, RankPart
+from torchrelay.controller.decide.donors import choose_donor, is_replica
+from torchrelay.controller.decide.stand import Cannot, Entry, decide_entry, decide_target
+from torchrelay.controller.job import Job
+from torchrelay.protocol.migration_events import TargetDecided, TargetImpossible
+from torchrelay.protocol.migration_state import State
+
+Answer = TargetDecided | TargetImpossible
+
+
+def planned_target(job: Job, state: State, new_token: Callable[[], str]) -> Answer:
+    """Everybody stands at the head of the agreed boundary, and the leaver itself gives its tensors."""
+    (rank,) = state.lost
+    entry = decide_entry(rank, state.quiesce_boundary, job.journal(rank).boundaries, ())
+    if isinstance(entry, Cannot):
+        return TargetImpossible(entry.reason)
+    return TargetDecided(
+        state.quiesce_boundary,
+        f"all stand at boundary {state.quiesce_boundary}; {state.lost[rank]} hands rank {rank} over by itself",
+        actions=dict.fromkeys(state.survivors, "stay"),
+        entries={rank: entry.action},
+        donors={rank: rank},
+        tokens={rank: new_token()},
+        peer_hosts={rank: job.host_of(state.joiners[rank].worker)},
+    )
+
+
+def resume_target(checkpoint: JobCheckpoint, folder: str) -> Answer:
+    return TargetDecided(
+        checkpoint.target,
+        f"all ranks enter at boundary {checkpoint.target} from {folder}",
+        actions={},
+        entries={rank: part.action for rank, part in checkpoint.ranks.items()},
+        donors={},
+        tokens={},
+        peer_hosts={},
+        directory=folder,
+    )
+
+
+def unplanned_target(job: Job, state: State, new_token: Callable[[], str], jit_folder: Callable[[int], Path]) -> Answer:
+    """Survivors say where they stand, journals where the lost ranks were, replica checks who can give tensors."""
+    standings = {rank: state.standings[rank] for rank in state.survivors}
+    target = decide_target(standings)
+    if isinstance(target, Cannot):
+        return TargetImpossible(target.reason)
+    reasons = [target.reason]
+    entries: dict[int, Entry] = {}
+    donors: dict[int, int] = {}
+    for rank in sorted(state.lost):
+        journal = job.journal(rank)
+        entry = decide_entry(rank, target.boundary, journal.boundaries, journal.gates)
+        if isinstance(entry, Cannot):
+            return TargetImpossible(entry.reason)
+        donor = choose_donor(rank, target.boundary, standings, job.checks, donors.values())
+        if isinstance(donor, Cannot):
+            return TargetImpossible(donor.reason)
+        entries[rank], donors[rank] = entry, donor.rank
+        reasons += [entry.reason, donor.reason]
+    checkpoint = bool(state.no_spare)
+    return TargetDecided(
+        target.boundary,
+        "; ".join(reasons),
+        actions=target.actions,
+        entries={rank: entry.action for rank, entry in entries.items()},
+        donors=donors,
+        tokens={rank: new_token() for rank in entries},
+        peer_hosts={} if checkpoint else {r: job.host_of(j.worker) for r, j in state.joiners.items()},
+        offline=target.offline,
+        savers=tuple(sorted(set(_tensor_sources(job, state, target.boundary, donors).values()))) if checkpoint else (),
+        directory=str(jit_folder(target.boundary)) if checkpoint else "",
+    )
+
+
+def _tensor_sources(job: Job, state: State, target: int, donors: dict[int, int]) -> dict[int, int]:
+    """Rank -> the rank that saves its tensors: as few savers as cover everybody."""
+    sources = dict(donors)
+    savers = sorted(set(donors.values()))
+    for rank in state.survivors:
+        checks = job.checks.get(rank, ())
+        replicas = (s for s in savers if s == rank or is_replica(checks, job.checks.get(s, ()), target)[0])
+        source = next(replicas, rank)
+        if source not in savers:
+            savers.append(source)
+        sources[rank] = source
+    return sources
+
+
+def saved_job(job: Job, state: State, run_id: str, sizes: dict[int, int]) -> JobCheckpoint | Cannot:
+    """What the manifest says about a just-in-time checkpoint whose parts are all there."""
+    layouts = {rank: state.standings[rank].ddp_layout for rank in state.standings}
+    logs = [s for s in state.standings.values() if s.gates_passed == state.target]
+    ranks = {}
+    for rank in range(job.world_size):
+        journal = job.journal(rank)
+        entry = decide_entry(rank, state.target, journal.boundaries, journal.gates)
+        if isinstance(entry, Cannot):
+            return entry
+        shadow = entry.action == "shadow"
+        at = state.target - 1 if shadow else state.target
+        layout = layouts.get(rank) or layouts.get(state.donors.get(rank, -1), "")
+        gate = journal.gates[at] if shadow else b""
+        ranks[rank] = RankPart(rank, entry.action, journal.boundaries[at], gate, journal.set_up, layout)
+    return JobCheckpoint(
+        run_id,
+        job.world_size,
+        state.target,
+        ranks,
+        max(logs, key=lambda s: s.log_length).collective_log if logs else b"",
+        {rank: sizes.get(rank, 0) for rank in state.savers},
+        _tensor_sources(job, state, state.target, state.donors),
+    )

@@ -1,0 +1,83 @@
+"""Looks for ranks that hang, with decide.hang, and tells the migration."""
+
+from __future__ import annotations
+
+from torchrelay.controller.config import Policy
+from torchrelay.controller.decide.hang import Culprit, Vital, find_culprit
+from torchrelay.controller.driver import Driver
+from torchrelay.controller.job import Job, Worker
+from torchrelay.controller.outbox import Outbox
+from torchrelay.protocol import migration_events as m
+from torchrelay.protocol.events import Suspected
+from torchrelay.protocol.phases import PLANNED, Phase
+
+
+class HangWatch:
+    def __init__(self, policy: Policy, job: Job, outbox: Outbox, driver: Driver) -> None:
+        self._policy, self._job, self._outbox, self._driver = policy, job, outbox, driver
+
+    def tick(self, now_s: float) -> None:
+        phase = self._driver.phase
+        if phase in (Phase.HEALTHY, Phase.SUSPECTED, Phase.COMMITTED) or (
+            phase is Phase.PREPARING and self._driver.kind == PLANNED
+        ):
+            self._watch_training(phase, now_s)
+        else:
+            self._watch_standing(now_s)
+
+    def _watch_training(self, phase: Phase, now_s: float) -> None:
+        if self._job.unprotected_because():
+            return
+        culprit = find_culprit(
+            [_vital(w, now_s) for w in self._job.rank_workers if w.alive and w.progress is not None],
+            self._job.clock.median_step_s,
+            self._policy,
+        )
+        migration = self._driver.migration
+        if migration is None:
+            if culprit is not None:
+                self._outbox.emit(Suspected(culprit.rank, culprit.reason, culprit.evidence))
+                since_s = _since_s(self._job.holder(culprit.rank), culprit, now_s)
+                raised = m.SuspicionRaised(culprit.rank, culprit.reason, since_s)
+                self._driver.begin(raised, now_s)
+        elif phase is Phase.SUSPECTED:
+            if culprit is None or culprit.rank != migration.state.rank:
+                self._driver.feed(m.SuspicionCleared(migration.state.rank), now_s)
+        elif culprit is not None:
+            worker = self._job.holder(culprit.rank)
+            since_s = _since_s(worker, culprit, now_s)
+            self._driver.feed(m.RankLost(culprit.rank, worker.worker, culprit.reason, since_s), now_s)
+
+    def _watch_standing(self, now_s: float) -> None:
+        """Between the phases of a migration nobody computes for long, and a stopped process needs no peers' witness."""
+        migration = self._driver.migration
+        if migration is None:
+            return
+        for rank, worker_id in list(migration.state.members.items()):
+            worker = self._job.workers[worker_id]
+            stopped_s = 0.0 if worker.stopped_since_s is None else now_s - worker.stopped_since_s
+            if worker.alive and stopped_s >= self._policy.stopped_s:
+                reason = f"{worker_id} (rank {rank}) has been stopped (state T) for {stopped_s:.1f} s in a migration"
+                self._driver.feed(m.RankLost(rank, worker_id, reason, now_s - stopped_s), now_s)
+                return
+
+
+def _vital(worker: Worker, now_s: float) -> Vital:
+    p = worker.progress
+    assert p is not None
+    return Vital(
+        worker.rank,
+        p.boundary,
+        p.gates_passed,
+        p.phase,
+        p.waiting,
+        p.process_state,
+        silent_s=now_s - worker.moved_s,
+        idle_s=now_s - worker.busy_s,
+        news_age_s=now_s - worker.news_s,
+        stopped_s=0.0 if worker.stopped_since_s is None else now_s - worker.stopped_since_s,
+    )
+
+
+def _since_s(worker: Worker, culprit: Culprit, now_s: float) -> float:
+    return worker.fault_s if worker.fault_s is not None else now_s - culprit.silent_s

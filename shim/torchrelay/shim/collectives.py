@@ -227,4 +227,4 @@ def _group_name(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str
         group = next((a for a in args if isinstance(a, dist.ProcessGroup)), None)
     if group is None:
         group = c10d._get_default_group()
-    return str(getattr(group, "group_name", ""))
+    return str(c10d._world.pg_names.get(group, ""))

@@ -92,15 +92,15 @@ class Communicators:
             self.now.control = self._gloo(dist.PrefixStore(f"{prefix}/control", store), _CONTROL_TIMEOUT)
             for group in groups.groups():
                 ranks = groups.group_ranks(group)
-                own = dist.PrefixStore(f"{prefix}/{group.group_name}", store)
+                own = dist.PrefixStore(f"{prefix}/{groups.name_of(group)}", store)
                 timeout = groups.timeout_of(group)
                 backend = groups.new_gloo(own, ranks.index(self.rank), len(ranks), timeout)
-                before = self._installed.get(group.group_name)
+                before = self._installed.get(groups.name_of(group))
                 built_in = before.built_in if before else self._built_in_type(group)
-                self._installed[group.group_name] = _Installed(backend_type, built_in, ("gloo", own))
+                self._installed[groups.name_of(group)] = _Installed(backend_type, built_in, ("gloo", own))
                 if before is None:
                     assert self._previous is not None
-                    self._previous[1][group.group_name] = _Installed(built_in, built_in, groups.record_of(group))
+                    self._previous[1][groups.name_of(group)] = _Installed(built_in, built_in, groups.record_of(group))
                 groups.install(group, backend, backend_type, own)
 
     @staticmethod
@@ -110,7 +110,7 @@ class Communicators:
 
     def lend_name(self, group: Any) -> Any:
         """A context in which torch knows the name of the group's default backend."""
-        installed = self._installed.get(group.group_name)
+        installed = self._installed.get(groups.name_of(group))
         if installed is None:
             return nullcontext()
         return groups.built_in_type(group, installed.built_in, installed.type)
@@ -123,7 +123,7 @@ class Communicators:
         self.now, self._installed = self._previous
         self._previous = None
         for group in groups.groups():
-            installed = self._installed.get(group.group_name)
+            installed = self._installed.get(groups.name_of(group))
             if installed is not None:
                 groups.reinstall(group, installed.type, installed.record)
 

@@ -27,9 +27,11 @@ class Destination:
 
     def receive(self, plan: Plan, generation: int) -> TransferStats:
         """Raises StateMismatchError, ChannelClosedError, RefusedError, CheckpointError."""
-        from torchrelay.shim import tensor_files, transfer
+        from torchrelay.shim import transfer
 
         if plan.directory:
+            from torchrelay.shim import tensor_files
+
             return tensor_files.load(Path(plan.directory), self.place)
         return transfer.receive(
             plan.donor_host,

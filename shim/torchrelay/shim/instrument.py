@@ -18,6 +18,7 @@ warnings and tracers see the lines of the source. `break`, `continue`, `else` an
 from __future__ import annotations
 
 import ast
+import sys
 import warnings
 from dataclasses import dataclass, replace
 from types import CodeType
@@ -63,6 +64,23 @@ class _Scope:
     def inner(self, name: str, *, loops: bool, module_class: bool = False, function: bool = False) -> _Scope:
         prefix = "" if self.qualname == "<module>" else f"{self.qualname}."
         return _Scope(f"{prefix}{name}" + (".<locals>" if function else ""), loops, module_class)
+
+
+def _iterates_at_statement() -> bool:
+    """Whether a failing `iter()` is reported for the whole `for`, and not for its iterable (from some 3.12 on)."""
+    code = compile("for x in 1:\n  pass", "probe", "exec")
+    if sys.version_info < (3, 11):
+        return True
+    try:
+        exec(code, {})
+    except TypeError as e:
+        entry = e.__traceback__.tb_next if e.__traceback__ else None
+        if entry is not None:
+            return list(code.co_positions())[entry.tb_lasti // 2][1] == 2
+    return False
+
+
+_ITERATES_AT_STATEMENT = _iterates_at_statement()
 
 
 class _Rewriter:
@@ -138,14 +156,14 @@ class _Rewriter:
             body=[ast.If(test=ast.UnaryOp(ast.Not(), _call("rewound", key)), body=[ast.Raise()], orelse=[])],
         )
         if isinstance(node, ast.For):
-            place: ast.AST = node.iter
-            node.iter = _at(_call("loop", key, _call("enter", key), node.iter), node.iter)
-            node.body = [_at(ast.Try(body=node.body, handlers=[handler], orelse=[], finalbody=[]), place)]
+            node.body = [_at(ast.Try(body=node.body, handlers=[handler], orelse=[], finalbody=[]), node.iter)]
+            # "object is not iterable" is raised in this call, and carets show the place.
+            place = node if _ITERATES_AT_STATEMENT else node.iter
+            node.iter = _at(_call("loop", key, _call("enter", key), node.iter), place)
             return [node]
-        place = node.test
         tick = ast.Expr(_call("tick", key))
-        node.body = [_at(ast.Try(body=[tick, *node.body], handlers=[handler], orelse=[], finalbody=[]), place)]
-        return [_at(ast.Expr(_call("enter", key)), place), node]
+        node.body = [_at(ast.Try(body=[tick, *node.body], handlers=[handler], orelse=[], finalbody=[]), node.test)]
+        return [_at(ast.Expr(_call("enter", key)), node.test), node]
 
 
 def _hook(name: str) -> ast.expr:
@@ -165,6 +183,9 @@ def _at(node: Node, place: ast.AST) -> Node:
             if hasattr(new, "lineno"):
                 continue
             ast.copy_location(new, place)
+            if isinstance(new, ast.Attribute):
+                # A method is called from the line where its name ends.
+                new.end_lineno, new.end_col_offset = new.lineno, new.col_offset + 1
         to_visit.extend(ast.iter_child_nodes(new))
     return node
 

@@ -36,15 +36,17 @@ class _Entry:
     """Calls `function` once, from C, as an audit hook."""
 
     def __init__(self, function: FunctionType) -> None:
-        self._function = function
+        self._function: FunctionType | None = function
         self.hook: Any = functools.partial(range, self)
         # Without this, debuggers, profilers and coverage see nothing of what an audit hook calls.
         self.hook.__dict__["__cantrace__"] = True
 
     @property
-    def __index__(self) -> FunctionType:
+    def __index__(self) -> FunctionType | None:
         _silence(self.hook)
-        return self._function
+        # Kept, it would keep the script's globals alive when the interpreter clears the modules at its end.
+        function, self._function = self._function, None
+        return function
 
 
 _entries: list[_Entry] = []

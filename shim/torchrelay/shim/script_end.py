@@ -79,6 +79,8 @@ def finished() -> None:
 
 
 def _at_shutdown(script: _Script, failure: BaseException | None, *, by_exit: bool) -> None:
+    failures = [failure]
+
     def finish() -> None:
         if os.getpid() != script.process:
             return
@@ -87,7 +89,8 @@ def _at_shutdown(script: _Script, failure: BaseException | None, *, by_exit: boo
             main = sys.modules["__main__"].__dict__
             main.pop("__file__", None)
             main.pop("__cached__", None)
-        script.runtime.finish(failure)
+        # Taken out: `threading` keeps this function to the very end, and a traceback keeps all that the script has.
+        script.runtime.finish(failures.pop())
 
     # A script that is done shutting down already (it called threading._shutdown) has nothing to wait for.
     with contextlib.suppress(RuntimeError):

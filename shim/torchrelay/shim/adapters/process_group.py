@@ -52,6 +52,11 @@ def group_ranks(group: Any) -> list[int]:
     return sorted(ranks, key=lambda r: ranks[r])
 
 
+def name_of(group: Any) -> str:
+    """The name that is the same on all ranks; rank lists repeat within a mesh."""
+    return str(c10d._world.pg_names[group])
+
+
 def backend_name(group: Any) -> str:
     return str(c10d._world.pg_map[group][0])
 
@@ -82,10 +87,13 @@ def unused_type(exchanges: int) -> Any:
 
 
 def install(group: Any, backend: Any, backend_type: Any, store: Any) -> None:
-    """Makes `backend` the communicator of the live group."""
+    """Makes `backend` the communicator of the live group, under the group's name, which torch keeps in the backend."""
+    description = group.group_desc
     for device in device_types(group):
         group._register_backend(device, backend_type, backend)
     group._set_default_backend(backend_type)
+    group._set_group_name(name_of(group))
+    group._set_group_desc(description)
     c10d._world.pg_map[group] = ("gloo", store)
 
 

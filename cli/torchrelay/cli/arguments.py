@@ -12,7 +12,7 @@ _RELAY = "Migration"
 _OUTPUT = "Output"
 
 Script = Annotated[str, typer.Argument(metavar="SCRIPT", help="Training script (or module with -m).")]
-ScriptArgs = Annotated[list[str] | None, typer.Argument(metavar="[ARGS]...", help="Its arguments.")]
+ScriptArgs = Annotated[list[str] | None, typer.Argument(metavar="ARGS", help="Its arguments.")]
 
 NprocPerNode = Annotated[
     str,
@@ -64,7 +64,7 @@ Tee = Annotated[
     ),
 ]
 LogDir = Annotated[Path | None, typer.Option(help="Folder of these files.", rich_help_panel=_TORCHRUN)]
-Role = Annotated[str, typer.Option(help="Accepted: all ranks have the role `default`.", rich_help_panel=_TORCHRUN)]
+Role = Annotated[str, typer.Option(help="Name before the rank in teed lines.", rich_help_panel=_TORCHRUN)]
 
 Spares = Annotated[int, typer.Option(metavar="N", help="Spare processes on this machine.", rich_help_panel=_RELAY)]
 Inject = Annotated[

@@ -10,6 +10,9 @@ from typing import Any
 from torchrelay.cli.folder import journal_folder
 from torchrelay.cli.options import LOOPBACK, GivenOptions, RunOptions
 
+ORPHAN_S = 60.0
+ORPHAN_OF_ONE_MACHINE_S = 10.0
+"""Here the controller is our child: if it is gone it does not come back, and an end need not wait long for it."""
 EVERY_ADDRESS = "0.0.0.0"
 DIRECTORY = "{directory}"
 """In the controller's `resume_command`: filled in by it."""
@@ -45,6 +48,8 @@ def agent_config(
         "tee": _streams(options.tee),
         "redirects": _streams(options.redirects),
         "log_dir": str(options.log_dir.absolute()) if options.log_dir else "",
+        "role": options.role,
+        "orphan_s": ORPHAN_OF_ONE_MACHINE_S if options.nnodes == 1 else ORPHAN_S,
     }
 
 
@@ -90,6 +95,7 @@ def resume_command(given: GivenOptions, directory: str) -> str:
         "--node-rank": given.node_rank,
         "--master-addr": given.master_addr,
         "--master-port": given.master_port,
+        "--role": given.role,
         "--spares": given.spares,
         "--redirects": given.redirects,
         "--tee": given.tee,

@@ -32,7 +32,7 @@ OTHER_AGENTS_S = 60.0
 
 async def launch(options: RunOptions, command: tuple[str, ...]) -> int:
     """Runs the job; returns the exit code of the command. Raises UserError before anything was started."""
-    secret = options.secret or secrets.token_bytes(32)
+    secret = options.secret or secrets.token_hex(32).encode()
     run_id = secrets.token_hex(4) if options.secret is None else hashlib.sha256(b"run " + secret).hexdigest()[:8]
     name = run_id if options.nnodes == 1 else f"{run_id}-n{options.node_rank}"
     run_folder = folder.make_run_folder(folder.state_folder(os.environ), name)
@@ -110,7 +110,7 @@ class Job:
             if not agent.ended.done():
                 self._controller_is_gone()
             code = await agent.ended
-            await asyncio.wait((following,), timeout=LAST_EVENTS_S)
+            await asyncio.wait((following,), timeout=LAST_EVENTS_S if code >= 0 else 0)
         finally:
             following.cancel()
         if self._controller is not None and self.follower.summary.exit_code is not None:

@@ -60,6 +60,7 @@ class RunOptions:
     redirects: tuple[int, ...]
     tee: tuple[int, ...]
     log_dir: Path | None
+    role: str
     spares: int
     faults: tuple[Fault, ...]
     events: Path | None
@@ -104,8 +105,6 @@ def check(given: GivenOptions, machine: Machine, environment: Mapping[str, str])
     _check_nodes(given, nnodes)
     if given.spares < 0:
         raise UserError(f"--spares {given.spares}: give the number of spare processes on this machine, 0 or more")
-    if given.role != "default":
-        raise UserError(f"--role {given.role}: the ranks of a job of torchrelay have one role; leave this out")
     _check_program(given, machine)
     faults = tuple(parse_fault(text, nnodes * nproc) for text in given.inject)
     _check_files(given, machine)
@@ -122,6 +121,7 @@ def check(given: GivenOptions, machine: Machine, environment: Mapping[str, str])
         redirects=parse_streams("--redirects", given.redirects, nproc),
         tee=parse_streams("--tee", given.tee, nproc),
         log_dir=given.log_dir,
+        role=given.role,
         spares=given.spares,
         faults=faults,
         events=given.events,
@@ -275,7 +275,7 @@ def parse_streams(option: str, text: str, nproc: int) -> tuple[int, ...]:
 def _secret(nnodes: int, environment: Mapping[str, str]) -> bytes | None:
     if nnodes == 1:
         return None
-    text = environment.get(ENV_SECRET, "")
+    text = environment.get(ENV_SECRET, "").strip()
     if len(text) < MINIMUM_SECRET_CHARACTERS:
         what = "is too short" if text else "is not set"
         raise UserError(

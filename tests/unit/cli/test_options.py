@@ -67,7 +67,6 @@ def given(**changes: Any) -> GivenOptions:
         ({"inject": ("kill:rank=2,step=1",)}, "there is no rank 2", "ranks 0 to 1"),
         ({"inject": ("kill:rank=1,step=0",)}, "step", "from 1"),
         ({"inject": ("kill:rank=1",)}, "step=", "as in kill:rank=1,step=30"),
-        ({"role": "trainer"}, "--role trainer", "leave this out"),
         ({"tee": "4"}, "--tee 4", "3 (both)"),
         ({"redirects": "2:1"}, "no local rank 2", "0 to 1"),
         ({"resume": Path("/no/such/folder")}, "--resume /no/such/folder", "the message of the ended run"),

@@ -19,8 +19,14 @@ _LAUNCHERS = {"torch", "accelerate", "deepspeed", "torchrelay"}
 """Packages that are started with -m to start the script as another process."""
 
 
+def _make_plain(loader: SourceFileLoader) -> None:
+    """Turns one of our loaders into Python's own: it stays in sight as the module's `__loader__`."""
+    loader.__dict__ = {"name": loader.name, "path": loader.path}
+    loader.__class__ = SourceFileLoader
+
+
 class InstrumentedLoader(SourceFileLoader):
-    """Python's loader, whose module gets other code. The `.pyc` cache holds the plain code, as it would without us."""
+    """Python's loader, but its module gets other code. The `.pyc` cache holds the plain code, as it would without us."""
 
     def __init__(self, plain: SourceFileLoader, made: Instrumented, finder: ScriptFinder) -> None:
         super().__init__(plain.name, plain.path)
@@ -32,10 +38,13 @@ class InstrumentedLoader(SourceFileLoader):
         except BaseException as e:
             hide_this_frame(e)
             raise
-        if sys._getframe(1).f_globals.get("__name__") == "runpy" and self._finder.starts_script(fullname):
-            return self._finder.script_code(self.path, self.get_data(self.path))
-        self._finder.publish_sites(self.path, self._made)
-        return self._made.code
+        made, finder, path = self._made, self._finder, str(self.path)
+        by_runpy = sys._getframe(1).f_globals.get("__name__") == "runpy"
+        _make_plain(self)
+        if by_runpy and finder.starts_script(fullname):
+            return finder.script_code(path, self.get_data(path))
+        finder.publish_sites(path, made)
+        return made.code
 
 
 class TorchLoader(SourceFileLoader):
@@ -51,7 +60,9 @@ class TorchLoader(SourceFileLoader):
         except BaseException as e:
             hide_this_frame(e)
             raise
-        self._imported()
+        imported = self._imported
+        _make_plain(self)
+        imported()
 
 
 class ScriptFinder:

@@ -27,7 +27,7 @@ log = logging.getLogger("torchrelay.agent")
 
 def _read_secret(path: str) -> bytes:
     try:
-        return Path(path).read_bytes().strip()
+        return Path(path).read_bytes()
     except OSError as e:
         raise UserError(f"the job's secret cannot be read: {e}") from e
 
@@ -52,7 +52,7 @@ async def _run(config: AgentConfig, secret: bytes) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, node.stop, 128 + number, number, f"the agent got {number.name}")
-    _on_stdin_end(lambda: node.stop(1, signal.SIGKILL, "who started the agent is gone"))
+    _on_stdin_end(lambda: node.end_now("who started the agent is gone"))
     return await node.run()
 
 

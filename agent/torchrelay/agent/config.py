@@ -21,7 +21,7 @@ class AgentConfig:
 
     `command`: script and arguments (`-m module` too), run by `python -u`; with an empty `python` it is the whole argv.
     `host`: the address under which this node's tensor channels are reachable. `controller`: HOST:PORT.
-    `tee`, `redirects`, `log_dir`: as torchrun's flags. `resume`: all processes start as spares.
+    `tee`, `redirects`, `log_dir`, `role`: as torchrun's flags. `resume`: all processes start as spares.
     `grace_s`: between the signal that ends the job and SIGKILL. `orphan_s`: after this long without a controller, ranks
     that are done may leave, and the node ends by the rules of torchrun.
     """
@@ -46,6 +46,7 @@ class AgentConfig:
     tee: str = "0"
     redirects: str = "0"
     log_dir: str = ""
+    role: str = "default"
     grace_s: float = 30.0
     orphan_s: float = 60.0
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from torchrelay.agent.config import AgentConfig
+from torchrelay.agent.fault_book import FaultBook
 from torchrelay.protocol import names
 from torchrelay.protocol.errors import FatalError
-from torchrelay.protocol.faults import parse_fault
 from torchrelay.protocol.launch_env import TORCHRUN_NAMES, common_env, torchrun_env
 from torchrelay.protocol.names import Rank, WorkerId
 
@@ -64,10 +64,10 @@ def _environment(
         names.ENV_JOURNAL: str(journal),
         names.ENV_ADDRESS: config.host,
         names.ENV_ROOTS: os.pathsep.join(map(str, roots)),
+        "TORCHELASTIC_ERROR_FILE": str(Path(config.run_dir) / f"{worker}-error.json"),
     }
     if rank is None:
         return env | {names.ENV_SPARE: "1"}
-    chosen = {_USERS_CHOICE: environ[_USERS_CHOICE]} if _USERS_CHOICE in environ else {}
     env |= torchrun_env(
         rank,
         world_size=config.world_size,
@@ -76,9 +76,14 @@ def _environment(
         master_port=config.master_port,
         run_id=config.run_id,
     )
-    env |= chosen
-    faults = [f for f in map(parse_fault, config.inject) if f.rank == rank]
-    return env | ({names.ENV_INJECT: ";".join(map(str, faults))} if faults else {})
+    env |= node_env(config, environ)
+    return env | FaultBook(config.inject).environment(rank)
+
+
+def node_env(config: AgentConfig, environ: Mapping[str, str]) -> dict[str, str]:
+    """Where this node's user or flags differ from what `torchrun_env` can know; for a joiner too."""
+    chosen = {_USERS_CHOICE: environ[_USERS_CHOICE]} if _USERS_CHOICE in environ else {}
+    return chosen | {"ROLE_NAME": config.role}
 
 
 def shim_folders() -> tuple[Path, list[Path]]:

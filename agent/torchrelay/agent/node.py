@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
-from collections.abc import Mapping
+import signal
+from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
 from torchrelay.agent.config import AgentConfig
+from torchrelay.agent.fault_book import FaultBook
 from torchrelay.agent.health.process import exit_reason
 from torchrelay.agent.journal_keeper import JournalKeeper
-from torchrelay.agent.launch import worker_specs
+from torchrelay.agent.launch import node_env, worker_specs
+from torchrelay.agent.orphaned import Holder, judge
 from torchrelay.agent.output import Output
 from torchrelay.agent.session import Session
 from torchrelay.agent.shim_server import ShimEvents, ShimServer
@@ -24,8 +28,10 @@ from torchrelay.protocol.messages import (
     FaultInjected,
     Fence,
     FetchJournal,
+    Finishing,
     FromWorker,
     Hello,
+    MayFinish,
     OrderFailed,
     Progress,
     StopJob,
@@ -52,10 +58,13 @@ class Node:
         self._credentials = Credentials.from_secret(secret, f"agent {config.node}")
         self._supervisor = Supervisor(self._exited)
         self._journals = JournalKeeper(Path(config.journal_dir))
-        self._output = Output(config.tee, config.redirects, config.log_dir, config.run_id)
+        self._output = Output(config.tee, config.redirects, config.log_dir, config.run_id, config.role)
+        self._faults = FaultBook(config.inject)
         self._ranks: dict[WorkerId, int] = {}
+        self._finishing: set[WorkerId] = set()
+        self._excused: set[WorkerId] = set()
         self._pids: dict[WorkerId, int] = {}
-        self._fences: set[asyncio.Task[None]] = set()
+        self._kept: set[asyncio.Task[None]] = set()
         self._stop: asyncio.Future[StopJob] = asyncio.get_running_loop().create_future()
         self._shims: ShimServer
         self._session: Session
@@ -75,11 +84,13 @@ class Node:
                 self._supervisor.start(spec, self._output.open(spec.worker, spec.name, spec.local_rank))
             self._output.start()
             tasks += [asyncio.create_task(self._session.run()), asyncio.create_task(self._watch_progress())]
+            for task in tasks:
+                task.add_done_callback(_say_if_failed)
             stop = await self._stop
             log.info("the job ends: %s", stop.reason)
             await self._supervisor.stop(stop.signal, self._config.grace_s)
             self._session.close()
-            if (await asyncio.wait(tasks[:1], timeout=FLUSH_S))[1]:
+            if self._session.connected and (await asyncio.wait(tasks[:1], timeout=FLUSH_S))[1]:
                 log.warning("the controller was not told of everything")
             return stop.exit_code
         finally:
@@ -95,6 +106,11 @@ class Node:
         """Ends the node; the first word counts."""
         if not self._stop.done():
             self._stop.set_result(StopJob(exit_code, signal_number, reason))
+
+    def end_now(self, reason: str) -> None:
+        """Ends the node without any grace, also one that a stop has granted already."""
+        self.stop(1, signal.SIGKILL, reason)
+        self._keep(self._supervisor.kill())
 
     def _hello(self) -> AgentHello:
         children = self._supervisor.children.values()
@@ -114,7 +130,10 @@ class Node:
     def _reported(self, worker: WorkerId, report: Any) -> None:
         self._send(FromWorker(worker, report))
         if isinstance(report, FaultInjected):
+            self._faults.fired(report.fault)
             self._shims.send(worker, Ack())
+        elif isinstance(report, Finishing):
+            self._finishing.add(worker)
 
     def _exited(self, child: Child) -> None:
         worker = child.spec.worker
@@ -126,13 +145,17 @@ class Node:
         if isinstance(order, ToWorker):
             self._pass_on(WorkerId(order.worker), order.order)
         elif isinstance(order, Fence):
-            task = asyncio.ensure_future(self._fence(WorkerId(order.worker)))
-            self._fences.add(task)
-            task.add_done_callback(self._fences.discard)
+            self._keep(self._fence(WorkerId(order.worker)))
         elif isinstance(order, FetchJournal):
             self._send(self._journals.content(WorkerId(order.worker)))
         elif isinstance(order, StopJob):
             self.stop(order.exit_code, order.signal, order.reason)
+
+    def _keep(self, work: Coroutine[Any, Any, None]) -> None:
+        # The loop itself holds on to no task.
+        task = asyncio.ensure_future(work)
+        self._kept.add(task)
+        task.add_done_callback(self._kept.discard)
 
     def _pass_on(self, worker: WorkerId, order: Any) -> None:
         child = self._supervisor.children.get(worker)
@@ -140,19 +163,27 @@ class Node:
             log.debug("%s is not there to take %s", worker, type(order).__name__)
             return
         if isinstance(order, Assign):
-            self._ranks[worker] = order.rank
-            self._output.assign(worker, int(order.env.get("LOCAL_RANK", order.rank % self._config.nproc_per_node)))
+            order = self._assigned(worker, order)
         try:
             self._shims.send(worker, order)
         except FrameError as e:
             generation = getattr(order, "generation", 0)
             self._send(FromWorker(worker, OrderFailed(generation, type(order).__name__, str(e))))
 
+    def _assigned(self, worker: WorkerId, order: Assign) -> Assign:
+        home, local_rank = divmod(order.rank, self._config.nproc_per_node)
+        was_here = home == self._config.node_rank or order.rank in self._ranks.values()
+        self._ranks[worker] = order.rank
+        self._output.assign(worker, local_rank)
+        faults = self._faults.environment(order.rank) if was_here else {}
+        return dataclasses.replace(order, env=faults | order.env | node_env(self._config, self._environ))
+
     async def _fence(self, worker: WorkerId) -> None:
         child = self._supervisor.children.get(worker)
         if child is None:
             log.error("a fence for %s, which this agent did not start", worker)
         elif child.gone.is_set():
+            child.fenced = True
             self._send(WorkerExited(worker, child.exit_code, child.signal, True))
         else:
             await self._supervisor.fence(child)
@@ -169,4 +200,27 @@ class Node:
             if now != last or loop.time() - sent_s >= PROGRESS_AT_LEAST_EVERY_S:
                 last, sent_s = now, loop.time()
                 self._send(Progress(now))
+            if self._session.away_s > self._config.orphan_s:
+                self._govern_alone()
             await asyncio.sleep(POLL_S)
+
+    def _govern_alone(self) -> None:
+        ranks = self._ranks
+        verdict = judge(
+            (
+                Holder(c.spec.worker, ranks[c.spec.worker], c.exit_code if c.gone.is_set() else None)
+                for c in self._supervisor.children.values()
+                if ranks[c.spec.worker] != NO_RANK and not c.fenced
+            ),
+            self._finishing - self._excused,
+        )
+        for worker in verdict.may_finish:
+            self._excused.add(worker)
+            self._shims.send(worker, MayFinish())
+        if verdict.stop is not None:
+            self.stop(verdict.stop.exit_code, verdict.stop.signal, verdict.stop.reason)
+
+
+def _say_if_failed(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.error("a part of the agent failed; training goes on", exc_info=error)

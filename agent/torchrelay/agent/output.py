@@ -81,9 +81,9 @@ class Follower:
 class Output:
     """Where each process writes, and the one thread that follows the files."""
 
-    def __init__(self, tee: str, redirects: str, log_dir: str, run_id: str) -> None:
+    def __init__(self, tee: str, redirects: str, log_dir: str, run_id: str, role: str) -> None:
         self._tee, self._redirects = parse_streams("tee", tee), parse_streams("redirects", redirects)
-        self._log_dir, self._run_id = log_dir, run_id
+        self._log_dir, self._run_id, self._role = log_dir, run_id, role
         self._folder: Path | None = None
         self._followers: list[Follower] = []
         self._local_ranks: dict[str, int | None] = {}
@@ -124,7 +124,7 @@ class Output:
 
     def _prefix(self, worker: str, name: str, stream: int) -> bytes | None:
         local_rank = self._local_ranks[worker]
-        label = f"[default{local_rank}]:" if local_rank is not None else f"[{name}]:"
+        label = f"[{self._role}{local_rank}]:" if local_rank is not None else f"[{name}]:"
         if streams_of(self._tee, local_rank) & stream:
             return label.encode()
         return None if streams_of(self._redirects, local_rank) & stream else b""

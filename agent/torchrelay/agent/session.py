@@ -54,8 +54,12 @@ class Session:
         self._something = asyncio.Event()
         self._closing = False
         self.connected = False
-        self.away_since_s: float | None = asyncio.get_running_loop().time()
-        """Loop time at which the controller went away; None while it is there."""
+        self._away_since_s = asyncio.get_running_loop().time()
+
+    @property
+    def away_s(self) -> float:
+        """Seconds since the controller was last there; 0 while it is."""
+        return 0.0 if self.connected else asyncio.get_running_loop().time() - self._away_since_s
 
     def send(self, message: Any) -> None:
         """Queues a message; kept until it could be written. Raises FrameError for one that can never be sent."""
@@ -89,7 +93,7 @@ class Session:
 
     def _lost(self, reason: str) -> None:
         self.connected = False
-        self.away_since_s = asyncio.get_running_loop().time()
+        self._away_since_s = asyncio.get_running_loop().time()
         log.warning("the controller at %s is away (%s); training goes on", self._controller, reason)
 
     async def _stream_once(self) -> str:
@@ -151,7 +155,7 @@ class Session:
     def _arrived(self) -> None:
         if not self.connected:
             log.info("the controller at %s is there", self._controller)
-        self.connected, self.away_since_s = True, None
+        self.connected = True
 
 
 def _in_words(error: BaseException) -> str:

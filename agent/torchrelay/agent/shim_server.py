@@ -53,20 +53,28 @@ class ShimServer:
 
     def start(self) -> None:
         """Listens. The folder must be the user's alone. Raises UserError if it cannot."""
+        self._make_folder()
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self._path.unlink(missing_ok=True)
+            listener.bind(str(self._path))
+            self._path.chmod(0o600)
+            listener.listen(128)
+        except OSError as e:
+            listener.close()
+            raise UserError(f"the agent cannot listen on {self._path}: {e}") from e
+        listener.setblocking(False)
+        asyncio.get_running_loop().add_reader(listener, self._accept)
+        self._listener = listener
+
+    def _make_folder(self) -> None:
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             folder = self._path.parent.stat()
-            if folder.st_uid != os.getuid() or folder.st_mode & 0o077:
-                raise UserError(f"{self._path.parent} must belong to you and be closed to others (chmod 700)")
-            self._path.unlink(missing_ok=True)
-            self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            self._listener.bind(str(self._path))
-            self._path.chmod(0o600)
-            self._listener.listen(128)
         except OSError as e:
-            raise UserError(f"the agent cannot listen on {self._path}: {e}") from e
-        self._listener.setblocking(False)
-        asyncio.get_running_loop().add_reader(self._listener, self._accept)
+            raise UserError(f"the agent's folder {self._path.parent} cannot be made: {e}") from e
+        if folder.st_uid != os.getuid() or folder.st_mode & 0o077:
+            raise UserError(f"{self._path.parent} must belong to you and be closed to others (chmod 700)")
 
     def close(self) -> None:
         if self._listener is not None:

@@ -43,7 +43,7 @@ def notes(before: Summary, event: events.Occurrence) -> list[Text]:
         case events.PhaseChanged():
             migration = before.migration(event.migration)
             last = migration.phase if migration else ""
-            return [line(f"  {last} took {render.seconds(event.elapsed_s)} s", "dim")] if last else []
+            return [line(f"  {render.phase(last)}: {render.seconds(event.elapsed_s)} s", "dim")] if last else []
         case events.MigrationFinished():
             return [_finished(event)]
         case events.Log() if event.level in _LEVEL_STYLES:
@@ -55,7 +55,7 @@ def _started(event: events.MigrationStarted) -> Text:
     if event.kind == RESUME:
         return line(f"all ranks enter from a checkpoint{_because(event.reason)}")
     what = "is to move" if event.kind == PLANNED else "is lost"
-    return line(f"rank {event.rank} {what}{_because(event.reason)} (migration {event.migration})", "yellow")
+    return line(f"migration {event.migration}: rank {event.rank} {what}{_because(event.reason)}", "yellow")
 
 
 def _finished(event: events.MigrationFinished) -> Text:

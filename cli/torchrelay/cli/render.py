@@ -10,7 +10,7 @@ from rich.text import Text
 
 from torchrelay.cli.summary import UNDER_WAY, Migration, Summary
 from torchrelay.protocol.messages import JobStatus
-from torchrelay.protocol.phases import COMMITTED, DOWNTIME_ROWS
+from torchrelay.protocol.phases import COMMITTED, DOWNTIME_ROWS, ROW_OF_PHASE, Phase
 
 _STATE_STYLES = {"running": "green", "standing": "yellow", "lost": "red", "starting": "dim", "finished": "dim"}
 _PROTECTION_STYLES = {"on": "green", "off": "yellow", "pending": "dim"}
@@ -39,6 +39,12 @@ def size(value_bytes: int) -> str:
     return f"{value:.1f} TiB"
 
 
+def phase(value: str) -> str:
+    """A phase by the name that it has in the table of downtimes."""
+    row = ROW_OF_PHASE.get(Phase(value), value) if value in {p.value for p in Phase} else value
+    return row.replace("_", " ")
+
+
 def step(boundary: int) -> str:
     """A boundary as people count steps; before the first one there is none."""
     return str(boundary) if boundary >= 0 else "-"
@@ -64,7 +70,7 @@ def progress_line(summary: Summary) -> Text:
     line = Text.assemble((" torchrelay  ", "bold"), " · ".join(parts))
     if running is not None:
         who = f"rank {listed(running.ranks)} is moving" if running.ranks else "ranks are entering"
-        line.append(f" · {who}: {running.phase or 'starting'}", style="yellow")
+        line.append(f" · {who}: {phase(running.phase) or 'starting'}", style="yellow")
     elif summary.protection == "off":
         line.append(" · not protected", style="yellow")
     return line

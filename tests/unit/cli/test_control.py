@@ -132,7 +132,7 @@ def test_migrate_ends_as_the_migration_does(
 
 def test_migrate_tells_each_phase_while_it_waits(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with_controller(FakeController(), state, lambda _: migrate(0, "fan", None, wait=True))
-    assert "torchrelay:   preparing took 1.25 s" in capsys.readouterr().err
+    assert "torchrelay:   prepare: 1.25 s" in capsys.readouterr().err
 
 
 def test_migrate_without_waiting_ends_once_it_is_accepted(state: Path, capsys: pytest.CaptureFixture[str]) -> None:

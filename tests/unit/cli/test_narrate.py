@@ -48,11 +48,11 @@ def told(event: events.Occurrence, before: Summary | None = None) -> str:
         ),
         (
             events.MigrationStarted("m1", "unplanned", 1, "ended by SIGKILL", 1),
-            "torchrelay: rank 1 is lost: ended by SIGKILL (migration m1)",
+            "torchrelay: migration m1: rank 1 is lost: ended by SIGKILL",
         ),
         (
             events.MigrationStarted("m1", "planned", 1, "fan", 1),
-            "torchrelay: rank 1 is to move: fan (migration m1)",
+            "torchrelay: migration m1: rank 1 is to move: fan",
         ),
         (events.WorkerEnded("n0.w0", 0, 1, 0, False), ""),
         (events.Log("info", "detail"), ""),
@@ -69,8 +69,7 @@ def test_each_phase_is_told_with_its_own_seconds() -> None:
     first = events.PhaseChanged("m1", "fencing", 0.0)
     assert told(first, before) == ""
     assert (
-        told(events.PhaseChanged("m1", "preparing", 0.126), fold(before, first, 0.0))
-        == "torchrelay:   fencing took 0.13 s"
+        told(events.PhaseChanged("m1", "preparing", 0.126), fold(before, first, 0.0)) == "torchrelay:   fence: 0.13 s"
     )
 
 
@@ -126,7 +125,7 @@ def test_the_live_line_says_what_moves() -> None:
     assert shown(render.progress_line(quiet)).strip() == "torchrelay  3 ranks · step 120 · 8.3 steps/s · 1 spare"
     started = fold(quiet, events.MigrationStarted("m1", "unplanned", 1, "gone", 1), 0.0)
     moving = fold(started, events.PhaseChanged("m1", "fencing", 0.0), 0.0)
-    assert shown(render.progress_line(moving)).strip().endswith("· rank 1 is moving: fencing")
+    assert shown(render.progress_line(moving)).strip().endswith("· rank 1 is moving: fence")
 
 
 def test_status_shows_job_ranks_and_report() -> None:

@@ -91,7 +91,9 @@ class Core:
             self.outbox.log("warning", f"the agent of {node} is away")
 
     def receive(self, node: str, message: msg.FromAgent, now_s: float) -> None:
-        """Takes a report of the agent of `node`."""
+        """Takes a report of the agent of `node`. What comes after the job's end is of no interest."""
+        if self.ended is not None:
+            return
         if isinstance(message, msg.AgentHello):
             self.attach(message, now_s)
         elif isinstance(message, msg.Progress):

@@ -91,6 +91,7 @@ TABLE: dict[Phase, Row] = {
         late.preparing_late,
         (FE, QU, AB),
         "unplanned: the joiner is lost, the next spare is due; without one, a checkpoint. Planned: abandoned",
+        on_arrival=(QU,),
     ),
     QU: Row(
         {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from contextlib import aclosing
 
 from rich.console import Console
@@ -10,6 +11,7 @@ from rich.console import Console
 from torchrelay.cli import folder, narrate
 from torchrelay.cli.control import Control
 from torchrelay.cli.summary import UNDER_WAY, Migration, Summary, fold
+from torchrelay.cli.teller import make_console
 from torchrelay.protocol.errors import ChannelClosedError
 from torchrelay.protocol.events import from_job_event
 from torchrelay.protocol.messages import MigrateReply
@@ -23,7 +25,7 @@ async def migrate(rank: int, reason: str, run_id: str | None, wait: bool) -> int
     """0 committed or, without `wait`, accepted; 1 abandoned; 2 refused. Raises UserError if there is no such job."""
     state = folder.state_folder(os.environ)
     run = folder.choose_run(state, run_id)
-    console = Console(stderr=True, highlight=False)
+    console = make_console(sys.stderr)
     async with Control(run.controller_host, run.controller_port, folder.read_secret(state / run.folder)) as control:
         reply = await control.migrate(rank, reason)
         if not reply.accepted:

@@ -6,12 +6,14 @@ import asyncio
 import dataclasses
 import json
 import os
+import sys
 from pathlib import Path
 
 from rich.console import Console
 
 from torchrelay.cli import folder, render
 from torchrelay.cli.control import Control
+from torchrelay.cli.teller import make_console
 from torchrelay.protocol.errors import ChannelClosedError, FatalError, UserError
 from torchrelay.protocol.messages import JobStatus
 
@@ -24,7 +26,7 @@ async def show_status(run_id: str | None, as_json: bool, watch: bool) -> int:
     runs = [folder.choose_run(state, run_id)] if run_id or watch else folder.running_jobs(state)
     if not runs:
         folder.choose_run(state, None)  # says that there is none
-    console = Console(highlight=False)
+    console = make_console(sys.stdout)
     found = [await _ask(state, run) for run in runs]
     _print(console, found, as_json)
     while watch:

@@ -17,12 +17,18 @@ MINIMUM_WIDTH = 100
 """Where no terminal says how wide it is, tables are not squeezed."""
 
 
+def make_console(stream: TextIO) -> Console:
+    """Fits a terminal; lines for a file or a pipe are left whole."""
+    if stream.isatty():
+        return Console(file=stream, highlight=False)
+    return Console(file=stream, highlight=False, soft_wrap=True, width=MINIMUM_WIDTH)
+
+
 class Teller:
     """`quiet`: only what is asked for with `say`."""
 
     def __init__(self, stream: TextIO, environment: Mapping[str, str], quiet: bool) -> None:
-        width = None if stream.isatty() else MINIMUM_WIDTH
-        self._console = Console(file=stream, highlight=False, soft_wrap=not stream.isatty(), width=width)
+        self._console = make_console(stream)
         self._quiet = quiet
         live = not quiet and bottom_line.is_possible(stream, environment)
         self._bottom = bottom_line.BottomLine(stream.fileno()) if live else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from types import CodeType, ModuleType
 from typing import Any
@@ -26,7 +26,7 @@ def _make_plain(loader: SourceFileLoader) -> None:
 
 
 class InstrumentedLoader(SourceFileLoader):
-    """Python's loader, but its module gets other code. The `.pyc` cache holds the plain code, as it would without us."""
+    """Python's loader, but its module gets other code. The `.pyc` cache holds the plain code, as without us."""
 
     def __init__(self, plain: SourceFileLoader, made: Instrumented, finder: ScriptFinder) -> None:
         super().__init__(plain.name, plain.path)
@@ -47,10 +47,10 @@ class InstrumentedLoader(SourceFileLoader):
         return made.code
 
 
-class TorchLoader(SourceFileLoader):
-    """Loads torch and says so."""
+class AnnouncingLoader(SourceFileLoader):
+    """Python's loader, but it tells when the module has been imported."""
 
-    def __init__(self, plain: SourceFileLoader, imported: Callable[[], None]) -> None:
+    def __init__(self, plain: SourceFileLoader, imported: Callable[[ModuleType], None]) -> None:
         super().__init__(plain.name, plain.path)
         self._imported = imported
 
@@ -62,14 +62,17 @@ class TorchLoader(SourceFileLoader):
             raise
         imported = self._imported
         _make_plain(self)
-        imported()
+        imported(module)
 
 
 class ScriptFinder:
     """First on `sys.meta_path`. Asks the finders behind it, and exchanges the loader of what they find."""
 
-    def __init__(self, runtime: Runtime, publish: Callable[[], None], torch_imported: Callable[[], None]) -> None:
-        self._runtime, self._publish, self._torch_imported = runtime, publish, torch_imported
+    def __init__(
+        self, runtime: Runtime, publish: Callable[[], None], imported: Mapping[str, Callable[[ModuleType], None]]
+    ) -> None:
+        """`imported`: name of a module -> what is called when it has been imported."""
+        self._runtime, self._publish, self._imported = runtime, publish, imported
         self._script_names: tuple[str, ...] = ()
         self._script_package = ""
         self._started = False
@@ -96,8 +99,8 @@ class ScriptFinder:
             if name in self._script_names and spec.loader is not None and spec.submodule_search_locations is None:
                 self._runtime.disable(f"{name} is not a Python source file")
             return spec
-        if name == "torch":
-            spec.loader = TorchLoader(spec.loader, self._torch_imported)
+        if name in self._imported:
+            spec.loader = AnnouncingLoader(spec.loader, self._imported[name])
         elif self._is_users(name, spec.loader.path) or name in self._script_names:
             self._exchange(spec, spec.loader)
         return spec
@@ -146,5 +149,5 @@ class ScriptFinder:
 
     def publish_sites(self, path: str, made: Instrumented) -> None:
         if made.sites or made.next_calls:
-            sites.register(path, made.sites, made.plain)
+            sites.register(path, made.sites, made.code, made.plain)
             self._publish()

@@ -7,8 +7,10 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Mapping
+from types import ModuleType
 
 from torchrelay.shim import run_file
+from torchrelay.shim.adapters import dynamo
 from torchrelay.shim.config import ShimConfig
 from torchrelay.shim.finder import ScriptFinder
 from torchrelay.shim.instrument import HOOKS
@@ -34,18 +36,27 @@ def start(environ: Mapping[str, str], connect: Callable[[ShimConfig], Runtime] |
 def install(runtime: Runtime) -> None:
     """Hooks the start of the script and the imports."""
     publish = functools.partial(setattr, builtins, HOOKS, runtime.hooks)
-    torch_imported = functools.partial(_torch_imported, runtime, os.getpid())
-    finder = ScriptFinder(runtime, publish, torch_imported)
+    imported = {
+        "torch": _guarded(runtime, lambda _: runtime.torch_imported()),
+        dynamo.MODULE: _guarded(runtime, dynamo.show_plain_code),
+    }
+    finder = ScriptFinder(runtime, publish, imported)
     run_file.watch(runtime, publish, finder.run_module)
     sys.meta_path.insert(0, finder)
-    if "torch" in sys.modules:
-        torch_imported()
+    for name, tell in imported.items():
+        if name in sys.modules:
+            tell(sys.modules[name])
 
 
-def _torch_imported(runtime: Runtime, process: int) -> None:
-    if os.getpid() != process:
-        return  # a child that was forked
-    try:
-        runtime.torch_imported()
-    except Exception as e:  # noqa: BLE001 - whatever is wrong with us, the script goes on
-        runtime.disable(f"torch could not be prepared: {type(e).__name__}: {e}")
+def _guarded(runtime: Runtime, tell: Callable[[ModuleType], None]) -> Callable[[ModuleType], None]:
+    process = os.getpid()
+
+    def imported(module: ModuleType) -> None:
+        if os.getpid() != process and module.__name__ == "torch":
+            return  # a child that was forked
+        try:
+            tell(module)
+        except Exception as e:  # noqa: BLE001 - whatever is wrong with us, the script goes on
+            runtime.disable(f"{module.__name__} could not be prepared: {type(e).__name__}: {e}")
+
+    return imported

@@ -101,7 +101,7 @@ def _prepare(filename: str, runtime: Runtime, publish: Callable[[], None]) -> Fu
         main["__cached__"] = None
     main["__loader__"] = SourceFileLoader("__main__", filename)
     if made.sites or made.next_calls:
-        sites.register(filename, made.sites, made.plain)
+        sites.register(filename, made.sites, made.code, made.plain)
         publish()
     script_end.expect(runtime, from_file=True)
     return FunctionType(made.code, main, "<module>")

@@ -28,33 +28,31 @@ INSTRUMENTED_FILES: set[str] = set()
 LEFT_ALONE: dict[str, str] = {}
 """Files of the user's that could not be rewritten, with the reason: for the protection report."""
 
-_PLAIN: dict[str, CodeType] = {}
+_modules: list[tuple[CodeType, CodeType]] = []
+_plain: dict[CodeType, CodeType] = {}
 
 
-def register(file: str, sites: tuple[Site, ...], plain: CodeType) -> None:
-    """Makes the sites of one instrumented file known. `plain` is the module's code as Python compiles it."""
+def register(file: str, sites: tuple[Site, ...], code: CodeType, plain: CodeType) -> None:
+    """Makes one instrumented file known. `plain` is the code of the same module as Python compiles it."""
     SITES.update((site.key, site) for site in sites)
     INSTRUMENTED_FILES.add(file)
-    _PLAIN[file] = plain
+    _modules.append((code, plain))
 
 
 def plain_code(code: CodeType) -> CodeType | None:
-    """The code of the same function without our calls, or None if `code` is not instrumented.
+    """The code of the same function without our calls, or None if `code` is not of an instrumented file.
 
     Both have the same local, cell and free variables: a compiler that traces bytecode can be given this one.
     """
-    module = _PLAIN.get(code.co_filename)
-    if module is None:
-        return None
-    to_visit = [module]
-    while to_visit:
-        candidate = to_visit.pop()
-        if (candidate.co_name, candidate.co_firstlineno, candidate.co_varnames, candidate.co_freevars) == (
-            code.co_name,
-            code.co_firstlineno,
-            code.co_varnames,
-            code.co_freevars,
-        ):
-            return candidate
-        to_visit.extend(c for c in candidate.co_consts if isinstance(c, CodeType))
-    return None
+    while _modules:
+        # Functions lie in the constants of the code that defines them, in the same order in both.
+        to_visit = [_modules.pop()]
+        while to_visit:
+            instrumented, plain = to_visit.pop()
+            _plain[instrumented] = plain
+            to_visit.extend(zip(_inner(instrumented), _inner(plain), strict=True))
+    return _plain.get(code)
+
+
+def _inner(code: CodeType) -> list[CodeType]:
+    return [constant for constant in code.co_consts if isinstance(constant, CodeType)]

@@ -1,0 +1,27 @@
+"""torch.compile is shown the script's functions as Python compiled them: it refuses names that it does not know.
+
+Dynamo reads a function's instructions with `bytecode_transformation.cleaned_instructions`, for the functions that it is
+given and for those that it inlines; what else it takes from a code object is the same with and without our calls.
+Seen on torch 2.13.
+"""
+
+from __future__ import annotations
+
+import functools
+from types import CodeType, ModuleType
+from typing import Any
+
+from torchrelay.shim.sites import plain_code
+
+MODULE = "torch._dynamo.bytecode_transformation"
+
+
+def show_plain_code(module: ModuleType) -> None:
+    """Patches `MODULE`, just imported. Raises AttributeError for a torch that is built differently."""
+    original = module.cleaned_instructions
+
+    @functools.wraps(original)
+    def cleaned_instructions(code: CodeType, *args: Any, **options: Any) -> Any:
+        return original(plain_code(code) or code, *args, **options)
+
+    module.cleaned_instructions = cleaned_instructions  # type: ignore[attr-defined]

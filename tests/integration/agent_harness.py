@@ -6,14 +6,15 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 from torchrelay.protocol import relay_pb2, relay_pb2_grpc
 from torchrelay.protocol.convert import from_proto, wrap
-from torchrelay.protocol.messages import AgentHello, FromWorker, Progress
+from torchrelay.protocol.delivery import Inbox
+from torchrelay.protocol.messages import AgentHello, Disabled, FromWorker, Progress, Taken
 from torchrelay.protocol.tls import Credentials, make_server
 
 SECRET = b"0123456789abcdef0123456789abcdef"
@@ -26,7 +27,9 @@ FAKE_WORKER = Path(__file__).with_name("fake_worker.py")
 class Controller(relay_pb2_grpc.RelayServicer):  # type: ignore[misc]  # generated without types
     """`received` grows with every message; `orders` go to the agent that is attached."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, acknowledges: bool = True) -> None:
+        self._inbox = Inbox()
+        self._acknowledges = acknowledges
         self.received: list[Any] = []
         self.attached = 0
         self._changed = asyncio.Condition()
@@ -37,9 +40,16 @@ class Controller(relay_pb2_grpc.RelayServicer):  # type: ignore[misc]  # generat
         sender = asyncio.ensure_future(self._send(context))
         try:
             async for packed in requests:
+                message = from_proto(packed)
+                if isinstance(message, AgentHello):
+                    self._inbox.attach(message)
+                if self._acknowledges and not self._inbox.is_new(message):
+                    continue
                 async with self._changed:
-                    self.received.append(from_proto(packed))
+                    self.received.append(message)
                     self._changed.notify_all()
+                if self._acknowledges and not isinstance(message, Progress):
+                    self.order(Taken(self._inbox.count))
         finally:
             sender.cancel()
 
@@ -78,6 +88,10 @@ class Controller(relay_pb2_grpc.RelayServicer):  # type: ignore[misc]  # generat
             return next((r for r in passed_on if isinstance(r, kind)), None)
 
         return await self.until(find)
+
+    async def echo(self, worker: str, order: Any) -> FromWorker:
+        """The fake worker's answer to an order that reached it."""
+        return await self.first(FromWorker, worker=worker, report=Disabled(repr(order)))
 
     async def progress(self, fits: Callable[[Any], bool]) -> Any:
         """The first progress of one worker that fits."""
@@ -131,8 +145,8 @@ class Agent:
             "grace_s": 10,
         } | changes
         self.process: asyncio.subprocess.Process
-        for kind, count in (("w", self.config["nproc_per_node"]), ("s", self.config["spares"])):
-            for i in range(count):
+        for kind, key in (("w", "nproc_per_node"), ("s", "spares")):
+            for i in range(self.config[key] if type(self.config[key]) is int else 0):
                 os.mkfifo(self.pipes / f"n0.{kind}{i}")
 
     async def start(self, environ: dict[str, str] | None = None) -> None:
@@ -165,6 +179,25 @@ class Agent:
         out, err = await asyncio.wait_for(self.process.communicate(), TIMEOUT_S)
         assert self.process.returncode is not None
         return self.process.returncode, out.decode(), err.decode()
+
+
+@asynccontextmanager
+async def ends_of(*pids: int) -> AsyncIterator[Callable[[], Awaitable[None]]]:
+    """Gives a function that waits until all of these processes have ended; they must be there when this begins."""
+    loop = asyncio.get_running_loop()
+    watched = {os.pidfd_open(pid): asyncio.Event() for pid in pids}
+    for pidfd, end in watched.items():
+        loop.add_reader(pidfd, end.set)
+
+    async def wait() -> None:
+        await asyncio.wait_for(asyncio.gather(*(end.wait() for end in watched.values())), TIMEOUT_S)
+
+    try:
+        yield wait
+    finally:
+        for pidfd in watched:
+            loop.remove_reader(pidfd)
+            os.close(pidfd)
 
 
 @asynccontextmanager

@@ -33,6 +33,10 @@ class Link:
     def send(self, *reports: object) -> None:
         self.socket.sendall(b"".join(map(wire.encode, reports)))
 
+    def order(self, order: object) -> None:
+        """A test may put something else here."""
+        self.send(Disabled(repr(order)))
+
     def _receive(self) -> None:
         try:
             while True:
@@ -40,7 +44,7 @@ class Link:
                 if isinstance(order, Ack):
                     self.acknowledged.release()
                 else:
-                    self.send(Disabled(repr(order)))
+                    self.order(order)
         except ChannelClosedError:
             return
 

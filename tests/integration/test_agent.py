@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
+from contextlib import suppress
 from pathlib import Path
 
-from integration.agent_harness import Controller, agent, serving
+from integration.agent_harness import Controller, agent, ends_of, serving
 
 from torchrelay.agent.health.process import GONE, process_state
 from torchrelay.protocol.messages import (
@@ -90,14 +90,10 @@ def test_a_fence_ends_a_stopped_process_and_its_child(tmp_path: Path) -> None:
             child = int((await controller.report(Warm, "n0.w0")).torch_version)
             node.tell("n0.w0", "os.killpg(0, 19)")
             await controller.progress(lambda w: w.process_state == "T")
-            watched = os.pidfd_open(child)
-            controller.order(Fence("n0.w0"))
-            assert await controller.first(WorkerExited) == WorkerExited("n0.w0", 137, signal.SIGKILL, True)
-            gone = asyncio.Event()
-            asyncio.get_running_loop().add_reader(watched, gone.set)
-            await asyncio.wait_for(gone.wait(), 10)
-            asyncio.get_running_loop().remove_reader(watched)
-            os.close(watched)
+            async with ends_of(child) as ended:
+                controller.order(Fence("n0.w0"))
+                assert await controller.first(WorkerExited) == WorkerExited("n0.w0", 137, signal.SIGKILL, True)
+                await ended()
 
     run(scenario())
 
@@ -148,15 +144,13 @@ def test_orders_reach_their_worker_and_a_fault_is_acknowledged_after_it_was_pass
         controller = Controller()
         async with serving(controller) as port, agent(tmp_path, port, nproc_per_node=2, spares=1) as node:
             await ready(controller, "n0.w0", "n0.w1", "n0.s0")
-            orders = {"n0.w1": Interrupt(2, "why"), "n0.s0": Assign(2, 1, 2, {"LOCAL_RANK": "1"}, b"set-up")}
+            orders = {
+                "n0.w1": Interrupt(2, "why"),
+                "n0.s0": Assign(2, 1, 2, {"ROLE_NAME": "default"}, b"set-up"),
+            }
             for worker, order in orders.items():
                 controller.order(ToWorker(worker, order))
-                echo = Disabled(repr(order))
-                await controller.until(
-                    lambda got, w=worker, e=echo: any(  # type: ignore[misc]
-                        getattr(m, "worker", "") == w and getattr(m, "report", None) == e for m in got
-                    )
-                )
+                assert await controller.echo(worker, order) is not None
             node.tell("n0.w0", "from torchrelay.protocol.messages import FaultInjected")
             node.tell("n0.w0", "link.send(FaultInjected('kill', 3)); link.acknowledged.acquire()")
             node.tell("n0.w0", "os.kill(os.getpid(), 9)")
@@ -166,6 +160,24 @@ def test_orders_reach_their_worker_and_a_fault_is_acknowledged_after_it_was_pass
             assert controller.received.index(exited) > max(
                 i for i, m in enumerate(controller.received) if getattr(m, "report", None) == fault
             )
+
+    run(scenario())
+
+
+def test_a_joiner_gets_the_faults_of_its_rank_that_have_not_struck(tmp_path: Path) -> None:
+    struck, to_come = "kill:rank=0,step=3,phase=gate", "stop:rank=0,step=9,phase=forward"
+
+    async def scenario() -> None:
+        controller = Controller()
+        faults = [struck, to_come]
+        async with serving(controller) as port, agent(tmp_path, port, spares=1, inject=faults) as node:
+            await ready(controller, "n0.w0", "n0.s0")
+            node.tell("n0.w0", "from torchrelay.protocol.messages import FaultInjected")
+            node.tell("n0.w0", f"link.send(FaultInjected('{struck}', 2)); os.kill(os.getpid(), 9)")
+            await controller.first(WorkerExited)
+            controller.order(ToWorker("n0.s0", Assign(1, 0, 1)))
+            env = {"TORCHRELAY_INJECT": to_come, "ROLE_NAME": "default"}
+            assert await controller.echo("n0.s0", Assign(1, 0, 1, env)) is not None
 
     run(scenario())
 
@@ -202,7 +214,7 @@ def test_the_job_is_stopped_with_the_signal_first_and_the_agent_ends_with_the_ex
                 "n0.w1": WorkerExited("n0.w1", 5, 0, False),
                 "n0.s0": WorkerExited("n0.s0", 143, signal.SIGTERM, False),
             }
-            assert not list(node.journals.iterdir())
+            assert not node.journals.exists()
             assert not list(node.run_dir.glob("*.sock"))
 
     run(scenario())
@@ -246,16 +258,9 @@ def test_a_killed_agent_takes_its_processes_along(tmp_path: Path) -> None:
         controller = Controller()
         async with serving(controller) as port, agent(tmp_path, port, nproc_per_node=2) as node:
             await ready(controller, "n0.w0", "n0.w1")
-            ends = [asyncio.Event(), asyncio.Event()]
-            loop = asyncio.get_running_loop()
-            watched = [os.pidfd_open(w.pid) for w in (await controller.hello()).workers]
-            for pidfd, end in zip(watched, ends, strict=True):
-                loop.add_reader(pidfd, end.set)
-            node.process.kill()
-            await asyncio.wait_for(asyncio.gather(*(e.wait() for e in ends)), 10)
-            for pidfd in watched:
-                loop.remove_reader(pidfd)
-                os.close(pidfd)
+            async with ends_of(*(w.pid for w in (await controller.hello()).workers)) as ended:
+                node.process.kill()
+                await ended()
 
     run(scenario())
 
@@ -272,5 +277,72 @@ def test_a_commit_to_a_worker_that_is_gone_is_no_error(tmp_path: Path) -> None:
             node.tell("n0.w1", "from torchrelay.protocol.messages import Warm; link.send(Warm('still there'))")
             await controller.report(Warm, "n0.w1")
             assert node.process.returncode is None
+
+    run(scenario())
+
+
+def test_a_worker_that_dies_takes_its_data_loaders_along(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        controller = Controller()
+        async with serving(controller) as port, agent(tmp_path, port) as node:
+            node.tell("n0.w0", "import subprocess; from torchrelay.protocol.messages import Warm")
+            node.tell("n0.w0", "child = subprocess.Popen(['sleep', '1000']); link.send(Warm(str(child.pid)))")
+            child = int((await controller.report(Warm, "n0.w0")).torch_version)
+            async with ends_of(child) as ended:
+                node.tell("n0.w0", "os.kill(os.getpid(), 9)")
+                await ended()
+
+    run(scenario())
+
+
+def test_garbage_on_the_socket_is_named_and_the_job_goes_on(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        controller = Controller()
+        async with serving(controller) as port, agent(tmp_path, port) as node:
+            await ready(controller, "n0.w0")
+            for _ in range(3):
+                reader, writer = await asyncio.open_unix_connection(str(node.run_dir / "agent-here.sock"))
+                writer.write(b"\xff" * 128)
+                with suppress(ConnectionError):
+                    assert await reader.read() == b""
+                writer.close()
+            node.tell("n0.w0", "from torchrelay.protocol.messages import Warm; link.send(Warm('fine'))")
+            await controller.report(Warm, "n0.w0")
+            controller.order(StopJob(0, signal.SIGTERM, "done"))
+            code, _, err = await node.ended()
+            assert code == 0
+            assert err.count("refused") == 1
+            assert "Traceback" not in err
+
+    run(scenario())
+
+
+def test_teed_output_carries_the_rank_and_the_rest_goes_straight_through(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        controller = Controller()
+        logs = {"tee": "0:1", "log_dir": str(tmp_path / "logs")}
+        async with serving(controller) as port, agent(tmp_path, port, nproc_per_node=2, **logs) as node:
+            for worker in ("n0.w0", "n0.w1"):
+                node.tell(worker, f"print('out of {worker}', flush=True); print('err of {worker}', file=sys.stderr)")
+                node.tell(worker, "sys.exit(0)")
+            await controller.first(WorkerExited, worker="n0.w0")
+            await controller.first(WorkerExited, worker="n0.w1")
+            controller.order(StopJob(0, signal.SIGTERM, "done"))
+            _, out, err = await node.ended()
+            assert sorted(out.splitlines()) == ["[default0]:out of n0.w0", "out of n0.w1"]
+            assert sorted(err.splitlines()) == ["err of n0.w0", "err of n0.w1"]
+            (log,) = (tmp_path / "logs").glob("test_*/attempt_0/0/stdout.log")
+            assert log.read_text() == "out of n0.w0\n"
+
+    run(scenario())
+
+
+def test_a_command_that_cannot_be_run_is_a_clear_error(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with agent(tmp_path, 1, command=[str(tmp_path / "no such program")]) as node:
+            code, _, err = await node.ended()
+            assert code == 1
+            assert "no such program cannot be started" in err
+            assert "Traceback" not in err
 
     run(scenario())

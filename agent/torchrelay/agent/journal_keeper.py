@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
+from torchrelay.agent.folders import private_folder
 from torchrelay.agent.health.process import process_state
 from torchrelay.protocol.errors import JournalError
 from torchrelay.protocol.journal import read_journal, read_progress
@@ -24,7 +26,9 @@ class JournalKeeper:
         self._unreadable: set[WorkerId] = set()
 
     def create(self, worker: WorkerId) -> None:
-        (self._folder / worker).mkdir(mode=0o700, parents=True, exist_ok=True)
+        """Raises UserError where a folder of another user is in the way."""
+        private_folder(self._folder)
+        private_folder(self._folder / worker)
         self._workers.append(worker)
 
     def progress(self, worker: WorkerId, pid: int) -> WorkerProgress:
@@ -56,3 +60,5 @@ class JournalKeeper:
         """The shared memory of this node's workers goes back to the system."""
         for worker in self._workers:
             shutil.rmtree(self._folder / worker, ignore_errors=True)
+        with suppress(OSError):  # another node's agent on this machine still has its own there
+            self._folder.rmdir()

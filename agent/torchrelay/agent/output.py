@@ -6,16 +6,20 @@ file that is followed and repeated line by line behind `[default0]:`. A pipe wou
 
 from __future__ import annotations
 
+import logging
 import re
 import sys
 import tempfile
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
 from torchrelay.protocol.errors import UserError
+
+log = logging.getLogger(__name__)
 
 STDOUT, STDERR = 1, 2
 STREAM_NAMES = {STDOUT: "stdout", STDERR: "stderr"}
@@ -104,7 +108,7 @@ class Output:
                 files[stream] = open(path, "wb")  # noqa: SIM115  # the child's stream
                 if teed & stream or local_rank is None:
                     console = (sys.stdout if stream == STDOUT else sys.stderr).buffer
-                    self._followers.append(Follower(path, console, lambda s=stream: self._prefix(worker, name, s)))  # type: ignore[misc]
+                    self._followers.append(Follower(path, console, partial(self._prefix, worker, name, stream)))
         return files
 
     def assign(self, worker: str, local_rank: int) -> None:
@@ -142,6 +146,10 @@ class Output:
         while True:
             ended = self._ended.wait(POLL_S)
             for follower in self._followers:
-                follower.advance(last=ended)
+                try:
+                    follower.advance(last=ended)
+                except OSError as e:  # the console is gone; the files go on
+                    log.warning("output is no longer repeated: %s", e)
+                    return
             if ended:
                 return

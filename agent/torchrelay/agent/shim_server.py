@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from torchrelay.agent.folders import private_folder
 from torchrelay.protocol import wire
 from torchrelay.protocol.errors import FrameError, RefusedError, TorchrelayError, UserError
 from torchrelay.protocol.messages import Ack, Hello
@@ -27,6 +28,7 @@ log = logging.getLogger(__name__)
 
 HELLO_LIMIT_BYTES = 64 << 10
 HELLO_TIMEOUT_S = 30.0
+ACCEPT_PAUSE_S = 0.5
 MAX_STRANGERS = 64
 """Connections that have not shown a token as yet; more are closed at once."""
 _READ_BYTES = 256 << 10
@@ -53,7 +55,7 @@ class ShimServer:
 
     def start(self) -> None:
         """Listens. The folder must be the user's alone. Raises UserError if it cannot."""
-        self._make_folder()
+        private_folder(self._path.parent)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             self._path.unlink(missing_ok=True)
@@ -67,19 +69,11 @@ class ShimServer:
         asyncio.get_running_loop().add_reader(listener, self._accept)
         self._listener = listener
 
-    def _make_folder(self) -> None:
-        try:
-            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            folder = self._path.parent.stat()
-        except OSError as e:
-            raise UserError(f"the agent's folder {self._path.parent} cannot be made: {e}") from e
-        if folder.st_uid != os.getuid() or folder.st_mode & 0o077:
-            raise UserError(f"{self._path.parent} must belong to you and be closed to others (chmod 700)")
-
     def close(self) -> None:
         if self._listener is not None:
             asyncio.get_running_loop().remove_reader(self._listener)
             self._listener.close()
+            self._listener = None
             self._path.unlink(missing_ok=True)
         for connection in [*self._connected.values(), *self._strangers]:
             connection.close()
@@ -105,6 +99,7 @@ class ShimServer:
             sock, _ = self._listener.accept()
         except OSError as e:
             self._refuse(f"a connection failed at once: {e}")
+            self._pause()
             return
         _, uid, _ = _peer(sock)
         if uid != os.getuid():
@@ -116,6 +111,13 @@ class ShimServer:
             self._strangers.add(_Connection(self, sock))
             return
         sock.close()
+
+    def _pause(self) -> None:
+        # Out of file descriptors, say: the waiting connection would wake the loop again and again.
+        loop, listener = asyncio.get_running_loop(), self._listener
+        assert listener is not None
+        loop.remove_reader(listener)
+        loop.call_later(ACCEPT_PAUSE_S, lambda: listener is self._listener and loop.add_reader(listener, self._accept))
 
     def _refuse(self, reason: str) -> None:
         if reason not in self._named:

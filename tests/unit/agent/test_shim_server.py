@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import resource
 import socket
 import stat
 from collections.abc import Awaitable, Callable
@@ -111,6 +112,31 @@ def test_a_folder_that_others_may_enter_is_refused(tmp_path: Path) -> None:
     (tmp_path / "run").chmod(0o755)
     with pytest.raises(UserError, match="chmod 700"):
         play(tmp_path, lambda _scene: asyncio.sleep(0))
+
+
+def test_a_connection_that_fails_at_once_does_not_stop_the_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shim_server, "ACCEPT_PAUSE_S", 0.01)
+
+    async def act(scene: Scene) -> None:
+        listener = scene.server._listener
+        assert listener is not None
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        connecting = socket.socket(socket.AF_UNIX)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+        try:
+            connecting.connect(str(scene.path))
+            scene.server._accept()
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        assert any("failed at once" in reason for reason in scene.server._named)
+        peer = Peer(*await asyncio.open_unix_connection(sock=connecting))
+        peer.send(hello(W0))
+        assert await peer.receive() == Ack()
+        await peer.close()
+
+    play(tmp_path, act)
 
 
 def test_a_path_that_is_too_long_is_a_clear_error(tmp_path: Path) -> None:

@@ -1,0 +1,73 @@
+"""What the agent reads of its workers' shared memory."""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from torchrelay.agent.journal_keeper import JournalKeeper
+from torchrelay.protocol.errors import UserError
+from torchrelay.protocol.journal import JournalWriter
+from torchrelay.protocol.messages import JournalContent, WorkerProgress
+from torchrelay.protocol.names import WorkerId
+
+W0, W1 = WorkerId("n0.w0"), WorkerId("n0.w1")
+
+
+def test_folders_are_private_and_go_at_the_end(tmp_path: Path) -> None:
+    keeper = JournalKeeper(tmp_path / "shm")
+    keeper.create(W0)
+    for folder in (tmp_path / "shm", tmp_path / "shm" / W0):
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    keeper.remove()
+    assert not (tmp_path / "shm").exists()
+
+
+def test_what_another_node_keeps_beside_is_left_alone(tmp_path: Path) -> None:
+    ours, theirs = JournalKeeper(tmp_path / "shm"), JournalKeeper(tmp_path / "shm")
+    ours.create(W0)
+    theirs.create(W1)
+    ours.remove()
+    assert [f.name for f in (tmp_path / "shm").iterdir()] == [W1]
+
+
+@pytest.mark.parametrize("kind", ["open to others", "a link"])
+def test_a_folder_that_others_could_read_is_refused(tmp_path: Path, kind: str) -> None:
+    if kind == "a link":
+        (tmp_path / "elsewhere").mkdir(mode=0o700)
+        (tmp_path / "shm").symlink_to(tmp_path / "elsewhere")
+    else:
+        (tmp_path / "shm").mkdir()
+        (tmp_path / "shm").chmod(0o755)
+    with pytest.raises(UserError, match="closed to others"):
+        JournalKeeper(tmp_path / "shm").create(W0)
+
+
+def test_progress_of_a_worker_that_has_not_begun(tmp_path: Path) -> None:
+    keeper = JournalKeeper(tmp_path / "shm")
+    keeper.create(W0)
+    progress = keeper.progress(W0, os.getpid())
+    assert progress == WorkerProgress(W0, -1, 0, "set-up", False, 0, "R")
+    assert keeper.content(W0) == JournalContent(W0)
+
+
+def test_a_foreign_progress_file_is_named_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    keeper = JournalKeeper(tmp_path / "shm")
+    keeper.create(W0)
+    (tmp_path / "shm" / W0 / "progress").write_bytes(b"x" * 4096)
+    with caplog.at_level(logging.WARNING):
+        assert {keeper.progress(W0, os.getpid()).boundary for _ in range(3)} == {-1}
+    assert len(caplog.records) == 1
+
+
+def test_journals_outlive_their_writer(tmp_path: Path) -> None:
+    keeper = JournalKeeper(tmp_path / "shm")
+    keeper.create(W0)
+    writer = JournalWriter(tmp_path / "shm" / W0)
+    writer.write_boundary(8, b"eight")
+    writer.close()
+    assert keeper.content(W0) == JournalContent(W0, {8: b"eight"})

@@ -62,16 +62,16 @@ def _action(s: Standing, target: int) -> str | None:
 
 
 def _reason(boundary: int, actions: Mapping[int, str], offline: bool) -> str:
-    def ranks(action: str) -> str:
-        return ", ".join(str(r) for r, a in sorted(actions.items()) if a == action)
-
-    parts = []
-    if ranks("forward"):
-        parts.append(f"rank {ranks('forward')} finishes step {boundary}, since its gate was passed")
-    if ranks("rewind"):
-        parts.append(f"rank {ranks('rewind')} redoes step {boundary + 1}, since nobody passed its gate")
-    if ranks("stay"):
-        parts.append(f"rank {ranks('stay')} is there")
+    what = {
+        "forward": f"(past its gate) finish step {boundary}",
+        "rewind": f"(before its gate) redo step {boundary + 1}",
+        "stay": "are there",
+    }
+    parts = [
+        f"ranks {ranks} {text}"
+        for action, text in what.items()
+        if (ranks := ", ".join(str(r) for r, a in sorted(actions.items()) if a == action))
+    ]
     if offline:
         parts.append("some script has reached its end, so no communicator is needed any more")
     return f"all meet at boundary {boundary}: " + "; ".join(parts)

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import pytest
+
+from torchrelay.controller.decide.donors import Donor, choose_donor
+from torchrelay.controller.decide.stand import Cannot
+from torchrelay.protocol.messages import ReplicaCheck, Standing
+
+
+def at(boundary: int, gates: int, position: str = "body") -> Standing:
+    return Standing(1, boundary, gates, position, "", "h", 1)
+
+
+def check(boundary: int, ddp: str = "", **digests: str) -> ReplicaCheck:
+    return ReplicaCheck(boundary, digests, tuple(ddp))
+
+
+HERE = {0: at(9, 9), 2: at(9, 9)}
+
+
+def test_equal_contents_at_a_common_boundary_make_a_donor() -> None:
+    checks = {0: [check(4, a="1", b="3")], 1: [check(4, a="1", b="2")], 2: [check(4, a="1", b="2", c="9")]}
+    donor = choose_donor(1, 9, HERE, checks)
+    assert donor == Donor(2, "rank 2 gives its tensors to rank 1: all 2 tensors were bitwise equal at boundary 4")
+
+
+def test_the_newest_common_check_counts() -> None:
+    equal_once = [check(2, a="1"), check(4, a="1")]
+    donor = choose_donor(1, 9, {0: at(9, 9)}, {0: equal_once, 1: [check(2, a="1"), check(4, a="2"), check(6, a="1")]})
+    assert isinstance(donor, Cannot)
+    assert "differed at boundary 4, such as a" in donor.reason
+
+
+def test_equality_by_initialisation_proves_nothing() -> None:
+    checks = {0: [check(0, a="1", b="1")], 1: [check(0, a="1", b="1")]}
+    assert isinstance(choose_donor(1, 9, {0: at(9, 9)}, checks), Cannot)
+
+
+@pytest.mark.parametrize("target", [0, 1, 9])
+def test_what_a_data_parallel_wrapper_keeps_equal_counts_until_contents_were_compared(target: int) -> None:
+    checks = {0: [check(0, "ab", a="1", b="1")], 1: [check(0, "ab", a="1", b="1")]}
+    donor = choose_donor(1, target, {0: at(target, target)}, checks)
+    assert isinstance(donor, Donor)
+
+
+def test_a_rank_that_died_before_its_first_check_takes_from_who_shares_everything() -> None:
+    assert isinstance(choose_donor(1, 0, {0: at(0, 0)}, {0: [check(0, "a", a="1")]}), Donor)
+    assert isinstance(choose_donor(1, 0, {0: at(0, 0)}, {0: [check(0, "a", a="1", b="1")]}), Cannot)
+    assert isinstance(choose_donor(1, 0, {0: at(0, 0)}, {}), Cannot)
+
+
+def test_only_ranks_that_have_the_targets_tensors_can_give_them() -> None:
+    checks = {r: [check(4, a="1")] for r in range(3)}
+    donor = choose_donor(1, 9, {0: at(8, 8, "gate"), 2: at(8, 9, "after")}, checks)
+    assert isinstance(donor, Donor)
+    assert donor.rank == 2
+    nobody = choose_donor(1, 9, {0: at(8, 8, "gate")}, checks)
+    assert nobody == Cannot("no survivor holds the tensors of boundary 9")
+
+
+def test_who_is_at_the_target_already_is_preferred_then_the_lowest_rank() -> None:
+    checks = {r: [check(4, a="1")] for r in range(4)}
+    standings = {0: at(8, 9, "after"), 2: at(9, 9), 3: at(9, 9)}
+    donor = choose_donor(1, 9, standings, checks)
+    assert isinstance(donor, Donor)
+    assert donor.rank == 2
+    other = choose_donor(1, 9, standings, checks, busy=[2])
+    assert isinstance(other, Donor)
+    assert other.rank == 3

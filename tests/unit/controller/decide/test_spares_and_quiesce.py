@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import pytest
+
+from torchrelay.controller.config import Policy
+from torchrelay.controller.decide.quiesce import choose_boundary
+from torchrelay.controller.decide.spares import Spare, choose_spare
+
+
+def test_a_warm_spare_on_the_same_node_is_taken_first() -> None:
+    spares = [Spare("n0.s0", "n0", True), Spare("n1.s0", "n1", False), Spare("n1.s1", "n1", True)]
+    choice = choose_spare(spares, 5, "n1")
+    assert choice.worker == "n1.s1"
+    assert choice.reason == "spare n1.s1 takes over rank 5, on the same node; 2 left after that"
+
+
+def test_a_warm_spare_elsewhere_is_better_than_a_cold_one_here() -> None:
+    choice = choose_spare([Spare("n0.s0", "n0", True), Spare("n1.s0", "n1", False)], 5, "n1")
+    assert choice.worker == "n0.s0"
+    assert "on n0, since n1 has none" in choice.reason
+
+
+@pytest.mark.parametrize(
+    ("spares", "soon", "why"),
+    [
+        ([], False, "no spare is left for rank 5"),
+        ([Spare("n0.s0", "n0", False)], True, "still starting"),
+        ([Spare("n0.s0", "n0", True, stopped=True)], False, "1 are stopped"),
+    ],
+)
+def test_none_to_be_had(spares: list[Spare], soon: bool, why: str) -> None:
+    choice = choose_spare(spares, 5, "n0")
+    assert (choice.worker, choice.soon) == ("", soon)
+    assert why in choice.reason
+
+
+@pytest.mark.parametrize(
+    ("step_s", "tries", "ahead"), [(0.0, 0, 2), (1.0, 0, 3), (0.1, 0, 5), (0.01, 0, 32), (0.1, 1, 10), (0.1, 2, 20)]
+)
+def test_the_boundary_lies_as_far_ahead_as_the_question_takes(step_s: float, tries: int, ahead: int) -> None:
+    point = choose_boundary(100, step_s, tries, Policy())
+    assert point.boundary == 100 + ahead
+    assert point.allowance_s == pytest.approx(3 * ahead * step_s)

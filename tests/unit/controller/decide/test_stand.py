@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from torchrelay.controller.decide.stand import Cannot, Entry, Target, decide_entry, decide_target
+from torchrelay.protocol.messages import Standing
+
+
+def at(boundary: int, gates: int, position: str) -> Standing:
+    return Standing(1, boundary, gates, position, "detail", "h", 1)
+
+
+@pytest.mark.parametrize(
+    ("standings", "boundary", "actions", "offline"),
+    [
+        # Nobody passed gate 5: all redo.
+        ([at(5, 5, "body"), at(5, 5, "gate"), at(5, 5, "head")], 5, ["rewind", "rewind", "stay"], False),
+        # One passed it: all have their gradients.
+        ([at(5, 6, "after"), at(5, 5, "gate"), at(5, 6, "gate")], 6, ["forward", "forward", "forward"], False),
+        # One is a step ahead already and has begun the next.
+        ([at(6, 6, "body"), at(5, 6, "after"), at(6, 6, "head")], 6, ["rewind", "forward", "stay"], False),
+        # The first step.
+        ([at(0, 0, "body"), at(0, 0, "head")], 0, ["rewind", "stay"], False),
+        # Somebody has finished, somebody still logs.
+        ([at(6, 6, "finished"), at(5, 6, "after")], 6, ["stay", "forward"], True),
+        ([at(6, 6, "finished"), at(6, 6, "body")], 6, ["stay", "rewind"], True),
+    ],
+)
+def test_the_target_follows_from_the_gates(
+    standings: list[Standing], boundary: int, actions: list[str], offline: bool
+) -> None:
+    target = decide_target(dict(enumerate(standings)))
+    assert isinstance(target, Target)
+    assert (target.boundary, list(target.actions.values()), target.offline) == (boundary, actions, offline)
+    assert f"boundary {boundary}" in target.reason
+
+
+@pytest.mark.parametrize(
+    ("standings", "why"),
+    [
+        ([], "no rank is left"),
+        ([at(6, 6, "head"), at(5, 5, "body")], "rank 1 stands at boundary 5 .* cannot get to boundary 6"),
+        ([at(7, 7, "head"), at(5, 6, "after")], "rank 1"),
+        ([at(-1, 0, "body")], "rank 0"),
+        ([at(6, 7, "after"), at(6, 6, "finished")], "rank 1"),
+    ],
+)
+def test_ranks_that_cannot_meet_are_named(standings: list[Standing], why: str) -> None:
+    target = decide_target(dict(enumerate(standings)))
+    assert isinstance(target, Cannot)
+    assert re.search(why, target.reason)
+
+
+@pytest.mark.parametrize(
+    ("boundaries", "gates", "action"),
+    [({4, 5, 6}, {5}, "enter"), ({5, 6}, set(), "enter"), ({4, 5}, {5}, "shadow"), ({5}, {5, 4}, "shadow")],
+)
+def test_a_joiner_enters_where_the_journal_ends_or_walks_the_last_step(
+    boundaries: set[int], gates: set[int], action: str
+) -> None:
+    entry = decide_entry(1, 6, boundaries, gates)
+    assert isinstance(entry, Entry)
+    assert entry.action == action
+
+
+@pytest.mark.parametrize(("boundaries", "gates"), [(set(), set()), ({5}, set()), ({4}, {4}), ({7}, {5})])
+def test_a_journal_that_does_not_reach_the_target_is_no_way_in(boundaries: set[int], gates: set[int]) -> None:
+    entry = decide_entry(1, 6, boundaries, gates)
+    assert isinstance(entry, Cannot)
+    assert "boundary 6" in entry.reason

@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 import logging
 import signal
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,7 @@ log = logging.getLogger(__name__)
 POLL_S = 0.05
 PROGRESS_AT_LEAST_EVERY_S = 1.0
 FLUSH_S = 5.0
+RESTART_S = 1.0
 
 
 class Node:
@@ -83,9 +84,7 @@ class Node:
                 self._ranks[spec.worker] = NO_RANK if spec.rank is None else spec.rank
                 self._supervisor.start(spec, self._output.open(spec.worker, spec.name, spec.local_rank))
             self._output.start()
-            tasks += [asyncio.create_task(self._session.run()), asyncio.create_task(self._watch_progress())]
-            for task in tasks:
-                task.add_done_callback(_say_if_failed)
+            tasks += [asyncio.create_task(persistently(w)) for w in (self._session.run, self._watch_progress)]
             stop = await self._stop
             log.info("the job ends: %s", stop.reason)
             await self._supervisor.stop(stop.signal, self._config.grace_s)
@@ -221,6 +220,15 @@ class Node:
             self.stop(verdict.stop.exit_code, verdict.stop.signal, verdict.stop.reason)
 
 
-def _say_if_failed(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and (error := task.exception()) is not None:
-        log.error("a part of the agent failed; training goes on", exc_info=error)
+async def persistently(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Until `work` returns. One that raises, which is a bug, is told in the log and begun anew: training must go on."""
+    while True:
+        task = asyncio.ensure_future(work())
+        try:
+            await asyncio.wait((task,))
+        finally:
+            task.cancel()
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        log.error("a part of the agent failed and starts again", exc_info=error)
+        await asyncio.sleep(RESTART_S)

@@ -6,71 +6,19 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 import textwrap
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-
-TIMEOUT_S = 60.0
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
-Start = Callable[..., "subprocess.Popen[str]"]
+from integration.cli_harness import TIMEOUT_S, Cli, eventually
 
 
 @pytest.fixture
-def state(tmp_path: Path) -> Path:
-    return tmp_path / "state"
-
-
-@pytest.fixture
-def environment(state: Path) -> dict[str, str]:
-    dropped = ("TORCHRELAY_SECRET", "OMP_NUM_THREADS")
-    return {k: v for k, v in os.environ.items() if k not in dropped} | {"TORCHRELAY_STATE_DIR": str(state)}
-
-
-@pytest.fixture
-def start(tmp_path: Path, environment: dict[str, str]) -> Start:
-    """Starts `torchrelay ARGUMENTS`; SCRIPT among them is a file with the text of `script`."""
-
-    def begin(*arguments: str, script: str = "", extra: dict[str, str] | None = None) -> subprocess.Popen[str]:
-        path = tmp_path / "train.py"
-        path.write_text(textwrap.dedent(script))
-        command = [sys.executable, "-m", "torchrelay.cli", *(str(path) if a == "SCRIPT" else a for a in arguments)]
-        return subprocess.Popen(
-            command,
-            cwd=tmp_path,
-            env=environment | (extra or {}),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    return begin
-
-
-@pytest.fixture
-def run(start: Start) -> Run:
-    def whole(*arguments: str, **named: Any) -> subprocess.CompletedProcess[str]:
-        process = start(*arguments, **named)
-        out, err = process.communicate(timeout=TIMEOUT_S)
-        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
-
-    return whole
-
-
-def eventually(what: str, check: Callable[[], Any]) -> Any:
-    """The first true answer of `check`; fails after a time that no machine needs."""
-    end = time.monotonic() + TIMEOUT_S
-    while time.monotonic() < end:
-        if found := check():
-            return found
-        time.sleep(0.02)
-    pytest.fail(f"it never came to this: {what}")
+def cli(tmp_path: Path) -> Iterator[Cli]:
+    with Cli(tmp_path) as used:
+        yield used
 
 
 def exists(pid: int) -> bool:
@@ -96,75 +44,77 @@ def started(tmp_path: Path, ranks: int) -> list[int]:
     ]
 
 
-def test_a_script_without_torch_runs_as_under_torchrun(run: Run, state: Path) -> None:
+def test_a_script_without_torch_runs_as_under_torchrun(cli: Cli) -> None:
     script = """
         import os, sys
         keys = "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK MASTER_ADDR OMP_NUM_THREADS".split()
         print(" ".join(os.environ[k] for k in keys) + f" {sys.argv[1:]}")
     """
-    done = run("run", "--nproc-per-node", "2", "SCRIPT", "--spares", "9", "--", "-m", script=script)
+    done = cli.run("run", "--nproc-per-node", "2", "SCRIPT", "--spares", "9", "--", "-m", script=script)
     assert done.returncode == 0
     assert sorted(done.stdout.splitlines()) == [
         f"{rank} {rank} 2 2 0 127.0.0.1 1 ['--spares', '9', '--', '-m']" for rank in (0, 1)
     ]
     assert all(line.startswith("torchrelay: ") for line in done.stderr.splitlines())
-    assert list(state.iterdir()) == []
+    assert list(cli.state.iterdir()) == []
 
 
-def test_nothing_of_a_run_is_left_behind(run: Run, state: Path) -> None:
-    done = run("run", "--nproc-per-node", "1", "SCRIPT", script="import os; print(os.environ['TORCHELASTIC_RUN_ID'])")
+def test_nothing_of_a_run_is_left_behind(cli: Cli) -> None:
+    done = cli.run("run", "SCRIPT", script="import os; print(os.environ['TORCHELASTIC_RUN_ID'])")
     run_id = done.stdout.strip()
     assert run_id
     assert not Path(f"/dev/shm/torchrelay-{os.getuid()}-{run_id}").exists()
-    assert list(state.iterdir()) == []
+    assert list(cli.state.iterdir()) == []
 
 
 @pytest.mark.parametrize(
     ("script", "code", "said"),
     [
         ("import sys; sys.exit(3)", 3, ""),
+        ("import sys; sys.exit(2)", 2, ""),
         ("raise ValueError('a bug')", 1, "ValueError: a bug"),
         ("def f(:", 1, "SyntaxError"),
         ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", 139, ""),
     ],
 )
-def test_a_script_that_fails_ends_the_job_with_its_exit_code(run: Run, script: str, code: int, said: str) -> None:
-    done = run("run", "SCRIPT", script=script)
+def test_a_script_that_fails_ends_the_job_with_its_exit_code(cli: Cli, script: str, code: int, said: str) -> None:
+    done = cli.run("run", "SCRIPT", script=script)
     assert done.returncode == code
     assert said in done.stderr
     assert f"torchrelay: ended with exit code {code}" in done.stderr
 
 
-def test_modules_and_programs_are_run(run: Run, tmp_path: Path) -> None:
+def test_modules_and_programs_are_run(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "pkg").mkdir()
     (tmp_path / "pkg" / "train.py").write_text("import sys; print(__name__, __package__, sys.argv[1:])")
-    assert run("run", "-m", "pkg.train", "-m").stdout == "__main__ pkg ['-m']\n"
-    assert run("run", "--no-python", "sh", "-c", "echo rank $RANK").stdout == "rank 0\n"
+    assert cli.run("run", "-m", "pkg.train", "-m").stdout == "__main__ pkg ['-m']\n"
+    assert cli.run("run", "--no-python", "sh", "-c", "echo rank $RANK").stdout == "rank 0\n"
 
 
-def test_teed_lines_carry_the_rank(run: Run, tmp_path: Path) -> None:
+def test_teed_lines_carry_the_rank(cli: Cli, tmp_path: Path) -> None:
     script = "import os; print('line of', os.environ['RANK'])"
-    done = run(
+    done = cli.run(
         "run", "--nproc-per-node", "2", "--tee", "3", "--role", "me", "--log-dir", "logs", "SCRIPT", script=script
     )
     assert sorted(done.stdout.splitlines()) == ["[me0]:line of 0", "[me1]:line of 1"]
     assert [p.read_text() for p in tmp_path.glob("logs/*/attempt_0/1/stdout.log")] == ["line of 1\n"]
 
 
-def test_a_fault_that_never_fires_fails_the_command(run: Run) -> None:
-    done = run("run", "--inject", "kill:rank=0,step=5", "SCRIPT", script="print('fine')")
+def test_a_fault_that_never_fires_fails_the_command(cli: Cli) -> None:
+    done = cli.run("run", "--inject", "kill:rank=0,step=5", "SCRIPT", script="print('fine')")
     assert done.returncode == 76
     assert done.stdout == "fine\n"
     assert "the fault kill:rank=0,step=5,phase=forward never fired" in done.stderr
 
 
-def test_a_quiet_run_that_succeeds_says_nothing(run: Run) -> None:
-    done = run("run", "--quiet", "SCRIPT", script="print('fine')")
+def test_a_quiet_run_that_succeeds_says_nothing(cli: Cli) -> None:
+    done = cli.run("run", "--quiet", "SCRIPT", script="print('fine')")
     assert (done.returncode, done.stdout, done.stderr) == (0, "fine\n", "")
 
 
-def test_summary_and_events_can_be_read_by_programs(run: Run, tmp_path: Path) -> None:
-    done = run("run", "--nproc-per-node", "2", "--json", "--events", "out/e.jsonl", "SCRIPT", script="print('fine')")
+def test_summary_and_events_can_be_read_by_programs(cli: Cli, tmp_path: Path) -> None:
+    arguments = ("run", "--nproc-per-node", "2", "--json", "--events", "out/e.jsonl", "SCRIPT")
+    done = cli.run(*arguments, script="print('fine')")
     assert done.stdout.startswith("fine\nfine\n{")
     summary = json.loads(done.stdout.splitlines()[-1])
     assert (summary["exit_code"], summary["world_size"], summary["migrations"]) == (0, 2, [])
@@ -173,39 +123,40 @@ def test_summary_and_events_can_be_read_by_programs(run: Run, tmp_path: Path) ->
     assert (events[-1]["name"], events[-1]["exit_code"]) == ("job_finished", 0)
 
 
-def test_a_port_in_use_is_refused_before_anything_starts(run: Run, state: Path) -> None:
+def test_a_port_in_use_is_refused_before_anything_starts(cli: Cli) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        done = run("run", "--master-port", str(port), "SCRIPT", script="print('ran')")
+        done = cli.run("run", "--master-port", str(port), "SCRIPT", script="print('ran')")
     assert (done.returncode, done.stdout) == (2, "")
     assert f"--master-port {port} is in use" in done.stderr
-    assert not state.exists()
+    assert not cli.state.exists()
 
 
-def test_a_folder_that_is_no_checkpoint_is_refused(run: Run, tmp_path: Path, state: Path) -> None:
+def test_a_folder_that_is_no_checkpoint_is_refused(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "old").mkdir()
-    done = run("run", "--resume", "old", "SCRIPT", script="print('ran')")
+    done = cli.run("run", "--resume", "old", "SCRIPT", script="print('ran')")
     assert (done.returncode, done.stdout) == (2, "")
     assert "--resume" in done.stderr
-    assert list(state.iterdir()) == []
+    assert list(cli.state.iterdir()) == []
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_to_the_command_reaches_the_ranks_once(
-    start: Start, tmp_path: Path, number: signal.Signals, code: int
+    cli: Cli, tmp_path: Path, number: signal.Signals, code: int
 ) -> None:
-    process = start("run", "--nproc-per-node", "2", "SCRIPT", script=WAITS)
+    process = cli.start("run", "--nproc-per-node", "2", "--tee", "2", "SCRIPT", script=WAITS)
     pids = started(tmp_path, 2)
     process.send_signal(number)
     _, err = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == code
-    assert err.splitlines().count("KeyboardInterrupt") == (2 if number == signal.SIGINT else 0)
+    told = ["[default0]:KeyboardInterrupt", "[default1]:KeyboardInterrupt"] if number == signal.SIGINT else []
+    assert sorted(text for text in err.splitlines() if text.endswith("KeyboardInterrupt")) == told
     assert not any(map(exists, pids))
 
 
-def test_a_second_ctrl_c_kills_what_will_not_end(start: Start, tmp_path: Path) -> None:
+def test_a_second_ctrl_c_kills_what_will_not_end(cli: Cli, tmp_path: Path) -> None:
     script = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)" + textwrap.dedent(WAITS)
-    process = start("run", "SCRIPT", script=script)
+    process = cli.start("run", "SCRIPT", script=script)
     (pid,) = started(tmp_path, 1)
     process.send_signal(signal.SIGINT)
     time.sleep(0.5)  # a person's pause: two signals at once would be one
@@ -216,24 +167,25 @@ def test_a_second_ctrl_c_kills_what_will_not_end(start: Start, tmp_path: Path) -
     eventually("the rank is gone", lambda: not exists(pid))
 
 
-def test_a_command_that_is_killed_takes_its_job_with_it(start: Start, run: Run, tmp_path: Path, state: Path) -> None:
-    process = start("run", "--nproc-per-node", "2", "SCRIPT", script=WAITS)
+def test_a_command_that_is_killed_takes_its_job_with_it(cli: Cli, tmp_path: Path) -> None:
+    process = cli.start("run", "--nproc-per-node", "2", "SCRIPT", script=WAITS)
     pids = started(tmp_path, 2)
     process.kill()
     process.communicate(timeout=TIMEOUT_S)
     eventually("the ranks are gone", lambda: not any(map(exists, pids)))
-    assert len(list(state.iterdir())) == 1
-    eventually("the entry is seen to be dead", lambda: run("status").returncode == 2 and not list(state.iterdir()))
+    assert len(list(cli.state.iterdir())) == 1
+    eventually("the entry is seen to be dead", lambda: cli.run("status").returncode == 2)
+    assert list(cli.state.iterdir()) == []
 
 
-def test_status_shows_the_running_job(start: Start, run: Run, tmp_path: Path) -> None:
-    process = start("run", "--nproc-per-node", "2", "SCRIPT", script=WAITS)
+def test_status_shows_the_running_job(cli: Cli, tmp_path: Path) -> None:
+    process = cli.start("run", "--nproc-per-node", "2", "SCRIPT", script=WAITS)
     pids = started(tmp_path, 2)
-    eventually("the job is listed", lambda: run("status").returncode == 0)
-    status = json.loads(run("status", "--json").stdout)
+    eventually("the job is listed", lambda: cli.run("status").returncode == 0)
+    status = json.loads(cli.run("status", "--json").stdout)
     assert [(r["rank"], r["pid"]) for r in status["ranks"]] == [(0, pids[0]), (1, pids[1])]
     assert (status["world_size"], status["protection"]) == (2, "pending")
-    refused = run("migrate", "--rank", "0", "--reason", "a fan")
+    refused = cli.run("migrate", "--rank", "0", "--reason", "a fan")
     assert refused.returncode == 2
     assert "refused" in refused.stderr
     (tmp_path / "end").touch()
@@ -249,10 +201,10 @@ def processes_of(state: Path) -> dict[str, int]:
     return dict(zip(("command", "controller", "agent"), pids, strict=True))
 
 
-def test_training_goes_on_when_the_controller_dies(start: Start, tmp_path: Path, state: Path) -> None:
-    process = start("run", "--nproc-per-node", "2", "SCRIPT", script=WAITS)
+def test_training_goes_on_when_the_controller_dies(cli: Cli, tmp_path: Path) -> None:
+    process = cli.start("run", "--nproc-per-node", "2", "SCRIPT", script=WAITS)
     started(tmp_path, 2)
-    os.kill(processes_of(state)["controller"], signal.SIGKILL)
+    os.kill(processes_of(cli.state)["controller"], signal.SIGKILL)
     (tmp_path / "end").touch()
     out, err = process.communicate(timeout=120)
     assert sorted(out.splitlines()) == ["rank 0 saw the end", "rank 1 saw the end"]
@@ -260,25 +212,25 @@ def test_training_goes_on_when_the_controller_dies(start: Start, tmp_path: Path,
     assert process.returncode == 0
 
 
-def test_ranks_end_with_their_agent(start: Start, tmp_path: Path, state: Path) -> None:
-    process = start("run", "--nproc-per-node", "2", "SCRIPT", script=WAITS)
+def test_ranks_end_with_their_agent(cli: Cli, tmp_path: Path) -> None:
+    process = cli.start("run", "--nproc-per-node", "2", "SCRIPT", script=WAITS)
     pids = started(tmp_path, 2)
-    os.kill(processes_of(state)["agent"], signal.SIGKILL)
+    os.kill(processes_of(cli.state)["agent"], signal.SIGKILL)
     _, err = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == 1
     assert "the agent was ended by SIGKILL" in err
     assert not any(map(exists, pids))
 
 
-def test_two_machines_make_one_job(start: Start, environment: dict[str, str], tmp_path: Path) -> None:
+def test_two_machines_make_one_job(cli: Cli) -> None:
     with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
         controller, master = one.getsockname()[1], two.getsockname()[1]
     common = ["run", "--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port", str(master)]
     secret = {"TORCHRELAY_SECRET": "a secret of at least 16 characters"}
     script = 'import os; print(f\'rank {os.environ["RANK"]} of {os.environ["WORLD_SIZE"]}\')'
-    first = start(*common, "--controller-port", str(controller), "SCRIPT", script=script, extra=secret)
-    second = start(
-        *common, "--node-rank", "1", "--controller", f"127.0.0.1:{controller}", "SCRIPT", script=script, extra=secret
+    first = cli.start(*common, "--controller-port", str(controller), "SCRIPT", script=script, **secret)
+    second = cli.start(
+        *common, "--node-rank", "1", "--controller", f"127.0.0.1:{controller}", "SCRIPT", script=script, **secret
     )
     outputs = [process.communicate(timeout=TIMEOUT_S)[0] for process in (first, second)]
     assert (first.returncode, second.returncode) == (0, 0)

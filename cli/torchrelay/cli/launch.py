@@ -64,6 +64,10 @@ class Job:
         self.stopped_by = 0
         """The signal that this command was ended by."""
 
+    @property
+    def was_started(self) -> bool:
+        return self._agent is not None
+
     async def run(self, command: tuple[str, ...]) -> int:
         """Exit code of the job on this machine."""
         self._task = asyncio.ensure_future(self._run(command))
@@ -201,12 +205,14 @@ def _own_address(options: RunOptions) -> str:
 
 def _conclude(options: RunOptions, job: Job, code: int, teller: Teller) -> int:
     """Says how it ended, and turns a success without the faults that were asked for into a failure."""
+    if not job.was_started:
+        return code
     summary = job.follower.summary
     heard_all = summary.exit_code is not None
     never_fired = faults_that_never_fired(options.faults, summary) if heard_all and code == 0 else []
     if never_fired:
         code = EXIT_FAULT_NOT_INJECTED
-    if not job.stopped_by and code != EXIT_USAGE and not (options.quiet and code == 0):
+    if not job.stopped_by and not (options.quiet and code == 0):
         resume = configs.resume_command(options.given, summary.checkpoint)
         teller.say(narrate.closing(summary, code, resume, never_fired))
     if options.json_summary:

@@ -1,0 +1,69 @@
+"""The command line as a user runs it: a process of its own, in a folder of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TIMEOUT_S = 120.0
+_NOT_OURS = ("TORCHRELAY_SECRET", "OMP_NUM_THREADS")
+
+
+class Cli:
+    """`torchrelay` in `folder`; its state folder is `folder/state`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.state = folder / "state"
+        self._started: list[subprocess.Popen[str]] = []
+
+    def __enter__(self) -> Cli:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """What a failed test has left running ends, and its job with it."""
+        for process in self._started:
+            if process.poll() is None:
+                process.kill()
+                process.communicate()
+
+    def start(self, *arguments: str, script: str | None = None, **environment: str) -> subprocess.Popen[str]:
+        """SCRIPT among the arguments is a file with the text of `script`."""
+        path = self.folder / "train.py"
+        if script is not None:
+            path.write_text(textwrap.dedent(script))
+        inherited = {k: v for k, v in os.environ.items() if k not in _NOT_OURS}
+        process = subprocess.Popen(
+            [sys.executable, "-m", "torchrelay.cli", *(str(path) if a == "SCRIPT" else a for a in arguments)],
+            cwd=self.folder,
+            env=inherited | {"TORCHRELAY_STATE_DIR": str(self.state)} | environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self._started.append(process)
+        return process
+
+    def run(self, *arguments: str, script: str | None = None) -> subprocess.CompletedProcess[str]:
+        process = self.start(*arguments, script=script)
+        out, err = process.communicate(timeout=TIMEOUT_S)
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+def eventually(what: str, check: Callable[[], Any]) -> Any:
+    """The first true answer of `check`; fails after a time that no machine needs."""
+    end = time.monotonic() + TIMEOUT_S
+    while time.monotonic() < end:
+        if found := check():
+            return found
+        time.sleep(0.02)
+    pytest.fail(f"it never came to this: {what}")

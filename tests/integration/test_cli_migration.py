@@ -1,0 +1,114 @@
+"""Migrations as a user sees them: `run`, `status` and `migrate` around an ordinary DDP script."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from integration.cli_harness import TIMEOUT_S, Cli, eventually
+
+TRAINS = """
+    import os, pathlib, time, torch, torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+    dist.init_process_group("gloo")
+    torch.manual_seed(7)
+    model = DistributedDataParallel(torch.nn.Linear(16, 16))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    for step in range(int(os.environ["STEPS"])):
+        loss = model(torch.randn(4, 16)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        time.sleep(0.02)
+        if dist.get_rank() == 0:
+            print(f"loss {loss.item().hex()}")
+    dist.destroy_process_group()
+"""
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> Iterator[Cli]:
+    with Cli(tmp_path) as used:
+        yield used
+
+
+def summary_of(out: str) -> dict[str, Any]:
+    summary: dict[str, Any] = json.loads(out.splitlines()[-1])
+    return summary
+
+
+def losses(out: str) -> list[str]:
+    return [line for line in out.splitlines() if line.startswith("loss ")]
+
+
+def undisturbed(cli: Cli, steps: int) -> list[str]:
+    process = cli.start("run", "--nproc-per-node", "2", "SCRIPT", script=TRAINS, STEPS=str(steps))
+    out, _ = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 0
+    assert len(losses(out)) == steps
+    return losses(out)
+
+
+def test_a_rank_is_moved_by_command_while_the_script_trains(cli: Cli) -> None:
+    arguments = ("run", "--nproc-per-node", "2", "--spares", "1", "--json", "SCRIPT")
+    process = cli.start(*arguments, script=TRAINS, STEPS="600")
+
+    def ready() -> bool:
+        done = cli.run("status", "--json")
+        status = json.loads(done.stdout) if done.returncode == 0 else {"protection": "", "spares_warm": 0, "ranks": []}
+        trains = all(rank["boundary"] > 0 for rank in status["ranks"])
+        return bool(status["protection"] == "on" and status["spares_warm"] and trains)
+
+    eventually("the job trains and its spare is warm", ready)
+    moved = cli.run("migrate", "--rank", "1", "--reason", "node needs a new fan")
+    assert moved.returncode == 0, moved.stderr
+    assert re.search(r"rank 1 moved to n0\.s0: no step redone, \d+\.\d\d s of downtime", moved.stderr)
+    status = json.loads(cli.run("status", "--json").stdout)
+    assert (status["generation"], status["migrations_done"], status["ranks"][1]["worker"]) == (1, 1, "n0.s0")
+    refused = cli.run("migrate", "--rank", "0", "--reason", "again")
+    assert refused.returncode == 2
+    assert "no spare" in refused.stderr
+    out, err = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 0, err
+    (migration,) = summary_of(out)["migrations"]
+    assert (migration["kind"], migration["outcome"], migration["ranks"]) == ("planned", "committed", [1])
+    assert migration["reason"] == "node needs a new fan"
+    assert "seconds of detect fence prepare quiesce transfer rebuild verify first step  sum" in err
+
+
+def test_a_killed_rank_costs_one_step_and_no_loss_value(cli: Cli) -> None:
+    expected = undisturbed(cli, 60)
+    process = cli.start(
+        *("run", "--nproc-per-node", "2", "--spares", "1", "--json", "--inject", "kill:rank=1,step=30", "SCRIPT"),
+        script=TRAINS,
+        STEPS="60",
+    )
+    out, err = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 0, err
+    assert losses(out) == expected
+    assert "fault injected: kill:rank=1,step=30,phase=forward" in err
+    summary = summary_of(out)
+    assert [m["outcome"] for m in summary["migrations"]] == ["committed"]
+    assert summary["steps_redone"] <= 1
+    assert summary["faults_not_injected"] == []
+
+
+def test_without_a_spare_the_message_says_how_to_go_on(cli: Cli) -> None:
+    expected = undisturbed(cli, 40)
+    process = cli.start(
+        *("run", "--nproc-per-node", "2", "--jit-dir", "jit", "--inject", "kill:rank=1,step=20", "SCRIPT"),
+        script=TRAINS,
+        STEPS="40",
+    )
+    out, err = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 75, err
+    command = re.search(r"go on with: torchrelay (run --resume \S+ .*)", err)
+    assert command is not None
+    resumed = cli.start(*command[1].split(), STEPS="40")
+    rest, err = resumed.communicate(timeout=TIMEOUT_S)
+    assert resumed.returncode == 0, err
+    assert losses(out) + losses(rest) == expected

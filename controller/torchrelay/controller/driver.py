@@ -84,6 +84,13 @@ class Driver:
             return self.phase in (Phase.TRANSFERRING, Phase.REBUILDING, Phase.VERIFYING, Phase.FENCING)
         return self.phase in (*STANDING_PHASES, Phase.PREPARING)
 
+    def has_given_up(self, worker: str) -> bool:
+        """Whether the worker's rank is on its way elsewhere: how it ends is of no interest any more."""
+        if self.migration is None:
+            return False
+        s = self.migration.state
+        return worker in s.fencing or (s.kind != PLANNED and worker in s.lost.values())
+
     def begin(self, event: m.Event, now_s: float) -> str:
         """Starts a migration with its first event; returns its name."""
         self.count += 1

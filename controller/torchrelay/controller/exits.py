@@ -45,6 +45,8 @@ class Exits:
     def script_failed(self, worker: Worker, report: ScriptFailed, now_s: float) -> None:
         worker.failed = report
         reason = f"the script failed on rank {worker.rank}: {report.kind}: {report.message}"
+        if self._driver.has_given_up(worker.worker):
+            return
         joining = worker.rank != NO_RANK and not self._job.is_holder(worker)
         if joining or self._driver.holds_training:
             # Its peers are gone or stand still: what it met is a consequence, or comes again after the migration.
@@ -59,7 +61,7 @@ class Exits:
             self._outbox.emit(WorkerEnded(worker.worker, worker.rank, exit_.exit_code, exit_.signal, exit_.fenced))
         if exit_.fenced:
             self._driver.feed(m.WorkerGone(worker.worker), now_s)
-        if not first_word or exit_.fenced:
+        if not first_word or exit_.fenced or self._driver.has_given_up(worker.worker):
             return
         if worker.rank == NO_RANK:
             self._outbox.log("warning", f"spare {worker.worker} is lost: {_how(exit_)}; {self._spares_left()}")

@@ -108,6 +108,8 @@ class StepClock:
         self._steps: deque[tuple[float, int, float]] = deque(maxlen=STEPS_REMEMBERED)
 
     def reached(self, boundary: int, now_s: float) -> None:
+        if boundary < 0:
+            return
         if self._last is not None and boundary > self._last[1]:
             self._steps.append((now_s, boundary - self._last[1], now_s - self._last[0]))
         if self._last is None or boundary > self._last[1]:

@@ -173,8 +173,10 @@ def spare_chosen(turn: Turn, event: SpareChosen) -> None:
 
 def no_spare(turn: Turn, event: NoSpare) -> None:
     s = turn.state
-    turn.do(Noted(event.reason))
+    if event.rank not in s.awaiting_spare or not event.soon:
+        turn.do(Noted(event.reason))
     if event.soon:
+        s.awaiting_spare.add(event.rank)
         return
     if s.kind == UNPLANNED:
         s.no_spare = event.reason

@@ -47,6 +47,7 @@ class State:
     journals: set[int] = field(default_factory=set)
     joiners: dict[int, Joiner] = field(default_factory=dict)
     no_spare: str = ""
+    awaiting_spare: set[int] = field(default_factory=set)
     survivors_told: bool = False
     """Survivors have heard of this generation, so giving up has to be told to them as well."""
 
@@ -107,6 +108,7 @@ class State:
         self.quiesce_boundary, self.quiesce_agreed, self.no_spare = -1, False, ""
         self.survivors_told = False
         for collected in (
+            self.awaiting_spare,
             self.standings,
             self.quiesce_answers,
             self.actions,

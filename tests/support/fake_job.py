@@ -1,0 +1,191 @@
+"""A job in memory: the real core, and agents and shims that answer as real ones do, on virtual time."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+from torchrelay.controller.checkpoint import JobCheckpoint
+from torchrelay.controller.config import ControllerConfig
+from torchrelay.controller.core import Core
+from torchrelay.protocol import messages as msg
+from torchrelay.protocol.events import Occurrence, from_job_event
+
+NODE = "n0"
+TICK_S = 0.05
+
+
+class FakeJob:
+    """`boundary`: where every rank is. Workers in `mute` take orders and say nothing."""
+
+    def __init__(
+        self,
+        folder: Path,
+        world_size: int = 3,
+        spares: int = 1,
+        *,
+        checkpoint: JobCheckpoint | None = None,
+        config: dict[str, Any] | None = None,
+    ) -> None:
+        self.config = ControllerConfig(
+            run_id="run",
+            nnodes=1,
+            nproc_per_node=world_size,
+            secret_file="",
+            address_file="",
+            jit_dir=str(folder),
+            master_addr="127.0.0.1",
+            master_port=29500,
+            resume_dir=str(folder) if checkpoint else "",
+            resume_command="torchrelay run --resume {directory} train.py",
+            **(config or {}),
+        )
+        self.core = Core(self.config, lambda: 0.0, checkpoint)
+        self.now_s = 10.0
+        self.boundary = 5
+        self.ranks = {} if checkpoint else {f"n0.w{r}": r for r in range(world_size)}
+        self.spares = [f"n0.w{r}" for r in range(world_size)] if checkpoint else []
+        self.spares += [f"n0.s{i}" for i in range(spares)]
+        self.mute: set[str] = set()
+        self.dead: set[str] = set()
+        self.joining: set[str] = set()
+        self.states: dict[str, str] = {}
+        self.phases: dict[str, str] = {}
+        self.waiting: set[str] = set()
+        self.count = 0
+        self.still: set[str] = set()
+        self.orders: list[msg.ToAgent] = []
+        self.events: list[Occurrence] = []
+        self.due: deque[msg.FromAgent] = deque()
+        infos = [msg.WorkerInfo(w, r, 100 + r) for w, r in self.ranks.items()]
+        infos += [msg.WorkerInfo(w, -1, 200 + i) for i, w in enumerate(self.spares)]
+        self.core.attach(msg.AgentHello(NODE, 0, "10.0.0.1", tuple(infos)), self.now_s)
+        self._collect()
+
+    def warm(self) -> None:
+        for worker in list(self.spares):
+            self.say(worker, msg.Warm("2.13"))
+
+    def train(self) -> None:
+        """Everybody gets into the training loop, protected, with replicas known."""
+        self.warm()
+        for worker, rank in self.ranks.items():
+            self.say(worker, msg.Armed(rank, self.config.world_size, "gloo", "2.13"))
+        self.progress()
+        for worker in self.ranks:
+            self.say(worker, msg.ReplicaCheck(3, {"weight": "aa"}, ("weight",)))
+
+    def progress(self) -> None:
+        self.count += 1
+        workers = tuple(
+            msg.WorkerProgress(
+                worker,
+                self.boundary,
+                self.boundary,
+                self.phases.get(worker, "body"),
+                worker in self.waiting,
+                0 if worker in self.still else self.count,
+                self.states.get(worker, "S"),
+            )
+            for worker in (*self.ranks, *self.spares)
+            if worker not in self.dead and (worker in self.ranks or self.states.get(worker))
+        )
+        self.give(msg.Progress(workers))
+
+    def say(self, worker: str, report: msg.ShimReport) -> None:
+        self.give(msg.FromWorker(worker, report))
+
+    def give(self, message: msg.FromAgent) -> None:
+        self.core.receive(NODE, message, self.now_s)
+        self._collect()
+
+    def tick(self, seconds: float = TICK_S) -> None:
+        """Time passes, with progress from the agent as it does."""
+        end_s = self.now_s + seconds
+        while self.now_s < end_s - 1e-9:
+            self.now_s += TICK_S
+            self.progress()
+            self.core.tick(self.now_s)
+            self._collect()
+
+    def die(self, worker: str, signal: int = 9, exit_code: int = 0) -> None:
+        self.dead.add(worker)
+        self.give(msg.WorkerExited(worker, 128 + signal if signal else exit_code, signal, False))
+
+    def settle(self, limit: int = 500) -> None:
+        """Everybody answers until nobody has anything to say."""
+        for _ in range(limit):
+            if not self.due:
+                return
+            self.now_s += 0.01
+            self.give(self.due.popleft())
+        raise AssertionError("no end of it")
+
+    def sent(self, kind: type) -> dict[str, Any]:
+        """Worker -> its last order of that kind."""
+        return {o.worker: o.order for o in self.orders if isinstance(o, msg.ToWorker) and isinstance(o.order, kind)}
+
+    def told(self, kind: type) -> list[Any]:
+        return [e for e in self.events if isinstance(e, kind)]
+
+    @property
+    def stop(self) -> msg.StopJob | None:
+        stops = [o for o in self.orders if isinstance(o, msg.StopJob)]
+        assert len(stops) <= 1, "the job was stopped twice"
+        return stops[0] if stops else None
+
+    def _collect(self) -> None:
+        orders, events = self.core.take()
+        for event in events:
+            json.loads(event.fields_json)
+            self.events.append(from_job_event(event))
+        for _, order in orders:
+            self.orders.append(order)
+            self.due.extend(m for m in self._answers(order))
+
+    def _answers(self, order: msg.ToAgent) -> list[msg.FromAgent]:
+        if isinstance(order, msg.Fence):
+            self.dead.add(order.worker)
+            return [msg.WorkerExited(order.worker, 137, 9, True)]
+        if isinstance(order, msg.FetchJournal):
+            b = self.boundary
+            journals = {n: f"{order.worker}@{n}".encode() for n in (b - 1, b)}
+            return [msg.JournalContent(order.worker, journals, {b - 1: b"gate"}, b"set-up")]
+        if not isinstance(order, msg.ToWorker) or order.worker in self.mute | self.dead:
+            return []
+        return [msg.FromWorker(order.worker, report) for report in self._reports(order.worker, order.order)]
+
+    def _reports(self, worker: str, order: msg.ShimOrder) -> list[msg.ShimReport]:
+        g, b = getattr(order, "generation", 0), self.boundary
+        match order:
+            case msg.Interrupt() if worker not in self.joining:
+                return [msg.Standing(g, b, b, "body", "", "10.0.0.1", 7000)]
+            case msg.Assign(rank=rank):
+                self.ranks[worker] = rank
+                self.spares.remove(worker)
+                self.joining.add(worker)
+                return [msg.Prepared(g, "10.0.0.1", 7001)]
+            case msg.Interrupt():
+                return [msg.Prepared(g, "10.0.0.1", 7001)]
+            case msg.QuiesceAt(quiesce_id, _, boundary):
+                self.quiesce = (g, boundary)
+                return [msg.QuiesceAnswer(quiesce_id, True, b)]
+            case msg.QuiesceDecided(_, True):
+                g, self.boundary = self.quiesce
+                return [msg.Standing(g, self.boundary, self.boundary, "head", "", "10.0.0.1", 7000)]
+            case msg.Serve():
+                return [msg.Serving(g, "10.0.0.1", 9000)]
+            case msg.Plan(action="enter" | "shadow"):
+                return [msg.Transferred(g, 4096, 2, 0.1)]
+            case msg.Rebuild():
+                return [msg.Rebuilt(g, 0.1), msg.Verified(g)]
+            case msg.Commit():
+                self.joining.discard(worker)
+                return [msg.Resumed(g, 1), msg.FirstStep(g, b + 1)]
+            case msg.SaveCheckpoint(save_tensors=save):
+                return [msg.CheckpointSaved(g, 4096 if save else 0)]
+            case msg.MayFinish():
+                return []
+        return []

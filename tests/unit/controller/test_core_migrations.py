@@ -1,0 +1,231 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.fake_job import FakeJob
+
+from torchrelay.controller.checkpoint import read_checkpoint
+from torchrelay.protocol import events
+from torchrelay.protocol import messages as msg
+from torchrelay.protocol.phases import DOWNTIME_ROWS
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> FakeJob:
+    job = FakeJob(tmp_path, spares=2)
+    job.train()
+    return job
+
+
+def test_a_killed_rank_is_replaced_and_the_job_ends_well(job: FakeJob) -> None:
+    job.die("n0.w1")
+    job.settle()
+    (finished,) = job.told(events.MigrationFinished)
+    assert (finished.outcome, finished.kind, finished.rank, finished.spare) == ("committed", "unplanned", 1, "n0.s0")
+    assert finished.steps_redone == 1
+    assert finished.transferred_bytes == 4096
+    assert set(finished.downtime_s) == set(DOWNTIME_ROWS)
+    assert job.core.job.holders == {0: "n0.w0", 1: "n0.s0", 2: "n0.w2"}
+    for worker in ("n0.w0", "n0.s0", "n0.w2"):
+        job.say(worker, msg.Finishing(9))
+    assert set(job.sent(msg.MayFinish)) == {"n0.w0", "n0.s0", "n0.w2"}
+    for worker in ("n0.w0", "n0.s0", "n0.w2"):
+        job.die(worker, signal=0)
+    assert job.stop == msg.StopJob(0, 15, "all ranks are done")
+    assert job.events[-1] == events.JobFinished(0, "all ranks are done")
+
+
+def test_the_joiner_gets_rank_environment_journal_and_donor_of_the_lost_rank(job: FakeJob) -> None:
+    job.die("n0.w1")
+    job.settle()
+    assign = job.sent(msg.Assign)["n0.s0"]
+    assert (assign.rank, assign.env["RANK"], assign.env["LOCAL_RANK"], assign.env["WORLD_SIZE"]) == (1, "1", "1", "3")
+    assert assign.set_up == b"set-up"
+    serve, plan = job.sent(msg.Serve)["n0.w0"], job.sent(msg.Plan)["n0.s0"]
+    assert (serve.peer_host, serve.token) == ("10.0.0.1", plan.token)
+    assert len(plan.token) >= 32
+    assert (plan.action, plan.target, plan.journal) == ("enter", 5, b"n0.w1@5")
+    assert (plan.donor_host, plan.donor_port) == ("10.0.0.1", 9000)
+    assert {w: p.action for w, p in job.sent(msg.Plan).items() if w != "n0.s0"} == {
+        "n0.w0": "rewind",
+        "n0.w2": "rewind",
+    }
+
+
+def test_each_migration_has_tokens_of_its_own(job: FakeJob) -> None:
+    job.die("n0.w1")
+    job.settle()
+    first = job.sent(msg.Plan)["n0.s0"].token
+    job.die("n0.s0")
+    job.settle()
+    second = job.sent(msg.Plan)["n0.s1"].token
+    assert first != second
+    assert [f.outcome for f in job.told(events.MigrationFinished)] == ["committed", "committed"]
+    assert job.core.job.generation == 2
+
+
+def test_rank_0_is_replaced_like_any_other(job: FakeJob) -> None:
+    job.die("n0.w0")
+    job.settle()
+    assert job.core.job.holders[0] == "n0.s0"
+    assert {(r.store_host, r.store_port) for r in job.sent(msg.Rebuild).values()} == {("10.0.0.1", 7000)}
+
+
+def test_a_joiner_lost_before_it_wrote_a_journal_leaves_the_first_ones_valid(job: FakeJob) -> None:
+    job.mute.add("n0.s0")
+    job.die("n0.w1")
+    job.settle()
+    job.die("n0.s0")
+    job.settle()
+    assert job.core.job.holders[1] == "n0.s1"
+    assert job.sent(msg.Plan)["n0.s1"].journal == b"n0.w1@5"
+
+
+def test_two_ranks_that_die_together_move_together(tmp_path: Path) -> None:
+    job = FakeJob(tmp_path, world_size=4, spares=2)
+    job.train()
+    job.die("n0.w1")
+    job.die("n0.w2")
+    job.settle()
+    (finished,) = job.told(events.MigrationFinished)
+    assert finished.ranks == (1, 2)
+    assert job.core.job.holders == {0: "n0.w0", 1: "n0.s0", 2: "n0.s1", 3: "n0.w3"}
+    assert set(job.sent(msg.Serve)) == {"n0.w0", "n0.w3"}
+
+
+def test_a_planned_move_leaves_no_step_to_redo_and_fences_the_leaver(job: FakeJob) -> None:
+    reply = job.core.migrate(msg.MigrateRequest(2, "a new fan"), job.now_s)
+    assert reply.accepted
+    job.tick()
+    job.settle()
+    (finished,) = job.told(events.MigrationFinished)
+    assert (finished.migration, finished.kind, finished.outcome) == (reply.migration, "planned", "committed")
+    assert finished.spare == "n0.s0"
+    assert finished.beside_s > 0
+    assert finished.downtime_s["prepare"] == 0.0
+    assert [o.worker for o in job.orders if isinstance(o, msg.Fence)] == ["n0.w2"]
+    assert set(job.sent(msg.Serve)) == {"n0.w2"}
+    (started,) = job.told(events.MigrationStarted)
+    assert started.reason == "a new fan"
+
+
+def test_a_leaver_that_dies_meanwhile_makes_it_an_unplanned_migration(job: FakeJob) -> None:
+    job.core.migrate(msg.MigrateRequest(2, "a new fan"), job.now_s)
+    job.tick()
+    job.die("n0.w2")
+    job.settle()
+    (finished,) = job.told(events.MigrationFinished)
+    assert (finished.kind, finished.outcome, finished.spare) == ("unplanned", "committed", "n0.s0")
+    assert [s.kind for s in job.told(events.MigrationStarted)] == ["planned", "unplanned"]
+
+
+def test_without_a_spare_the_job_ends_with_a_checkpoint_that_another_one_resumes_from(tmp_path: Path) -> None:
+    job = FakeJob(tmp_path, spares=0)
+    job.train()
+    job.die("n0.w1")
+    job.settle()
+    (saved,) = job.told(events.CheckpointSaved)
+    assert saved.directory == str(tmp_path / "run-step5")
+    assert saved.resume_command == f"torchrelay run --resume {saved.directory} train.py"
+    assert job.stop is not None
+    assert job.stop.exit_code == 75
+    assert saved.resume_command in job.stop.reason
+    assert [w for w, s in job.sent(msg.SaveCheckpoint).items() if s.save_tensors] == ["n0.w0"]
+
+    checkpoint = read_checkpoint(Path(saved.directory), 3)
+    assert {r: p.journal for r, p in checkpoint.ranks.items()} == {r: f"n0.w{r}@5".encode() for r in range(3)}
+    assert checkpoint.tensors == {0: 4096}
+    assert checkpoint.tensors_of == {0: 0, 1: 0, 2: 0}
+
+    resumed = FakeJob(Path(saved.directory), spares=1, checkpoint=checkpoint)
+    resumed.warm()
+    resumed.settle()
+    (finished,) = resumed.told(events.MigrationFinished)
+    assert (finished.kind, finished.outcome, finished.ranks) == ("resume", "committed", (0, 1, 2))
+    plans = resumed.sent(msg.Plan)
+    assert {p.journal for p in plans.values()} == {f"n0.w{r}@5".encode() for r in range(3)}
+    assert {(p.directory, p.donor_host, p.target) for p in plans.values()} == {(saved.directory, "", 5)}
+    assert len(resumed.core.job.spares) == 1
+    assert resumed.core.job.protection == "on"
+
+
+def test_a_checkpoint_that_cannot_be_written_ends_the_job_with_the_lost_ranks_code(tmp_path: Path) -> None:
+    (tmp_path / "run-step5").write_text("a file in the way")
+    job = FakeJob(tmp_path, spares=0)
+    job.train()
+    job.die("n0.w1")
+    job.settle()
+    assert job.stop is not None
+    assert job.stop.exit_code == 137
+    assert "cannot be written" in job.stop.reason
+
+
+def test_without_a_replica_the_job_ends_with_the_reason(tmp_path: Path) -> None:
+    job = FakeJob(tmp_path, spares=1)
+    job.train()
+    job.say("n0.w1", msg.ReplicaCheck(4, {"shard": "11"}))
+    for worker in ("n0.w0", "n0.w2"):
+        job.say(worker, msg.ReplicaCheck(4, {"shard": "22"}))
+    job.die("n0.w1")
+    job.settle()
+    assert job.stop is not None
+    assert job.stop.exit_code == 137
+    assert "no survivor holds a replica" in job.stop.reason
+
+
+def test_a_stopped_process_is_suspected_confirmed_and_replaced(job: FakeJob) -> None:
+    job.states["n0.w1"] = "T"
+    job.waiting = {"n0.w0", "n0.w2"}
+    job.still = {"n0.w0", "n0.w1", "n0.w2"}
+    job.tick(2.0)
+    job.settle()
+    (suspected,) = job.told(events.Suspected)
+    assert suspected.rank == 1
+    assert "stopped (state T)" in suspected.reason
+    (finished,) = job.told(events.MigrationFinished)
+    assert (finished.rank, finished.outcome) == (1, "committed")
+    assert 1.0 < finished.downtime_s["detect"] < 2.0
+
+
+def test_a_suspect_that_moves_again_is_left_alone(job: FakeJob) -> None:
+    job.states["n0.w1"] = "T"
+    job.waiting = {"n0.w0", "n0.w2"}
+    while not job.told(events.Suspected):
+        job.tick()
+    job.states["n0.w1"] = "R"
+    job.tick(1.0)
+    assert [f.outcome for f in job.told(events.MigrationFinished)] == ["cleared"]
+    assert not [o for o in job.orders if isinstance(o, msg.Fence)]
+    assert job.core.driver.done == 0
+
+
+def test_a_survivor_stopped_in_the_middle_of_a_migration_is_found_without_witnesses(job: FakeJob) -> None:
+    job.mute.add("n0.w2")
+    job.states["n0.w2"] = "T"
+    job.die("n0.w1")
+    job.settle()
+    job.tick(1.2)
+    job.settle()
+    assert job.core.job.holders == {0: "n0.w0", 1: "n0.s0", 2: "n0.s1"}
+
+
+def test_reports_of_an_old_generation_are_ignored_and_logged_once(job: FakeJob) -> None:
+    job.mute.add("n0.s0")
+    job.die("n0.w1")
+    job.settle()
+    for _ in range(3):
+        job.say("n0.w0", msg.Verified(0))
+    logs = [e for e in job.told(events.Log) if "Verified" in e.text]
+    assert len(logs) == 1
+
+
+def test_interrupts_go_to_every_survivor_once_in_each_generation(job: FakeJob) -> None:
+    job.die("n0.w1")
+    job.settle()
+    sent = [
+        (o.worker, o.order.generation)
+        for o in job.orders
+        if isinstance(o, msg.ToWorker) and isinstance(o.order, msg.Interrupt)
+    ]
+    assert sorted(sent) == [("n0.w0", 1), ("n0.w2", 1)]

@@ -223,11 +223,11 @@ class Driver:
         if s.kind == PLANNED:
             return planned_target(self._job, s, secrets.token_hex)
         if self._checkpoint is not None and s.kind == RESUME:
-            return resume_target(self._checkpoint, self._config.resume_dir)
+            return resume_target(self._checkpoint, str(Path(self._config.resume_dir).absolute()))
         return unplanned_target(self._job, s, secrets.token_hex, self._jit_folder)
 
     def _jit_folder(self, boundary: int) -> Path:
-        return Path(self._config.jit_dir) / f"{self._config.run_id}-step{boundary}"
+        return Path(self._config.jit_dir).absolute() / f"{self._config.run_id}-step{boundary}"
 
     def _write_checkpoint(self, s: State, directory: str) -> m.CheckpointWritten | m.CheckpointFailed:
         saved = saved_job(self._job, s, self._config.run_id, self._saved_bytes)

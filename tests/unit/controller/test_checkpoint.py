@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from torchrelay.controller.checkpoint import MANIFEST, JobCheckpoint, RankPart, read_checkpoint, write_checkpoint
+from torchrelay.protocol.errors import CheckpointError
+
+CHECKPOINT = JobCheckpoint(
+    "run",
+    2,
+    7,
+    {0: RankPart(0, "enter", b"j0", set_up=b"s0", ddp_layout="1 0"), 1: RankPart(1, "shadow", b"j1", b"g1", b"s1")},
+    b"log",
+    {0: 4096},
+    {0: 0, 1: 0},
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_checkpoint(tmp_path / "jit", CHECKPOINT)
+    return tmp_path / "jit"
+
+
+def test_what_was_written_is_read_back(folder: Path) -> None:
+    assert read_checkpoint(folder, 2) == CHECKPOINT
+    assert not list(folder.glob("*.partial"))
+
+
+def test_only_this_user_can_read_it(folder: Path) -> None:
+    assert folder.stat().st_mode & 0o077 == 0
+    assert [p.name for p in folder.iterdir() if p.stat().st_mode & 0o077] == []
+
+
+def edit(folder: Path, **changes: object) -> None:
+    manifest = json.loads((folder / MANIFEST).read_text())
+    (folder / MANIFEST).write_text(json.dumps({**manifest, **changes}))
+
+
+def point_outside(folder: Path) -> None:
+    ranks = json.loads((folder / MANIFEST).read_text())["ranks"]
+    ranks[0]["journal"]["file"] = "../secret"
+    edit(folder, ranks=ranks)
+
+
+@pytest.mark.parametrize(
+    ("damage", "advice"),
+    [
+        (lambda f: (f / MANIFEST).unlink(), "give the folder that was named when the job ended"),
+        (lambda f: (f / MANIFEST).write_text("{"), "start from an older checkpoint"),
+        (lambda f: (f / MANIFEST).write_text("[]"), "use the version that wrote it"),
+        (lambda f: edit(f, version=99), "its format is 99, this torchrelay reads 1; use the version that wrote it"),
+        (lambda f: edit(f, world_size=3), "resume with as many nodes and processes per node as before"),
+        (lambda f: edit(f, ranks=[]), "ranks are missing"),
+        (lambda f: edit(f, tensors=None), "is not as torchrelay writes it"),
+        (lambda f: (f / "rank-1.journal").write_bytes(b"jX"), "rank-1.journal is damaged"),
+        (lambda f: (f / "rank-1.gate-journal").unlink(), "rank-1.gate-journal cannot be read"),
+        (lambda f: (f / "collective-log").write_bytes(b""), "collective-log is damaged"),
+        (point_outside, "points out of the folder"),
+    ],
+)
+def test_a_folder_that_is_not_whole_is_refused_with_advice(
+    folder: Path, damage: Callable[[Path], object], advice: str
+) -> None:
+    damage(folder)
+    with pytest.raises(CheckpointError, match="--resume") as caught:
+        read_checkpoint(folder, 2)
+    assert advice in str(caught.value)
+
+
+def test_there_is_no_checkpoint_before_everything_is_written(tmp_path: Path) -> None:
+    (tmp_path / "rank-1.journal").mkdir()
+    with pytest.raises(OSError, match="rank-1"):
+        write_checkpoint(tmp_path, CHECKPOINT)
+    assert not (tmp_path / MANIFEST).exists()

@@ -1,0 +1,165 @@
+"""The Relay service over real gRPC with mutual TLS, with the core behind it and no processes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+
+from torchrelay.controller.config import ControllerConfig
+from torchrelay.controller.core import Core
+from torchrelay.controller.server import Relay
+from torchrelay.protocol import messages as msg
+from torchrelay.protocol import relay_pb2, relay_pb2_grpc
+from torchrelay.protocol.convert import from_proto, to_proto, wrap
+from torchrelay.protocol.tls import Credentials, make_server
+
+SECRET = b"0123456789abcdef0123456789abcdef"
+CONFIG = ControllerConfig("r", 1, 2, "", "", "", "127.0.0.1", 29500)
+WORKERS = (msg.WorkerInfo("n0.w0", 0, 1), msg.WorkerInfo("n0.w1", 1, 2))
+
+
+class Bench:
+    def __init__(self, relay: Relay, channel: grpc.aio.Channel) -> None:
+        self.relay = relay
+        self.stub = relay_pb2_grpc.RelayStub(channel)
+
+    async def attach(self, session: str = "a", first: int = 0) -> Any:
+        call = self.stub.Attach()
+        await call.write(wrap(relay_pb2.FromAgent, msg.AgentHello("n0", 0, "h", WORKERS, session, first)))
+        return call
+
+    async def status(self) -> msg.JobStatus:
+        found: msg.JobStatus = from_proto(await self.stub.Status(relay_pb2.Empty()))
+        return found
+
+
+@asynccontextmanager
+async def bench() -> AsyncIterator[Bench]:
+    relay = Relay(Core(CONFIG, time.time))
+    server = make_server()
+    relay_pb2_grpc.add_RelayServicer_to_server(relay, server)
+    port = server.add_secure_port("127.0.0.1:0", Credentials.from_secret(SECRET, "controller").server())
+    await server.start()
+    running = asyncio.create_task(relay.run())
+    try:
+        async with Credentials.from_secret(SECRET, "agent").channel(f"127.0.0.1:{port}") as channel:
+            yield Bench(relay, channel)
+    finally:
+        relay.end(0, "the test is over")
+        await running
+        await server.stop(0)
+
+
+def on_a_bench(test: Callable[[Bench], Awaitable[None]]) -> None:
+    async def run() -> None:
+        async with bench() as b:
+            await asyncio.wait_for(test(b), 30)
+
+    asyncio.run(run())
+
+
+async def say(call: Any, message: Any) -> None:
+    await call.write(wrap(relay_pb2.FromAgent, message))
+
+
+async def hear(call: Any) -> Any:
+    return from_proto(await call.read())
+
+
+async def hear_order(call: Any) -> Any:
+    while isinstance(order := await hear(call), msg.Taken):
+        continue
+    return order
+
+
+def test_orders_reach_the_agent_and_the_job_ends_with_everybody_told() -> None:
+    async def test(b: Bench) -> None:
+        call = await b.attach()
+        await say(call, msg.FromWorker("n0.w0", msg.Disabled("no torch")))
+        protect = await hear_order(call)
+        assert protect == msg.ToWorker("n0.w0", msg.Protect(False, "rank 0: no torch"))
+        await say(call, msg.WorkerExited("n0.w0", 3, 0, False))
+        while not isinstance(stop := await hear_order(call), msg.StopJob):
+            continue
+        assert stop.exit_code == 3
+        assert not await b.relay.all_gone(0.05)
+        await call.done_writing()
+        assert await call.read() is grpc.aio.EOF
+        assert await b.relay.all_gone(10.0)
+
+    on_a_bench(test)
+
+
+def test_a_later_stream_repeats_nothing_and_takes_the_orders_that_were_waiting() -> None:
+    async def test(b: Bench) -> None:
+        call = await b.attach()
+        assert await hear(call) == msg.Taken(0)
+        await say(call, msg.FromWorker("n0.w0", msg.Disabled("no torch")))
+        while await hear(call) != msg.Taken(1):
+            continue
+        call.cancel()
+        again = await b.attach(first=0)
+        assert await hear(again) == msg.Taken(1)
+        await say(again, msg.FromWorker("n0.w0", msg.Disabled("no torch")))
+        await say(again, msg.WorkerExited("n0.w1", 4, 0, False))
+        while not isinstance(stop := await hear_order(again), msg.StopJob):
+            assert isinstance(stop.order, msg.Protect)
+        assert stop.exit_code == 4
+        again.cancel()
+
+    on_a_bench(test)
+
+
+def test_a_watcher_that_comes_late_hears_everything_from_the_start_to_the_end() -> None:
+    async def test(b: Bench) -> None:
+        call = await b.attach()
+        await say(call, msg.FromWorker("n0.w0", msg.Disabled("no torch")))
+        while (await b.status()).protection != "off":
+            continue
+        watch = b.stub.Watch(relay_pb2.Empty())
+        await b.stub.Stop(to_proto(msg.StopRequest(2)))
+        names = [from_proto(event).name async for event in watch]
+        assert names == ["job_started", "protection", "job_finished"]
+        call.cancel()
+
+    on_a_bench(test)
+
+
+def test_a_stream_that_does_not_begin_with_a_greeting_is_refused() -> None:
+    async def test(b: Bench) -> None:
+        call = b.stub.Attach()
+        await say(call, msg.Progress(()))
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await call.read()
+        assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert (await b.status()).ranks == ()
+
+    on_a_bench(test)
+
+
+def test_a_message_that_says_nothing_is_skipped() -> None:
+    async def test(b: Bench) -> None:
+        call = await b.attach()
+        await call.write(relay_pb2.FromAgent())
+        await say(call, msg.FromWorker("n0.w0", msg.Disabled("still here")))
+        assert (await hear_order(call)).order == msg.Protect(False, "rank 0: still here")
+        call.cancel()
+
+    on_a_bench(test)
+
+
+def test_migrate_answers_with_the_refusal() -> None:
+    async def test(b: Bench) -> None:
+        call = await b.attach()
+        reply = from_proto(await b.stub.Migrate(to_proto(msg.MigrateRequest(7, "x"))))
+        assert reply == msg.MigrateReply(False, "", "there is no rank 7; the job has ranks 0 to 1")
+        call.cancel()
+
+    on_a_bench(test)

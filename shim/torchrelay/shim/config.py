@@ -41,6 +41,11 @@ class ShimConfig:
             journal=need(names.ENV_JOURNAL),
             spare=environ.get(names.ENV_SPARE) == "1",
             address=environ.get(names.ENV_ADDRESS) or "127.0.0.1",
-            faults=tuple(parse_fault(text) for text in environ.get(names.ENV_INJECT, "").split(";") if text),
+            faults=parse_faults(environ.get(names.ENV_INJECT, "")),
             roots=tuple(filter(None, environ.get(names.ENV_ROOTS, "").split(os.pathsep))),
         )
+
+
+def parse_faults(text: str) -> tuple[Fault, ...]:
+    """Faults as the agent writes them: separated by semicolons. Raises UserError."""
+    return tuple(parse_fault(part) for part in text.split(";") if part)

@@ -19,6 +19,7 @@ import ctypes
 import functools
 import hashlib
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -47,51 +48,67 @@ def row_count(size: int) -> int:
     return -(-size // ROW_BYTES)
 
 
-def _sum_rows(words: torch.Tensor, scratch: torch.Tensor, out: torch.Tensor) -> None:
-    mixed = scratch[: words.shape[0]]
-    torch.bitwise_right_shift(words, _SHIFT, out=mixed)
-    torch.bitwise_xor(words, mixed, out=mixed)
-    weights = _weights(words.device)
-    if words.device.type == "cpu":
-        torch.mv(mixed, weights, out=out)
-    else:
-        # No integer matrix product there.
-        torch.mul(mixed, weights, out=mixed)
-        torch.sum(mixed, dim=1, out=out)
+_thread = threading.local()
+
+
+def _scratch(device: torch.device, rows: int) -> torch.Tensor:
+    """int64[rows, words of a row], kept for each thread and device."""
+    kept: dict[torch.device, torch.Tensor] = _thread.__dict__.setdefault("scratch", {})
+    found = kept.get(device)
+    if found is None or found.shape[0] < rows:
+        found = kept[device] = torch.empty((rows, _ROW_WORDS), dtype=torch.int64, device=device)
+    return found[:rows]
+
+
+def _sum_rows(words: torch.Tensor, out: torch.Tensor) -> None:
+    """Sums of `words` (int64[rows, words of a row]) into `out` (int64[rows])."""
+    device = words.device
+    on_host = device.type == "cpu"
+    step = min(_HOST_ROWS if on_host else _DEVICE_ROWS, words.shape[0])
+    weights = _weights(device)
+    scratch = _scratch(device, step)
+    for part, sums in zip(words.unsafe_split(step), out.unsafe_split(step), strict=True):
+        mixed = scratch if part.shape[0] == step else scratch[: part.shape[0]]
+        torch.bitwise_right_shift(part, _SHIFT, out=mixed)
+        torch.bitwise_xor(part, mixed, out=mixed)
+        if on_host:
+            torch.mv(mixed, weights, out=sums)
+        else:
+            # No integer matrix product there.
+            torch.mul(mixed, weights, out=mixed)
+            torch.sum(mixed, dim=1, out=sums)
 
 
 def row_sums(data: torch.Tensor, out: torch.Tensor) -> None:
     """Row sums of `data` (uint8[size], contiguous) into `out` (int64[row_count(size)]), both on one device.
 
-    Takes two passes' worth of scratch memory: 256 KiB on the host, 16 MiB on a device. Does not wait for the device.
+    Scratch memory: 256 KiB on the host, 16 MiB on a device, for each thread. Does not wait for the device.
     """
     size = data.numel()
-    whole = size // ROW_BYTES
-    step = _HOST_ROWS if data.device.type == "cpu" else _DEVICE_ROWS
-    scratch = torch.empty((min(step, max(whole, 1)), _ROW_WORDS), dtype=torch.int64, device=data.device)
-    if whole:
-        aligned = data.storage_offset() % 8 == 0 and data.data_ptr() % 8 == 0
-        parts = data[: whole * ROW_BYTES].unsafe_split(step * ROW_BYTES)
-        for part, sums in zip(parts, out[:whole].unsafe_split(step), strict=True):
-            words = (part if aligned else part.clone()).view(torch.int64).view(-1, _ROW_WORDS)
-            _sum_rows(words, scratch, sums)
-    if size > whole * ROW_BYTES:
+    whole = size // ROW_BYTES * ROW_BYTES
+    if data.storage_offset() % 8 or data.data_ptr() % 8:
+        for start in range(0, whole, _DEVICE_ROWS * ROW_BYTES):
+            # A copy is aligned.
+            part = data[start : min(start + _DEVICE_ROWS * ROW_BYTES, whole)].clone()
+            _sum_rows(part.view(torch.int64).view(-1, _ROW_WORDS), out[start // ROW_BYTES :][: row_count(part.numel())])
+    elif whole:
+        _sum_rows(data[:whole].view(torch.int64).view(-1, _ROW_WORDS), out[: whole // ROW_BYTES])
+    if size > whole:
         last = torch.zeros(ROW_BYTES, dtype=torch.uint8, device=data.device)
-        last[: size - whole * ROW_BYTES] = data[whole * ROW_BYTES :]
-        _sum_rows(last.view(torch.int64).view(1, _ROW_WORDS), scratch, out[whole:])
+        last[: size - whole] = data[whole:]
+        _sum_rows(last.view(torch.int64).view(1, _ROW_WORDS), out[whole // ROW_BYTES :])
 
 
 def small_row_sums(addresses: Sequence[int], sizes: Sequence[int], out: torch.Tensor) -> None:
     """Row sums of many pieces of host memory, each of 1 to ROW_BYTES bytes, into `out` (int64[pieces])."""
     rows = torch.empty((_HOST_ROWS, _ROW_WORDS), dtype=torch.int64, device="cpu")
-    scratch = torch.empty_like(rows)
     base = rows.data_ptr()
     for first in range(0, len(sizes), _HOST_ROWS):
         count = min(_HOST_ROWS, len(sizes) - first)
         rows.zero_()
         for row in range(count):
             ctypes.memmove(base + row * ROW_BYTES, addresses[first + row], sizes[first + row])
-        _sum_rows(rows[:count], scratch, out[first : first + count])
+        _sum_rows(rows[:count], out[first : first + count])
 
 
 def dtype_name(dtype: torch.dtype) -> str:
@@ -176,8 +193,7 @@ def _small_device_sums(small: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> No
     rows = torch.zeros((len(small), ROW_BYTES), dtype=torch.uint8, device=device)
     for row, (flat, _) in zip(rows.unbind(), small, strict=True):
         row[: flat.numel()] = flat
-    scratch = torch.empty((len(small), _ROW_WORDS), dtype=torch.int64, device=device)
     found = torch.empty(len(small), dtype=torch.int64, device=device)
-    _sum_rows(rows.view(torch.int64), scratch, found)
+    _sum_rows(rows.view(torch.int64), found)
     for (_, out), value in zip(small, found.unsafe_split(1), strict=True):
         out.copy_(value)

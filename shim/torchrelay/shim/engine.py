@@ -49,6 +49,7 @@ class Engine:
         self.draws = data_loader.Draws()
         self.comms = Communicators(rank, world_size)
         self.wrapped: list[torch.nn.parallel.DistributedDataParallel] = []
+        self.layouts = ddp.Layouts()
         self.faults: FaultInjector | None = None
         self.recovery = Recovery(self, link)
         self.commit: Commit | None = None
@@ -194,6 +195,7 @@ class Engine:
         state = self.writer.walk(self.frames(activation.frame))
         self.commit = Commit(number, activation, data_loader.Drawn.note(activation.item), state, rng.capture())
         self.journal.boundary = number
+        self.layouts.at_boundary(self.wrapped)
         self.writer.boundary(self.commit)
         self.phase("body")
         self.replicas.at_boundary(self.commit)
@@ -322,6 +324,10 @@ class Engine:
 
     # Helpers.
 
+    def ddp_built(self, wrapped: torch.nn.parallel.DistributedDataParallel) -> None:
+        self.wrapped.append(wrapped)
+        self.layouts.built(wrapped)
+
     def on_training_thread(self) -> bool:
         return threading.get_ident() == self._main
 
@@ -346,7 +352,4 @@ class Engine:
     def frames(self, innermost: FrameType | None) -> list[FrameType]:
         """The script's frames, outermost first."""
         return journaling.script_frames(innermost)
-
-    def layouts(self, target: int | None = None) -> str:
-        return "[]" if target == 0 else ddp.layouts(self.wrapped)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections import deque
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
+
+import torch
 
 from torchrelay.protocol.errors import JournalError, StateMismatchError
 from torchrelay.protocol.messages import (
@@ -26,7 +27,7 @@ from torchrelay.protocol.messages import (
 )
 from torchrelay.shim import payload
 from torchrelay.shim.adapters import data_loader, ddp
-from torchrelay.shim.capture import rng
+from torchrelay.shim.capture import rng, small
 from torchrelay.shim.capture.encode import EncodedNode
 from torchrelay.shim.capture.kinds import Kind
 from torchrelay.shim.capture.rebuild import ABSENT
@@ -133,8 +134,9 @@ class Joiner:
         assert journal is not None and plan is not None
         self._put(journal.nodes, activation.frame, journal.loaders)
         engine.draws.expected.clear()
-        engine.tracker.boundary_site = activation.site
-        engine.chain = {link.site for link in journal.links}
+        if journal.settled:
+            engine.tracker.boundary_site = activation.site
+            engine.chain = {link.site for link in journal.links}
         engine.gates_passed = journal.boundary
         engine.journal.gates_passed = journal.boundary
         engine.log = [e for link in (journal.links[1:]) for e in link.prologue]
@@ -171,12 +173,23 @@ class Joiner:
     ) -> None:
         rebuild = StateRebuild(script_frames(innermost), self._engine.writer.modules.namespaces())
         rebuild.resolve(nodes)
+        if loaders is not None:
+            self._put_buffers([rebuild.objects[n] for n, node in enumerate(nodes) if node.kind is Kind.MODULE])
         for number, record in (loaders or {}).items():
             there = rebuild.objects[number]
             if there is ABSENT or number >= len(nodes) or nodes[number].kind is not Kind.LOADER_ITER:
                 raise StateMismatchError("a data loader's iterator is not where the lost rank had it")
             rebuild.objects[number] = data_loader.rebuild(self._engine.draws, there, record)
         rebuild.fill()
+
+    def _put_buffers(self, roots: list[Any]) -> None:
+        """Small buffers as the lost rank's set-up had made them; those that training writes to are in its journal."""
+        for root, values in zip(roots, self.set_up.buffers):
+            own = dict(root.named_buffers()) if isinstance(root, torch.nn.Module) else {}
+            for name, value in values.items():
+                if name not in own or not small.fits(value, own[name]):
+                    raise StateMismatchError(f"the model has no buffer {name} of the recorded shape")
+                small.put(value, own[name])
 
     def _take_state(self, innermost: FrameType) -> None:
         """Tensors from the donor, then the communicators of the new generation, then the go-ahead."""
@@ -203,10 +216,8 @@ class Joiner:
         engine, started = self._engine, time.monotonic()
         plan = self._plan
         assert plan is not None
-        layouts = json.loads(plan.ddp_layout) if plan.ddp_layout and order.target > 0 else []
         engine.comms.rebuild(order.generation, order.store_host, order.store_port)
-        for number, wrapped in enumerate(engine.wrapped):
-            ddp.new_reducer(wrapped, layouts[number] if number < len(layouts) else [], engine.comms.lend_name)
+        ddp.prepare_joiner(engine.wrapped, plan.ddp_layout, order.target, engine.comms.lend_name)
         self._send(Rebuilt(order.generation, time.monotonic() - started))
         engine.comms.verify(order.generation, order.target)
         self._send(Verified(order.generation))
@@ -218,17 +229,15 @@ class Joiner:
         self._check_answered()
         self._put(self._gate.nodes, frame)
         rng.restore(self._gate.rng)
-        for wrapped in self._engine.wrapped:
-            wrapped.require_backward_grad_sync = False
 
     def at_step_end(self) -> None:
         engine, plan = self._engine, self._plan
         assert plan is not None and self._gate is not None
         frame = engine.commit.activation.frame if engine.commit is not None else None
         assert frame is not None
-        flags = [node.content["require_backward_grad_sync"] for node in self._gate.nodes if node.kind is Kind.DDP]
-        for wrapped, flag in zip(engine.wrapped, flags or [True] * len(engine.wrapped)):
-            wrapped.require_backward_grad_sync = flag
+        flags = [node.content for node in self._gate.nodes if node.kind is Kind.DDP]
+        for wrapped, content in zip(engine.wrapped, flags):
+            wrapped.__dict__.update(content)
         self._take_state(frame)
         engine.after_log = []
         engine.after_replay = list(payload.load(plan.collective_log, tuple)) if plan.collective_log else []

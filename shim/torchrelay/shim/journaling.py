@@ -75,17 +75,22 @@ class Writer:
         if self._set_up != outermost:
             self._set_up = outermost
             collectives = tuple(self._engine.log[: links[0].first_mark])
-            self._engine.journal.write_set_up(self._dump(payload.SetUpJournal(*outermost, collectives)))
+            buffers = tuple(node.content.buffers for node in commit.state.nodes if node.kind is Kind.MODULE)
+            self._engine.journal.write_set_up(self._dump(payload.SetUpJournal(*outermost, collectives, buffers)))
         records = [self._link(depth, links) for depth in range(len(links))]
         in_loops = {id(iterator) for link in links for iterator in link.loaders}
         loaders = {}
         for number, node in enumerate(commit.state.nodes):
             if node.kind is Kind.LOADER_ITER and id(node.obj) not in in_loops:
-                record = self._engine.draws.record(node.obj)
-                if record is not None:
-                    loaders[number] = record
+                drawn = self._engine.draws.record(node.obj)
+                if drawn is not None:
+                    loaders[number] = drawn
         nodes = encode(commit.state, self._engine.trees)
-        data = self._dump(payload.BoundaryJournal(commit.boundary, records, nodes, commit.rng, loaders))
+        settled = self._engine.tracker.boundary_site is not None
+        if not settled:
+            commit.activation.head = self._dump(payload.HeadState(nodes, commit.rng))
+        record = payload.BoundaryJournal(commit.boundary, settled, records, nodes, commit.rng, loaders)
+        data = self._dump(record)
         self._engine.journal.write_boundary(commit.boundary, data)
         self.last_bytes = len(data)
 

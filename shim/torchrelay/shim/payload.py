@@ -12,6 +12,7 @@ from typing import Any
 from torchrelay.protocol.errors import JournalError
 from torchrelay.shim.capture.encode import EncodedNode
 from torchrelay.shim.capture.rng import RngState
+from torchrelay.shim.capture.small import TensorValue
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,8 @@ class HeadState:
 @dataclass(frozen=True)
 class BoundaryJournal:
     boundary: int
+    settled: bool
+    """Whether the training loop was known by then, or the outermost loop stood in for it."""
     links: list[LinkRecord]
     nodes: list[EncodedNode]
     rng: RngState
@@ -72,11 +75,15 @@ class GateJournal:
 
 @dataclass(frozen=True)
 class SetUpJournal:
-    """`site`, `entry`: the outermost training loop, and how many times it had been entered."""
+    """`site`, `entry`: the outermost training loop, and how many times it had been entered.
+
+    `buffers`: the small buffers of each tree of modules, in the order of the walk.
+    """
 
     site: str
     entry: int
     collectives: tuple[Any, ...]
+    buffers: tuple[dict[str, TensorValue], ...]
 
 
 def dump(record: Any) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import queue
 import socket
 import sys
@@ -33,7 +32,6 @@ from torchrelay.protocol.messages import (
     Verified,
 )
 from torchrelay.shim import payload
-from torchrelay.shim.adapters import ddp
 from torchrelay.shim.comms import serve_store
 from torchrelay.shim.rewind import Rewind
 
@@ -214,7 +212,7 @@ class _Attempt:
                 port,
                 payload.dump(log),
                 len(log),
-                engine.layouts(),
+                engine.layouts.as_text(),
             )
         )
 
@@ -254,11 +252,9 @@ class _Attempt:
 
     def _rebuild(self, order: Rebuild) -> None:
         engine, started = self._engine, time.monotonic()
-        wanted = json.loads(engine.layouts(order.target))
         self._rebuilt = True
         engine.comms.rebuild(order.generation, order.store_host, order.store_port)
-        for number, wrapped in enumerate(engine.wrapped):
-            ddp.prepare_survivor(wrapped, wanted[number] if wanted else [], engine.comms.lend_name)
+        engine.layouts.prepare_survivor(engine.wrapped, order.target, engine.comms.lend_name)
         self._link.send(Rebuilt(order.generation, time.monotonic() - started))
         engine.comms.verify(order.generation, order.target)
         self._link.send(Verified(order.generation))
@@ -278,6 +274,7 @@ class _Attempt:
         engine.comms.now.number = self._generation
         engine.journal.generation = self._generation
         engine.first_step_due = True
+        engine.layouts.migrated(self._plan.target)
         if action == "forward" and self._plan.collective_log:
             log = payload.load(self._plan.collective_log, tuple)
             engine.after_replay = list(log[len(engine.after_log) :])

@@ -28,18 +28,10 @@ class ReplicaChecks:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def own_buffers(self, commit: Commit) -> set[str]:
-        """Buffers that training writes to are each rank's own; the journal holds them."""
-        changing = {
-            number: self._engine.trees.tree(root).changing for number, root in enumerate(commit.state.roots)
-        }
-        return device.own_buffers(commit.state, changing)
-
-    def tensors(self, commit: Commit) -> dict[str, torch.Tensor]:
+    @staticmethod
+    def tensors(commit: Commit) -> dict[str, torch.Tensor]:
         """What a joiner needs from a donor."""
-        own = self.own_buffers(commit)
-        found = device.catalogue(commit.state, commit.state.roots)
-        return {path: tensor for path, tensor in found.items() if path not in own}
+        return device.catalogue(commit.state, commit.state.roots)
 
     def at_boundary(self, commit: Commit) -> None:
         if not is_due(commit.boundary) or self._engine.shadow is not None:

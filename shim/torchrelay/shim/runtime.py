@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from torchrelay.protocol import names
 from torchrelay.protocol.errors import TorchrelayError, UnsupportedError
 from torchrelay.protocol.journal import JournalWriter
 from torchrelay.protocol.messages import (
@@ -24,7 +25,7 @@ from torchrelay.protocol.messages import (
     ShimOrder,
     Warm,
 )
-from torchrelay.shim.config import ShimConfig
+from torchrelay.shim.config import ShimConfig, parse_faults
 from torchrelay.shim.link import AgentLink
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class Runtime:
         self._answered = threading.Event()
         self._may_finish = threading.Event()
         self._joiner: Joiner | None = None
+        self._faults = config.faults
         self._off = False
         os.register_at_fork(after_in_child=self.deactivate)
         link.start(self._handle)
@@ -86,7 +88,9 @@ class Runtime:
             if self.link.lost:
                 os._exit(0)
         assert self._assign is not None
-        os.environ.update(self._assign.env)
+        environ = dict(self._assign.env)
+        self._faults = parse_faults(environ.pop(names.ENV_INJECT, ""))
+        os.environ.update(environ)
 
     def torch_imported(self) -> None:
         """torch is there: hooks into it. Raises UnsupportedError for a torch that cannot be protected."""
@@ -167,8 +171,8 @@ class Runtime:
         journal = JournalWriter(Path(self.config.journal))
         engine = Engine(rank, world_size, self.link, journal, self._standby.tracker())
         engine.recovery.address = self.config.address
-        if self.config.faults:
-            engine.faults = FaultInjector(self.config.faults, self.link, engine.step_now)
+        if self._faults:
+            engine.faults = FaultInjector(self._faults, self.link, engine.step_now)
         torch_hooks.install_for(engine)
         return engine
 
@@ -183,7 +187,7 @@ class Runtime:
         from torchrelay.shim.staging import Staging
 
         engine = self._make_engine(assign.rank, assign.world_size)
-        staging = Staging(Path(self.config.journal))
+        staging = Staging()
         self._joiner = Joiner(engine, assign, staging)
         self.engine = engine
         staging.begin()

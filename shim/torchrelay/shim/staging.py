@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from torchrelay.shim.files import JoinerFiles
+from torchrelay.shim.output import OutputHold
 
 
 class Staging:
     """Between `begin` and `release` the script's output and files go aside."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self) -> None:
+        self._output, self._files = OutputHold(), JoinerFiles()
+        self._holding = False
 
-    def begin(self) -> None: ...
+    def begin(self) -> None:
+        self._holding = True
+        self._output.start()
+        self._files.start()
 
-    def release(self) -> None: ...
+    def release(self) -> None:
+        """From here on the process speaks for its rank."""
+        if self._holding:
+            self._holding = False
+            self._files.release()
+            self._output.stop()
+            self._output.close()
 
-    def show(self) -> None: ...
+    def show(self) -> None:
+        """Something went wrong on the way in: what the script had printed may tell why."""
+        if self._holding:
+            self._holding = False
+            self._output.stop()
+            self._output.show()
+            self._output.close()

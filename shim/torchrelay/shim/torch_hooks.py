@@ -59,7 +59,7 @@ def install(runtime: Runtime) -> None:
 def install_for(engine: Engine) -> None:
     """The hooks that need an engine from the start."""
     Collectives(engine).install()
-    ddp.install(engine.wrapped.append, functools.partial(_forward, engine))
+    ddp.install(engine.ddp_built, functools.partial(_forward, engine))
     data_loader.install(engine.draws, engine.on_training_thread)
     engine.draws.on_create = engine.loader_created
     engine.draws.on_draw = engine.before_draw

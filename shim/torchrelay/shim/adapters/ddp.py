@@ -43,43 +43,104 @@ def _indices(text: str) -> list[int]:
     return [int(i) for i in text.replace(",", " ").split()]
 
 
-def layout(ddp: DistributedDataParallel) -> Layout:
+class ReadyOrder:
+    """The order in which gradients became ready in the first synchronised backward: what the rebuild goes by.
+
+    DDP says it only later, in its logging data, which is too late for a failure in the second step.
+    """
+
+    def __init__(self, ddp: DistributedDataParallel) -> None:
+        parameters, _ = ddp._build_params_for_reducer()
+        self.indices: list[int] = []
+        self._hooks = [
+            parameter.register_post_accumulate_grad_hook(functools.partial(self._ready, ddp, index))
+            for index, parameter in enumerate(parameters)
+        ]
+
+    def _ready(self, ddp: DistributedDataParallel, index: int, _parameter: torch.Tensor) -> None:
+        if ddp.require_backward_grad_sync and index not in self.indices:
+            self.indices.append(index)
+
+    def forget(self) -> None:
+        """An interrupted backward is done again."""
+        self.indices.clear()
+
+    def close(self) -> None:
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
+
+
+def layout(ddp: DistributedDataParallel, ready: list[int]) -> Layout:
     """The layout that the next backward would use in an undisturbed run; empty for the one that a new reducer starts with."""
-    data = ddp._get_ddp_logging_data()
-    rebuilt = str(data.get("rebuilt_per_bucket_param_indices", ""))
+    rebuilt = str(ddp._get_ddp_logging_data().get("rebuilt_per_bucket_param_indices", ""))
     if rebuilt:
         return [_indices(bucket) for bucket in rebuilt.split(",")]
-    ready = _indices(str(data.get("prev_iteration_grad_ready_order_indices", "")))
-    if not ready or ddp.find_unused_parameters and not ddp.static_graph:
+    if not ready or (ddp.find_unused_parameters and not ddp.static_graph):
         return []
     parameters, sparse = ddp._build_params_for_reducer()
     config = getattr(ddp, "_bucket_config", None)
-    if config is None:
-        limits = [dist._DEFAULT_FIRST_BUCKET_BYTES, ddp.bucket_bytes_cap]
-    else:
+    limits: list[int] = []
+    first_bytes = dist._DEFAULT_FIRST_BUCKET_BYTES
+    if config is not None:
         _, limits = config.compute_bucket_size_limits(
             static_graph=ddp.static_graph, find_unused_parameters=ddp.find_unused_parameters
         )
-    buckets, _ = dist._compute_bucket_assignment_by_size(
-        [parameters[i] for i in ready], limits, [sparse[i] for i in ready], ready
-    )
+        first_bytes = config.first_bucket_bytes_cap
+    limits = list(limits) or [first_bytes, ddp.bucket_bytes_cap]
+    buckets, _ = dist._compute_bucket_assignment_by_size([parameters[i] for i in ready], limits, sparse, ready)
     return [list(b) for b in buckets]
 
 
-def layouts(wrapped: Sequence[DistributedDataParallel]) -> str:
-    return json.dumps([layout(d) for d in wrapped])
+class Layouts:
+    """The layout of each wrapper, as of the latest boundary: in the middle of a step a reducer must not be asked.
+
+    A rebuild that a failure interrupts leaves the reducer half done; reading it then ends the process.
+    """
+
+    def __init__(self) -> None:
+        self._known: list[tuple[Layout, bool]] = []
+        self._ready: dict[int, ReadyOrder] = {}
+
+    def built(self, ddp: DistributedDataParallel) -> None:
+        self._ready[id(ddp)] = ReadyOrder(ddp)
+
+    def at_boundary(self, wrapped: Sequence[DistributedDataParallel]) -> None:
+        if len(self._known) != len(wrapped) or not all(rebuilt for _, rebuilt in self._known):
+            self._known = [(layout(d, self._ready[id(d)].indices), _has_rebuilt(d)) for d in wrapped]
+            for ddp, (_, rebuilt) in zip(wrapped, self._known):
+                if rebuilt:
+                    self._ready[id(ddp)].close()
+
+    def migrated(self, target: int) -> None:
+        """Every reducer rebuilds its buckets once more."""
+        self._known = []
+        if target == 0:
+            for ready in self._ready.values():
+                ready.forget()
+
+    def as_text(self) -> str:
+        return json.dumps([wanted for wanted, _ in self._known])
+
+    def prepare_survivor(self, wrapped: Sequence[DistributedDataParallel], target: int, lend_name: LendName) -> None:
+        """After an interrupted or a finished backward: ready for the next one, in the layout of boundary `target`."""
+        for number, ddp in enumerate(wrapped):
+            wanted, rebuilt = self._known[number] if number < len(self._known) else ([], False)
+            if target == 0 or rebuilt or not wanted:
+                ddp.reducer._reset_state()
+            else:
+                new_reducer(ddp, wanted, lend_name)
 
 
-def has_rebuilt(ddp: DistributedDataParallel) -> bool:
+def prepare_joiner(wrapped: Sequence[DistributedDataParallel], text: str, target: int, lend_name: LendName) -> None:
+    """Reducers on the new generation's communicators, in a survivor's layout."""
+    layouts = json.loads(text) if text and target > 0 else []
+    for number, ddp in enumerate(wrapped):
+        new_reducer(ddp, layouts[number] if number < len(layouts) else [], lend_name)
+
+
+def _has_rebuilt(ddp: DistributedDataParallel) -> bool:
     return bool(ddp._get_ddp_logging_data().get("rebuilt_per_bucket_param_indices", ""))
-
-
-def prepare_survivor(ddp: DistributedDataParallel, wanted: Layout, lend_name: LendName) -> None:
-    """After an interrupted or a finished backward: ready for the next one, in the wanted layout."""
-    if has_rebuilt(ddp) or not wanted:
-        ddp.reducer._reset_state()
-    else:
-        new_reducer(ddp, wanted, lend_name)
 
 
 def new_reducer(ddp: DistributedDataParallel, wanted: Layout, lend_name: LendName) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
+from torchrelay.shim.capture import small
 from torchrelay.shim.capture.walk import HostState
 
 
@@ -13,10 +14,6 @@ def local(tensor: torch.Tensor) -> torch.Tensor:
     """This rank's part of a tensor that is spread over ranks; the tensor itself if it is not."""
     part = getattr(tensor, "_local_tensor", None)
     return part if isinstance(part, torch.Tensor) else tensor
-
-
-def unwrapped(name: str) -> str:
-    return name.removeprefix("module.")
 
 
 def catalogue(state: HostState, roots: Sequence[torch.nn.Module]) -> dict[str, torch.Tensor]:
@@ -29,7 +26,8 @@ def catalogue(state: HostState, roots: Sequence[torch.nn.Module]) -> dict[str, t
         for name, parameter in root.named_parameters():
             found[f"module{number}.{name}"] = local(parameter.data)
         for name, buffer in root.named_buffers():
-            found[f"module{number}.{name}"] = local(buffer)
+            if not small.is_small(buffer):
+                found[f"module{number}.{name}"] = local(buffer)
     for number, (_, optimizer) in enumerate(state.optimizers):
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         for place, parameter in enumerate(parameters):
@@ -39,11 +37,6 @@ def catalogue(state: HostState, roots: Sequence[torch.nn.Module]) -> dict[str, t
     for path, tensor in state.large.items():
         found[f"value.{path}"] = local(tensor)
     return found
-
-
-def own_buffers(state: HostState, changing: dict[int, set[str]]) -> set[str]:
-    """Catalogue paths that the journal covers: buffers that training writes to are each rank's own."""
-    return {f"module{number}.{name}" for number, names in changing.items() for name in names}
 
 
 def ddp_paths(roots: Sequence[torch.nn.Module], wrapped: Sequence[torch.nn.Module], state: HostState) -> list[str]:

@@ -146,7 +146,7 @@ class Rebuild:
         elif kind is Kind.MODULE:
             self._fill_module(content, obj)
         elif kind is Kind.DDP:
-            obj.require_backward_grad_sync = content["require_backward_grad_sync"]
+            obj.__dict__.update(content)
         elif kind in _GENERATORS:
             undo.put_generator(kind, obj, content)
 

@@ -67,7 +67,7 @@ def _undo_node(node: Node, trees: modules.ModuleTrees) -> None:
     elif kind is Kind.MODULE:
         trees.tree_as_taken(obj).undo(content)
     elif kind is Kind.DDP:
-        obj.require_backward_grad_sync = content["require_backward_grad_sync"]
+        obj.__dict__.update(content)
     elif kind is Kind.OPTIMIZER_STATE:
         pass  # an optimizer is not stepped between a boundary and its gate
     else:

@@ -213,7 +213,8 @@ class Walk:
         self.state.versions += [(b, b._version, name) for name, b in tree.large]
 
     def _ddp(self, kind: Kind, obj: torch.nn.parallel.DistributedDataParallel, parent: int, key: Any) -> None:
-        number = self._add(kind, obj, parent, key, {"require_backward_grad_sync": obj.require_backward_grad_sync})
+        flags = ("require_backward_grad_sync", "require_forward_param_sync")
+        number = self._add(kind, obj, parent, key, {name: getattr(obj, name) for name in flags})
         self._queue.append((number, "module", obj.module))
 
     def _optimizer(self, kind: Kind, obj: torch.optim.Optimizer, parent: int, key: Any) -> None:

@@ -57,7 +57,7 @@ class Channel:
         try:
             while got < len(view):
                 self._limit(socket.SO_RCVTIMEO, STALL_S)
-                count = self._socket.recv_into(view[got:], 0, socket.MSG_WAITALL)
+                count = self._socket.recv_into(view[got:])
                 if count == 0:
                     raise ChannelClosedError(f"the peer closed the tensor channel after {got} of {len(view)} bytes")
                 got += count

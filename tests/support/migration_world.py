@@ -123,6 +123,9 @@ class World:
             assert self.state.kind == "resume" or was in self.gone, f"rank {instruction.rank} has two holders"
             others = [w for r, w in self.state.holders.items() if r != instruction.rank]
             assert instruction.worker not in others, "one worker holds two ranks"
+        elif isinstance(instruction, m.DecideTarget):
+            standing = {r: x.generation for r, x in self.state.standings.items() if r in self.state.survivors}
+            assert standing == dict.fromkeys(self.state.survivors, self.state.generation), "not everybody stands"
         elif isinstance(instruction, m.Order):
             self._check_order(instruction)
 

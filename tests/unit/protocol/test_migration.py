@@ -280,3 +280,15 @@ def test_a_planned_move_is_off_when_the_training_ends_before() -> None:
     assert world.finished is not None
     assert (world.finished.outcome, world.finished.fatal) == ("abandoned", False)
     assert m.FenceWorker("s0", f"its migration is given up: {world.finished.reason}") in world.did
+
+
+@pytest.mark.parametrize(("boundary", "position"), [(BOUNDARY, "body"), (BOUNDARY + 1, "head"), (BOUNDARY, "finished")])
+def test_a_planned_move_is_off_if_a_rank_stands_anywhere_but_where_it_was_agreed(boundary: int, position: str) -> None:
+    world = World()
+    world.lacking = {(msg.Standing, "w0")}
+    begin(world, "planned")
+    world.run()
+    world.feed(m.Said(0, "w0", msg.Standing(5, boundary, boundary, position, "", "h", 1)))
+    assert world.finished is not None
+    assert (world.finished.outcome, world.finished.fatal) == ("abandoned", False)
+    assert f"rank 0 stands at boundary {boundary} ({position})" in world.finished.reason

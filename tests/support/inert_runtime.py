@@ -84,7 +84,7 @@ class Runtime:
         if wire.receive(sock, wire.ORDERS) != Ack():
             raise RefusedError("no Ack")
         runtime = cls(Path(config.journal, "calls"))
-        runtime.socket = sock
+        sock.detach()  # an object would warn when the interpreter ends and it is still open
         return runtime
 
     def note(self, text):
@@ -103,4 +103,5 @@ class Runtime:
         self.note(f"disable: {reason}")
 
     def finish(self, failure):
+        os.write(2, os.environ.get("INERT_FINISH_WRITES", "").encode())
         self.note(f"finish: {failure!r} heads={sum(self.hooks.heads.values())} nexts={self.hooks.nexts}")

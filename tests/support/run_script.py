@@ -39,11 +39,11 @@ def interpreters() -> list[str]:
     return list(found.values())
 
 
-def shim_environment(folder: Path, *, inert: bool = True, extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """What an agent sets, for an agent that listens on `folder/agent.sock`."""
+def shim_environment(folder: Path, *, inert: bool = True, pythonpath: str | None = None) -> dict[str, str]:
+    """What an agent that listens on `folder/agent.sock` sets; `pythonpath` is the user's."""
     journal = folder / "journal"
     journal.mkdir(exist_ok=True)
-    sites = [*([str(INERT)] if inert else []), str(SITE)]
+    sites = [*([str(INERT)] if inert else []), str(SITE), *([pythonpath] if pythonpath else [])]
     return {
         names.ENV_SOCKET: str(folder / "agent.sock"),
         names.ENV_WORKER: "n0.w0",
@@ -52,7 +52,7 @@ def shim_environment(folder: Path, *, inert: bool = True, extra: Mapping[str, st
         names.ENV_ADDRESS: "127.0.0.1",
         names.ENV_ROOTS: os.pathsep.join(map(str, SHIM_ROOTS)),
         "PYTHONPATH": os.pathsep.join(sites),
-        **(extra or {}),
+        **({names.ENV_PYTHONPATH_WAS: pythonpath} if pythonpath else {}),
     }
 
 
@@ -68,16 +68,21 @@ def run_with_shim(
     *,
     stdin: str = "",
     inert: bool = True,
-    env: Mapping[str, str] | None = None,
-    agent_folder: Path | None = None,
+    env: Mapping[str, str | None] | None = None,
+    pythonpath: str | None = None,
+    refuse: bool = False,
 ) -> Outcome:
-    """`command` in `folder`, as a training process of a fake agent."""
-    place = agent_folder or folder.parent / "agent"
+    """`command` in `folder`, as a training process of a fake agent, which may `refuse` it.
+
+    `pythonpath` is the user's; a variable that is None in `env` is left out.
+    """
+    place = folder.parent / "agent"
     place.mkdir(exist_ok=True)
     for left in (place / "agent.sock", place / "journal/calls"):
         left.unlink(missing_ok=True)
-    with FakeAgent(place / "agent.sock") as agent:
-        outcome = _run(command, folder, stdin, {**shim_environment(place, inert=inert), **(env or {})})
+    variables = {**shim_environment(place, inert=inert, pythonpath=pythonpath), **(env or {})}
+    with FakeAgent(place / "agent.sock", refuse=refuse) as agent:
+        outcome = _run(command, folder, stdin, {k: v for k, v in variables.items() if v is not None})
     calls = place / "journal/calls"
     lines = calls.read_text().splitlines() if calls.exists() else []
     return Outcome(outcome.stdout, outcome.stderr, outcome.status, lines, agent.reports)

@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 from types import CodeType
 from typing import TypeVar
 
+from torchrelay.protocol.errors import UnsupportedError
 from torchrelay.shim.candidates import (
     binds_name,
     is_generator,
@@ -223,7 +224,8 @@ def _script_end(function: str) -> ast.expr:
 def instrument(source: bytes, filename: str, *, loops: bool = True, main: bool = False) -> Instrumented:
     """The module in `source`, rewritten. `main`: it is the script, and tells `script_end` when it ends.
 
-    No warning is issued. Raises what compiling raises: SyntaxError, ValueError, RecursionError, MemoryError.
+    No warning is issued. Raises what compiling `source` raises (SyntaxError, ValueError, RecursionError, MemoryError),
+    and UnsupportedError where only the rewritten module does not compile.
     """
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -235,5 +237,9 @@ def instrument(source: bytes, filename: str, *, loops: bool = True, main: bool =
         if main:
             _with_end(tree)
         changed = main or rewriter.sites or rewriter.next_calls
-        code = compile(tree, filename, "exec", dont_inherit=True) if changed else plain
+        try:
+            code = compile(tree, filename, "exec", dont_inherit=True) if changed else plain
+        except SyntaxError as e:
+            # Python takes 20 nested blocks, and a rewritten loop is two.
+            raise UnsupportedError(f"{filename} cannot be rewritten: {e}") from e
     return Instrumented(code, plain, tuple(rewriter.sites), rewriter.next_calls, bool(caught))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import signal
 import sys
 import threading
 from collections.abc import Callable
@@ -84,9 +85,12 @@ class Runtime:
         import torch
 
         self.link.send(Warm(torch.__version__))
-        while not self._assigned.wait(0.5):
-            if self.link.lost:
-                os._exit(0)
+        try:
+            while not self._assigned.wait(0.5):
+                if self.link.lost:
+                    os._exit(0)
+        except KeyboardInterrupt:
+            os._exit(128 + signal.SIGINT)  # nothing of the script has begun: a traceback would only puzzle
         assert self._assign is not None
         environ = dict(self._assign.env)
         self._faults = parse_faults(environ.pop(names.ENV_INJECT, ""))

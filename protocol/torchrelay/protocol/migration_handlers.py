@@ -120,6 +120,7 @@ def lost_while_saving(turn: Turn, event: RankLost) -> None:
         return
     turn.do(Noted(f"{event.reason}; its part of the checkpoint does not need it any more"))
     s.saved.add(event.rank)
+    s.departed[event.rank] = event.worker
     advance(turn)
 
 

@@ -77,6 +77,8 @@ class State:
     rebuilt: set[int] = field(default_factory=set)
     verified: set[int] = field(default_factory=set)
     saved: set[int] = field(default_factory=set)
+    departed: dict[int, str] = field(default_factory=dict)
+    """Survivors that died while a checkpoint was saved which does not need them; a further round would."""
     resumed: set[int] = field(default_factory=set)
     stepped: set[int] = field(default_factory=set)
     finished: set[int] = field(default_factory=set)

@@ -120,6 +120,8 @@ def abandon(turn: Turn, reason: str) -> None:
 def restart(turn: Turn, losses: Iterable[tuple[int, str]], reason: str) -> None:
     """Starts a new round, in a new generation, in which `losses` (rank, worker) have no part."""
     s = turn.state
+    losses = [*losses, *s.departed.items()]
+    s.departed.clear()
     s.new_round()
     for rank, worker in losses:
         if rank in s.joiners and s.joiners[rank].worker == worker:

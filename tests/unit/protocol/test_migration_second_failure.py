@@ -183,6 +183,18 @@ def test_a_dead_rank_that_was_to_save_the_tensors_makes_another_one_do_it() -> N
     assert world.orders(msg.SaveCheckpoint, 6) == {"w2": msg.SaveCheckpoint(6, "/jit", True)}
 
 
+def test_who_died_while_saving_is_not_waited_for_in_the_next_round() -> None:
+    world = World(world_size=4, spares=0)
+    world.lose(1)
+    world.run_to(CH)
+    world.lose(2)
+    world.lose(0)
+    world.run()
+    assert world.finished is not None
+    assert world.finished.outcome == "checkpoint"
+    assert world.orders(msg.SaveCheckpoint, 6) == {"w3": msg.SaveCheckpoint(6, "/jit", True)}
+
+
 def test_when_nobody_is_left_the_job_cannot_go_on() -> None:
     world = World()
     for rank in range(3):

@@ -18,6 +18,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
+import itertools
 import sys
 import threading
 from collections.abc import Mapping, Sequence
@@ -137,63 +138,49 @@ def digests(tensors: Mapping[str, torch.Tensor]) -> dict[str, str]:
     """
     held = [local(tensor, path) for path, tensor in tensors.items()]
     sizes = [size_bytes(t) for t in held]
-    starts = [0]
-    for size in sizes:
-        starts.append(starts[-1] + row_count(size))
-    sums = torch.empty(starts[-1], dtype=torch.int64, device="cpu")
     by_device: dict[torch.device, list[int]] = {}
     for index, tensor in enumerate(held):
         by_device.setdefault(tensor.device, []).append(index)
+    rows: list[memoryview] = [memoryview(b"")] * len(held)
     for device, indices in by_device.items():
-        if device.type == "cpu":
-            _host_sums([held[i] for i in indices], [sums[starts[i] : starts[i + 1]] for i in indices])
-        else:
-            _device_sums([held[i] for i in indices], [sums[starts[i] : starts[i + 1]] for i in indices])
-    view = memory(sums)
+        counts = [row_count(sizes[i]) for i in indices]
+        starts = list(itertools.accumulate(counts, initial=0))
+        sums = torch.empty(starts[-1], dtype=torch.int64, device=device)
+        _queue_sums([held[i] for i in indices], starts, sums)
+        found = memory(sums.cpu())
+        for at, i in enumerate(indices):
+            rows[i] = found[8 * starts[at] : 8 * starts[at + 1]]
     return {
-        path: combine(tensor.dtype, tensor.shape, view[8 * starts[i] : 8 * starts[i + 1]])
+        path: combine(tensor.dtype, tensor.shape, rows[i])
         for i, (path, tensor) in enumerate(zip(tensors, held, strict=True))
     }
 
 
-def _host_sums(tensors: Sequence[torch.Tensor], outs: Sequence[torch.Tensor]) -> None:
-    small: list[tuple[torch.Tensor, torch.Tensor]] = []
-    for tensor, out in zip(tensors, outs, strict=True):
+def _queue_sums(tensors: Sequence[torch.Tensor], starts: Sequence[int], sums: torch.Tensor) -> None:
+    """Row sums of `tensors`, all on one device, into `sums` there: tensor i's from `starts[i]` on."""
+    small: list[torch.Tensor] = []
+    places: list[int] = []
+    for at, tensor in enumerate(tensors):
         plain = tensor if is_plain(tensor) else plain_copy(tensor)
-        if out.numel() == 1:
-            small.append((plain, out))
-        elif out.numel():
-            row_sums(flat_bytes(plain), out)
-    if small:
-        found = torch.empty(len(small), dtype=torch.int64, device="cpu")
-        small_row_sums([t.data_ptr() for t, _ in small], [size_bytes(t) for t, _ in small], found)
-        for (_, out), value in zip(small, found.unsafe_split(1), strict=True):
-            out.copy_(value)
+        count = starts[at + 1] - starts[at]
+        if count == 1:
+            small.append(plain)
+            places.append(starts[at])
+        elif count:
+            row_sums(flat_bytes(plain), sums[starts[at] : starts[at + 1]])
+    if not small:
+        return
+    found = torch.empty(len(small), dtype=torch.int64, device=sums.device)
+    if sums.device.type == "cpu":
+        small_row_sums([t.data_ptr() for t in small], [size_bytes(t) for t in small], found)
+    else:
+        for first in range(0, len(small), _DEVICE_ROWS):
+            _small_device_sums(small[first : first + _DEVICE_ROWS], found[first : first + _DEVICE_ROWS])
+    sums[torch.tensor(places, device=sums.device)] = found
 
 
-def _device_sums(tensors: Sequence[torch.Tensor], outs: Sequence[torch.Tensor]) -> None:
-    device = tensors[0].device
-    total = sum(out.numel() for out in outs)
-    found = torch.empty(total, dtype=torch.int64, device=device)
-    parts = found.split_with_sizes([out.numel() for out in outs])
-    small: list[tuple[torch.Tensor, torch.Tensor]] = []
-    for tensor, part in zip(tensors, parts, strict=True):
-        if part.numel() == 1:
-            small.append((flat_bytes(plain_copy(tensor)), part))
-        elif part.numel():
-            row_sums(flat_bytes(plain_copy(tensor)), part)
-    for first in range(0, len(small), _DEVICE_ROWS):
-        _small_device_sums(small[first : first + _DEVICE_ROWS])
-    for out, part in zip(outs, found.cpu().split_with_sizes([out.numel() for out in outs]), strict=True):
-        out.copy_(part)
-
-
-def _small_device_sums(small: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> None:
-    device = small[0][0].device
-    rows = torch.zeros((len(small), ROW_BYTES), dtype=torch.uint8, device=device)
-    for row, (flat, _) in zip(rows.unbind(), small, strict=True):
-        row[: flat.numel()] = flat
-    found = torch.empty(len(small), dtype=torch.int64, device=device)
-    _sum_rows(rows.view(torch.int64), found)
-    for (_, out), value in zip(small, found.unsafe_split(1), strict=True):
-        out.copy_(value)
+def _small_device_sums(tensors: Sequence[torch.Tensor], out: torch.Tensor) -> None:
+    rows = torch.zeros((len(tensors), ROW_BYTES), dtype=torch.uint8, device=out.device)
+    for row, tensor in zip(rows.unbind(), tensors, strict=True):
+        row[: size_bytes(tensor)] = flat_bytes(tensor)
+    _sum_rows(rows.view(torch.int64), out)

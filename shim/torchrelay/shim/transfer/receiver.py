@@ -18,8 +18,8 @@ from torchrelay.shim.transfer.channel import Channel, connect
 from torchrelay.shim.transfer.handshake import introduce
 from torchrelay.shim.transfer.lanes import Lanes
 from torchrelay.shim.transfer.layout import TensorInfo
+from torchrelay.shim.transfer.rows import CHECK_BYTES
 from torchrelay.shim.transfer.sink import Sink
-from torchrelay.shim.transfer.source import CHECK_BYTES
 
 Place = Callable[[Sequence[TensorInfo]], Mapping[str, torch.Tensor]]
 

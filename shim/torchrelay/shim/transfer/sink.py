@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from torchrelay.protocol.errors import StateMismatchError
-from torchrelay.shim.digest import ROW_BYTES, dtype_name, row_count
+from torchrelay.shim.digest import dtype_name, row_count
 from torchrelay.shim.tensor_bytes import flat_bytes, is_plain, local, memory, unpack
 from torchrelay.shim.transfer.lanes import Fill, Lanes, settle
 from torchrelay.shim.transfer.layout import Chunk, TensorInfo, plan
-from torchrelay.shim.transfer.source import chunk_check, combined, pack_sums
+from torchrelay.shim.transfer.rows import Rows, chunk_check
 
 
 def _fitting(infos: Sequence[TensorInfo], destinations: Mapping[str, torch.Tensor]) -> list[torch.Tensor]:
@@ -46,7 +46,7 @@ class Sink:
         self.infos = list(infos)
         self.chunks = plan(self.infos)
         self._tensors = _fitting(infos, destinations)
-        self._rows: list[torch.Tensor | None] = [None] * len(self.infos)
+        self._rows = Rows(self.infos)
         self._staged: dict[int, torch.Tensor] = {}
         self._spans_left = [0] * len(self.infos)
         for chunk in self.chunks:
@@ -68,24 +68,21 @@ class Sink:
         if chunk.small:
             packed = torch.empty(chunk.size, dtype=torch.uint8, device="cpu")
             fill(memory(packed))
-            rows = pack_sums(packed, [self.infos[i] for i in chunk.small])
-            for i, value in zip(chunk.small, rows.unsafe_split(1), strict=True):
-                self._rows[i] = value
+            sums = [self._rows.put_small(chunk.small, packed)]
             unpack(packed, [self._tensors[i] for i in chunk.small])
         else:
-            rows = self._read_spans(chunk, lanes, fill)
-        return chunk_check(index, rows)
+            sums = self._read_spans(chunk, lanes, fill)
+        return chunk_check(index, sums)
 
-    def _read_spans(self, chunk: Chunk, lanes: Lanes, fill: Fill) -> torch.Tensor:
+    def _read_spans(self, chunk: Chunk, lanes: Lanes, fill: Fill) -> list[torch.Tensor]:
         found = []
         for span in chunk.spans:
             data = self._flat(span.tensor)[span.start : span.start + span.size]
             rows = torch.empty(row_count(span.size), dtype=torch.int64, device="cpu")
             lanes.for_device(data.device).receive(data, rows, fill)
-            first = span.start // ROW_BYTES
-            self._rows_of(span.tensor)[first : first + rows.numel()] = rows
+            self._rows.put(span.tensor, span.start, rows)
             found.append(rows)
-        return torch.cat(found)
+        return found
 
     def accept(self, index: int) -> None:
         """The chunk is right. A tensor whose memory is not in order is set when its last part is."""
@@ -106,14 +103,6 @@ class Sink:
                 tensor = self._staged[index]
         return flat_bytes(tensor)
 
-    def _rows_of(self, index: int) -> torch.Tensor:
-        with self._lock:
-            rows = self._rows[index]
-            if rows is None:
-                count = row_count(self.infos[index].size_bytes)
-                rows = self._rows[index] = torch.zeros(count, dtype=torch.int64, device="cpu")
-            return rows
-
     def digests(self) -> dict[str, str]:
         """Content digest of each tensor as it arrived. Every chunk must have been accepted."""
-        return combined(self.infos, self._rows)
+        return self._rows.digests()

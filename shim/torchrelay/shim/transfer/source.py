@@ -2,34 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from collections.abc import Mapping
 
 import torch
 
-from torchrelay.shim.digest import ROW_BYTES, combine, row_count, small_row_sums
-from torchrelay.shim.tensor_bytes import flat_bytes, is_plain, local, memory, pack, padded, plain_copy
+from torchrelay.shim.digest import row_count
+from torchrelay.shim.tensor_bytes import flat_bytes, is_plain, local, memory, pack, plain_copy
 from torchrelay.shim.transfer.lanes import Lanes, Write, settle
-from torchrelay.shim.transfer.layout import Chunk, TensorInfo, describe, plan
-
-CHECK_BYTES = 8
-
-
-def chunk_check(index: int, rows: torch.Tensor) -> bytes:
-    """What both ends must agree on for chunk `index`: CHECK_BYTES over the row sums of its bytes."""
-    return hashlib.blake2b(index.to_bytes(8, "little") + bytes(memory(rows)), digest_size=CHECK_BYTES).digest()
-
-
-def pack_sums(packed: torch.Tensor, infos: list[TensorInfo]) -> torch.Tensor:
-    """Row sums of small tensors that lie packed in host memory."""
-    addresses, address = [], packed.data_ptr()
-    for info in infos:
-        addresses.append(address)
-        address += padded(info.size_bytes)
-    sums = torch.empty(len(infos), dtype=torch.int64, device="cpu")
-    small_row_sums(addresses, [info.size_bytes for info in infos], sums)
-    return sums
+from torchrelay.shim.transfer.layout import Chunk, describe, plan
+from torchrelay.shim.transfer.rows import Rows, chunk_check
 
 
 class Source:
@@ -43,7 +25,7 @@ class Source:
         self._tensors = [local(tensor, path) for path, tensor in tensors.items()]
         self.infos = [describe(path, tensor) for path, tensor in zip(tensors, self._tensors, strict=True)]
         self.chunks = plan(self.infos)
-        self._rows: list[torch.Tensor | None] = [None] * len(self.infos)
+        self._rows = Rows(self.infos)
         self._staged: dict[int, torch.Tensor] = {}
         self._spans_left = [0] * len(self.infos)
         for chunk in self.chunks:
@@ -58,26 +40,23 @@ class Source:
         rows = self._write_small(chunk, write) if chunk.small else self._write_spans(chunk, lanes, write)
         return chunk_check(index, rows)
 
-    def _write_spans(self, chunk: Chunk, lanes: Lanes, write: Write) -> torch.Tensor:
+    def _write_spans(self, chunk: Chunk, lanes: Lanes, write: Write) -> list[torch.Tensor]:
         found = []
         for span in chunk.spans:
             data = self._flat(span.tensor)[span.start : span.start + span.size]
             rows = torch.empty(row_count(span.size), dtype=torch.int64, device="cpu")
             lanes.for_device(data.device).send(data, rows, write)
-            first = span.start // ROW_BYTES
-            self._rows_of(span.tensor)[first : first + rows.numel()] = rows
+            self._rows.put(span.tensor, span.start, rows)
             self._sent(span.tensor)
             found.append(rows)
-        return torch.cat(found)
+        return found
 
-    def _write_small(self, chunk: Chunk, write: Write) -> torch.Tensor:
+    def _write_small(self, chunk: Chunk, write: Write) -> list[torch.Tensor]:
         packed = torch.empty(chunk.size, dtype=torch.uint8, device="cpu")
         pack([self._tensors[i] for i in chunk.small], packed)
-        sums = pack_sums(packed, [self.infos[i] for i in chunk.small])
-        for i, value in zip(chunk.small, sums.unsafe_split(1), strict=True):
-            self._rows[i] = value
+        sums = self._rows.put_small(chunk.small, packed)
         write(memory(packed))
-        return sums
+        return [sums]
 
     def _flat(self, index: int) -> torch.Tensor:
         tensor = self._tensors[index]
@@ -95,21 +74,6 @@ class Source:
             if self._spans_left[index] <= 0:
                 self._staged.pop(index, None)
 
-    def _rows_of(self, index: int) -> torch.Tensor:
-        with self._lock:
-            rows = self._rows[index]
-            if rows is None:
-                count = row_count(self.infos[index].size_bytes)
-                rows = self._rows[index] = torch.zeros(count, dtype=torch.int64, device="cpu")
-            return rows
-
     def digests(self) -> dict[str, str]:
         """Content digest of each tensor, as `digest.digest` has it. Every chunk must have been written."""
-        return combined(self.infos, self._rows)
-
-
-def combined(infos: list[TensorInfo], rows: list[torch.Tensor | None]) -> dict[str, str]:
-    return {
-        info.path: combine(info.dtype, info.shape, b"" if found is None else memory(found))
-        for info, found in zip(infos, rows, strict=True)
-    }
+        return self._rows.digests()

@@ -1,0 +1,58 @@
+"""Row sums of everything that passes, kept until they become digests."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Sequence
+
+import torch
+
+from torchrelay.shim.digest import ROW_BYTES, combine, row_count, small_row_sums
+from torchrelay.shim.tensor_bytes import memory, padded
+from torchrelay.shim.transfer.layout import TensorInfo
+
+CHECK_BYTES = 8
+_SUM_BYTES = 8
+
+
+def chunk_check(index: int, sums: Sequence[torch.Tensor]) -> bytes:
+    """What both ends must agree on for chunk `index`: CHECK_BYTES over the row sums of its bytes."""
+    found = hashlib.blake2b(index.to_bytes(8, "little"), digest_size=CHECK_BYTES)
+    for part in sums:
+        found.update(memory(part))
+    return found.digest()
+
+
+class Rows:
+    """Row sums of the tensors of a manifest. Threads may put sums of different rows at the same time."""
+
+    def __init__(self, infos: Sequence[TensorInfo]) -> None:
+        self._infos = infos
+        counts = (row_count(info.size_bytes) * _SUM_BYTES for info in infos)
+        self._starts = list(itertools.accumulate(counts, initial=0))
+        self._sums = memoryview(bytearray(self._starts[-1]))
+
+    def put(self, tensor: int, start: int, sums: torch.Tensor) -> None:
+        """`sums` (int64, host) are those of the tensor's bytes from `start` on."""
+        first = self._starts[tensor] + start // ROW_BYTES * _SUM_BYTES
+        self._sums[first : first + sums.numel() * _SUM_BYTES] = memory(sums)
+
+    def put_small(self, tensors: Sequence[int], packed: torch.Tensor) -> torch.Tensor:
+        """Sums, and keeps, the one row of each of the small tensors that lie packed in host memory."""
+        sizes = [self._infos[i].size_bytes for i in tensors]
+        addresses = itertools.accumulate((padded(size) for size in sizes[:-1]), initial=packed.data_ptr())
+        sums = torch.empty(len(tensors), dtype=torch.int64, device="cpu")
+        small_row_sums(list(addresses), sizes, sums)
+        found = memory(sums)
+        for at, tensor in enumerate(tensors):
+            first = self._starts[tensor]
+            self._sums[first : first + _SUM_BYTES] = found[at * _SUM_BYTES : (at + 1) * _SUM_BYTES]
+        return sums
+
+    def digests(self) -> dict[str, str]:
+        """Content digest of each tensor, as `digest.digest` has it. Every row must have been put."""
+        return {
+            info.path: combine(info.dtype, info.shape, self._sums[self._starts[i] : self._starts[i + 1]])
+            for i, info in enumerate(self._infos)
+        }

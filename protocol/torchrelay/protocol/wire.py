@@ -64,7 +64,7 @@ def _typed(hint: Any, value: Any) -> Any:
 
 def encode(message: Any) -> bytes:
     """One frame. Raises FrameError if it would be larger than the other side accepts."""
-    body = {"message": type(message).__name__}
+    body = {"@message": type(message).__name__}
     body.update({f.name: _plain(getattr(message, f.name)) for f in dataclasses.fields(message)})
     data = json.dumps(body, separators=(",", ":")).encode()
     if len(data) > MAX_FRAME_BYTES:
@@ -76,7 +76,7 @@ def decode(data: bytes, kinds: dict[str, type]) -> Any:
     """The message in `data` (without its length). Raises FrameError for anything that is no message of `kinds`."""
     try:
         body = json.loads(data)
-        cls = kinds[body.pop("message")]
+        cls = kinds[body.pop("@message")]
         hints = field_types(cls)
         return cls(**{k: _typed(hints[k], v) for k, v in body.items()})
     except FrameError:

@@ -9,11 +9,11 @@ import pytest
 
 from torchrelay.protocol import wire
 from torchrelay.protocol.errors import ChannelClosedError, FrameError
-from torchrelay.protocol.messages import Assign, Hello, Plan, ReplicaCheck, Report, Standing, Warm
+from torchrelay.protocol.messages import Assign, Hello, Plan, ReplicaCheck, Report, ScriptFailed, Standing, Warm
 from torchrelay.protocol.names import MAX_FRAME_BYTES
 
 HEAD = wire.HEAD_BYTES
-HELLO = b'{"message":"Hello","worker":"w","token":"t","pid":1,"python_version":"3","spare":false'
+HELLO = b'{"@message":"Hello","worker":"w","token":"t","pid":1,"python_version":"3","spare":false'
 
 
 @pytest.mark.parametrize(
@@ -42,19 +42,19 @@ def test_a_message_survives(message: Any) -> None:
         b"null",
         b"[" * 100_000,
         b'{"no kind":1}',
-        b'{"message":"Sesame"}',
-        b'{"message":["Warm"]}',
-        b'{"message":"Commit","generation":1}',
-        b'{"message":"Warm"}',
-        b'{"message":"Warm","torch_version":1}',
-        b'{"message":"Warm","torch_version":"2","more":1}',
+        b'{"@message":"Sesame"}',
+        b'{"@message":["Warm"]}',
+        b'{"@message":"Commit","generation":1}',
+        b'{"@message":"Warm"}',
+        b'{"@message":"Warm","torch_version":1}',
+        b'{"@message":"Warm","torch_version":"2","more":1}',
         HELLO.replace(b'"pid":1', b'"pid":true') + b"}",
         HELLO.replace(b'"pid":1', b'"pid":1.5') + b"}",
         HELLO.replace(b'"pid":1', b'"pid":9223372036854775808') + b"}",
         HELLO.replace(b'"pid":1', b'"pid":' + b"9" * 5000) + b"}",
-        b'{"message":"ReplicaCheck","boundary":1,"ddp_paths":"path"}',
-        b'{"message":"ReplicaCheck","boundary":1,"digests":["path"]}',
-        b'{"message":"CheckpointSaved","generation":1,"size_bytes":null}',
+        b'{"@message":"ReplicaCheck","boundary":1,"ddp_paths":"path"}',
+        b'{"@message":"ReplicaCheck","boundary":1,"digests":["path"]}',
+        b'{"@message":"CheckpointSaved","generation":1,"size_bytes":null}',
     ],
     ids=lambda d: d[:40].decode("ascii", "replace") + f"...{len(d)}",
 )
@@ -65,7 +65,7 @@ def test_what_is_no_report_is_refused(data: bytes) -> None:
 
 def test_bytes_that_are_not_base64_are_refused() -> None:
     with pytest.raises(FrameError):
-        wire.decode(b'{"message":"Assign","generation":1,"rank":1,"world_size":1,"set_up":"!"}', wire.ORDERS)
+        wire.decode(b'{"@message":"Assign","generation":1,"rank":1,"world_size":1,"set_up":"!"}', wire.ORDERS)
 
 
 def test_a_complete_hello_is_taken() -> None:
@@ -90,5 +90,5 @@ def test_a_blocking_socket_gives_message_after_message_and_then_the_end() -> Non
 
 
 def test_every_report_survives_the_way_whatever_its_fields_are_called() -> None:
-    failed = messages.ScriptFailed("ValueError", "no such file", 1, 3)
+    failed = ScriptFailed("ValueError", "no such file", 1, 3)
     assert wire.decode(wire.encode(failed)[wire.HEAD_BYTES :], wire.REPORTS) == failed

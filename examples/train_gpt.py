@@ -101,8 +101,16 @@ def learning_rate_factor(step: int, warmup: int, total: int) -> float:
     return 0.1 + 0.45 * (1 + math.cos(math.pi * (step - warmup) / max(1, total - warmup)))
 
 
-def save_checkpoint(path: Path, state: dict) -> None:
+def save_checkpoint(path: Path, model, optimizer, scheduler, epoch: int, batch: int, step: int) -> None:
     """Whoever reads `path` finds a whole checkpoint, the new one or the one before."""
+    state = {
+        "model": model.state_dict(),
+        "optimizer": optimizer.state_dict(),
+        "scheduler": scheduler.state_dict(),
+        "epoch": epoch,
+        "batch": batch,
+        "step": step,
+    }
     unfinished = path.with_suffix(".tmp")
     torch.save(state, unfinished)
     os.replace(unfinished, path)
@@ -203,9 +211,7 @@ def main() -> None:
             if rank == 0 and (step % args.print_every == 0 or step == total_steps):
                 print(f"step {step}/{total_steps} loss {mean_loss.item():.4f}", flush=True)
             if rank == 0 and step % args.checkpoint_every == 0:
-                state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
-                state |= {"scheduler": scheduler.state_dict(), "epoch": epoch, "batch": batch + 1, "step": step}
-                save_checkpoint(checkpoint_path, state)
+                save_checkpoint(checkpoint_path, model, optimizer, scheduler, epoch, batch + 1, step)
         skip = 0
 
     if log is not None:

@@ -57,6 +57,13 @@ def test_a_script_does_the_same_with_the_real_runtime(folder: Path, name: str) -
     assert type(shimmed.reports[0]).__name__ == "Hello"
 
 
+@pytest.mark.parametrize("name", ["exception", "exit_text", "interrupted", "closed_stdout", "atexit"])
+def test_both_streams_together_come_in_the_same_order(folder: Path, name: str) -> None:
+    (folder / "script.py").write_bytes(SCRIPTS[name])
+    command = ["sh", "-c", f"exec {sys.executable} script.py 2>&1"]
+    assert run_with_shim(command, folder) == run_plain(command, folder)
+
+
 @pytest.mark.parametrize(
     ("name", "ending"),
     [
@@ -88,3 +95,16 @@ def test_a_runtime_that_reports_before_the_traceback_would_be_noticed(folder: Pa
     (folder / "script.py").write_text("import os, atexit\natexit.register(os.write, 2, b'atexit')\nraise ValueError\n")
     shimmed = run_with_shim([sys.executable, "script.py"], folder, env={"INERT_FINISH_WRITES": "finish;"})
     assert shimmed.stderr.endswith("ValueError\nfinish;atexit")
+
+
+@pytest.mark.parametrize("python", PYTHONS, ids=lambda p: "running" if p == sys.executable else Path(p).parts[-3])
+def test_the_runtime_can_start_threads_when_the_script_is_done(folder: Path, python: str) -> None:
+    (folder / "script.py").write_text("import atexit\natexit.register(print, 'atexit')\nprint('done')\n")
+    shimmed = run_with_shim([python, "script.py"], folder, env={"INERT_FINISH_STARTS_A_THREAD": "1"})
+    assert (shimmed.stdout, shimmed.stderr, shimmed.status) == ("done\nin a thread\natexit\n", "", 0)
+
+
+def test_an_interrupt_while_the_others_are_not_done_ends_the_waiting(folder: Path) -> None:
+    (folder / "script.py").write_text("print('done')\n")
+    shimmed = run_with_shim([sys.executable, "script.py"], folder, env={"INERT_FINISH_IS_INTERRUPTED": "1"})
+    assert (shimmed.stdout, shimmed.stderr, shimmed.status) == ("done\n", "", 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
+import threading
 from pathlib import Path
 
 from torchrelay.protocol import wire
@@ -104,4 +105,10 @@ class Runtime:
 
     def finish(self, failure):
         os.write(2, os.environ.get("INERT_FINISH_WRITES", "").encode())
+        if "INERT_FINISH_STARTS_A_THREAD" in os.environ:
+            thread = threading.Thread(target=print, args=("in a thread",), daemon=True)
+            thread.start()
+            thread.join()
         self.note(f"finish: {failure!r} heads={sum(self.hooks.heads.values())} nexts={self.hooks.nexts}")
+        if "INERT_FINISH_IS_INTERRUPTED" in os.environ:
+            raise KeyboardInterrupt

@@ -40,4 +40,4 @@ class Runtime(Protocol):
         """The script runs unprotected from here on."""
 
     def finish(self, failure: BaseException | None) -> None:
-        """The script has ended, with `failure` if it is one; threads are not joined yet, atexit functions not run."""
+        """The script has ended, with `failure` if it is one (its traceback is printed by then); may wait."""

@@ -1,9 +1,10 @@
 """The end of the user's script: what plain Python would do there, and the runtime's last word.
 
-`failed` and `finished` are called by the script's own module, which `instrument` has wrapped. The runtime is told
-later, when the interpreter starts to shut down: by then a traceback is printed, and threads, atexit functions and the
-process group are still as the script left them. A function registered with `threading._register_atexit` runs before any
-that was registered earlier, and before threads are joined.
+`failed` and `finished` are called by the script's own module, which `instrument` has wrapped. A script that is done is
+reported at once: the runtime may have to wait and to serve, and some versions (3.12) start no thread any more when the
+interpreter shuts down. A failure is reported when the interpreter starts to shut down: by then its traceback has been
+printed, and threads, atexit functions and the process group are still as the script left them. A function registered
+with `threading._register_atexit` runs before any that was registered earlier, and before threads are joined.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def failed() -> None:
     if not isinstance(error, SystemExit):
         _at_shutdown(script, error, by_exit=False)
     elif error.code is None or error.code == 0:
-        _at_shutdown(script, None, by_exit=True)
+        _done(script)
     else:
         # Without the original's traceback, which would keep the script's objects alive until the process ends.
         _at_shutdown(script, SystemExit(error.code), by_exit=True)
@@ -70,12 +71,20 @@ def failed() -> None:
 
 def finished() -> None:
     """The script's last statement is done. Raises SystemExit where the interpreter would run the script once more."""
-    script = _ending()
-    if script is not None:
-        _at_shutdown(script, None, by_exit=False)
     if _script is not None and _script.from_file:
         _flush()
+    script = _ending()
+    if script is not None:
+        _done(script)
+        _at_shutdown(script, None, by_exit=False)
+    if _script is not None and _script.from_file:
         raise SystemExit
+
+
+def _done(script: _Script) -> None:
+    # Ctrl-C while the others are not done yet: nothing of the script is left that it could interrupt.
+    with contextlib.suppress(KeyboardInterrupt):
+        script.runtime.finish(None)
 
 
 def _at_shutdown(script: _Script, failure: BaseException | None, *, by_exit: bool) -> None:
@@ -90,7 +99,9 @@ def _at_shutdown(script: _Script, failure: BaseException | None, *, by_exit: boo
             main.pop("__file__", None)
             main.pop("__cached__", None)
         # Taken out: `threading` keeps this function to the very end, and a traceback keeps all that the script has.
-        script.runtime.finish(failures.pop())
+        error = failures.pop()
+        if error is not None:
+            script.runtime.finish(error)
 
     # A script that is done shutting down already (it called threading._shutdown) has nothing to wait for.
     with contextlib.suppress(RuntimeError):

@@ -221,7 +221,7 @@ class Engine:
     def _go_back(self, commit: Commit) -> None:
         if not commit.item.untouched():
             raise StateMismatchError("the step wrote into its own batch: it cannot be done again")
-        undo.undo(commit.state, self.trees)
+        undo.undo(commit.state)
         undo.drop_gradients([o for _, o in commit.state.optimizers])
         rng.restore(commit.rng)
         self.draws.rewind()

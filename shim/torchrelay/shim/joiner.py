@@ -27,10 +27,10 @@ from torchrelay.protocol.messages import (
 )
 from torchrelay.shim import payload
 from torchrelay.shim.adapters import data_loader, ddp
-from torchrelay.shim.capture import rng, small
-from torchrelay.shim.capture.encode import EncodedNode
+from torchrelay.shim.capture import rng
+from torchrelay.shim.capture.encode import EncodedNode, decode
 from torchrelay.shim.capture.kinds import Kind
-from torchrelay.shim.capture.rebuild import ABSENT
+from torchrelay.shim.capture.rebuild import ABSENT, put_tree
 from torchrelay.shim.capture.rebuild import Rebuild as StateRebuild
 from torchrelay.shim.destination import Destination
 from torchrelay.shim.journaling import script_frames
@@ -167,14 +167,14 @@ class Joiner:
 
     def _put(
         self,
-        nodes: list[EncodedNode],
+        encoded: list[tuple[Any, ...]],
         innermost: FrameType,
         loaders: dict[int, payload.LoaderRecord] | None = None,
     ) -> None:
+        nodes = decode(encoded)
         rebuild = StateRebuild(script_frames(innermost), self._engine.writer.modules.namespaces())
         rebuild.resolve(nodes)
-        if loaders is not None:
-            self._put_buffers([rebuild.objects[n] for n, node in enumerate(nodes) if node.kind is Kind.MODULE])
+        self._put_bases(nodes, rebuild.objects)
         for number, record in (loaders or {}).items():
             there = rebuild.objects[number]
             if there is ABSENT or number >= len(nodes) or nodes[number].kind is not Kind.LOADER_ITER:
@@ -182,14 +182,12 @@ class Joiner:
             rebuild.objects[number] = data_loader.rebuild(self._engine.draws, there, record)
         rebuild.fill()
 
-    def _put_buffers(self, roots: list[Any]) -> None:
-        """Small buffers as the lost rank's set-up had made them; those that training writes to are in its journal."""
-        for root, values in zip(roots, self.set_up.buffers):
-            own = dict(root.named_buffers()) if isinstance(root, torch.nn.Module) else {}
-            for name, value in values.items():
-                if name not in own or not small.fits(value, own[name]):
-                    raise StateMismatchError(f"the model has no buffer {name} of the recorded shape")
-                small.put(value, own[name])
+    def _put_bases(self, nodes: list[EncodedNode], objects: list[Any]) -> None:
+        """The trees of modules as the lost rank's set-up had made them; journals hold the difference to that."""
+        trees = [(node, objects[number]) for number, node in enumerate(nodes) if node.kind is Kind.MODULE]
+        for (node, root), base in zip(trees, self.set_up.trees):
+            if isinstance(root, torch.nn.Module) and not node.content[0]:
+                put_tree(base, root, lambda value, there: value)
 
     def _take_state(self, innermost: FrameType) -> None:
         """Tensors from the donor, then the communicators of the new generation, then the go-ahead."""
@@ -235,7 +233,7 @@ class Joiner:
         assert plan is not None and self._gate is not None
         frame = engine.commit.activation.frame if engine.commit is not None else None
         assert frame is not None
-        flags = [node.content for node in self._gate.nodes if node.kind is Kind.DDP]
+        flags = [node.content for node in decode(self._gate.nodes) if node.kind is Kind.DDP]
         for wrapped, content in zip(engine.wrapped, flags):
             wrapped.__dict__.update(content)
         self._take_state(frame)

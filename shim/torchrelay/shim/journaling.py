@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from torchrelay.protocol.messages import Report
 from torchrelay.shim import payload, sites
 from torchrelay.shim.capture import device, rng
-from torchrelay.shim.capture.encode import EncodedNode, encode
+from torchrelay.shim.capture.encode import encode, tree_base
 from torchrelay.shim.capture.kinds import Kind
 from torchrelay.shim.capture.walk import HostState, Walk
 from torchrelay.shim.loops import Activation, plain_range
@@ -61,8 +61,8 @@ class Writer:
     def walk(self, frames: Sequence[FrameType]) -> HostState:
         return Walk(self._engine.trees).run(frames, self.modules.namespaces())
 
-    def encoded(self, frame: FrameType) -> list[EncodedNode]:
-        return encode(self.walk(script_frames(frame)), self._engine.trees)
+    def encoded(self, frame: FrameType) -> list[tuple[Any, ...]]:
+        return encode(self.walk(script_frames(frame)))
 
     def head(self, activation: Activation) -> bytes:
         """Host state at the head of an outer loop, for joiners that pass it on their way in."""
@@ -75,8 +75,11 @@ class Writer:
         if self._set_up != outermost:
             self._set_up = outermost
             collectives = tuple(self._engine.log[: links[0].first_mark])
-            buffers = tuple(node.content.buffers for node in commit.state.nodes if node.kind is Kind.MODULE)
-            self._engine.journal.write_set_up(self._dump(payload.SetUpJournal(*outermost, collectives, buffers)))
+            contents = [node.content for node in commit.state.nodes if node.kind is Kind.MODULE]
+            trees = tuple(tree_base(content) for content in contents)
+            self._engine.journal.write_set_up(self._dump(payload.SetUpJournal(*outermost, collectives, trees)))
+            for content in contents:
+                content.tree.base = content
         records = [self._link(depth, links) for depth in range(len(links))]
         in_loops = {id(iterator) for link in links for iterator in link.loaders}
         loaders = {}
@@ -85,7 +88,7 @@ class Writer:
                 drawn = self._engine.draws.record(node.obj)
                 if drawn is not None:
                     loaders[number] = drawn
-        nodes = encode(commit.state, self._engine.trees)
+        nodes = encode(commit.state)
         settled = self._engine.tracker.boundary_site is not None
         if not settled:
             commit.activation.head = self._dump(payload.HeadState(nodes, commit.rng))

@@ -10,9 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from torchrelay.protocol.errors import JournalError
-from torchrelay.shim.capture.encode import EncodedNode
 from torchrelay.shim.capture.rng import RngState
-from torchrelay.shim.capture.small import TensorValue
 
 
 @dataclass(frozen=True)
@@ -47,7 +45,7 @@ class LinkRecord:
 
 @dataclass(frozen=True)
 class HeadState:
-    nodes: list[EncodedNode]
+    nodes: list[tuple[Any, ...]]
     rng: RngState
 
 
@@ -57,7 +55,7 @@ class BoundaryJournal:
     settled: bool
     """Whether the training loop was known by then, or the outermost loop stood in for it."""
     links: list[LinkRecord]
-    nodes: list[EncodedNode]
+    nodes: list[tuple[Any, ...]]
     rng: RngState
     loaders: dict[int, LoaderRecord] = field(default_factory=dict)
     """Loader iterators that the walk reaches, by node: `it = iter(loader)` kept in a variable."""
@@ -68,7 +66,7 @@ class GateJournal:
     """What only this rank knows of the step: everything small that is reachable when its gradients are complete."""
 
     boundary: int
-    nodes: list[EncodedNode]
+    nodes: list[tuple[Any, ...]]
     rng: RngState
     collectives: tuple[Any, ...]
 
@@ -77,13 +75,13 @@ class GateJournal:
 class SetUpJournal:
     """`site`, `entry`: the outermost training loop, and how many times it had been entered.
 
-    `buffers`: the small buffers of each tree of modules, in the order of the walk.
+    `trees`: flags, plain attributes and small buffers of each tree of modules, in the order of the walk.
     """
 
     site: str
     entry: int
     collectives: tuple[Any, ...]
-    buffers: tuple[dict[str, TensorValue], ...]
+    trees: tuple[Any, ...]
 
 
 def dump(record: Any) -> bytes:

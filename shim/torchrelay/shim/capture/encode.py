@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import functools
 import pickle
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from torchrelay.shim.capture import modules
 from torchrelay.shim.capture.kinds import PLAIN, Kind, kind_of
@@ -18,20 +17,14 @@ from torchrelay.shim.capture.walk import HostState, Node
 REF, TUPLE, OPAQUE = 0, 1, 2
 
 
-@dataclass(frozen=True)
-class EncodedNode:
+class EncodedNode(NamedTuple):
+    """`cls`: what is made where there is no such object; None if the class cannot be found by name."""
+
     kind: Kind
     cls: type | None
-    """Where an object of this type has to be made; None if its class cannot be found by name."""
     parent: int
     key: Any
     content: Any
-
-    def __reduce__(self) -> Any:
-        return EncodedNode, (int(self.kind), self.cls, self.parent, self.key, self.content)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "kind", Kind(self.kind))
 
 
 @functools.lru_cache(maxsize=4096)
@@ -44,9 +37,8 @@ def importable(cls: type) -> bool:
 
 
 class _Encoder:
-    def __init__(self, state: HostState, trees: modules.ModuleTrees) -> None:
+    def __init__(self, state: HostState) -> None:
         self.state = state
-        self.trees = trees
 
     def value(self, value: Any) -> Any:
         cls = type(value)
@@ -70,7 +62,7 @@ class _Encoder:
         value = self.value
         return [v if type(v) in PLAIN else value(v) for v in content]
 
-    def node(self, node: Node) -> EncodedNode:
+    def node(self, node: Node) -> tuple[Any, ...]:
         kind, content = node.kind, node.content
         if kind in (Kind.FRAME, Kind.GLOBALS):
             encoded = {k: v for k, v in self.mapping(content).items() if not (type(v) is tuple and v[0] == OPAQUE)}
@@ -81,13 +73,29 @@ class _Encoder:
         elif kind is Kind.SET:
             encoded = {v for v in content if type(v) in PLAIN or _by_value(v)}
         elif kind is Kind.MODULE:
-            changing = self.trees.tree(node.obj).changing
-            buffers = {k: v for k, v in content.buffers.items() if k in changing}
-            encoded = (content.flags, content.slots, self.items(content.values), buffers)
+            encoded = self.tree(content)
         else:
             encoded = content
         cls = type(node.obj)
-        return EncodedNode(kind, cls if importable(cls) else None, node.parent, node.key, encoded)
+        return (int(kind), cls if importable(cls) else None, node.parent, node.key, encoded)
+
+    def tree(self, content: modules.TreeContent) -> tuple[Any, ...]:
+        """Whether it is whole or the difference to the set-up's, flags, own attributes, small buffers."""
+        tree, base = content.tree, content.tree.base
+        flags = None if base is not None and base.flags == content.flags else content.flags
+        values = {tree.slots[place]: self.value(content.values[place]) for place in content.changed(base)}
+        names = content.buffers if base is None else tree.changing
+        return (base is None, flags, values, {name: content.buffers[name] for name in names})
+
+
+def tree_base(content: modules.TreeContent) -> tuple[Any, ...]:
+    """For the journal of the set-up: plain values alone, since other objects have nodes of their own in later journals."""
+    values = {
+        slot: value
+        for slot, value in zip(content.tree.slots, content.values)
+        if type(value) in PLAIN or (kind_of(type(value)) is Kind.PLAIN and importable(type(value)))
+    }
+    return (True, content.flags, values, content.buffers)
 
 
 def _by_value(key: Any) -> bool:
@@ -95,6 +103,11 @@ def _by_value(key: Any) -> bool:
     return kind is Kind.PLAIN or (kind is Kind.TUPLE and all(type(k) in PLAIN for k in key))
 
 
-def encode(state: HostState, trees: modules.ModuleTrees) -> list[EncodedNode]:
-    encoder = _Encoder(state, trees)
+def encode(state: HostState) -> list[tuple[Any, ...]]:
+    """Plain tuples, which pickle writes fastest; `decode` makes nodes of them."""
+    encoder = _Encoder(state)
     return [encoder.node(node) for node in state.nodes]
+
+
+def decode(nodes: list[tuple[Any, ...]]) -> list[EncodedNode]:
+    return [EncodedNode(Kind(kind), *rest) for kind, *rest in nodes]

@@ -6,7 +6,6 @@ to boundary and made anew only when a module gained or lost an attribute, a chil
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,43 +16,51 @@ from torchrelay.shim.capture.kinds import PLAIN, Kind, kind_of
 
 _STANDARD = frozenset(vars(torch.nn.Module())) | {"_parameters", "_buffers", "_modules", "training"}
 
+Slot = tuple[str, str]
+"""Path of a module in its tree, and the name of one of its own attributes."""
+
 
 @dataclass
 class TreeContent:
-    """`flags`: `training` of each module; `values`: own attributes by (module path, name); `buffers`: the small ones."""
+    """`flags`: `training` of each module; `values`: own attributes in the order of the tree's slots; `buffers`: small ones."""
 
+    tree: ModuleTree
     flags: list[bool]
-    slots: list[tuple[str, str]]
     values: list[Any]
     buffers: dict[str, small.TensorValue]
 
-    def objects(self) -> Iterator[tuple[Any, Any]]:
-        for slot, value in zip(self.slots, self.values):
-            if type(value) not in PLAIN:
-                yield slot, value
+    def changed(self, base: TreeContent | None) -> list[int]:
+        """Places in `values` that hold another object than in `base`; all of them without one."""
+        if base is None:
+            return list(range(len(self.values)))
+        return [place for place, (now, then) in enumerate(zip(self.values, base.values)) if now is not then]
 
 
 class ModuleTree:
     def __init__(self, root: torch.nn.Module) -> None:
         self.root = root
         named = list(root.named_modules())
-        self.names, self.modules = [n for n, _ in named], [m for _, m in named]
+        self.names, self.modules = [name for name, _ in named], [module for _, module in named]
         self._dicts = [m.__dict__ for m in self.modules]
         self._children = [m._modules for m in self.modules]
         self._sizes = self._measure()
-        self._slots: list[tuple[dict[str, Any], str]] = []
-        self.slots: list[tuple[str, str]] = []
-        for name, module in zip(self.names, self.modules):
+        self.slots: list[Slot] = []
+        self._slot_dicts: list[tuple[dict[str, Any], str]] = []
+        for name, module in named:
             for key, value in module.__dict__.items():
                 if key not in _STANDARD and kind_of(type(value)) is not Kind.OPAQUE:
-                    self._slots.append((module.__dict__, key))
                     self.slots.append((name, key))
+                    self._slot_dicts.append((module.__dict__, key))
+        self._first = [d[key] for d, key in self._slot_dicts]
+        self._object_slots = [place for place, value in enumerate(self._first) if type(value) not in PLAIN]
         buffers = dict(root.named_buffers())
         self.small_buffers = {n: b for n, b in buffers.items() if small.is_small(b)}
         self.large = [(n, b) for n, b in buffers.items() if not small.is_small(b)] + list(root.named_parameters())
         self._copies: dict[str, small.TensorValue] = {}
         self.changing: set[str] = set()
         """Buffers that training writes to: a rank's own, so its journal has to hold them."""
+        self.base: TreeContent | None = None
+        """What the journal of the set-up holds; later journals hold the difference."""
         self._buffer_owners = [m._buffers for m in self.modules if m._buffers]
         self._buffer_ids = self._identify()
 
@@ -67,12 +74,15 @@ class ModuleTree:
         return self._sizes == self._measure() and self._buffer_ids == self._identify()
 
     def take(self) -> TreeContent:
-        return TreeContent(
-            [d["training"] for d in self._dicts],
-            self.slots,
-            [d[key] for d, key in self._slots],
-            self._take_buffers(),
-        )
+        flags = [d["training"] for d in self._dicts]
+        return TreeContent(self, flags, [d[key] for d, key in self._slot_dicts], self._take_buffers())
+
+    def objects(self, content: TreeContent) -> list[tuple[Slot, Any]]:
+        """Attributes that may have state below: those that had when the tree was made, and those that were rebound since."""
+        values = content.values
+        places = set(self._object_slots)
+        places.update(p for p, (now, then) in enumerate(zip(values, self._first)) if now is not then)
+        return [(self.slots[p], values[p]) for p in sorted(places) if type(values[p]) not in PLAIN]
 
     def _take_buffers(self) -> dict[str, small.TensorValue]:
         """By content: native batch norm writes its running statistics without counting up their versions."""
@@ -83,9 +93,10 @@ class ModuleTree:
 
     def undo(self, content: TreeContent) -> None:
         """Puts the content back in place; attributes that were born since are taken away."""
+        by_name = dict(self.root.named_modules())
         if not self.is_current():
-            known = {(name, key) for name, key in content.slots}
-            for name, module in self.root.named_modules():
+            known = set(self.slots)
+            for name, module in by_name.items():
                 born = [
                     k
                     for k, v in module.__dict__.items()
@@ -93,10 +104,9 @@ class ModuleTree:
                 ]
                 for key in born:
                     del module.__dict__[key]
-        by_name = dict(self.root.named_modules())
-        for name, flag in zip(self.names, content.flags):
-            by_name[name].training = flag
-        for (name, key), value in zip(content.slots, content.values):
+        for module, flag in zip(self.modules, content.flags):
+            module.training = flag
+        for (name, key), value in zip(self.slots, content.values):
             by_name[name].__dict__[key] = value
         for name, value in content.buffers.items():
             if small.take(self.small_buffers[name]).data != value.data:
@@ -115,7 +125,3 @@ class ModuleTrees:
         if tree is None or tree.root is not root or not tree.is_current():
             tree = self._trees[id(root)] = ModuleTree(root)
         return tree
-
-    def tree_as_taken(self, root: torch.nn.Module) -> ModuleTree:
-        """The tree that the last content of `root` was taken with, whatever was born since."""
-        return self._trees[id(root)]

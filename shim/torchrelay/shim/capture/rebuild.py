@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import collections
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
 
@@ -151,23 +151,33 @@ class Rebuild:
             undo.put_generator(kind, obj, content)
 
     def _fill_module(self, content: Any, root: torch.nn.Module) -> None:
-        flags, slots, values, buffers = content
-        modules = list(root.modules())
-        if len(modules) != len(flags):
-            raise StateMismatchError(f"the model has {len(modules)} modules here and had {len(flags)} where it was recorded")
-        for module, flag in zip(modules, flags):
-            module.training = flag
-        by_name = dict(root.named_modules())
-        for (name, key), value in zip(slots, values):
-            fields = by_name[name].__dict__
-            decoded = self._decode(value, fields.get(key, ABSENT))
-            if decoded is not ABSENT:
-                fields[key] = decoded
-        own = dict(root.named_buffers())
-        for name, value in buffers.items():
-            if name not in own or not small.fits(value, own[name]):
-                raise StateMismatchError(f"the model has no buffer {name} of the recorded shape")
-            small.put(value, own[name])
+        put_tree(content, root, self._decode)
+
+
+def put_tree(content: Any, root: torch.nn.Module, decode: Callable[[Any, Any], Any]) -> None:
+    """Flags, own attributes and small buffers of a tree of modules, as `encode` wrote them.
+
+    Raises StateMismatchError where this model is another one than the recorded.
+    """
+    _, flags, values, buffers = content
+    modules = list(root.modules())
+    if flags is not None and len(modules) != len(flags):
+        raise StateMismatchError(f"the model has {len(modules)} modules here and had {len(flags)} where it was recorded")
+    for module, flag in zip(modules, flags or ()):
+        module.training = flag
+    by_name = dict(root.named_modules())
+    for (name, key), value in values.items():
+        if name not in by_name:
+            raise StateMismatchError(f"the model has no module {name}")
+        fields = by_name[name].__dict__
+        decoded = decode(value, fields.get(key, ABSENT))
+        if decoded is not ABSENT:
+            fields[key] = decoded
+    own = dict(root.named_buffers())
+    for name, value in buffers.items():
+        if name not in own or not small.fits(value, own[name]):
+            raise StateMismatchError(f"the model has no buffer {name} of the recorded shape")
+        small.put(value, own[name])
 
 
 def child(kind: Kind, parent: Any, key: Any) -> Any:

@@ -8,7 +8,7 @@ import torch
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters import frames
-from torchrelay.shim.capture import modules, small
+from torchrelay.shim.capture import small
 from torchrelay.shim.capture.kinds import Kind
 from torchrelay.shim.capture.walk import HostState, Node, attributes
 
@@ -18,20 +18,22 @@ _MISSING = object()
 def check_large_untouched(state: HostState) -> None:
     """Raises StateMismatchError if a tensor that was too large to copy was written to since the boundary."""
     written = [path for tensor, version, path in state.versions if tensor._version != version]
+    for tensors, versions in state.tree_versions:
+        written += [name for (name, tensor), version in zip(tensors, versions) if tensor._version != version]
     if written:
         raise StateMismatchError(
             f"written to since the boundary, and larger than {small.SMALL_BYTES} bytes: {', '.join(written[:5])}"
         )
 
 
-def undo(state: HostState, trees: modules.ModuleTrees) -> None:
+def undo(state: HostState) -> None:
     """Every mutable object gets the content it had at the boundary; names rebound since mean their old objects again."""
     check_large_untouched(state)
     for node in state.nodes:
-        _undo_node(node, trees)
+        _undo_node(node)
 
 
-def _undo_node(node: Node, trees: modules.ModuleTrees) -> None:
+def _undo_node(node: Node) -> None:
     kind, obj, content = node.kind, node.obj, node.content
     if kind is Kind.FRAME:
         now = obj.f_locals
@@ -65,7 +67,7 @@ def _undo_node(node: Node, trees: modules.ModuleTrees) -> None:
         if isinstance(content, small.TensorValue):
             small.put(content, obj)
     elif kind is Kind.MODULE:
-        trees.tree_as_taken(obj).undo(content)
+        content.tree.undo(content)
     elif kind is Kind.DDP:
         obj.__dict__.update(content)
     elif kind is Kind.OPTIMIZER_STATE:

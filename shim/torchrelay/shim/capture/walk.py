@@ -45,6 +45,8 @@ class HostState:
     """id(object) -> place in `nodes`; valid while the nodes hold the objects."""
     versions: list[tuple[torch.Tensor, int, str]] = field(default_factory=list)
     """Tensors too large to copy, with the version that they had."""
+    tree_versions: list[tuple[list[tuple[str, torch.Tensor]], list[int]]] = field(default_factory=list)
+    """The same for parameters and large buffers of each tree of modules."""
     large: dict[str, torch.Tensor] = field(default_factory=dict)
     """The same by path: part of the device state."""
     roots: list[torch.nn.Module] = field(default_factory=list)
@@ -208,9 +210,9 @@ class Walk:
         number = self._add(kind, obj, parent, key, content)
         self.state.roots.append(obj)
         self._covered.update(map(id, tree.modules))
-        for place, value in content.objects():
+        for place, value in tree.objects(content):
             self._queue.append((number, place, value))
-        self.state.versions += [(b, b._version, name) for name, b in tree.large]
+        self.state.tree_versions.append((tree.large, [tensor._version for _, tensor in tree.large]))
 
     def _ddp(self, kind: Kind, obj: torch.nn.parallel.DistributedDataParallel, parent: int, key: Any) -> None:
         flags = ("require_backward_grad_sync", "require_forward_param_sync")
@@ -223,6 +225,11 @@ class Walk:
         self.state.optimizers.append((f"{self.path(parent)}{_step(key)}", obj))
         self._queue.append((number, "param_groups", obj.param_groups))
         self._push(number, content)
+        if any(type(v) is not torch.Tensor for values in obj.state.values() for v in values.values()):
+            self._optimizer_values(obj, number)
+
+    def _optimizer_values(self, obj: torch.optim.Optimizer, number: int) -> None:
+        """Optimizer state that is no tensor: step counts, histories."""
         plain = {
             (place, name): value
             for place, p in enumerate(p for g in obj.param_groups for p in g["params"])

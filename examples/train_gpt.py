@@ -1,7 +1,7 @@
 """Trains a small character-level GPT on generated text with DistributedDataParallel.
 
-    torchrun --nproc-per-node 3 examples/train_gpt.py
-    torchrelay run --nproc-per-node 3 --spares 1 examples/train_gpt.py
+torchrun --nproc-per-node 3 examples/train_gpt.py
+torchrelay run --nproc-per-node 3 --spares 1 examples/train_gpt.py
 """
 
 import argparse
@@ -67,7 +67,9 @@ class Block(nn.Module):
         self.qkv = nn.Linear(width, 3 * width)
         self.out = nn.Linear(width, width)
         self.norm2 = nn.LayerNorm(width)
-        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width), nn.Dropout(dropout))
+        self.mlp = nn.Sequential(
+            nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width), nn.Dropout(dropout)
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         batch, length, width = x.shape
@@ -132,7 +134,9 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--backend", default="gloo")
     parser.add_argument("--deterministic", action="store_true", help="only deterministic algorithms")
     parser.add_argument("--epochs", type=int, default=3)
-    parser.add_argument("--sequences", type=int, default=1680, help="training sequences in an epoch, all ranks together")
+    parser.add_argument(
+        "--sequences", type=int, default=1680, help="training sequences in an epoch, all ranks together"
+    )
     parser.add_argument("--batch", type=int, default=8, help="sequences per rank and step")
     parser.add_argument("--window", type=int, default=64)
     parser.add_argument("--width", type=int, default=128)

@@ -1,0 +1,132 @@
+"""The demo's picture: losses, their difference from the undisturbed run, and throughput, with the migrations marked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from demo_runs import Run
+
+mpl.use("Agg")
+from matplotlib import pyplot as plt  # noqa: E402 - after the choice of a backend without a display
+
+GREY, BLUE, ORANGE = "#9a9a9a", "#1f5fa8", "#d9730d"
+KINDS = {"planned": "planned move", "kill": "SIGKILL", "stop": "hang"}
+
+
+def _marks(relay: Run) -> list[tuple[str, int, float, float]]:
+    """Per migration: label, step, start and end in seconds since the epoch."""
+    faults = [e for e in relay.events if e["name"] == "fault_injected"]
+    found = []
+    for event, fault in zip(relay.finished_migrations(), faults, strict=False):
+        end_s = event["time_s"]
+        start_s = end_s - sum(event["downtime_s"].values())
+        step = next((r.step for r in relay.new_steps() if r.unix_time_s >= start_s), relay.rows[-1].step)
+        kind = fault["fault"].partition(":")[0]
+        found.append((f"{KINDS.get(kind, kind)}\nrank {event['rank']}", step, start_s, end_s))
+    return found
+
+
+def throughput(run: Run, origin_s: float, bin_s: float = 1.0) -> tuple[Any, Any]:
+    """New steps per second, over bins of `bin_s` since `origin_s`: what a step that is done again costs shows as nothing done."""
+    times = np.array([row.unix_time_s for row in run.new_steps()]) - origin_s
+    edges = np.arange(0.0, times[-1] + bin_s, bin_s)
+    counts, _ = np.histogram(times, edges)
+    return edges, counts / bin_s
+
+
+def _losses(axis: Any, runs: tuple[Run, Run, Run], marks: list[tuple[str, int, float, float]]) -> None:
+    undisturbed, relay, classic = runs
+    for run, color, width, label in (
+        (undisturbed, GREY, 5.0, "undisturbed"),
+        (classic, ORANGE, 1.6, "checkpoint and restart"),
+        (relay, BLUE, 1.6, "torchrelay"),
+    ):
+        steps = [r.step for r in run.rows]
+        breaks = [i for i in range(1, len(steps)) if steps[i] <= steps[i - 1]]
+        values = [float(r.mean_loss) for r in run.rows]
+        for n, (start, end) in enumerate(zip([0, *breaks], [*breaks, len(steps)], strict=True)):
+            axis.plot(
+                steps[start:end],
+                values[start:end],
+                color=color,
+                lw=width,
+                label=None if n else label,
+                solid_capstyle="round",
+            )
+    for label, step, _, _ in marks:
+        axis.axvline(step, color=BLUE, lw=0.8, ls=":")
+        axis.annotate(
+            label, (step, 1.0), xycoords=("data", "axes fraction"), xytext=(4, -4), textcoords="offset points",
+            va="top", fontsize=8, color=BLUE,
+        )  # fmt: skip
+    axis.set_ylabel("loss")
+    handles, labels = axis.get_legend_handles_labels()
+    order = [labels.index(name) for name in ("undisturbed", "torchrelay", "checkpoint and restart")]
+    axis.legend([handles[i] for i in order], [labels[i] for i in order], loc="lower left", fontsize=8, frameon=False)
+
+
+def _differences(axis: Any, runs: tuple[Run, Run, Run], marks: list[tuple[str, int, float, float]]) -> None:
+    undisturbed, relay, classic = runs
+    reference = undisturbed.last_losses()
+    for run, color, label in ((classic, ORANGE, "checkpoint and restart"), (relay, BLUE, "torchrelay")):
+        losses = run.last_losses()
+        steps = sorted(losses.keys() & reference.keys())
+        off = [abs(float(losses[s][1]) - float(reference[s][1])) for s in steps]
+        if not any(off):
+            label += ": exactly 0 in every step"
+        axis.plot(steps, off, color=color, lw=1.6, label=label)
+    for _, step, _, _ in marks:
+        axis.axvline(step, color=BLUE, lw=0.8, ls=":")
+    axis.set_ylabel("|loss - undisturbed|")
+    axis.set_xlabel("step")
+    axis.legend(loc="upper left", fontsize=8, frameon=False)
+
+
+def _throughputs(
+    axes: Any, runs: tuple[Run, Run, Run], marks: list[tuple[str, int, float, float]], killed_s: float
+) -> None:
+    for axis, run, color, name in zip(
+        axes, runs, (GREY, BLUE, ORANGE), ("undisturbed", "torchrelay", "checkpoint and restart"), strict=True
+    ):
+        origin_s = run.rows[0].unix_time_s
+        edges, rate = throughput(run, origin_s)
+        axis.stairs(rate, edges, color=color, fill=True, alpha=0.75)
+        axis.set_ylabel(f"{name}\n\nnew steps/s", fontsize=8)
+        if run is runs[1]:
+            for label, _, start_s, end_s in marks:
+                axis.axvspan(start_s - origin_s, end_s - origin_s, color="#c22", alpha=0.25, lw=0)
+                axis.annotate(
+                    label.replace("\n", ", "), (end_s - origin_s, 1.0), xycoords=("data", "axes fraction"),
+                    xytext=(2, 3), textcoords="offset points", fontsize=8, color="#a11", ha="center",
+                )  # fmt: skip
+        elif run is runs[2]:
+            back_s = next(r.unix_time_s for r in run.new_steps() if r.unix_time_s > killed_s)
+            axis.axvspan(killed_s - origin_s, back_s - origin_s, color="#c22", alpha=0.25, lw=0)
+            axis.annotate(
+                "SIGKILL: restart, then steps done again", ((killed_s + back_s) / 2 - origin_s, 1.0),
+                xycoords=("data", "axes fraction"), xytext=(0, 3), textcoords="offset points", fontsize=8, color="#a11",
+                ha="center",
+            )  # fmt: skip
+    axes[-1].set_xlabel("seconds since the first step")
+
+
+def draw(undisturbed: Run, relay: Run, classic: Run, killed_s: float, path: Path) -> None:
+    """Writes the picture as PNG to `path`."""
+    runs, marks = (undisturbed, relay, classic), _marks(relay)
+    figure = plt.figure(figsize=(10, 10.5), layout="constrained")
+    losses, lower = figure.subfigures(2, 1, height_ratios=[5.5, 5])
+    top = losses.subplots(2, 1, sharex=True, height_ratios=[3, 2])
+    _losses(top[0], runs, marks)
+    _differences(top[1], runs, marks)
+    bottom = lower.subplots(3, 1, sharex=True, sharey=True)
+    _throughputs(bottom, runs, marks, killed_s)
+    for axis in (*top, *bottom):
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.grid(axis="y", color="#e6e6e6", lw=0.6)
+        axis.set_axisbelow(True)
+    figure.suptitle("One training, three times: same seed, same script", fontsize=12)
+    figure.savefig(path, dpi=120)
+    plt.close(figure)

@@ -75,9 +75,13 @@ def _sum_rows(words: torch.Tensor, out: torch.Tensor) -> None:
         if on_host:
             torch.mv(mixed, weights, out=sums)
         else:
-            # No integer matrix product there.
-            torch.mul(mixed, weights, out=mixed)
-            torch.sum(mixed, dim=1, out=sums)
+            _weigh_on_device(mixed, weights, sums)
+
+
+def _weigh_on_device(mixed: torch.Tensor, weights: torch.Tensor, out: torch.Tensor) -> None:
+    """As torch.mv, which devices do not have for integers. Overwrites `mixed`."""
+    torch.mul(mixed, weights, out=mixed)
+    torch.sum(mixed, dim=1, out=out)
 
 
 def row_sums(data: torch.Tensor, out: torch.Tensor) -> None:

@@ -103,16 +103,20 @@ class Donor:
         """Ends all connections and threads. May be called twice."""
         with self._lock:
             self._closed = True
-            channels, threads = set(self._open), set(self._threads)
         if self._listener is not None:
             # Closing alone does not wake a thread in accept().
             with contextlib.suppress(OSError):
                 self._listener.shutdown(socket.SHUT_RDWR)
             self._listener.close()
-        for channel in channels:
-            channel.close()
-        for thread in threads - {threading.current_thread()}:
-            thread.join()
+        while True:
+            with self._lock:
+                channels, threads = set(self._open), self._threads - {threading.current_thread()}
+            if not threads:
+                return
+            for channel in channels:
+                channel.close()
+            # Joined one at a time: the thread that accepts may have begun another one meanwhile.
+            threads.pop().join()
 
     def _spawn(self, work: Callable[..., None], *arguments: object) -> None:
         def run() -> None:

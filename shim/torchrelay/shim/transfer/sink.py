@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -48,10 +49,7 @@ class Sink:
         self._tensors = _fitting(infos, destinations)
         self._rows = Rows(self.infos)
         self._staged: dict[int, torch.Tensor] = {}
-        self._spans_left = [0] * len(self.infos)
-        for chunk in self.chunks:
-            for span in chunk.spans:
-                self._spans_left[span.tensor] += 1
+        self._spans_left = Counter(span.tensor for chunk in self.chunks for span in chunk.spans)
         self._lock = threading.Lock()
         settle({tensor.device for tensor in self._tensors})
 

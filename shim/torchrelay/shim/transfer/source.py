@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Mapping
 
 import torch
@@ -27,10 +28,8 @@ class Source:
         self.chunks = plan(self.infos)
         self._rows = Rows(self.infos)
         self._staged: dict[int, torch.Tensor] = {}
-        self._spans_left = [0] * len(self.infos)
-        for chunk in self.chunks:
-            for span in chunk.spans:
-                self._spans_left[span.tensor] += 1
+        self._spans = Counter(span.tensor for chunk in self.chunks for span in chunk.spans)
+        self._spans_left = Counter(self._spans)
         self._lock = threading.Lock()
         settle({tensor.device for tensor in self._tensors})
 
@@ -71,8 +70,10 @@ class Source:
     def _sent(self, index: int) -> None:
         with self._lock:
             self._spans_left[index] -= 1
-            if self._spans_left[index] <= 0:
+            if not self._spans_left[index]:
                 self._staged.pop(index, None)
+                # Another receiver may come.
+                self._spans_left[index] = self._spans[index]
 
     def digests(self) -> dict[str, str]:
         """Content digest of each tensor, as `digest.digest` has it. Every chunk must have been written."""

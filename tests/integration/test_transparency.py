@@ -108,3 +108,17 @@ def test_an_interrupt_while_the_others_are_not_done_ends_the_waiting(folder: Pat
     (folder / "script.py").write_text("print('done')\n")
     shimmed = run_with_shim([sys.executable, "script.py"], folder, env={"INERT_FINISH_IS_INTERRUPTED": "1"})
     assert (shimmed.stdout, shimmed.stderr, shimmed.status) == ("done\n", "", 0)
+
+
+def test_what_a_script_holds_that_exits_is_freed_before_the_runtime_is_told(folder: Path) -> None:
+    (folder / "script.py").write_text(
+        "import os, sys\n"
+        "class Loud:\n"
+        "    def __del__(self): os.write(2, b'deleted;')\n"
+        "def main():\n"
+        "    loud = Loud()\n"
+        "    sys.exit(3)\n"
+        "main()\n"
+    )
+    shimmed = run_with_shim([sys.executable, "script.py"], folder, env={"INERT_FINISH_WRITES": "finish;"})
+    assert (shimmed.stderr, shimmed.status) == ("deleted;finish;", 3)

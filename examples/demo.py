@@ -1,4 +1,4 @@
-"""Trains the same small GPT three times: undisturbed, under torchrelay with three failures, and restarted the classic way.
+"""Trains a small GPT three times: undisturbed, under torchrelay with three failures, restarted the classic way.
 
     make demo
 
@@ -37,7 +37,7 @@ def faults(total_steps: int) -> list[str]:
 
 
 def run_undisturbed(out: Path, script_args: list[str]) -> Run:
-    return run("undisturbed", [*TORCHRUN, str(SCRIPT), "--out", str(out), *script_args], out)
+    return run("undisturbed", [[*TORCHRUN, str(SCRIPT), "--out", str(out), *script_args]], out)
 
 
 def run_torchrelay(out: Path, script_args: list[str], total_steps: int) -> Run:
@@ -45,14 +45,14 @@ def run_torchrelay(out: Path, script_args: list[str], total_steps: int) -> Run:
     options = ["--spares", str(len(wanted)), "--json", "--events", str(out / "events.jsonl")]
     options += [option for fault in wanted for option in ("--inject", fault)]
     out.mkdir(parents=True, exist_ok=True)
-    done = run("torchrelay", [*TORCHRELAY, *options, str(SCRIPT), "--out", str(out), *script_args], out)
+    done = run("torchrelay", [[*TORCHRELAY, *options, str(SCRIPT), "--out", str(out), *script_args]], out)
     done.events = read_events(out / "events.jsonl")
     done.summary = json.loads((out / "stdout.txt").read_text().splitlines()[-1])
     return done
 
 
 def run_classic(out: Path, script_args: list[str], victim: int, in_step: int) -> tuple[Run, float]:
-    """The job is killed in the given step and started again by torchrun; returns the run and when it was killed."""
+    """One rank is killed in the given step, and the job is started again at once; returns the run and when that was."""
     killed_s: list[float] = []
 
     def on_step(step: int, launcher: psutil.Process) -> None:
@@ -63,8 +63,8 @@ def run_classic(out: Path, script_args: list[str], victim: int, in_step: int) ->
             killed_s.append(time.time())
             process.kill()
 
-    command = [*TORCHRUN, "--max-restarts", "1", str(SCRIPT), "--out", str(out), "--resume", *script_args]
-    done = run("checkpoint and restart", command, out, on_step)
+    command = [*TORCHRUN, str(SCRIPT), "--out", str(out), "--resume", *script_args]
+    done = run("checkpoint and restart", [command, command], out, on_step)
     if not killed_s:
         raise DemoError(f"step {in_step - 1} was over before it was seen")
     return done, killed_s[0]

@@ -10,7 +10,7 @@ import numpy as np
 from demo_runs import Run
 
 mpl.use("Agg")
-from matplotlib import pyplot as plt  # noqa: E402 - after the choice of a backend without a display
+from matplotlib import pyplot as plt
 
 GREY, BLUE, ORANGE = "#9a9a9a", "#1f5fa8", "#d9730d"
 KINDS = {"planned": "planned move", "kill": "SIGKILL", "stop": "hang"}
@@ -30,7 +30,7 @@ def _marks(relay: Run) -> list[tuple[str, int, float, float]]:
 
 
 def throughput(run: Run, origin_s: float, bin_s: float = 1.0) -> tuple[Any, Any]:
-    """New steps per second, over bins of `bin_s` since `origin_s`: what a step that is done again costs shows as nothing done."""
+    """New steps per second in bins of `bin_s` since `origin_s`; a step that is done again is no new one."""
     times = np.array([row.unix_time_s for row in run.new_steps()]) - origin_s
     edges = np.arange(0.0, times[-1] + bin_s, bin_s)
     counts, _ = np.histogram(times, edges)

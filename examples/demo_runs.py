@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -35,14 +36,13 @@ class Row:
     mean_loss: str
     tokens: int
     unix_time_s: float
+    """When the step was done, in seconds since the epoch, as all times here."""
 
 
 @dataclass
 class Run:
     name: str
     folder: Path
-    started_s: float
-    """Seconds since the epoch, as all times here."""
     wall_s: float
     rows: list[Row]
     digests: dict[int, str]
@@ -64,12 +64,12 @@ class Run:
 
     def median_step_s(self) -> float:
         times = [row.unix_time_s for row in self.rows]
-        return statistics.median(b - a for a, b in zip(times, times[1:]))
+        return statistics.median(b - a for a, b in pairwise(times))
 
     def standstill_s(self, start_s: float, end_s: float) -> float:
         """The longest time without a new step that touches the given one, beyond what a step takes anyway."""
         times = [row.unix_time_s for row in self.new_steps()]
-        gaps = [b - a for a, b in zip(times, times[1:]) if b >= start_s and a <= end_s]
+        gaps = [b - a for a, b in pairwise(times) if b >= start_s and a <= end_s]
         return max(0.0, max(gaps, default=0.0) - self.median_step_s())
 
     def finished_migrations(self) -> list[dict[str, Any]]:
@@ -121,28 +121,32 @@ class Progress:
 
 
 def run(
-    name: str, command: Sequence[str], folder: Path, on_step: Callable[[int, psutil.Process], None] | None = None
+    name: str,
+    commands: Sequence[Sequence[str]],
+    folder: Path,
+    on_step: Callable[[int, psutil.Process], None] | None = None,
 ) -> Run:
-    """Runs `command`, whose script writes into `folder`, to its end. `on_step` is told of each step that was done.
+    """Runs `commands`, whose script writes into `folder`, one after the other: all but the last one are to fail.
 
-    Raises DemoError if it fails or takes longer than ten minutes.
+    `on_step` is told of the steps that the first one does. Raises DemoError if a command does not end as it should.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    progress, started_s, started = Progress(name), time.time(), time.monotonic()
+    progress, started = Progress(name), time.monotonic()
     environment = os.environ | {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
-    with open(folder / "stdout.txt", "w") as out, open(folder / "stderr.txt", "w") as err:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=environment)
-    try:
-        _wait(process, folder, progress, on_step)
-    finally:
-        if process.poll() is None:
-            process.terminate()
-            process.wait()
+    for number, command in enumerate(commands):
+        with open(folder / "stdout.txt", "a") as out, open(folder / "stderr.txt", "a") as err:
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=environment)
+        try:
+            _wait(process, folder, progress, None if number else on_step)
+        finally:
+            if process.poll() is None:
+                process.terminate()
+                process.wait()
+        if (process.returncode != 0) != (number < len(commands) - 1):
+            raise DemoError(f"{name}: exit code {process.returncode}; see stdout.txt and stderr.txt in {folder}")
     wall_s = time.monotonic() - started
-    output = (folder / "stdout.txt").read_text()
-    if process.returncode != 0:
-        raise DemoError(f"{name}: exit code {process.returncode}; see stdout.txt and stderr.txt in {folder}")
-    made = Run(name, folder, started_s, wall_s, read_rows(folder / "loss.csv"), read_digests(output))
+    digests = read_digests((folder / "stdout.txt").read_text())
+    made = Run(name, folder, wall_s, read_rows(folder / "loss.csv"), digests)
     if not made.rows or not made.digests:
         raise DemoError(f"{name}: the script wrote no losses or no weights; see stdout.txt in {folder}")
     progress.end(f"{len(made.last_losses())} steps, {wall_s:.1f} s")

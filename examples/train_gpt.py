@@ -20,9 +20,9 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
 from torch.utils.data.distributed import DistributedSampler
 
-SUBJECTS = "the baker,a sailor,my neighbour,the old clock,a black cat,the moon,our teacher,a small dog".split(",")
-VERBS = "watches,follows,carries,forgets,paints,remembers,mends,finds".split(",")
-OBJECTS = "the boat,a letter,seven apples,the broken door,a song,the garden,an umbrella,the last train".split(",")
+SUBJECTS = ["the baker", "a sailor", "my neighbour", "the old clock", "a black cat", "the moon", "our teacher"]
+VERBS = ["watches", "follows", "carries", "forgets", "paints", "remembers", "mends", "finds"]
+OBJECTS = ["the boat", "a letter", "seven apples", "the broken door", "a song", "the garden", "an umbrella"]
 ENDINGS = ["in the rain", "before dawn", "without a word", "again and again", "on the hill", "at last"]
 
 
@@ -187,7 +187,7 @@ def main() -> None:
 
     log = None
     if rank == 0:
-        log = open(args.out / "loss.csv", "a" if step else "w", buffering=1)
+        log = open(args.out / "loss.csv", "a" if step else "w", buffering=1)  # noqa: SIM115
         if not step:
             log.write("step,loss,mean_loss,lr,tokens,unix_time_s\n")
 

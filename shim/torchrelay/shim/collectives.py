@@ -104,7 +104,9 @@ class Collectives:
             if self._inside or (mode := self._engine.mode()) == "off":
                 return original(*args, **kwargs)
             out = kwargs.get(parameter, args[place] if 0 <= place < len(args) else None)
-            call = _Call(name, _group_name(name, args, kwargs), functools.partial(original, *args, **kwargs), out, objects)
+            call = _Call(
+                name, _group_name(name, args, kwargs), functools.partial(original, *args, **kwargs), out, objects
+            )
             return self._run(call, mode, asynchronous=bool(kwargs.get("async_op")))
 
         setattr(c10d, name, wrapper)

@@ -69,7 +69,9 @@ class Communicators:
         """The gate's communicator of the first generation. Raises UnsupportedError for a group that is not gloo."""
         for group in groups.groups():
             if groups.backend_name(group) != "gloo":
-                raise UnsupportedError(f"the process group uses {groups.backend_name(group)}; only gloo can be migrated yet")
+                raise UnsupportedError(
+                    f"the process group uses {groups.backend_name(group)}; only gloo can be migrated yet"
+                )
         with self.connecting():
             self.now.control = self._gloo(dist.PrefixStore("torchrelay/0/control", store), _CONTROL_TIMEOUT)
 
@@ -152,10 +154,12 @@ class Communicators:
         mine = torch.tensor([generation, target, -generation, -target], dtype=torch.int64)
         agreed = mine.clone()
         options = dist.AllreduceOptions()
-        options.reduceOp = dist.ReduceOp.MAX
+        options.reduceOp = dist.ReduceOp(dist.ReduceOp.MAX)
         self.now.control.allreduce([agreed], options).wait()
         if not torch.equal(mine, agreed):
-            raise StateMismatchError(f"ranks disagree on generation and boundary: {mine.tolist()} here, {agreed.tolist()}")
+            raise StateMismatchError(
+                f"ranks disagree on generation and boundary: {mine.tolist()} here, {agreed.tolist()}"
+            )
 
 
 def serve_store() -> tuple[Any, int]:
@@ -172,5 +176,12 @@ def join_store(host: str, port: int) -> Any:
 def is_communication_failure(error: BaseException) -> bool:
     """Whether gloo says that a peer went away; its errors have no type of their own."""
     text = str(error)
-    marks = ("gloo", "Connection closed", "Connection reset", "Broken pipe", "Socket closed", "Software caused connection abort")
+    marks = (
+        "gloo",
+        "Connection closed",
+        "Connection reset",
+        "Broken pipe",
+        "Socket closed",
+        "Software caused connection abort",
+    )
     return isinstance(error, RuntimeError) and (isinstance(error, dist.DistError) or any(m in text for m in marks))

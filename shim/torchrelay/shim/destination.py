@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,8 +21,11 @@ _DEADLINE_S = 300.0
 
 
 class Destination:
-    def __init__(self, state: HostState) -> None:
+    """`needed`: paths of large values that the lost rank had beside its model and optimizers."""
+
+    def __init__(self, state: HostState, needed: Collection[str]) -> None:
         self._state = state
+        self._needed = {f"value.{path}" for path in needed}
         self._own = device.catalogue(state, state.roots)
 
     def receive(self, plan: Plan, generation: int) -> TransferStats:
@@ -48,9 +51,12 @@ class Destination:
         found = {}
         for info in infos:
             tensor = self._own.get(info.path)
-            if tensor is None:
-                tensor = self._optimizer_state(info)
-            found[info.path] = tensor
+            if tensor is None and info.path.startswith("value.") and info.path not in self._needed:
+                tensor = torch.empty(info.shape, dtype=info.dtype)  # the donor's own affair
+            found[info.path] = tensor if tensor is not None else self._optimizer_state(info)
+        missing = self._needed - found.keys()
+        if missing:
+            raise StateMismatchError(f"the donor has no tensor {', '.join(sorted(missing)[:5])}")
         return found
 
     def _optimizer_state(self, info: TensorInfo) -> torch.Tensor:

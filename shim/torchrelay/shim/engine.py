@@ -42,7 +42,9 @@ class Commit:
 class Engine:
     """Listener of the loops, of the collectives and of the optimizer; the one owner of what a rank knows of itself."""
 
-    def __init__(self, rank: int, world_size: int, link: AgentLink, journal: JournalWriter, tracker: LoopTracker) -> None:
+    def __init__(
+        self, rank: int, world_size: int, link: AgentLink, journal: JournalWriter, tracker: LoopTracker
+    ) -> None:
         self.rank, self.world_size = rank, world_size
         self.link, self.journal, self.tracker = link, journal, tracker
         self.trees = ModuleTrees()
@@ -94,7 +96,9 @@ class Engine:
             return None
         entry = self._matching(self.after_replay.pop(0), name, group)
         if name not in SAME_ON_ALL_RANKS or entry.results is None:
-            raise UnsupportedError(f"{name} after the optimizer step: its result was the lost rank's own or too large to keep")
+            raise UnsupportedError(
+                f"{name} after the optimizer step: its result was the lost rank's own or too large to keep"
+            )
         return entry
 
     @staticmethod
@@ -195,7 +199,7 @@ class Engine:
         state = self.writer.walk(self.frames(activation.frame))
         self.commit = Commit(number, activation, data_loader.Drawn.note(activation.item), state, rng.capture())
         self.journal.boundary = number
-        self.layouts.at_boundary(self.wrapped)
+        self.layouts.note(number, self.wrapped)
         self.writer.boundary(self.commit)
         self.phase("body")
         self.replicas.at_boundary(self.commit)
@@ -210,7 +214,9 @@ class Engine:
             return False
         if not isinstance(error, Rewind):
             assert isinstance(error, RuntimeError)
-            if self.position in ("after", "update") or not (self.recovery.interrupted() or is_communication_failure(error)):
+            if self.position in ("after", "update") or not (
+                self.recovery.interrupted() or is_communication_failure(error)
+            ):
                 return False
             if self.recovery.stand(self.standing_position(), error) != "rewind":
                 return False
@@ -237,8 +243,10 @@ class Engine:
         self.phase("body")
 
     def drawn(self, iterator: Any, default: tuple[Any, ...]) -> Any:
-        return self.draws.draw(iterator, next, default) if not isinstance(iterator, data_loader.LoaderIter) else next(
-            iterator, *default
+        return (
+            self.draws.draw(iterator, next, default)
+            if not isinstance(iterator, data_loader.LoaderIter)
+            else next(iterator, *default)
         )
 
     # What the optimizer tells.
@@ -264,9 +272,10 @@ class Engine:
             self.shadow.at_gate(frame)
         else:
             self.inject("gate")
+            self.layouts.note(self.commit.boundary + 1, self.wrapped)
             self._wait_in_gate()
             self.after_log, self.after_replay = [], []
-            self.writer.gate(self.commit.boundary, frame)
+            self.writer.gate(self.commit, frame)
         self.gates_passed = self.commit.boundary + 1
         self.journal.gates_passed = self.gates_passed
         self.position = "update"
@@ -310,7 +319,9 @@ class Engine:
 
     def step_now(self) -> int:
         """Number of the step that is being done, from 1."""
-        return self.gates_passed if self.position in ("update", "after") and not self._drawing else self.gates_passed + 1
+        return (
+            self.gates_passed if self.position in ("update", "after") and not self._drawing else self.gates_passed + 1
+        )
 
     _drawing = False
 
@@ -352,4 +363,3 @@ class Engine:
     def frames(self, innermost: FrameType | None) -> list[FrameType]:
         """The script's frames, outermost first."""
         return journaling.script_frames(innermost)
-

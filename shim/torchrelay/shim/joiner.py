@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -131,7 +130,8 @@ class Joiner:
 
     def _enter(self, activation: Activation) -> None:
         engine, journal, plan = self._engine, self._journal, self._plan
-        assert journal is not None and plan is not None
+        assert journal is not None
+        assert plan is not None
         self._put(journal.nodes, activation.frame, journal.loaders)
         engine.draws.expected.clear()
         if journal.settled:
@@ -194,7 +194,8 @@ class Joiner:
         engine, plan = self._engine, self._plan
         assert plan is not None
         commit_state = engine.writer.walk(script_frames(innermost))
-        destination = Destination(commit_state)
+        assert self._journal is not None
+        destination = Destination(commit_state, self._journal.large)
         started = time.monotonic()
         stats = destination.receive(plan, self.generation)
         self._send(Transferred(self.generation, stats.size_bytes, stats.tensors, time.monotonic() - started))
@@ -215,7 +216,8 @@ class Joiner:
         plan = self._plan
         assert plan is not None
         engine.comms.rebuild(order.generation, order.store_host, order.store_port)
-        ddp.prepare_joiner(engine.wrapped, plan.ddp_layout, order.target, engine.comms.lend_name)
+        layouts = ddp.prepare_joiner(engine.wrapped, plan.ddp_layout, order.target, engine.comms.lend_name)
+        engine.layouts.adopt(order.target, engine.wrapped, layouts)
         self._send(Rebuilt(order.generation, time.monotonic() - started))
         engine.comms.verify(order.generation, order.target)
         self._send(Verified(order.generation))
@@ -230,7 +232,8 @@ class Joiner:
 
     def at_step_end(self) -> None:
         engine, plan = self._engine, self._plan
-        assert plan is not None and self._gate is not None
+        assert plan is not None
+        assert self._gate is not None
         frame = engine.commit.activation.frame if engine.commit is not None else None
         assert frame is not None
         flags = [node.content for node in decode(self._gate.nodes) if node.kind is Kind.DDP]
@@ -256,6 +259,10 @@ class Joiner:
                 self._journal = payload.load(order.journal, payload.BoundaryJournal)
                 if order.action == "shadow":
                     self._gate = payload.load(order.gate_journal, payload.GateJournal)
+                    if self._gate.lost:
+                        raise StateMismatchError(
+                            f"{', '.join(self._gate.lost)}: made by the lost rank's step, read after it, too large to be journalled"
+                        )
         assert self._journal is not None
         if self._journal.links[0].site != self.set_up.site:
             raise JournalError("the training loop moved on to another place while this process prepared")

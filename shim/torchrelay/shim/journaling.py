@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchrelay.protocol.messages import Report
 from torchrelay.shim import payload, sites
-from torchrelay.shim.capture import device, rng
+from torchrelay.shim.capture import device, rng, small
 from torchrelay.shim.capture.encode import encode, tree_base
 from torchrelay.shim.capture.kinds import Kind
 from torchrelay.shim.capture.walk import HostState, Walk
@@ -56,17 +56,15 @@ class Writer:
         self.modules = ScriptModules()
         self._set_up: tuple[str, int] | None = None
         self._reported: tuple[Any, ...] | None = None
+        self._fresh: tuple[str, ...] = ()
         self.last_bytes = 0
 
-    def walk(self, frames: Sequence[FrameType]) -> HostState:
-        return Walk(self._engine.trees).run(frames, self.modules.namespaces())
-
-    def encoded(self, frame: FrameType) -> list[tuple[Any, ...]]:
-        return encode(self.walk(script_frames(frame)))
+    def walk(self, frames: Sequence[FrameType], before: HostState | None = None) -> HostState:
+        return Walk(self._engine.trees, before).run(frames, self.modules.namespaces())
 
     def head(self, activation: Activation) -> bytes:
         """Host state at the head of an outer loop, for joiners that pass it on their way in."""
-        return self._dump(payload.HeadState(self.encoded(activation.frame), rng.capture()))
+        return self._dump(payload.HeadState(encode(self.walk(script_frames(activation.frame))), rng.capture()))
 
     def boundary(self, commit: Commit) -> None:
         stack = self._engine.tracker.stack
@@ -92,7 +90,9 @@ class Writer:
         settled = self._engine.tracker.boundary_site is not None
         if not settled:
             commit.activation.head = self._dump(payload.HeadState(nodes, commit.rng))
-        record = payload.BoundaryJournal(commit.boundary, settled, records, nodes, commit.rng, loaders)
+        record = payload.BoundaryJournal(
+            commit.boundary, settled, records, nodes, commit.rng, tuple(commit.state.large), loaders
+        )
         data = self._dump(record)
         self._engine.journal.write_boundary(commit.boundary, data)
         self.last_bytes = len(data)
@@ -114,11 +114,17 @@ class Writer:
             prologue=tuple(self._engine.log[start : link.first_mark]),
         )
 
-    def gate(self, boundary: int, frame: FrameType) -> None:
+    def gate(self, commit: Commit, frame: FrameType) -> None:
+        """What only this rank knows of the step; large tensors that the step made and still needs are named in the report."""
         engine = self._engine
         body = tuple(engine.log[engine.body_mark :])
-        record = payload.GateJournal(boundary, self.encoded(frame), rng.capture(), body)
-        engine.journal.write_gate(boundary, self._dump(record))
+        state = self.walk(script_frames(frame), commit.state)
+        fresh = tuple(sorted(path for path, t in state.large.items() if id(t) not in commit.state.index))
+        record = payload.GateJournal(commit.boundary, encode(state), rng.capture(), body, fresh)
+        engine.journal.write_gate(commit.boundary, self._dump(record))
+        if fresh != self._fresh:
+            self._fresh = fresh
+            self.report(commit)
 
     def _dump(self, record: Any) -> bytes:
         try:
@@ -126,13 +132,20 @@ class Writer:
         except (pickle.PicklingError, AttributeError, TypeError) as e:
             raise pickle.PicklingError(f"a value of the training loop cannot be written down: {e}") from e
 
-    def report(self, commit: Commit, unprotected: Sequence[str]) -> None:
+    def report(self, commit: Commit) -> None:
         """The protection report, sent when it says something new."""
         site = sites.SITES[commit.activation.site]
         tensors = device.catalogue(commit.state, commit.state.roots)
         size = sum(t.numel() * t.element_size() for t in tensors.values())
-        unknown = tuple(f"{name}: its state cannot be captured" for name in commit.state.unknown)
-        says = (site.file, site.line, size, len(tensors), tuple(unprotected) + unknown)
+        unprotected = [f"{name}: its state cannot be captured" for name in commit.state.unknown]
+        unprotected += [
+            f"{name}: read after the optimizer step and larger than {small.FRESH_BYTES >> 20} MiB; "
+            "a rank that is lost between its gate and the next step cannot be restored"
+            for name in self._fresh
+        ]
+        says = (site.file, site.line, size, len(tensors), tuple(unprotected))
         if says != self._reported:
             self._reported = says
-            self._engine.link.send(Report(site.file, site.line, size, self.last_bytes, len(tensors), says[4]))
+            self._engine.link.send(
+                Report(site.file, site.line, size, self.last_bytes, len(tensors), tuple(unprotected))
+            )

@@ -9,6 +9,7 @@ from types import FrameType
 from typing import Any, Protocol
 
 from torchrelay.shim.capture import rng
+from torchrelay.shim.hidden import hide_this_frame
 from torchrelay.shim.rewind import Rewind
 from torchrelay.shim.sites import SITES, Site
 
@@ -18,7 +19,19 @@ _RANGE_ITERATORS = (type(iter(range(0))), type(iter(range(1 << 65))))
 class Activation:
     """One run of one loop statement, from its start to its end."""
 
-    __slots__ = ("entry", "first_mark", "frame", "head", "heads", "item", "iterator", "loaders", "replay", "rng", "site")
+    __slots__ = (
+        "entry",
+        "first_mark",
+        "frame",
+        "head",
+        "heads",
+        "item",
+        "iterator",
+        "loaders",
+        "replay",
+        "rng",
+        "site",
+    )
 
     def __init__(self, site: str, frame: FrameType, state: rng.RngState, entry: int) -> None:
         self.site, self.frame, self.rng, self.entry = site, frame, state, entry
@@ -48,7 +61,11 @@ class Loop:
 
     def __init__(self, tracker: LoopTracker, activation: Activation, iterable: Iterable[Any]) -> None:
         self._tracker, self._activation = tracker, activation
-        self._iterator = activation.iterator = iter(iterable)
+        try:
+            self._iterator = activation.iterator = iter(iterable)
+        except BaseException as error:
+            hide_this_frame(error)
+            raise
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -62,6 +79,9 @@ class Loop:
             item = next(activation.iterator)
         except StopIteration:
             self._tracker.left(activation)
+            raise
+        except BaseException as error:
+            hide_this_frame(error)
             raise
         activation.item = item
         self._tracker.head(activation)
@@ -154,7 +174,11 @@ class LoopTracker:
 
     def next(self, iterator: Any, *default: Any) -> Any:
         if not self.live or self.listener is None or threading.get_ident() != self._main:
-            return next(iterator, *default)
+            try:
+                return next(iterator, *default)
+            except BaseException as error:
+                hide_this_frame(error)
+                raise
         return self.listener.drawn(iterator, default)
 
     def inside_boundary(self) -> bool:

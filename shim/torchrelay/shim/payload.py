@@ -57,6 +57,8 @@ class BoundaryJournal:
     links: list[LinkRecord]
     nodes: list[tuple[Any, ...]]
     rng: RngState
+    large: tuple[str, ...] = ()
+    """Tensors beside model and optimizers that have to come from a donor."""
     loaders: dict[int, LoaderRecord] = field(default_factory=dict)
     """Loader iterators that the walk reaches, by node: `it = iter(loader)` kept in a variable."""
 
@@ -69,6 +71,8 @@ class GateJournal:
     nodes: list[tuple[Any, ...]]
     rng: RngState
     collectives: tuple[Any, ...]
+    lost: tuple[str, ...]
+    """Tensors of the step that are too large to be in here and are read later: with them, there is no way back."""
 
 
 @dataclass(frozen=True)

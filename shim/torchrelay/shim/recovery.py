@@ -73,6 +73,7 @@ class Recovery:
                 if order.generation <= self._announced:
                     return
                 self._announced, self._reason = order.generation, order.reason
+                self._quiesce, self._decided = None, None
                 self._news.notify_all()
             self._engine.comms.break_all()
             self._orders.put(order)
@@ -112,7 +113,9 @@ class Recovery:
         with self._news:
             quiesce = self._quiesce
             if quiesce is not None and boundary >= quiesce.boundary:
-                self._news.wait_for(lambda: self._decided is not None or self.interrupted() or self._link.lost, PATIENCE_S)
+                self._news.wait_for(
+                    lambda: self._decided is not None or self.interrupted() or self._link.lost, PATIENCE_S
+                )
                 if self._decided and self._quiesce is not None:
                     return True
             return self.interrupted()
@@ -120,7 +123,7 @@ class Recovery:
     def _generation(self, error: BaseException | None) -> int:
         """The generation to stand for. Raises `error` if none is announced in time."""
         with self._news:
-            if self._decided and self._quiesce is not None:
+            if error is None and self._decided and self._quiesce is not None:
                 generation = self._quiesce.generation
                 self._quiesce, self._decided = None, None
                 return max(generation, self._announced)
@@ -137,9 +140,15 @@ class Recovery:
         while True:
             try:
                 action, redone = _Attempt(engine, self, generation, position, str(error or "")).follow()
-                break
             except _Superseded:
                 generation = self._announced
+                continue
+            if action != "abandoned":
+                break
+            if error is None:
+                action = "stay"
+                break
+            generation = self._generation(error)
         engine.journal.phase = phase
         engine.alive()
         self._link.send(Resumed(generation, redone))
@@ -212,7 +221,7 @@ class _Attempt:
                 port,
                 payload.dump(log),
                 len(log),
-                engine.layouts.as_text(),
+                engine.layouts.as_text(max(boundary, engine.gates_passed)),
             )
         )
 
@@ -264,7 +273,9 @@ class _Attempt:
 
         commit = self._engine.commit
         assert commit is not None
-        size = tensor_files.save(Path(order.directory), self._engine.replicas.tensors(commit)) if order.save_tensors else 0
+        size = (
+            tensor_files.save(Path(order.directory), self._engine.replicas.tensors(commit)) if order.save_tensors else 0
+        )
         self._link.send(CheckpointSaved(order.generation, size))
 
     def _committed(self) -> tuple[str, int]:
@@ -284,7 +295,7 @@ class _Attempt:
         self._drop()
         for wrapped in self._engine.wrapped:
             wrapped.reducer._reset_state()
-        return "stay", 0
+        return "abandoned", 0
 
     def _drop(self) -> None:
         if self._rebuilt:

@@ -221,7 +221,11 @@ class Runtime:
         engine = self.engine
         boundary = engine.commit.boundary if engine is not None and engine.commit is not None else -1
         if failure is not None:
-            if self._joiner is not None and engine is not None and (engine.answers is not None or engine.shadow is not None):
+            if (
+                self._joiner is not None
+                and engine is not None
+                and (engine.answers is not None or engine.shadow is not None)
+            ):
                 self._joiner.failed(failure)
             code = failure.code if isinstance(failure, SystemExit) and isinstance(failure.code, int) else 1
             self.link.send(ScriptFailed(type(failure).__name__, str(failure)[:1000], code, boundary))

@@ -108,7 +108,7 @@ class Draws:
         self.replay.clear()
 
     def rewind(self) -> None:
-        """What was consumed comes again, before anything new. The entries hold their iterators: an address alone could be reused."""
+        """What was consumed comes again, before anything new. Entries hold their iterators: an address could be reused."""
         for key, (iterator, items) in self.consumed.items():
             rest = self.replay.get(key, (iterator, deque()))[1]
             self.replay[key] = (iterator, deque([*items, *rest]))
@@ -192,8 +192,8 @@ def install(draws: Draws, on_training_thread: Callable[[], bool]) -> None:
         track.drawn += 1
         return item
 
-    LoaderIter.__init__ = __init__
-    LoaderIter.__next__ = __next__
+    setattr(LoaderIter, "__init__", __init__)  # noqa: B010 - mypy forbids the assignment
+    setattr(LoaderIter, "__next__", __next__)  # noqa: B010 - the same
 
 
 def rebuild(draws: Draws, iterator: Any, record: LoaderRecord) -> Any:

@@ -31,7 +31,12 @@ LendName = Callable[[Any], AbstractContextManager[None]]
 
 def check_supported() -> None:
     """Raises UnsupportedError where this torch lacks what is needed."""
-    needed = ("_ddp_init_helper", "_build_params_for_reducer", "_build_debug_param_to_name_mapping", "_get_ddp_logging_data")
+    needed = (
+        "_ddp_init_helper",
+        "_build_params_for_reducer",
+        "_build_debug_param_to_name_mapping",
+        "_get_ddp_logging_data",
+    )
     missing = [name for name in needed if not hasattr(DistributedDataParallel, name)]
     if not hasattr(dist.Reducer, "_reset_state"):
         missing.append("Reducer._reset_state")
@@ -93,50 +98,72 @@ def layout(ddp: DistributedDataParallel, ready: list[int]) -> Layout:
 
 
 class Layouts:
-    """The layout of each wrapper, as of the latest boundary: in the middle of a step a reducer must not be asked.
+    """The layout of each wrapper at the latest boundaries: in the middle of a step a reducer must not be asked.
 
     A rebuild that a failure interrupts leaves the reducer half done; reading it then ends the process.
     """
 
     def __init__(self) -> None:
-        self._known: list[tuple[Layout, bool]] = []
+        self._known: dict[int, list[tuple[Layout, bool]]] = {}
         self._ready: dict[int, ReadyOrder] = {}
 
     def built(self, ddp: DistributedDataParallel) -> None:
         self._ready[id(ddp)] = ReadyOrder(ddp)
 
-    def at_boundary(self, wrapped: Sequence[DistributedDataParallel]) -> None:
-        if len(self._known) != len(wrapped) or not all(rebuilt for _, rebuilt in self._known):
-            self._known = [(layout(d, self._ready[id(d)].indices), _has_rebuilt(d)) for d in wrapped]
-            for ddp, (_, rebuilt) in zip(wrapped, self._known):
+    def note(self, boundary: int, wrapped: Sequence[DistributedDataParallel]) -> None:
+        """At a boundary, or in the gate before it: the backward is complete there, and peers may be past the gate."""
+        before = self._latest()
+        if len(before) == len(wrapped) and all(rebuilt for _, rebuilt in before):
+            now = before
+        else:
+            now = []
+            for number, ddp in enumerate(wrapped):
+                rebuilt = _has_rebuilt(ddp)
+                carried = before[number][0] if number < len(before) else []
+                now.append((layout(ddp, self._ready[id(ddp)].indices) or carried, rebuilt))
                 if rebuilt:
                     self._ready[id(ddp)].close()
+        self._known = {n: known for n, known in self._known.items() if n == boundary - 1}
+        self._known[boundary] = now
+
+    def adopt(self, target: int, wrapped: Sequence[DistributedDataParallel], wanted: list[Layout]) -> None:
+        """A joiner's new reducers have a layout that they cannot tell of."""
+        padded = [*wanted, *([] for _ in wrapped)]
+        self._known = {target: [(padded[number], False) for number in range(len(wrapped))]}
 
     def migrated(self, target: int) -> None:
-        """Every reducer rebuilds its buckets once more."""
-        self._known = []
+        """Every reducer rebuilds its buckets once more, into the same layout."""
+        self._known = {target: [(wanted, False) for wanted, _ in self._known.get(target, self._latest())]}
         if target == 0:
             for ready in self._ready.values():
                 ready.forget()
 
-    def as_text(self) -> str:
-        return json.dumps([wanted for wanted, _ in self._known])
+    def as_text(self, target: int) -> str:
+        """What a joiner that enters at boundary `target` needs."""
+        return json.dumps([wanted for wanted, _ in self._known.get(target, self._latest())])
 
     def prepare_survivor(self, wrapped: Sequence[DistributedDataParallel], target: int, lend_name: LendName) -> None:
         """After an interrupted or a finished backward: ready for the next one, in the layout of boundary `target`."""
+        known = self._known.get(target, self._latest())
         for number, ddp in enumerate(wrapped):
-            wanted, rebuilt = self._known[number] if number < len(self._known) else ([], False)
+            wanted, rebuilt = known[number] if number < len(known) else ([], False)
             if target == 0 or rebuilt or not wanted:
                 ddp.reducer._reset_state()
             else:
                 new_reducer(ddp, wanted, lend_name)
 
+    def _latest(self) -> list[tuple[Layout, bool]]:
+        return self._known[max(self._known)] if self._known else []
 
-def prepare_joiner(wrapped: Sequence[DistributedDataParallel], text: str, target: int, lend_name: LendName) -> None:
-    """Reducers on the new generation's communicators, in a survivor's layout."""
-    layouts = json.loads(text) if text and target > 0 else []
+
+def prepare_joiner(
+    wrapped: Sequence[DistributedDataParallel], text: str, target: int, lend_name: LendName
+) -> list[Layout]:
+    """Reducers on the new generation's communicators, in a survivor's layout, which is returned."""
+    layouts: list[Layout] = json.loads(text) if text and target > 0 else []
     for number, ddp in enumerate(wrapped):
         new_reducer(ddp, layouts[number] if number < len(layouts) else [], lend_name)
+    return layouts
 
 
 def _has_rebuilt(ddp: DistributedDataParallel) -> bool:
@@ -151,7 +178,7 @@ def new_reducer(ddp: DistributedDataParallel, wanted: Layout, lend_name: LendNam
     parameters, sparse = ddp._build_params_for_reducer()
     names = ddp._build_debug_param_to_name_mapping(parameters)
     with _assignment(wanted, ddp.bucket_bytes_cap), lend_name(ddp.process_group):
-        ddp.reducer = None
+        ddp.__dict__.pop("reducer", None)  # the old one takes its hooks along before the new one sets its own
         ddp._ddp_init_helper(parameters, sparse, names, ddp.static_graph)
 
 
@@ -168,9 +195,12 @@ def _assignment(wanted: Layout, limit_bytes: int) -> Iterator[None]:
         dist._compute_bucket_assignment_by_size = original
 
 
-def install(on_built: Callable[[DistributedDataParallel], None], before_forward: Callable[[Any, Callable[..., Any]], Any]) -> None:
+def install(
+    on_built: Callable[[DistributedDataParallel], None], before_forward: Callable[[Any, Callable[..., Any]], Any]
+) -> None:
     """Tells of each wrapper that is built, and lets `before_forward` run `_pre_forward`, where a forward communicates."""
-    original_init, original_pre = DistributedDataParallel.__init__, DistributedDataParallel._pre_forward
+    original_init: Callable[..., None] = DistributedDataParallel.__init__
+    original_pre: Callable[..., Any] = DistributedDataParallel._pre_forward
 
     @functools.wraps(original_init)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -181,5 +211,5 @@ def install(on_built: Callable[[DistributedDataParallel], None], before_forward:
     def _pre_forward(self: Any, *args: Any, **kwargs: Any) -> Any:
         return before_forward(self, lambda: original_pre(self, *args, **kwargs))
 
-    DistributedDataParallel.__init__ = __init__
-    DistributedDataParallel._pre_forward = _pre_forward
+    setattr(DistributedDataParallel, "__init__", __init__)  # noqa: B010 - mypy forbids the assignment
+    setattr(DistributedDataParallel, "_pre_forward", _pre_forward)  # noqa: B010 - the same

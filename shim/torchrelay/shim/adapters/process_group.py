@@ -82,7 +82,9 @@ def unused_type(exchanges: int) -> Any:
     """The backend type for the n-th exchange in this process. Raises UnsupportedError when they are used up."""
     number = _FIRST_TYPE + exchanges
     if number > _LAST_TYPE:
-        raise UnsupportedError(f"this process has taken part in {exchanges} migrations; torch has no further backend types")
+        raise UnsupportedError(
+            f"this process has taken part in {exchanges} migrations; torch has no further backend types"
+        )
     return dist.ProcessGroup.BackendType(number)
 
 

@@ -20,6 +20,7 @@ def catalogue(state: HostState, roots: Sequence[torch.nn.Module]) -> dict[str, t
     """Path -> tensor: parameters, buffers too large for the journal, optimizer state, other large tensors.
 
     Paths are made of the order of modules and optimizers in the walk and of parameter names, so they agree between ranks.
+    In the order in which optimizers keep their state, for a joiner to make it in the same.
     """
     found: dict[str, torch.Tensor] = {}
     for number, root in enumerate(roots):
@@ -31,7 +32,7 @@ def catalogue(state: HostState, roots: Sequence[torch.nn.Module]) -> dict[str, t
     for number, (_, optimizer) in enumerate(state.optimizers):
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         for place, parameter in enumerate(parameters):
-            for key, value in sorted(optimizer.state.get(parameter, {}).items(), key=lambda item: str(item[0])):
+            for key, value in optimizer.state.get(parameter, {}).items():
                 if isinstance(value, torch.Tensor):
                     found[f"optimizer{number}.{place}.{key}"] = local(value)
     for path, tensor in state.large.items():

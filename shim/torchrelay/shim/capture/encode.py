@@ -6,7 +6,6 @@ A value is written as itself if it is plain, as (REF, node) if the walk has a no
 
 from __future__ import annotations
 
-import functools
 import pickle
 from typing import Any, NamedTuple
 
@@ -27,9 +26,18 @@ class EncodedNode(NamedTuple):
     content: Any
 
 
-@functools.lru_cache(maxsize=4096)
+_importable: dict[type, bool] = {}
+
+
 def importable(cls: type) -> bool:
     """Whether pickle finds the class by name in another process."""
+    known = _importable.get(cls)
+    if known is None:
+        known = _importable[cls] = _is_importable(cls)
+    return known
+
+
+def _is_importable(cls: type) -> bool:
     try:
         return pickle.loads(pickle.dumps(cls)) is cls
     except (pickle.PickleError, AttributeError, ImportError, TypeError):
@@ -64,6 +72,7 @@ class _Encoder:
 
     def node(self, node: Node) -> tuple[Any, ...]:
         kind, content = node.kind, node.content
+        encoded: Any
         if kind in (Kind.FRAME, Kind.GLOBALS):
             encoded = {k: v for k, v in self.mapping(content).items() if not (type(v) is tuple and v[0] == OPAQUE)}
         elif isinstance(content, dict) and kind is not Kind.NUMPY_RANDOM:

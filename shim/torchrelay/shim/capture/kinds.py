@@ -17,7 +17,9 @@ from typing import Any
 
 import torch
 
-PLAIN = frozenset({int, float, str, bytes, bool, type(None), complex, range, slice, torch.dtype, torch.device, torch.Size})
+PLAIN = frozenset(
+    {int, float, str, bytes, bool, type(None), complex, range, slice, torch.dtype, torch.device, torch.Size}
+)
 """Immutable, with nothing below: pickled as they are. The walk's fast path is one look-up in here."""
 
 _BY_VALUE = (
@@ -62,9 +64,43 @@ _WITHOUT_STATE = (
 """Set-up makes them anew in a joiner, and an iteration does not change them."""
 
 _MACHINERY = frozenset(
-    "threading logging re _io io socket weakref _weakref _weakrefset inspect concurrent asyncio multiprocessing subprocess queue "
-    "_queue _thread importlib ctypes contextlib typing warnings abc _abc signal select selectors tempfile zipfile csv _csv "
-    "torchrelay tensorboard wandb mlflow".split()
+    {
+        "_abc",
+        "_csv",
+        "_io",
+        "_queue",
+        "_thread",
+        "_weakref",
+        "_weakrefset",
+        "abc",
+        "asyncio",
+        "concurrent",
+        "contextlib",
+        "csv",
+        "ctypes",
+        "importlib",
+        "inspect",
+        "io",
+        "logging",
+        "mlflow",
+        "multiprocessing",
+        "queue",
+        "re",
+        "select",
+        "selectors",
+        "signal",
+        "socket",
+        "subprocess",
+        "tempfile",
+        "tensorboard",
+        "threading",
+        "torchrelay",
+        "typing",
+        "wandb",
+        "warnings",
+        "weakref",
+        "zipfile",
+    }
 )
 _TORCH_MACHINERY = (
     "torch.distributed.",
@@ -154,9 +190,18 @@ _CONTAINERS: tuple[tuple[type, Kind], ...] = (
 )
 
 
-@functools.cache
+_known: dict[type, Kind] = {}
+
+
 def kind_of(cls: type) -> Kind:
     """The kind of instances of `cls`; the answer for a type never changes."""
+    kind = _known.get(cls)
+    if kind is None:
+        kind = _known[cls] = _find(cls)
+    return kind
+
+
+def _find(cls: type) -> Kind:
     if cls in PLAIN or issubclass(cls, _BY_VALUE):
         return Kind.PLAIN
     found = _torch_kind(cls) or _numpy_kind(cls)

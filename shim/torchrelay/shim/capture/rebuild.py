@@ -47,7 +47,10 @@ class Rebuild:
     def fill(self) -> None:
         for number, node in enumerate(self._nodes):
             if self.objects[number] is not ABSENT:
-                self._fill(node, self.objects[number])
+                if node.kind is Kind.OPTIMIZER_STATE:
+                    self._fill_optimizer_state(node.content, self.objects[node.parent])
+                else:
+                    self._fill(node, self.objects[number])
 
     def _resolve(self, node: EncodedNode) -> Any:
         if node.kind is Kind.FRAME:
@@ -65,6 +68,9 @@ class Rebuild:
 
     def _make(self, node: EncodedNode) -> Any:
         kind, content = node.kind, node.content
+        if kind is Kind.TENSOR and content is None:
+            self.missing.append(f"view of a parameter {node.key!r}")
+            return ABSENT
         if kind is Kind.TENSOR:
             if isinstance(content, LargeTensor):
                 return torch.empty(content.shape, dtype=content.dtype, device=content.device)
@@ -81,7 +87,7 @@ class Rebuild:
             self.missing.append(f"{kind.name.lower()} {node.key!r}")
             return ABSENT
         if kind is Kind.ATTRS:
-            return node.cls.__new__(node.cls)
+            return object.__new__(node.cls)
         if node.cls is collections.defaultdict:
             return collections.defaultdict()
         return node.cls()
@@ -150,6 +156,17 @@ class Rebuild:
         elif kind in _GENERATORS:
             undo.put_generator(kind, obj, content)
 
+    def _fill_optimizer_state(self, content: dict[tuple[int, str], Any], optimizer: torch.optim.Optimizer) -> None:
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        for (place, name), value in content.items():
+            if place >= len(parameters):
+                raise StateMismatchError(
+                    f"the optimizer has {len(parameters)} parameters and had more where it was recorded"
+                )
+            decoded = self._decode(value, ABSENT)
+            if decoded is not ABSENT:
+                optimizer.state[parameters[place]][name] = decoded
+
     def _fill_module(self, content: Any, root: torch.nn.Module) -> None:
         put_tree(content, root, self._decode)
 
@@ -162,7 +179,9 @@ def put_tree(content: Any, root: torch.nn.Module, decode: Callable[[Any, Any], A
     _, flags, values, buffers = content
     modules = list(root.modules())
     if flags is not None and len(modules) != len(flags):
-        raise StateMismatchError(f"the model has {len(modules)} modules here and had {len(flags)} where it was recorded")
+        raise StateMismatchError(
+            f"the model has {len(modules)} modules here and had {len(flags)} where it was recorded"
+        )
     for module, flag in zip(modules, flags or ()):
         module.training = flag
     by_name = dict(root.named_modules())
@@ -214,6 +233,8 @@ def _compatible(node: EncodedNode, there: Any) -> bool:
         return False
     if node.kind is Kind.TENSOR:
         content = node.content
+        if content is None:
+            return True
         if isinstance(content, LargeTensor):
             return tuple(there.shape) == content.shape and there.dtype == content.dtype
         return small.fits(content, there)

@@ -13,6 +13,9 @@ from torchrelay.shim.capture.rng import byte_tensor, tensor_bytes
 SMALL_BYTES = 64 << 10
 """A tensor up to this size is kept by value; a larger one has to come from a replica or from the leaver."""
 
+FRESH_BYTES = 1 << 20
+"""The same for tensors that the step has made and that are read after its gate: no other rank has them."""
+
 
 @dataclass(frozen=True)
 class TensorValue:
@@ -23,12 +26,12 @@ class TensorValue:
     data: bytes
 
 
-def is_small(tensor: torch.Tensor) -> bool:
+def is_small(tensor: torch.Tensor, limit_bytes: int = SMALL_BYTES) -> bool:
     return (
         type(tensor) in (torch.Tensor, torch.nn.Parameter)
         and tensor.layout is torch.strided
         and not tensor.is_quantized
-        and tensor.numel() * tensor.element_size() <= SMALL_BYTES
+        and tensor.numel() * tensor.element_size() <= limit_bytes
     )
 
 

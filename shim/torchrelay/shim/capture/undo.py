@@ -94,7 +94,9 @@ def put_generator(kind: Kind, obj: Any, content: Any) -> None:
 def _same_items(now: list[Any], then: list[Any]) -> bool:
     if len(now) != len(then):
         return False
-    return all(a is b or (type(a) is tuple and type(b) is tuple and _same_items(list(a), list(b))) for a, b in zip(now, then))
+    return all(
+        a is b or (type(a) is tuple and type(b) is tuple and _same_items(list(a), list(b))) for a, b in zip(now, then)
+    )
 
 
 def set_attributes(obj: Any, content: dict[str, Any], *, remove_new: bool) -> None:

@@ -8,7 +8,7 @@ write it down for another one (`encode`). Large tensors are not copied: a rewind
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, NamedTuple
@@ -17,6 +17,7 @@ import torch
 
 from torchrelay.protocol.errors import UnsupportedError
 from torchrelay.shim.adapters import frames as frame_access
+from torchrelay.shim.adapters import liveness
 from torchrelay.shim.capture import modules, small
 from torchrelay.shim.capture.kinds import PLAIN, Kind, kind_of
 
@@ -72,12 +73,14 @@ class LargeTensor(NamedTuple):
 class Walk:
     """One pass; `state` is the result."""
 
-    def __init__(self, trees: modules.ModuleTrees) -> None:
+    def __init__(self, trees: modules.ModuleTrees, before: HostState | None = None) -> None:
+        """`before`: the boundary's state, for a walk at the gate: tensors that the step made are copied up to a larger size."""
         self.state = HostState()
         self._trees = trees
+        self._before = before
         self._queue: deque[tuple[int, Any, Any]] = deque()
         self._covered: set[int] = set()
-        self._visit = {
+        self._visit: dict[Kind, Callable[[Kind, Any, int, Any], None]] = {
             Kind.LIST: self._list,
             Kind.DICT: self._dict,
             Kind.PARAM_GROUP: self._dict,
@@ -103,17 +106,38 @@ class Walk:
         """`frames`: the script's frames, outermost first. `module_globals`: the script's modules by name."""
         for number, frame in enumerate(frames):
             if not frame_access.is_module_frame(frame):
-                names = {k: v for k, v in frame.f_locals.items() if not k.startswith("__")}
+                live = liveness.live_locals(frame)
+                names = {
+                    k: v for k, v in frame.f_locals.items() if (live is None or k in live) and not k.startswith("__")
+                }
                 self._add(Kind.FRAME, frame, -1, (number, frame.f_code.co_name), names)
+        running = {id(f.f_globals): f for f in frames if frame_access.is_module_frame(f)}
         for name, values in module_globals.items():
-            names = {k: v for k, v in values.items() if not k.startswith("__") and kind_of(type(v)) is not Kind.OPAQUE}
+            dead = _dead_globals(running[id(values)]) if id(values) in running else frozenset()
+            names = {
+                k: v
+                for k, v in values.items()
+                if not k.startswith("__") and k not in dead and kind_of(type(v)) is not Kind.OPAQUE
+            }
             self._add(Kind.GLOBALS, values, -1, name, names)
         for number in range(len(self.state.nodes)):
             self._push(number, self.state.nodes[number].content)
         while self._queue:
             parent, key, obj = self._queue.popleft()
             self._one(parent, key, obj)
+        self._forget_aliases()
         return self.state
+
+    def _forget_aliases(self) -> None:
+        """Views of parameters, and optimizer state under another name (`state_dict()` makes both), are no state of their own."""
+        large = self.state.large
+        if not large:
+            return
+        known = {id(v) for _, o in self.state.optimizers for values in o.state.values() for v in values.values()}
+        for path, tensor in list(large.items()):
+            if id(tensor) in known or isinstance(tensor._base, torch.nn.Parameter):
+                del large[path]
+                self.state.nodes[self.state.index[id(tensor)]].content = None
 
     def _one(self, parent: int, key: Any, obj: Any) -> None:
         if id(obj) in self.state.index or id(obj) in self._covered:
@@ -121,7 +145,12 @@ class Walk:
         kind = kind_of(type(obj))
         visit = self._visit.get(kind)
         if visit is not None:
-            if kind is Kind.DICT and self.state.nodes[parent].kind is Kind.LIST and "params" in obj and self._in_groups(parent):
+            if (
+                kind is Kind.DICT
+                and self.state.nodes[parent].kind is Kind.LIST
+                and "params" in obj
+                and self._in_groups(parent)
+            ):
                 kind = Kind.PARAM_GROUP
             visit(kind, obj, parent, key)
         elif kind is Kind.UNKNOWN:
@@ -196,13 +225,17 @@ class Walk:
     def _tensor(self, kind: Kind, obj: torch.Tensor, parent: int, key: Any) -> None:
         if isinstance(obj, torch.nn.Parameter):
             self.state.versions.append((obj, obj._version, str(key)))
-        elif small.is_small(obj):
+        elif small.is_small(obj) or self._is_fresh(obj):
             self._add(kind, obj, parent, key, small.take(obj))
         else:
             path = f"{self.path(parent)}{_step(key)}"
             self._add(kind, obj, parent, key, LargeTensor(obj.dtype, tuple(obj.shape), str(obj.device)))
             self.state.versions.append((obj, obj._version, path))
             self.state.large[path] = obj
+
+    def _is_fresh(self, obj: torch.Tensor) -> bool:
+        before = self._before
+        return before is not None and id(obj) not in before.index and small.is_small(obj, small.FRESH_BYTES)
 
     def _module(self, kind: Kind, obj: torch.nn.Module, parent: int, key: Any) -> None:
         tree = self._trees.tree(obj)
@@ -267,6 +300,15 @@ class Walk:
     def _ndarray(self, kind: Kind, obj: Any, parent: int, key: Any) -> None:
         if obj.nbytes <= small.SMALL_BYTES and obj.dtype.kind != "O":
             self._add(kind, obj, parent, key, obj.copy())
+
+
+def _dead_globals(frame: FrameType) -> frozenset[str]:
+    """Globals of a module whose own code runs the loop: those that neither it nor any of its functions will read again."""
+    live = liveness.live_locals(frame)
+    if live is None:
+        return frozenset()
+    written = frozenset(frame.f_code.co_names)
+    return written - live - liveness.read_by_functions(frame.f_code)
 
 
 def attributes(obj: Any) -> dict[str, Any]:

@@ -1,0 +1,139 @@
+"""Which local variables of a running frame can still be read: the others are leftovers of the iteration before.
+
+A backward data flow over the bytecode. Seen on 3.10 to 3.13; opcodes are told by their names, and an unknown one that names
+a local counts as a read. Where the answer cannot be known (`locals()`, `exec`), every variable counts as live.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import sys
+from types import CodeType, FrameType
+
+_ALL_LIVE = frozenset({"locals", "vars", "eval", "exec", "dir"})
+_NO_FALL_THROUGH = frozenset(
+    {"RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE", "JUMP_FORWARD", "JUMP_ABSOLUTE", "JUMP_BACKWARD"}
+    | {"JUMP_BACKWARD_NO_INTERRUPT", "JUMP_NO_INTERRUPT"}
+)
+
+
+def live_locals(frame: FrameType) -> frozenset[str] | None:
+    """Names that may be read after the instruction that the frame is in; None if all have to be taken for live."""
+    return _live_after(frame.f_code, frame.f_lasti)
+
+
+@functools.lru_cache(maxsize=4096)
+def _live_after(code: CodeType, offset: int) -> frozenset[str] | None:
+    if _ALL_LIVE & set(code.co_names):
+        return None
+    live = _live_in(code)
+    instructions = _instructions(code)
+    position = sum(instruction.offset <= offset for instruction in instructions) - 1  # it may be in an inline cache
+    if position < 0:
+        return None
+    always = frozenset(code.co_cellvars) | frozenset(code.co_freevars)
+    names: frozenset[str] = always
+    for successor in _successors(code)[position]:
+        names |= live[successor]
+    return names | _live_in_handlers(code, position, live)
+
+
+@functools.lru_cache(maxsize=512)
+def _instructions(code: CodeType) -> tuple[dis.Instruction, ...]:
+    return tuple(dis.get_instructions(code))
+
+
+def _effect(instruction: dis.Instruction) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Locals that it reads, then locals that it writes."""
+    name = instruction.opname
+    value = instruction.argval
+    if "FAST" not in name and name not in ("STORE_NAME", "LOAD_NAME", "DELETE_NAME"):
+        return (), ()
+    names = tuple(v for v in (value if isinstance(value, tuple) else (value,)) if isinstance(v, str))
+    if name in ("STORE_FAST", "STORE_NAME", "STORE_FAST_MAYBE_NULL"):
+        return (), names
+    if name == "STORE_FAST_STORE_FAST":
+        return (), names
+    if name == "STORE_FAST_LOAD_FAST":
+        return tuple(n for n in names[1:] if n != names[0]), names[:1]
+    return names, ()
+
+
+@functools.lru_cache(maxsize=512)
+def _successors(code: CodeType) -> tuple[tuple[int, ...], ...]:
+    instructions = _instructions(code)
+    places = {instruction.offset: place for place, instruction in enumerate(instructions)}
+    jumps = set(dis.hasjrel) | set(dis.hasjabs)
+    found = []
+    for place, instruction in enumerate(instructions):
+        following = []
+        if instruction.opname not in _NO_FALL_THROUGH and place + 1 < len(instructions):
+            following.append(place + 1)
+        if instruction.opcode in jumps or instruction.opname in ("SETUP_FINALLY", "SETUP_WITH"):
+            target = places.get(instruction.argval)
+            if target is not None:
+                following.append(target)
+        found.append(tuple(following))
+    return tuple(found)
+
+
+@functools.lru_cache(maxsize=512)
+def _handlers(code: CodeType) -> tuple[tuple[int, int, int], ...]:
+    """First offset, last offset and handler's offset of each protected range; before 3.11 jumps say it."""
+    if sys.version_info < (3, 11):
+        return ()
+    entries = dis._parse_exception_table(code)  # type: ignore[attr-defined]
+    return tuple((e.start, e.end, e.target) for e in entries)
+
+
+def _live_in_handlers(code: CodeType, position: int, live: tuple[frozenset[str], ...]) -> frozenset[str]:
+    instructions = _instructions(code)
+    offset = instructions[position].offset
+    names: frozenset[str] = frozenset()
+    for start, end, target in _handlers(code):
+        if start <= offset < end:
+            place = next((n for n, i in enumerate(instructions) if i.offset == target), None)
+            if place is not None:
+                names |= live[place]
+    return names
+
+
+@functools.lru_cache(maxsize=512)
+def _live_in(code: CodeType) -> tuple[frozenset[str], ...]:
+    """For each instruction the names that may be read from it on, before they are written."""
+    instructions, successors = _instructions(code), _successors(code)
+    effects = [(frozenset(reads), frozenset(writes)) for reads, writes in map(_effect, instructions)]
+    places = {instruction.offset: place for place, instruction in enumerate(instructions)}
+    handlers: list[list[int]] = [[] for _ in instructions]
+    for start, end, target in _handlers(code):
+        for place, instruction in enumerate(instructions):
+            if start <= instruction.offset < end and target in places:
+                handlers[place].append(places[target])
+    live: list[frozenset[str]] = [frozenset()] * len(instructions)
+    changed = True
+    while changed:
+        changed = False
+        for place in range(len(instructions) - 1, -1, -1):
+            after: frozenset[str] = frozenset()
+            for successor in successors[place]:
+                after |= live[successor]
+            reads, writes = effects[place]
+            names = reads | (after - writes)
+            for handler in handlers[place]:
+                names |= live[handler]
+            if names != live[place]:
+                live[place] = names
+                changed = True
+    return tuple(live)
+
+
+@functools.lru_cache(maxsize=64)
+def read_by_functions(code: CodeType) -> frozenset[str]:
+    """Global names that functions and classes defined in a module may read, at any time."""
+    names: set[str] = set()
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            names.update(constant.co_names)
+            names.update(read_by_functions(constant))
+    return frozenset(names)

@@ -135,9 +135,9 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--deterministic", action="store_true", help="only deterministic algorithms")
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument(
-        "--sequences", type=int, default=1680, help="training sequences in an epoch, all ranks together"
+        "--sequences", type=int, default=1260, help="training sequences in an epoch, all ranks together"
     )
-    parser.add_argument("--batch", type=int, default=8, help="sequences per rank and step")
+    parser.add_argument("--batch", type=int, default=6, help="sequences per rank and step")
     parser.add_argument("--window", type=int, default=64)
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--layers", type=int, default=3)

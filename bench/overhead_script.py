@@ -1,0 +1,66 @@
+"""What step_overhead.py measures: a training loop that notes how long each of its steps takes.
+
+Knows nothing of torchrelay unless told to with --breakdown.
+"""
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
+from train_gpt import GPT, Windows, make_text
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--steps", type=int, required=True)
+    parser.add_argument("--batch", type=int, required=True)
+    parser.add_argument("--out", type=Path, required=True, help="a line per step: wall and processor seconds of rank 0")
+    parser.add_argument("--breakdown", type=Path, help="under torchrelay: where the shim spends its time, as JSON")
+    args = parser.parse_args()
+    dist.init_process_group("gloo")
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    torch.manual_seed(rank)
+    window = 64
+    dataset = Windows(make_text(args.steps * args.batch * world_size * window + 1, 0), window)
+    loader = DataLoader(dataset, batch_size=args.batch, sampler=DistributedSampler(dataset), drop_last=True)
+    model = DistributedDataParallel(GPT(len(dataset.alphabet), window, 128, 3, 4, 0.1), bucket_cap_mb=1)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, args.steps)
+    out = open(args.out, "w") if rank == 0 else None  # noqa: SIM115
+    if args.breakdown is not None:
+        from breakdown import Breakdown
+
+        breakdown = Breakdown()
+    start, start_cpu = time.perf_counter(), time.process_time()
+    for x, y in loader:
+        if args.breakdown is not None:
+            breakdown.attach()
+        loss = model(x, y)
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        scheduler.step()
+        loss.item()
+        now, now_cpu = time.perf_counter(), time.process_time()
+        if out is not None:
+            out.write(f"{now - start:.9f} {now_cpu - start_cpu:.9f}\n")
+        start, start_cpu = now, now_cpu
+    if out is not None:
+        out.close()
+        if args.breakdown is not None:
+            breakdown.write(args.breakdown)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

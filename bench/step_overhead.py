@@ -1,0 +1,92 @@
+"""What torchrelay costs in a step of about 100 ms: the same script with torchrun and with `torchrelay run`, in turns.
+
+Runs come in pairs, with the order changed from pair to pair, so that a busy machine slows both alike. Of each run the
+median step counts, of each pair the ratio of its two medians, and of all pairs the median ratio. Processor time is shown
+beside wall time: it hardly depends on what else runs. The requirement is a ratio below 1.01.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+SCRIPT = Path(__file__).with_name("overhead_script.py")
+WARM_UP_STEPS = 10
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Median seconds of a step."""
+
+    wall_s: float
+    cpu_s: float
+
+
+def measure(launcher: list[str], ranks: int, script: list[str], out: Path) -> Steps:
+    command = [sys.executable, "-m", *launcher, "--nproc-per-node", str(ranks), str(SCRIPT), "--out", str(out), *script]
+    done = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}
+    )
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(command)}\nended with exit code {done.returncode}:\n{done.stdout[-4000:]}")
+    if launcher == RELAY and "protected: " not in done.stdout:
+        sys.exit(f"the job was not protected, so there is nothing to measure:\n{done.stdout[-4000:]}")
+    lines = [line.split() for line in out.read_text().splitlines()][WARM_UP_STEPS:]
+    return Steps(statistics.median(float(w) for w, _ in lines), statistics.median(float(c) for _, c in lines))
+
+
+PLAIN = ["torch.distributed.run", "--standalone"]
+RELAY = ["torchrelay.cli", "run", "--spares", "0"]
+
+
+def ratio_text(name: str, plain: list[float], relay: list[float]) -> str:
+    ratios = sorted(r / p for p, r in zip(plain, relay, strict=True))
+    quartiles = statistics.quantiles(ratios, n=4) if len(ratios) > 2 else [ratios[0], 0.0, ratios[-1]]
+    return (
+        f"{name}: {statistics.median(ratios):.4f}  (quartiles {quartiles[0]:.4f} to {quartiles[2]:.4f}, all {ratios[0]:.4f} to "
+        f"{ratios[-1]:.4f}; step {statistics.median(plain) * 1e3:.2f} ms with torchrun, "
+        f"{statistics.median(relay) * 1e3:.2f} ms with torchrelay)"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pairs", type=int, default=6)
+    parser.add_argument("--steps", type=int, default=120)
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--batch", type=int, default=14, help="sequences per rank; chosen for a step of 100 ms")
+    parser.add_argument("--breakdown-only", action="store_true")
+    args = parser.parse_args()
+    script = ["--steps", str(args.steps), "--batch", str(args.batch)]
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "steps.txt"
+        plain, relay = [], []
+        for number in range(0 if args.breakdown_only else args.pairs):
+            order = (PLAIN, RELAY) if number % 2 == 0 else (RELAY, PLAIN)
+            for launcher in order:
+                (plain if launcher is PLAIN else relay).append(measure(launcher, args.ranks, script, out))
+            print(
+                f"pair {number + 1} of {args.pairs}: wall {relay[-1].wall_s / plain[-1].wall_s:.4f}, "
+                f"processor {relay[-1].cpu_s / plain[-1].cpu_s:.4f}",
+                flush=True,
+            )
+        if plain:
+            print(f"\nmedian step with torchrelay / with torchrun, {args.pairs} pairs of {args.steps} steps:")
+            print(ratio_text("wall time", [s.wall_s for s in plain], [s.wall_s for s in relay]))
+            print(ratio_text("processor time", [s.cpu_s for s in plain], [s.cpu_s for s in relay]))
+        parts = Path(folder) / "parts.json"
+        step = measure(RELAY, args.ranks, [*script, "--breakdown", str(parts)], out)
+        print(f"\nwhere rank 0 spends it, median of a call, in a step of {step.wall_s * 1e3:.1f} ms (clocks included):")
+        for label, microseconds in json.loads(parts.read_text()).items():
+            print(f"  {label:<32} {microseconds:9.0f} us")
+
+
+if __name__ == "__main__":
+    main()

@@ -83,9 +83,10 @@ def main() -> None:
             print(ratio_text("processor time", [s.cpu_s for s in plain], [s.cpu_s for s in relay]))
         parts = Path(folder) / "parts.json"
         step = measure(RELAY, args.ranks, [*script, "--breakdown", str(parts)], out)
-        print(f"\nwhere rank 0 spends it, median of a call, in a step of {step.wall_s * 1e3:.1f} ms (clocks included):")
-        for label, microseconds in json.loads(parts.read_text()).items():
-            print(f"  {label:<32} {microseconds:9.0f} us")
+        print(f"\nwhere rank 0 spends it in a step of {step.wall_s * 1e3:.1f} ms, medians, clocks included:")
+        print(f"  {'microseconds':<32} {'wall':>9} {'processor':>9}")
+        for label, (wall, cpu) in json.loads(parts.read_text()).items():
+            print(f"  {label:<32} {wall:9.0f} {cpu:9.0f}")
 
 
 if __name__ == "__main__":

@@ -68,7 +68,7 @@ def test_every_kind_of_tensor_arrives_bitwise(connections: int) -> None:
         assert donor.wait(10)
     assert [path for path in tensors if not same_bits(tensors[path], destinations[path])] == []
     assert addresses == {path: tensor.data_ptr() for path, tensor in destinations.items()}
-    assert stats.digests == digests(tensors) == digests(destinations)
+    assert stats.digests() == digests(tensors) == digests(destinations)
     assert stats.tensors == len(tensors)
     assert stats.size_bytes == sum(t.numel() * t.element_size() for t in tensors.values())
     assert stats.elapsed_s > 0

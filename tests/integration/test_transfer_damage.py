@@ -75,15 +75,19 @@ def test_damage_in_a_message_between_the_chunks_is_not_taken_for_content() -> No
         take(proxy.port, blank(LARGE))
 
 
-def test_a_write_to_the_wrong_place_is_found_by_the_digests(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = Sink.digests
+def test_sides_that_disagree_in_the_end_are_told_apart_by_tensor(monkeypatch: pytest.MonkeyPatch) -> None:
+    tensors = {"left": torch.rand(3 << 18), "right": torch.rand(3 << 18)}
+    accept = Sink.accept
 
-    def wrong(self: Sink) -> dict[str, str]:
-        return right(self) | {"large": "0" * 16}
+    def wrong(self: Sink, index: int) -> None:
+        accept(self, index)
+        self.rows.put(1, 0, torch.zeros(1, dtype=torch.int64))
 
-    monkeypatch.setattr(Sink, "digests", wrong)
-    with serving(LARGE) as (_, port, _log), pytest.raises(StateMismatchError, match="large: content differs"):
-        take(port, blank(LARGE))
+    monkeypatch.setattr(Sink, "accept", wrong)
+    with serving(tensors) as (donor, port, _):
+        with pytest.raises(StateMismatchError, match="differs from the source's: right"):
+            take(port, blank(tensors))
+        assert not donor.wait(0)
 
 
 @pytest.mark.parametrize("cut", [(1,), (0,), (0, 1, 2)], ids=str)

@@ -24,6 +24,7 @@ from torchrelay.shim.link import AgentLink
 from torchrelay.shim.loops import Activation, LoopTracker
 from torchrelay.shim.recovery import Recovery
 from torchrelay.shim.rewind import Rewind
+from torchrelay.shim.sites import SITES
 
 _MAX_LOG = 10_000
 
@@ -66,6 +67,8 @@ class Engine:
         self.log: list[Entry] = []
         self.body_mark = 0
         self.stepped = False
+        self.astray = False
+        """Whether steps are done in another loop than the one that was found to be the training loop."""
         self.step_stack: list[Activation] = []
         self.chain: set[str] = set()
         self.first_step_due = False
@@ -151,7 +154,7 @@ class Engine:
         raise self.recovery.rewinding from None
 
     def standing_position(self) -> str:
-        if self.position == "update" or (self.position == "after" and self._steps < self._expected_steps):
+        if self.astray or self.position == "update" or (self.position == "after" and self._steps < self._expected_steps):
             return "torn"
         return self.position
 
@@ -194,7 +197,7 @@ class Engine:
         self.body_mark = len(self.log)
         self._expected_steps = max(self._steps, 1)
         self.stepped, self._steps, self._depth = False, 0, 0
-        self.position = "body"
+        self.position, self.astray = "body", False
         self.draws.at_boundary()
         state = self.writer.walk(self.frames(activation.frame))
         self.commit = Commit(number, activation, data_loader.Drawn.note(activation.item), state, rng.capture())
@@ -205,7 +208,7 @@ class Engine:
         self.replicas.at_boundary(self.commit)
         if self.faults is not None:
             self.faults.at("head")
-        if self.recovery.wanted_at_head(number):
+        if self.shadow is None and self.recovery.wanted_at_head(number):
             self.recovery.stand("head", None)
 
     def caught(self, error: BaseException, activation: Activation) -> bool:
@@ -255,13 +258,31 @@ class Engine:
         if not self.tracker.live or threading.get_ident() != self._main:
             return
         self._depth += 1
-        if self._depth > 1 or self.position != "body":
+        if self._depth > 1:
+            return
+        if self.position == "after":
+            self._look_astray(frame)
+        if self.position != "body":
             return
         running = self.tracker.running(frame)
         if not running or self.commit is None:
             return
         self.gate(frame)
         self.step_stack = running
+
+    def _look_astray(self, frame: FrameType) -> None:
+        """A step outside of the loop that the boundaries are in: nobody can come in here, until that loop is reached again."""
+        assert self.commit is not None
+        running = self.tracker.running(frame)
+        if running and self.commit.activation not in running:
+            if not self.astray:
+                site = SITES[running[-1].site]
+                self.writer.report(
+                    self.commit, (f"a second training loop, {site.file}:{site.line}: a rank that is lost in it is not replaced",)
+                )
+            self.astray = True
+            self.gates_passed += 1
+            self.journal.gates_passed = self.gates_passed
 
     def gate(self, frame: FrameType) -> None:
         """Passes only after every rank has all its gradients of this step."""

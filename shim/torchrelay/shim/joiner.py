@@ -177,9 +177,12 @@ class Joiner:
         self._put_bases(nodes, rebuild.objects)
         for number, record in (loaders or {}).items():
             there = rebuild.objects[number]
-            if there is ABSENT or number >= len(nodes) or nodes[number].kind is not Kind.LOADER_ITER:
-                raise StateMismatchError("a data loader's iterator is not where the lost rank had it")
-            rebuild.objects[number] = data_loader.rebuild(self._engine.draws, there, record)
+            loader = rebuild.objects[record.loader] if record.loader >= 0 else ABSENT
+            if loader is ABSENT and there is not ABSENT:
+                loader = self._engine.draws.tracks[there].loader
+            if loader is ABSENT:
+                raise StateMismatchError("a data loader's iterator is not where the lost rank had it, nor is its loader")
+            rebuild.objects[number] = data_loader.rebuild(self._engine.draws, loader, record)
         rebuild.fill()
 
     def _put_bases(self, nodes: list[EncodedNode], objects: list[Any]) -> None:

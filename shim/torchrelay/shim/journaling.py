@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -85,7 +86,8 @@ class Writer:
             if node.kind is Kind.LOADER_ITER and id(node.obj) not in in_loops:
                 drawn = self._engine.draws.record(node.obj)
                 if drawn is not None:
-                    loaders[number] = drawn
+                    loader = self._engine.draws.tracks[node.obj].loader
+                    loaders[number] = replace(drawn, loader=commit.state.index.get(id(loader), -1))
         nodes = encode(commit.state)
         settled = self._engine.tracker.boundary_site is not None
         if not settled:

@@ -15,12 +15,16 @@ from torchrelay.shim.capture.rng import RngState
 
 @dataclass(frozen=True)
 class LoaderRecord:
-    """A data loader's iterator: the generators as they were when it was made, and how often it was drawn from."""
+    """A data loader's iterator: the generators as they were when it was made, and how often it was drawn from.
+
+    `loader`: the node of the loader that it was made by, for an iterator that training has put in its place.
+    """
 
     created: RngState
     generators: tuple[Any, ...]
     drawn: int
     before_last: RngState | None
+    loader: int = -1
 
 
 @dataclass(frozen=True)

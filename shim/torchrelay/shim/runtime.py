@@ -51,6 +51,8 @@ class Runtime:
         self._answered = threading.Event()
         self._may_finish = threading.Event()
         self._joiner: Joiner | None = None
+        self._engine_lock = threading.Lock()
+        self._early: list[ShimOrder] = []
         self._faults = config.faults
         self._off = False
         os.register_at_fork(after_in_child=self.deactivate)
@@ -75,8 +77,20 @@ class Runtime:
             self._answered.set()
         elif isinstance(order, MayFinish):
             self._may_finish.set()
-        elif self.engine is not None:
+        else:
+            with self._engine_lock:
+                if self.engine is None:
+                    self._early.append(order)
+                    return
             self.engine.recovery.handle(order)
+
+    def _set_engine(self, engine: Engine) -> None:
+        """Orders that came before there was anyone to follow them are followed now."""
+        with self._engine_lock:
+            self.engine = engine
+            early, self._early = self._early, []
+        for order in early:
+            engine.recovery.handle(order)
 
     # A spare's life before it has a rank.
 
@@ -164,7 +178,7 @@ class Runtime:
         engine = self._make_engine(rank, world_size)
         engine.comms.now.inodes |= inodes
         engine.comms.connect_control(c10d._get_default_store())
-        self.engine = engine
+        self._set_engine(engine)
         self._go_live(engine)
 
     def _make_engine(self, rank: int, world_size: int) -> Engine:
@@ -193,7 +207,7 @@ class Runtime:
         engine = self._make_engine(assign.rank, assign.world_size)
         staging = Staging()
         self._joiner = Joiner(engine, assign, staging)
-        self.engine = engine
+        self._set_engine(engine)
         staging.begin()
         self._go_live(engine)
 

@@ -56,7 +56,7 @@ def save(directory: Path, tensors: Mapping[str, torch.Tensor]) -> int:
                 "chunk_bytes": layout.CHUNK_BYTES,
                 "manifest": layout.encode(source.infos).decode(),
                 "chunks": chunks,
-                "digests": source.digests(),
+                "digests": source.rows.digests(),
             }
         )
         partial.append(directory / f".{LIST_NAME}.partial")
@@ -141,11 +141,10 @@ def load(directory: Path, place: Place) -> TransferStats:
             if sink.read_chunk(index, lanes, reader.fill) != check:
                 raise CheckpointError(f"{_data_path(directory, number)} is damaged at byte {offset} or after")
             sink.accept(index)
-    found = sink.digests()
-    for path, digest in found.items():
+    for path, digest in sink.rows.digests().items():
         if digests.get(path) != digest:
             raise CheckpointError(f"{directory}: the content of {path} is not what was saved")
-    return TransferStats(sink.size_bytes, len(infos), time.monotonic() - started, digests=found)
+    return TransferStats(sink.size_bytes, len(infos), time.monotonic() - started, sink.rows)
 
 
 def _read_list(directory: Path) -> dict[str, Any]:

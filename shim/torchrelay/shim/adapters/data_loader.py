@@ -196,9 +196,8 @@ def install(draws: Draws, on_training_thread: Callable[[], bool]) -> None:
     setattr(LoaderIter, "__next__", __next__)  # noqa: B010 - the same
 
 
-def rebuild(draws: Draws, iterator: Any, record: LoaderRecord) -> Any:
+def rebuild(draws: Draws, loader: Any, record: LoaderRecord) -> Any:
     """A joiner's iterator that was kept in a variable: made anew as it was made then, and led to where it stood."""
-    loader = draws.tracks[iterator].loader
     draws.expected.append((record, True))
     made = iter(loader)
     while draws.tracks[made].drawn < record.drawn:

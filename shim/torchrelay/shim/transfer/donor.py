@@ -59,6 +59,7 @@ class Donor:
         log: Callable[[str], None],
     ) -> None:
         self._source = Source(tensors)
+        self._manifest = layout.encode(self._source.infos)
         self._bind_host = bind_host
         self._generation = generation
         self._token = token
@@ -205,9 +206,11 @@ class Donor:
             channel.send(self._source.write_chunk(number, lanes, channel.send))
             return True
         if kind == requests.MANIFEST:
-            content = layout.encode(self._source.infos)
+            content = self._manifest
+        elif kind == requests.SEAL:
+            content = self._source.rows.seal()
         else:
-            content = json.dumps(self._source.digests()).encode()
+            content = json.dumps(self._source.rows.digests()).encode()
         requests.announce(channel, kind, number, len(content))
         channel.send(content)
         return True

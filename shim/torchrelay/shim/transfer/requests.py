@@ -7,7 +7,7 @@ import struct
 from torchrelay.protocol.errors import FrameError
 from torchrelay.shim.transfer.channel import Channel
 
-MANIFEST, CHUNK, DIGESTS, DONE = range(4)
+MANIFEST, CHUNK, SEAL, DIGESTS, DONE = range(5)
 MAX_MESSAGE_BYTES = 256 << 20
 """Largest manifest or list of digests that is taken: about a million tensors."""
 

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 
 import torch
 
-from torchrelay.shim.digest import ROW_BYTES, combine, row_count, small_row_sums
-from torchrelay.shim.tensor_bytes import memory, padded
+from torchrelay.shim.digest import ROW_BYTES, combine, packed_row_sums, row_count
+from torchrelay.shim.tensor_bytes import memory
 from torchrelay.shim.transfer.layout import TensorInfo
 
 CHECK_BYTES = 8
+SEAL_BYTES = 16
 _SUM_BYTES = 8
 
 
@@ -40,15 +41,16 @@ class Rows:
 
     def put_small(self, tensors: Sequence[int], packed: torch.Tensor) -> torch.Tensor:
         """Sums, and keeps, the one row of each of the small tensors that lie packed in host memory."""
-        sizes = [self._infos[i].size_bytes for i in tensors]
-        addresses = itertools.accumulate((padded(size) for size in sizes[:-1]), initial=packed.data_ptr())
-        sums = torch.empty(len(tensors), dtype=torch.int64, device="cpu")
-        small_row_sums(list(addresses), sizes, sums)
+        sums = packed_row_sums(packed, [self._infos[i].size_bytes for i in tensors])
         found = memory(sums)
         for at, tensor in enumerate(tensors):
             first = self._starts[tensor]
             self._sums[first : first + _SUM_BYTES] = found[at * _SUM_BYTES : (at + 1) * _SUM_BYTES]
         return sums
+
+    def seal(self) -> bytes:
+        """SEAL_BYTES over everything: two sides with the same seal have the same digests."""
+        return hashlib.blake2b(self._sums, digest_size=SEAL_BYTES).digest()
 
     def digests(self) -> dict[str, str]:
         """Content digest of each tensor, as `digest.digest` has it. Every row must have been put."""

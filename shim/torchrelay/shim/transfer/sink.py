@@ -39,7 +39,7 @@ class Sink:
     """Tensors on their way in.
 
     Large plain tensors are filled in place and their row sums taken from their own memory. Small ones, and those whose
-    memory is not in order, are checked in a buffer first and then copied.
+    memory is not in order, are checked in a buffer first and then copied. `rows` has the sums of what arrived.
     Raises StateMismatchError where `destinations` are not the tensors of `infos`.
     """
 
@@ -47,7 +47,7 @@ class Sink:
         self.infos = list(infos)
         self.chunks = plan(self.infos)
         self._tensors = _fitting(infos, destinations)
-        self._rows = Rows(self.infos)
+        self.rows = Rows(self.infos)
         self._staged: dict[int, torch.Tensor] = {}
         self._spans_left = Counter(span.tensor for chunk in self.chunks for span in chunk.spans)
         self._lock = threading.Lock()
@@ -66,7 +66,7 @@ class Sink:
         if chunk.small:
             packed = torch.empty(chunk.size, dtype=torch.uint8, device="cpu")
             fill(memory(packed))
-            sums = [self._rows.put_small(chunk.small, packed)]
+            sums = [self.rows.put_small(chunk.small, packed)]
             unpack(packed, [self._tensors[i] for i in chunk.small])
         else:
             sums = self._read_spans(chunk, lanes, fill)
@@ -78,7 +78,7 @@ class Sink:
             data = self._flat(span.tensor)[span.start : span.start + span.size]
             rows = torch.empty(row_count(span.size), dtype=torch.int64, device="cpu")
             lanes.for_device(data.device).receive(data, rows, fill)
-            self._rows.put(span.tensor, span.start, rows)
+            self.rows.put(span.tensor, span.start, rows)
             found.append(rows)
         return found
 
@@ -100,7 +100,3 @@ class Sink:
                     self._staged[index] = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
                 tensor = self._staged[index]
         return flat_bytes(tensor)
-
-    def digests(self) -> dict[str, str]:
-        """Content digest of each tensor as it arrived. Every chunk must have been accepted."""
-        return self._rows.digests()

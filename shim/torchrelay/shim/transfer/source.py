@@ -18,7 +18,7 @@ from torchrelay.shim.transfer.rows import Rows, chunk_check
 class Source:
     """Tensors on their way out. They must not change until the last chunk was written.
 
-    Row sums are taken while the bytes pass, so the digests cost no pass of their own.
+    Row sums are taken while the bytes pass, so the digests cost no pass of their own; `rows` has them.
     Raises UnsupportedError for tensors without plain bytes.
     """
 
@@ -26,7 +26,7 @@ class Source:
         self._tensors = [local(tensor, path) for path, tensor in tensors.items()]
         self.infos = [describe(path, tensor) for path, tensor in zip(tensors, self._tensors, strict=True)]
         self.chunks = plan(self.infos)
-        self._rows = Rows(self.infos)
+        self.rows = Rows(self.infos)
         self._staged: dict[int, torch.Tensor] = {}
         self._spans = Counter(span.tensor for chunk in self.chunks for span in chunk.spans)
         self._spans_left = Counter(self._spans)
@@ -45,7 +45,7 @@ class Source:
             data = self._flat(span.tensor)[span.start : span.start + span.size]
             rows = torch.empty(row_count(span.size), dtype=torch.int64, device="cpu")
             lanes.for_device(data.device).send(data, rows, write)
-            self._rows.put(span.tensor, span.start, rows)
+            self.rows.put(span.tensor, span.start, rows)
             self._sent(span.tensor)
             found.append(rows)
         return found
@@ -53,7 +53,7 @@ class Source:
     def _write_small(self, chunk: Chunk, write: Write) -> list[torch.Tensor]:
         packed = torch.empty(chunk.size, dtype=torch.uint8, device="cpu")
         pack([self._tensors[i] for i in chunk.small], packed)
-        sums = self._rows.put_small(chunk.small, packed)
+        sums = self.rows.put_small(chunk.small, packed)
         write(memory(packed))
         return [sums]
 
@@ -74,7 +74,3 @@ class Source:
                 self._staged.pop(index, None)
                 # Another receiver may come.
                 self._spans_left[index] = self._spans[index]
-
-    def digests(self) -> dict[str, str]:
-        """Content digest of each tensor, as `digest.digest` has it. Every chunk must have been written."""
-        return self._rows.digests()

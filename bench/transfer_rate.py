@@ -1,0 +1,212 @@
+"""Rate of the tensor channel between two processes, against a bare socket copy of the same bytes in the same run.
+
+The three ways alternate, so that a busy machine slows them alike; medians over the rounds. `without sums` is the
+channel with its content check switched off, to show what the check costs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import hashlib
+import socket
+import statistics
+import subprocess
+import sys
+import threading
+import time
+import zlib
+from collections.abc import Callable, Iterator
+
+import torch
+
+from torchrelay.shim.digest import digests
+from torchrelay.shim.tensor_bytes import memory, size_bytes
+from torchrelay.shim.transfer import Donor, lanes, receive
+
+HOST = "127.0.0.1"
+TOKEN = "bench"
+STEP_BYTES = 4 << 20
+
+
+def make(large: int, large_bytes: int, tiny: int) -> dict[str, torch.Tensor]:
+    tensors = {f"large.{i}": torch.rand(large_bytes // large // 4) for i in range(large)}
+    return tensors | {f"tiny.{i}": torch.rand(1 + i % 100) for i in range(tiny)}
+
+
+def shares(view: memoryview, connections: int) -> list[memoryview]:
+    step = -(-len(view) // connections)
+    return [view[start : start + step] for start in range(0, len(view), step)]
+
+
+def in_threads(
+    work: Callable[[socket.socket, memoryview], None], pairs: list[tuple[socket.socket, memoryview]]
+) -> None:
+    threads = [threading.Thread(target=work, args=pair) for pair in pairs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def send_all(sock: socket.socket, view: memoryview) -> None:
+    with sock:
+        for start in range(0, len(view), STEP_BYTES):
+            sock.sendall(view[start : start + STEP_BYTES])
+
+
+def receive_all(sock: socket.socket, view: memoryview) -> None:
+    got = 0
+    with sock:
+        while got < len(view):
+            count = sock.recv_into(view[got : got + STEP_BYTES])
+            if not count:
+                raise ConnectionError("the other process ended")
+            got += count
+
+
+def without_sums(data: torch.Tensor, out: torch.Tensor) -> None:
+    out.zero_()
+
+
+@contextlib.contextmanager
+def no_sums() -> Iterator[None]:
+    right, lanes.row_sums = lanes.row_sums, without_sums
+    try:
+        yield
+    finally:
+        lanes.row_sums = right
+
+
+def serve(way: str, arguments: argparse.Namespace) -> None:
+    """The other process: serves until its stdin closes."""
+    tensors = make(arguments.large, arguments.bytes, arguments.tiny)
+    if way == "bare":
+        total = sum(size_bytes(tensor) for tensor in tensors.values())
+        view = memory(torch.randint(0, 256, (total,), dtype=torch.uint8))
+        listener = socket.create_server((HOST, 0), backlog=64)
+        print(listener.getsockname()[1], flush=True)
+        for _ in sys.stdin:
+            parts = shares(view, arguments.connections)
+            in_threads(send_all, [(listener.accept()[0], part) for part in parts])
+        return
+    if way == "without sums":
+        lanes.row_sums = without_sums
+    donor = Donor(
+        tensors, bind_host=HOST, generation=1, token=TOKEN, peer_host=HOST, deadline_s=3600, log=lambda text: None
+    )
+    print(donor.start(), flush=True)
+    sys.stdin.read()
+    donor.close()
+
+
+@contextlib.contextmanager
+def server(way: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    command = [sys.executable, __file__, "--serve", way, *sys.argv[1:]]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        yield process, int(process.stdout.readline())
+
+
+def measure(arguments: argparse.Namespace) -> tuple[int, dict[str, list[float]]]:
+    """Bytes, and the seconds of each round in each way."""
+    destinations = {
+        path: torch.ones_like(t) for path, t in make(arguments.large, arguments.bytes, arguments.tiny).items()
+    }
+    total = sum(size_bytes(tensor) for tensor in destinations.values())
+    into = memory(torch.ones(total, dtype=torch.uint8))
+
+    def bare(process: subprocess.Popen[str], port: int) -> float:
+        assert process.stdin is not None
+        started = time.monotonic()
+        process.stdin.write("go\n")
+        process.stdin.flush()
+        parts = shares(into, arguments.connections)
+        in_threads(receive_all, [(socket.create_connection((HOST, port)), part) for part in parts])
+        return time.monotonic() - started
+
+    def channel(process: subprocess.Popen[str], port: int) -> float:
+        stats = receive(
+            HOST,
+            port,
+            generation=1,
+            token=TOKEN,
+            place=lambda infos: destinations,
+            connections=arguments.connections,
+            deadline_s=600,
+        )
+        assert stats.size_bytes == total
+        return stats.elapsed_s
+
+    seconds: dict[str, list[float]] = {"bare": [], "channel": [], "without sums": []}
+    with server("bare") as one, server("channel") as two, server("without sums") as three:
+        for turn in range(arguments.rounds + 1):
+            taken = {"bare": bare(*one), "channel": channel(*two)}
+            with no_sums():
+                taken["without sums"] = channel(*three)
+            # The first round touches all memory for the first time.
+            if turn:
+                for way, value in taken.items():
+                    seconds[way].append(value)
+    return total, seconds
+
+
+def print_rates(arguments: argparse.Namespace) -> None:
+    total, seconds = measure(arguments)
+    print(
+        f"{arguments.large} tensors of {arguments.bytes / 1e6:.0f} MB in total and {arguments.tiny} tiny ones, "
+        f"{arguments.connections} connections, median of {arguments.rounds} rounds"
+    )
+    print(f"{'':14}{'GB/s':>8}{'best':>8}{'of bare':>9}")
+    for way, taken in seconds.items():
+        ratio = statistics.median(b / t for b, t in zip(seconds["bare"], taken, strict=True))
+        print(f"{way:14}{total / statistics.median(taken) / 1e9:8.2f}{total / min(taken) / 1e9:8.2f}{ratio:9.2f}")
+
+
+def print_digest_rates(arguments: argparse.Namespace) -> None:
+    tensors = make(arguments.large, arguments.bytes, 0)
+    views = [memory(tensor) for tensor in tensors.values()]
+    total = sum(len(view) for view in views)
+    candidates: dict[str, Callable[[], object]] = {
+        "digests": lambda: digests(tensors),
+        "zlib.crc32": lambda: [zlib.crc32(view) for view in views],
+        "sha1": lambda: [hashlib.sha1(view).digest() for view in views],
+        "blake2b": lambda: [hashlib.blake2b(view).digest() for view in views],
+    }
+    print(f"\ncontent digest, one thread, best of {arguments.rounds}")
+    for name, work in candidates.items():
+        taken = []
+        for _ in range(arguments.rounds):
+            started = time.monotonic()
+            work()
+            taken.append(time.monotonic() - started)
+        print(f"{name:14}{total / min(taken) / 1e9:8.2f} GB/s")
+    tiny = {f"tiny.{i}": torch.rand(1 + i % 100) for i in range(arguments.tiny)}
+    started = time.monotonic()
+    digests(tiny)
+    print(f"{arguments.tiny} tiny tensors: {(time.monotonic() - started) * 1e3:.0f} ms")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="64 MB, 1,000 tiny tensors and 3 rounds")
+    parser.add_argument("--large", type=int, default=100, help="number of large tensors")
+    parser.add_argument("--bytes", type=int, default=512 << 20, help="their size in total")
+    parser.add_argument("--tiny", type=int, default=5000, help="number of tensors of 4 to 400 bytes")
+    parser.add_argument("--connections", type=int, default=4)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--serve", choices=("bare", "channel", "without sums"), help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.quick:
+        arguments.bytes, arguments.tiny, arguments.rounds = 64 << 20, 1000, 3
+    # As launchers set it for several processes on a machine.
+    torch.set_num_threads(1)
+    if arguments.serve:
+        serve(arguments.serve, arguments)
+        return
+    print_rates(arguments)
+    print_digest_rates(arguments)
+
+
+if __name__ == "__main__":
+    main()

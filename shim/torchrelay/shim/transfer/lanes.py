@@ -59,8 +59,8 @@ class DeviceLane:
         self._views = [memory(buffer) for buffer in self._buffers]
 
     def _make_streams(self) -> tuple[Any, list[Any]]:
-        stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
-        return stream, [torch.cuda.Event() for _ in range(2)]  # type: ignore[no-untyped-call]
+        stream = torch.cuda.Stream(self._device)
+        return stream, [torch.cuda.Event() for _ in range(2)]
 
     def _make_buffer(self) -> torch.Tensor:
         return torch.empty(STAGING_BYTES, dtype=torch.uint8, device="cpu", pin_memory=True)

@@ -154,7 +154,11 @@ class Engine:
         raise self.recovery.rewinding from None
 
     def standing_position(self) -> str:
-        if self.astray or self.position == "update" or (self.position == "after" and self._steps < self._expected_steps):
+        if (
+            self.astray
+            or self.position == "update"
+            or (self.position == "after" and self._steps < self._expected_steps)
+        ):
             return "torn"
         return self.position
 
@@ -278,7 +282,8 @@ class Engine:
             if not self.astray:
                 site = SITES[running[-1].site]
                 self.writer.report(
-                    self.commit, (f"a second training loop, {site.file}:{site.line}: a rank that is lost in it is not replaced",)
+                    self.commit,
+                    (f"a second training loop, {site.file}:{site.line}: a rank that is lost in it is not replaced",),
                 )
             self.astray = True
             self.gates_passed += 1
@@ -340,9 +345,8 @@ class Engine:
 
     def step_now(self) -> int:
         """Number of the step that is being done, from 1."""
-        return (
-            self.gates_passed if self.position in ("update", "after") and not self._drawing else self.gates_passed + 1
-        )
+        stepped = self.position in ("update", "after") and not self._drawing and not self.astray
+        return self.gates_passed if stepped else self.gates_passed + 1
 
     _drawing = False
 

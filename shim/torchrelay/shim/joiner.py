@@ -181,7 +181,9 @@ class Joiner:
             if loader is ABSENT and there is not ABSENT:
                 loader = self._engine.draws.tracks[there].loader
             if loader is ABSENT:
-                raise StateMismatchError("a data loader's iterator is not where the lost rank had it, nor is its loader")
+                raise StateMismatchError(
+                    "a data loader's iterator is not where the lost rank had it, nor is its loader"
+                )
             rebuild.objects[number] = data_loader.rebuild(self._engine.draws, loader, record)
         rebuild.fill()
 

@@ -134,12 +134,13 @@ class Writer:
         except (pickle.PicklingError, AttributeError, TypeError) as e:
             raise pickle.PicklingError(f"a value of the training loop cannot be written down: {e}") from e
 
-    def report(self, commit: Commit) -> None:
-        """The protection report, sent when it says something new."""
+    def report(self, commit: Commit, more: Sequence[str] = ()) -> None:
+        """The protection report, sent when it says something new. `more`: what else is not protected."""
         site = sites.SITES[commit.activation.site]
         tensors = device.catalogue(commit.state, commit.state.roots)
         size = sum(t.numel() * t.element_size() for t in tensors.values())
-        unprotected = [f"{name}: its state cannot be captured" for name in commit.state.unknown]
+        unprotected = [*more]
+        unprotected += [f"{name}: its state cannot be captured" for name in commit.state.unknown]
         unprotected += [
             f"{name}: read after the optimizer step and larger than {small.FRESH_BYTES >> 20} MiB; "
             "a rank that is lost between its gate and the next step cannot be restored"

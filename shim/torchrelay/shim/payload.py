@@ -15,14 +15,16 @@ from torchrelay.shim.capture.rng import RngState
 
 @dataclass(frozen=True)
 class LoaderRecord:
-    """A data loader's iterator: the generators as they were when it was made, and how often it was drawn from.
+    """A data loader's iterator: how often it was drawn from, and what decided the order of its data, and when.
 
+    `created`, `order`: when it was made; `first`: both at the first draw; `before_last`: generators before the last one.
     `loader`: the node of the loader that it was made by, for an iterator that training has put in its place.
     """
 
     created: RngState
-    generators: tuple[Any, ...]
+    order: tuple[Any, ...]
     drawn: int
+    first: tuple[RngState, tuple[Any, ...]] | None
     before_last: RngState | None
     loader: int = -1
 

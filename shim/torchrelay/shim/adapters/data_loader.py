@@ -17,9 +17,12 @@ import torch
 from torch.utils.data import dataloader
 
 from torchrelay.shim.capture import rng, small
+from torchrelay.shim.capture.kinds import PLAIN
 from torchrelay.shim.payload import LoaderRecord
 
 LoaderIter = dataloader._BaseDataLoaderIter
+Order = tuple[tuple[Any, dict[str, Any]], ...]
+"""Of a loader, its sampler and its batch sampler: the generator's state and plain attributes."""
 
 
 @dataclass
@@ -28,28 +31,36 @@ class Track:
 
     loader: Any
     created: rng.RngState
-    generators: tuple[Any, ...]
+    order: Order
     drawn: int = 0
+    first: tuple[rng.RngState, Order] | None = None
     before_last: rng.RngState | None = None
     skip: int = 0
     target: LoaderRecord | None = None
     """A joiner's: where the recorded iterator stood."""
 
 
-def _generators(loader: Any) -> tuple[Any, ...]:
-    """State of the generators that decide the order of the data: the loader's and its samplers'."""
+def _owners(loader: Any) -> tuple[Any, ...]:
+    return loader, getattr(loader, "sampler", None), getattr(loader, "batch_sampler", None)
+
+
+def _order(loader: Any) -> Order:
+    """What decides the order of the data: generators, and the samplers' own numbers, such as the epoch."""
     found = []
-    for owner in (loader, getattr(loader, "sampler", None), getattr(loader, "batch_sampler", None)):
+    for owner in _owners(loader):
         generator = getattr(owner, "generator", None)
-        found.append(small.take(generator.get_state()) if isinstance(generator, torch.Generator) else None)
+        state = small.take(generator.get_state()) if isinstance(generator, torch.Generator) else None
+        fields = getattr(owner, "__dict__", {}) if owner is not loader else {}
+        found.append((state, {name: value for name, value in fields.items() if type(value) in PLAIN}))
     return tuple(found)
 
 
-def _set_generators(loader: Any, states: tuple[Any, ...]) -> None:
-    owners = (loader, getattr(loader, "sampler", None), getattr(loader, "batch_sampler", None))
-    for owner, state in zip(owners, states):
+def _set_order(loader: Any, order: Order) -> None:
+    for owner, (state, fields) in zip(_owners(loader), order):
         if state is not None:
             owner.generator.set_state(small.build(state))
+        if fields:
+            vars(owner).update(fields)
 
 
 def copy_structure(item: Any) -> Any:
@@ -135,7 +146,7 @@ class Draws:
         track = self.tracks.get(iterator)
         if track is None:
             return None
-        return LoaderRecord(track.created, track.generators, track.drawn, track.before_last)
+        return LoaderRecord(track.created, track.order, track.drawn, track.first, track.before_last)
 
     def made_since(self, before: set[int]) -> list[Any]:
         return [iterator for iterator in self.tracks if id(iterator) not in before]
@@ -153,8 +164,8 @@ def install(draws: Draws, on_training_thread: Callable[[], bool]) -> None:
         expected = draws.expected.popleft() if draws.expected else None
         if expected is not None:
             rng.restore(expected[0].created)
-            _set_generators(loader, expected[0].generators)
-        track = Track(loader, rng.capture(), _generators(loader))
+            _set_order(loader, expected[0].order)
+        track = Track(loader, rng.capture(), _order(loader))
         draws.tracks[self] = track
         may_skip = expected is not None and expected[1] and loader.num_workers == 0
         if expected is not None:
@@ -177,6 +188,12 @@ def install(draws: Draws, on_training_thread: Callable[[], bool]) -> None:
         track = draws.tracks.get(iterator)
         if track is None:
             return original_next(iterator)
+        if track.drawn == 0:
+            # A sampler chooses its order when it is first asked, which can be long after the iterator was made.
+            if track.target is not None and track.target.first is not None:
+                rng.restore(track.target.first[0])
+                _set_order(track.loader, track.target.first[1])
+            track.first = rng.capture(), _order(track.loader)
         if track.skip > 0:
             track.skip -= 1
             iterator._next_index()

@@ -1,0 +1,45 @@
+"""More than one failure in one run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from faults.conftest import Undisturbed
+from support.relay_run import assert_unharmed, relay
+
+SCRIPT, RANKS = "ddp.py", 3
+
+
+def test_spares_are_used_up_by_losses_of_every_kind(undisturbed: Undisturbed, tmp_path: Path) -> None:
+    faults = [
+        "planned:rank=2,step=4,phase=forward",
+        "kill:rank=0,step=45,phase=backward",
+        "stop:rank=1,step=60,phase=gate",
+    ]
+    run = relay(tmp_path, SCRIPT, ranks=RANKS, spares=3, inject=faults, planned_at=[4])
+    assert_unharmed(run, undisturbed(SCRIPT, ranks=RANKS), RANKS, faults, 3)
+    assert [m["rank"] for m in run.committed()] == [2, 0, 1]
+    assert len({m["spare"] for m in run.committed()}) == 3
+    assert [m["generation"] for m in run.committed()] == sorted({m["generation"] for m in run.committed()})
+
+
+def test_a_rank_is_lost_twice_and_its_second_home_too(undisturbed: Undisturbed, tmp_path: Path) -> None:
+    faults = ["kill:rank=1,step=12,phase=after-step", "kill:rank=1,step=33,phase=forward"]
+    run = relay(tmp_path, SCRIPT, ranks=RANKS, spares=2, inject=faults)
+    assert_unharmed(run, undisturbed(SCRIPT, ranks=RANKS), RANKS, faults, 2)
+    assert [m["rank"] for m in run.committed()] == [1, 1]
+
+
+def test_another_rank_is_lost_in_the_step_that_is_redone(undisturbed: Undisturbed, tmp_path: Path) -> None:
+    faults = ["kill:rank=0,step=2,phase=forward", "kill:rank=2,step=2,phase=gate"]
+    run = relay(tmp_path, SCRIPT, ranks=RANKS, spares=2, inject=faults)
+    assert_unharmed(run, undisturbed(SCRIPT, ranks=RANKS), RANKS, faults, 2)
+
+
+def test_two_ranks_are_lost_in_one_step(undisturbed: Undisturbed, tmp_path: Path) -> None:
+    faults = ["kill:rank=0,step=25,phase=forward", "kill:rank=2,step=25,phase=forward"]
+    run = relay(tmp_path, SCRIPT, ranks=RANKS, spares=2, inject=faults)
+    assert run.status == 0, run.told()
+    moved = {rank for migration in run.committed() for rank in migration["ranks"]}
+    assert moved == {0, 2}, run.told()
+    assert_unharmed(run, undisturbed(SCRIPT, ranks=RANKS), RANKS, faults, len(run.committed()))

@@ -1,0 +1,138 @@
+"""`torchrelay run` around a training script, as a user starts it, with what it says and what its ranks leave behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from support.training import SCRIPTS, differences
+
+RUN_S = 170.0
+_NOT_OURS = ("TORCHRELAY_SECRET", "TORCHRELAY_STATE_DIR")
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A run that has ended; `out` is the folder where its ranks wrote their results."""
+
+    status: int
+    stdout: str
+    stderr: str
+    events: tuple[dict[str, Any], ...]
+    out: Path
+
+    def named(self, name: str) -> list[dict[str, Any]]:
+        return [event for event in self.events if event["name"] == name]
+
+    def faults(self) -> list[str]:
+        return [event["fault"] for event in self.named("fault_injected")]
+
+    def committed(self) -> list[dict[str, Any]]:
+        return [event for event in self.named("migration_finished") if event["outcome"] == "committed"]
+
+    def told(self) -> str:
+        """For the message of a failed assertion."""
+        quiet = ("progress", "report")
+        events = [json.dumps(e)[:400] for e in self.events if e["name"] not in quiet]
+        return "\n".join([f"exit code {self.status}", *events[-40:], self.stderr[-6000:], self.stdout[-2000:]])
+
+
+def plain(folder: Path, script: str, *args: str, ranks: int) -> Path:
+    """The folder with the results of a run without torchrelay."""
+    out = _new(folder / "out")
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+    done = subprocess.run(
+        [*command, str(SCRIPTS / script), str(out), *args],
+        env=_environment({}),
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=RUN_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+def relay(
+    folder: Path,
+    script: str,
+    *args: str,
+    ranks: int,
+    spares: int = 1,
+    inject: Sequence[str] = (),
+    options: Sequence[str] = (),
+    planned_at: Sequence[int] = (),
+    environment: Mapping[str, str] | None = None,
+) -> Finished:
+    """`planned_at`: the script waits behind these steps, each until one more planned migration is about to stop the job."""
+    out, holds, events = _new(folder / "out"), _new(folder / "holds"), folder / "events.jsonl"
+    held = [step + 1 for step in sorted(planned_at)]
+    variables = {
+        "TORCHRELAY_STATE_DIR": str(folder / "state"),
+        "HOLD_FOLDER": str(holds),
+        "HOLD_STEPS": ",".join(map(str, held)),
+        **(environment or {}),
+    }
+    command = [sys.executable, "-m", "torchrelay.cli", "run", f"--nproc-per-node={ranks}", f"--spares={spares}"]
+    command += ["--events", str(events), *options, *(f"--inject={fault}" for fault in inject)]
+    command += [str(SCRIPTS / script), str(out), *args]
+    with open(folder / "stdout", "w") as stdout, open(folder / "stderr", "w") as stderr:
+        process = subprocess.Popen(
+            command, env=_environment(variables), cwd=folder, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr
+        )
+        try:
+            _wait(process, events, [holds / str(step) for step in held])
+        finally:
+            if process.poll() is None:
+                process.kill()  # its controller, agent and ranks end when it is gone
+                process.wait()
+    said = (folder / "stdout").read_text(), (folder / "stderr").read_text()
+    return Finished(process.returncode, *said, tuple(_events(events)), out)
+
+
+def _wait(process: subprocess.Popen[bytes], events: Path, holds: list[Path]) -> None:
+    end = time.monotonic() + RUN_S
+    while process.poll() is None and not all(hold.exists() for hold in holds) and time.monotonic() < end:
+        for hold in holds[: _planned_and_ready(_events(events))]:
+            hold.touch()
+        time.sleep(0.02)
+    process.wait(max(end - time.monotonic(), 0.0))
+
+
+def _planned_and_ready(events: list[dict[str, Any]]) -> int:
+    planned = {e["migration"] for e in events if e["name"] == "migration_started" and e["kind"] == "planned"}
+    return len({e["migration"] for e in events if e["name"] == "phase" and e["phase"] == "quiescing"} & planned)
+
+
+def _events(path: Path) -> list[dict[str, Any]]:
+    if not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
+
+
+def _environment(more: Mapping[str, str]) -> dict[str, str]:
+    inherited = {k: v for k, v in os.environ.items() if k not in _NOT_OURS}
+    return {**inherited, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1", **more}
+
+
+def _new(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    return folder
+
+
+def assert_unharmed(run: Finished, reference: Path, ranks: int, faults: Sequence[str], migrations: int) -> None:
+    """The faults fired, the migrations were committed, no step was lost, and every rank ended bitwise as in `reference`."""
+    assert run.status == 0, run.told()
+    assert sorted(run.faults()) == sorted(faults), run.told()
+    assert len(run.committed()) == migrations, run.told()
+    for migration in run.committed():
+        assert migration["steps_redone"] <= (0 if migration["kind"] == "planned" else 1), run.told()
+    assert differences(reference, run.out, ranks) == [], run.told()

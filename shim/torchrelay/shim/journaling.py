@@ -146,9 +146,10 @@ class Writer:
             "a rank that is lost between its gate and the next step cannot be restored"
             for name in self._fresh
         ]
-        says = (site.file, site.line, size, len(tensors), tuple(unprotected))
+        notes = tuple(f"{file}: its loops are not seen: {reason}" for file, reason in sites.LEFT_ALONE.items())
+        says = (site.file, site.line, size, len(tensors), tuple(unprotected), notes)
         if says != self._reported:
             self._reported = says
             self._engine.link.send(
-                Report(site.file, site.line, size, self.last_bytes, len(tensors), tuple(unprotected))
+                Report(site.file, site.line, size, self.last_bytes, len(tensors), tuple(unprotected), notes)
             )

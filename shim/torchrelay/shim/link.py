@@ -39,16 +39,19 @@ class AgentLink:
         sock.settimeout(None)
         return link
 
-    def start(self, handle: Callable[[ShimOrder], None]) -> None:
-        threading.Thread(target=self._receive, args=(handle,), name="torchrelay-orders", daemon=True).start()
+    def start(self, handle: Callable[[ShimOrder], None], lost: Callable[[], None]) -> None:
+        """`handle` gets each order, `lost` is called once the agent is gone; both on a thread of the link."""
+        arguments = (handle, lost)
+        threading.Thread(target=self._receive, args=arguments, name="torchrelay-orders", daemon=True).start()
 
-    def _receive(self, handle: Callable[[ShimOrder], None]) -> None:
+    def _receive(self, handle: Callable[[ShimOrder], None], lost: Callable[[], None]) -> None:
         while True:
             try:
                 order = wire.receive(self._socket, wire.ORDERS)
             except (ChannelClosedError, FrameError):
                 self.lost = True
                 self._acknowledged.set()
+                lost()
                 return
             if isinstance(order, Ack):
                 self._acknowledged.set()

@@ -7,10 +7,11 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torchrelay.protocol.errors import TorchrelayError
+from torchrelay.protocol.errors import ChannelClosedError, TorchrelayError
 from torchrelay.protocol.messages import (
     Abandon,
     CheckpointSaved,
@@ -55,7 +56,7 @@ class Recovery:
 
     def __init__(self, engine: Engine, link: AgentLink) -> None:
         self._engine, self._link = engine, link
-        self._orders: queue.SimpleQueue[ShimOrder] = queue.SimpleQueue()
+        self._orders: queue.SimpleQueue[ShimOrder | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._announced = 0
         self._reason = ""
@@ -108,6 +109,20 @@ class Recovery:
         """Whether a newer generation than the present communicators' was announced."""
         return self._announced > self._engine.comms.now.number
 
+    def wake(self) -> None:
+        with self._news:
+            self._news.notify_all()
+
+    def agent_gone(self) -> None:
+        """Nobody will say any more how a migration goes on."""
+        self._orders.put(None)
+        self.wake()
+
+    def wait_until(self, done: Callable[[], bool]) -> None:
+        """Returns when `done`, when a newer generation is announced, or when the agent is gone."""
+        with self._news:
+            self._news.wait_for(lambda: done() or self.interrupted() or self._link.lost)
+
     def wanted_at_head(self, boundary: int) -> bool:
         """At the head of the training loop: whether the rank has to stand still here."""
         with self._news:
@@ -157,7 +172,7 @@ class Recovery:
     def next_order(self, generation: int) -> ShimOrder:
         """Raises _Superseded when a newer generation was announced."""
         while True:
-            order = self._orders.get()
+            order = self.raw_order()
             if isinstance(order, Interrupt):
                 if order.generation > generation:
                     raise _Superseded
@@ -165,8 +180,11 @@ class Recovery:
                 return order
 
     def raw_order(self) -> ShimOrder:
-        """The next order, whatever its generation."""
-        return self._orders.get()
+        """The next order, whatever its generation. Raises ChannelClosedError when the agent is gone."""
+        order = self._orders.get()
+        if order is None:
+            raise ChannelClosedError("the torchrelay agent is gone in the middle of a migration")
+        return order
 
     def superseded(self, generation: int) -> bool:
         return self._announced > generation

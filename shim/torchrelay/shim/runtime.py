@@ -56,7 +56,7 @@ class Runtime:
         self._faults = config.faults
         self._off = False
         os.register_at_fork(after_in_child=self.deactivate)
-        link.start(self._handle)
+        link.start(self._handle, self._agent_lost)
 
     @classmethod
     def connect(cls, config: ShimConfig) -> Runtime:
@@ -77,12 +77,24 @@ class Runtime:
             self._answered.set()
         elif isinstance(order, MayFinish):
             self._may_finish.set()
+            self._wake()
         else:
             with self._engine_lock:
                 if self.engine is None:
                     self._early.append(order)
                     return
             self.engine.recovery.handle(order)
+
+    def _agent_lost(self) -> None:
+        self._assigned.set()
+        self._answered.set()
+        self._may_finish.set()
+        if self.engine is not None:
+            self.engine.recovery.agent_gone()
+
+    def _wake(self) -> None:
+        if self.engine is not None:
+            self.engine.recovery.wake()
 
     def _set_engine(self, engine: Engine) -> None:
         """Orders that came before there was anyone to follow them are followed now."""
@@ -100,12 +112,11 @@ class Runtime:
 
         self.link.send(Warm(torch.__version__))
         try:
-            while not self._assigned.wait(0.5):
-                if self.link.lost:
-                    os._exit(0)
+            self._assigned.wait()
         except KeyboardInterrupt:
             os._exit(128 + signal.SIGINT)  # nothing of the script has begun: a traceback would only puzzle
-        assert self._assign is not None
+        if self._assign is None:
+            os._exit(0)  # the agent is gone, and with it the job that this spare was for
         environ = dict(self._assign.env)
         self._faults = parse_faults(environ.pop(names.ENV_INJECT, ""))
         os.environ.update(environ)
@@ -247,10 +258,14 @@ class Runtime:
         if engine is None or self._off:
             return
         engine.position = "finished"
+        engine.journal.boundary = engine.gates_passed
         engine.phase("finished")
-        self.link.send(Finishing(boundary))
-        while not self._may_finish.wait(0.05):
-            if self.link.lost:
+        self.link.send(Finishing(engine.gates_passed))
+        if engine.commit is None:
+            self._may_finish.wait()
+            return
+        while True:
+            engine.recovery.wait_until(self._may_finish.is_set)
+            if self._may_finish.is_set():
                 return
-            if engine.commit is not None and engine.recovery.interrupted():
-                engine.recovery.stand("finished", None)
+            engine.recovery.stand("finished", None)

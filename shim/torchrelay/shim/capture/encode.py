@@ -6,24 +6,29 @@ A value is written as itself if it is plain, as (REF, node) if the walk has a no
 
 from __future__ import annotations
 
+import collections
 import pickle
 from typing import Any, NamedTuple
 
 from torchrelay.shim.capture import modules
-from torchrelay.shim.capture.kinds import PLAIN, Kind, kind_of
-from torchrelay.shim.capture.walk import HostState, Node
+from torchrelay.shim.capture.kinds import PLAIN, Kind, is_value, kind_of
+from torchrelay.shim.capture.walk import HostState, Node, Nth
 
 REF, TUPLE, OPAQUE = 0, 1, 2
 
 
 class EncodedNode(NamedTuple):
-    """`cls`: what is made where there is no such object; None if the class cannot be found by name."""
+    """`cls`: what is made where there is no such object; None if the class cannot be found by name.
+
+    `extra`: what making it takes beside its content: the length of a deque, the factory of a defaultdict.
+    """
 
     kind: Kind
     cls: type | None
     parent: int
     key: Any
     content: Any
+    extra: Any = None
 
 
 _importable: dict[type, bool] = {}
@@ -37,9 +42,9 @@ def importable(cls: type) -> bool:
     return known
 
 
-def _is_importable(cls: type) -> bool:
+def _is_importable(named: Any) -> bool:
     try:
-        return pickle.loads(pickle.dumps(cls)) is cls
+        return pickle.loads(pickle.dumps(named)) is named
     except (pickle.PickleError, AttributeError, ImportError, TypeError):
         return False
 
@@ -64,7 +69,10 @@ class _Encoder:
 
     def mapping(self, content: dict[Any, Any]) -> dict[Any, Any]:
         value = self.value
-        return {k: v if type(v) in PLAIN else value(v) for k, v in content.items() if type(k) in PLAIN or _by_value(k)}
+        return {
+            k if is_value(k) else Nth(place): v if type(v) in PLAIN else value(v)
+            for place, (k, v) in enumerate(content.items())
+        }
 
     def items(self, content: list[Any]) -> list[Any]:
         value = self.value
@@ -80,13 +88,13 @@ class _Encoder:
         elif kind in (Kind.LIST, Kind.DEQUE):
             encoded = self.items(content)
         elif kind is Kind.SET:
-            encoded = {v for v in content if type(v) in PLAIN or _by_value(v)}
+            encoded = {v for v in content if is_value(v)}
         elif kind is Kind.MODULE:
             encoded = self.tree(content)
         else:
             encoded = content
         cls = type(node.obj)
-        return (int(kind), cls if importable(cls) else None, node.parent, node.key, encoded)
+        return (int(kind), cls if importable(cls) else None, node.parent, node.key, encoded, _extra(node))
 
     def tree(self, content: modules.TreeContent) -> tuple[Any, ...]:
         """Whether it is whole or the difference to the set-up's, flags, own attributes, small buffers."""
@@ -107,9 +115,12 @@ def tree_base(content: modules.TreeContent) -> tuple[Any, ...]:
     return (True, content.flags, values, content.buffers)
 
 
-def _by_value(key: Any) -> bool:
-    kind = kind_of(type(key))
-    return kind is Kind.PLAIN or (kind is Kind.TUPLE and all(type(k) in PLAIN for k in key))
+def _extra(node: Node) -> Any:
+    if node.kind is Kind.DEQUE:
+        return node.obj.maxlen
+    if isinstance(node.obj, collections.defaultdict):
+        return node.obj.default_factory if _is_importable(node.obj.default_factory) else None
+    return None
 
 
 def encode(state: HostState) -> list[tuple[Any, ...]]:

@@ -220,3 +220,12 @@ def _find(cls: type) -> Kind:
     if getattr(cls, "__dictoffset__", 0) or any("__slots__" in vars(c) for c in cls.__mro__):
         return Kind.ATTRS
     return Kind.UNKNOWN
+
+
+def is_value(key: Any) -> bool:
+    """Whether a key or an element of a set is known in another process by what it is, and not by which object it is."""
+    cls = type(key)
+    if cls in PLAIN:
+        return True
+    kind = kind_of(cls)
+    return kind is Kind.PLAIN or (kind is Kind.TUPLE and all(is_value(k) for k in key))

@@ -18,8 +18,8 @@ from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters import frames as frame_access
 from torchrelay.shim.capture import small, undo
 from torchrelay.shim.capture.encode import OPAQUE, REF, TUPLE, EncodedNode
-from torchrelay.shim.capture.kinds import Kind, kind_of
-from torchrelay.shim.capture.walk import Inside, LargeTensor, attributes
+from torchrelay.shim.capture.kinds import Kind, is_value, kind_of
+from torchrelay.shim.capture.walk import Inside, LargeTensor, Nth, attributes
 
 ABSENT = object()
 _GENERATORS = (Kind.TORCH_GENERATOR, Kind.PYTHON_RANDOM, Kind.NUMPY_RANDOM, Kind.NDARRAY)
@@ -80,7 +80,7 @@ class Rebuild:
         if kind is Kind.NDARRAY:
             return content.copy()
         if kind is Kind.DEQUE and node.cls is collections.deque:
-            return collections.deque()
+            return collections.deque(maxlen=node.extra)
         if kind is Kind.PYTHON_RANDOM and node.cls is random.Random:
             return random.Random()
         if node.cls is None or kind not in (Kind.LIST, Kind.DICT, Kind.SET, Kind.ATTRS, Kind.BYTEARRAY):
@@ -89,7 +89,7 @@ class Rebuild:
         if kind is Kind.ATTRS:
             return object.__new__(node.cls)
         if node.cls is collections.defaultdict:
-            return collections.defaultdict()
+            return collections.defaultdict(node.extra)
         return node.cls()
 
     def _decode(self, value: Any, there: Any) -> Any:
@@ -136,14 +136,15 @@ class Rebuild:
             obj.clear()
             obj.extend(items)
         elif kind is Kind.DICT:
-            values = self._mapping(content, obj)
+            values = self._mapping(_with_own_keys(content, obj), obj)
             obj.clear()
             obj.update(values)
         elif kind is Kind.PARAM_GROUP:
             obj.update({k: v for k, v in self._mapping(content, obj).items() if k != "params"})
         elif kind is Kind.SET:
+            own = {element for element in obj if not is_value(element)}
             obj.clear()
-            obj.update(content)
+            obj.update(content, own)
         elif kind is Kind.BYTEARRAY:
             obj[:] = content
         elif kind is Kind.TENSOR:
@@ -199,11 +200,27 @@ def put_tree(content: Any, root: torch.nn.Module, decode: Callable[[Any, Any], A
         small.put(value, own[name])
 
 
+def _with_own_keys(content: dict[Any, Any], now: dict[Any, Any]) -> dict[Any, Any]:
+    """Keys that are objects are those that stand in the same places here. Raises StateMismatchError where none does."""
+    if not any(type(key) is Nth for key in content):
+        return content
+    own = list(now)
+    found = {}
+    for key, value in content.items():
+        if type(key) is Nth and (key.place >= len(own) or is_value(own[key.place])):
+            raise StateMismatchError("a dict has an object as key that was not there when training started")
+        found[own[key.place] if type(key) is Nth else key] = value
+    return found
+
+
 def child(kind: Kind, parent: Any, key: Any) -> Any:
     """What stands at `key` of a node's object now, or ABSENT."""
     if type(key) is Inside:
         outer = child(kind, parent, key.key)
         return outer[key.place] if isinstance(outer, tuple) and key.place < len(outer) else ABSENT
+    if type(key) is Nth:
+        values = list(parent.values()) if isinstance(parent, dict) else []
+        return values[key.place] if key.place < len(values) else ABSENT
     if kind is Kind.FRAME:
         return parent.f_locals.get(key, ABSENT)
     if kind in (Kind.GLOBALS, Kind.DICT, Kind.PARAM_GROUP):
@@ -230,6 +247,8 @@ def _compatible(node: EncodedNode, there: Any) -> bool:
     if node.kind is Kind.OPTIMIZER_STATE:
         return isinstance(there, dict)
     if kind is not node.kind or (node.cls is not None and type(there) is not node.cls):
+        return False
+    if node.kind is Kind.DEQUE and there.maxlen != node.extra:
         return False
     if node.kind is Kind.TENSOR:
         content = node.content

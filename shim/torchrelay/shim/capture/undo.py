@@ -101,20 +101,20 @@ def _same_items(now: list[Any], then: list[Any]) -> bool:
 
 def set_attributes(obj: Any, content: dict[str, Any], *, remove_new: bool) -> None:
     """Writes attributes past any property or `__setattr__`; takes away those that were born since."""
-    fields: dict[str, Any] | None = getattr(obj, "__dict__", None)
-    if fields is not None:
-        if remove_new:
-            for name in [k for k in fields if k not in content]:
-                del fields[name]
-        for name, value in content.items():
-            if name in fields or not _is_slot(type(obj), name):
-                fields[name] = value
-            else:
-                object.__setattr__(obj, name, value)
-        return
+    fields: dict[str, Any] = getattr(obj, "__dict__", {})
     now = attributes(obj)
+    if remove_new:
+        for name in now.keys() - content.keys():
+            if name in fields:
+                del fields[name]
+            else:
+                object.__delattr__(obj, name)
     for name, value in content.items():
-        if now.get(name, _MISSING) is not value:
+        if now.get(name, _MISSING) is value:
+            continue
+        if name in fields or (hasattr(obj, "__dict__") and not _is_slot(type(obj), name)):
+            fields[name] = value
+        else:
             object.__setattr__(obj, name, value)
 
 

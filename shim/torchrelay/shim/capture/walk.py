@@ -19,7 +19,7 @@ from torchrelay.protocol.errors import UnsupportedError
 from torchrelay.shim.adapters import frames as frame_access
 from torchrelay.shim.adapters import liveness
 from torchrelay.shim.capture import modules, small
-from torchrelay.shim.capture.kinds import PLAIN, Kind, kind_of
+from torchrelay.shim.capture.kinds import PLAIN, Kind, is_value, kind_of
 
 MAX_NODES = 50_000
 BULK_LENGTH = 4_096
@@ -59,6 +59,12 @@ class Inside(NamedTuple):
     """Key of a value that stands in a tuple: tuples are looked through, not nodes."""
 
     key: Any
+    place: int
+
+
+class Nth(NamedTuple):
+    """Key of a value in a dict whose own key is an object: the place among the items."""
+
     place: int
 
 
@@ -204,7 +210,9 @@ class Walk:
         number = self._add(kind, obj, parent, key, content)
         if kind is Kind.PARAM_GROUP:
             content = {k: v for k, v in content.items() if k != "params"}
-        self._push(number, content)
+        for place, (name, value) in enumerate(content.items()):
+            if type(value) not in PLAIN:
+                self._queue.append((number, name if is_value(name) else Nth(place), value))
 
     def _tuple(self, kind: Kind, obj: tuple[Any, ...], parent: int, key: Any) -> None:
         """A tuple has no state of its own; what it holds may."""
@@ -300,6 +308,9 @@ class Walk:
     def _ndarray(self, kind: Kind, obj: Any, parent: int, key: Any) -> None:
         if obj.nbytes <= small.SMALL_BYTES and obj.dtype.kind != "O":
             self._add(kind, obj, parent, key, obj.copy())
+        elif obj.flags.writeable:
+            what = "of objects" if obj.dtype.kind == "O" else f"larger than {small.SMALL_BYTES >> 10} KiB"
+            self.state.unknown.append(f"{self.path(parent)}{_step(key)} (an array {what})")
 
 
 def _dead_globals(frame: FrameType) -> frozenset[str]:

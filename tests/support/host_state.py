@@ -1,0 +1,27 @@
+"""Host state of plain namespaces, as if they were the globals of a script's module: taken, put back, carried over."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+from torchrelay.shim.capture import encode
+from torchrelay.shim.capture.modules import ModuleTrees
+from torchrelay.shim.capture.rebuild import Rebuild
+from torchrelay.shim.capture.walk import HostState, Walk
+
+
+def take(namespace: dict[str, Any], trees: ModuleTrees | None = None) -> HostState:
+    return Walk(trees or ModuleTrees()).run([], {"script": namespace})
+
+
+def journal(namespace: dict[str, Any]) -> bytes:
+    return pickle.dumps(encode.encode(take(namespace)))
+
+
+def carry(source: dict[str, Any], target: dict[str, Any]) -> Rebuild:
+    """What a joiner does that has built `target` where the lost rank had `source`."""
+    rebuild = Rebuild([], {"script": target})
+    rebuild.resolve(encode.decode(pickle.loads(journal(source))))
+    rebuild.fill()
+    return rebuild

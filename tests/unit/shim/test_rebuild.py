@@ -1,0 +1,231 @@
+from __future__ import annotations
+
+import collections
+import random
+from typing import Any, NamedTuple
+
+import numpy
+import pytest
+import torch
+from support.host_state import carry
+
+from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.shim.capture.encode import EncodedNode
+from torchrelay.shim.capture.kinds import Kind
+from torchrelay.shim.capture.rebuild import Rebuild
+
+
+class Holder:
+    def __init__(self, **values: Any) -> None:
+        self.__dict__.update(values)
+
+
+class Slotted:
+    __slots__ = ("count", "log")
+
+    def __init__(self) -> None:
+        self.count, self.log = 0, [0]
+
+
+class Point(NamedTuple):
+    x: float
+    trail: list[int]
+
+
+class Meter:
+    def __init__(self) -> None:
+        self.window: collections.deque[float] = collections.deque(maxlen=2)
+
+
+def test_objects_that_set_up_builds_are_filled_in_place() -> None:
+    target: dict[str, Any] = {"log": [], "holder": Holder(values={}), "tensor": torch.zeros(2), "array": numpy.zeros(2)}
+    alias, objects = target["tensor"][:1], dict(target)
+    source = {
+        "log": [1, (2, [3])],
+        "holder": Holder(values={"a": 1}, born=[1]),
+        "tensor": torch.tensor([1.0, 2.0]),
+        "array": numpy.array([3.0, 4.0]),
+        "step": 7,
+    }
+    carry(source, target)
+    assert all(target[name] is obj for name, obj in objects.items())
+    assert target["log"] == [1, (2, [3])]
+    assert vars(target["holder"]) == {"values": {"a": 1}, "born": [1]}
+    assert alias.item() == 1.0
+    assert target["array"].tolist() == [3.0, 4.0]
+    assert target["step"] == 7
+
+
+def test_aliases_and_cycles_stay_what_they_are() -> None:
+    shared: list[Any] = [1]
+    shared.append(shared)
+    target: dict[str, Any] = {"a": [], "b": []}
+    carry({"a": shared, "b": (shared, 2), "c": {"d": shared}}, target)
+    assert target["a"][1] is target["a"]
+    assert target["b"][0] is target["a"]
+    assert target["c"]["d"] is target["a"]
+
+
+def test_containers_born_during_training_are_of_the_same_make() -> None:
+    source = {
+        "ordered": collections.OrderedDict(b=1, a=2),
+        "counter": collections.Counter("aab"),
+        "default": collections.defaultdict(list, a=[1]),
+        "deque": collections.deque([1, 2], maxlen=2),
+        "set": {1, (2, 3)},
+        "frozen": frozenset({1}),
+        "point": Point(1.0, [1]),
+        "bytes": bytearray(b"ab"),
+        "random": random.Random(3),
+        "generator": torch.Generator().manual_seed(3),
+        "loss": torch.tensor(1.5, requires_grad=True),
+    }
+    expected = random.Random(3).random(), torch.rand(1, generator=torch.Generator().manual_seed(3))
+    target: dict[str, Any] = {}
+    assert carry(source, target).missing == []
+    assert list(target["ordered"].items()) == [("b", 1), ("a", 2)]
+    assert target["counter"] == {"a": 2, "b": 1}
+    assert type(target["counter"]) is collections.Counter
+    target["default"]["new"].append(1)
+    assert target["default"] == {"a": [1], "new": [1]}
+    target["deque"].append(3)
+    assert list(target["deque"]) == [2, 3]
+    assert target["set"] == {1, (2, 3)}
+    assert target["frozen"] == {1}
+    assert target["point"] == Point(1.0, [1])
+    assert type(target["point"]) is Point
+    assert target["bytes"] == b"ab"
+    assert (target["random"].random(), torch.rand(1, generator=target["generator"])) == expected
+    assert target["loss"].item() == 1.5
+    assert target["loss"].requires_grad
+
+
+def test_objects_born_in_a_dict_are_made_with_their_windows() -> None:
+    meters: collections.defaultdict[str, Meter] = collections.defaultdict(Meter)
+    meters["loss"].window.extend([1.0, 2.0])
+    target: dict[str, Any] = {"meters": collections.defaultdict(Meter)}
+    carry({"meters": meters}, target)
+    window = target["meters"]["loss"].window
+    window.append(3.0)
+    assert list(window) == [2.0, 3.0]
+
+
+def test_slots_are_filled() -> None:
+    source, target = Slotted(), Slotted()
+    source.count, source.log = 3, [1, 2]
+    log = target.log
+    carry({"s": source}, {"s": target})
+    assert target.count == 3
+    assert target.log is log
+    assert log == [1, 2]
+
+
+def test_keys_and_elements_that_are_objects_are_those_of_this_process() -> None:
+    def build() -> dict[str, Any]:
+        model = torch.nn.Linear(2, 1)
+        weights = {parameter: torch.zeros(1) for parameter in model.parameters()}
+        return {
+            "model": model,
+            "weights": weights,
+            "scale": dict.fromkeys(model.parameters(), 1.0),
+            "frozen": {model.bias, 1},
+        }
+
+    source, target = build(), build()
+    for tensor in source["weights"].values():
+        tensor += 2
+    source["scale"][source["model"].bias] = 0.5
+    source["frozen"].add(2)
+    kept = list(target["weights"].values())
+    carry(source, target)
+    assert [tensor.item() for tensor in kept] == [2.0, 2.0]
+    assert list(target["weights"]) == list(target["model"].parameters())
+    assert list(target["scale"].values()) == [1.0, 0.5]
+    assert target["frozen"] == {target["model"].bias, 1, 2}
+
+
+def test_a_key_that_is_an_object_born_during_training_is_refused() -> None:
+    with pytest.raises(StateMismatchError, match="object as key"):
+        carry({"d": {Holder(): 1}}, {"d": {}})
+
+
+def test_opaque_objects_are_kept_and_local_classes_filled_where_they_are() -> None:
+    def build() -> Any:
+        class Local:
+            def __init__(self) -> None:
+                self.count, self.act = 0, torch.relu
+
+        return Local()
+
+    source, target = {"local": build()}, {"local": build()}
+    source["local"].count = 5
+    there = target["local"]
+    carry(source, target)
+    assert target["local"] is there
+    assert (there.count, there.act) == (5, torch.relu)
+
+
+def test_an_object_of_a_local_class_that_is_born_during_training_is_missing() -> None:
+    class Local:
+        pass
+
+    target: dict[str, Any] = {}
+    assert carry({"local": Local()}, target).missing == ["attrs 'local'"]
+    assert target == {}
+    with pytest.raises(StateMismatchError, match="cannot be carried"):
+        carry({"log": [Local()]}, {"log": []})
+
+
+def test_a_tensor_of_another_shape_takes_the_place_of_what_was_there() -> None:
+    target = {"t": torch.zeros(2)}
+    carry({"t": torch.ones(3)}, target)
+    assert target["t"].tolist() == [1.0, 1.0, 1.0]
+
+
+def test_modules_get_flags_own_attributes_and_buffers() -> None:
+    def build() -> torch.nn.Sequential:
+        return torch.nn.Sequential(torch.nn.BatchNorm1d(2), torch.nn.Linear(2, 2))
+
+    source, target = build(), build()
+    source(torch.randn(8, 2))
+    source[0].eval()
+    source[1].calls = 3  # type: ignore[assignment]
+    weight = target[1].weight.clone()
+    carry({"model": source}, {"model": target})
+    assert [module.training for module in target.modules()] == [True, False, True]
+    assert target[1].calls == 3
+    assert torch.equal(target[0].running_mean, source[0].running_mean)  # type: ignore[arg-type]
+    assert torch.equal(target[1].weight, weight)
+
+
+def test_another_model_is_refused() -> None:
+    with pytest.raises(StateMismatchError, match="2 modules here and had 1"):
+        carry({"m": torch.nn.Linear(1, 1)}, {"m": _wrapped()})
+
+
+def _wrapped() -> torch.nn.Linear:
+    linear = torch.nn.Linear(1, 1)
+    linear.add_module("extra", torch.nn.ReLU())
+    return linear
+
+
+def test_optimizers_get_groups_and_the_state_that_is_no_tensor() -> None:
+    def build() -> tuple[torch.nn.Linear, torch.optim.Optimizer]:
+        model = torch.nn.Linear(2, 1)
+        return model, torch.optim.SGD(model.parameters(), lr=0.1)
+
+    (first, source), (second, target) = build(), build()
+    source.param_groups[0]["lr"] = 0.5
+    source.state[first.bias]["count"] = 4
+    source.state[first.bias]["history"] = [1, 2]
+    carry({"o": source, "m": first}, {"o": target, "m": second})
+    assert target.param_groups[0]["lr"] == 0.5
+    assert target.param_groups[0]["params"][0] is second.weight
+    assert target.state[second.bias] == {"count": 4, "history": [1, 2]}
+    assert second.weight not in target.state
+
+
+def test_a_frame_that_is_not_there_is_refused() -> None:
+    rebuild = Rebuild([], {})
+    with pytest.raises(StateMismatchError, match=r"runs in train\(\)"):
+        rebuild.resolve([EncodedNode(Kind.FRAME, None, -1, (0, "train"), {})])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from dataclasses import dataclass
 from types import FrameType
@@ -11,13 +12,14 @@ import torch
 
 from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
 from torchrelay.protocol.journal import PHASES, JournalWriter
-from torchrelay.protocol.messages import FirstStep
+from torchrelay.protocol.messages import Disabled, FirstStep
 from torchrelay.shim import journaling, replicas
 from torchrelay.shim.adapters import data_loader, ddp
 from torchrelay.shim.capture import rng, undo
 from torchrelay.shim.capture.modules import ModuleTrees
 from torchrelay.shim.capture.walk import HostState
-from torchrelay.shim.collectives import SAME_ON_ALL_RANKS, Entry
+from torchrelay.shim.collective_records import CollectiveRecords
+from torchrelay.shim.collectives import Entry
 from torchrelay.shim.comms import Communicators, is_communication_failure
 from torchrelay.shim.fault_injection import FaultInjector
 from torchrelay.shim.link import AgentLink
@@ -25,8 +27,6 @@ from torchrelay.shim.loops import Activation, LoopTracker
 from torchrelay.shim.recovery import Recovery
 from torchrelay.shim.rewind import Rewind
 from torchrelay.shim.sites import SITES
-
-_MAX_LOG = 10_000
 
 
 @dataclass
@@ -59,19 +59,16 @@ class Engine:
         self.position = "set-up"
         """`set-up`, `body`, `gate`, `update`, `after`, `finished`."""
         self.gates_passed = 0
-        self.answers: list[Entry] | None = None
-        """A joiner's: recorded results for the collectives to come; None when there are real peers."""
-        self.after_log: list[Entry] = []
-        self.after_replay: list[Entry] = []
+        self.records = CollectiveRecords()
         self.shadow: Any = None
-        self.log: list[Entry] = []
-        self.body_mark = 0
         self.stepped = False
         self.astray = False
         """Whether steps are done in another loop than the one that was found to be the training loop."""
         self.step_stack: list[Activation] = []
         self.chain: set[str] = set()
         self.first_step_due = False
+        self.capturing = True
+        """Off once something could not be captured: the rank goes on, unprotected."""
         self._depth = 0
         self._steps = 0
         self._expected_steps = 1
@@ -82,41 +79,20 @@ class Engine:
     # What the collectives ask.
 
     def mode(self) -> str:
-        if not self.tracker.live or threading.get_ident() != self._main:
+        if not self.takes_part() or not self.capturing:
             return "off"
-        if self.answers is not None:
+        if self.records.answers is not None:
             return "answer"
         return "repeat" if self.position in ("after", "finished") else "record"
 
     def answer(self, name: str, group: str) -> Entry:
-        assert self.answers is not None
-        if not self.answers:
-            raise StateMismatchError(f"the script calls {name} where the lost rank did not")
-        return self._matching(self.answers.pop(0), name, group)
+        return self.records.answer(name, group)
 
     def replayed(self, name: str, group: str) -> Entry | None:
-        if not self.after_replay:
-            return None
-        entry = self._matching(self.after_replay.pop(0), name, group)
-        if name not in SAME_ON_ALL_RANKS or entry.results is None:
-            raise UnsupportedError(
-                f"{name} after the optimizer step: its result was the lost rank's own or too large to keep"
-            )
-        return entry
-
-    @staticmethod
-    def _matching(entry: Entry, name: str, group: str) -> Entry:
-        if (entry.name, entry.group) != (name, group):
-            raise StateMismatchError(
-                f"the script calls {name} on group {group!r} where {entry.name} on {entry.group!r} was recorded"
-            )
-        return entry
+        return self.records.replayed(name, group)
 
     def record(self, entry: Entry) -> None:
-        if len(self.log) < _MAX_LOG:
-            self.log.append(entry)
-        if self.position == "after":
-            self.after_log.append(entry)
+        self.records.add(entry, after_gate=self.position == "after")
 
     def waiting(self, on: bool) -> None:
         self.journal.waiting = int(on)
@@ -171,21 +147,58 @@ class Engine:
         pass
 
     def at_head(self, activation: Activation, depth: int) -> None:
+        if not self.capturing:
+            self._start_step()
+            return
+        try:
+            at_boundary = self._reach(activation, depth)
+        except Exception as error:  # noqa: BLE001 - whatever cannot be captured: training goes on, in step with its peers
+            self._give_up(error)
+            return
+        if at_boundary:
+            self._pause_if_wanted()
+
+    def _reach(self, activation: Activation, depth: int) -> bool:
+        """Takes a boundary, if this is one, or the state at an outer loop's head. Returns whether it was a boundary."""
         tracker = self.tracker
         if activation.heads == 1:
-            activation.first_mark = len(self.log)
+            activation.first_mark = len(self.records.log)
         if self.stepped and activation.heads > 1 and activation in self.step_stack:
             self._refine(activation, depth)
         known = tracker.boundary_site is not None
         if activation.site == tracker.boundary_site:
             if self.stepped or self.commit is None:
                 self.take_boundary(activation, self.gates_passed)
+                return True
         elif not known and depth == 0 and activation.heads == 1 and not self.stepped:
             self.take_boundary(activation, self.gates_passed)
+            return True
         elif (known and activation.site in self.chain) or (not known and activation.heads == 1):
             if known:
-                del self.log[activation.first_mark :]
+                self.records.cut(activation.first_mark)
             activation.head = self.writer.head(activation)
+        return False
+
+    def _give_up(self, error: Exception) -> None:
+        """This rank cannot be replaced any more, nor stand in for others; it still takes part in the gates."""
+        self.capturing, self.commit = False, None
+        self.draws.stop()
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:500]
+        print(f"torchrelay: this rank is no longer protected: {reason}", file=sys.stderr, flush=True)
+        self.link.send(Disabled(reason))
+        self._start_step()
+
+    def _start_step(self) -> None:
+        self._expected_steps = max(self._steps, 1)
+        self.stepped, self._steps, self._depth = False, 0, 0
+        self.position, self.astray = "body", False
+
+    def _pause_if_wanted(self) -> None:
+        assert self.commit is not None
+        if self.faults is not None:
+            self.faults.at("head")
+        if self.shadow is None and self.recovery.wanted_at_head(self.commit.boundary):
+            self.recovery.stand("head", None)
 
     def _refine(self, activation: Activation, depth: int) -> None:
         """The training loop is the innermost one around an optimizer step that comes round again in the same activation."""
@@ -197,11 +210,9 @@ class Engine:
 
     def take_boundary(self, activation: Activation, number: int) -> None:
         """The head of the training loop: remembers everything that the iteration can change, and writes it down."""
-        del self.log[activation.first_mark :]
-        self.body_mark = len(self.log)
-        self._expected_steps = max(self._steps, 1)
-        self.stepped, self._steps, self._depth = False, 0, 0
-        self.position, self.astray = "body", False
+        self.records.cut(activation.first_mark)
+        self.records.body_mark = len(self.records.log)
+        self._start_step()
         self.draws.at_boundary()
         state = self.writer.walk(self.frames(activation.frame))
         self.commit = Commit(number, activation, data_loader.Drawn.note(activation.item), state, rng.capture())
@@ -210,10 +221,6 @@ class Engine:
         self.writer.boundary(self.commit)
         self.phase("body")
         self.replicas.at_boundary(self.commit)
-        if self.faults is not None:
-            self.faults.at("head")
-        if self.shadow is None and self.recovery.wanted_at_head(number):
-            self.recovery.stand("head", None)
 
     def caught(self, error: BaseException, activation: Activation) -> bool:
         commit = self.commit
@@ -242,7 +249,7 @@ class Engine:
         activation.item = data_loader.copy_structure(commit.item.item)
         activation.replay = True
         del self.tracker.stack[self.tracker.stack.index(activation) + 1 :]
-        del self.log[self.body_mark :]
+        self.records.cut(self.records.body_mark)
         self.stepped, self._steps, self._depth = False, 0, 0
         self.position = "body"
         self.recovery.rewinding = None
@@ -269,10 +276,20 @@ class Engine:
         if self.position != "body":
             return
         running = self.tracker.running(frame)
-        if not running or self.commit is None:
+        if not running or (self.commit is None and self.capturing):
             return
-        self.gate(frame)
+        if self.capturing:
+            self.gate(frame)
+        else:
+            self._gate_only()
         self.step_stack = running
+
+    def _gate_only(self) -> None:
+        self.comms.gate()
+        self.gates_passed += 1
+        self.journal.gates_passed = self.gates_passed
+        self.position = "update"
+        self.phase("update")
 
     def _look_astray(self, frame: FrameType) -> None:
         """A step outside of the loop that the boundaries are in: nobody can come in here, until that loop is reached again."""
@@ -292,6 +309,7 @@ class Engine:
     def gate(self, frame: FrameType) -> None:
         """Passes only after every rank has all its gradients of this step."""
         assert self.commit is not None
+        boundary = self.commit.boundary
         self.position = "gate"
         self.phase("gate")
         if self.shadow is not None:
@@ -300,9 +318,9 @@ class Engine:
             self.inject("gate")
             self.layouts.note(self.commit.boundary + 1, self.wrapped)
             self._wait_in_gate()
-            self.after_log, self.after_replay = [], []
-            self.writer.gate(self.commit, frame)
-        self.gates_passed = self.commit.boundary + 1
+            self.records.after, self.records.replay = [], []
+            self._write_gate(frame)
+        self.gates_passed = boundary + 1
         self.journal.gates_passed = self.gates_passed
         self.position = "update"
         self.phase("update")
@@ -310,6 +328,13 @@ class Engine:
         if self.first_step_due and self.shadow is None:
             self.first_step_due = False
             self.link.send(FirstStep(self.comms.now.number, self.gates_passed))
+
+    def _write_gate(self, frame: FrameType) -> None:
+        assert self.commit is not None
+        try:
+            self.writer.gate(self.commit, frame)
+        except Exception as error:  # noqa: BLE001 - as at the head
+            self._give_up(error)
 
     def _wait_in_gate(self) -> None:
         self.waiting(True)
@@ -340,7 +365,7 @@ class Engine:
                 self.inject("after-step")
 
     def inject(self, phase: str) -> None:
-        if self.faults is not None and self.faults.armed and self.shadow is None and self.answers is None:
+        if self.faults is not None and self.faults.armed and self.shadow is None and self.records.answers is None:
             self.faults.at(phase)
 
     def step_now(self) -> int:

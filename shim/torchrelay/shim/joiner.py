@@ -47,7 +47,7 @@ class Joiner:
         self._engine, self._staging = engine, staging
         self.generation = assign.generation
         self.set_up: payload.SetUpJournal = payload.load(assign.set_up, payload.SetUpJournal)
-        engine.answers = list(self.set_up.collectives)
+        engine.records.answers = list(self.set_up.collectives)
         self._plan: Plan | None = None
         self._journal: payload.BoundaryJournal | None = None
         self._gate: payload.GateJournal | None = None
@@ -69,12 +69,12 @@ class Joiner:
             self._matched = depth + 1
             if depth > 0:
                 self._check_answered()
-                self._engine.answers = []
+                self._engine.records.answers = []
             rng.restore(link.entry_rng)
             self._engine.draws.expected = deque((record, True) for record in link.loaders)
 
     def _check_answered(self) -> None:
-        left = self._engine.answers
+        left = self._engine.records.answers
         if left:
             raise StateMismatchError(f"the lost rank called {left[0].name} before its loop; this process did not")
 
@@ -97,7 +97,7 @@ class Joiner:
         return link if link.site == activation.site else None
 
     def at_head(self, activation: Activation, depth: int) -> None:
-        activation.first_mark = len(self._engine.log)
+        activation.first_mark = len(self._engine.records.log)
         link = self._link(activation, depth)
         if link is None or activation.heads != 1:
             return
@@ -114,8 +114,8 @@ class Joiner:
             state: payload.HeadState = payload.load(link.head, payload.HeadState)
             self._put(state.nodes, activation.frame)
             activation.head = link.head
-            self._engine.log += self._journal.links[depth + 1].prologue
-            self._engine.answers = list(self._journal.links[depth + 1].prologue)
+            self._engine.records.log += self._journal.links[depth + 1].prologue
+            self._engine.records.answers = list(self._journal.links[depth + 1].prologue)
             rng.restore(state.rng)
         else:
             self._enter(activation)
@@ -139,16 +139,16 @@ class Joiner:
             engine.chain = {link.site for link in journal.links}
         engine.gates_passed = journal.boundary
         engine.journal.gates_passed = journal.boundary
-        engine.log = [e for link in (journal.links[1:]) for e in link.prologue]
-        engine.log[:0] = self.set_up.collectives
+        engine.records.log = [e for link in (journal.links[1:]) for e in link.prologue]
+        engine.records.log[:0] = self.set_up.collectives
         self._marks(journal)
         if plan.action == "enter":
             self._take_state(activation.frame)
             self._staging.release()
-            engine.answers = None
+            engine.records.answers = None
         else:
             assert self._gate is not None
-            engine.answers = list(self._gate.collectives)
+            engine.records.answers = list(self._gate.collectives)
             for wrapped in engine.wrapped:
                 wrapped.require_backward_grad_sync = False
             engine.shadow = self
@@ -245,9 +245,9 @@ class Joiner:
         for wrapped, content in zip(engine.wrapped, flags):
             wrapped.__dict__.update(content)
         self._take_state(frame)
-        engine.after_log = []
-        engine.after_replay = list(payload.load(plan.collective_log, tuple)) if plan.collective_log else []
-        engine.shadow, engine.answers = None, None
+        engine.records.after = []
+        engine.records.replay = list(payload.load(plan.collective_log, tuple)) if plan.collective_log else []
+        engine.shadow, engine.records.answers = None, None
         self._staging.release()
 
     # Orders.

@@ -73,7 +73,7 @@ class Writer:
         outermost = (links[0].site, links[0].entry)
         if self._set_up != outermost:
             self._set_up = outermost
-            collectives = tuple(self._engine.log[: links[0].first_mark])
+            collectives = tuple(self._engine.records.log[: links[0].first_mark])
             contents = [node.content for node in commit.state.nodes if node.kind is Kind.MODULE]
             trees = tuple(tree_base(content) for content in contents)
             self._engine.journal.write_set_up(self._dump(payload.SetUpJournal(*outermost, collectives, trees)))
@@ -113,13 +113,13 @@ class Writer:
             iterator=position,
             loaders=tuple(r for r in records if r is not None),
             head=link.head if depth < len(links) - 1 else b"",
-            prologue=tuple(self._engine.log[start : link.first_mark]),
+            prologue=tuple(self._engine.records.log[start : link.first_mark]),
         )
 
     def gate(self, commit: Commit, frame: FrameType) -> None:
         """What only this rank knows of the step; large tensors that the step made and still needs are named in the report."""
         engine = self._engine
-        body = tuple(engine.log[engine.body_mark :])
+        body = tuple(engine.records.log[engine.records.body_mark :])
         state = self.walk(script_frames(frame), commit.state)
         fresh = tuple(sorted(path for path, t in state.large.items() if id(t) not in commit.state.index))
         record = payload.GateJournal(commit.boundary, encode(state), rng.capture(), body, fresh)

@@ -227,7 +227,7 @@ class _Attempt:
         engine = self._engine
         host, port = self._recovery.store(self._generation)
         boundary = engine.commit.boundary if engine.commit is not None else -1
-        log = tuple(engine.after_log)
+        log = tuple(engine.records.after)
         self._link.send(
             Standing(
                 self._generation,
@@ -306,7 +306,7 @@ class _Attempt:
         engine.layouts.migrated(self._plan.target)
         if action == "forward" and self._plan.collective_log:
             log = payload.load(self._plan.collective_log, tuple)
-            engine.after_replay = list(log[len(engine.after_log) :])
+            engine.records.replay = list(log[len(engine.records.after) :])
         return action, int(action == "rewind" and self._position != "head")
 
     def _abandoned(self) -> tuple[str, int]:

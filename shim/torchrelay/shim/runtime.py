@@ -137,7 +137,7 @@ class Runtime:
     def init_process_group(self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self._off:
             return original(*args, **kwargs)
-        if self._joiner is not None and self.engine is not None and self.engine.answers is not None:
+        if self._joiner is not None and self.engine is not None and self.engine.records.answers is not None:
             from torchrelay.shim.adapters import process_group
 
             process_group.init_fake(self.engine.rank, self.engine.world_size, "gloo", original)
@@ -150,7 +150,7 @@ class Runtime:
         engine = self.engine
         if engine is None:
             return original(*args, **kwargs)
-        if engine.answers is not None:
+        if engine.records.answers is not None:
             from torchrelay.shim.adapters import process_group
 
             positional = args[:2] if len(args) > 2 else args
@@ -249,7 +249,7 @@ class Runtime:
             if (
                 self._joiner is not None
                 and engine is not None
-                and (engine.answers is not None or engine.shadow is not None)
+                and (engine.records.answers is not None or engine.shadow is not None)
             ):
                 self._joiner.failed(failure)
             code = failure.code if isinstance(failure, SystemExit) and isinstance(failure.code, int) else 1

@@ -118,6 +118,11 @@ class Draws:
         self.consumed.clear()
         self.replay.clear()
 
+    def stop(self) -> None:
+        self.recording = False
+        self.consumed.clear()
+        self.replay.clear()
+
     def rewind(self) -> None:
         """What was consumed comes again, before anything new. Entries hold their iterators: an address could be reused."""
         for key, (iterator, items) in self.consumed.items():

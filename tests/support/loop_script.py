@@ -1,0 +1,85 @@
+"""A script's loops in this process: rewritten as they would be, with the real engine behind them and no peers.
+
+The script steps with `step()`, and `fail()` is a collective that a lost peer breaks.
+"""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+import types
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from torchrelay.protocol.journal import JournalWriter
+from torchrelay.shim import sites
+from torchrelay.shim.engine import Engine
+from torchrelay.shim.instrument import instrument
+from torchrelay.shim.loops import LoopTracker
+
+LOST = "[gloo] Connection closed by peer"
+
+
+class LoopScript:
+    """`boundaries`: (number, line of the loop) in the order in which they were taken; `failures`: how often `fail` still does."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+        self._patch, self._folder = monkeypatch, folder
+        self.sent: list[Any] = []
+        self.boundaries: list[tuple[int, int]] = []
+        self.tracker = LoopTracker()
+        link = SimpleNamespace(send=self.sent.append, lost=False)
+        self.engine = Engine(0, 1, link, JournalWriter(folder / "journal"), self.tracker)  # type: ignore[arg-type]
+        monkeypatch.setattr(self.engine, "_wait_in_gate", lambda: None)
+        monkeypatch.setattr(self.engine.recovery, "stand", lambda position, error: self._stand(position))
+        monkeypatch.setattr("builtins.__torchrelay__", self.tracker, raising=False)
+        take = self.engine.take_boundary
+
+        def noted(activation: Any, number: int) -> None:
+            take(activation, number)
+            self.boundaries.append((number, sites.SITES[activation.site].line))
+
+        monkeypatch.setattr(self.engine, "take_boundary", noted)
+        self.failures = 0
+        self.stood: list[str] = []
+        self.answer = "rewind"
+
+    def _stand(self, position: str) -> str:
+        self.stood.append(position)
+        return self.answer if position in ("body", "gate") else "stay"
+
+    def _step(self) -> None:
+        frame = sys._getframe(1)
+        self.engine.before_step(frame)
+        self.engine.after_step()
+
+    def _fail(self) -> None:
+        if self.failures:
+            self.failures -= 1
+            self.engine.interrupted(RuntimeError(LOST))
+
+    def run(self, source: str, **names: Any) -> dict[str, Any]:
+        """Executes the script; returns its globals."""
+        path = str(self._folder / "script.py")
+        made = instrument(textwrap.dedent(source).encode(), path)
+        sites.register(path, made.sites, made.code, made.plain)
+        module = types.ModuleType("the_script")
+        module.__file__ = path
+        self._patch.setitem(sys.modules, "the_script", module)
+        vars(module).update(step=self._step, fail=self._fail, **names)
+        self.tracker.listener = self.engine
+        self.engine.draws.live = self.tracker.live = True
+        try:
+            exec(made.code, vars(module))
+        finally:
+            self.tracker.live = self.engine.draws.live = False
+        return vars(module)
+
+    def numbers_by_line(self) -> dict[int, list[int]]:
+        found: dict[int, list[int]] = {}
+        for number, line in self.boundaries:
+            found.setdefault(line, []).append(number)
+        return found

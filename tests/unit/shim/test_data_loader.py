@@ -1,0 +1,216 @@
+"""Seen on torch 2.13."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset, RandomSampler, TensorDataset, dataloader
+from torch.utils.data.distributed import DistributedSampler
+
+from torchrelay.shim.adapters import data_loader
+from torchrelay.shim.adapters.data_loader import Draws
+from torchrelay.shim.capture import rng
+
+
+@pytest.fixture
+def draws(monkeypatch: pytest.MonkeyPatch) -> Draws:
+    """With the hooks in place, for a rank that has reached its first boundary."""
+    for name in ("__init__", "__next__"):
+        monkeypatch.setattr(data_loader.LoaderIter, name, getattr(data_loader.LoaderIter, name))
+    draws = Draws()
+    data_loader.install(draws, lambda: True)
+    draws.live = True
+    draws.at_boundary()
+    return draws
+
+
+class Noisy(Dataset[torch.Tensor]):
+    """Items depend on the process-wide generator, as augmentation does."""
+
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return index + torch.rand(1)
+
+
+def loader_of(**options: Any) -> DataLoader[Any]:
+    return DataLoader(Noisy(), batch_size=2, **options)
+
+
+def values(batches: list[torch.Tensor]) -> list[list[float]]:
+    return [batch.flatten().tolist() for batch in batches]
+
+
+def test_what_was_drawn_since_the_boundary_comes_again_and_then_something_new(draws: Draws) -> None:
+    iterator = iter(loader_of(shuffle=True))
+    next(iterator)
+    draws.at_boundary()
+    first = [next(iterator), next(iterator)]
+    after = torch.get_rng_state()
+    draws.rewind()
+    torch.rand(5)
+    again = [next(iterator), next(iterator)]
+    assert values(again) == values(first)
+    assert torch.equal(torch.get_rng_state(), after)
+    third = next(iterator)
+    assert values([third])[0] not in values(first)
+
+
+def test_a_second_rewind_replays_what_was_half_replayed(draws: Draws) -> None:
+    iterator = iter(loader_of())
+    first = [next(iterator), next(iterator), next(iterator)]
+    draws.rewind()
+    next(iterator)
+    draws.rewind()
+    assert values([next(iterator) for _ in range(3)]) == values(first)
+
+
+def test_a_step_may_change_the_containers_of_its_batch(draws: Draws) -> None:
+    loader = DataLoader([{"x": torch.ones(1), "tags": [1]}], batch_size=None)
+    iterator = iter(loader)
+    batch = next(iterator)
+    batch["moved"] = 1
+    batch["tags"].append(2)
+    draws.rewind()
+    assert next(iterator) == {"x": torch.ones(1), "tags": [1]}
+
+
+def test_iterators_below_others_are_not_recorded_twice(draws: Draws) -> None:
+    def above(iterator: Iterator[Any]) -> Iterator[Any]:
+        for batch in iterator:
+            yield batch * 10
+
+    iterator = above(iter(loader_of()))
+    first = draws.draw(iterator, next)
+    draws.rewind()
+    assert values([draws.draw(iterator, next)]) == values([first])
+    assert len(draws.consumed) == 1
+
+
+def test_the_end_is_no_item(draws: Draws) -> None:
+    iterator = iter(loader_of())
+    assert len(list(iterator)) == 6
+    draws.at_boundary()
+    with pytest.raises(StopIteration):
+        next(iterator)
+    draws.rewind()
+    with pytest.raises(StopIteration):
+        next(iterator)
+
+
+def test_entries_hold_their_iterators_so_that_no_address_is_taken_for_another(draws: Draws) -> None:
+    first = iter(loader_of())
+    next(first)
+    key = id(first)
+    del first
+    assert draws.consumed[key][0] is not None
+    second = iter(loader_of())
+    assert id(second) != key
+
+
+SAMPLERS = {
+    "global": lambda: loader_of(shuffle=True),
+    "own generator": lambda: loader_of(shuffle=True, generator=torch.Generator().manual_seed(5)),
+    "sampler's": lambda: loader_of(sampler=RandomSampler(Noisy(), generator=torch.Generator().manual_seed(6))),
+    "replacement": lambda: loader_of(sampler=RandomSampler(Noisy(), replacement=True, num_samples=12)),
+    "distributed": lambda: loader_of(sampler=DistributedSampler(Noisy(), num_replicas=1, rank=0)),
+}
+
+
+@pytest.mark.parametrize("drawn", [1, 4])
+@pytest.mark.parametrize("kind", SAMPLERS)
+def test_a_joiners_iterator_is_led_to_where_the_recorded_one_stood(draws: Draws, kind: str, drawn: int) -> None:
+    torch.manual_seed(1)
+    loader = SAMPLERS[kind]()
+    list(loader)
+    if isinstance(loader.sampler, DistributedSampler):
+        loader.sampler.set_epoch(3)
+    recorded = iter(loader)
+    torch.rand(3)
+    for _ in range(drawn):
+        next(recorded)
+        torch.rand(1)
+    record = draws.record(recorded)
+    assert record is not None
+    at = rng.capture()
+    rest = [next(recorded) for _ in range(6 - drawn)]
+
+    torch.manual_seed(2)
+    joiner = data_loader.rebuild(draws, SAMPLERS[kind](), record)
+    rng.restore(at)
+    assert values([next(joiner) for _ in range(6 - drawn)]) == values(rest)
+    with pytest.raises(StopIteration):
+        next(joiner)
+
+
+def test_an_iterator_that_nobody_has_drawn_from_chooses_its_order_at_its_first_draw(draws: Draws) -> None:
+    recorded = iter(loader_of(shuffle=True))
+    record = draws.record(recorded)
+    assert record is not None
+    at = rng.capture()
+    expected = values(list(recorded))
+    torch.manual_seed(2)
+    joiner = data_loader.rebuild(draws, loader_of(shuffle=True), record)
+    rng.restore(at)
+    assert values(list(joiner)) == expected
+
+
+def test_skipped_items_are_not_loaded(draws: Draws) -> None:
+    loaded: list[int] = []
+
+    class Counting(Noisy):
+        def __getitem__(self, index: int) -> torch.Tensor:
+            loaded.append(index)
+            return torch.ones(1)
+
+    iterator = iter(DataLoader(Counting(), batch_size=2))
+    for _ in range(5):
+        next(iterator)
+    record = draws.record(iterator)
+    assert record is not None
+    loaded.clear()
+    data_loader.rebuild(draws, DataLoader(Counting(), batch_size=2), record)
+    assert loaded == [8, 9]
+
+
+def test_other_threads_and_an_idle_shim_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("__init__", "__next__"):
+        monkeypatch.setattr(data_loader.LoaderIter, name, getattr(data_loader.LoaderIter, name))
+    draws = Draws()
+    data_loader.install(draws, lambda: False)
+    draws.live = draws.recording = True
+    assert len(list(DataLoader(TensorDataset(torch.ones(4))))) == 4
+    assert not draws.consumed
+    assert not draws.tracks
+
+
+def test_what_was_written_into_is_noticed() -> None:
+    drawn = data_loader.Drawn.note({"x": [torch.zeros(2)], "y": (torch.ones(1), "tag")})
+    assert drawn.untouched()
+    drawn.item["x"][0] += 1
+    assert not drawn.untouched()
+
+
+@pytest.mark.parametrize(
+    ("make", "through"),
+    [
+        (lambda it: it, True),
+        (enumerate, True),
+        (lambda it: zip(it, it), True),
+        (lambda it: map(torch.sum, it), False),
+        (lambda it: (x for x in it), False),
+    ],
+)
+def test_only_what_hands_items_on_unseen_may_skip(make: Any, through: bool) -> None:
+    assert data_loader.passes_items_through(make(iter(loader_of()))) is through
+
+
+def test_the_private_names_are_there() -> None:
+    iterator = iter(loader_of())
+    names = ("_next_index", "_sampler_iter", "_num_workers", "_dataset_kind", "_num_yielded")
+    assert [name for name in names if not hasattr(iterator, name)] == []
+    assert dataloader._DatasetKind.Map == loader_of()._dataset_kind

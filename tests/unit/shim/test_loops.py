@@ -1,0 +1,369 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.loop_script import LOST, LoopScript
+
+from torchrelay.shim.loops import LoopTracker, plain_range
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> LoopScript:
+    return LoopScript(monkeypatch, tmp_path)
+
+
+def test_until_a_step_was_seen_the_outermost_loop_stands_in_and_then_the_innermost_around_the_step(
+    script: LoopScript,
+) -> None:
+    script.run("""
+        for epoch in range(2):
+            for batch in range(3):
+                step()
+    """)
+    assert script.boundaries == [(0, 2), (1, 3), (2, 3), (3, 3), (4, 3), (5, 3)]
+
+
+def test_a_loop_over_micro_batches_that_ends_with_the_step_is_not_the_training_loop(script: LoopScript) -> None:
+    script.run("""
+        for batch in range(4):
+            for micro in range(2):
+                if micro == 1:
+                    step()
+    """)
+    assert script.numbers_by_line() == {2: [0, 1, 2, 3]}
+
+
+def test_a_loop_of_micro_batches_that_comes_round_only_counts_after_a_step(script: LoopScript) -> None:
+    script.run("""
+        count = 0
+        while count < 8:
+            count += 1
+            if count % 2 == 0:
+                step()
+    """)
+    assert script.boundaries == [(0, 3), (1, 3), (2, 3), (3, 3)]
+
+
+def test_epochs_of_one_step_make_the_epochs_the_training_loop(script: LoopScript) -> None:
+    script.run("""
+        for epoch in range(3):
+            for batch in range(1):
+                step()
+    """)
+    assert script.numbers_by_line()[2] == [0, 1, 2]
+
+
+def test_the_last_step_of_an_epoch_is_followed_by_the_head_of_the_next(script: LoopScript) -> None:
+    script.run("""
+        for epoch in range(2):
+            for batch in range(2):
+                step()
+            for sample in range(3):
+                str(sample).strip()
+    """)
+    assert script.boundaries == [(0, 2), (1, 3), (2, 3), (3, 3)]
+
+
+def test_loops_around_and_before_the_training_loop_have_their_heads_and_no_boundaries(script: LoopScript) -> None:
+    script.run("""
+        for part in range(3):
+            str(part).strip()
+        for run in range(2):
+            for epoch in range(2):
+                for batch in range(2):
+                    step()
+    """)
+    lines = script.numbers_by_line()
+    assert lines[2] == [0]
+    assert lines[4] == [0]
+    assert 5 not in lines
+    assert lines[6] == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_break_continue_return_and_else_keep_their_meaning(script: LoopScript) -> None:
+    names = script.run("""
+        log = []
+        def train():
+            for batch in range(9):
+                if batch == 1:
+                    continue
+                step()
+                if batch == 4:
+                    break
+            else:
+                log.append("never")
+            for other in range(3):
+                log.append(other)
+                return batch
+        log.append(train())
+        for last in range(2):
+            log.append(str(last))
+        else:
+            log.append("else")
+    """)
+    assert names["log"] == [0, 4, "0", "1", "else"]
+    assert script.boundaries == [(0, 4), (1, 4), (2, 4), (3, 4)]
+
+
+def test_a_while_is_at_its_head_only_where_its_condition_was_true(script: LoopScript) -> None:
+    names = script.run("""
+        done = asked = 0
+        def more():
+            global asked
+            asked += 1
+            return done < 3
+        while more():
+            step()
+            done += 1
+    """)
+    assert names["asked"] == 4
+    assert script.numbers_by_line() == {7: [0, 1, 2]}
+
+
+def test_steps_in_another_function_belong_to_the_loop_that_calls_it(script: LoopScript) -> None:
+    script.run("""
+        def train_step():
+            for parameter in [1, 2]:
+                str(parameter).strip()
+            step()
+        def train():
+            for batch in range(3):
+                train_step()
+        train()
+    """)
+    assert script.numbers_by_line() == {7: [0, 1, 2]}
+
+
+def test_a_generator_between_loop_and_step_does_not_count(script: LoopScript) -> None:
+    names = script.run("""
+        seen = []
+        def batches(n):
+            for number in range(n):
+                yield number * 10
+        for batch in batches(3):
+            seen.append(batch)
+            step()
+    """)
+    assert names["seen"] == [0, 10, 20]
+    assert script.numbers_by_line() == {6: [0, 1, 2]}
+
+
+def test_recursion_has_an_activation_each(script: LoopScript) -> None:
+    names = script.run("""
+        order = []
+        def descend(depth):
+            for turn in range(2):
+                order.append((depth, turn))
+                if depth:
+                    descend(depth - 1)
+                step()
+        descend(1)
+    """)
+    assert names["order"] == [(1, 0), (0, 0), (0, 1), (1, 1), (0, 0), (0, 1)]
+
+
+def test_a_broken_collective_takes_the_iteration_back_and_it_is_done_again(script: LoopScript) -> None:
+    script.failures = 1
+    names = script.run("""
+        import random
+        random.seed(0)
+        class State:
+            total = 0
+        state, log, drawn = State(), [], []
+        for epoch in range(2):
+            for batch in range(3):
+                drawn.append(random.random())
+                log.append((epoch, batch))
+                state.total += 1
+                state.born = [batch]
+                if (epoch, batch) == (1, 1):
+                    fail()
+                step()
+    """)
+    assert script.stood == ["body"]
+    assert names["log"] == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]
+    assert names["state"].total == 6
+    assert len(set(names["drawn"])) == 6
+    expected = script_drawn()
+    assert names["drawn"] == expected
+
+
+def script_drawn() -> list[float]:
+    import random
+
+    source = random.Random(0)
+    return [source.random() for _ in range(6)]
+
+
+def test_a_failure_before_the_training_loop_is_known_pins_the_head_for_this_replay_only(script: LoopScript) -> None:
+    script.failures = 1
+    names = script.run("""
+        log = []
+        for epoch in range(2):
+            log.append(epoch)
+            for batch in range(2):
+                fail()
+                log.append((epoch, batch))
+                step()
+    """)
+    assert names["log"] == [0, (0, 0), (0, 1), 1, (1, 0), (1, 1)]
+    assert script.numbers_by_line()[5] == [1, 2, 3]
+
+
+def test_locals_of_the_running_functions_are_put_back(script: LoopScript) -> None:
+    script.failures = 1
+    names = script.run("""
+        result = []
+        def train():
+            best, count, history = None, 0, []
+            for batch in range(4):
+                count += 1
+                history = history + [batch]
+                best = count if best is None else max(best, count)
+                if batch == 2:
+                    fail()
+                step()
+            result.append((best, count, history))
+        train()
+    """)
+    assert names["result"] == [(4, 4, [0, 1, 2, 3])]
+
+
+def test_what_next_has_drawn_comes_again(script: LoopScript) -> None:
+    script.failures = 1
+    names = script.run("""
+        it, seen = iter([1, 2, 3, 4, 5, 6]), []
+        for batch in range(3):
+            pair = next(it), next(it)
+            if batch == 1:
+                fail()
+            seen.append(pair)
+            step()
+    """)
+    assert names["seen"] == [(1, 2), (3, 4), (5, 6)]
+
+
+def test_past_the_gate_nothing_is_taken_back(script: LoopScript) -> None:
+    script.failures = 1
+    names = script.run("""
+        log = []
+        for batch in range(2):
+            step()
+            log.append(batch)
+            fail()
+    """)
+    assert script.stood == ["after"]
+    assert names["log"] == [0, 1]
+
+
+def test_an_exception_of_the_script_goes_through(script: LoopScript) -> None:
+    with pytest.raises(RuntimeError, match="mine"):
+        script.run("""
+            for batch in range(2):
+                step()
+                raise RuntimeError("mine")
+        """)
+    assert script.stood == []
+
+
+def test_a_communication_failure_that_the_script_raises_is_recognised_in_the_training_loop(script: LoopScript) -> None:
+    names = script.run(
+        """
+        log = []
+        for batch in range(2):
+            log.append(batch)
+            if batch == 1 and not told:
+                told.append(1)
+                raise RuntimeError(LOST)
+            step()
+        """,
+        LOST=LOST,
+        told=_Untouched(),
+    )
+    assert names["log"] == [0, 1]
+    assert script.stood == ["body"]
+
+
+class _Untouched:
+    """State that no rewind reaches, for a failure that strikes once."""
+
+    __slots__ = ()
+    times = 0
+
+    def __bool__(self) -> bool:
+        return _Untouched.times > 0
+
+    def append(self, _: int) -> None:
+        _Untouched.times += 1
+
+
+def test_a_batch_that_was_written_into_cannot_be_done_again(script: LoopScript) -> None:
+    import torch
+
+    from torchrelay.protocol.errors import StateMismatchError
+
+    script.failures = 1
+    with pytest.raises(StateMismatchError, match="wrote into its own batch"):
+        script.run(
+            """
+            for batch in [tensor]:
+                batch += 1
+                fail()
+                step()
+            """,
+            tensor=torch.zeros(2),
+        )
+
+
+def test_a_second_training_loop_is_reported_and_a_loss_in_it_is_torn(script: LoopScript) -> None:
+    script.run(
+        """
+        for batch in range(2):
+            step()
+        for other in range(3):
+            step()
+            if other == 1:
+                at_second.append(standing())
+    """,
+        at_second=(found := []),
+        standing=script.engine.standing_position,
+    )
+    assert found == ["torn"]
+    assert script.engine.gates_passed == 5
+    (report,) = [r for r in script.sent if getattr(r, "unprotected", ())]
+    assert "a second training loop" in report.unprotected[0]
+
+
+def test_without_protection_a_tracker_does_nothing() -> None:
+    tracker = LoopTracker()
+    items = [1]
+    assert tracker.enter("nowhere:1:0") == 0
+    assert tracker.loop("nowhere:1:0", 0, items) is items
+    tracker.tick("nowhere:1:0")
+    assert not tracker.rewound("nowhere:1:0")
+    assert tracker.next(iter(items)) == 1
+    assert tracker.next(iter(()), None) is None
+
+
+def test_other_threads_are_left_alone(script: LoopScript) -> None:
+    names = script.run("""
+        import threading
+        log = []
+        def work():
+            for number in range(3):
+                log.append(number)
+                step()
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    """)
+    assert names["log"] == [0, 1, 2]
+    assert script.boundaries == []
+
+
+@pytest.mark.parametrize(
+    ("iterator", "kept"), [(iter(range(3)), True), (iter(range(1 << 70)), True), (iter([1]), False)]
+)
+def test_only_iterators_of_ranges_are_carried_as_they_are(iterator: object, kept: bool) -> None:
+    assert (plain_range(iterator) is iterator) is kept

@@ -106,10 +106,13 @@ def _forward(engine: Engine, wrapped: Any, call: Callable[[], Any]) -> Any:
     if torch.is_grad_enabled():
         engine.inject("forward")
     while True:
+        engine.waiting(True)  # for buffers from rank 0, and for the layout of rebuilt buckets
         try:
             return call()
         except RuntimeError as error:
             engine.interrupted(error)
+        finally:
+            engine.waiting(False)
 
 
 def _wrap_backward(runtime: Runtime) -> None:

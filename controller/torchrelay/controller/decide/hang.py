@@ -59,9 +59,10 @@ def find_culprit(vitals: Sequence[Vital], median_step_s: float, policy: Policy) 
         for v in current
         if v.process_state == _STOPPED and v.stopped_s >= policy.stopped_s and v.phase not in ("set-up", "finished")
     ]
-    if stopped and waiting:
+    done = [v for v in current if v.phase == "finished"]
+    if stopped and (waiting or done):
         v = _furthest_behind(stopped)
-        reason = f"rank {v.rank} has been stopped (state T) for {v.stopped_s:.1f} s while {_ranks(waiting)}"
+        reason = f"rank {v.rank} has been stopped (state T) for {v.stopped_s:.1f} s while {_ranks(waiting or done)}"
         return Culprit(v.rank, v.stopped_s, reason, _evidence(vitals))
     long_waiting = [v for v in waiting if v.silent_s >= threshold_s]
     silent = [

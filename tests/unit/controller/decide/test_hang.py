@@ -67,6 +67,11 @@ def test_a_stopped_process_is_found_after_a_second_if_peers_wait() -> None:
     assert culprit_of(waits(0, 0.3), dataclasses.replace(stopped, stopped_s=0.9)) is None
 
 
+def test_peers_that_are_done_wait_for_a_stopped_one_as_well() -> None:
+    stopped = works(1, 1.1, process_state="T", stopped_s=1.1, phase="after")
+    assert culprit_of(works(0, 0.3, phase="finished"), stopped) == 1
+
+
 def test_a_process_stopped_inside_a_collective_is_found_too() -> None:
     assert culprit_of(waits(0, 1.0), waits(1, 1.5, process_state="T", stopped_s=1.5)) == 1
 

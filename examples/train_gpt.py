@@ -118,6 +118,30 @@ def save_checkpoint(path: Path, model, optimizer, scheduler, epoch: int, batch: 
     os.replace(unfinished, path)
 
 
+def load_checkpoint(path: Path, device: torch.device, model, optimizer, scheduler) -> tuple[int, int, int]:
+    """Returns epoch, batches done in it, and steps done."""
+    state = torch.load(path, map_location=device)
+    model.load_state_dict(state["model"])
+    optimizer.load_state_dict(state["optimizer"])
+    scheduler.load_state_dict(state["scheduler"])
+    return state["epoch"], state["batch"], state["step"]
+
+
+def open_log(path: Path, resumed: bool):
+    log = open(path, "a" if resumed else "w", buffering=1)  # noqa: SIM115 - open as long as the training runs
+    if not resumed:
+        log.write("step,loss,mean_loss,lr,tokens,unix_time_s\n")
+    return log
+
+
+def choose_device(name: str) -> torch.device:
+    if name == "cpu":
+        return torch.device("cpu")
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
+    torch.cuda.set_device(device)
+    return device
+
+
 def weights_digest(model: nn.Module) -> str:
     digest = hashlib.sha256()
     for name, tensor in model.state_dict().items():
@@ -155,10 +179,7 @@ def main() -> None:
     args = parse_args()
     dist.init_process_group(args.backend)
     rank, world_size = dist.get_rank(), dist.get_world_size()
-    device = torch.device(args.device)
-    if args.device == "cuda":
-        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
-        torch.cuda.set_device(device)
+    device = choose_device(args.device)
     torch.use_deterministic_algorithms(args.deterministic)
     torch.manual_seed(args.seed + rank)
 
@@ -177,19 +198,11 @@ def main() -> None:
     checkpoint_path = args.out / "checkpoint.pt"
     first_epoch = skip = step = 0
     if args.resume and checkpoint_path.exists():
-        checkpoint = torch.load(checkpoint_path, map_location=device)
-        model.load_state_dict(checkpoint["model"])
-        optimizer.load_state_dict(checkpoint["optimizer"])
-        scheduler.load_state_dict(checkpoint["scheduler"])
-        first_epoch, skip, step = checkpoint["epoch"], checkpoint["batch"], checkpoint["step"]
+        first_epoch, skip, step = load_checkpoint(checkpoint_path, device, model, optimizer, scheduler)
         if rank == 0:
             print(f"resumed at step {step}", flush=True)
 
-    log = None
-    if rank == 0:
-        log = open(args.out / "loss.csv", "a" if step else "w", buffering=1)  # noqa: SIM115
-        if not step:
-            log.write("step,loss,mean_loss,lr,tokens,unix_time_s\n")
+    log = open_log(args.out / "loss.csv", resumed=step > 0) if rank == 0 else None
 
     ddp.train()
     for epoch in range(first_epoch, args.epochs):

@@ -106,6 +106,22 @@ def test_silent_and_slow_clients_are_dropped_and_do_not_keep_the_right_one_out(m
     assert len(log) == len(set(log))
 
 
+def test_of_too_many_silent_clients_the_oldest_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(donor_module, "_HELLO_DEADLINE_S", 50.0)
+    with serving(TENSORS) as (_, port, _log):
+        silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(70)]
+        # Greeted, and then closed long before the time for an introduction is over.
+        assert [len(until_closed(sock)) for sock in silent[:6]] == [42] * 6
+        right_peer_is_served(port)
+        silent[-1].settimeout(30)
+        assert len(silent[-1].recv(42, socket.MSG_WAITALL)) == 42
+        silent[-1].settimeout(0.0)
+        with pytest.raises(BlockingIOError):
+            silent[-1].recv(1)
+        for sock in silent:
+            sock.close()
+
+
 def test_a_peer_at_another_address_is_not_even_greeted() -> None:
     with serving(TENSORS, peer_host="192.0.2.1") as (_, port, log):
         for _ in range(3):

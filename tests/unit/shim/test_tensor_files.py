@@ -69,7 +69,7 @@ def test_every_flipped_bit_is_found(saved: Path) -> None:
             damaged = bytearray(content)
             damaged[at] ^= 0x01
             path.write_bytes(damaged)
-            with pytest.raises(CheckpointError, match=str(saved)):
+            with pytest.raises(CheckpointError, match=path.name):
                 load(saved, lambda infos: blank(some_tensors()))
         path.write_bytes(content)
     load(saved, lambda infos: blank(some_tensors()))

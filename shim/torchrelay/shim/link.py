@@ -29,14 +29,18 @@ class AgentLink:
     def connect(cls, path: str, hello: Hello, timeout_s: float = 30.0) -> AgentLink:
         """Raises OSError, ChannelClosedError or RefusedError when the agent is not there or does not know this process."""
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        sock.settimeout(timeout_s)
-        sock.connect(path)
-        link = cls(sock)
-        link.send(hello)
-        answer = wire.receive(sock, wire.ORDERS)
-        if not isinstance(answer, Ack):
-            raise RefusedError(f"the agent answered {type(answer).__name__} to the first message")
-        sock.settimeout(None)
+        try:
+            sock.settimeout(timeout_s)
+            sock.connect(path)
+            link = cls(sock)
+            link.send(hello)
+            answer = wire.receive(sock, wire.ORDERS)
+            if not isinstance(answer, Ack):
+                raise RefusedError(f"the agent answered {type(answer).__name__} to the first message")
+            sock.settimeout(None)
+        except BaseException:
+            sock.close()
+            raise
         return link
 
     def start(self, handle: Callable[[ShimOrder], None], lost: Callable[[], None]) -> None:

@@ -30,7 +30,7 @@ def test_a_checkpoint_is_made_in_time_and_resumed_bitwise(fault: str, undisturbe
     assert told is not None, lost.told()
     assert told[1] == saved["directory"]
     assert not list(lost.out.iterdir())
-    resumed = relay(second, SCRIPT, ranks=RANKS, spares=0, options=["--resume", saved["directory"]])
+    resumed = relay(second, SCRIPT, ranks=RANKS, spares=0, options=["--resume", saved["directory"]], out=lost.out)
     assert resumed.status == 0, resumed.told()
     assert [m["kind"] for m in resumed.committed()] == ["resume"]
     assert differences(undisturbed(SCRIPT, ranks=RANKS), resumed.out, RANKS) == [], resumed.told()

@@ -71,9 +71,13 @@ def relay(
     options: Sequence[str] = (),
     planned_at: Sequence[int] = (),
     environment: Mapping[str, str] | None = None,
+    out: Path | None = None,
 ) -> Finished:
-    """`planned_at`: the script waits behind these steps, each until one more planned migration is about to stop the job."""
-    out, holds, events = _new(folder / "out"), _new(folder / "holds"), folder / "events.jsonl"
+    """`out`: where ranks write their results, if not below `folder`.
+
+    `planned_at`: the script waits behind these steps, each until one more planned migration is about to stop the job.
+    """
+    out, holds, events = out or _new(folder / "out"), _new(folder / "holds"), folder / "events.jsonl"
     held = [step + 1 for step in sorted(planned_at)]
     variables = {
         "TORCHRELAY_STATE_DIR": str(folder / "state"),

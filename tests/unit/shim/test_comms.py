@@ -1,0 +1,110 @@
+"""Two ranks in two threads of this process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import torch.distributed as dist
+
+from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.shim.comms import Communicators, is_communication_failure, join_store, serve_store
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(2) as pool:
+        yield pool
+
+
+def both(pool: ThreadPoolExecutor, ranks: list[Communicators], act: Callable[[Communicators], Any]) -> list[Any]:
+    return [future.result(60) for future in [pool.submit(act, comms) for comms in ranks]]
+
+
+@pytest.fixture
+def ranks(pool: ThreadPoolExecutor) -> list[Communicators]:
+    ranks = [Communicators(rank, 2) for rank in range(2)]
+    store, port = serve_store()
+    both(pool, ranks, lambda c: c.rebuild(1, "127.0.0.1", port))
+    ranks[0].now.stores.append(store)
+    return ranks
+
+
+def test_ranks_of_a_new_generation_agree(ranks: list[Communicators], pool: ThreadPoolExecutor) -> None:
+    both(pool, ranks, lambda c: c.verify(1, 7))
+    both(pool, ranks, lambda c: c.gate())
+    assert [c.now.number for c in ranks] == [1, 1]
+
+
+def test_ranks_that_are_at_different_boundaries_do_not(ranks: list[Communicators], pool: ThreadPoolExecutor) -> None:
+    futures = [pool.submit(comms.verify, 1, 7 + comms.rank) for comms in ranks]
+    with pytest.raises(StateMismatchError, match="disagree"):
+        futures[0].result(60)
+    with pytest.raises(StateMismatchError, match="disagree"):
+        futures[1].result(60)
+
+
+def test_a_rank_that_waits_in_the_gate_comes_loose(ranks: list[Communicators], pool: ThreadPoolExecutor) -> None:
+    waits = threading.Event()
+
+    def wait() -> None:
+        waits.set()
+        ranks[0].gate()
+
+    future = pool.submit(wait)
+    assert waits.wait(60)
+    assert ranks[1].break_all() > 0
+    with pytest.raises(RuntimeError) as broken:
+        future.result(60)
+    assert is_communication_failure(broken.value)
+
+
+def test_an_abandoned_generation_leaves_the_one_before_whole(
+    ranks: list[Communicators], pool: ThreadPoolExecutor
+) -> None:
+    for comms in ranks:
+        comms.committed()
+    store, port = serve_store()
+    both(pool, ranks, lambda c: c.rebuild(2, "127.0.0.1", port))
+    assert [c.now.number for c in ranks] == [2, 2]
+    both(pool, ranks, lambda c: c.go_back())
+    assert [c.now.number for c in ranks] == [1, 1]
+    both(pool, ranks, lambda c: c.gate())
+    assert store is not None
+
+
+def test_two_generations_do_not_hear_each_other(ranks: list[Communicators], pool: ThreadPoolExecutor) -> None:
+    store, port = serve_store()
+    both(pool, ranks, lambda c: c.rebuild(2, "127.0.0.1", port))
+    for comms in ranks:
+        comms.committed()
+    both(pool, ranks, lambda c: c.verify(2, 1))
+    assert store.num_keys() > 0
+
+
+def test_a_store_that_nobody_serves_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    from datetime import timedelta
+
+    from torchrelay.shim import comms
+
+    monkeypatch.setattr(comms, "CONNECT_TIMEOUT", timedelta(seconds=1))
+    store, port = serve_store()
+    del store
+    with pytest.raises(RuntimeError):
+        join_store("127.0.0.1", port)
+
+
+@pytest.mark.parametrize(
+    ("error", "is_failure"),
+    [
+        (RuntimeError("[../gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:1"), True),
+        (dist.DistBackendError("nccl"), True),
+        (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), False),
+        (ValueError("Connection reset by peer"), False),
+    ],
+)
+def test_only_communication_that_failed_is_taken_for_a_lost_peer(error: BaseException, is_failure: bool) -> None:
+    assert is_communication_failure(error) is is_failure

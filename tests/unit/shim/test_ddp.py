@@ -1,0 +1,160 @@
+"""Seen on torch 2.13."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from torchrelay.protocol.errors import UnsupportedError
+from torchrelay.shim.adapters import ddp
+
+
+@pytest.fixture(autouse=True)
+def job() -> Iterator[None]:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+def wrapped(**options: Any) -> DistributedDataParallel:
+    torch.manual_seed(0)
+    layers = [torch.nn.Linear(8, 8) for _ in range(4)]
+    return DistributedDataParallel(torch.nn.Sequential(*layers), bucket_cap_mb=0.0003, **options)
+
+
+def train(module: DistributedDataParallel) -> None:
+    module(torch.ones(2, 8)).sum().backward()
+
+
+def rebuilt(module: DistributedDataParallel) -> str:
+    """Rebuilt in the second step, told in the third."""
+    return str(module._get_ddp_logging_data().get("rebuilt_per_bucket_param_indices", ""))
+
+
+def no_name(_: Any) -> Any:
+    return nullcontext()
+
+
+def test_the_layout_that_a_rebuild_will_make_is_known_right_after_the_first_backward() -> None:
+    module, layouts = wrapped(), ddp.Layouts()
+    layouts.built(module)
+    layouts.note(0, [module])
+    assert json.loads(layouts.as_text(0)) == [[]]
+    train(module)
+    layouts.note(1, [module])
+    (foretold,) = json.loads(layouts.as_text(1))
+    train(module)
+    train(module)
+    assert [ddp._indices(bucket) for bucket in rebuilt(module).split(",")] == foretold
+    assert len(foretold) > 2
+
+
+def test_in_the_gate_the_layout_of_the_boundary_is_still_known() -> None:
+    module, layouts = wrapped(), ddp.Layouts()
+    layouts.built(module)
+    layouts.note(0, [module])
+    train(module)
+    layouts.note(1, [module])
+    assert json.loads(layouts.as_text(0)) == [[]]
+    assert json.loads(layouts.as_text(1)) != [[]]
+
+
+def test_a_backward_without_synchronisation_says_nothing_about_the_order() -> None:
+    module, layouts = wrapped(), ddp.Layouts()
+    layouts.built(module)
+    with module.no_sync():
+        train(module)
+    layouts.note(1, [module])
+    assert json.loads(layouts.as_text(1)) == [[]]
+
+
+def test_a_new_reducer_has_the_wanted_layout_and_trains_on() -> None:
+    module = wrapped()
+    for _ in range(3):
+        train(module)
+    wanted = [ddp._indices(bucket) for bucket in rebuilt(module).split(",")]
+    assert len(wanted) > 2
+    joiner = wrapped()
+    ddp.prepare_joiner([joiner], json.dumps([wanted]), 5, no_name)
+    train(joiner)
+    train(joiner)
+    data = joiner._get_ddp_logging_data()
+    assert data["num_buckets_reduced"] == len(wanted)
+    assert data["bucket_sizes"] == module._get_ddp_logging_data()["rebuilt_bucket_sizes"]
+
+
+def test_layouts_survive_a_migration_until_the_reducers_are_rebuilt() -> None:
+    module, layouts = wrapped(), ddp.Layouts()
+    layouts.built(module)
+    for _ in range(3):
+        train(module)
+    layouts.note(3, [module])
+    before = layouts.as_text(3)
+    layouts.migrated(3)
+    assert layouts.as_text(3) == before
+    assert json.loads(before) != [[]]
+
+
+def test_a_joiner_can_tell_the_layout_that_it_was_given() -> None:
+    module, layouts = wrapped(), ddp.Layouts()
+    layouts.built(module)
+    wanted = ddp.prepare_joiner([module], json.dumps([[[7, 6], [5, 4, 3, 2, 1, 0]]]), 5, no_name)
+    layouts.adopt(5, [module], wanted)
+    assert json.loads(layouts.as_text(5)) == [[[7, 6], [5, 4, 3, 2, 1, 0]]]
+    layouts.note(5, [module])
+    assert json.loads(layouts.as_text(5)) == [[[7, 6], [5, 4, 3, 2, 1, 0]]]
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_a_survivors_reducer_is_ready_after_an_interrupted_backward(steps: int) -> None:
+    module, layouts = wrapped(), ddp.Layouts()
+    layouts.built(module)
+    for number in range(steps):
+        layouts.note(number, [module])
+        train(module)
+    layouts.note(steps, [module])
+
+    def interrupt(_: torch.Tensor) -> None:
+        raise RuntimeError("lost")
+
+    parameter = module.module[1].weight
+    handle = parameter.register_hook(interrupt)
+    with pytest.raises(RuntimeError, match="lost"):
+        train(module)
+    handle.remove()
+    layouts.prepare_survivor([module], steps, no_name)
+    module.zero_grad()
+    train(module)
+    assert all(p.grad is not None for p in module.parameters())
+
+
+def test_wrappers_are_told_of_and_forwards_are_let_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("__init__", "_pre_forward"):
+        monkeypatch.setattr(DistributedDataParallel, name, getattr(DistributedDataParallel, name))
+    built: list[Any] = []
+    entered: list[Any] = []
+
+    def before(module: Any, call: Callable[[], Any]) -> Any:
+        entered.append(module)
+        return call()
+
+    ddp.install(built.append, before)
+    module = wrapped()
+    train(module)
+    assert built == [module]
+    assert entered == [module]
+
+
+@pytest.mark.parametrize("name", ["_ddp_init_helper", "_build_params_for_reducer", "_get_ddp_logging_data"])
+def test_a_torch_without_a_private_name_is_refused_by_name(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ddp.check_supported()
+    monkeypatch.delattr(DistributedDataParallel, name)
+    with pytest.raises(UnsupportedError, match=f"lacks {name}"):
+        ddp.check_supported()

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import torch
+from support.host_state import take
+
+from torchrelay.shim.capture import device
+
+
+def trained() -> tuple[torch.nn.Module, torch.optim.Optimizer]:
+    model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3))
+    optimizer = torch.optim.AdamW(model.parameters())
+    model(torch.randn(4, 2)).sum().backward()
+    optimizer.step()
+    return model, optimizer
+
+
+def test_parameters_optimizer_state_and_large_values_are_listed_by_path() -> None:
+    model, optimizer = trained()
+    model.register_buffer("cache", torch.zeros(100_000))
+    state = take({"model": model, "optimizer": optimizer, "average": {"w": torch.zeros(50_000)}})
+    found = device.catalogue(state, state.roots)
+    assert [p for p in found if p.startswith("module0")] == [
+        "module0.0.weight",
+        "module0.0.bias",
+        "module0.1.weight",
+        "module0.1.bias",
+        "module0.cache",
+    ]
+    assert [p for p in found if p.startswith("optimizer0.1.")] == [
+        f"optimizer0.1.{k}" for k in optimizer.state[model[0].bias]
+    ]  # type: ignore[index]
+    assert "value.script.average.w" in found
+    assert found["module0.0.weight"].data_ptr() == model[0].weight.data_ptr()  # type: ignore[index]
+
+
+def test_what_a_data_parallel_wrapper_keeps_equal_is_named() -> None:
+    model, optimizer = trained()
+    other, others = trained()
+    state = take({"model": model, "optimizer": optimizer, "other": other, "others": others})
+    paths = device.ddp_paths(state.roots, [model], state)
+    assert {path.split(".")[0] for path in paths} == {"module0", "optimizer0"}
+    assert set(paths) <= set(device.catalogue(state, state.roots))
+
+
+def test_a_tensor_that_is_spread_over_ranks_is_its_local_part() -> None:
+    part = torch.ones(2)
+    whole = torch.zeros(4)
+    assert device.local(whole) is whole
+    whole._local_tensor = part  # type: ignore[attr-defined]
+    assert device.local(whole) is part

@@ -1,0 +1,54 @@
+"""Seen on Python 3.10 to 3.13."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+from torchrelay.shim.adapters import frames
+
+
+def test_locals_of_a_running_function_are_bound_from_outside() -> None:
+    def inner(frame: FrameType) -> None:
+        frames.set_locals(frame, {"count": 5, "born": "x", "unknown": 1})
+
+    def outer() -> tuple[int, str]:
+        count = 1
+        inner(sys._getframe())
+        if count < 0:
+            born = "never"
+        return count, born
+
+    assert outer() == (5, "x")
+
+
+def test_cells_that_closures_share_are_bound_too() -> None:
+    def outer() -> tuple[int, Callable[[], int]]:
+        shared = 1
+
+        def read() -> int:
+            return shared
+
+        frames.set_locals(sys._getframe(), {"shared": 2})
+        return shared, read
+
+    value, read = outer()
+    assert (value, read()) == (2, 2)
+
+
+def test_names_of_a_module_are_its_globals() -> None:
+    names: dict[str, Any] = {"frames": frames, "sys": sys, "step": 1}
+    exec("frames.set_locals(sys._getframe(), {'step': 7, 'born': 8})\nseen = step, born", names)
+    assert names["seen"] == (7, 8)
+
+
+def test_other_locals_are_left_as_they_are() -> None:
+    def outer() -> list[Any]:
+        kept, changed = [1], 0
+        frames.set_locals(sys._getframe(), {"changed": 1})
+        kept.append(changed)
+        return kept
+
+    assert outer() == [1, 1]

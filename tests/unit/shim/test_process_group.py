@@ -1,0 +1,100 @@
+"""Seen on torch 2.13."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
+
+from torchrelay.protocol.errors import UnsupportedError
+from torchrelay.shim.adapters import process_group as groups
+
+
+@pytest.fixture
+def group() -> Iterator[Any]:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1, timeout=timedelta(seconds=77))
+    yield c10d._get_default_group()
+    dist.destroy_process_group()
+
+
+def exchange(group: Any, number: int) -> tuple[Any, Any]:
+    kind = groups.unused_type(number)
+    store = dist.HashStore()
+    backend = groups.new_gloo(store, 0, 1, groups.timeout_of(group))
+    groups.install(group, backend, kind, store)
+    return kind, backend
+
+
+def test_the_communicator_inside_a_live_group_is_exchanged_and_the_group_is_still_itself(group: Any) -> None:
+    name, before = groups.name_of(group), group._get_backend(torch.device("cpu"))
+    _, backend = exchange(group, 1)
+    assert c10d._get_default_group() is group
+    assert group._get_backend(torch.device("cpu")) is backend
+    assert group._get_backend(torch.device("cpu")) is not before
+    assert (groups.name_of(group), dist.get_backend(), dist.get_world_size()) == (name, "gloo", 1)
+    tensor = torch.ones(2)
+    dist.all_reduce(tensor)
+    dist.barrier()
+    assert tensor.tolist() == [1.0, 1.0]
+
+
+def test_functional_collectives_by_group_name_follow(group: Any) -> None:
+    from torch.distributed import _functional_collectives as functional
+
+    exchange(group, 1)
+    assert functional.all_reduce(torch.ones(1), "sum", group).item() == 1.0
+
+
+def test_an_exchange_can_be_taken_back(group: Any) -> None:
+    first_type, first = exchange(group, 1)
+    record = groups.record_of(group)
+    exchange(group, 2)
+    groups.reinstall(group, first_type, record)
+    assert group._get_backend(torch.device("cpu")) is first
+    tensor = torch.ones(1)
+    dist.all_reduce(tensor)
+    assert groups.record_of(group) == record
+
+
+def test_the_timeout_is_carried_over(group: Any) -> None:
+    assert groups.timeout_of(group) == timedelta(seconds=77)
+    exchange(group, 1)
+    assert groups.timeout_of(group) == timedelta(seconds=77)
+
+
+def test_a_name_that_torch_knows_is_lent_to_the_logger_of_ddp(group: Any) -> None:
+    kind, _ = exchange(group, 1)
+    with pytest.raises(RuntimeError):
+        group._get_backend_name()
+    with groups.built_in_type(group, dist.ProcessGroup.BackendType.GLOO, kind):
+        assert group._get_backend_name() == "gloo"
+    dist.all_reduce(torch.ones(1))
+
+
+def test_backend_types_are_never_used_twice_and_run_out(group: Any) -> None:
+    assert len({groups.unused_type(n) for n in range(1, 200)}) == 199
+    with pytest.raises(UnsupportedError, match="no further backend types"):
+        groups.unused_type(500)
+
+
+def test_a_fake_group_names_itself_as_the_real_one() -> None:
+    groups.init_fake(2, 4, "gloo", dist.init_process_group)
+    try:
+        assert (dist.get_rank(), dist.get_world_size(), dist.get_backend()) == (2, 4, "gloo")
+        (group,) = groups.groups()
+        assert groups.group_ranks(group) == [0, 1, 2, 3]
+    finally:
+        dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("name", ["_register_backend", "_set_default_backend", "BackendType"])
+def test_a_torch_without_a_private_name_is_refused_by_name(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    groups.check_supported()
+    monkeypatch.delattr(dist.ProcessGroup, name)
+    with pytest.raises(UnsupportedError, match=f"torch {torch.__version__}".replace("+", r"\+") + f" lacks {name}"):
+        groups.check_supported()

@@ -215,7 +215,8 @@ class Engine:
         self._start_step()
         self.draws.at_boundary()
         state = self.writer.walk(self.frames(activation.frame))
-        self.commit = Commit(number, activation, data_loader.Drawn.note(activation.item), state, rng.capture())
+        now = rng.capture()
+        self.commit = Commit(number, activation, data_loader.Drawn.note(activation.item, now), state, now)
         self.journal.boundary = number
         self.layouts.note(number, self.wrapped)
         self.writer.boundary(self.commit)
@@ -271,7 +272,7 @@ class Engine:
         self._depth += 1
         if self._depth > 1:
             return
-        if self.position == "after":
+        if self.position == "after" and self.commit is not None:
             self._look_astray(frame)
         if self.position != "body":
             return

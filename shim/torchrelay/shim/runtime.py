@@ -107,8 +107,11 @@ class Runtime:
     # A spare's life before it has a rank.
 
     def park(self) -> None:
-        """Imports torch, then waits for a rank. Ends the process when the agent goes away first."""
+        """Imports what set-up will need, then waits for a rank. Ends the process when the agent goes away first."""
         import torch
+        import torch._dynamo  # any optimizer's constructor brings it about, and it takes longer than all else
+
+        from torchrelay.shim import joiner, staging, transfer  # noqa: F401 - warm
 
         self.link.send(Warm(torch.__version__))
         try:

@@ -89,9 +89,9 @@ class Drawn:
     versions: list[tuple[torch.Tensor, int]] = field(default_factory=list)
 
     @classmethod
-    def note(cls, item: Any) -> Drawn:
+    def note(cls, item: Any, after: rng.RngState | None = None) -> Drawn:
         kept = copy_structure(item)
-        return cls(kept, rng.capture(), [(t, t._version) for t in tensors_in(kept)])
+        return cls(kept, after or rng.capture(), [(t, t._version) for t in tensors_in(kept)])
 
     def untouched(self) -> bool:
         return all(t._version == version for t, version in self.versions)

@@ -176,7 +176,9 @@ def new_reducer(ddp: DistributedDataParallel, wanted: Layout, lend_name: LendNam
     `lend_name(group)`: DDP's logger asks for the default backend's name, which torch knows for its built-in types alone.
     """
     if getattr(ddp, "_comm_hooks", None) or ddp.static_graph:
-        raise UnsupportedError("a communication hook or a static graph of DistributedDataParallel cannot be carried over yet")
+        raise UnsupportedError(
+            "a communication hook or a static graph of DistributedDataParallel cannot be carried over yet"
+        )
     parameters, sparse = ddp._build_params_for_reducer()
     names = ddp._build_debug_param_to_name_mapping(parameters)
     with _assignment(wanted, ddp.bucket_bytes_cap), lend_name(ddp.process_group):

@@ -20,10 +20,17 @@ _NO_FALL_THROUGH = frozenset(
 
 def live_locals(frame: FrameType) -> frozenset[str] | None:
     """Names that may be read after the instruction that the frame is in; None if all have to be taken for live."""
-    return _live_after(frame.f_code, frame.f_lasti)
+    code = frame.f_code
+    key = (id(code), frame.f_lasti)  # hashing a code object looks at all that is in it
+    known = _answers.get(key)
+    if known is None or known[0] is not code:
+        known = _answers[key] = (code, _live_after(code, frame.f_lasti))
+    return known[1]
 
 
-@functools.lru_cache(maxsize=4096)
+_answers: dict[tuple[int, int], tuple[CodeType, frozenset[str] | None]] = {}
+
+
 def _live_after(code: CodeType, offset: int) -> frozenset[str] | None:
     if _ALL_LIVE & set(code.co_names):
         return None

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from torchrelay.shim.capture import modules
 from torchrelay.shim.capture.kinds import PLAIN, Kind, is_value, kind_of
+from torchrelay.shim.capture.long_list import LongContent
 from torchrelay.shim.capture.walk import HostState, Node, Nth
 
 REF, TUPLE, OPAQUE = 0, 1, 2
@@ -85,6 +86,8 @@ class _Encoder:
             encoded = {k: v for k, v in self.mapping(content).items() if not (type(v) is tuple and v[0] == OPAQUE)}
         elif isinstance(content, dict) and kind is not Kind.NUMPY_RANDOM:
             encoded = self.mapping(content)
+        elif isinstance(content, LongContent):
+            encoded = None if content.same_as_before else content.encoded()
         elif kind in (Kind.LIST, Kind.DEQUE):
             encoded = self.items(content)
         elif kind is Kind.SET:

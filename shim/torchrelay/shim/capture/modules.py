@@ -13,8 +13,12 @@ import torch
 
 from torchrelay.shim.capture import small
 from torchrelay.shim.capture.kinds import PLAIN, Kind, kind_of
+from torchrelay.shim.capture.long_list import LongLists
 
 _STANDARD = frozenset(vars(torch.nn.Module())) | {"_parameters", "_buffers", "_modules", "training"}
+
+_LOOK_AGAIN = 16
+"""Walks after which an optimizer's state is searched again for values that are no tensors."""
 
 Slot = tuple[str, str]
 """Path of a module in its tree, and the name of one of its own attributes."""
@@ -115,9 +119,11 @@ class ModuleTree:
 
 
 class ModuleTrees:
-    """The trees seen so far, by root."""
+    """What is kept from walk to walk: the trees seen so far, by root, and long lists."""
 
     def __init__(self) -> None:
+        self.long_lists = LongLists()
+        self._plain_state: dict[int, tuple[Any, int, int, bool]] = {}
         self._trees: dict[int, ModuleTree] = {}
 
     def tree(self, root: torch.nn.Module) -> ModuleTree:
@@ -125,3 +131,13 @@ class ModuleTrees:
         if tree is None or tree.root is not root or not tree.is_current():
             tree = self._trees[id(root)] = ModuleTree(root)
         return tree
+
+    def has_plain_state(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Whether an optimizer keeps anything but tensors: searched when it has state for more parameters, and now and then."""
+        size = len(optimizer.state)
+        known = self._plain_state.get(id(optimizer))
+        if known is None or known[0] is not optimizer or known[1] != size or known[2] >= _LOOK_AGAIN:
+            found = any(type(v) is not torch.Tensor for values in optimizer.state.values() for v in values.values())
+            known = (optimizer, size, 0, found)
+        self._plain_state[id(optimizer)] = (*known[:2], known[2] + 1, known[3])
+        return known[3]

@@ -19,6 +19,7 @@ from torchrelay.shim.adapters import frames as frame_access
 from torchrelay.shim.capture import small, undo
 from torchrelay.shim.capture.encode import OPAQUE, REF, TUPLE, EncodedNode
 from torchrelay.shim.capture.kinds import Kind, is_value, kind_of
+from torchrelay.shim.capture.long_list import decoded
 from torchrelay.shim.capture.walk import Inside, LargeTensor, Nth, attributes
 
 ABSENT = object()
@@ -129,6 +130,9 @@ class Rebuild:
             obj.update(self._mapping(content, obj))
         elif kind in (Kind.ATTRS, Kind.OPTIMIZER, Kind.DATASET):
             undo.set_attributes(obj, self._mapping(content, attributes(obj)), remove_new=False)
+        elif kind is Kind.LIST and not isinstance(content, list):
+            if content is not None:  # None at a gate: as at the boundary
+                obj[:] = decoded(*content)
         elif kind is Kind.LIST:
             obj[:] = self._items(content, obj, repr(node.key))
         elif kind is Kind.DEQUE:

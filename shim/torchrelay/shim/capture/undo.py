@@ -10,6 +10,7 @@ from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters import frames
 from torchrelay.shim.capture import small
 from torchrelay.shim.capture.kinds import Kind
+from torchrelay.shim.capture.long_list import LongContent
 from torchrelay.shim.capture.walk import HostState, Node, attributes
 
 _MISSING = object()
@@ -46,6 +47,9 @@ def _undo_node(node: Node) -> None:
                 obj[name] = value
     elif kind in (Kind.ATTRS, Kind.OPTIMIZER, Kind.DATASET):
         set_attributes(obj, content, remove_new=kind is Kind.ATTRS)
+    elif isinstance(content, LongContent):
+        if not content.is_in(obj):
+            obj[:] = content.values()
     elif kind is Kind.LIST:
         if not _same_items(obj, content):
             obj[:] = content

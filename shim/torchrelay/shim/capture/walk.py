@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ from torchrelay.shim.adapters import frames as frame_access
 from torchrelay.shim.adapters import liveness
 from torchrelay.shim.capture import modules, small
 from torchrelay.shim.capture.kinds import PLAIN, Kind, is_value, kind_of
+from torchrelay.shim.capture.long_list import LONG, LongContent
 
 MAX_NODES = 50_000
 BULK_LENGTH = 4_096
@@ -192,10 +193,21 @@ class Walk:
     def _list(self, kind: Kind, obj: list[Any], parent: int, key: Any) -> None:
         if len(obj) > BULK_LENGTH and type(obj[0]) not in PLAIN:
             return
+        if len(obj) >= LONG:
+            content = self._trees.long_lists.look(obj)
+            if content is not None:
+                self._add(kind, obj, parent, key, self._since_boundary(content))
+                return
         number = self._add(kind, obj, parent, key, list(obj))
         for place, value in enumerate(obj):
             if type(value) not in PLAIN:
                 self._queue.append((number, place, value))
+
+    def _since_boundary(self, content: LongContent) -> LongContent:
+        number = self._before.index.get(id(content.seen.obj)) if self._before is not None else None
+        before = self._before.nodes[number].content if self._before is not None and number is not None else None
+        same = isinstance(before, LongContent) and before.seen is content.seen and before.length == content.length
+        return replace(content, same_as_before=same)
 
     def _deque(self, kind: Kind, obj: Any, parent: int, key: Any) -> None:
         number = self._add(kind, obj, parent, key, list(obj))
@@ -266,7 +278,7 @@ class Walk:
         self.state.optimizers.append((f"{self.path(parent)}{_step(key)}", obj))
         self._queue.append((number, "param_groups", obj.param_groups))
         self._push(number, content)
-        if any(type(v) is not torch.Tensor for values in obj.state.values() for v in values.values()):
+        if self._trees.has_plain_state(obj):
             self._optimizer_values(obj, number)
 
     def _optimizer_values(self, obj: torch.optim.Optimizer, number: int) -> None:

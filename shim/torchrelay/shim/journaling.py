@@ -147,6 +147,7 @@ class Writer:
             for name in self._fresh
         ]
         notes = tuple(f"{file}: its loops are not seen: {reason}" for file, reason in sites.LEFT_ALONE.items())
+        notes += tuple(commit.state.data)
         says = (site.file, site.line, size, len(tensors), tuple(unprotected), notes)
         if says != self._reported:
             self._reported = says

@@ -23,6 +23,7 @@ from torchrelay.shim.capture.kinds import PLAIN, Kind, is_value, kind_of
 from torchrelay.shim.capture.long_list import LONG, LongContent
 
 MAX_NODES = 50_000
+_MAX_NAMED = 20
 BULK_LENGTH = 4_096
 """A list or dict that is longer and not of plain values holds data, not progress: it is not walked into."""
 
@@ -54,6 +55,8 @@ class HostState:
     roots: list[torch.nn.Module] = field(default_factory=list)
     optimizers: list[tuple[str, torch.optim.Optimizer]] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
+    data: list[str] = field(default_factory=list)
+    """Containers too long to look into, by name."""
 
 
 class Inside(NamedTuple):
@@ -191,17 +194,24 @@ class Walk:
         return "".join(reversed(parts)).lstrip(".")
 
     def _list(self, kind: Kind, obj: list[Any], parent: int, key: Any) -> None:
-        if len(obj) > BULK_LENGTH and type(obj[0]) not in PLAIN:
-            return
         if len(obj) >= LONG:
             content = self._trees.long_lists.look(obj)
             if content is not None:
                 self._add(kind, obj, parent, key, self._since_boundary(content))
                 return
+        if len(obj) > BULK_LENGTH:
+            self._data(obj, parent, key)
+            return
         number = self._add(kind, obj, parent, key, list(obj))
         for place, value in enumerate(obj):
             if type(value) not in PLAIN:
                 self._queue.append((number, place, value))
+
+    def _data(self, obj: Any, parent: int, key: Any) -> None:
+        if len(self.state.data) < _MAX_NAMED:
+            self.state.data.append(
+                f"{self.path(parent)}{_step(key)}: {len(obj)} objects, taken for data that does not change"
+            )
 
     def _since_boundary(self, content: LongContent) -> LongContent:
         number = self._before.index.get(id(content.seen.obj)) if self._before is not None else None
@@ -217,6 +227,7 @@ class Walk:
 
     def _dict(self, kind: Kind, obj: dict[Any, Any], parent: int, key: Any) -> None:
         if len(obj) > BULK_LENGTH and type(next(iter(obj.values()))) not in PLAIN:
+            self._data(obj, parent, key)
             return
         content = dict(obj)
         number = self._add(kind, obj, parent, key, content)

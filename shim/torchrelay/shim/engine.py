@@ -214,7 +214,7 @@ class Engine:
         self.records.body_mark = len(self.records.log)
         self._start_step()
         self.draws.at_boundary()
-        state = self.writer.walk(self.frames(activation.frame))
+        state = self.writer.walk(journaling.script_frames(activation.frame))
         now = rng.capture()
         self.commit = Commit(number, activation, data_loader.Drawn.note(activation.item, now), state, now)
         self.journal.boundary = number
@@ -395,22 +395,3 @@ class Engine:
 
     def takes_part(self) -> bool:
         return self.tracker.live and threading.get_ident() == self._main
-
-    def loader_created(self, iterator: Any) -> None:
-        """An iterator that is made while a loop's iterable is evaluated belongs to that loop."""
-        stack = self.tracker.stack
-        if stack and stack[-1].heads == 0:
-            stack[-1].loaders.append(iterator)
-
-    def backward_fault(self) -> Any:
-        """A fault in `backward` strikes between gradient buckets: when the middle parameter's gradient is there."""
-        if self.faults is None or not self.faults.armed or self.commit is None:
-            return None
-        parameters = [p for w in self.wrapped for p in w.parameters() if p.requires_grad]
-        if not parameters:
-            return None
-        return parameters[len(parameters) // 2].register_hook(lambda gradient: self.inject("backward"))
-
-    def frames(self, innermost: FrameType | None) -> list[FrameType]:
-        """The script's frames, outermost first."""
-        return journaling.script_frames(innermost)

@@ -181,6 +181,11 @@ class LoopTracker:
                 raise
         return self.listener.drawn(iterator, default)
 
+    def loader_created(self, iterator: Any) -> None:
+        """An iterator that is made while a loop's iterable is evaluated belongs to that loop."""
+        if self.stack and self.stack[-1].heads == 0:
+            self.stack[-1].loaders.append(iterator)
+
     def inside_boundary(self) -> bool:
         return any(a.site == self.boundary_site for a in self.stack)
 

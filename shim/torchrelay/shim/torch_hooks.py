@@ -61,7 +61,7 @@ def install_for(engine: Engine) -> None:
     Collectives(engine).install()
     ddp.install(engine.ddp_built, functools.partial(_forward, engine))
     data_loader.install(engine.draws, engine.on_training_thread)
-    engine.draws.on_create = engine.loader_created
+    engine.draws.on_create = engine.tracker.loader_created
     engine.draws.on_draw = engine.before_draw
 
 
@@ -115,6 +115,16 @@ def _forward(engine: Engine, wrapped: Any, call: Callable[[], Any]) -> Any:
             engine.waiting(False)
 
 
+def _backward_fault(engine: Engine) -> Any:
+    """A fault in `backward` strikes between gradient buckets: when the middle parameter's gradient is there."""
+    if engine.faults is None or not engine.faults.armed or engine.commit is None:
+        return None
+    parameters = [p for w in engine.wrapped for p in w.parameters() if p.requires_grad]
+    if not parameters:
+        return None
+    return parameters[len(parameters) // 2].register_hook(lambda gradient: engine.inject("backward"))
+
+
 def _wrap_backward(runtime: Runtime) -> None:
     original = torch.autograd.backward
 
@@ -123,7 +133,7 @@ def _wrap_backward(runtime: Runtime) -> None:
         engine = runtime.engine
         if engine is None or not engine.takes_part():
             return original(*args, **kwargs)
-        hook = engine.backward_fault()
+        hook = _backward_fault(engine)
         engine.waiting(bool(engine.wrapped))
         try:
             return original(*args, **kwargs)

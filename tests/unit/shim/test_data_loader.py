@@ -159,6 +159,36 @@ def test_an_iterator_that_nobody_has_drawn_from_chooses_its_order_at_its_first_d
     assert values(list(joiner)) == expected
 
 
+def test_an_epoch_that_was_set_after_the_iterator_was_made_decides_its_order(draws: Draws) -> None:
+    loader = SAMPLERS["distributed"]()
+    recorded = iter(loader)
+    loader.sampler.set_epoch(3)
+    next(recorded)
+    record = draws.record(recorded)
+    assert record is not None
+    loader.sampler.set_epoch(4)
+    at = rng.capture()
+    rest = values(list(recorded))
+    joiner = data_loader.rebuild(draws, SAMPLERS["distributed"](), record)
+    rng.restore(at)
+    assert values(list(joiner)) == rest
+
+
+@pytest.mark.parametrize("kind", SAMPLERS)
+def test_the_item_of_the_running_iteration_is_drawn_again_as_it_was(draws: Draws, kind: str) -> None:
+    recorded = iter(SAMPLERS[kind]())
+    for _ in range(3):
+        torch.rand(1)
+        item = next(recorded)
+    record = draws.record(recorded)
+    assert record is not None
+    torch.manual_seed(9)
+    draws.expected.append((record, True))
+    joiner = iter(SAMPLERS[kind]())
+    assert [next(joiner), next(joiner)] == [None, None]
+    assert values([next(joiner)]) == values([item])
+
+
 def test_skipped_items_are_not_loaded(draws: Draws) -> None:
     loaded: list[int] = []
 

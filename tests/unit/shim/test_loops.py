@@ -54,6 +54,17 @@ def test_epochs_of_one_step_make_the_epochs_the_training_loop(script: LoopScript
     assert script.numbers_by_line()[2] == [0, 1, 2]
 
 
+def test_an_evaluation_that_comes_round_after_a_step_is_not_the_training_loop(script: LoopScript) -> None:
+    script.run("""
+        for epoch in range(3):
+            for batch in range(1):
+                step()
+            for sample in range(3):
+                str(sample).strip()
+    """)
+    assert script.boundaries == [(0, 2), (1, 2), (2, 2)]
+
+
 def test_the_last_step_of_an_epoch_is_followed_by_the_head_of_the_next(script: LoopScript) -> None:
     script.run("""
         for epoch in range(2):
@@ -242,6 +253,23 @@ def test_what_next_has_drawn_comes_again(script: LoopScript) -> None:
             step()
     """)
     assert names["seen"] == [(1, 2), (3, 4), (5, 6)]
+
+
+def test_a_while_that_is_done_again_counts_its_heads_once(script: LoopScript) -> None:
+    script.failures = 1
+    names = script.run("""
+        done, log = 0, []
+        while done < 4:
+            log.append(done)
+            if done == 2:
+                fail()
+            step()
+            done += 1
+    """)
+    assert names["log"] == [0, 1, 2, 3]
+    assert script.boundaries == [(0, 3), (1, 3), (2, 3), (3, 3)]
+    assert script.engine.commit is not None
+    assert script.engine.commit.activation.heads == 4
 
 
 def test_past_the_gate_nothing_is_taken_back(script: LoopScript) -> None:

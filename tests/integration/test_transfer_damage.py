@@ -81,7 +81,7 @@ def test_sides_that_disagree_in_the_end_are_told_apart_by_tensor(monkeypatch: py
 
     def wrong(self: Sink, index: int) -> None:
         accept(self, index)
-        self.rows.put(1, 0, torch.zeros(1, dtype=torch.int64))
+        self.rows.put(1, 0, torch.zeros((1, 2), dtype=torch.int64))
 
     monkeypatch.setattr(Sink, "accept", wrong)
     with serving(tensors) as (donor, port, _):

@@ -1,15 +1,15 @@
 """Content digests of tensors, computed where the tensor lives; equal bytes give equal digests on every device.
 
 The formula. A tensor's bytes, in the order of its logical elements, are cut into rows of 1024 little-endian 64-bit
-words, the last row filled up with zeros. Each row becomes one sum modulo 2^64:
+words, the last row filled up with zeros. Each row becomes two sums modulo 2^64, over the words and over their halves:
 
-    sum over j of  weight[j] * (word[j] xor (word[j] >> 33))        (the shift keeps the sign, weights are odd)
+    sum over j of  weight[j] * word[j]          sum over j of  other[j] * (word[j] >> 32)     (arithmetic shift)
 
-and the digest is BLAKE2b-64 over dtype, shape and all row sums. The weights are fixed pseudo-random numbers. Odd
-weights make every change of a single word visible. Integer sums do not depend on the order of addition, so threads and
-devices agree. The shift brings the high half of a word down: without it, flipping the top bits (signs!) of any two
-words would cancel, since 2^63 * (odd + odd) is 0. Contents that differ in several words of a row collide with a
-probability of about 2^-31 at worst (single high bits) and 2^-60 usually. This finds corruption and tells replicas
+and the digest is BLAKE2b-64 over dtype, shape and all row sums. The weights are fixed, odd, pseudo-random numbers, so a
+change of a single word always changes the first sum. Integer sums do not depend on the order of addition, so threads
+and devices agree. The second sum is there for the high bits: in the first alone, flipping the top bits (signs!) of any
+two words would cancel, since 2^63 * (odd + odd) is 0. With both, contents that differ have equal sums with a
+probability, over the weights, of 2^-31 at worst and 2^-60 and less usually. This finds corruption and tells replicas
 apart; it is no defence against someone who chooses the content.
 """
 
@@ -39,7 +39,9 @@ from torchrelay.shim.tensor_bytes import (
 
 ROW_BYTES = 8192
 _ROW_WORDS = ROW_BYTES // 8
-_SHIFT = 33
+ROW_SUMS = 2
+"""Sums of each row, int64."""
+SUM_BYTES = 8 * ROW_SUMS
 _HOST_ROWS = 32
 """256 KiB at a time stay in the cache between the passes, and are too few for torch to start threads."""
 _DEVICE_ROWS = 2048
@@ -47,16 +49,23 @@ _HOST_PIECES = 1024
 
 
 @functools.cache
-def _weights(device: torch.device) -> torch.Tensor:
+def _weights(device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """Weights of the words and of their high halves, int64[words of a row] each."""
     if sys.byteorder != "little":
         raise UnsupportedError("content digests are defined for little-endian machines")
-    seed = bytearray(hashlib.shake_128(b"torchrelay content digest, version 1").digest(ROW_BYTES))
-    return (torch.frombuffer(seed, dtype=torch.int64) | 1).to(device)
+    seed = hashlib.shake_128(b"torchrelay content digest, version 1").digest(2 * ROW_BYTES)
+    both = (torch.frombuffer(bytearray(seed), dtype=torch.int64) | 1).to(device)
+    return both[:_ROW_WORDS], both[_ROW_WORDS:]
 
 
 def row_count(size: int) -> int:
-    """Number of row sums of `size` bytes."""
+    """Number of rows of `size` bytes."""
     return -(-size // ROW_BYTES)
+
+
+def new_rows(size: int) -> torch.Tensor:
+    """Host memory for the row sums of `size` bytes: int64[row_count(size), ROW_SUMS]."""
+    return torch.empty((row_count(size), ROW_SUMS), dtype=torch.int64, device="cpu")
 
 
 _thread = threading.local()
@@ -72,32 +81,29 @@ def _scratch(device: torch.device, rows: int) -> torch.Tensor:
 
 
 def _sum_rows(words: torch.Tensor, out: torch.Tensor) -> None:
-    """Sums of `words` (int64[rows, words of a row]) into `out` (int64[rows])."""
+    """Sums of `words` (int64[rows, words of a row]) into `out` (int64[rows, ROW_SUMS])."""
     device = words.device
-    on_host = device.type == "cpu"
-    step = min(_HOST_ROWS if on_host else _DEVICE_ROWS, words.shape[0])
-    weights = _weights(device)
+    weigh = torch.mv if device.type == "cpu" else _mv_on_device
+    step = min(_HOST_ROWS if device.type == "cpu" else _DEVICE_ROWS, words.shape[0])
+    weights, other = _weights(device)
     scratch = _scratch(device, step)
-    for part, sums in zip(words.unsafe_split(step), out.unsafe_split(step), strict=True):
-        mixed = scratch if part.shape[0] == step else scratch[: part.shape[0]]
-        torch.bitwise_right_shift(part, _SHIFT, out=mixed)
-        torch.bitwise_xor(part, mixed, out=mixed)
-        if on_host:
-            torch.mv(mixed, weights, out=sums)
-        else:
-            _weigh_on_device(mixed, weights, sums)
+    parts = zip(words.unsafe_split(step), out[:, 0].unsafe_split(step), out[:, 1].unsafe_split(step), strict=True)
+    for part, sums, half_sums in parts:
+        high = scratch if part.shape[0] == step else scratch[: part.shape[0]]
+        weigh(part, weights, out=sums)
+        torch.bitwise_right_shift(part, 32, out=high)
+        weigh(high, other, out=half_sums)
 
 
-def _weigh_on_device(mixed: torch.Tensor, weights: torch.Tensor, out: torch.Tensor) -> None:
-    """As torch.mv, which devices do not have for integers. Overwrites `mixed`."""
-    torch.mul(mixed, weights, out=mixed)
-    torch.sum(mixed, dim=1, out=out)
+def _mv_on_device(matrix: torch.Tensor, vector: torch.Tensor, *, out: torch.Tensor) -> None:
+    """As torch.mv, which devices do not have for integers."""
+    torch.sum(matrix * vector, dim=1, out=out)
 
 
 def row_sums(data: torch.Tensor, out: torch.Tensor) -> None:
-    """Row sums of `data` (uint8[size], contiguous) into `out` (int64[row_count(size)]), both on one device.
+    """Row sums of `data` (uint8[size], contiguous) into `out` (int64[row_count(size), ROW_SUMS]), on one device.
 
-    Scratch memory: 256 KiB on the host, 16 MiB on a device, for each thread. Does not wait for the device.
+    Scratch memory: 256 KiB on the host, 32 MiB on a device, for each thread. Does not wait for the device.
     """
     size = data.numel()
     whole = size // ROW_BYTES * ROW_BYTES
@@ -115,18 +121,18 @@ def row_sums(data: torch.Tensor, out: torch.Tensor) -> None:
 
 
 def packed_row_sums(packed: torch.Tensor, sizes: Sequence[int]) -> torch.Tensor:
-    """Row sums, int64[pieces], of pieces of `sizes` (1 to ROW_BYTES bytes each) that lie in `packed` as `pack` does.
+    """Row sums, int64[pieces, ROW_SUMS], of pieces of `sizes` (1 to ROW_BYTES bytes) that lie in `packed` as `pack` does.
 
     All at once: a few operations for thousands of pieces. `packed` is uint8 on the host and starts at a word.
     """
     words = packed.view(torch.int64)
-    mixed = words ^ (words >> _SHIFT)
+    weights, other = _weights(packed.device)
     lengths = torch.tensor([padded(size) // WORD_BYTES for size in sizes], device="cpu")
     starts = lengths.cumsum(0) - lengths
     place_in_row = torch.arange(words.numel(), device="cpu") - starts.repeat_interleave(lengths)
-    products = mixed * _weights(packed.device)[place_in_row]
-    running = products.cumsum(0)
-    return running[starts + lengths - 1] - running[starts] + products[starts]
+    both = torch.stack((words * weights[place_in_row], (words >> 32) * other[place_in_row]), dim=1)
+    running = both.cumsum(0)
+    return running[starts + lengths - 1] - running[starts] + both[starts]
 
 
 def dtype_name(dtype: torch.dtype) -> str:
@@ -135,7 +141,7 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 def combine(dtype: torch.dtype, shape: Sequence[int], rows: bytes | memoryview) -> str:
-    """The digest of a tensor from its row sums (8 bytes each, little-endian), as 16 hex digits."""
+    """The digest of a tensor from its row sums (16 bytes for each row, little-endian), as 16 hex digits."""
     head = f"{dtype_name(dtype)}{list(shape)}".encode()
     return hashlib.blake2b(head + bytes(rows), digest_size=8).hexdigest()
 
@@ -162,11 +168,11 @@ def digests(tensors: Mapping[str, torch.Tensor]) -> dict[str, str]:
     for device, indices in by_device.items():
         counts = [row_count(sizes[i]) for i in indices]
         starts = list(itertools.accumulate(counts, initial=0))
-        sums = torch.empty(starts[-1], dtype=torch.int64, device=device)
+        sums = torch.empty((starts[-1], ROW_SUMS), dtype=torch.int64, device=device)
         _queue_sums([held[i] for i in indices], starts, sums)
         found = memory(sums.cpu())
         for at, i in enumerate(indices):
-            rows[i] = found[8 * starts[at] : 8 * starts[at + 1]]
+            rows[i] = found[SUM_BYTES * starts[at] : SUM_BYTES * starts[at + 1]]
     return {
         path: combine(tensor.dtype, tensor.shape, rows[i])
         for i, (path, tensor) in enumerate(zip(tensors, held, strict=True))
@@ -187,7 +193,7 @@ def _queue_sums(tensors: Sequence[torch.Tensor], starts: Sequence[int], sums: to
             row_sums(flat_bytes(plain), sums[starts[at] : starts[at + 1]])
     if not small:
         return
-    found = torch.empty(len(small), dtype=torch.int64, device=sums.device)
+    found = torch.empty((len(small), ROW_SUMS), dtype=torch.int64, device=sums.device)
     on_host = sums.device.type == "cpu"
     step = _HOST_PIECES if on_host else _DEVICE_ROWS
     for first in range(0, len(small), step):

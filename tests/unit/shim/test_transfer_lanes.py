@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from torchrelay.shim.digest import row_count, row_sums
+from torchrelay.shim.digest import new_rows, row_sums
 from torchrelay.shim.tensor_bytes import memory
 from torchrelay.shim.transfer.lanes import STAGING_BYTES, DeviceLane
 
@@ -39,7 +39,7 @@ class HostAsDevice(DeviceLane):
 @pytest.mark.parametrize("size", [1, 8191, STAGING_BYTES, STAGING_BYTES + 1, 3 * STAGING_BYTES + 4097])
 def test_bytes_and_sums_pass_unchanged_in_both_directions(size: int) -> None:
     data = torch.randint(0, 256, (size,), dtype=torch.uint8, generator=torch.Generator().manual_seed(size))
-    expected = torch.empty(row_count(size), dtype=torch.int64)
+    expected = new_rows(size)
     row_sums(data, expected)
     lane = HostAsDevice(torch.device("cpu"))
 
@@ -74,7 +74,7 @@ def test_a_buffer_is_waited_for_before_its_bytes_are_sent_and_the_next_part_is_u
         mine, other = events[len(seen) % 2], events[1 - len(seen) % 2]
         seen.append((mine.recorded, mine.waited, other.recorded))
 
-    lane.send(data, torch.empty(row_count(data.numel()), dtype=torch.int64), write)
+    lane.send(data, new_rows(data.numel()), write)
     assert seen == [(1, 1, 1), (1, 1, 2), (2, 2, 2), (2, 2, 2)]
 
 
@@ -88,5 +88,5 @@ def test_a_buffer_is_not_filled_before_its_last_copy_is_done() -> None:
         mine = events[len(seen) % 2]
         seen.append((mine.recorded, mine.waited))
 
-    lane.receive(data, torch.empty(row_count(data.numel()), dtype=torch.int64), fill)
+    lane.receive(data, new_rows(data.numel()), fill)
     assert seen == [(0, 1), (0, 1), (1, 2), (1, 2)]

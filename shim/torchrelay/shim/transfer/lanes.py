@@ -24,7 +24,7 @@ STAGING_BYTES = 4 << 20
 
 class Lane(Protocol):
     def send(self, data: torch.Tensor, rows: torch.Tensor, write: Write) -> None:
-        """Writes `data` (uint8, flat, on the lane's device); its row sums go to `rows` (int64, host)."""
+        """Writes `data` (uint8, flat, on the lane's device); its row sums go to `rows` (int64[rows, ROW_SUMS], host)."""
 
     def receive(self, data: torch.Tensor, rows: torch.Tensor, fill: Fill) -> None:
         """Fills `data` (uint8, flat, on the lane's device); the row sums of what it then holds go to `rows`."""
@@ -70,7 +70,7 @@ class DeviceLane:
 
     def send(self, data: torch.Tensor, rows: torch.Tensor, write: Write) -> None:
         parts = data.unsafe_split(STAGING_BYTES)
-        sums = torch.empty(rows.numel(), dtype=torch.int64, device=self._device)
+        sums = torch.empty_like(rows, device=self._device)
         with self._on_stream():
             self._fetch(parts[0], 0)
             for index, part in enumerate(parts):
@@ -89,7 +89,7 @@ class DeviceLane:
         self._events[turn].record(self._stream)
 
     def receive(self, data: torch.Tensor, rows: torch.Tensor, fill: Fill) -> None:
-        sums = torch.empty(rows.numel(), dtype=torch.int64, device=self._device)
+        sums = torch.empty_like(rows, device=self._device)
         with self._on_stream():
             for index, part in enumerate(data.unsafe_split(STAGING_BYTES)):
                 turn = index % 2

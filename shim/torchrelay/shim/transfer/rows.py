@@ -8,13 +8,12 @@ from collections.abc import Sequence
 
 import torch
 
-from torchrelay.shim.digest import ROW_BYTES, combine, packed_row_sums, row_count
+from torchrelay.shim.digest import ROW_BYTES, SUM_BYTES, combine, packed_row_sums, row_count
 from torchrelay.shim.tensor_bytes import memory
 from torchrelay.shim.transfer.layout import TensorInfo
 
 CHECK_BYTES = 8
 SEAL_BYTES = 16
-_SUM_BYTES = 8
 
 
 def chunk_check(index: int, sums: Sequence[torch.Tensor]) -> bytes:
@@ -30,14 +29,14 @@ class Rows:
 
     def __init__(self, infos: Sequence[TensorInfo]) -> None:
         self._infos = infos
-        counts = (row_count(info.size_bytes) * _SUM_BYTES for info in infos)
+        counts = (row_count(info.size_bytes) * SUM_BYTES for info in infos)
         self._starts = list(itertools.accumulate(counts, initial=0))
         self._sums = memoryview(bytearray(self._starts[-1]))
 
     def put(self, tensor: int, start: int, sums: torch.Tensor) -> None:
-        """`sums` (int64, host) are those of the tensor's bytes from `start` on."""
-        first = self._starts[tensor] + start // ROW_BYTES * _SUM_BYTES
-        self._sums[first : first + sums.numel() * _SUM_BYTES] = memory(sums)
+        """`sums` (int64[rows, ROW_SUMS], host) are those of the tensor's bytes from `start` on."""
+        first = self._starts[tensor] + start // ROW_BYTES * SUM_BYTES
+        self._sums[first : first + sums.shape[0] * SUM_BYTES] = memory(sums)
 
     def put_small(self, tensors: Sequence[int], packed: torch.Tensor) -> torch.Tensor:
         """Sums, and keeps, the one row of each of the small tensors that lie packed in host memory."""
@@ -45,7 +44,7 @@ class Rows:
         found = memory(sums)
         for at, tensor in enumerate(tensors):
             first = self._starts[tensor]
-            self._sums[first : first + _SUM_BYTES] = found[at * _SUM_BYTES : (at + 1) * _SUM_BYTES]
+            self._sums[first : first + SUM_BYTES] = found[at * SUM_BYTES : (at + 1) * SUM_BYTES]
         return sums
 
     def seal(self) -> bytes:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from torchrelay.protocol.errors import StateMismatchError
-from torchrelay.shim.digest import dtype_name, row_count
+from torchrelay.shim.digest import dtype_name, new_rows
 from torchrelay.shim.tensor_bytes import flat_bytes, is_plain, local, memory, unpack
 from torchrelay.shim.transfer.lanes import Fill, Lanes, settle
 from torchrelay.shim.transfer.layout import Chunk, TensorInfo, plan
@@ -76,7 +76,7 @@ class Sink:
         found = []
         for span in chunk.spans:
             data = self._flat(span.tensor)[span.start : span.start + span.size]
-            rows = torch.empty(row_count(span.size), dtype=torch.int64, device="cpu")
+            rows = new_rows(span.size)
             lanes.for_device(data.device).receive(data, rows, fill)
             self.rows.put(span.tensor, span.start, rows)
             found.append(rows)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import torch
 
-from torchrelay.shim.digest import row_count
+from torchrelay.shim.digest import new_rows
 from torchrelay.shim.tensor_bytes import flat_bytes, is_plain, local, memory, pack, plain_copy
 from torchrelay.shim.transfer.lanes import Lanes, Write, settle
 from torchrelay.shim.transfer.layout import Chunk, describe, plan
@@ -43,7 +43,7 @@ class Source:
         found = []
         for span in chunk.spans:
             data = self._flat(span.tensor)[span.start : span.start + span.size]
-            rows = torch.empty(row_count(span.size), dtype=torch.int64, device="cpu")
+            rows = new_rows(span.size)
             lanes.for_device(data.device).send(data, rows, write)
             self.rows.put(span.tensor, span.start, rows)
             self._sent(span.tensor)

@@ -192,6 +192,18 @@ def test_a_large_tensor_that_was_written_to_is_an_error_and_names_it() -> None:
         undo.undo(state)
 
 
+@pytest.mark.parametrize("history", [[torch.zeros(1)] * 5_000, dict.fromkeys(range(5_000), torch.zeros(1))])
+def test_what_was_taken_for_data_and_grew_is_an_error_and_not_left_as_it_is(history: Any) -> None:
+    state = take({"holder": Holder(history=history)})
+    undo.undo(state)
+    if isinstance(history, list):
+        history.append(torch.ones(1))
+    else:
+        history[-1] = torch.ones(1)
+    with pytest.raises(StateMismatchError, match=r"script\.holder\.history"):
+        undo.undo(state)
+
+
 def test_gradients_are_dropped() -> None:
     model = torch.nn.Linear(2, 2)
     model(torch.ones(1, 2)).sum().backward()

@@ -30,6 +30,9 @@ def check_large_untouched(state: HostState) -> None:
 def undo(state: HostState) -> None:
     """Every mutable object gets the content it had at the boundary; names rebound since mean their old objects again."""
     check_large_untouched(state)
+    grown = [path for obj, length, path in state.bulk if len(obj) != length]
+    if grown:
+        raise StateMismatchError(f"taken for data, but changed since the boundary: {', '.join(grown[:5])}")
     for node in state.nodes:
         _undo_node(node)
 

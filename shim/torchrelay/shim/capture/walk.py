@@ -55,6 +55,8 @@ class HostState:
     roots: list[torch.nn.Module] = field(default_factory=list)
     optimizers: list[tuple[str, torch.optim.Optimizer]] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
+    bulk: list[tuple[Any, int, str]] = field(default_factory=list)
+    """What is taken for data, with its length: the least that tells whether it was."""
     data: list[str] = field(default_factory=list)
     """Containers too long to look into, by name."""
 
@@ -208,6 +210,7 @@ class Walk:
                 self._queue.append((number, place, value))
 
     def _data(self, obj: Any, parent: int, key: Any) -> None:
+        self.state.bulk.append((obj, len(obj), f"{self.path(parent)}{_step(key)}"))
         if len(self.state.data) < _MAX_NAMED:
             self.state.data.append(
                 f"{self.path(parent)}{_step(key)}: {len(obj)} objects, taken for data that does not change"

@@ -68,7 +68,9 @@ def encode(message: Any) -> bytes:
     body.update({f.name: _plain(getattr(message, f.name)) for f in dataclasses.fields(message)})
     data = json.dumps(body, separators=(",", ":")).encode()
     if len(data) > MAX_FRAME_BYTES:
-        raise FrameError(f"{type(message).__name__} of {len(data)} bytes is larger than a frame may be ({MAX_FRAME_BYTES})")
+        raise FrameError(
+            f"{type(message).__name__} of {len(data)} bytes is larger than a frame may be ({MAX_FRAME_BYTES})"
+        )
     return _LENGTH.pack(len(data)) + data
 
 

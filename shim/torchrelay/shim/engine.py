@@ -317,10 +317,10 @@ class Engine:
             self.shadow.at_gate(frame)
         else:
             self.inject("gate")
-            self.layouts.note(self.commit.boundary + 1, self.wrapped)
+            self.layouts.note(boundary + 1, self.wrapped)
+            self._write_gate(frame)  # before the gate: whoever passes it relies on this rank's journal being whole
             self._wait_in_gate()
             self.records.after, self.records.replay = [], []
-            self._write_gate(frame)
         self.gates_passed = boundary + 1
         self.journal.gates_passed = self.gates_passed
         self.position = "update"
@@ -342,6 +342,8 @@ class Engine:
         try:
             self.comms.gate()
         except RuntimeError as error:
+            if self.commit is None:
+                raise
             if self.recovery.stand("gate", error) == "rewind":
                 self.rewind()
         finally:

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from torchrelay.shim.adapters.list_pointers import pointers
 from torchrelay.shim.capture import small
 from torchrelay.shim.capture.kinds import PLAIN, Kind, kind_of
 from torchrelay.shim.capture.long_list import LongLists
@@ -37,6 +38,8 @@ class TreeContent:
         """Places in `values` that hold another object than in `base`; all of them without one."""
         if base is None:
             return list(range(len(self.values)))
+        if pointers(self.values) == pointers(base.values):
+            return []
         return [place for place, (now, then) in enumerate(zip(self.values, base.values)) if now is not then]
 
 
@@ -85,7 +88,8 @@ class ModuleTree:
         """Attributes that may have state below: those that had when the tree was made, and those that were rebound since."""
         values = content.values
         places = set(self._object_slots)
-        places.update(p for p, (now, then) in enumerate(zip(values, self._first)) if now is not then)
+        if pointers(values) != pointers(self._first):
+            places.update(p for p, (now, then) in enumerate(zip(values, self._first)) if now is not then)
         return [(self.slots[p], values[p]) for p in sorted(places) if type(values[p]) not in PLAIN]
 
     def _take_buffers(self) -> dict[str, small.TensorValue]:

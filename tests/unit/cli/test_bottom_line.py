@@ -80,8 +80,16 @@ def resize(fd: int, rows: int) -> None:
     fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, 40, 0, 0))
 
 
-def written(ours: int) -> str:
-    return os.read(ours, 65536).decode()
+_END = b"\0end"
+
+
+def written(ours: int, theirs: int) -> str:
+    """All that was written so far: a terminal hands it on piece by piece, so a mark behind it says when it is whole."""
+    os.write(theirs, _END)
+    data = b""
+    while not data.endswith(_END):
+        data += os.read(ours, 65536)
+    return data.removesuffix(_END).decode()
 
 
 def test_the_scripts_lines_scroll_above_the_live_line(terminal: tuple[int, int]) -> None:
@@ -91,7 +99,7 @@ def test_the_scripts_lines_scroll_above_the_live_line(terminal: tuple[int, int])
     for number in range(20):
         bottom.show(f"step {number}")
         os.write(theirs, f"loss {number}\n".encode())
-        screen.feed(written(ours))
+        screen.feed(written(ours, theirs))
     assert screen.lines == [*(f"loss {n}" for n in range(14, 20)), "", "step 19"]
 
 
@@ -102,7 +110,7 @@ def test_an_unfinished_line_of_the_script_goes_on_where_it_was(terminal: tuple[i
     os.write(theirs, b"epoch 1 ")
     bottom.show("step 2")
     os.write(theirs, b"done\n")
-    screen.feed(written(ours))
+    screen.feed(written(ours, theirs))
     assert screen.lines[0] == "epoch 1 done"
     assert screen.lines[-1] == "step 2"
 
@@ -114,7 +122,7 @@ def test_the_terminal_is_left_as_it_was(terminal: tuple[int, int]) -> None:
     os.write(theirs, b"last words\n")
     bottom.close()
     bottom.close()
-    screen.feed(written(ours))
+    screen.feed(written(ours, theirs))
     assert (screen.top, screen.bottom, screen.row, screen.column) == (0, 7, 1, 0)
     assert screen.lines == ["last words", *[""] * 7]
 
@@ -123,7 +131,7 @@ def test_a_line_that_was_never_shown_writes_nothing(terminal: tuple[int, int]) -
     ours, theirs = terminal
     BottomLine(theirs).close()
     os.write(theirs, b"x")
-    assert written(ours) == "x"
+    assert written(ours, theirs) == "x"
 
 
 def test_the_line_follows_the_terminals_height(terminal: tuple[int, int]) -> None:
@@ -133,7 +141,7 @@ def test_the_line_follows_the_terminals_height(terminal: tuple[int, int]) -> Non
     resize(theirs, 12)
     bottom.show("step 2")
     screen = Screen(12)
-    screen.feed(written(ours))
+    screen.feed(written(ours, theirs))
     assert (screen.bottom, screen.lines[-1]) == (10, "step 2")
 
 

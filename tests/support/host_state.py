@@ -6,9 +6,10 @@ import pickle
 from typing import Any
 
 from torchrelay.shim.capture import encode
+from torchrelay.shim.capture.host_state import HostState
 from torchrelay.shim.capture.modules import ModuleTrees
 from torchrelay.shim.capture.rebuild import Rebuild
-from torchrelay.shim.capture.walk import HostState, Walk
+from torchrelay.shim.capture.walk import Walk
 
 
 def take(namespace: dict[str, Any], trees: ModuleTrees | None = None) -> HostState:

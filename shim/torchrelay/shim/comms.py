@@ -1,28 +1,29 @@
 """The communicators of this rank: one generation after the other inside the same ProcessGroup objects.
 
-Beside the script's groups there is one of our own, `control`, never seen by the script: the commit gate and the check of a
-new generation run over it.
+Beside the script's groups there are connections of our own, which the script never sees: the commit gate and the check of a
+new generation run over them.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-import torch
 import torch.distributed as dist
 
-from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
+from torchrelay.protocol.errors import UnsupportedError
+from torchrelay.shim import gate
 from torchrelay.shim.adapters import process_group as groups
 from torchrelay.shim.adapters import sockets
+from torchrelay.shim.addresses import bind_address
+from torchrelay.shim.gate import Gate, GateListener
 
 CONNECT_TIMEOUT = timedelta(seconds=60)
-_CONTROL_TIMEOUT = timedelta(hours=24)
-"""A rank waits in the gate for as long as the slowest rank's step takes; who is lost is the controller's to find out."""
 
 
 @dataclass
@@ -37,19 +38,21 @@ class _Installed:
 @dataclass
 class Generation:
     number: int
-    control: Any = None
+    gate: Gate | None = None
     stores: list[Any] = field(default_factory=list)
     inodes: set[str] = field(default_factory=set)
 
 
 class Communicators:
-    def __init__(self, rank: int, world_size: int) -> None:
-        self.rank, self.world_size = rank, world_size
+    def __init__(self, rank: int, world_size: int, address: str) -> None:
+        """`address`: where peers reach this process."""
+        self.rank, self.world_size, self.address = rank, world_size, address
         self.now = Generation(0)
         self._previous: tuple[Generation, dict[str, _Installed]] | None = None
         self._installed: dict[str, _Installed] = {}
         self._exchanges = 0
         self._building: set[str] | None = None
+        self._listener: GateListener | None = None
         self._lock = threading.Lock()
 
     @contextmanager
@@ -65,18 +68,28 @@ class Communicators:
                 self._building = None
                 self.now.inodes |= set(sockets.tcp_sockets().values()) - before
 
-    def connect_control(self, store: Any) -> None:
-        """The gate's communicator of the first generation. Raises UnsupportedError for a group that is not gloo."""
+    def connect_gate(self, store: Any) -> None:
+        """The gate of the first generation. Raises UnsupportedError for a group that is not gloo."""
         for group in groups.groups():
             if groups.backend_name(group) != "gloo":
                 raise UnsupportedError(
                     f"the process group uses {groups.backend_name(group)}; only gloo can be migrated yet"
                 )
         with self.connecting():
-            self.now.control = self._gloo(dist.PrefixStore("torchrelay/0/control", store), _CONTROL_TIMEOUT)
+            self._connect_gate(dist.PrefixStore("torchrelay/0", store))
 
-    def _gloo(self, store: Any, timeout: timedelta) -> Any:
-        return groups.new_gloo(store, self.rank, self.world_size, timeout)
+    def _connect_gate(self, store: Any) -> None:
+        deadline = time.monotonic() + CONNECT_TIMEOUT.total_seconds()
+        listener = GateListener(bind_address(self.address))
+        with self._lock:
+            self._listener = listener
+        try:
+            self.now.gate = gate.connect(
+                self.rank, self.world_size, store, self.address, listener, lambda: deadline - time.monotonic()
+            )
+        finally:
+            with self._lock:
+                self._listener = None
 
     def rebuild(self, generation: int, host: str, port: int) -> None:
         """Connects every group anew, with the same ranks in the same order, through the store at `host:port`.
@@ -91,7 +104,7 @@ class Communicators:
             store = join_store(host, port)
             self.now.stores.append(store)
             prefix = f"torchrelay/{generation}"
-            self.now.control = self._gloo(dist.PrefixStore(f"{prefix}/control", store), _CONTROL_TIMEOUT)
+            self._connect_gate(dist.PrefixStore(prefix, store))
             for group in groups.groups():
                 ranks = groups.group_ranks(group)
                 own = dist.PrefixStore(f"{prefix}/{groups.name_of(group)}", store)
@@ -122,6 +135,8 @@ class Communicators:
         if self._previous is None:
             return
         sockets.shut_down(set(self.now.inodes))
+        if self.now.gate is not None:
+            self.now.gate.close()
         self.now, self._installed = self._previous
         self._previous = None
         for group in groups.groups():
@@ -130,6 +145,8 @@ class Communicators:
                 groups.reinstall(group, installed.type, installed.record)
 
     def committed(self) -> None:
+        if self._previous is not None and self._previous[0].gate is not None:
+            self._previous[0].gate.close()
         self._previous = None
 
     def broken_by(self, number: int) -> bool:
@@ -143,23 +160,18 @@ class Communicators:
                 wanted |= self._previous[0].inodes
             if self._building is not None:
                 wanted |= set(sockets.tcp_sockets().values()) - self._building
+            if self._listener is not None:
+                self._listener.close()
         return sockets.shut_down(wanted)
 
-    def gate(self) -> None:
-        """Returns when every rank is here. Raises RuntimeError when the generation is broken."""
-        self.now.control.allreduce([torch.zeros(1)]).wait()
+    def gate(self, number: int) -> None:
+        """Returns when every rank is at its gate `number`. Raises RuntimeError when the generation is broken."""
+        assert self.now.gate is not None
+        self.now.gate.wait(self.now.number, number)
 
-    def verify(self, generation: int, target: int) -> None:
-        """Every rank of the new generation says the same. Raises StateMismatchError, RuntimeError."""
-        mine = torch.tensor([generation, target, -generation, -target], dtype=torch.int64)
-        agreed = mine.clone()
-        options = dist.AllreduceOptions()
-        options.reduceOp = dist.ReduceOp(dist.ReduceOp.MAX)
-        self.now.control.allreduce([agreed], options).wait()
-        if not torch.equal(mine, agreed):
-            raise StateMismatchError(
-                f"ranks disagree on generation and boundary: {mine.tolist()} here, {agreed.tolist()}"
-            )
+    def verify(self, target: int) -> None:
+        """Every rank of the new generation goes to the same boundary. Raises StateMismatchError, RuntimeError."""
+        self.gate(target)
 
 
 def serve_store() -> tuple[Any, int]:

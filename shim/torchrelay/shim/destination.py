@@ -11,7 +11,7 @@ import torch
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.protocol.messages import Plan
 from torchrelay.shim.capture import device
-from torchrelay.shim.capture.walk import HostState
+from torchrelay.shim.capture.host_state import HostState
 
 if TYPE_CHECKING:
     from torchrelay.shim.transfer import TensorInfo, TransferStats

@@ -16,8 +16,8 @@ from torchrelay.protocol.messages import Disabled, FirstStep
 from torchrelay.shim import journaling, replicas
 from torchrelay.shim.adapters import data_loader, ddp
 from torchrelay.shim.capture import rng, undo
+from torchrelay.shim.capture.host_state import HostState
 from torchrelay.shim.capture.modules import ModuleTrees
-from torchrelay.shim.capture.walk import HostState
 from torchrelay.shim.collective_records import CollectiveRecords
 from torchrelay.shim.collectives import Entry
 from torchrelay.shim.comms import Communicators, is_communication_failure
@@ -44,13 +44,13 @@ class Engine:
     """Listener of the loops, of the collectives and of the optimizer; the one owner of what a rank knows of itself."""
 
     def __init__(
-        self, rank: int, world_size: int, link: AgentLink, journal: JournalWriter, tracker: LoopTracker
+        self, rank: int, world_size: int, address: str, link: AgentLink, journal: JournalWriter, tracker: LoopTracker
     ) -> None:
         self.rank, self.world_size = rank, world_size
         self.link, self.journal, self.tracker = link, journal, tracker
         self.trees = ModuleTrees()
         self.draws = data_loader.Draws()
-        self.comms = Communicators(rank, world_size)
+        self.comms = Communicators(rank, world_size, address)
         self.wrapped: list[torch.nn.parallel.DistributedDataParallel] = []
         self.layouts = ddp.Layouts()
         self.faults: FaultInjector | None = None
@@ -214,7 +214,8 @@ class Engine:
         self.records.body_mark = len(self.records.log)
         self._start_step()
         self.draws.at_boundary()
-        state = self.writer.walk(journaling.script_frames(activation.frame))
+        before = self.commit.state if self.commit is not None else None
+        state = self.writer.walk(journaling.script_frames(activation.frame), before)
         now = rng.capture()
         self.commit = Commit(number, activation, data_loader.Drawn.note(activation.item, now), state, now)
         self.journal.boundary = number
@@ -286,7 +287,7 @@ class Engine:
         self.step_stack = running
 
     def _gate_only(self) -> None:
-        self.comms.gate()
+        self.comms.gate(-1)
         self.gates_passed += 1
         self.journal.gates_passed = self.gates_passed
         self.position = "update"
@@ -340,7 +341,7 @@ class Engine:
     def _wait_in_gate(self) -> None:
         self.waiting(True)
         try:
-            self.comms.gate()
+            self.comms.gate(self.gates_passed + 1)
         except RuntimeError as error:
             if self.commit is None:
                 raise

@@ -167,7 +167,7 @@ class Joiner:
 
     def _put(
         self,
-        encoded: list[tuple[Any, ...]],
+        encoded: list[bytes],
         innermost: FrameType,
         loaders: dict[int, payload.LoaderRecord] | None = None,
     ) -> None:
@@ -224,7 +224,7 @@ class Joiner:
         layouts = ddp.prepare_joiner(engine.wrapped, plan.ddp_layout, order.target, engine.comms.lend_name)
         engine.layouts.adopt(order.target, engine.wrapped, layouts)
         self._send(Rebuilt(order.generation, time.monotonic() - started))
-        engine.comms.verify(order.generation, order.target)
+        engine.comms.verify(order.target)
         self._send(Verified(order.generation))
 
     # As a shadow of the step that the lost rank did not finish.
@@ -232,7 +232,8 @@ class Joiner:
     def at_gate(self, frame: FrameType) -> None:
         assert self._gate is not None
         self._check_answered()
-        self._put(self._gate.nodes, frame)
+        assert self._journal is not None
+        self._put(self._gate.on(self._journal), frame)
         rng.restore(self._gate.rng)
 
     def at_step_end(self) -> None:
@@ -241,7 +242,8 @@ class Joiner:
         assert self._gate is not None
         frame = engine.commit.activation.frame if engine.commit is not None else None
         assert frame is not None
-        flags = [node.content for node in decode(self._gate.nodes) if node.kind is Kind.DDP]
+        assert self._journal is not None
+        flags = [node.content for node in decode(self._gate.on(self._journal)) if node.kind is Kind.DDP]
         for wrapped, content in zip(engine.wrapped, flags):
             wrapped.__dict__.update(content)
         self._take_state(frame)

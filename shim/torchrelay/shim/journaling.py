@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 from torchrelay.protocol.messages import Report
 from torchrelay.shim import payload, sites
 from torchrelay.shim.capture import device, rng, small
-from torchrelay.shim.capture.encode import encode, tree_base
+from torchrelay.shim.capture.encode import encode, pickled, tree_base
+from torchrelay.shim.capture.host_state import HostState
 from torchrelay.shim.capture.kinds import Kind
-from torchrelay.shim.capture.walk import HostState, Walk
+from torchrelay.shim.capture.rewalk import Restart, Rewalk
+from torchrelay.shim.capture.walk import Walk
 from torchrelay.shim.loops import Activation, plain_range
 
 if TYPE_CHECKING:
@@ -60,12 +61,19 @@ class Writer:
         self._fresh: tuple[str, ...] = ()
         self.last_bytes = 0
 
-    def walk(self, frames: Sequence[FrameType], before: HostState | None = None) -> HostState:
-        return Walk(self._engine.trees, before).run(frames, self.modules.namespaces())
+    def walk(self, frames: Sequence[FrameType], base: HostState | None = None, *, at_gate: bool = False) -> HostState:
+        """`base`: the state at the latest boundary, which most of this one will be equal to."""
+        trees, namespaces = self._engine.trees, self.modules.namespaces()
+        if base is not None:
+            try:
+                return Rewalk(trees, base, at_gate=at_gate).run(frames, namespaces)
+            except Restart:
+                pass
+        return Walk(trees, base if at_gate else None).run(frames, namespaces)
 
     def head(self, activation: Activation) -> bytes:
         """Host state at the head of an outer loop, for joiners that pass it on their way in."""
-        return self._dump(payload.HeadState(encode(self.walk(script_frames(activation.frame))), rng.capture()))
+        return pickled(payload.HeadState(encode(self.walk(script_frames(activation.frame))), rng.capture()))
 
     def boundary(self, commit: Commit) -> None:
         stack = self._engine.tracker.stack
@@ -76,9 +84,12 @@ class Writer:
             collectives = tuple(self._engine.records.log[: links[0].first_mark])
             contents = [node.content for node in commit.state.nodes if node.kind is Kind.MODULE]
             trees = tuple(tree_base(content) for content in contents)
-            self._engine.journal.write_set_up(self._dump(payload.SetUpJournal(*outermost, collectives, trees)))
+            self._engine.journal.write_set_up(pickled(payload.SetUpJournal(*outermost, collectives, trees)))
             for content in contents:
                 content.tree.base = content
+            for node in commit.state.nodes:
+                if node.kind is Kind.MODULE:
+                    node.written = b""  # it was the difference to the set-up before
         records = [self._link(depth, links) for depth in range(len(links))]
         in_loops = {id(iterator) for link in links for iterator in link.loaders}
         loaders = {}
@@ -91,11 +102,11 @@ class Writer:
         nodes = encode(commit.state)
         settled = self._engine.tracker.boundary_site is not None
         if not settled:
-            commit.activation.head = self._dump(payload.HeadState(nodes, commit.rng))
+            commit.activation.head = pickled(payload.HeadState(nodes, commit.rng))
         record = payload.BoundaryJournal(
             commit.boundary, settled, records, nodes, commit.rng, tuple(commit.state.large), loaders
         )
-        data = self._dump(record)
+        data = pickled(record)
         self._engine.journal.write_boundary(commit.boundary, data)
         self.last_bytes = len(data)
 
@@ -120,19 +131,15 @@ class Writer:
         """What only this rank knows of the step; large tensors that the step made and still needs are named in the report."""
         engine = self._engine
         body = tuple(engine.records.log[engine.records.body_mark :])
-        state = self.walk(script_frames(frame), commit.state)
+        state = self.walk(script_frames(frame), commit.state, at_gate=True)
         fresh = tuple(sorted(path for path, t in state.large.items() if id(t) not in commit.state.index))
-        record = payload.GateJournal(commit.boundary, encode(state), rng.capture(), body, fresh)
-        engine.journal.write_gate(commit.boundary, self._dump(record))
+        before, written = commit.state.nodes, encode(state)
+        changed = {n: written[n] for n, node in enumerate(state.nodes) if n >= len(before) or node is not before[n]}
+        record = payload.GateJournal(commit.boundary, len(written), changed, rng.capture(), body, fresh)
+        engine.journal.write_gate(commit.boundary, pickled(record))
         if fresh != self._fresh:
             self._fresh = fresh
             self.report(commit)
-
-    def _dump(self, record: Any) -> bytes:
-        try:
-            return payload.dump(record)
-        except (pickle.PicklingError, AttributeError, TypeError) as e:
-            raise pickle.PicklingError(f"a value of the training loop cannot be written down: {e}") from e
 
     def report(self, commit: Commit, more: Sequence[str] = ()) -> None:
         """The protection report, sent when it says something new. `more`: what else is not protected."""

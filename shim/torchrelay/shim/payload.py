@@ -51,7 +51,7 @@ class LinkRecord:
 
 @dataclass(frozen=True)
 class HeadState:
-    nodes: list[tuple[Any, ...]]
+    nodes: list[bytes]
     rng: RngState
 
 
@@ -61,7 +61,7 @@ class BoundaryJournal:
     settled: bool
     """Whether the training loop was known by then, or the outermost loop stood in for it."""
     links: list[LinkRecord]
-    nodes: list[tuple[Any, ...]]
+    nodes: list[bytes]
     rng: RngState
     large: tuple[str, ...] = ()
     """Tensors beside model and optimizers that have to come from a donor."""
@@ -74,11 +74,19 @@ class GateJournal:
     """What only this rank knows of the step: everything small that is reachable when its gradients are complete."""
 
     boundary: int
-    nodes: list[tuple[Any, ...]]
+    count: int
+    """Number of nodes at the gate."""
+    nodes: dict[int, bytes]
+    """Those that are not as they were at the boundary, whose journal has the others."""
     rng: RngState
     collectives: tuple[Any, ...]
     lost: tuple[str, ...]
     """Tensors of the step that are too large to be in here and are read later: with them, there is no way back."""
+
+    def on(self, boundary: BoundaryJournal) -> list[bytes]:
+        """All nodes at the gate."""
+        before = boundary.nodes
+        return [self.nodes[n] if n in self.nodes else before[n] for n in range(self.count)]
 
 
 @dataclass(frozen=True)

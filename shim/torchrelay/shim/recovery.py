@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import queue
-import socket
 import sys
 import threading
 import time
@@ -33,6 +32,7 @@ from torchrelay.protocol.messages import (
     Verified,
 )
 from torchrelay.shim import payload
+from torchrelay.shim.addresses import bind_address
 from torchrelay.shim.comms import serve_store
 from torchrelay.shim.rewind import Rewind
 
@@ -64,7 +64,6 @@ class Recovery:
         self._quiesce: QuiesceAt | None = None
         self._decided: bool | None = None
         self.rewinding: Rewind | None = None
-        self.address = "127.0.0.1"
         self._stores: dict[int, tuple[Any, int]] = {}
 
     def handle(self, order: ShimOrder) -> None:
@@ -193,7 +192,7 @@ class Recovery:
         """Where this process would host the store of that generation."""
         if generation not in self._stores:
             self._stores = {generation: serve_store()}
-        return self.address, self._stores[generation][1]
+        return self._engine.comms.address, self._stores[generation][1]
 
 
 class _Attempt:
@@ -267,7 +266,7 @@ class _Attempt:
         tensors = self._engine.replicas.tensors(commit)
         donor = Donor(
             tensors,
-            bind_host=bind_address(self._recovery.address),
+            bind_host=bind_address(self._engine.comms.address),
             generation=order.generation,
             token=order.token,
             peer_host=order.peer_host,
@@ -275,7 +274,7 @@ class _Attempt:
             log=_say_on_stderr,
         )
         self._donors.append(donor)
-        self._link.send(Serving(order.generation, self._recovery.address, donor.start()))
+        self._link.send(Serving(order.generation, self._engine.comms.address, donor.start()))
 
     def _rebuild(self, order: Rebuild) -> None:
         engine, started = self._engine, time.monotonic()
@@ -283,7 +282,7 @@ class _Attempt:
         engine.comms.rebuild(order.generation, order.store_host, order.store_port)
         engine.layouts.prepare_survivor(engine.wrapped, order.target, engine.comms.lend_name)
         self._link.send(Rebuilt(order.generation, time.monotonic() - started))
-        engine.comms.verify(order.generation, order.target)
+        engine.comms.verify(order.target)
         self._link.send(Verified(order.generation))
 
     def _save(self, order: SaveCheckpoint) -> None:
@@ -319,15 +318,6 @@ class _Attempt:
         if self._rebuilt:
             self._engine.comms.go_back()
             self._rebuilt = False
-
-
-def bind_address(address: str) -> str:
-    """Where a channel listens that peers reach under `address`: loopback stays loopback."""
-    try:
-        local = socket.gethostbyname(address).startswith("127.")
-    except OSError:
-        local = False
-    return address if local else "0.0.0.0"
 
 
 def _say_on_stderr(text: str) -> None:

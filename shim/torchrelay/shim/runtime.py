@@ -167,7 +167,7 @@ class Runtime:
         """The script's own process group, then the agreement of all ranks that they are protected."""
         from torchrelay.shim.comms import Communicators
 
-        early = Communicators(-1, -1)
+        early = Communicators(-1, -1, self.config.address)
         with early.connecting():
             result = original(*args, **kwargs)
         try:
@@ -191,7 +191,7 @@ class Runtime:
             raise UnsupportedError(reason)
         engine = self._make_engine(rank, world_size)
         engine.comms.now.inodes |= inodes
-        engine.comms.connect_control(c10d._get_default_store())
+        engine.comms.connect_gate(c10d._get_default_store())
         self._set_engine(engine)
         self._go_live(engine)
 
@@ -201,8 +201,7 @@ class Runtime:
         from torchrelay.shim.fault_injection import FaultInjector
 
         journal = JournalWriter(Path(self.config.journal))
-        engine = Engine(rank, world_size, self.link, journal, self._standby.tracker())
-        engine.recovery.address = self.config.address
+        engine = Engine(rank, world_size, self.config.address, self.link, journal, self._standby.tracker())
         if self._faults:
             engine.faults = FaultInjector(self._faults, self.link, engine.step_now)
         torch_hooks.install_for(engine)

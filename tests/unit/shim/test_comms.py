@@ -26,7 +26,7 @@ def both(pool: ThreadPoolExecutor, ranks: list[Communicators], act: Callable[[Co
 
 @pytest.fixture
 def ranks(pool: ThreadPoolExecutor) -> list[Communicators]:
-    ranks = [Communicators(rank, 2) for rank in range(2)]
+    ranks = [Communicators(rank, 2, "127.0.0.1") for rank in range(2)]
     store, port = serve_store()
     both(pool, ranks, lambda c: c.rebuild(1, "127.0.0.1", port))
     ranks[0].now.stores.append(store)
@@ -34,13 +34,13 @@ def ranks(pool: ThreadPoolExecutor) -> list[Communicators]:
 
 
 def test_ranks_of_a_new_generation_agree(ranks: list[Communicators], pool: ThreadPoolExecutor) -> None:
-    both(pool, ranks, lambda c: c.verify(1, 7))
-    both(pool, ranks, lambda c: c.gate())
+    both(pool, ranks, lambda c: c.verify(7))
+    both(pool, ranks, lambda c: c.gate(1))
     assert [c.now.number for c in ranks] == [1, 1]
 
 
 def test_ranks_that_are_at_different_boundaries_do_not(ranks: list[Communicators], pool: ThreadPoolExecutor) -> None:
-    futures = [pool.submit(comms.verify, 1, 7 + comms.rank) for comms in ranks]
+    futures = [pool.submit(comms.verify, 7 + comms.rank) for comms in ranks]
     with pytest.raises(StateMismatchError, match="disagree"):
         futures[0].result(60)
     with pytest.raises(StateMismatchError, match="disagree"):
@@ -52,7 +52,7 @@ def test_a_rank_that_waits_in_the_gate_comes_loose(ranks: list[Communicators], p
 
     def wait() -> None:
         waits.set()
-        ranks[0].gate()
+        ranks[0].gate(1)
 
     future = pool.submit(wait)
     assert waits.wait(60)
@@ -72,7 +72,7 @@ def test_an_abandoned_generation_leaves_the_one_before_whole(
     assert [c.now.number for c in ranks] == [2, 2]
     both(pool, ranks, lambda c: c.go_back())
     assert [c.now.number for c in ranks] == [1, 1]
-    both(pool, ranks, lambda c: c.gate())
+    both(pool, ranks, lambda c: c.gate(1))
     assert store is not None
 
 
@@ -81,7 +81,7 @@ def test_two_generations_do_not_hear_each_other(ranks: list[Communicators], pool
     both(pool, ranks, lambda c: c.rebuild(2, "127.0.0.1", port))
     for comms in ranks:
         comms.committed()
-    both(pool, ranks, lambda c: c.verify(2, 1))
+    both(pool, ranks, lambda c: c.verify(1))
     assert store.num_keys() > 0
 
 

@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from torchrelay.protocol.errors import UnsupportedError
 from torchrelay.shim.capture import walk
+from torchrelay.shim.capture.host_state import Inside
 from torchrelay.shim.capture.kinds import Kind, is_value, kind_of
 
 
@@ -47,7 +48,7 @@ def test_what_set_up_makes_anew_is_not_looked_into() -> None:
 def test_plain_values_have_no_nodes_and_mutable_ones_inside_tuples_do() -> None:
     assert kinds({"a": 1, "b": "x", "c": (1, (2.0, None))}) == []
     state = take({"pair": (1, [2])})
-    assert [(node.kind, node.key) for node in state.nodes[1:]] == [(Kind.LIST, walk.Inside("pair", 1))]
+    assert [(node.kind, node.key) for node in state.nodes[1:]] == [(Kind.LIST, Inside("pair", 1))]
 
 
 def test_small_tensors_are_copied_and_large_ones_are_device_state() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from torchrelay.shim.capture import small
-from torchrelay.shim.capture.walk import HostState
+from torchrelay.shim.capture.host_state import HostState
 
 
 def local(tensor: torch.Tensor) -> torch.Tensor:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import collections
 import pickle
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from torchrelay.shim.capture import modules
+from torchrelay.shim.capture.host_state import HostState, Node, Nth
 from torchrelay.shim.capture.kinds import PLAIN, Kind, is_value, kind_of
 from torchrelay.shim.capture.long_list import LongContent
-from torchrelay.shim.capture.walk import HostState, Node, Nth
 
 REF, TUPLE, OPAQUE = 0, 1, 2
 
@@ -126,11 +127,30 @@ def _extra(node: Node) -> Any:
     return None
 
 
-def encode(state: HostState) -> list[tuple[Any, ...]]:
-    """Plain tuples, which pickle writes fastest; `decode` makes nodes of them."""
+def encode(state: HostState) -> list[bytes]:
+    """A node is written once: later states that took it over take over what was written. Raises PicklingError."""
     encoder = _Encoder(state)
-    return [encoder.node(node) for node in state.nodes]
+    for node in state.nodes:
+        if not node.written and node.kind is not Kind.GONE:
+            node.written = pickled(encoder.node(node))
+    return [node.written for node in state.nodes]
 
 
-def decode(nodes: list[tuple[Any, ...]]) -> list[EncodedNode]:
-    return [EncodedNode(Kind(kind), *rest) for kind, *rest in nodes]
+def pickled(value: Any) -> bytes:
+    """Raises PicklingError, whatever is wrong with the value."""
+    try:
+        return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+    except (pickle.PicklingError, AttributeError, TypeError) as e:
+        raise pickle.PicklingError(f"a value of the training loop cannot be written down: {e}") from e
+
+
+def decode(nodes: Sequence[bytes]) -> list[EncodedNode]:
+    return [_decode(data) if data else _NOTHING for data in nodes]
+
+
+def _decode(data: bytes) -> EncodedNode:
+    kind, *rest = pickle.loads(data)
+    return EncodedNode(Kind(kind), *rest)
+
+
+_NOTHING = EncodedNode(Kind.GONE, None, -1, None, None)

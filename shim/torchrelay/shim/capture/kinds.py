@@ -146,6 +146,8 @@ class Kind(enum.IntEnum):
     PARAM_GROUP = 22
     OPTIMIZER_STATE = 23
     DDP = 24
+    GONE = 25
+    """A place that holds no object any more."""
 
 
 def _numpy_kind(cls: type) -> Kind | None:

@@ -18,9 +18,10 @@ from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters import frames as frame_access
 from torchrelay.shim.capture import small, undo
 from torchrelay.shim.capture.encode import OPAQUE, REF, TUPLE, EncodedNode
+from torchrelay.shim.capture.host_state import Inside, LargeTensor, Nth
 from torchrelay.shim.capture.kinds import Kind, is_value, kind_of
 from torchrelay.shim.capture.long_list import decoded
-from torchrelay.shim.capture.walk import Inside, LargeTensor, Nth, attributes
+from torchrelay.shim.capture.parts import attributes
 
 ABSENT = object()
 _GENERATORS = (Kind.TORCH_GENERATOR, Kind.PYTHON_RANDOM, Kind.NUMPY_RANDOM, Kind.NDARRAY)
@@ -54,6 +55,8 @@ class Rebuild:
                     self._fill(node, self.objects[number])
 
     def _resolve(self, node: EncodedNode) -> Any:
+        if node.kind is Kind.GONE:
+            return ABSENT
         if node.kind is Kind.FRAME:
             number, name = node.key
             if number >= len(self._frames) or self._frames[number].f_code.co_name != name:

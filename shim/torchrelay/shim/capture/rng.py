@@ -6,9 +6,12 @@ import ctypes
 import pickle
 import random
 import sys
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
+
+from torchrelay.shim.adapters.generators import NumpyMarker, PythonMarker
 
 
 class RngState(NamedTuple):
@@ -20,20 +23,28 @@ class RngState(NamedTuple):
     cuda: tuple[tuple[int, bytes], ...] = ()
 
 
-class _Unchanged:
-    """The pickled state of a generator, made anew only when the state is another one: most scripts use one generator."""
+class _Kept:
+    """A generator's pickled state, made anew only when the generator was used: most scripts use one of the three."""
 
-    def __init__(self) -> None:
-        self._state: Any = None
+    def __init__(self, marker: PythonMarker | NumpyMarker, state: Callable[[], Any]) -> None:
+        self._marker, self._state = marker, state
+        self._seen: Any = None
         self._data = b""
 
-    def data(self, state: Any) -> bytes:
-        if state != self._state:
-            self._state, self._data = state, pickle.dumps(state, pickle.HIGHEST_PROTOCOL)
+    def data(self) -> bytes:
+        now = self._marker.read()
+        if now is None or now != self._seen:
+            self._data = pickle.dumps(self._state(), pickle.HIGHEST_PROTOCOL)
+            self._seen = now
         return self._data
 
 
-_python, _numpy = _Unchanged(), _Unchanged()
+def _numpy_state() -> Any:
+    name, keys, *rest = sys.modules["numpy.random"].get_state()
+    return (name, keys.tobytes(), *rest)
+
+
+_python, _numpy = _Kept(PythonMarker(), random.getstate), _Kept(NumpyMarker(), _numpy_state)
 
 
 def tensor_bytes(tensor: torch.Tensor) -> bytes:
@@ -51,16 +62,13 @@ def capture() -> RngState:
     if torch.cuda.is_initialized():
         device = torch.cuda.current_device()
         cuda = ((device, tensor_bytes(torch.cuda.get_rng_state(device))),)
-    return RngState(tensor_bytes(torch.get_rng_state()), _python.data(random.getstate()), _numpy_data(), cuda)
+    numpy = _numpy.data() if "numpy.random" in sys.modules else b""
+    return RngState(_torch_state(), _python.data(), numpy, cuda)
 
 
-def _numpy_data() -> bytes:
-    """The legacy generator's state, if the script has imported numpy."""
-    generators = sys.modules.get("numpy.random")
-    if generators is None:
-        return b""
-    name, keys, *rest = generators.get_state()
-    return _numpy.data((name, keys.tobytes(), *rest))
+def _torch_state() -> bytes:
+    state = torch.default_generator.get_state()
+    return ctypes.string_at(state.data_ptr(), state.numel())
 
 
 def restore(state: RngState) -> None:

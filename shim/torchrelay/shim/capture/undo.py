@@ -9,9 +9,10 @@ import torch
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters import frames
 from torchrelay.shim.capture import small
+from torchrelay.shim.capture.host_state import HostState, Node
 from torchrelay.shim.capture.kinds import Kind
 from torchrelay.shim.capture.long_list import LongContent
-from torchrelay.shim.capture.walk import HostState, Node, attributes
+from torchrelay.shim.capture.parts import attributes
 
 _MISSING = object()
 
@@ -77,7 +78,7 @@ def _undo_node(node: Node) -> None:
         content.tree.undo(content)
     elif kind is Kind.DDP:
         obj.__dict__.update(content)
-    elif kind is Kind.OPTIMIZER_STATE:
+    elif kind in (Kind.OPTIMIZER_STATE, Kind.GONE):
         pass  # an optimizer is not stepped between a boundary and its gate
     else:
         put_generator(kind, obj, content)

@@ -9,136 +9,69 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
 from torchrelay.protocol.errors import UnsupportedError
 from torchrelay.shim.adapters import frames as frame_access
-from torchrelay.shim.adapters import liveness
 from torchrelay.shim.capture import modules, small
+from torchrelay.shim.capture.host_state import HostState, Inside, LargeTensor, Node, Nth
 from torchrelay.shim.capture.kinds import PLAIN, Kind, is_value, kind_of
 from torchrelay.shim.capture.long_list import LONG, LongContent
+from torchrelay.shim.capture.parts import (
+    NONE,
+    GlobalsSeen,
+    attributes,
+    dataset_parts,
+    ddp_flags,
+    dead_globals,
+    global_names,
+    live_names,
+    loader_parts,
+    numpy_random_state,
+    optimizer_attributes,
+)
 
 MAX_NODES = 50_000
 _MAX_NAMED = 20
 BULK_LENGTH = 4_096
 """A list or dict that is longer and not of plain values holds data, not progress: it is not walked into."""
 
-_OPTIMIZER_SKIP = frozenset({"state", "param_groups"})
-
-
-@dataclass
-class Node:
-    """`parent` and `key` say how to reach the object from another node; `content` is its shallow copy at the boundary."""
-
-    kind: Kind
-    obj: Any
-    parent: int
-    key: Any
-    content: Any
-
-
-@dataclass
-class HostState:
-    nodes: list[Node] = field(default_factory=list)
-    index: dict[int, int] = field(default_factory=dict)
-    """id(object) -> place in `nodes`; valid while the nodes hold the objects."""
-    versions: list[tuple[torch.Tensor, int, str]] = field(default_factory=list)
-    """Tensors too large to copy, with the version that they had."""
-    tree_versions: list[tuple[list[tuple[str, torch.Tensor]], list[int]]] = field(default_factory=list)
-    """The same for parameters and large buffers of each tree of modules."""
-    large: dict[str, torch.Tensor] = field(default_factory=dict)
-    """The same by path: part of the device state."""
-    roots: list[torch.nn.Module] = field(default_factory=list)
-    optimizers: list[tuple[str, torch.optim.Optimizer]] = field(default_factory=list)
-    unknown: list[str] = field(default_factory=list)
-    bulk: list[tuple[Any, int, str]] = field(default_factory=list)
-    """What is taken for data, with its length: the least that tells whether it was."""
-    data: list[str] = field(default_factory=list)
-    """Containers too long to look into, by name."""
-
-
-class Inside(NamedTuple):
-    """Key of a value that stands in a tuple: tuples are looked through, not nodes."""
-
-    key: Any
-    place: int
-
-
-class Nth(NamedTuple):
-    """Key of a value in a dict whose own key is an object: the place among the items."""
-
-    place: int
-
-
-class LargeTensor(NamedTuple):
-    """Stands for a tensor whose content comes from elsewhere."""
-
-    dtype: torch.dtype
-    shape: tuple[int, ...]
-    device: str
-
 
 class Walk:
     """One pass; `state` is the result."""
 
-    def __init__(self, trees: modules.ModuleTrees, before: HostState | None = None) -> None:
+    def __init__(
+        self, trees: modules.ModuleTrees, before: HostState | None = None, state: HostState | None = None
+    ) -> None:
         """`before`: the boundary's state, for a walk at the gate: tensors that the step made are copied up to a larger size."""
-        self.state = HostState()
+        self.state = state or HostState()
         self._trees = trees
         self._before = before
         self._queue: deque[tuple[int, Any, Any]] = deque()
-        self._covered: set[int] = set()
-        self._visit: dict[Kind, Callable[[Kind, Any, int, Any], None]] = {
-            Kind.LIST: self._list,
-            Kind.DICT: self._dict,
-            Kind.PARAM_GROUP: self._dict,
-            Kind.SET: self._copyable,
-            Kind.DEQUE: self._deque,
-            Kind.TUPLE: self._tuple,
-            Kind.BYTEARRAY: self._copyable,
-            Kind.ATTRS: self._attrs,
-            Kind.TENSOR: self._tensor,
-            Kind.MODULE: self._module,
-            Kind.DDP: self._ddp,
-            Kind.OPTIMIZER: self._optimizer,
-            Kind.LOADER: self._loader,
-            Kind.LOADER_ITER: self._leaf,
-            Kind.DATASET: self._dataset,
-            Kind.TORCH_GENERATOR: self._torch_generator,
-            Kind.PYTHON_RANDOM: self._python_random,
-            Kind.NUMPY_RANDOM: self._numpy_random,
-            Kind.NDARRAY: self._ndarray,
-        }
 
     def run(self, frames: Sequence[FrameType], module_globals: Mapping[str, dict[str, Any]]) -> HostState:
         """`frames`: the script's frames, outermost first. `module_globals`: the script's modules by name."""
         for number, frame in enumerate(frames):
             if not frame_access.is_module_frame(frame):
-                live = liveness.live_locals(frame)
-                names = {
-                    k: v for k, v in frame.f_locals.items() if (live is None or k in live) and not k.startswith("__")
-                }
-                self._add(Kind.FRAME, frame, -1, (number, frame.f_code.co_name), names)
-        running = {id(f.f_globals): f for f in frames if frame_access.is_module_frame(f)}
+                self._add(Kind.FRAME, frame, -1, (number, frame.f_code.co_name), live_names(frame))
+        dead = dead_globals(frames)
         for name, values in module_globals.items():
-            dead = _dead_globals(running[id(values)]) if id(values) in running else frozenset()
-            names = {
-                k: v
-                for k, v in values.items()
-                if not k.startswith("__") and k not in dead and kind_of(type(v)) is not Kind.OPAQUE
-            }
-            self._add(Kind.GLOBALS, values, -1, name, names)
+            number = self._add(Kind.GLOBALS, values, -1, name, global_names(values, dead.get(id(values), NONE)))
+            self.state.nodes[number].seen = GlobalsSeen.of(values, dead.get(id(values), NONE))
         for number in range(len(self.state.nodes)):
             self._push(number, self.state.nodes[number].content)
+        self._work_off()
+        self._forget_aliases()
+        return self.state
+
+    def _work_off(self) -> None:
         while self._queue:
             parent, key, obj = self._queue.popleft()
             self._one(parent, key, obj)
-        self._forget_aliases()
-        return self.state
 
     def _forget_aliases(self) -> None:
         """Views of parameters, and optimizer state under another name (`state_dict()` makes both), are no state of their own."""
@@ -152,10 +85,10 @@ class Walk:
                 self.state.nodes[self.state.index[id(tensor)]].content = None
 
     def _one(self, parent: int, key: Any, obj: Any) -> None:
-        if id(obj) in self.state.index or id(obj) in self._covered:
+        if id(obj) in self.state.index or id(obj) in self.state.covered:
             return
         kind = kind_of(type(obj))
-        visit = self._visit.get(kind)
+        visit = _VISIT.get(kind)
         if visit is not None:
             if (
                 kind is Kind.DICT
@@ -164,9 +97,12 @@ class Walk:
                 and self._in_groups(parent)
             ):
                 kind = Kind.PARAM_GROUP
-            visit(kind, obj, parent, key)
+            visit(self, kind, obj, parent, key)
         elif kind is Kind.UNKNOWN:
             self.state.unknown.append(f"{self.path(parent)}{_step(key)} ({type(obj).__qualname__})")
+
+    def _visit_one(self, kind: Kind, obj: Any, parent: int, key: Any) -> None:
+        _VISIT[kind](self, kind, obj, parent, key)
 
     def _in_groups(self, parent: int) -> bool:
         node = self.state.nodes[parent]
@@ -181,10 +117,13 @@ class Walk:
         return number
 
     def _push(self, number: int, content: Mapping[Any, Any]) -> None:
-        queue = self._queue
         for key, value in content.items():
             if type(value) not in PLAIN:
-                queue.append((number, key, value))
+                self._edge(number, key, value)
+
+    def _edge(self, number: int, key: Any, value: Any) -> None:
+        self.state.nodes[number].edges.append((key, value))
+        self._queue.append((number, key, value))
 
     def path(self, number: int) -> str:
         """How a person would write the way to a node: `self.scheduler.base_lrs`."""
@@ -207,7 +146,7 @@ class Walk:
         number = self._add(kind, obj, parent, key, list(obj))
         for place, value in enumerate(obj):
             if type(value) not in PLAIN:
-                self._queue.append((number, place, value))
+                self._edge(number, place, value)
 
     def _data(self, obj: Any, parent: int, key: Any) -> None:
         self.state.bulk.append((obj, len(obj), f"{self.path(parent)}{_step(key)}"))
@@ -226,7 +165,7 @@ class Walk:
         number = self._add(kind, obj, parent, key, list(obj))
         for place, value in enumerate(obj):
             if type(value) not in PLAIN:
-                self._queue.append((number, place, value))
+                self._edge(number, place, value)
 
     def _dict(self, kind: Kind, obj: dict[Any, Any], parent: int, key: Any) -> None:
         if len(obj) > BULK_LENGTH and type(next(iter(obj.values()))) not in PLAIN:
@@ -238,7 +177,7 @@ class Walk:
             content = {k: v for k, v in content.items() if k != "params"}
         for place, (name, value) in enumerate(content.items()):
             if type(value) not in PLAIN:
-                self._queue.append((number, name if is_value(name) else Nth(place), value))
+                self._edge(number, name if is_value(name) else Nth(place), value)
 
     def _tuple(self, kind: Kind, obj: tuple[Any, ...], parent: int, key: Any) -> None:
         """A tuple has no state of its own; what it holds may."""
@@ -276,21 +215,20 @@ class Walk:
         content = tree.take()
         number = self._add(kind, obj, parent, key, content)
         self.state.roots.append(obj)
-        self._covered.update(map(id, tree.modules))
+        self.state.covered.update(map(id, tree.modules))
         for place, value in tree.objects(content):
-            self._queue.append((number, place, value))
+            self._edge(number, place, value)
         self.state.tree_versions.append((tree.large, [tensor._version for _, tensor in tree.large]))
 
     def _ddp(self, kind: Kind, obj: torch.nn.parallel.DistributedDataParallel, parent: int, key: Any) -> None:
-        flags = ("require_backward_grad_sync", "require_forward_param_sync")
-        number = self._add(kind, obj, parent, key, {name: getattr(obj, name) for name in flags})
-        self._queue.append((number, "module", obj.module))
+        number = self._add(kind, obj, parent, key, ddp_flags(obj))
+        self._edge(number, "module", obj.module)
 
     def _optimizer(self, kind: Kind, obj: torch.optim.Optimizer, parent: int, key: Any) -> None:
-        content = {k: v for k, v in obj.__dict__.items() if k not in _OPTIMIZER_SKIP and not k.endswith("_hooks")}
+        content = optimizer_attributes(obj)
         number = self._add(kind, obj, parent, key, content)
         self.state.optimizers.append((f"{self.path(parent)}{_step(key)}", obj))
-        self._queue.append((number, "param_groups", obj.param_groups))
+        self._edge(number, "param_groups", obj.param_groups)
         self._push(number, content)
         if self._trees.has_plain_state(obj):
             self._optimizer_values(obj, number)
@@ -309,18 +247,12 @@ class Walk:
     def _loader(self, kind: Kind, obj: Any, parent: int, key: Any) -> None:
         """Below the replay point: only what decides the order of the data."""
         number = self._add(kind, obj, parent, key, None)
-        for name in ("generator", "sampler", "batch_sampler", "dataset", "_iterator"):
-            value = getattr(obj, name, None)
-            if value is not None:
-                self._queue.append((number, name, value))
+        self._push(number, loader_parts(obj))
 
     def _dataset(self, kind: Kind, obj: Any, parent: int, key: Any) -> None:
         """A dataset is data: its plain attributes and generators are state, its containers are not."""
-        content = {k: v for k, v in attributes(obj).items() if kind_of(type(v)) is Kind.PLAIN}
-        number = self._add(kind, obj, parent, key, content)
-        for name, value in attributes(obj).items():
-            if kind_of(type(value)) in (Kind.TORCH_GENERATOR, Kind.PYTHON_RANDOM, Kind.NUMPY_RANDOM, Kind.DATASET):
-                self._queue.append((number, name, value))
+        content, generators = dataset_parts(obj)
+        self._push(self._add(kind, obj, parent, key, content), generators)
 
     def _torch_generator(self, kind: Kind, obj: torch.Generator, parent: int, key: Any) -> None:
         self._add(kind, obj, parent, key, small.take(obj.get_state()))
@@ -339,31 +271,30 @@ class Walk:
             self.state.unknown.append(f"{self.path(parent)}{_step(key)} (an array {what})")
 
 
-def _dead_globals(frame: FrameType) -> frozenset[str]:
-    """Globals of a module whose own code runs the loop: those that neither it nor any of its functions will read again."""
-    live = liveness.live_locals(frame)
-    if live is None:
-        return frozenset()
-    written = frozenset(frame.f_code.co_names)
-    return written - live - liveness.read_by_functions(frame.f_code)
-
-
-def attributes(obj: Any) -> dict[str, Any]:
-    """Instance attributes, those in slots included."""
-    found = dict(vars(obj)) if hasattr(obj, "__dict__") else {}
-    for cls in type(obj).__mro__:
-        slots = vars(cls).get("__slots__", ())
-        for name in (slots,) if isinstance(slots, str) else slots:
-            if name not in ("__dict__", "__weakref__") and hasattr(obj, name):
-                found[name] = getattr(obj, name)
-    return found
-
-
-def numpy_random_state(obj: Any) -> Any:
-    return obj.bit_generator.state if hasattr(obj, "bit_generator") else obj.get_state()
-
-
 def _step(key: Any) -> str:
     if type(key) is Inside:
         return f"{_step(key.key)}[{key.place}]"
     return f".{key}" if isinstance(key, str) and key.isidentifier() else f"[{key!r}]"
+
+
+_VISIT: dict[Kind, Callable[[Walk, Kind, Any, int, Any], None]] = {
+    Kind.LIST: Walk._list,
+    Kind.DICT: Walk._dict,
+    Kind.PARAM_GROUP: Walk._dict,
+    Kind.SET: Walk._copyable,
+    Kind.DEQUE: Walk._deque,
+    Kind.TUPLE: Walk._tuple,
+    Kind.BYTEARRAY: Walk._copyable,
+    Kind.ATTRS: Walk._attrs,
+    Kind.TENSOR: Walk._tensor,
+    Kind.MODULE: Walk._module,
+    Kind.DDP: Walk._ddp,
+    Kind.OPTIMIZER: Walk._optimizer,
+    Kind.LOADER: Walk._loader,
+    Kind.LOADER_ITER: Walk._leaf,
+    Kind.DATASET: Walk._dataset,
+    Kind.TORCH_GENERATOR: Walk._torch_generator,
+    Kind.PYTHON_RANDOM: Walk._python_random,
+    Kind.NUMPY_RANDOM: Walk._numpy_random,
+    Kind.NDARRAY: Walk._ndarray,
+}

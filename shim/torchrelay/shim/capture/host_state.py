@@ -1,0 +1,96 @@
+"""What a walk finds: the objects that an iteration of the training loop can change, and how they were."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+
+from torchrelay.shim.capture.kinds import Kind
+
+
+@dataclass(slots=True)
+class Node:
+    """`parent` and `key` say how to reach the object from another node; `content` is its shallow copy at the boundary.
+
+    Not changed once its walk is over: a later walk that finds the object as it was takes over the node, with what `encode`
+    made of it.
+    """
+
+    kind: Kind
+    obj: Any
+    parent: int
+    key: Any
+    content: Any
+    edges: list[tuple[Any, Any]] = field(default_factory=list)
+    """What hangs below it, by key."""
+    seen: Any = None
+    """What else tells whether it is as it was, where the content alone does not."""
+    written: bytes = b""
+    """The node in a journal, once it was encoded."""
+
+
+@dataclass
+class HostState:
+    nodes: list[Node] = field(default_factory=list)
+    index: dict[int, int] = field(default_factory=dict)
+    """id(object) -> place in `nodes`; valid while the nodes hold the objects."""
+    versions: list[tuple[torch.Tensor, int, str]] = field(default_factory=list)
+    """Tensors too large to copy, with the version that they had."""
+    tree_versions: list[tuple[list[tuple[str, torch.Tensor]], list[int]]] = field(default_factory=list)
+    """The same for parameters and large buffers of each tree of modules."""
+    large: dict[str, torch.Tensor] = field(default_factory=dict)
+    """The same by path: part of the device state."""
+    roots: list[torch.nn.Module] = field(default_factory=list)
+    optimizers: list[tuple[str, torch.optim.Optimizer]] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+    bulk: list[tuple[Any, int, str]] = field(default_factory=list)
+    """What is taken for data, with its length: the least that tells whether it was."""
+    data: list[str] = field(default_factory=list)
+    """Containers too long to look into, by name."""
+    covered: set[int] = field(default_factory=set)
+    """Modules that are part of a tree, by id: no nodes of their own."""
+    uses: list[int] = field(default_factory=list)
+    """How many edges lead to each node; empty until a walk goes on from this state."""
+    free: list[int] = field(default_factory=list)
+    """Places in `nodes` that hold none."""
+
+    def fork(self) -> HostState:
+        """For a walk that goes on from here; `covered` is shared, since what changes it starts from scratch."""
+        return HostState(
+            list(self.nodes),
+            dict(self.index),
+            self.versions,
+            self.tree_versions,
+            dict(self.large),
+            list(self.roots),
+            list(self.optimizers),
+            list(self.unknown),
+            self.bulk,
+            list(self.data),
+            self.covered,
+            list(self.uses),
+            list(self.free),
+        )
+
+
+class Inside(NamedTuple):
+    """Key of a value that stands in a tuple: tuples are looked through, not nodes."""
+
+    key: Any
+    place: int
+
+
+class Nth(NamedTuple):
+    """Key of a value in a dict whose own key is an object: the place among the items."""
+
+    place: int
+
+
+class LargeTensor(NamedTuple):
+    """Stands for a tensor whose content comes from elsewhere."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    device: str

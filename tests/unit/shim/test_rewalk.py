@@ -1,0 +1,224 @@
+"""A walk that goes on from an earlier one says what a walk from scratch says."""
+
+from __future__ import annotations
+
+import collections
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy
+import pytest
+import torch
+from support.host_state import take
+
+from torchrelay.shim.capture import encode, undo
+from torchrelay.shim.capture.encode import REF, TUPLE
+from torchrelay.shim.capture.host_state import HostState
+from torchrelay.shim.capture.kinds import Kind
+from torchrelay.shim.capture.modules import ModuleTrees
+from torchrelay.shim.capture.rewalk import Restart, Rewalk
+
+
+class Holder:
+    def __init__(self, **values: Any) -> None:
+        self.__dict__.update(values)
+
+
+class Slotted:
+    __slots__ = ("__dict__", "a", "b")
+
+
+def again(namespace: dict[str, Any], base: HostState, trees: ModuleTrees, *, at_gate: bool = False) -> HostState:
+    return Rewalk(trees, base, at_gate=at_gate).run([], {"script": namespace})
+
+
+def described(state: HostState) -> dict[str, Any]:
+    """Each node by the way to it, with references as ways."""
+    ways = [_way(state, number) for number in range(len(state.nodes))]
+    return {
+        ways[number]: (node.kind, node.cls, _plain(node.content, ways), node.extra)
+        for number, node in enumerate(encode.decode(encode.encode(state)))
+        if node.kind is not Kind.GONE
+    }
+
+
+def _way(state: HostState, number: int) -> str:
+    keys = []
+    while number >= 0:
+        keys.append(str(state.nodes[number].key))
+        number = state.nodes[number].parent
+    return "/".join(reversed(keys))
+
+
+def _plain(value: Any, ways: list[str]) -> Any:
+    if type(value) is tuple and value and value[0] == REF:
+        return ("at", ways[value[1]])
+    if type(value) is tuple and value and value[0] == TUPLE:
+        return ("tuple", value[1], [_plain(v, ways) for v in value[2]])
+    if isinstance(value, dict):
+        return {str(k): _plain(v, ways) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v, ways) for v in value]
+    if isinstance(value, numpy.ndarray):
+        return value.tobytes()
+    return value
+
+
+def script() -> dict[str, Any]:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4), torch.nn.Dropout(0.5))
+    optimizer = torch.optim.AdamW(model.parameters())
+    return {
+        "model": model,
+        "optimizer": optimizer,
+        "scheduler": torch.optim.lr_scheduler.StepLR(optimizer, 3),
+        "step": 0,
+        "loss": torch.zeros(1),
+        "history": [],
+        "window": collections.deque(maxlen=4),
+        "seen": {1, 2},
+        "holder": Holder(best=None, counts={"a": 1}, pair=(1, [2])),
+        "slotted": Slotted(),
+        "generator": torch.Generator().manual_seed(1),
+        "python": random.Random(1),
+        "numbers": numpy.random.default_rng(1),
+        "array": numpy.zeros(3),
+        "buffer": bytearray(b"abc"),
+        "groups": collections.defaultdict(list),
+    }
+
+
+def grow(s: dict[str, Any], r: random.Random) -> None:
+    s["history"].append(r.random())
+
+
+CHANGES: dict[str, Callable[[dict[str, Any], random.Random], Any]] = {
+    "nothing": lambda s, r: None,
+    "counter": lambda s, r: s.update(step=s["step"] + 1),
+    "new loss": lambda s, r: s.update(loss=torch.full((1,), r.random())),
+    "written loss": lambda s, r: s["loss"].add_(1),
+    "unseen write": lambda s, r: s["loss"].numpy().__setitem__(0, r.random()),
+    "history": grow,
+    "long history": lambda s, r: s["history"].extend([r.random()] * 300),
+    "history gone": lambda s, r: s["history"].clear(),
+    "rewritten history": lambda s, r: s["history"].__setitem__(slice(0, 1), [r.random()]),
+    "window": lambda s, r: s["window"].append([r.random()]),
+    "set": lambda s, r: s["seen"].add(r.randrange(50)),
+    "dict": lambda s, r: s["holder"].counts.update({r.choice("abc"): r.random()}),
+    "nested": lambda s, r: s["holder"].counts.update({r.choice("de"): [r.random(), {"x": [1]}]}),
+    "dropped": lambda s, r: s["holder"].counts.pop("d", None),
+    "renamed": lambda s, r: s["holder"].counts.update({"f": s["holder"].counts.pop("e", 0)}),
+    "in tuple": lambda s, r: s["holder"].pair[1].append(1),
+    "new tuple": lambda s, r: setattr(s["holder"], "pair", (r.random(), [3])),
+    "kept tensor": lambda s, r: setattr(s["holder"], "best", s["loss"]),
+    "kept list": lambda s, r: setattr(s["holder"], "best", s["history"]),
+    "forgotten": lambda s, r: setattr(s["holder"], "best", None),
+    "own copy": lambda s, r: setattr(s["holder"], "best", {k: v.clone() for k, v in s["model"].state_dict().items()}),
+    "swapped": lambda s, r: s.update(history=s["window"], window=s["history"]) if r.random() < 0.1 else None,
+    "new attribute": lambda s, r: setattr(s["holder"], f"x{r.randrange(3)}", [r.random()]),
+    "attribute gone": lambda s, r: vars(s["holder"]).pop("x1", None),
+    "circle": lambda s, r: setattr(s["holder"], "me", s["holder"]),
+    "ring": lambda s, r: setattr(s["holder"], "ring", ring()),
+    "slot": lambda s, r: setattr(s["slotted"], "a", [r.random()]),
+    "slot and field": lambda s, r: (setattr(s["slotted"], "b", 1), setattr(s["slotted"], "c", 2)),
+    "generator": lambda s, r: torch.rand(1, generator=s["generator"]),
+    "python generator": lambda s, r: s["python"].random(),
+    "numpy generator": lambda s, r: s["numbers"].random(),
+    "array": lambda s, r: s["array"].__setitem__(0, r.random()),
+    "new array": lambda s, r: s.update(array=numpy.ones(r.randrange(1, 4))),
+    "bytes": lambda s, r: s["buffer"].append(r.randrange(255)),
+    "default": lambda s, r: s["groups"][r.randrange(4)].append(r.random()),
+    "mode": lambda s, r: s["model"].train(r.random() < 0.5),
+    "dropout": lambda s, r: setattr(s["model"][2], "p", r.random()),
+    "module attribute": lambda s, r: setattr(s["model"][0], "note", [r.random()]),
+    "forward": lambda s, r: s["model"].train()(torch.randn(4, 4)),
+    "learning rate": lambda s, r: s["optimizer"].param_groups[0].update(lr=r.random()),
+    "scheduler": lambda s, r: s["scheduler"].__dict__.update(last_epoch=r.randrange(9), _last_lr=[r.random()]),
+    "new name": lambda s, r: s.update({f"new{r.randrange(2)}": {"k": [torch.rand(2)]}}),
+    "name gone": lambda s, r: s.pop("new0", None),
+    "shorter way": lambda s, r: s.update(counts=s["holder"].counts) if r.random() < 0.2 else s.pop("counts", None),
+    "second model": lambda s, r: s.update(extra=torch.nn.Linear(2, 2)) if r.random() < 0.1 else s.pop("extra", None),
+}
+
+
+def ring() -> list[Any]:
+    first: list[Any] = []
+    second = [first]
+    first.append(second)
+    return first
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_each_change_is_seen(name: str) -> None:
+    chance, trees = random.Random(name), ModuleTrees()
+    names = script()
+    base = take(names, trees)
+    for _ in range(6):
+        CHANGES[name](names, chance)
+        try:
+            base = again(names, base, trees)
+        except Restart:
+            base = take(names, trees)
+        assert described(base) == described(take(names, trees))
+
+
+def test_any_sequence_of_changes_gives_what_a_walk_from_scratch_gives() -> None:
+    went_on = 0
+    for seed in range(8):
+        chance, trees = random.Random(seed), ModuleTrees()
+        names = script()
+        base = take(names, trees)
+        for _ in range(60):
+            done = [chance.choice(list(CHANGES)) for _ in range(chance.randrange(4))]
+            for name in done:
+                CHANGES[name](names, chance)
+            try:
+                base = again(names, base, trees)
+                went_on += 1
+            except Restart:
+                base = take(names, trees)
+            assert described(base) == described(take(names, trees)), (seed, done)
+    assert went_on > 200
+
+
+def test_what_did_not_change_is_not_written_again() -> None:
+    names, trees = script(), ModuleTrees()
+    base = take(names, trees)
+    encode.encode(base)
+    names["step"] += 1
+    names["loss"] = torch.ones(1)
+    state = again(names, base, trees)
+    changed = [node.key for node, before in zip(state.nodes, base.nodes, strict=True) if node is not before]
+    assert sorted(changed) == ["loss", "numbers", "script"]
+    assert all(node.written for node in state.nodes if node.key not in changed)
+
+
+def test_a_state_can_be_gone_back_to_after_others_went_on_from_it() -> None:
+    names, trees = script(), ModuleTrees()
+    base = take(names, trees)
+    expected = described(base)
+    for name in ("counter", "new loss", "history", "nested", "window", "scheduler", "dropout", "new attribute"):
+        CHANGES[name](names, random.Random(1))
+        again(names, base, trees, at_gate=True)
+    undo.undo(base)
+    names.pop("new1", None)
+    assert described(take(names, trees)) == expected
+
+
+def test_places_of_objects_that_are_gone_are_used_again() -> None:
+    names, trees = script(), ModuleTrees()
+    base = take(names, trees)
+    for _ in range(500):
+        names["loss"] = torch.rand(1)
+        names["holder"].counts["d"] = [[1.0], [2.0]]
+        base = again(names, base, trees)
+    assert len(base.nodes) < len(take(names, trees).nodes) + 10
+
+
+def test_an_optimizer_with_state_beside_tensors_is_walked_from_scratch() -> None:
+    names, trees = script(), ModuleTrees()
+    names["optimizer"] = torch.optim.LBFGS(names["model"].parameters())
+    names["optimizer"].state[next(names["model"].parameters())]["n_iter"] = 3
+    with pytest.raises(Restart):
+        again(names, take(names, trees), trees)

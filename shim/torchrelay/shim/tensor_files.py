@@ -41,8 +41,8 @@ def _data_path(directory: Path, number: int) -> Path:
 def save(directory: Path, tensors: Mapping[str, torch.Tensor]) -> int:
     """Writes `tensors` below `directory`, durably, and returns their size in bytes.
 
-    They must not change meanwhile. What was there before is replaced. Only this user can read it. Raises CheckpointError when the folder cannot be
-    written, UnsupportedError for tensors without plain bytes.
+    They must not change meanwhile. What was there before is replaced; only this user can read what is written. Raises
+    CheckpointError when the folder cannot be written, UnsupportedError for tensors without plain bytes.
     """
     source = Source(tensors)
     partial: list[Path] = []

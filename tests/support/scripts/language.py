@@ -1,4 +1,3 @@
-# ruff: noqa: E501 - the lines are those of the scripts
 """Scripts that use what the language has around loops: flow of control, closures, generators, patterns."""
 
 from __future__ import annotations

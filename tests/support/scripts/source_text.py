@@ -1,4 +1,3 @@
-# ruff: noqa: E501 - the lines are those of the scripts
 """Scripts whose text is unusual: empty, broken, of odd encodings and line ends, with odd warnings of the compiler."""
 
 from __future__ import annotations

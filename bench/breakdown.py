@@ -1,4 +1,8 @@
-"""Where the shim spends its time in a step, seen from inside the training process: functions of the engine with a clock."""
+"""Where the shim spends its time in a step, seen from inside the training process: functions of the engine with a clock.
+
+The times are kept in closures and not in an object: functions are not state, so that the shim neither walks nor writes down
+what measures it. Nor is there a statement with a loop in this file, which would make its globals a script's.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ import functools
 import json
 import statistics
 import time
-from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,40 +29,45 @@ PARTS = (
 )
 
 
-class Breakdown:
-    def __init__(self) -> None:
-        self._seconds: dict[str, list[tuple[float, float]]] = defaultdict(list)
-        self._attached = False
+def clocks() -> tuple[Callable[[], None], Callable[[Path], None]]:
+    """`attach()`, from inside of the training loop, puts clocks into the engine, and does nothing the second time.
 
-    def attach(self) -> None:
-        """From inside of the training loop: puts clocks into the engine. Does nothing the second time."""
-        if self._attached:
-            return
-        self._attached = True
-        engine: Any = getattr(builtins, HOOKS).tracker().listener
-        for path, _ in PARTS:
-            *owners, name = path.split(".")
-            owner = functools.reduce(getattr, owners, engine)
-            setattr(owner, name, self._timed(path, getattr(owner, name)))
+    `write(path)`: by part, the median microseconds of a call: wall time, and processor time of the training thread.
+    """
+    seconds: dict[str, list[tuple[float, float]]] = {}
 
-    def _timed(self, path: str, function: Any) -> Any:
-        seconds = self._seconds[path]
+    def attach() -> None:
+        if not seconds:
+            engine: Any = getattr(builtins, HOOKS).tracker().listener
+            seconds.update({path: _put_clock(engine, path) for path, _ in PARTS})
 
-        @functools.wraps(function)
-        def timed(*args: Any, **kwargs: Any) -> Any:
-            start, start_cpu = time.perf_counter(), time.thread_time()
-            try:
-                return function(*args, **kwargs)
-            finally:
-                seconds.append((time.perf_counter() - start, time.thread_time() - start_cpu))
-
-        return timed
-
-    def write(self, path: Path) -> None:
-        """By part, the median microseconds of a call: wall time, and processor time of the training thread."""
+    def write(path: Path) -> None:
         medians = {
-            label: [statistics.median(times) * 1e6 for times in zip(*self._seconds[part], strict=True)]
+            label: [statistics.median(times) * 1e6 for times in zip(*seconds[part], strict=True)]
             for part, label in PARTS
-            if self._seconds[part]
+            if seconds[part]
         }
         path.write_text(json.dumps(medians))
+
+    return attach, write
+
+
+def _put_clock(engine: Any, path: str) -> list[tuple[float, float]]:
+    """Where the seconds of each call will be found."""
+    *owners, name = path.split(".")
+    owner = functools.reduce(getattr, owners, engine)
+    seconds: list[tuple[float, float]] = []
+    setattr(owner, name, _timed(seconds, getattr(owner, name)))
+    return seconds
+
+
+def _timed(seconds: list[tuple[float, float]], function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def timed(*args: Any, **kwargs: Any) -> Any:
+        start, start_cpu = time.perf_counter(), time.thread_time()
+        try:
+            return function(*args, **kwargs)
+        finally:
+            seconds.append((time.perf_counter() - start, time.thread_time() - start_cpu))
+
+    return timed

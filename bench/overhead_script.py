@@ -36,13 +36,13 @@ def main() -> None:
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, args.steps)
     out = open(args.out, "w") if rank == 0 else None  # noqa: SIM115
     if args.breakdown is not None:
-        from breakdown import Breakdown
+        from breakdown import clocks
 
-        breakdown = Breakdown()
+        attach, write = clocks()
     start, start_cpu = time.perf_counter(), time.process_time()
     for x, y in loader:
         if args.breakdown is not None:
-            breakdown.attach()
+            attach()
         loss = model(x, y)
         optimizer.zero_grad()
         loss.backward()
@@ -57,7 +57,7 @@ def main() -> None:
     if out is not None:
         out.close()
         if args.breakdown is not None:
-            breakdown.write(args.breakdown)
+            write(args.breakdown)
     dist.barrier()
     dist.destroy_process_group()
 

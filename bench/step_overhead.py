@@ -8,6 +8,7 @@ beside wall time: it hardly depends on what else runs. The requirement is a rati
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import statistics
@@ -17,8 +18,11 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from calibration import calibrate
+
 SCRIPT = Path(__file__).with_name("overhead_script.py")
 WARM_UP_STEPS = 10
+CALIBRATION_STEPS = 40
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,13 @@ PLAIN = ["torch.distributed.run", "--standalone"]
 RELAY = ["torchrelay.cli", "run", "--spares", "0"]
 
 
+def fitting_batch(ranks: int, out: Path) -> int:
+    def step_s(batch: int) -> float:
+        return measure(PLAIN, ranks, ["--steps", str(CALIBRATION_STEPS), "--batch", str(batch)], out).wall_s
+
+    return calibrate(step_s, functools.partial(print, flush=True))
+
+
 def ratio_text(name: str, plain: list[float], relay: list[float]) -> str:
     ratios = sorted(r / p for p, r in zip(plain, relay, strict=True))
     quartiles = statistics.quantiles(ratios, n=4) if len(ratios) > 2 else [ratios[0], 0.0, ratios[-1]]
@@ -61,12 +72,14 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=6)
     parser.add_argument("--steps", type=int, default=120)
     parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--batch", type=int, default=14, help="sequences per rank; chosen for a step of 100 ms")
+    parser.add_argument(
+        "--batch", type=int, help="sequences per rank; unless given, as many as make a step of 100 ms here"
+    )
     parser.add_argument("--breakdown-only", action="store_true")
     args = parser.parse_args()
-    script = ["--steps", str(args.steps), "--batch", str(args.batch)]
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "steps.txt"
+        script = ["--steps", str(args.steps), "--batch", str(args.batch or fitting_batch(args.ranks, out))]
         plain, relay = [], []
         for number in range(0 if args.breakdown_only else args.pairs):
             order = (PLAIN, RELAY) if number % 2 == 0 else (RELAY, PLAIN)

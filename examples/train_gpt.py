@@ -142,6 +142,12 @@ def choose_device(name: str) -> torch.device:
     return device
 
 
+def mean_over_ranks(value: torch.Tensor) -> torch.Tensor:
+    mean = value.detach().clone()
+    dist.all_reduce(mean)
+    return mean / dist.get_world_size()
+
+
 def weights_digest(model: nn.Module) -> str:
     digest = hashlib.sha256()
     for name, tensor in model.state_dict().items():
@@ -219,9 +225,7 @@ def main() -> None:
             scheduler.step()
             step += 1
 
-            mean_loss = loss.detach().clone()
-            dist.all_reduce(mean_loss)
-            mean_loss /= world_size
+            mean_loss = mean_over_ranks(loss)
             if log is not None:
                 lr, tokens = scheduler.get_last_lr()[0], world_size * x.numel()
                 log.write(f"{step},{loss.item():.9g},{mean_loss.item():.9g},{lr:.9g},{tokens},{time.time():.6f}\n")

@@ -30,6 +30,8 @@ def test_a_checkpoint_is_made_in_time_and_resumed_bitwise(fault: str, undisturbe
     assert told is not None, lost.told()
     assert told[1] == saved["directory"]
     assert not list(lost.out.iterdir())
+    folder = Path(saved["directory"])
+    assert [p.name for p in (folder, *folder.iterdir()) if p.stat().st_mode & 0o077] == []
     resumed = relay(second, SCRIPT, ranks=RANKS, spares=0, options=["--resume", saved["directory"]], out=lost.out)
     assert resumed.status == 0, resumed.told()
     assert [m["kind"] for m in resumed.committed()] == ["resume"]

@@ -98,6 +98,27 @@ def test_a_killed_rank_costs_one_step_and_no_loss_value(cli: Cli) -> None:
     assert summary["faults_not_injected"] == []
 
 
+def test_a_planned_move_that_comes_too_late_fails_the_run_in_words(cli: Cli) -> None:
+    process = cli.start(
+        *("run", "--nproc-per-node", "2", "--spares", "1", "--json", "--events", "events.jsonl"),
+        *("--inject", "planned:rank=1,step=30", "SCRIPT"),
+        script=TRAINS,
+        STEPS="30",
+    )
+    out, err = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 76, err
+    asked = "--inject planned:rank=1,step=30,phase=forward"
+    assert f"the planned migration of rank 1 did not take place ({asked}): " in err
+    summary = summary_of(out)
+    assert (summary["exit_code"], summary["faults_not_injected"]) == (76, [])
+    (off,) = summary["moves_not_made"]
+    assert (off["rank"], off["asked"]) == (1, asked)
+    assert "end of its script" in off["reason"]
+    events = [json.loads(line) for line in (cli.folder / "events.jsonl").read_text().splitlines()]
+    (told,) = (e for e in events if e["name"] == "move_not_made")
+    assert off.items() <= told.items()
+
+
 def test_without_a_spare_the_message_says_how_to_go_on(cli: Cli) -> None:
     expected = undisturbed(cli, 40)
     process = cli.start(

@@ -127,7 +127,7 @@ def migrate(
 ) -> int:
     """Move a rank of the running job to a spare, without losing a step.
 
-    Exit code: 0 done, 1 given up (the job went on as before), 2 refused.
+    Exit code: 0 done, 1 given up (the job went on as before) or too late, 2 refused.
     """
     from torchrelay.cli import migrate as command
 

@@ -17,7 +17,7 @@ from torchrelay.cli.control import Control, target
 from torchrelay.cli.follow import Follower
 from torchrelay.cli.machine import address_towards
 from torchrelay.cli.options import LOOPBACK, RunOptions
-from torchrelay.cli.summary import as_json, faults_that_never_fired
+from torchrelay.cli.summary import as_json, faults_that_never_fired, has_planned_without_migration
 from torchrelay.cli.teller import Teller
 from torchrelay.protocol.errors import FatalError, TorchrelayError
 from torchrelay.protocol.names import EXIT_FAULT_NOT_INJECTED, EXIT_USAGE
@@ -204,13 +204,13 @@ def _own_address(options: RunOptions) -> str:
 
 
 def _conclude(options: RunOptions, job: Job, code: int, teller: Teller) -> int:
-    """Says how it ended, and turns a success without the faults that were asked for into a failure."""
+    """Says how it ended, and turns a success without the faults and migrations that --inject asked for into a failure."""
     if not job.was_started:
         return code
     summary = job.follower.summary
-    heard_all = summary.exit_code is not None
-    never_fired = faults_that_never_fired(options.faults, summary) if heard_all and code == 0 else []
-    if never_fired:
+    succeeded = summary.exit_code is not None and code == 0
+    never_fired = faults_that_never_fired(options.faults, summary) if succeeded else []
+    if never_fired or (succeeded and has_planned_without_migration(options.faults, summary)):
         code = EXIT_FAULT_NOT_INJECTED
     if not job.stopped_by and not (options.quiet and code == 0):
         resume = configs.resume_command(options.given, summary.checkpoint)

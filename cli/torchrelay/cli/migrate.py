@@ -22,19 +22,23 @@ EXIT_ABANDONED = 1
 
 
 async def migrate(rank: int, reason: str, run_id: str | None, wait: bool) -> int:
-    """0 committed or, without `wait`, accepted; 1 abandoned; 2 refused. Raises UserError if there is no such job."""
+    """0 committed or, without `wait`, accepted; 1 abandoned or too late; 2 refused. Raises UserError if there is no such job."""
     state = folder.state_folder(os.environ)
     run = folder.choose_run(state, run_id)
     console = make_console(sys.stderr)
     async with Control(run.controller_host, run.controller_port, folder.read_secret(state / run.folder)) as control:
-        reply = await control.migrate(rank, reason)
+        try:
+            reply = await control.migrate(rank, reason)
+        except ChannelClosedError as e:
+            console.print(narrate.line(f"no answer: the job is over, or has lost its controller ({e})", "red"))
+            return EXIT_ABANDONED
         if not reply.accepted:
             console.print(narrate.line(f"refused: {reply.message}", "red"))
             return EXIT_USAGE
         if not wait:
             console.print(narrate.line(reply.message or f"{reply.migration} is under way"))
             return 0
-        return _report(console, await _follow(console, control, reply))
+        return _report(console, await _follow(console, control, reply), rank)
 
 
 async def _follow(console: Console, control: Control, reply: MigrateReply) -> Migration | None:
@@ -56,8 +60,11 @@ async def _follow(console: Console, control: Control, reply: MigrateReply) -> Mi
     return None
 
 
-def _report(console: Console, record: Migration | None) -> int:
+def _report(console: Console, record: Migration | None, rank: int) -> int:
     if record is None:
         console.print(narrate.line("the job ended before the migration did", "red"))
+        return EXIT_ABANDONED
+    if record.outcome == COMMITTED and rank not in record.ranks:
+        console.print(narrate.line(f"rank {rank} did not move: another one was lost meanwhile", "red"))
         return EXIT_ABANDONED
     return 0 if record.outcome == COMMITTED else EXIT_ABANDONED

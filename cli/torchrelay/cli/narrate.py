@@ -8,7 +8,7 @@ from rich.text import Text
 from torchrelay.cli import render
 from torchrelay.cli.summary import Summary
 from torchrelay.protocol import events
-from torchrelay.protocol.names import EXIT_NO_SPARE_LEFT
+from torchrelay.protocol.names import EXIT_FAULT_NOT_INJECTED, EXIT_NO_SPARE_LEFT
 from torchrelay.protocol.phases import ABANDONED, CHECKPOINT, CLEARED, PLANNED, RESUME
 
 _LEVEL_STYLES = {"warning": "yellow", "error": "red"}
@@ -46,6 +46,10 @@ def notes(before: Summary, event: events.Occurrence) -> list[Text]:
             return [line(f"  {render.phase(last)}: {render.seconds(event.elapsed_s)} s", "dim")] if last else []
         case events.MigrationFinished():
             return [_finished(event)]
+        case events.MoveNotMade():
+            record = before.migration(event.migration)
+            told = record is not None and record.outcome == ABANDONED
+            return [] if told else [_not_moved(event)]
         case events.Log() if event.level in _LEVEL_STYLES:
             return [line(event.text, _LEVEL_STYLES[event.level])]
     return []
@@ -73,19 +77,25 @@ def _finished(event: events.MigrationFinished) -> Text:
     return line(f"{who} moved to {render.listed(event.spares)}: {redone} redone, {downtime}", "green")
 
 
+def _not_moved(move: events.MoveNotMade) -> Text:
+    text = f"the planned migration of rank {move.rank} did not take place ({move.asked}){_because(move.reason)}"
+    return line(text, "red")
+
+
 def _because(reason: str) -> str:
     return f": {reason}" if reason else ""
 
 
 def closing(summary: Summary, exit_code: int, resume_command: str, never_fired: list[str]) -> list[RenderableType]:
-    """The end of a run: a table if there were migrations, otherwise at most one line."""
+    """The end of a run: a table if there were migrations, what was asked for and did not happen, and how it ended."""
     told: list[RenderableType] = []
     if summary.moves:
         told += [Text(), render.migrations_table(summary.moves), Text()]
+    told += [_not_moved(move) for move in summary.moves_not_made]
     if exit_code == EXIT_NO_SPARE_LEFT and summary.checkpoint:
         told.append(line(f"no spare was left; what the ranks held is in {summary.checkpoint}", "yellow"))
         told.append(line(f"go on with: {resume_command}", "bold"))
-    elif never_fired:
+    elif exit_code == EXIT_FAULT_NOT_INJECTED and summary.exit_code == 0:
         told += [line(f"the fault {fault} never fired", "red") for fault in never_fired]
     elif exit_code != 0:
         told.append(line(f"ended with exit code {exit_code}{_because(summary.reason)}", "red"))

@@ -57,6 +57,7 @@ class Summary:
     spares: int = 0
     faults_injected: tuple[str, ...] = ()
     migrations: tuple[Migration, ...] = ()
+    moves_not_made: tuple[events.MoveNotMade, ...] = ()
     unprotected: tuple[str, ...] = ()
     checkpoint: str = ""
     exit_code: int | None = None
@@ -92,6 +93,12 @@ def faults_that_never_fired(wanted: Iterable[Fault], summary: Summary) -> list[s
     return list(missing.elements())
 
 
+def has_planned_without_migration(wanted: Iterable[Fault], summary: Summary) -> bool:
+    """Whether a `planned` one of --inject fired, and nothing came of it."""
+    asked = {fault.as_asked for fault in wanted}
+    return any(move.asked in asked for move in summary.moves_not_made)
+
+
 def as_json(summary: Summary, exit_code: int, never_fired: list[str]) -> dict[str, Any]:
     """The object of `torchrelay run --json`, documented in docs/cli.md."""
     return {
@@ -105,6 +112,7 @@ def as_json(summary: Summary, exit_code: int, never_fired: list[str]) -> dict[st
         "protection_reason": summary.protection_reason,
         "unprotected": list(summary.unprotected),
         "migrations": [dataclasses.asdict(m) | {"downtime_total_s": m.total_s} for m in summary.moves],
+        "moves_not_made": [dataclasses.asdict(move) for move in summary.moves_not_made],
         "steps_redone": summary.steps_redone,
         "downtime_s": summary.downtime_s,
         "downtime_total_s": sum(summary.downtime_s.values()),
@@ -139,6 +147,8 @@ def fold(s: Summary, event: events.Occurrence, time_s: float) -> Summary:
             return _with(s, event.migration, phase=event.phase)
         case events.MigrationFinished():
             return _finished(s, event)
+        case events.MoveNotMade():
+            return replace(s, moves_not_made=(*s.moves_not_made, event))
         case events.CheckpointSaved():
             return replace(s, checkpoint=event.directory)
         case events.JobFinished():

@@ -138,6 +138,7 @@ class Core:
     def end_job(self, exit_code: int, reason: str, signal_number: int = signal.SIGTERM) -> None:
         """Ends the job on all nodes; the first reason is the one that counts."""
         if self.ended is None:
+            self._requests.job_over(reason)
             self.ended = JobFinished(exit_code, reason)
             self.outbox.to_all_agents(_stop(self.ended, signal_number))
             self.outbox.emit(self.ended)
@@ -264,6 +265,10 @@ class Core:
     def _migration_wanted(self, worker: Worker, report: msg.MigrationWanted, now_s: float) -> None:
         if self.job.is_holder(worker):
             self._requests.want(worker.rank, report.reason, now_s)
+        else:
+            self._requests.refuse(
+                worker.rank, report.reason, f"{worker.worker} does not hold rank {worker.rank} any more"
+            )
 
     def _for_the_migration(self, worker: Worker, report: Any, now_s: float) -> None:
         if self.driver.migration is None:

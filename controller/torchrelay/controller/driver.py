@@ -22,6 +22,7 @@ from torchrelay.protocol.events import (
     Decision,
     MigrationFinished,
     MigrationStarted,
+    MoveNotMade,
     PhaseChanged,
 )
 from torchrelay.protocol.launch_env import torchrun_env
@@ -29,7 +30,7 @@ from torchrelay.protocol.messages import Assign, Fence, FetchJournal, Plan, Shim
 from torchrelay.protocol.migration import Migration
 from torchrelay.protocol.migration_state import State
 from torchrelay.protocol.names import EXIT_NO_SPARE_LEFT
-from torchrelay.protocol.phases import CHECKPOINT, CLEARED, DOWNTIME_ROWS, PLANNED, RESUME, Phase
+from torchrelay.protocol.phases import CHECKPOINT, CLEARED, COMMITTED, DOWNTIME_ROWS, PLANNED, RESUME, Phase
 
 EXIT_CODE_WITHOUT_CAUSE = 1
 """Of a job that ends because a rank hangs: no process has an exit code to pass on."""
@@ -62,6 +63,7 @@ class Driver:
         self._saved_bytes: dict[int, int] = {}
         self._reading: dict[str, int] = {}
         self._exit_code = EXIT_CODE_WITHOUT_CAUSE
+        self._asked: m.MoveRequested | None = None
         self.count = 0
         self.done = 0
         self.last = ""
@@ -100,6 +102,7 @@ class Driver:
         if isinstance(event, m.RankLost) and (exited := self._job.workers[event.worker].exited) is not None:
             self._exit_code = exited.exit_code
         self._saved_bytes.clear()
+        self._asked = event if isinstance(event, m.MoveRequested) else None
         self.migration = Migration.new(
             name, holders, self._job.world_size, self._job.generation, now_s, self._config.deadlines
         )
@@ -126,6 +129,16 @@ class Driver:
                     self._carry_out(state, instruction, now_s)
         finally:
             self._carrying_out = False
+
+    def job_over(self, reason: str) -> None:
+        """The job ends: a move that somebody asked for and that has not been committed does not take place."""
+        if self.migration is not None and self.phase is not Phase.COMMITTED:
+            self._move_is_off(self.migration.state.migration, f"the job was over before it was done: {reason}")
+
+    def _move_is_off(self, migration: str, reason: str) -> None:
+        if self._asked is not None:
+            self._outbox.emit(MoveNotMade(migration, self._asked.rank, self._asked.reason, reason))
+            self._asked = None
 
     def saved(self, rank: int, size_bytes: int) -> None:
         self._saved_bytes[rank] = size_bytes
@@ -266,6 +279,9 @@ class Driver:
             )
         )
         self.migration = None
+        if self._asked is not None and (f.outcome != COMMITTED or self._asked.rank not in ranks):
+            # It may have turned into the migration of another rank, which was lost meanwhile.
+            self._move_is_off(s.migration, f.reason if f.outcome != COMMITTED else f"given up for this: {s.reason}")
         if f.outcome != CLEARED:
             self.done += 1
             self.last = f"{s.migration} ({s.kind}, rank {s.rank}): {f.outcome}: {f.reason}"

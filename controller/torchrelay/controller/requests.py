@@ -2,43 +2,67 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from torchrelay.controller.driver import Driver
 from torchrelay.controller.job import Job
 from torchrelay.controller.outbox import Outbox
 from torchrelay.protocol import migration_events as m
+from torchrelay.protocol.events import MoveNotMade
 from torchrelay.protocol.messages import MigrateReply
+
+
+@dataclass
+class _Wish:
+    """`waits`: why it could not begin when that was last looked at."""
+
+    rank: int
+    asked: str
+    waits: str = ""
 
 
 class Requests:
     def __init__(self, job: Job, outbox: Outbox, driver: Driver) -> None:
         self._job, self._outbox, self._driver = job, outbox, driver
-        self._wanted: dict[int, str] = {}
+        self._wishes: list[_Wish] = []
 
     def migrate(self, rank: int, reason: str, now_s: float) -> MigrateReply:
-        refusal = self._never(rank) or self._not_now()
-        if refusal:
+        if refusal := self._never(rank):
             return MigrateReply(False, "", refusal)
+        not_now, advice = self._not_now()
+        if not_now:
+            return MigrateReply(False, "", "; ".join(filter(None, (not_now, advice))))
         name = self._driver.begin(m.MoveRequested(rank, reason or "asked for"), now_s)
         return MigrateReply(
             True, name, f"rank {rank} moves as soon as a spare is ready for it; training goes on meanwhile"
         )
 
-    def want(self, rank: int, reason: str, now_s: float) -> None:
+    def want(self, rank: int, asked: str, now_s: float) -> None:
         """A process asks to be moved, and has nobody to tell it to ask again later."""
-        if refusal := self._never(rank):
-            self._outbox.log("warning", f"rank {rank} asked to be moved: {refusal}")
-            return
-        self._wanted[rank] = reason
+        self._wishes.append(_Wish(rank, asked))
         self.tick(now_s)
 
     def tick(self, now_s: float) -> None:
-        for rank, reason in list(self._wanted.items()):
-            if refusal := self._never(rank):
-                del self._wanted[rank]
-                self._outbox.log("warning", f"rank {rank} asked to be moved: {refusal}")
-            elif not self._not_now():
-                del self._wanted[rank]
-                self._driver.begin(m.MoveRequested(rank, reason), now_s)
+        for wish in list(self._wishes):
+            if refusal := self._never(wish.rank):
+                self._wishes.remove(wish)
+                self.refuse(wish.rank, wish.asked, _why(refusal, wish))
+                continue
+            wish.waits, _ = self._not_now()
+            if not wish.waits:
+                self._wishes.remove(wish)
+                self._driver.begin(m.MoveRequested(wish.rank, wish.asked), now_s)
+
+    def refuse(self, rank: int, asked: str, reason: str) -> None:
+        """Tells the world, since who asked does not listen."""
+        self._outbox.emit(MoveNotMade("", rank, asked, reason))
+
+    def job_over(self, reason: str) -> None:
+        """To be called before the job's last event."""
+        self._driver.job_over(reason)
+        for wish in self._wishes:
+            self.refuse(wish.rank, wish.asked, _why(f"the job was over: {reason}", wish))
+        self._wishes.clear()
 
     def _never(self, rank: int) -> str:
         job = self._job
@@ -52,13 +76,18 @@ class Requests:
             return "there is no spare to move it to; start the job with more --spares"
         return ""
 
-    def _not_now(self) -> str:
+    def _not_now(self) -> tuple[str, str]:
+        """What stands in the way, and what to do about it; empty if nothing does."""
         job, migration = self._job, self._driver.migration
         if migration is not None:
             s = migration.state
-            return f"{s.migration} is under way (rank {s.rank}, {s.phase.value}); ask again when it is over"
+            return f"{s.migration} is under way (rank {s.rank}, {s.phase.value})", "ask again when it is over"
         if because := job.unprotected_because():
-            return f"not yet: {because}"
+            return f"not yet: {because}", ""
         if not any(w.warm for w in job.spares):
-            return "the spare is still starting; ask again in a few seconds"
-        return ""
+            return "the spare is still starting", "ask again in a few seconds"
+        return "", ""
+
+
+def _why(end: str, wish: _Wish) -> str:
+    return f"{end}; the move could not begin before: {wish.waits}" if wish.waits else end

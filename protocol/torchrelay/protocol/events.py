@@ -127,6 +127,19 @@ class MigrationFinished:
 
 
 @dataclass(frozen=True)
+class MoveNotMade:
+    """A planned migration that was asked for did not take place. `migration` is empty if it never began.
+
+    `asked`: the words of whoever asked; `reason`: why nothing came of it.
+    """
+
+    migration: str
+    rank: int
+    asked: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class WorkerEnded:
     """`rank` is -1 for a spare; `fenced`: torchrelay ended it."""
 
@@ -173,6 +186,7 @@ Occurrence = (
     | PhaseChanged
     | Decision
     | MigrationFinished
+    | MoveNotMade
     | WorkerEnded
     | CheckpointSaved
     | JobFinished

@@ -24,6 +24,11 @@ class Fault:
         extra = f",code={self.code}" if self.kind == "exit" else ""
         return f"{self.kind}:rank={self.rank},step={self.step},phase={self.phase}{extra}"
 
+    @property
+    def as_asked(self) -> str:
+        """The reason that a planned one gives for its migration."""
+        return f"--inject {self}"
+
 
 def parse_fault(text: str, world_size: int | None = None) -> Fault:
     """`kill:rank=1,step=30,phase=backward` -> Fault. Raises UserError with what would be right."""

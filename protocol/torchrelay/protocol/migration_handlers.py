@@ -321,7 +321,8 @@ def finished(turn: Turn, event: RankFinished) -> None:
     s = turn.state
     s.finished.add(event.rank)
     if s.kind == PLANNED and s.phase in (Phase.PREPARING, Phase.QUIESCING):
-        abandon(turn, f"rank {event.rank} has reached the end of its script: there is nothing left to move")
+        ready = "the spare was ready" if s.phase is Phase.PREPARING else "all ranks stood still"
+        abandon(turn, f"rank {event.rank} reached the end of its script before {ready}: there is nothing left to move")
     else:
         advance(turn)
 

@@ -48,7 +48,7 @@ EXIT_USAGE = 2
 EXIT_NO_SPARE_LEFT = 75
 """EX_TEMPFAIL of sysexits.h: the job ended with a just-in-time checkpoint and can go on from it."""
 EXIT_FAULT_NOT_INJECTED = 76
-"""A fault that was asked for with --inject never fired."""
+"""A fault that was asked for with --inject never fired, or a planned one led to no migration."""
 
 MAX_FRAME_BYTES = 16 << 20
 """Largest message on the unix socket and on gRPC; journals and collective records are far smaller."""

@@ -42,4 +42,4 @@ class FaultInjector:
         elif fault.kind == "raise":
             raise RuntimeError(f"injected by torchrelay: {fault}")
         else:
-            self._link.send(MigrationWanted(f"--inject {fault}"))
+            self._link.send(MigrationWanted(fault.as_asked))

@@ -41,13 +41,13 @@ def _data_path(directory: Path, number: int) -> Path:
 def save(directory: Path, tensors: Mapping[str, torch.Tensor]) -> int:
     """Writes `tensors` below `directory`, durably, and returns their size in bytes.
 
-    They must not change meanwhile. What was there before is replaced. Raises CheckpointError when the folder cannot be
-    written, UnsupportedError for tensors without plain bytes.
+    They must not change meanwhile. What was there before is replaced; only this user can read what is written. Raises
+    CheckpointError when the folder cannot be written, UnsupportedError for tensors without plain bytes.
     """
     source = Source(tensors)
     partial: list[Path] = []
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         (directory / LIST_NAME).unlink(missing_ok=True)
         chunks = _write_data(directory, source, partial)
         body = json.dumps(
@@ -61,7 +61,7 @@ def save(directory: Path, tensors: Mapping[str, torch.Tensor]) -> int:
         )
         partial.append(directory / f".{LIST_NAME}.partial")
         partial[-1].unlink(missing_ok=True)
-        with open(partial[-1], "xb") as file:
+        with open(partial[-1], "xb", opener=_private) as file:
             file.write(json.dumps({"checksum": _checksum(body), "body": body}).encode())
             _to_disk(file)
         for path in partial:
@@ -85,7 +85,7 @@ def _write_data(directory: Path, source: Source, partial: list[Path]) -> list[tu
         path = _data_path(directory, number)
         partial.append(path.with_name(f".{path.name}.partial"))
         partial[-1].unlink(missing_ok=True)
-        with open(partial[-1], "xb", buffering=0) as file:
+        with open(partial[-1], "xb", buffering=0, opener=_private) as file:
             offset = 0
             while index < len(source.chunks) and offset < FILE_BYTES:
                 check = source.write_chunk(index, lanes, _writer(file.fileno()))
@@ -94,6 +94,10 @@ def _write_data(directory: Path, source: Source, partial: list[Path]) -> list[tu
                 index += 1
             _to_disk(file)
     return chunks
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def _writer(descriptor: int) -> Write:

@@ -15,19 +15,65 @@ def work():
 def hold(step):
     """Waits at the steps of HOLD_STEPS until HOLD_FOLDER/STEP is there: a test lets the job pass when its migration is ready."""
     if str(step) in os.environ.get("HOLD_STEPS", "").split(","):
-        gate = os.path.join(os.environ["HOLD_FOLDER"], str(step))
-        while not os.path.exists(gate):
-            time.sleep(0.01)
+        _wait_for(step)
 
 
 def strike(place):
     """Ends this process with SIGKILL, once, if the test wants it here: STRIKE=PLACE:RANK, with a file for the memory of it."""
     if os.environ.get("STRIKE") == f"{place}:{os.environ['RANK']}":
-        try:
-            os.close(os.open(os.environ["STRUCK"], os.O_CREAT | os.O_EXCL))
-        except FileExistsError:
-            return
-        os.kill(os.getpid(), signal.SIGKILL)
+        _die_once()
+
+
+def _die_once():
+    try:
+        os.close(os.open(os.environ["STRUCK"], os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def arrive(step):
+    """Tells those who wait in `behind_gate` that this rank is about to begin the forward of `step`."""
+    if "LOSE_BEHIND_GATE" in os.environ:
+        _mark("arrived", os.environ["RANK"], step)
+
+
+def behind_gate(step):
+    """Between the gate and the update, in the order that a test wants: LOSE_BEHIND_GATE=RANK:STEP:RANKS-THAT-GO-ON.
+
+    In STEP, RANK dies when every other rank has passed the gate too, and those that go on (such as `0,2`) are about to
+    begin the next forward. The others wait in front of their update until it is dead.
+    """
+    lost, at, ahead = os.environ.get("LOSE_BEHIND_GATE", "::").split(":")
+    rank, ahead = os.environ["RANK"], ahead.split(",")
+    if str(step) != at or os.path.exists(os.environ["STRUCK"]):
+        return
+    if rank == lost:
+        for other in map(str, range(int(os.environ["WORLD_SIZE"]))):
+            if other != lost:
+                _wait_for(*(("arrived", other, step + 1) if other in ahead else ("passed", other, step)))
+        _die_once()
+    else:
+        _mark("passed", rank, step)
+        if rank not in ahead:
+            _wait_for_file(os.environ["STRUCK"])
+
+
+def _place(*what):
+    return os.path.join(os.environ["HOLD_FOLDER"], "-".join(map(str, what)))
+
+
+def _mark(*what):
+    os.close(os.open(_place(*what), os.O_CREAT))
+
+
+def _wait_for(*what):
+    _wait_for_file(_place(*what))
+
+
+def _wait_for_file(path):
+    while not os.path.exists(path):
+        time.sleep(0.01)
 
 
 def fail(step):

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
 from torchrelay.cli import folder
@@ -37,8 +38,10 @@ STATUS = JobStatus(
 
 
 class FakeController(relay_pb2_grpc.RelayServicer):
-    def __init__(self, outcome: str = "committed", accepted: bool = True) -> None:
-        self.outcome, self.accepted = outcome, accepted
+    """`moved`: the rank that the migration is about in the end."""
+
+    def __init__(self, outcome: str = "committed", accepted: bool = True, moved: int = 0) -> None:
+        self.outcome, self.accepted, self.moved = outcome, accepted, moved
         self.stopped: list[int] = []
 
     async def Status(self, request: Any, context: Any) -> Any:
@@ -62,7 +65,7 @@ class FakeController(relay_pb2_grpc.RelayServicer):
                 outcome=self.outcome,
                 rank=0,
                 spare="n0.s0",
-                ranks=(0,),
+                ranks=(self.moved,),
                 spares=("n0.s0",),
                 steps_redone=0,
                 downtime_s=dict.fromkeys(DOWNTIME_ROWS, 0.1),
@@ -74,6 +77,20 @@ class FakeController(relay_pb2_grpc.RelayServicer):
         ]
         for number, event in enumerate(told):
             yield convert.to_proto(events.to_job_event(event, float(number)))
+
+
+class LeavingController(FakeController):
+    """Its server stops while it is asked."""
+
+    async def Migrate(self, request: Any, context: Any) -> Any:
+        await context.abort(grpc.StatusCode.UNAVAILABLE, "going away")
+
+
+class EndingController(FakeController):
+    """The job ends while a migration is under way."""
+
+    async def Watch(self, request: Any, context: Any) -> AsyncIterator[Any]:
+        yield convert.to_proto(events.to_job_event(events.MigrationStarted("m1", "planned", 0, "fan", 1), 0.0))
 
 
 @pytest.fixture
@@ -121,6 +138,9 @@ def test_status_as_json_has_every_field(state: Path, capsys: pytest.CaptureFixtu
         (FakeController(), 0, "torchrelay: rank 0 moved to n0.s0: no step redone, 0.80 s of downtime"),
         (FakeController(outcome="abandoned"), 1, "the migration was given up: the joiner died"),
         (FakeController(accepted=False), 2, "torchrelay: refused: rank 0: fan"),
+        (FakeController(moved=2), 1, "rank 0 did not move: another one was lost meanwhile"),
+        (EndingController(), 1, "the job ended before the migration did"),
+        (LeavingController(), 1, "no answer: the job is over, or has lost its controller"),
     ],
 )
 def test_migrate_ends_as_the_migration_does(

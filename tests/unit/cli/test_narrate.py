@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import pytest
 from rich.console import Console, RenderableType
@@ -113,6 +114,32 @@ def test_the_end_without_a_spare_says_how_to_go_on() -> None:
 def test_faults_that_never_fired_are_named() -> None:
     text = shown(*narrate.closing(Summary(exit_code=0), 76, "", ["kill:rank=0,step=99,phase=data"]))
     assert text == "torchrelay: the fault kill:rank=0,step=99,phase=data never fired\n"
+
+
+NOT_MOVED = events.MoveNotMade("m1", 1, "--inject planned:rank=1,step=9,phase=forward", "the spare was not ready")
+SAID = (
+    "torchrelay: the planned migration of rank 1 did not take place "
+    "(--inject planned:rank=1,step=9,phase=forward): the spare was not ready\n"
+)
+
+
+def test_a_planned_migration_that_did_not_take_place_is_told_at_the_end_with_its_reason() -> None:
+    summary = fold(Summary(exit_code=0), NOT_MOVED, 0.0)
+    assert shown(*narrate.closing(summary, 76, "", []), width=200) == SAID
+    assert shown(*narrate.closing(summary, 0, "", []), width=200).startswith(SAID + "torchrelay: done in")
+
+
+def test_a_script_that_ends_with_76_by_itself_is_told_as_such() -> None:
+    text = shown(*narrate.closing(Summary(exit_code=76, reason="rank 0: SystemExit(76)"), 76, "", []))
+    assert text == "torchrelay: ended with exit code 76: rank 0: SystemExit(76)\n"
+
+
+def test_a_planned_migration_is_said_to_be_off_as_it_happens_unless_it_was_said_to_be_given_up() -> None:
+    assert shown(*narrate.notes(Summary(), NOT_MOVED), width=200) == SAID
+    begun = fold(Summary(), events.MigrationStarted("m1", "planned", 1, "asked for", 1), 0.0)
+    assert shown(*narrate.notes(begun, NOT_MOVED), width=200) == SAID
+    given_up = replace(begun, migrations=(replace(begun.migrations[0], outcome="abandoned"),))
+    assert narrate.notes(given_up, NOT_MOVED) == []
 
 
 def test_a_failure_is_told_with_its_reason() -> None:

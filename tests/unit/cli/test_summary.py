@@ -2,7 +2,14 @@ from __future__ import annotations
 
 from functools import reduce
 
-from torchrelay.cli.summary import UNDER_WAY, Summary, as_json, faults_that_never_fired, fold
+from torchrelay.cli.summary import (
+    UNDER_WAY,
+    Summary,
+    as_json,
+    faults_that_never_fired,
+    fold,
+    has_planned_without_migration,
+)
 from torchrelay.protocol import events
 from torchrelay.protocol.faults import Fault
 from torchrelay.protocol.phases import DOWNTIME_ROWS
@@ -77,6 +84,24 @@ def test_a_fault_that_was_asked_for_twice_has_to_fire_twice() -> None:
     summary = folded(events.FaultFired(str(kill), 1, 5))
     assert faults_that_never_fired([kill], summary) == []
     assert faults_that_never_fired([kill, kill, stop], summary) == [str(kill), str(stop)]
+
+
+def test_a_planned_fault_without_a_migration_is_found_among_the_moves_that_were_not_made() -> None:
+    planned, other = Fault("planned", 1, 5), Fault("planned", 2, 5)
+    off = events.MoveNotMade("", 1, planned.as_asked, "the job was over")
+    summary = folded(events.FaultFired(str(planned), 1, 5), off)
+    assert has_planned_without_migration([planned], summary)
+    assert not has_planned_without_migration([other], summary)
+    assert as_json(summary, 76, [])["moves_not_made"] == [
+        {
+            "migration": "",
+            "rank": 1,
+            "asked": "--inject planned:rank=1,step=5,phase=forward",
+            "reason": "the job was over",
+        }
+    ]
+    by_command = folded(events.MoveNotMade("m1", 1, "a new fan", "the job was over"))
+    assert not has_planned_without_migration([planned], by_command)
 
 
 def test_the_json_summary_has_totals_and_each_migration() -> None:

@@ -48,6 +48,13 @@ def test_what_was_saved_is_loaded_bitwise_from_several_files(saved: Path) -> Non
     assert sorted(p.name for p in saved.iterdir()) == ["tensors-00000.bin", "tensors-00001.bin", "tensors.json"]
 
 
+def test_only_this_user_can_read_it(saved: Path) -> None:
+    assert saved.stat().st_mode & 0o777 == 0o700
+    assert {p.name: oct(p.stat().st_mode & 0o777) for p in saved.iterdir()} == dict.fromkeys(
+        ("tensors-00000.bin", "tensors-00001.bin", "tensors.json"), "0o600"
+    )
+
+
 def test_saving_again_replaces_what_was_there(saved: Path) -> None:
     tensors = {"other": torch.rand(10)}
     (saved / ".tensors-00000.bin.partial").write_bytes(b"left by a killed process")

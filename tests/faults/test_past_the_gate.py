@@ -1,0 +1,51 @@
+"""A rank is lost between the gate and its update: nobody can go back, so its step is finished from the gate's journal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from faults.conftest import Undisturbed
+from support.relay_run import Finished, assert_unharmed, relay
+
+SCRIPT, RANKS, STEP = "uneven.py", 3, 15
+
+
+def lose(tmp_path: Path, rank: int, *args: str, ahead: str = "") -> Finished:
+    """`ahead`: the ranks that are in the next step already when `rank` is lost; the others have not made their update."""
+    struck = tmp_path / "struck"
+    environment = {"LOSE_BEHIND_GATE": f"{rank}:{STEP}:{ahead}", "STRUCK": str(struck)}
+    run = relay(tmp_path, SCRIPT, *args, ranks=RANKS, environment=environment)
+    assert struck.exists(), run.told()
+    return run
+
+
+def assert_finished_from_the_gate(run: Finished, rank: int, others: str = "") -> None:
+    decided = " ".join(event["text"] for event in run.named("decision"))
+    assert f"all meet at boundary {STEP}: {others}" in decided, run.told()
+    expected = f"rank {rank} walks through step {STEP} from the gate on, since its journal ends at {STEP - 1}"
+    assert expected in decided, run.told()
+    assert [m["ranks"] for m in run.committed()] == [[rank]], run.told()
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_the_first_behind_the_gate_is_lost(rank: int, undisturbed: Undisturbed, tmp_path: Path) -> None:
+    run = lose(tmp_path, rank, "mean")
+    assert_unharmed(run, undisturbed(SCRIPT, "mean", ranks=RANKS), RANKS, [], 1)
+    left = ", ".join(str(r) for r in range(RANKS) if r != rank)
+    assert_finished_from_the_gate(run, rank, f"ranks {left} (past its gate) finish step {STEP}")
+    assert run.committed()[0]["steps_redone"] == 0
+
+
+@pytest.mark.parametrize(("rank", "ahead"), [(0, "1,2"), (2, "0,1")])
+def test_the_last_behind_the_gate_is_lost(rank: int, ahead: str, undisturbed: Undisturbed, tmp_path: Path) -> None:
+    run = lose(tmp_path, rank, ahead=ahead)
+    assert_unharmed(run, undisturbed(SCRIPT, ranks=RANKS), RANKS, [], 1)
+    left = ahead.replace(",", ", ")
+    assert_finished_from_the_gate(run, rank, f"ranks {left} (before its gate) redo step {STEP + 1}")
+
+
+def test_one_is_lost_behind_the_gate_with_one_ahead_and_one_beside_it(undisturbed: Undisturbed, tmp_path: Path) -> None:
+    run = lose(tmp_path, 1, ahead="2")
+    assert_unharmed(run, undisturbed(SCRIPT, ranks=RANKS), RANKS, [], 1)
+    assert_finished_from_the_gate(run, 1)

@@ -45,6 +45,36 @@ def test_the_last_behind_the_gate_is_lost(rank: int, ahead: str, undisturbed: Un
     assert_finished_from_the_gate(run, rank, f"ranks {left} (before its gate) redo step {STEP + 1}")
 
 
+@pytest.mark.parametrize(
+    "what", ["shrink", "average", "sum", "flag", "mean average", "mean average-late", "shrink mean"]
+)
+@pytest.mark.parametrize("ahead", ["", "0,2", "2"])
+def test_tensors_that_are_written_after_the_optimizer_step_are_as_they_would_have_been(
+    what: str, ahead: str, undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    if "mean" in what and ahead:
+        pytest.skip("nobody gets ahead of a collective")
+    run = lose(tmp_path, 1, *what.split(), ahead=ahead)
+    assert_unharmed(run, undisturbed(SCRIPT, *what.split(), ranks=RANKS), RANKS, [], 1)
+    assert_finished_from_the_gate(run, 1)
+
+
+@pytest.mark.parametrize(
+    ("what", "ahead", "reason"),
+    [
+        ("average read", "0,2", "what a lost rank read cannot be told any more"),
+        ("shrink mean sum", "", "the step keeps what it computed from module1"),
+        ("cycle", "", "turns (cycle): an iterator kept in a variable"),
+    ],
+)
+def test_what_cannot_be_restored_ends_in_a_checkpoint_and_never_in_wrong_numbers(
+    what: str, ahead: str, reason: str, tmp_path: Path
+) -> None:
+    run = lose(tmp_path, 1, *what.split(), ahead=ahead)
+    assert run.status == 75, run.told()
+    assert reason in run.told()
+
+
 def test_one_is_lost_behind_the_gate_with_one_ahead_and_one_beside_it(undisturbed: Undisturbed, tmp_path: Path) -> None:
     run = lose(tmp_path, 1, ahead="2")
     assert_unharmed(run, undisturbed(SCRIPT, ranks=RANKS), RANKS, [], 1)

@@ -13,7 +13,7 @@ from typing import Any
 from torchrelay.protocol.errors import CheckpointError
 
 MANIFEST = "manifest.json"
-VERSION = 1
+VERSION = 2
 _PAYLOADS = ("journal", "gate_journal", "set_up")
 
 
@@ -27,6 +27,8 @@ class RankPart:
     gate_journal: bytes = b""
     set_up: bytes = b""
     ddp_layout: str = ""
+    late: dict[str, int] = field(default_factory=dict)
+    donor_collectives: int = -1
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,13 @@ def write_checkpoint(folder: Path, checkpoint: JobCheckpoint) -> None:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     ranks = []
     for rank, part in sorted(checkpoint.ranks.items()):
-        entry: dict[str, Any] = {"rank": rank, "action": part.action, "ddp_layout": part.ddp_layout}
+        entry: dict[str, Any] = {
+            "rank": rank,
+            "action": part.action,
+            "ddp_layout": part.ddp_layout,
+            "late": part.late,
+            "donor_collectives": part.donor_collectives,
+        }
         for name in _PAYLOADS:
             entry[name] = _write_payload(folder, f"rank-{rank}.{name.replace('_', '-')}", getattr(part, name))
         ranks.append(entry)
@@ -100,7 +108,15 @@ def _from_manifest(folder: Path, manifest: Mapping[str, Any]) -> JobCheckpoint:
     for entry in manifest["ranks"]:
         payloads = {name: _read_payload(folder, entry[name]) for name in _PAYLOADS}
         rank = int(entry["rank"])
-        ranks[rank] = RankPart(rank, entry["action"], ddp_layout=entry["ddp_layout"], **payloads)
+        late = {str(path): int(times) for path, times in entry["late"].items()}
+        ranks[rank] = RankPart(
+            rank,
+            entry["action"],
+            ddp_layout=entry["ddp_layout"],
+            late=late,
+            donor_collectives=int(entry["donor_collectives"]),
+            **payloads,
+        )
     if sorted(ranks) != list(range(manifest["world_size"])):
         raise CheckpointError(f"--resume {folder}: ranks are missing in {MANIFEST}; start from an older checkpoint")
     return JobCheckpoint(

@@ -9,6 +9,7 @@ from torchrelay.controller.checkpoint import JobCheckpoint, RankPart
 from torchrelay.controller.decide.donors import choose_donor, is_replica
 from torchrelay.controller.decide.stand import Cannot, Entry, decide_entry, decide_target
 from torchrelay.controller.job import Job
+from torchrelay.protocol.messages import Standing
 from torchrelay.protocol.migration_events import TargetDecided, TargetImpossible
 from torchrelay.protocol.migration_state import State
 
@@ -42,6 +43,8 @@ def resume_target(checkpoint: JobCheckpoint, folder: str) -> Answer:
         tokens={},
         peer_hosts={},
         directory=folder,
+        late={rank: part.late for rank, part in checkpoint.ranks.items()},
+        donor_collectives={rank: part.donor_collectives for rank, part in checkpoint.ranks.items()},
     )
 
 
@@ -56,12 +59,12 @@ def unplanned_target(job: Job, state: State, new_token: Callable[[], str], jit_f
     donors: dict[int, int] = {}
     for rank in sorted(state.lost):
         journal = job.journal(rank)
-        entry = decide_entry(rank, target.boundary, journal.boundaries, journal.gates)
-        if isinstance(entry, Cannot):
-            return TargetImpossible(entry.reason)
         donor = choose_donor(rank, target.boundary, standings, job.checks, donors.values())
         if isinstance(donor, Cannot):
             return TargetImpossible(donor.reason)
+        entry = decide_entry(rank, target.boundary, journal.boundaries, journal.gates, standings[donor.rank])
+        if isinstance(entry, Cannot):
+            return TargetImpossible(entry.reason)
         entries[rank], donors[rank] = entry, donor.rank
         reasons += [entry.reason, donor.reason]
     checkpoint = bool(state.no_spare)
@@ -74,9 +77,16 @@ def unplanned_target(job: Job, state: State, new_token: Callable[[], str], jit_f
         tokens={rank: new_token() for rank in entries},
         peer_hosts={} if checkpoint else {r: job.host_of(j.worker) for r, j in state.joiners.items()},
         offline=target.offline,
+        late={rank: dict(standings[donor].late) for rank, donor in donors.items()},
+        donor_collectives={rank: _collectives(standings[donor], target.boundary) for rank, donor in donors.items()},
         savers=tuple(sorted(set(_tensor_sources(job, state, target.boundary, donors).values()))) if checkpoint else (),
         directory=str(jit_folder(target.boundary)) if checkpoint else "",
     )
+
+
+def _collectives(donor: Standing, target: int) -> int:
+    """Where a donor stands, as in messages.Plan."""
+    return -1 if donor.boundary >= target else donor.log_length
 
 
 def _tensor_sources(job: Job, state: State, target: int, donors: dict[int, int]) -> dict[int, int]:
@@ -97,17 +107,21 @@ def saved_job(job: Job, state: State, run_id: str, sizes: dict[int, int]) -> Job
     """What the manifest says about a just-in-time checkpoint whose parts are all there."""
     layouts = {rank: state.standings[rank].ddp_layout for rank in state.standings}
     logs = [s for s in state.standings.values() if s.gates_passed == state.target]
+    sources = _tensor_sources(job, state, state.target, state.donors)
     ranks = {}
     for rank in range(job.world_size):
-        journal = job.journal(rank)
-        entry = decide_entry(rank, state.target, journal.boundaries, journal.gates)
+        journal, source = job.journal(rank), state.standings[sources[rank]]
+        entry = decide_entry(rank, state.target, journal.boundaries, journal.gates, source)
         if isinstance(entry, Cannot):
             return entry
         shadow = entry.action == "shadow"
         at = state.target - 1 if shadow else state.target
         layout = layouts.get(rank) or layouts.get(state.donors.get(rank, -1), "")
         gate = journal.gates[at] if shadow else b""
-        ranks[rank] = RankPart(rank, entry.action, journal.boundaries[at], gate, journal.set_up, layout)
+        stands = _collectives(source, state.target)
+        ranks[rank] = RankPart(
+            rank, entry.action, journal.boundaries[at], gate, journal.set_up, layout, dict(source.late), stands
+        )
     return JobCheckpoint(
         run_id,
         job.world_size,
@@ -115,5 +129,5 @@ def saved_job(job: Job, state: State, run_id: str, sizes: dict[int, int]) -> Job
         ranks,
         max(logs, key=lambda s: s.log_length).collective_log if logs else b"",
         {rank: sizes.get(rank, 0) for rank in state.savers},
-        _tensor_sources(job, state, state.target, state.donors),
+        sources,
     )

@@ -87,6 +87,10 @@ class Standing:
     log_length: int = 0
     ddp_layout: str = ""
     """Bucket layout of each data parallel wrapper, as the shim writes it; a joiner must use a survivor's."""
+    late: dict[str, int] = field(default_factory=dict)
+    """Tensors that were written since the latest optimizer step (after it in the same iteration, not by it), and how often."""
+    late_before: dict[str, int] = field(default_factory=dict)
+    """The same of the iteration before: what this rank is going to write when it goes on."""
 
 
 @dataclass(frozen=True)
@@ -307,6 +311,10 @@ class Plan:
     directory: str = ""
     offline: bool = False
     """Some rank has finished its script: no communicator is rebuilt, every collective that is left was recorded."""
+    late: dict[str, int] = field(default_factory=dict)
+    """For `shadow`: tensors that the donor has written since the optimizer step, where the joiner starts, and how often."""
+    donor_collectives: int = -1
+    """The donor stands in the collective after this many since its gate, or (-1) at the head of `target`."""
 
 
 @dataclass(frozen=True)

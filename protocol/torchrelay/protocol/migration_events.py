@@ -113,6 +113,10 @@ class TargetDecided:
     offline: bool = False
     savers: tuple[int, ...] = ()
     directory: str = ""
+    late: Mapping[int, dict[str, int]] = field(default_factory=dict)
+    """By lost rank: what its donor has written since its optimizer step, as in messages.Plan."""
+    donor_collectives: Mapping[int, int] = field(default_factory=dict)
+    """The same for where its donor stands."""
 
 
 @dataclass(frozen=True)

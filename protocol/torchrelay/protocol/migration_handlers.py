@@ -260,6 +260,8 @@ def target_decided(turn: Turn, event: TargetDecided) -> None:
     s.actions.update(event.actions)
     s.entries.update(event.entries)
     s.donors.update(event.donors)
+    s.late.update(event.late)
+    s.donor_collectives.update(event.donor_collectives)
     s.tokens.update(event.tokens)
     s.serve_hosts.update(event.peer_hosts)
     s.savers.extend(event.savers)

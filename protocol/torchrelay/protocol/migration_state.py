@@ -62,6 +62,8 @@ class State:
     actions: dict[int, str] = field(default_factory=dict)
     entries: dict[int, str] = field(default_factory=dict)
     donors: dict[int, int] = field(default_factory=dict)
+    late: dict[int, dict[str, int]] = field(default_factory=dict)
+    donor_collectives: dict[int, int] = field(default_factory=dict)
     tokens: dict[int, str] = field(default_factory=dict)
     serve_hosts: dict[int, str] = field(default_factory=dict)
     savers: list[int] = field(default_factory=list)
@@ -116,6 +118,8 @@ class State:
             self.actions,
             self.entries,
             self.donors,
+            self.late,
+            self.donor_collectives,
             self.tokens,
             self.serve_hosts,
             self.savers,

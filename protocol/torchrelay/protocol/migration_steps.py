@@ -113,6 +113,8 @@ def send_plans(turn: Turn) -> None:
             token=s.tokens.get(rank, ""),
             directory=s.directory,
             offline=s.offline,
+            late=s.late.get(rank, {}) if s.entries[rank] == "shadow" else {},
+            donor_collectives=s.donor_collectives.get(rank, -1),
         )
         turn.order(rank, joiner.worker, plan)
     for rank in s.survivors:

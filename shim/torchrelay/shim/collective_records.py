@@ -25,6 +25,8 @@ class CollectiveRecords:
         """What the others have finished of the same: answered before anything is communicated."""
         self.answers: list[Entry] | None = None
         """A joiner's, until it has entered: the lost rank's results. None when there are real peers."""
+        self.answers_of_others = False
+        """Whether `answers` are those of another rank than the lost one."""
 
     def cut(self, mark: int) -> None:
         del self.log[mark:]
@@ -42,18 +44,22 @@ class CollectiveRecords:
         """Raises StateMismatchError where this process takes another way than the lost rank did."""
         if not self.answers:
             raise StateMismatchError(f"the script calls {name} where the lost rank did not")
-        return _matching(self.answers.pop(0), name, group)
+        entry = _matching(self.answers.pop(0), name, group)
+        return _for_all(entry) if self.answers_of_others else entry
 
     def replayed(self, name: str, group: str) -> Entry | None:
         """Raises UnsupportedError for a result that only the rank that had it knows."""
         if not self.replay:
             return None
-        entry = _matching(self.replay.pop(0), name, group)
-        if name not in SAME_ON_ALL_RANKS or entry.results is None:
-            raise UnsupportedError(
-                f"{name} after the optimizer step: its result was one rank's own or too large to keep"
-            )
-        return entry
+        return _for_all(_matching(self.replay.pop(0), name, group))
+
+
+def _for_all(entry: Entry) -> Entry:
+    if entry.name not in SAME_ON_ALL_RANKS or entry.results is None:
+        raise UnsupportedError(
+            f"{entry.name} after the optimizer step: its result was one rank's own or too large to keep"
+        )
+    return entry
 
 
 def _matching(entry: Entry, name: str, group: str) -> Entry:

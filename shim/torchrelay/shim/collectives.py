@@ -72,6 +72,10 @@ class Engine(Protocol):
         """`off`, `record`, `answer`, `repeat`."""
         ...
 
+    def caught_up(self) -> bool:
+        """Whether a joiner has come to where its peers are, so that this collective is done with them."""
+        ...
+
     def answer(self, name: str, group: str) -> Entry: ...
     def record(self, entry: Entry) -> None: ...
     def interrupted(self, error: RuntimeError) -> None:
@@ -114,6 +118,8 @@ class Collectives:
 
     def _run(self, call: _Call, mode: str, *, asynchronous: bool) -> Any:
         engine = self._engine
+        if mode == "answer" and engine.caught_up():
+            mode = engine.mode()
         if mode == "answer":
             call.put(engine.answer(call.name, call.group))
             return _Done() if asynchronous else None

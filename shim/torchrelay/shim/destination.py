@@ -46,6 +46,10 @@ class Destination:
             deadline_s=_DEADLINE_S,
         )
 
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """All tensors of this process by path, once they were received."""
+        return device.whole(self._state, self._state.roots)
+
     def place(self, infos: Sequence[TensorInfo]) -> Mapping[str, torch.Tensor]:
         """The tensors to fill, by path. Raises StateMismatchError for one that has no place here."""
         found = {}

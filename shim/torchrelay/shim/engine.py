@@ -22,6 +22,7 @@ from torchrelay.shim.collective_records import CollectiveRecords
 from torchrelay.shim.collectives import Entry
 from torchrelay.shim.comms import Communicators, is_communication_failure
 from torchrelay.shim.fault_injection import FaultInjector
+from torchrelay.shim.late_writes import LateWrites
 from torchrelay.shim.link import AgentLink
 from torchrelay.shim.loops import Activation, LoopTracker
 from torchrelay.shim.recovery import Recovery
@@ -75,6 +76,7 @@ class Engine:
         self._main = threading.main_thread().ident
         self.writer = journaling.Writer(self)
         self.replicas = replicas.ReplicaChecks(self)
+        self.late = LateWrites()
 
     # What the collectives ask.
 
@@ -84,6 +86,9 @@ class Engine:
         if self.records.answers is not None:
             return "answer"
         return "repeat" if self.position in ("after", "finished") else "record"
+
+    def caught_up(self) -> bool:
+        return self.shadow is not None and bool(self.shadow.at_collective())
 
     def answer(self, name: str, group: str) -> Entry:
         return self.records.answer(name, group)
@@ -152,7 +157,9 @@ class Engine:
             return
         try:
             at_boundary = self._reach(activation, depth)
-        except Exception as error:  # noqa: BLE001 - whatever cannot be captured: training goes on, in step with its peers
+        except Exception as error:
+            if self.shadow is not None:
+                raise
             self._give_up(error)
             return
         if at_boundary:
@@ -210,6 +217,8 @@ class Engine:
 
     def take_boundary(self, activation: Activation, number: int) -> None:
         """The head of the training loop: remembers everything that the iteration can change, and writes it down."""
+        if self.shadow is not None and self.shadow.tail is not None:
+            self.shadow.at_next_head(activation)
         self.records.cut(activation.first_mark)
         self.records.body_mark = len(self.records.log)
         self._start_step()
@@ -366,6 +375,8 @@ class Engine:
             if self.shadow is not None:
                 self.shadow.at_step_end()
             else:
+                if self.commit is not None:
+                    self.late.note(self.commit.state)
                 self.inject("after-step")
 
     def inject(self, phase: str) -> None:
@@ -392,6 +403,13 @@ class Engine:
     def ddp_built(self, wrapped: torch.nn.parallel.DistributedDataParallel) -> None:
         self.wrapped.append(wrapped)
         self.layouts.built(wrapped)
+
+    def late_now(self) -> dict[str, int]:
+        """What was written between the last optimizer step and the place where this rank's tensors are those of."""
+        if self.commit is None:
+            return {}
+        at_boundary = self.gates_passed == self.commit.boundary
+        return self.late.until(self.commit.state if at_boundary else self.commit.state.as_it_is_now())
 
     def on_training_thread(self) -> bool:
         return threading.get_ident() == self._main

@@ -34,10 +34,12 @@ from torchrelay.shim.capture.rebuild import Rebuild as StateRebuild
 from torchrelay.shim.destination import Destination
 from torchrelay.shim.journaling import script_frames
 from torchrelay.shim.loops import Activation
+from torchrelay.shim.tail import Tail
 
 if TYPE_CHECKING:
     from torchrelay.shim.engine import Engine
     from torchrelay.shim.staging import Staging
+    from torchrelay.shim.transfer import TransferStats
 
 
 class Joiner:
@@ -52,6 +54,9 @@ class Joiner:
         self._journal: payload.BoundaryJournal | None = None
         self._gate: payload.GateJournal | None = None
         self._matched = 0
+        self._arrived: Transferred | None = None
+        self.tail: Tail | None = None
+        self._finished_by_others: list[Any] = []
 
     # On the way in.
 
@@ -149,8 +154,6 @@ class Joiner:
         else:
             assert self._gate is not None
             engine.records.answers = list(self._gate.collectives)
-            for wrapped in engine.wrapped:
-                wrapped.require_backward_grad_sync = False
             engine.shadow = self
         rng.restore(journal.rng)
         engine.tracker.listener = engine
@@ -196,14 +199,19 @@ class Joiner:
 
     def _take_state(self, innermost: FrameType) -> None:
         """Tensors from the donor, then the communicators of the new generation, then the go-ahead."""
-        engine, plan = self._engine, self._plan
-        assert plan is not None
-        commit_state = engine.writer.walk(script_frames(innermost))
+        _, started, stats = self._receive(innermost)
+        self._join(Transferred(self.generation, stats.size_bytes, stats.tensors, time.monotonic() - started))
+
+    def _receive(self, innermost: FrameType) -> tuple[Destination, float, TransferStats]:
+        assert self._plan is not None
         assert self._journal is not None
-        destination = Destination(commit_state, self._journal.large)
+        destination = Destination(self._engine.writer.walk(script_frames(innermost)), self._journal.large)
         started = time.monotonic()
-        stats = destination.receive(plan, self.generation)
-        self._send(Transferred(self.generation, stats.size_bytes, stats.tensors, time.monotonic() - started))
+        return destination, started, destination.receive(self._plan, self.generation)
+
+    def _join(self, arrived: Transferred) -> None:
+        engine = self._engine
+        self._send(arrived)
         while True:
             order = self._next(self.generation)
             if isinstance(order, Rebuild):
@@ -229,6 +237,13 @@ class Joiner:
 
     # As a shadow of the step that the lost rank did not finish.
 
+    def before_forward(self, wrapped: Any) -> None:
+        """There are no peers yet: gradients stay here, and what came from rank 0 is in the journals."""
+        if self.tail is None:
+            wrapped.require_backward_grad_sync = False  # each time anew: scripts set it themselves, step by step
+        elif wrapped.will_sync_module_buffers():
+            raise StateMismatchError("a forward after the optimizer step takes buffers from rank 0, which is further")
+
     def at_gate(self, frame: FrameType) -> None:
         assert self._gate is not None
         self._check_answered()
@@ -246,11 +261,60 @@ class Joiner:
         flags = [node.content for node in decode(self._gate.on(self._journal)) if node.kind is Kind.DDP]
         for wrapped, content in zip(engine.wrapped, flags):
             wrapped.__dict__.update(content)
-        self._take_state(frame)
+        log = list(payload.load(plan.collective_log, tuple)) if plan.collective_log else []
         engine.records.after = []
-        engine.records.replay = list(payload.load(plan.collective_log, tuple)) if plan.collective_log else []
+        if plan.late:
+            self._begin_tail(frame, log)
+            return
+        self._take_state(frame)
+        engine.records.replay = log
+        self._be_the_rank()
+
+    def _be_the_rank(self) -> None:
+        engine = self._engine
         engine.shadow, engine.records.answers = None, None
+        if engine.commit is not None:
+            engine.late.note(engine.commit.state)
         self._staging.release()
+
+    # Through the rest of a step that the donor is through with.
+
+    def _begin_tail(self, innermost: FrameType, log: list[Any]) -> None:
+        destination, started, stats = self._receive(innermost)
+        assert self._plan is not None
+        self._arrived = Transferred(self.generation, stats.size_bytes, stats.tensors, time.monotonic() - started)
+        done = self._plan.donor_collectives
+        self._finished_by_others = log[done:] if done >= 0 else []
+        self._engine.records.answers = log[:done] if done >= 0 else log
+        self._engine.records.answers_of_others = True
+        self.tail = Tail(destination.tensors(), self._plan.late)
+
+    def at_next_head(self, activation: Activation) -> None:
+        """The boundary that the others are at, if the donor was there."""
+        assert self._plan is not None
+        if self._plan.donor_collectives >= 0:
+            raise StateMismatchError("the step ends before the collective that the donor stands in")
+        self._check_answered()
+        self._catch_up(activation.frame)
+
+    def at_collective(self) -> bool:
+        """Whether this is the one that the donor stands in: from here on there are real peers."""
+        if self.tail is None or self._engine.records.answers or self._plan is None or self._plan.donor_collectives < 0:
+            return False
+        assert self._engine.commit is not None
+        self._catch_up(self._engine.commit.activation.frame)
+        return True
+
+    def _catch_up(self, innermost: FrameType) -> None:
+        assert self.tail is not None
+        assert self._arrived is not None
+        records = self._engine.records
+        self.tail.leave()
+        self.tail.put_back(self._engine.writer.walk(script_frames(innermost)))
+        self.tail, records.answers_of_others = None, False
+        self._join(self._arrived)
+        records.replay = self._finished_by_others
+        self._be_the_rank()
 
     # Orders.
 
@@ -264,6 +328,10 @@ class Joiner:
             elif isinstance(order, Plan) and order.generation == self.generation:
                 self._plan = order
                 self._journal = payload.load(order.journal, payload.BoundaryJournal)
+                if self._journal.iterators:
+                    raise StateMismatchError(
+                        f"{', '.join(self._journal.iterators)}: an iterator kept in a variable, whose next items are not known"
+                    )
                 if order.action == "shadow":
                     self._gate = payload.load(order.gate_journal, payload.GateJournal)
                     if self._gate.lost:

@@ -104,11 +104,25 @@ class Writer:
         if not settled:
             commit.activation.head = pickled(payload.HeadState(nodes, commit.rng))
         record = payload.BoundaryJournal(
-            commit.boundary, settled, records, nodes, commit.rng, tuple(commit.state.large), loaders
+            commit.boundary,
+            settled,
+            records,
+            nodes,
+            commit.rng,
+            tuple(commit.state.large),
+            loaders,
+            self._iterators(commit),
         )
         data = pickled(record)
         self._engine.journal.write_boundary(commit.boundary, data)
         self.last_bytes = len(data)
+
+    def _iterators(self, commit: Commit) -> tuple[str, ...]:
+        """Iterators in variables that no running loop draws from: a loop's own is led to its place by the loop."""
+        if not commit.state.iterators:
+            return ()
+        of_loops = {id(activation.iterator) for activation in self._engine.tracker.stack}
+        return tuple(name for name, iterator in commit.state.iterators if id(iterator) not in of_loops)
 
     def _link(self, depth: int, links: list[Activation]) -> payload.LinkRecord:
         link = links[depth]
@@ -147,7 +161,13 @@ class Writer:
         tensors = device.catalogue(commit.state, commit.state.roots)
         size = sum(t.numel() * t.element_size() for t in tensors.values())
         unprotected = [*more]
-        unprotected += [f"{name}: its state cannot be captured" for name in commit.state.unknown]
+        no_way_in = self._iterators(commit)
+        unprotected += [
+            f"{name}: what it yields next cannot be captured: no rank can be replaced" for name in no_way_in
+        ]
+        unprotected += [
+            f"{name}: its state cannot be captured" for name in commit.state.unknown if name not in no_way_in
+        ]
         unprotected += [
             f"{name}: read after the optimizer step and larger than {small.FRESH_BYTES >> 20} MiB; "
             "a rank that is lost between its gate and the next step cannot be restored"

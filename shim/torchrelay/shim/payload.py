@@ -67,6 +67,8 @@ class BoundaryJournal:
     """Tensors beside model and optimizers that have to come from a donor."""
     loaders: dict[int, LoaderRecord] = field(default_factory=dict)
     """Loader iterators that the walk reaches, by node: `it = iter(loader)` kept in a variable."""
+    iterators: tuple[str, ...] = ()
+    """Others that are kept in variables: they cannot be led to their place, so nobody can take over."""
 
 
 @dataclass(frozen=True)

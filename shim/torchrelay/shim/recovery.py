@@ -239,6 +239,8 @@ class _Attempt:
                 payload.dump(log),
                 len(log),
                 engine.layouts.as_text(max(boundary, engine.gates_passed)),
+                engine.late_now(),
+                engine.late.before,
             )
         )
 

@@ -103,6 +103,8 @@ def _forward(engine: Engine, wrapped: Any, call: Callable[[], Any]) -> Any:
     if not engine.takes_part():
         return call()
     engine.alive()
+    if engine.shadow is not None:
+        engine.shadow.before_forward(wrapped)
     if torch.is_grad_enabled():
         engine.inject("forward")
     while True:

@@ -1,5 +1,13 @@
-"""Ranks that are let on one by one behind the gate of a step. Usage: uneven.py OUT [mean]: with a collective after each step."""
+"""Ranks that are let on one by one behind the gate of a step. Usage: uneven.py OUT [WHAT...], each WHAT after the optimizer step:
 
+shrink: the weights are made smaller; average: an average of the weights goes on; sum: one that is a new tensor each time;
+mean: a collective; average-late: the average, after the collective; read: a number is read from the average.
+Before it: flag: the script sets the flag of `no_sync` itself, as some do for accumulation; cycle: items come from an
+itertools.cycle.
+"""
+
+import copy
+import itertools
 import sys
 
 import common
@@ -11,27 +19,66 @@ import torch.distributed as dist
 STEPS = 24
 
 
+class Turns:
+    """What itertools.cycle does, with a place that can be seen."""
+
+    def __init__(self):
+        self.place = -1
+
+    def __next__(self):
+        self.place = (self.place + 1) % 3
+        return "abc"[self.place]
+
+
+def go_on(average, model):
+    with torch.no_grad():
+        for mine, theirs in zip(average.parameters(), model.parameters()):
+            mine.lerp_(theirs, 0.1)
+
+
 def main():
     common.start()
     model = common.model()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    what = sys.argv[2:]
+    temperature = torch.nn.Parameter(torch.ones(()))
+    optimizer = torch.optim.AdamW([*model.parameters(), temperature], lr=0.01)
+    average = copy.deepcopy(model.module)
+    total = torch.zeros(200, 100)
+    turns = itertools.cycle("abc") if "cycle" in what else Turns()
     x, y = common.data(32)
-    losses, means = [], []
+    losses, means, numbers = [], [], []
     optimizer.register_step_pre_hook(lambda *_: pace.behind_gate(len(losses) + 1))
     for step in range(1, STEPS + 1):
         pace.work()
+        numbers.append(next(turns))
         chosen = torch.randint(len(x), (4,))
         pace.arrive(step)
-        loss = common.loss_of(model, x[chosen], y[chosen])
+        if "flag" in what:
+            model.require_backward_grad_sync = True
+        loss = common.loss_of(model, x[chosen], y[chosen]) * temperature
         optimizer.zero_grad()
         loss.backward()
+        dist.all_reduce(temperature.grad)
         optimizer.step()
         losses.append(loss.item())
-        if "mean" in sys.argv[2:]:
+        if "shrink" in what:
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    parameter.mul_(0.999)
+        if "average" in what:
+            go_on(average, model)
+        if "sum" in what:
+            total = total + next(model.parameters()).sum().detach()
+        if "read" in what:
+            numbers.append(next(average.parameters()).sum().item())
+        if "mean" in what:
             mean = loss.detach().clone()
             dist.all_reduce(mean)
             means.append(mean.item())
-    final_state.write(sys.argv[1], losses, model, optimizer, means=means)
+        if "average-late" in what:
+            go_on(average, model)
+    more = {"average": average.state_dict(), "total": total, "temperature": temperature, "numbers": numbers}
+    final_state.write(sys.argv[1], losses, model, optimizer, means=means, **more)
     common.end()
 
 

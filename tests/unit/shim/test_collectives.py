@@ -27,6 +27,9 @@ class FakeEngine:
     def mode(self) -> str:
         return self.now
 
+    def caught_up(self) -> bool:
+        return False
+
     def answer(self, name: str, group: str) -> Entry:
         return self.answers.pop(0)
 

@@ -244,3 +244,31 @@ def test_the_private_names_are_there() -> None:
     names = ("_next_index", "_sampler_iter", "_num_workers", "_dataset_kind", "_num_yielded")
     assert [name for name in names if not hasattr(iterator, name)] == []
     assert dataloader._DatasetKind.Map == loader_of()._dataset_kind
+
+
+class Counting:
+    """An iterator whose attributes say what comes next, as scripts write them."""
+
+    def __init__(self, inner: Iterator[Any] | None = None) -> None:
+        self.place, self.inner = 0, inner
+
+    def __next__(self) -> int:
+        self.place += 1
+        return self.place
+
+
+def test_an_iterator_that_goes_back_with_its_attributes_is_not_answered_from_the_record(draws: Draws) -> None:
+    counting = Counting()
+    assert draws.draw(counting, next) == 1
+    draws.rewind()
+    counting.place = 0
+    assert draws.draw(counting, next) == 1
+    assert counting.place == 1
+
+
+def test_one_that_hides_another_iterator_is_answered_from_the_record(draws: Draws) -> None:
+    hiding = Counting(iter([7, 8]))
+    assert draws.draw(hiding, next) == 1
+    draws.rewind()
+    hiding.place = 5
+    assert draws.draw(hiding, next) == 1

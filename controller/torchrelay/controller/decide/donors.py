@@ -27,9 +27,12 @@ def choose_donor(
     why_not: dict[int, str] = {}
     found: list[tuple[tuple[bool, bool, bool, int], str]] = []
     for rank in can_serve:
+        s = standings[rank]
+        if s.position == "finished" and s.late:
+            why_not[rank] = f"it has written to {min(s.late)} since its last optimizer step"
+            continue
         holds, why = is_replica(checks.get(lost, ()), checks.get(rank, ()), target)
         if holds:
-            s = standings[rank]
             # A rank past the gate has the tensors only once its update is through; it is asked last.
             found.append(((rank in busy, s.boundary != target, s.position == "gate", rank), why))
         else:

@@ -17,7 +17,8 @@ import torch
 from torch.utils.data import dataloader
 
 from torchrelay.shim.capture import rng, small
-from torchrelay.shim.capture.kinds import PLAIN
+from torchrelay.shim.capture.kinds import PLAIN, Kind, kind_of
+from torchrelay.shim.capture.parts import attributes
 from torchrelay.shim.payload import LoaderRecord
 
 LoaderIter = dataloader._BaseDataLoaderIter
@@ -80,6 +81,14 @@ def tensors_in(item: Any) -> list[torch.Tensor]:
     return [t for v in item for t in tensors_in(v)] if isinstance(item, (list, tuple)) else []
 
 
+def _is_rewound_by_itself(iterator: Any) -> bool:
+    """An object whose attributes say what comes next goes back with them: what it yielded must not come from a record."""
+    if kind_of(type(iterator)) is not Kind.ATTRS:
+        return False
+    below = attributes(iterator).values()
+    return not any(kind_of(type(v)) is Kind.UNKNOWN and hasattr(type(v), "__next__") for v in below)
+
+
 @dataclass
 class Drawn:
     """One item of an iterator, and the generators after it was drawn."""
@@ -131,7 +140,7 @@ class Draws:
         self.consumed = {}
 
     def draw(self, iterator: Any, original: Callable[..., Any], default: tuple[Any, ...] = ()) -> Any:
-        if not self.recording or self._nested:
+        if not self.recording or self._nested or _is_rewound_by_itself(iterator):
             return original(iterator, *default)
         queue = self.replay.get(id(iterator))
         if queue is not None and queue[1]:

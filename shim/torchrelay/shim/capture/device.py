@@ -17,6 +17,14 @@ def local(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def catalogue(state: HostState, roots: Sequence[torch.nn.Module]) -> dict[str, torch.Tensor]:
+    """Path -> this rank's part of each tensor, for reading and writing its memory."""
+    return {
+        path: local(tensor.data if isinstance(tensor, torch.nn.Parameter) else tensor)
+        for path, tensor in whole(state, roots).items()
+    }
+
+
+def whole(state: HostState, roots: Sequence[torch.nn.Module]) -> dict[str, torch.Tensor]:
     """Path -> tensor: parameters, buffers too large for the journal, optimizer state, other large tensors.
 
     Paths are made of the order of modules and optimizers in the walk and of parameter names, so they agree between ranks.
@@ -25,18 +33,21 @@ def catalogue(state: HostState, roots: Sequence[torch.nn.Module]) -> dict[str, t
     found: dict[str, torch.Tensor] = {}
     for number, root in enumerate(roots):
         for name, parameter in root.named_parameters():
-            found[f"module{number}.{name}"] = local(parameter.data)
+            found[f"module{number}.{name}"] = parameter
         for name, buffer in root.named_buffers():
             if not small.is_small(buffer):
-                found[f"module{number}.{name}"] = local(buffer)
+                found[f"module{number}.{name}"] = buffer
+    in_modules = set(map(id, found.values()))
     for number, (_, optimizer) in enumerate(state.optimizers):
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         for place, parameter in enumerate(parameters):
+            if id(parameter) not in in_modules:
+                found[f"parameter{number}.{place}"] = parameter
             for key, value in optimizer.state.get(parameter, {}).items():
                 if isinstance(value, torch.Tensor):
-                    found[f"optimizer{number}.{place}.{key}"] = local(value)
+                    found[f"optimizer{number}.{place}.{key}"] = value
     for path, tensor in state.large.items():
-        found[f"value.{path}"] = local(tensor)
+        found[f"value.{path}"] = tensor
     return found
 
 

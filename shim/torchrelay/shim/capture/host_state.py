@@ -45,6 +45,8 @@ class HostState:
     roots: list[torch.nn.Module] = field(default_factory=list)
     optimizers: list[tuple[str, torch.optim.Optimizer]] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
+    iterators: list[tuple[str, Any]] = field(default_factory=list)
+    """Those of the unknown that are drawn from, by name: what comes next is state."""
     bulk: list[tuple[Any, int, str]] = field(default_factory=list)
     """What is taken for data, with its length: the least that tells whether it was."""
     data: list[str] = field(default_factory=list)
@@ -55,6 +57,13 @@ class HostState:
     """How many edges lead to each node; empty until a walk goes on from this state."""
     free: list[int] = field(default_factory=list)
     """Places in `nodes` that hold none."""
+
+    def as_it_is_now(self) -> HostState:
+        """The same objects, with the versions that their tensors have now."""
+        now = self.fork()
+        now.versions = [(tensor, tensor._version, name) for tensor, _, name in self.versions]
+        now.tree_versions = [(large, [t._version for _, t in large]) for large, _ in self.tree_versions]
+        return now
 
     def fork(self) -> HostState:
         """For a walk that goes on from here; `covered` is shared, since what changes it starts from scratch."""
@@ -67,6 +76,7 @@ class HostState:
             list(self.roots),
             list(self.optimizers),
             list(self.unknown),
+            list(self.iterators),
             self.bulk,
             list(self.data),
             self.covered,

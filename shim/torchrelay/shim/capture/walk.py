@@ -99,7 +99,10 @@ class Walk:
                 kind = Kind.PARAM_GROUP
             visit(self, kind, obj, parent, key)
         elif kind is Kind.UNKNOWN:
-            self.state.unknown.append(f"{self.path(parent)}{_step(key)} ({type(obj).__qualname__})")
+            name = f"{self.path(parent)}{_step(key)} ({type(obj).__qualname__})"
+            self.state.unknown.append(name)
+            if hasattr(type(obj), "__next__"):
+                self.state.iterators.append((name, obj))
 
     def _visit_one(self, kind: Kind, obj: Any, parent: int, key: Any) -> None:
         _VISIT[kind](self, kind, obj, parent, key)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from torchrelay.controller.decide.donors import Donor, choose_donor
@@ -67,3 +69,12 @@ def test_who_is_at_the_target_already_is_preferred_then_the_lowest_rank() -> Non
     other = choose_donor(1, 9, standings, checks, busy=[2])
     assert isinstance(other, Donor)
     assert other.rank == 3
+
+
+def test_a_finished_rank_that_wrote_after_its_last_update_gives_nothing() -> None:
+    checks = {r: [check(4, a="1")] for r in range(2)}
+    finished = replace(at(8, 9, "finished"), late={"average.weight": 1})
+    donor = choose_donor(1, 9, {0: finished}, checks)
+    assert isinstance(donor, Cannot)
+    assert "average.weight" in donor.reason
+    assert isinstance(choose_donor(1, 9, {0: replace(finished, late={})}, checks), Donor)

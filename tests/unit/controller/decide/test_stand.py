@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -70,3 +71,20 @@ def test_a_journal_that_does_not_reach_the_target_is_no_way_in(boundaries: set[i
     entry = decide_entry(1, 6, boundaries, gates)
     assert isinstance(entry, Cannot)
     assert "boundary 6" in entry.reason
+
+
+@pytest.mark.parametrize(
+    ("donor", "gates", "expected"),
+    [
+        pytest.param(replace(at(6, 6, "body"), late={"a": 1}, late_before={"a": 1}), {5}, "enter", id="donor is there"),
+        pytest.param(at(5, 6, "after"), {5}, "enter", id="nothing is written late"),
+        pytest.param(replace(at(5, 6, "after"), late_before={"a": 1}), {5}, "shadow", id="the donor has yet to write"),
+        pytest.param(replace(at(5, 6, "after"), late={"a": 1}), {5}, "shadow", id="the donor is in the middle"),
+        pytest.param(replace(at(5, 6, "after"), late_before={"a": 1}), set(), "a is written", id="no other way in"),
+    ],
+)
+def test_a_rank_that_was_ahead_goes_where_its_donors_tensors_are_right(
+    donor: Standing, gates: set[int], expected: str
+) -> None:
+    entry = decide_entry(1, 6, {5, 6}, gates, donor)
+    assert expected in (entry.reason if isinstance(entry, Cannot) else entry.action)

@@ -1,0 +1,54 @@
+"""Tensors that a step writes after its optimizer step: an average of the weights, a running statistic.
+
+A rank that is lost behind its gate is restored by going through the rest of that step once more, with tensors from a rank that
+may be through with it already. For what was written in between that makes a difference.
+"""
+
+from __future__ import annotations
+
+import weakref
+
+import torch
+
+from torchrelay.shim.capture.host_state import HostState
+
+REBOUND = -1
+"""Instead of a number of writes: another tensor has taken its place."""
+UNKNOWN = {"(not known before the second step)": REBOUND}
+
+
+class LateWrites:
+    def __init__(self) -> None:
+        self.before: dict[str, int] = dict(UNKNOWN)
+        """What the step before wrote late: most probably what this one will."""
+        self._trees: list[tuple[list[tuple[str, torch.Tensor]], list[int]]] | None = None
+        self._values: dict[str, tuple[weakref.ref[torch.Tensor], int]] = {}
+
+    def note(self, state: HostState) -> None:
+        """Right after an optimizer step. `state`: that of the boundary which the step started at."""
+        if self._trees is not None:
+            self.before = self.until(state)
+        self._trees = [(large, [t._version for _, t in large]) for large, _ in state.tree_versions]
+        self._values = {path: (weakref.ref(t), t._version) for path, t in state.large.items()}
+
+    def until(self, state: HostState) -> dict[str, int]:
+        """What was written since the last optimizer step when `state` was taken: by path in the catalogue, how often."""
+        if self._trees is None:
+            return dict(UNKNOWN)
+        found: dict[str, int] = {}
+        for number, (large, versions) in enumerate(state.tree_versions):
+            then = self._trees[number] if number < len(self._trees) else None
+            if then is None or then[0] is not large:
+                found |= {f"module{number}.{name}": REBOUND for name, _ in large}
+            elif then[1] != versions:
+                writes = zip(large, versions, then[1])
+                found |= {f"module{number}.{name}": now - before for (name, _), now, before in writes if now != before}
+        if state.large:
+            now_at = {name: version for _, version, name in state.versions}
+            for path, tensor in state.large.items():
+                then_tensor, version = self._values.get(path, (None, 0))
+                if then_tensor is None or then_tensor() is not tensor:
+                    found[f"value.{path}"] = REBOUND
+                elif now_at[path] != version:
+                    found[f"value.{path}"] = now_at[path] - version
+        return found

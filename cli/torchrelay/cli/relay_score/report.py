@@ -1,0 +1,122 @@
+"""The score, and the matrix of entries and cells, as people and as programs read it. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from torchrelay.cli.relay_score.cells import KINDS, PHASES
+from torchrelay.cli.relay_score.classify import CLASSES, IDENTICAL
+from torchrelay.cli.relay_score.results import Result
+
+MARKS = {
+    "identical": "●",
+    "fallback": "◐",
+    "no-migration": "○",
+    "not-injected": "·",
+    "lost": "x",
+    "wrong": "W",
+}
+STYLES = {
+    "identical": "green",
+    "fallback": "yellow",
+    "no-migration": "cyan",
+    "not-injected": "dim",
+    "lost": "red",
+    "wrong": "bold white on red",
+}
+
+
+def column_names(results: Iterable[Result]) -> list[tuple[str, str]]:
+    """Kinds and phases that occur, in the order in which they are declared."""
+    present = {(r.cell.kind, r.cell.phase) for r in results}
+    return [(k, p) for k in KINDS for p in PHASES if (k, p) in present]
+
+
+def row_names(results: Iterable[Result], order: Sequence[str]) -> list[str]:
+    """Entries that occur, in the order of the manifest."""
+    present = {r.cell.entry for r in results}
+    return [name for name in order if name in present]
+
+
+def worst(outcomes: Iterable[str]) -> str:
+    return max(outcomes, key=CLASSES.index)
+
+
+def score(results: Sequence[Result]) -> float:
+    """Share of the cells that are identical; 0 without cells."""
+    return sum(r.outcome == IDENTICAL for r in results) / len(results) if results else 0.0
+
+
+def as_json(results: Sequence[Result], about: Mapping[str, Any], left_out: Mapping[str, str]) -> dict[str, Any]:
+    """The object of relay-score.json, documented in docs/relay-score.md. `left_out`: entries with the reason."""
+    counts = Counter(r.outcome for r in results)
+    return {
+        **about,
+        "score": round(score(results), 4),
+        "cells": len(results),
+        "outcomes": {name: counts[name] for name in CLASSES},
+        "left_out": dict(left_out),
+        "results": [dataclasses.asdict(r) for r in results],
+    }
+
+
+def as_text(results: Sequence[Result], order: Sequence[str], left_out: Mapping[str, str]) -> RenderableType:
+    """Matrix, reasons of all cells that are not identical, entries that were left out, the score."""
+    parts: list[RenderableType] = [_matrix(results, order), Text(_legend(results))]
+    bad = [r for r in results if r.outcome != IDENTICAL]
+    if bad:
+        parts += [Text(""), _reasons(bad, order)]
+    if left_out:
+        parts += [Text("")] + [Text(f"left out: {name}: {reason}", "yellow") for name, reason in left_out.items()]
+    parts += [Text(""), Text(closing(results), "bold")]
+    return Group(*parts)
+
+
+def closing(results: Sequence[Result]) -> str:
+    identical = sum(r.outcome == IDENTICAL for r in results)
+    return f"relay score {100 * score(results):.1f} %: {identical} of {len(results)} cells identical"
+
+
+def _matrix(results: Sequence[Result], order: Sequence[str]) -> Table:
+    """One mark a cell; several ranks in one place stand side by side."""
+    columns = column_names(results)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column("entry", no_wrap=True)
+    for kind, phase in columns:
+        table.add_column(f"{kind}\n{phase}", no_wrap=True)
+    by_place: dict[tuple[str, str, str], list[Result]] = {}
+    for r in results:
+        by_place.setdefault((r.cell.entry, r.cell.kind, r.cell.phase), []).append(r)
+    for name in row_names(results, order):
+        row = [_marks(by_place.get((name, kind, phase), [])) for kind, phase in columns]
+        table.add_row(name, *row)
+    return table
+
+
+def _marks(results: Iterable[Result]) -> Text:
+    text = Text()
+    for r in sorted(results, key=lambda r: r.cell.rank):
+        text.append(MARKS[r.outcome], STYLES[r.outcome])
+    return text
+
+
+def _legend(results: Sequence[Result]) -> str:
+    counts = Counter(r.outcome for r in results)
+    return "  ".join(f"{MARKS[name]} {name} {counts[name]}" for name in CLASSES)
+
+
+def _reasons(results: Sequence[Result], order: Sequence[str]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for name in ("cell", "outcome", "reason"):
+        table.add_column(name, no_wrap=name != "reason")
+    place = {name: i for i, name in enumerate(order)}
+    for r in sorted(results, key=lambda r: (-CLASSES.index(r.outcome), place.get(r.cell.entry, len(place)))):
+        table.add_row(f"{r.cell.entry}: {r.cell.fault}", Text(r.outcome, STYLES[r.outcome]), r.reason)
+    return table

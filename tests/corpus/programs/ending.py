@@ -41,7 +41,9 @@ def _feed(digest, value):
     elif isinstance(value, numpy.random.Generator):
         _feed(digest, value.bit_generator.state)
     elif isinstance(value, torch.nn.Module):
-        _feed(digest, [dict(value.named_parameters()), dict(value.named_buffers()), [m.training for m in value.modules()]])
+        _feed(
+            digest, [dict(value.named_parameters()), dict(value.named_buffers()), [m.training for m in value.modules()]]
+        )
     elif hasattr(value, "state_dict"):
         _feed(digest, value.state_dict())
     else:

@@ -19,6 +19,8 @@ WRONG = "wrong"
 CLASSES = (IDENTICAL, FALLBACK, NO_MIGRATION, NOT_INJECTED, LOST, WRONG)
 """From best to worst. Only the first one counts for the score."""
 
+_COULD_NOT = " could not do "
+"""How the controller says that a process failed at what it was told."""
 MAXIMUM_STEPS_REDONE = {"planned": 0, "unplanned": 1}
 
 
@@ -93,7 +95,13 @@ def _crashed(ran: Ran) -> str:
 
 
 def _why_not(ran: Ran) -> str:
-    """Why the last migration that was begun did not happen, in the controller's words."""
+    """Why the last migration that was begun did not happen, in the controller's words.
+
+    That no spare is left is a consequence: what the spare could not do is the cause.
+    """
+    for e in ran.occurrences:
+        if isinstance(e, events.Decision) and _COULD_NOT in e.text:
+            return e.text.partition(": ")[2] or e.text
     given_up = [m for m in ran.summary.moves if m.outcome != COMMITTED and m.outcome_reason]
     return given_up[-1].outcome_reason if given_up else ""
 

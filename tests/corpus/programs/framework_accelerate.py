@@ -34,7 +34,7 @@ def main():
                 optimizer.zero_grad()
             losses.append(loss.item())
         model.eval()
-        for x, y in held_out:
+        for x, _y in held_out:
             with torch.no_grad():
                 kept.append(accelerator.gather_for_metrics(model(x)).mean().item())
     ending.write(losses, model=model, optimizer=optimizer.optimizer, scheduler=scheduler.scheduler, kept=kept)

@@ -126,6 +126,7 @@ def _write(
     console.print(report.as_text(results, order, left_out))
     score = report.as_json(results, about, left_out)
     (out / "relay-score.json").write_text(json.dumps(score, indent=1) + "\n", encoding="utf-8")
+    (out / "relay-score.md").write_text(report.as_markdown(results, order, about), encoding="utf-8")
     try:
         plot.draw(results, order, out / "relay-score.png")
     except UserError as e:

@@ -32,7 +32,7 @@ class Entry:
     epoch_step: int = 0
     phases: tuple[str, ...] = ()
     requires: tuple[str, ...] = ()
-    timeout_s: float = 120.0
+    timeout_s: float = 60.0
 
     def command(self, corpus: Path) -> list[str]:
         """What follows a launcher's options, in torchrun's notation."""

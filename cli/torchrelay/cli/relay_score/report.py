@@ -70,13 +70,28 @@ def as_json(results: Sequence[Result], about: Mapping[str, Any], left_out: Mappi
 def as_text(results: Sequence[Result], order: Sequence[str], left_out: Mapping[str, str]) -> RenderableType:
     """Matrix, reasons of all cells that are not identical, entries that were left out, the score."""
     parts: list[RenderableType] = [_matrix(results, order), Text(_legend(results))]
-    bad = [r for r in results if r.outcome != IDENTICAL]
+    bad = _worst_first(results, order)
     if bad:
-        parts += [Text(""), _reasons(bad, order)]
+        parts += [Text(""), _reasons(bad)]
     if left_out:
         parts += [Text("")] + [Text(f"left out: {name}: {reason}", "yellow") for name, reason in left_out.items()]
     parts += [Text(""), Text(closing(results), "bold")]
     return Group(*parts)
+
+
+def as_markdown(results: Sequence[Result], order: Sequence[str], about: Mapping[str, Any]) -> str:
+    """A table with the outcomes of each entry, and the reason of each cell that is not identical."""
+    lines = [f"**{closing(results)}**, commit {about['commit'] or 'unknown'}, seed {about['seed']}", ""]
+    lines += [f"| entry | {' | '.join(CLASSES)} |", f"|---|{'---:|' * len(CLASSES)}"]
+    for name in row_names(results, order):
+        counts = Counter(r.outcome for r in results if r.cell.entry == name)
+        lines.append(f"| {name} | {' | '.join(str(counts[c] or '') for c in CLASSES)} |")
+    bad = _worst_first(results, order)
+    if bad:
+        lines += ["", "| cell | outcome | reason |", "|---|---|---|"]
+        reasons = [r.reason.replace("|", "\\|") for r in bad]
+        lines += [f"| {r.cell.entry}: {r.cell.fault} | {r.outcome} | {why} |" for r, why in zip(bad, reasons)]
+    return "\n".join(lines) + "\n"
 
 
 def closing(results: Sequence[Result]) -> str:
@@ -112,11 +127,17 @@ def _legend(results: Sequence[Result]) -> str:
     return "  ".join(f"{MARKS[name]} {name} {counts[name]}" for name in CLASSES)
 
 
-def _reasons(results: Sequence[Result], order: Sequence[str]) -> Table:
+def _worst_first(results: Sequence[Result], order: Sequence[str]) -> list[Result]:
+    """All that are not identical."""
+    place = {name: i for i, name in enumerate(order)}
+    bad = [r for r in results if r.outcome != IDENTICAL]
+    return sorted(bad, key=lambda r: (-CLASSES.index(r.outcome), place.get(r.cell.entry, len(place))))
+
+
+def _reasons(results: Sequence[Result]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for name in ("cell", "outcome", "reason"):
         table.add_column(name, no_wrap=name != "reason")
-    place = {name: i for i, name in enumerate(order)}
-    for r in sorted(results, key=lambda r: (-CLASSES.index(r.outcome), place.get(r.cell.entry, len(place)))):
+    for r in results:
         table.add_row(f"{r.cell.entry}: {r.cell.fault}", Text(r.outcome, STYLES[r.outcome]), r.reason)
     return table

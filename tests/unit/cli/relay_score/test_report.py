@@ -63,6 +63,13 @@ def test_the_json_has_every_cell_and_the_count_of_each_outcome() -> None:
     assert written["left_out"] == {"d": "needs tqdm"}
 
 
+def test_the_markdown_has_a_row_for_each_entry_and_each_reason() -> None:
+    lines = report.as_markdown(RESULTS, ORDER, {"commit": "abc", "seed": 3}).splitlines()
+    assert lines[0] == "**relay score 50.0 %: 2 of 4 cells identical**, commit abc, seed 3"
+    assert "| b | 1 |  |  |  |  | 1 |" in lines
+    assert lines[-2] == "| b: kill:rank=1,step=5,phase=gate | wrong | rank 1: model differs |"
+
+
 def test_of_several_ranks_the_picture_shows_the_worst() -> None:
     assert report.worst(["identical", "wrong", "lost"]) == "wrong"
     columns = report.column_names(RESULTS)

@@ -77,7 +77,8 @@ def _ended_early(ran: Ran) -> Verdict:
         return Verdict(FALLBACK, f"checkpoint: {_why_not(ran) or ran.summary.reason}")
     crashed = _crashed(ran)
     if crashed:
-        return Verdict(LOST, f"{crashed}; {_why_not(ran) or ran.summary.reason}")
+        why = _why_not(ran)
+        return Verdict(LOST, f"{crashed}; {why}" if why and why not in crashed else crashed)
     named = _protection(ran) or _why_not(ran)
     if named:
         return Verdict(FALLBACK, f"stopped: {named}")

@@ -123,7 +123,8 @@ def _write(
     console = make_console(sys.stdout)
     if not results:
         raise UserError(f"no cell was run: {'; '.join(f'{k}: {v}' for k, v in left_out.items()) or 'none fits'}")
-    console.print(report.as_text(results, order, left_out))
+    for part in report.as_text(results, order, left_out):
+        console.print(part)
     score = report.as_json(results, about, left_out)
     (out / "relay-score.json").write_text(json.dumps(score, indent=1) + "\n", encoding="utf-8")
     (out / "relay-score.md").write_text(report.as_markdown(results, order, about), encoding="utf-8")

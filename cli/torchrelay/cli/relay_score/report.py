@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -67,16 +67,20 @@ def as_json(results: Sequence[Result], about: Mapping[str, Any], left_out: Mappi
     }
 
 
-def as_text(results: Sequence[Result], order: Sequence[str], left_out: Mapping[str, str]) -> RenderableType:
-    """Matrix, reasons of all cells that are not identical, entries that were left out, the score."""
-    parts: list[RenderableType] = [_matrix(results, order), Text(_legend(results))]
+def as_text(results: Sequence[Result], order: Sequence[str], left_out: Mapping[str, str]) -> list[RenderableType]:
+    """A matrix for each kind, reasons of all cells that are not identical, entries that were left out, the score."""
+    kinds = dict.fromkeys(kind for kind, _ in column_names(results))
+    parts: list[RenderableType] = []
+    for kind in kinds:
+        parts += [_matrix(results, order, kind), Text("")]
+    parts.append(Text(_legend(results)))
     bad = _worst_first(results, order)
     if bad:
-        parts += [Text(""), _reasons(bad)]
+        parts += [Text(""), *map(_reason, bad)]
     if left_out:
         parts += [Text("")] + [Text(f"left out: {name}: {reason}", "yellow") for name, reason in left_out.items()]
     parts += [Text(""), Text(closing(results), "bold")]
-    return Group(*parts)
+    return parts
 
 
 def as_markdown(results: Sequence[Result], order: Sequence[str], about: Mapping[str, Any]) -> str:
@@ -99,19 +103,18 @@ def closing(results: Sequence[Result]) -> str:
     return f"relay score {100 * score(results):.1f} %: {identical} of {len(results)} cells identical"
 
 
-def _matrix(results: Sequence[Result], order: Sequence[str]) -> Table:
+def _matrix(results: Sequence[Result], order: Sequence[str], kind: str) -> Table:
     """One mark a cell; several ranks in one place stand side by side."""
-    columns = column_names(results)
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column("entry", no_wrap=True)
-    for kind, phase in columns:
-        table.add_column(f"{kind}\n{phase}", no_wrap=True)
-    by_place: dict[tuple[str, str, str], list[Result]] = {}
+    phases = [phase for k, phase in column_names(results) if k == kind]
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    for name in (kind, *phases):
+        table.add_column(name, no_wrap=True)
+    by_place: dict[tuple[str, str], list[Result]] = {}
     for r in results:
-        by_place.setdefault((r.cell.entry, r.cell.kind, r.cell.phase), []).append(r)
-    for name in row_names(results, order):
-        row = [_marks(by_place.get((name, kind, phase), [])) for kind, phase in columns]
-        table.add_row(name, *row)
+        if r.cell.kind == kind:
+            by_place.setdefault((r.cell.entry, r.cell.phase), []).append(r)
+    for name in row_names((r for r in results if r.cell.kind == kind), order):
+        table.add_row(name, *(_marks(by_place.get((name, phase), [])) for phase in phases))
     return table
 
 
@@ -134,10 +137,7 @@ def _worst_first(results: Sequence[Result], order: Sequence[str]) -> list[Result
     return sorted(bad, key=lambda r: (-CLASSES.index(r.outcome), place.get(r.cell.entry, len(place))))
 
 
-def _reasons(results: Sequence[Result]) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for name in ("cell", "outcome", "reason"):
-        table.add_column(name, no_wrap=name != "reason")
-    for r in results:
-        table.add_row(f"{r.cell.entry}: {r.cell.fault}", Text(r.outcome, STYLES[r.outcome]), r.reason)
-    return table
+def _reason(result: Result) -> Text:
+    return Text.assemble(
+        (f"{result.outcome:<12}", STYLES[result.outcome]), f" {result.cell.entry}: {result.cell.fault}: {result.reason}"
+    )

@@ -28,20 +28,24 @@ ORDER = ["a", "b", "c"]
 
 def text() -> list[str]:
     written = io.StringIO()
-    Console(width=160, file=written).print(report.as_text(RESULTS, ORDER, {"d": "needs tqdm"}))
+    console = Console(width=100, file=written, soft_wrap=True)
+    for part in report.as_text(RESULTS, ORDER, {"d": "needs tqdm"}):
+        console.print(part)
     return written.getvalue().splitlines()
 
 
-def test_the_matrix_has_rows_in_the_order_of_the_manifest_and_a_mark_for_each_rank() -> None:
-    rows = [line.split() for line in text() if line.split()[:1] in (["a"], ["b"])]
-    assert rows[:2] == [["a", "◐", "●"], ["b", "●W"]]
+def test_each_kind_has_a_matrix_with_rows_as_in_the_manifest_and_a_mark_for_each_rank() -> None:
+    lines = [line.split() for line in text()]
+    assert lines[:3] == [["kill", "data", "gate"], ["a", "◐"], ["b", "●W"]]
+    assert lines[4:6] == [["planned", "head"], ["a", "●"]]
 
 
-def test_each_cell_that_is_not_identical_has_its_reason_the_worst_first() -> None:
-    told = [line for line in text() if ":kill" in line.replace(" ", "")]
-    assert [line.split()[0] for line in told] == ["b:", "a:"]
-    assert "rank 1: model differs" in told[0]
-    assert "no spare" in told[1]
+def test_each_cell_that_is_not_identical_has_its_reason_on_one_line_the_worst_first() -> None:
+    told = [line for line in text() if ":rank=" in line]
+    assert told == [
+        "wrong        b: kill:rank=1,step=5,phase=gate: rank 1: model differs",
+        "fallback     a: kill:rank=0,step=5,phase=data: no spare",
+    ]
 
 
 def test_the_score_is_the_share_of_identical_cells() -> None:

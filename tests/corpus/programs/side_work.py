@@ -58,6 +58,7 @@ class Run:
         for x, y in self.held_out:
             total += setting.loss_of(self.model.module, x, y)
             count += 1
+            pace.strike("evaluation")
         dist.all_reduce(total)
         dist.all_reduce(count)
         outputs = [torch.zeros(4, 1) for _ in range(self.world_size)]
@@ -69,6 +70,7 @@ class Run:
         mean = loss.clone()
         dist.all_reduce(mean, op=dist.ReduceOp.AVG if dist.get_backend() == "nccl" else dist.ReduceOp.SUM)
         norm = torch.stack([p.grad.norm() for p in self.model.parameters()]).norm()
+        pace.strike("logging")
         dist.reduce(norm, dst=0)
         self.kept.append([mean.item(), norm.item() if self.rank == 0 else None])
 
@@ -77,6 +79,7 @@ class Run:
             state = {"model": self.model.module.state_dict(), "optimizer": self.optimizer.state_dict(), "step": step}
             path = os.path.join(setting.out(), "checkpoint.pt")
             torch.save(state, path + ".new")
+            pace.strike("saving")
             os.replace(path + ".new", path)
         dist.barrier()
         loaded = torch.load(os.path.join(setting.out(), "checkpoint.pt"))
@@ -85,6 +88,7 @@ class Run:
     def save_dcp(self, step):
         state = {"model": self.model.module.state_dict(), "step": step}
         folder = os.path.join(setting.out(), f"dcp-{step}")
+        pace.strike("saving")
         if self.kind == "dcp":
             dcp.save(state, checkpoint_id=folder)
         else:

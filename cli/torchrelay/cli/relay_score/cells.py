@@ -12,8 +12,12 @@ from torchrelay.protocol.faults import INJECT_PHASES
 
 KINDS = ("kill", "planned", "stop")
 FIRST, EPOCH, LAST, HEAD = "first", "epoch", "last", "head"
-PHASES = (*INJECT_PHASES, FIRST, EPOCH, LAST, HEAD)
-"""What a cell can be called by: a phase of `--inject`, or a step that is special, or the head of the loop."""
+STEP_PHASES = (*INJECT_PHASES, FIRST, EPOCH, LAST, HEAD)
+"""A phase of `--inject`, or a step that is special, or the head of the loop."""
+PLACES = ("logging", "evaluation", "saving")
+"""Phases that only a program knows, by the names that it gives them: it strikes itself when it first comes there."""
+PHASES = (*STEP_PHASES, *PLACES)
+"""What a cell can be called by."""
 
 _INJECTED_AS = {FIRST: "backward", EPOCH: "data", LAST: "after-step", HEAD: "forward"}
 """Where in its special step a cell strikes; HEAD belongs to planned moves, which have no phase."""
@@ -22,7 +26,7 @@ RANKS = ("first", "middle", "last")
 
 @dataclass(frozen=True)
 class Cell:
-    """`step` counts optimizer steps from 1."""
+    """`step` counts optimizer steps from 1; 0 where the program's own place decides."""
 
     entry: str
     phase: str
@@ -36,8 +40,14 @@ class Cell:
         return f"{self.entry}/{self.phase}/{self.kind}/rank{self.rank}/step{self.step}"
 
     @property
+    def in_place(self) -> bool:
+        return self.phase in PLACES
+
+    @property
     def fault(self) -> str:
-        """As `--inject` takes it."""
+        """As `--inject` takes it, unless it is `in_place`."""
+        if self.in_place:
+            return f"{self.kind}:rank={self.rank},phase={self.phase}"
         phase = _INJECTED_AS.get(self.phase, self.phase)
         return f"{self.kind}:rank={self.rank},step={self.step},phase={phase}"
 
@@ -74,7 +84,8 @@ def all_cells(
 def _phases(entry: Entry, kind: str) -> list[str]:
     if kind == "planned":
         return [HEAD, *([EPOCH] if entry.epoch_step else [])]
-    return [p for p in PHASES if p in entry.phases and p != HEAD and (p != EPOCH or entry.epoch_step)]
+    in_steps = [p for p in STEP_PHASES if p in entry.phases and p != HEAD and (p != EPOCH or entry.epoch_step)]
+    return [*in_steps, *(p for p in PLACES if p in entry.places)]
 
 
 def _ranks(entry: Entry, wanted: Sequence[str]) -> list[int]:
@@ -87,7 +98,9 @@ def _ranks(entry: Entry, wanted: Sequence[str]) -> list[int]:
 
 def _cell(entry: Entry, phase: str, kind: str, rank: int, seed: int) -> Cell:
     chance = random.Random(f"{seed}/{entry.name}/{phase}/{kind}/{rank}")
-    if phase == FIRST:
+    if phase in PLACES:
+        step = 0
+    elif phase == FIRST:
         step = 1
     elif phase == LAST:
         step = entry.steps

@@ -26,12 +26,16 @@ MAXIMUM_STEPS_REDONE = {"planned": 0, "unplanned": 1}
 
 @dataclass(frozen=True)
 class Ran:
-    """A run that has ended. `exit_code` None: it was ended at its time limit. `differences`: from the undisturbed run."""
+    """A run that has ended. `exit_code` None: it was ended at its time limit. `differences`: from the undisturbed run.
+
+    `struck`: whether the fault happened.
+    """
 
     exit_code: int | None
     summary: Summary
     occurrences: tuple[events.Occurrence, ...]
     differences: tuple[str, ...]
+    struck: bool
 
 
 @dataclass(frozen=True)
@@ -47,7 +51,7 @@ def classify(ran: Ran) -> Verdict:
     finished = ran.exit_code in (0, 76)
     if finished and ran.differences:
         return Verdict(WRONG, _few(ran.differences))
-    if not ran.summary.faults_injected:
+    if not ran.struck:
         return _without_fault(ran, finished)
     if not finished:
         return _ended_early(ran)

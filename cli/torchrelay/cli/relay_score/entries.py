@@ -19,7 +19,8 @@ LAUNCHES = ("script", "module")
 class Entry:
     """One program. `steps`: optimizer steps in a run; `epoch_step`: the first step of a later epoch, 0 if it has none.
 
-    `launch`: `script` (a path below the corpus) or `module` (as after `-m`). `phases`: those in which it can be struck.
+    `launch`: `script` (a path below the corpus) or `module` (as after `-m`). `phases`: those in which it can be struck;
+    `places`: those of its own in which it strikes itself.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Entry:
     launch: str = "script"
     epoch_step: int = 0
     phases: tuple[str, ...] = ()
+    places: tuple[str, ...] = ()
     requires: tuple[str, ...] = ()
     timeout_s: float = 60.0
 

@@ -16,6 +16,7 @@ from torchrelay.cli.relay_score.event_file import EventFile
 from torchrelay.cli.relay_score.hold import Hold
 from torchrelay.protocol.errors import UserError
 
+_SIGNALS = {"kill": "SIGKILL", "stop": "SIGSTOP"}
 PLANNED_STEP_S = 0.1
 """A planned move stops a few tenths of a second ahead; with quick steps, that were the whole run of a small program."""
 
@@ -49,8 +50,14 @@ def run_struck(entry: Entry, cell: Cell, corpus: Path, reference: Path, folder: 
     out.mkdir(parents=True)
     log = EventFile(folder / "events.jsonl")
     torchrelay = [sys.executable, "-m", "torchrelay.cli", "run", f"--nproc-per-node={entry.ranks}", "--spares=1"]
-    options = [f"--inject={cell.fault}", "--events", str(log.path), "--jit-dir", str(folder / "jit")]
+    options = ["--events", str(log.path), "--jit-dir", str(folder / "jit")]
     variables: Mapping[str, str] = {"TORCHRELAY_STATE_DIR": str(folder / "state")}
+    struck = folder / "struck"
+    if cell.in_place:
+        strike = f"{cell.phase}:{cell.rank}:{_SIGNALS[cell.kind]}:{struck}"
+        variables = {**variables, "CORPUS_STRIKE": strike}
+    else:
+        options.append(f"--inject={cell.fault}")
     hold = None
     if cell.kind == "planned":
         hold = Hold(folder / "hold", log)
@@ -63,7 +70,8 @@ def run_struck(entry: Entry, cell: Cell, corpus: Path, reference: Path, folder: 
         None if hold is None else hold.watch,
     )
     log.read()
-    return Ran(code, log.summary, tuple(log.occurrences), tuple(differences(reference, out, entry.ranks)))
+    happened = bool(log.summary.faults_injected) or struck.exists()
+    return Ran(code, log.summary, tuple(log.occurrences), tuple(differences(reference, out, entry.ranks)), happened)
 
 
 def new_folder() -> tempfile.TemporaryDirectory[str]:

@@ -40,6 +40,14 @@ def test_an_entry_says_in_which_phases_it_can_be_struck() -> None:
     assert {c.phase for c in all_cells([entry], 0, (), ("kill",), ())} == {"data", "last"}
 
 
+def test_a_program_strikes_itself_in_places_that_only_it_knows() -> None:
+    entry = Entry("three", "side-work", "three.py", 12, places=("saving",))
+    (cell,) = all_cells([entry], 0, ("saving",), ("kill",), ("first",))
+    assert cell.in_place
+    assert cell.fault == "kill:rank=0,phase=saving"
+    assert not all_cells([entry], 0, ("saving",), ("planned",), ())
+
+
 def test_two_ranks_have_no_middle() -> None:
     assert ranks_of(TWO) == {"first": 0, "last": 1}
     assert ranks_of(ONE) == {"first": 0, "middle": 1, "last": 2}

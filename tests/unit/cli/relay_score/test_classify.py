@@ -22,11 +22,17 @@ MOVED = Migration("m1", "unplanned", (1,), outcome="committed", steps_redone=1)
 GIVEN_UP = Migration("m1", "unplanned", (1,), outcome="abandoned", outcome_reason="nobody holds a replica")
 SAVED = Migration("m1", "unplanned", (1,), outcome="checkpoint", outcome_reason="no spare is left for rank 1")
 PROTECTED = Summary(protection="on", faults_injected=(FAULT,), migrations=(MOVED,), boundary=7)
-GOOD = Ran(0, PROTECTED, (), ())
+GOOD = Ran(0, PROTECTED, (), (), True)
 
 
 def ended(exit_code: int | None, *migrations: Migration, reason: str = "", **more: object) -> Ran:
-    return Ran(exit_code, replace(PROTECTED, migrations=migrations, reason=reason, **more), (), ("rank 0: nothing",))
+    return Ran(
+        exit_code,
+        replace(PROTECTED, migrations=migrations, reason=reason, **more),
+        (),
+        ("rank 0: nothing",),
+        "faults_injected" not in more,
+    )
 
 
 def test_a_committed_migration_and_equal_numbers_are_identical() -> None:
@@ -40,7 +46,7 @@ def test_other_numbers_are_wrong_whatever_the_migration_says() -> None:
 
 
 def test_other_numbers_are_wrong_even_where_no_fault_struck() -> None:
-    ran = Ran(76, replace(PROTECTED, faults_injected=(), migrations=()), (), ("rank 0: model differs",))
+    ran = Ran(76, replace(PROTECTED, faults_injected=(), migrations=()), (), ("rank 0: model differs",), False)
     assert classify(ran).outcome == WRONG
 
 
@@ -50,13 +56,13 @@ def test_of_many_differences_the_first_are_told() -> None:
 
 
 def test_a_fault_that_never_struck_is_not_injected() -> None:
-    ran = Ran(76, replace(PROTECTED, faults_injected=(), migrations=()), (), ())
+    ran = Ran(76, replace(PROTECTED, faults_injected=(), migrations=()), (), (), False)
     assert classify(ran).outcome == NOT_INJECTED
 
 
 def test_why_nothing_was_injected_is_told_where_protection_was_off() -> None:
     summary = Summary(protection="off", protection_reason="only gloo can be migrated yet")
-    assert classify(Ran(76, summary, (), ())).reason == "not protected: only gloo can be migrated yet"
+    assert classify(Ran(76, summary, (), (), False)).reason == "not protected: only gloo can be migrated yet"
 
 
 def test_equal_numbers_without_a_migration_prove_nothing() -> None:

@@ -104,6 +104,7 @@ class Losses:
 
 def main():
     answer_for_processors()
+    setting.seed_everything(42)  # of python and numpy, which torchtitan leaves alone
     with tempfile.TemporaryDirectory() as folder:
         make_assets(folder)
         os.chdir(folder)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Mapping
@@ -46,6 +47,7 @@ class Options:
 
 def relay_score(options: Options) -> int:
     """Runs cells and writes what became of them. 0, or 1 if a run ended with wrong numbers. Raises UserError."""
+    signal.signal(signal.SIGTERM, _end)
     corpus = corpus_entries.find_corpus(options.corpus)
     everything = corpus_entries.load(corpus, PHASES)
     chosen = corpus_entries.select(everything, list(options.entries))
@@ -70,6 +72,11 @@ def relay_score(options: Options) -> int:
     }
     _write(options.out, results.all, [e.name for e in everything], about, left_out)
     return 1 if any(r.outcome == WRONG for r in results.all) else 0
+
+
+def _end(number: int, _frame: object) -> None:
+    """As Ctrl-C does: what is being run ends with this command."""
+    raise SystemExit(128 + number)
 
 
 @dataclass

@@ -5,7 +5,7 @@ VENV := .venv
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
 STAMP := $(VENV)/.installed
 
-.PHONY: venv demo test test-long lint fmt bench gpu-check proto clean
+.PHONY: venv demo test test-long lint fmt bench relay-score gpu-check proto clean
 
 venv: $(STAMP)
 
@@ -39,6 +39,11 @@ proto: venv
 bench: venv
 	$(VENV)/bin/python bench/step_overhead.py
 	$(VENV)/bin/python bench/transfer_rate.py
+
+# torch is named again, so that no framework can bring another one with it
+relay-score: venv
+	$(PIP) install --quiet -c constraints.txt "$(TORCH)" -e ".[corpus]"
+	$(VENV)/bin/torchrelay bench relay-score --full --resume
 
 gpu-check: venv
 	$(VENV)/bin/python scripts/gpu_check.py

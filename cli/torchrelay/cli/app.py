@@ -13,6 +13,7 @@ import typer
 
 from torchrelay.cli import arguments as a
 from torchrelay.cli import machine, options
+from torchrelay.cli.bench import bench
 
 app = typer.Typer(
     name="torchrelay",
@@ -20,6 +21,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.add_typer(bench)
 
 
 def _normalize(option: str) -> str:

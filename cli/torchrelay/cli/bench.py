@@ -1,0 +1,54 @@
+"""`torchrelay bench`: measurements that anyone can repeat."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+bench = typer.Typer(name="bench", help="Measure what torchrelay does to training.", no_args_is_help=True)
+
+_Several = list[str] | None
+
+
+@bench.callback()
+def _bench() -> None:
+    pass  # with one command alone, typer would leave its name away
+
+
+@bench.command("relay-score")
+def relay_score(
+    entry: Annotated[_Several, typer.Option(metavar="NAME", help="Entry or group of the corpus.")] = None,
+    phase: Annotated[
+        _Several, typer.Option(help="Where it is struck: a phase of --inject, first, epoch, last.")
+    ] = None,
+    kind: Annotated[_Several, typer.Option(help="kill, planned or stop.")] = None,
+    rank: Annotated[_Several, typer.Option(help="A number, or first, middle, last.")] = None,
+    seed: Annotated[int, typer.Option(help="Of the choice of cells and steps.")] = 0,
+    cells: Annotated[int, typer.Option(min=1, help="How many cells, without --full.")] = 20,
+    full: Annotated[bool, typer.Option("--full", help="All cells. Takes hours.")] = False,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where results go.")] = Path("out/relay-score"),
+    resume: Annotated[bool, typer.Option("--resume", help="Keep the results that are there.")] = False,
+    corpus: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of the corpus.")] = None,
+) -> int:
+    """Strike training programs, and see whether they end bitwise as if nothing had been.
+
+    Exit code: 0, or 1 if a run ended with wrong numbers.
+    """
+    from torchrelay.cli.relay_score import command
+
+    return command.relay_score(
+        command.Options(
+            entries=tuple(entry or ()),
+            phases=tuple(phase or ()),
+            kinds=tuple(kind or ()),
+            ranks=tuple(rank or ()),
+            seed=seed,
+            cells=cells,
+            full=full,
+            out=out.absolute(),
+            resume=resume,
+            corpus=corpus,
+        )
+    )

@@ -1,0 +1,132 @@
+"""The cells: which rank of which entry is struck how, when, and where in a step. Pure."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from torchrelay.cli.relay_score.entries import Entry
+from torchrelay.protocol.errors import UserError
+from torchrelay.protocol.faults import INJECT_PHASES
+
+KINDS = ("kill", "planned", "stop")
+FIRST, EPOCH, LAST, HEAD = "first", "epoch", "last", "head"
+STEP_PHASES = (*INJECT_PHASES, FIRST, EPOCH, LAST, HEAD)
+"""A phase of `--inject`, or a step that is special, or the head of the loop."""
+PLACES = ("logging", "evaluation", "saving")
+"""Phases that only a program knows, by the names that it gives them: it strikes itself when it first comes there."""
+PHASES = (*STEP_PHASES, *PLACES)
+"""What a cell can be called by."""
+
+_INJECTED_AS = {FIRST: "backward", EPOCH: "data", LAST: "after-step", HEAD: "forward"}
+"""Where in its special step a cell strikes; HEAD belongs to planned moves, which have no phase."""
+RANKS = ("first", "middle", "last")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """`step` counts optimizer steps from 1; 0 where the program's own place decides."""
+
+    entry: str
+    phase: str
+    kind: str
+    rank: int
+    step: int
+
+    @property
+    def name(self) -> str:
+        """The same in every run with the same seed."""
+        return f"{self.entry}/{self.phase}/{self.kind}/rank{self.rank}/step{self.step}"
+
+    @property
+    def in_place(self) -> bool:
+        return self.phase in PLACES
+
+    @property
+    def fault(self) -> str:
+        """As `--inject` takes it, unless it is `in_place`."""
+        if self.in_place:
+            return f"{self.kind}:rank={self.rank},phase={self.phase}"
+        phase = _INJECTED_AS.get(self.phase, self.phase)
+        return f"{self.kind}:rank={self.rank},step={self.step},phase={phase}"
+
+
+def ranks_of(entry: Entry) -> dict[str, int]:
+    """Rank 0, the middle one, the last one; with two ranks the middle one is none of its own."""
+    ranks = {"first": 0, "middle": entry.ranks // 2, "last": entry.ranks - 1}
+    return {name: r for name, r in ranks.items() if name != "middle" or r not in (0, entry.ranks - 1)}
+
+
+def all_cells(
+    entries: Iterable[Entry], seed: int, phases: Sequence[str], kinds: Sequence[str], ranks: Sequence[str]
+) -> list[Cell]:
+    """Every cell of the entries, in their order. Empty `phases`, `kinds`, `ranks`: all; `ranks` are names or numbers.
+
+    Raises UserError for what there is not.
+    """
+    for option, given, known in (("--phase", phases, PHASES), ("--kind", kinds, KINDS)):
+        unknown = [g for g in given if g not in known]
+        if unknown:
+            raise UserError(f"{option} {unknown[0]}: use one of {', '.join(known)}")
+    for rank in ranks:
+        if rank not in RANKS and not (rank.isascii() and rank.isdigit()):
+            raise UserError(f"--rank {rank}: give a number, or one of {', '.join(RANKS)}")
+    cells = []
+    for entry in entries:
+        for kind in KINDS:
+            for phase in _phases(entry, kind):
+                if (not kinds or kind in kinds) and (not phases or phase in phases):
+                    cells += [_cell(entry, phase, kind, rank, seed) for rank in _ranks(entry, ranks)]
+    return cells
+
+
+def _phases(entry: Entry, kind: str) -> list[str]:
+    if kind == "planned":
+        return [HEAD, *([EPOCH] if entry.epoch_step else [])]
+    in_steps = [p for p in STEP_PHASES if p in entry.phases and p != HEAD and (p != EPOCH or entry.epoch_step)]
+    return [*in_steps, *(p for p in PLACES if p in entry.places)]
+
+
+def _ranks(entry: Entry, wanted: Sequence[str]) -> list[int]:
+    named = ranks_of(entry)
+    if not wanted:
+        return list(named.values())
+    chosen = {named[w] for w in wanted if w in named} | {int(w) for w in wanted if w.isdigit()}
+    return sorted(r for r in chosen if r < entry.ranks)
+
+
+def _cell(entry: Entry, phase: str, kind: str, rank: int, seed: int) -> Cell:
+    chance = random.Random(f"{seed}/{entry.name}/{phase}/{kind}/{rank}")
+    if phase in PLACES:
+        step = 0
+    elif phase == FIRST:
+        step = 1
+    elif phase == LAST:
+        step = entry.steps
+    elif phase == EPOCH:
+        # A planned move stops some steps ahead: asked for shortly before the epoch ends, it happens around its end.
+        step = entry.epoch_step if kind != "planned" else max(entry.epoch_step - 2, 1)
+    elif kind == "planned":
+        step = chance.randint(2, max(entry.steps // 3, 2))
+    else:
+        step = chance.randint(3, entry.steps - 2)
+    return Cell(entry.name, phase, kind, rank, step)
+
+
+def spread(cells: Sequence[Cell], count: int, seed: int) -> list[Cell]:
+    """`count` of the cells, at random, entry by entry in turn: no entry has two before each has one."""
+    chance = random.Random(seed)
+    by_entry: dict[str, list[Cell]] = {}
+    for cell in cells:
+        by_entry.setdefault(cell.entry, []).append(cell)
+    for of_entry in by_entry.values():
+        chance.shuffle(of_entry)
+    order = list(by_entry)
+    chance.shuffle(order)
+    chosen: list[Cell] = []
+    while len(chosen) < count and any(by_entry.values()):
+        for entry in order:
+            if by_entry[entry] and len(chosen) < count:
+                chosen.append(by_entry[entry].pop())
+    return chosen

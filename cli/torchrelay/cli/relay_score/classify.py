@@ -1,0 +1,134 @@
+"""What became of a cell, and why. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torchrelay.cli.summary import Migration, Summary
+from torchrelay.protocol import events
+from torchrelay.protocol.names import EXIT_NO_SPARE_LEFT
+from torchrelay.protocol.phases import COMMITTED
+
+IDENTICAL = "identical"
+FALLBACK = "fallback"
+NO_MIGRATION = "no-migration"
+NOT_INJECTED = "not-injected"
+LOST = "lost"
+WRONG = "wrong"
+CLASSES = (IDENTICAL, FALLBACK, NO_MIGRATION, NOT_INJECTED, LOST, WRONG)
+"""From best to worst. Only the first one counts for the score."""
+
+_COULD_NOT = " could not do "
+"""How the controller says that a process failed at what it was told."""
+MAXIMUM_STEPS_REDONE = {"planned": 0, "unplanned": 1}
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A run that has ended. `exit_code` None: it was ended at its time limit. `differences`: from the undisturbed run.
+
+    `struck`: whether the fault happened.
+    """
+
+    exit_code: int | None
+    summary: Summary
+    occurrences: tuple[events.Occurrence, ...]
+    differences: tuple[str, ...]
+    struck: bool
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`outcome`: one of CLASSES. `reason`: in words; for an identical cell what happened."""
+
+    outcome: str
+    reason: str
+
+
+def classify(ran: Ran) -> Verdict:
+    """Numbers come first: a run that ended as if all were well, with other numbers, is wrong whatever else it says."""
+    finished = ran.exit_code in (0, 76)
+    if finished and ran.differences:
+        return Verdict(WRONG, _few(ran.differences))
+    if not ran.struck:
+        return _without_fault(ran, finished)
+    if not finished:
+        return _ended_early(ran)
+    committed = ran.summary.committed
+    if not committed:
+        return Verdict(NO_MIGRATION, _why_not(ran) or "the fault struck, and no migration was begun")
+    for migration in committed:
+        if migration.steps_redone > MAXIMUM_STEPS_REDONE.get(migration.kind, 1):
+            return Verdict(FALLBACK, f"{migration.steps_redone} steps were done again")
+    return Verdict(IDENTICAL, ", then ".join(map(_told, committed)))
+
+
+def _without_fault(ran: Ran, finished: bool) -> Verdict:
+    if finished:
+        return Verdict(NOT_INJECTED, _protection(ran) or "the fault never struck")
+    if ran.exit_code is None:
+        return Verdict(LOST, f"no end within its time, and the fault never struck; {_where(ran)}")
+    return Verdict(
+        LOST, f"exit code {ran.exit_code} before the fault struck: {ran.summary.reason or 'no reason given'}"
+    )
+
+
+def _ended_early(ran: Ran) -> Verdict:
+    if ran.exit_code is None:
+        return Verdict(LOST, f"no end within its time; {_where(ran)}")
+    if ran.exit_code == EXIT_NO_SPARE_LEFT and ran.summary.checkpoint:
+        return Verdict(FALLBACK, f"checkpoint: {_why_not(ran) or ran.summary.reason}")
+    crashed = _crashed(ran)
+    if crashed:
+        why = _why_not(ran)
+        return Verdict(LOST, f"{crashed}; {why}" if why and why not in crashed else crashed)
+    named = _protection(ran) or _why_not(ran)
+    if named:
+        return Verdict(FALLBACK, f"stopped: {named}")
+    return Verdict(LOST, f"exit code {ran.exit_code}: {ran.summary.reason or 'no reason given'}")
+
+
+def _crashed(ran: Ran) -> str:
+    """A rank that ended though nobody struck it: by a signal of its own, or with an exception."""
+    if ran.summary.reason.startswith("the script failed"):
+        return ran.summary.reason
+    for e in ran.occurrences:
+        if isinstance(e, events.WorkerEnded) and not e.fenced and e.signal in (4, 6, 7, 8, 11):
+            return f"rank {e.rank} ({e.worker}) ended by signal {e.signal}"
+    return ""
+
+
+def _why_not(ran: Ran) -> str:
+    """Why the last migration that was begun did not happen, in the controller's words.
+
+    That no spare is left is a consequence: what the spare could not do is the cause.
+    """
+    for e in ran.occurrences:
+        if isinstance(e, events.Decision) and _COULD_NOT in e.text:
+            return e.text.partition(": ")[2] or e.text
+    given_up = [m for m in ran.summary.moves if m.outcome != COMMITTED and m.outcome_reason]
+    return given_up[-1].outcome_reason if given_up else ""
+
+
+def _protection(ran: Ran) -> str:
+    if ran.summary.protection == "on":
+        return ""
+    return f"not protected: {ran.summary.protection_reason or 'protection was never on'}"
+
+
+def _where(ran: Ran) -> str:
+    under_way = [m for m in ran.summary.moves if m.outcome == "under way"]
+    if under_way:
+        return f"a migration stood in {under_way[-1].phase or 'its first phase'}"
+    return f"{_why_not(ran) or _protection(ran) or 'no migration was under way'}, at boundary {ran.summary.boundary}"
+
+
+def _told(migration: Migration) -> str:
+    again = f"{migration.steps_redone} done again" if migration.steps_redone else "none done again"
+    return f"{migration.kind} of rank {', '.join(map(str, migration.ranks))} in {migration.total_s:.2f} s, {again}"
+
+
+def _few(texts: Sequence[str], count: int = 4) -> str:
+    more = f" and {len(texts) - count} more" if len(texts) > count else ""
+    return "; ".join(texts[:count]) + more

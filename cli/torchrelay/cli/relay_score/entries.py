@@ -1,0 +1,99 @@
+"""The corpus: ordinary training programs, and the manifest that says how each is started and where it can be struck."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from torchrelay.protocol.errors import UserError
+
+MANIFEST = "corpus.json"
+_SOURCE_CHECKOUT = Path(__file__).parents[4] / "tests" / "corpus"
+LAUNCHES = ("script", "module")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One program. `steps`: optimizer steps in a run; `epoch_step`: the first step of a later epoch, 0 if it has none.
+
+    `launch`: `script` (a path below the corpus) or `module` (as after `-m`). `phases`: those in which it can be struck;
+    `places`: those of its own in which it strikes itself.
+    """
+
+    name: str
+    group: str
+    program: str
+    steps: int
+    args: tuple[str, ...] = ()
+    ranks: int = 2
+    launch: str = "script"
+    epoch_step: int = 0
+    phases: tuple[str, ...] = ()
+    places: tuple[str, ...] = ()
+    requires: tuple[str, ...] = ()
+    timeout_s: float = 60.0
+
+    def command(self, corpus: Path) -> list[str]:
+        """What follows a launcher's options, in torchrun's notation."""
+        if self.launch == "module":
+            return ["-m", self.program, *self.args]
+        return [str(corpus / self.program), *self.args]
+
+    def missing(self) -> list[str]:
+        """Packages that it needs and that are not installed."""
+        return [name for name in self.requires if find_spec(name) is None]
+
+
+def find_corpus(given: Path | None) -> Path:
+    """The folder of the corpus. Raises UserError where there is none."""
+    folder = given or _SOURCE_CHECKOUT
+    if (folder / MANIFEST).is_file():
+        return folder.resolve()
+    if given is not None:
+        raise UserError(f"--corpus {given}: there is no {MANIFEST} in it")
+    raise UserError(
+        "the corpus is part of the source code, not of the installed package: give --corpus DIR, "
+        "the folder tests/corpus of a checkout of torchrelay"
+    )
+
+
+def load(corpus: Path, default_phases: tuple[str, ...]) -> list[Entry]:
+    """All entries, in the order of the manifest: what users have most comes first. Raises UserError."""
+    path = corpus / MANIFEST
+    try:
+        records = json.loads(path.read_text(encoding="utf-8"))["entries"]
+    except (OSError, ValueError, KeyError, TypeError) as e:
+        raise UserError(f"{path}: not a manifest of a corpus: {type(e).__name__}: {e}") from e
+    entries = [_entry(path, record, default_phases) for record in records]
+    names = [entry.name for entry in entries]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise UserError(f"{path}: the name {twice[0]} is given twice")
+    return entries
+
+
+def _entry(path: Path, record: Any, default_phases: tuple[str, ...]) -> Entry:
+    try:
+        lists = {k: tuple(v) for k, v in record.items() if isinstance(v, list)}
+        entry = Entry(**{"phases": default_phases, **record, **lists})
+    except (TypeError, AttributeError) as e:
+        raise UserError(f"{path}: {record!r}: {e}") from e
+    if entry.launch not in LAUNCHES:
+        raise UserError(f"{path}: {entry.name}: launch is one of {', '.join(LAUNCHES)}")
+    if entry.launch == "script" and not (path.parent / entry.program).is_file():
+        raise UserError(f"{path}: {entry.name}: there is no {entry.program}")
+    if entry.steps < 8 or entry.ranks < 2:
+        raise UserError(f"{path}: {entry.name}: an entry has 8 steps and 2 ranks at the least")
+    return entry
+
+
+def select(entries: list[Entry], wanted: list[str]) -> list[Entry]:
+    """Those with a wanted name or group, or all. Raises UserError for a name that there is not."""
+    unknown = [w for w in wanted if not any(w in (e.name, e.group) for e in entries)]
+    if unknown:
+        names = ", ".join(e.name for e in entries)
+        raise UserError(f"--entry {unknown[0]}: no such entry or group; there are {names}")
+    return [e for e in entries if not wanted or e.name in wanted or e.group in wanted]

@@ -1,0 +1,47 @@
+"""Undisturbed runs, each made once for a state of the corpus, and made twice: a program that differs from itself proves nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from torchrelay.cli.relay_score import run_cell
+from torchrelay.cli.relay_score.compare import differences
+from torchrelay.cli.relay_score.entries import Entry
+from torchrelay.protocol.errors import UserError
+
+
+class References:
+    """Below `folder`, one folder an entry."""
+
+    def __init__(self, folder: Path, corpus: Path, entries: Iterable[Entry], versions: Mapping[str, str]) -> None:
+        self._folder, self._corpus, self._versions = folder, corpus, versions
+        self._programs = {corpus / entry.program for entry in entries}
+
+    def of(self, entry: Entry) -> Path:
+        """The folder with what its ranks wrote. Raises UserError when it does not run, or not twice alike."""
+        kept = self._folder / entry.name
+        marker = kept / "made-from"
+        key = f"{self._digest(entry)} {entry}"
+        if marker.exists() and marker.read_text(encoding="utf-8") == key:
+            return kept / "out"
+        with run_cell.new_folder() as name:
+            one, two = (run_cell.run_undisturbed(entry, self._corpus, Path(name) / n) for n in ("one", "two"))
+            found = differences(one, two, entry.ranks)
+            if found:
+                raise UserError(f"{entry.name}: two undisturbed runs differ: {'; '.join(found)}")
+            shutil.rmtree(kept, ignore_errors=True)
+            shutil.copytree(one, kept / "out")
+        marker.write_text(key, encoding="utf-8")
+        return kept / "out"
+
+    def _digest(self, entry: Entry) -> str:
+        """Of the program, of the modules that programs share, and of what it runs with."""
+        digest = hashlib.sha256(json.dumps(dict(self._versions), sort_keys=True).encode())
+        for path in sorted(self._corpus.rglob("*.py")):
+            if path == self._corpus / entry.program or path not in self._programs:
+                digest.update(str(path.relative_to(self._corpus)).encode() + path.read_bytes())
+        return digest.hexdigest()

@@ -1,0 +1,143 @@
+"""The score, and the matrix of entries and cells, as people and as programs read it. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from torchrelay.cli.relay_score.cells import KINDS, PHASES
+from torchrelay.cli.relay_score.classify import CLASSES, IDENTICAL
+from torchrelay.cli.relay_score.results import Result
+
+MARKS = {
+    "identical": "●",
+    "fallback": "◐",
+    "no-migration": "○",
+    "not-injected": "·",
+    "lost": "x",
+    "wrong": "W",
+}
+STYLES = {
+    "identical": "green",
+    "fallback": "yellow",
+    "no-migration": "cyan",
+    "not-injected": "dim",
+    "lost": "red",
+    "wrong": "bold white on red",
+}
+
+
+def column_names(results: Iterable[Result]) -> list[tuple[str, str]]:
+    """Kinds and phases that occur, in the order in which they are declared."""
+    present = {(r.cell.kind, r.cell.phase) for r in results}
+    return [(k, p) for k in KINDS for p in PHASES if (k, p) in present]
+
+
+def row_names(results: Iterable[Result], order: Sequence[str]) -> list[str]:
+    """Entries that occur, in the order of the manifest."""
+    present = {r.cell.entry for r in results}
+    return [name for name in order if name in present]
+
+
+def worst(outcomes: Iterable[str]) -> str:
+    return max(outcomes, key=CLASSES.index)
+
+
+def score(results: Sequence[Result]) -> float:
+    """Share of the cells that are identical; 0 without cells."""
+    return sum(r.outcome == IDENTICAL for r in results) / len(results) if results else 0.0
+
+
+def as_json(results: Sequence[Result], about: Mapping[str, Any], left_out: Mapping[str, str]) -> dict[str, Any]:
+    """The object of relay-score.json, documented in docs/relay-score.md. `left_out`: entries with the reason."""
+    counts = Counter(r.outcome for r in results)
+    return {
+        **about,
+        "score": round(score(results), 4),
+        "cells": len(results),
+        "outcomes": {name: counts[name] for name in CLASSES},
+        "left_out": dict(left_out),
+        "results": [dataclasses.asdict(r) for r in results],
+    }
+
+
+def as_text(results: Sequence[Result], order: Sequence[str], left_out: Mapping[str, str]) -> list[RenderableType]:
+    """A matrix for each kind, reasons of all cells that are not identical, entries that were left out, the score."""
+    kinds = dict.fromkeys(kind for kind, _ in column_names(results))
+    parts: list[RenderableType] = []
+    for kind in kinds:
+        parts += [_matrix(results, order, kind), Text("")]
+    parts.append(Text(_legend(results)))
+    bad = _worst_first(results, order)
+    if bad:
+        parts += [Text(""), *map(_reason, bad)]
+    if left_out:
+        parts += [Text("")] + [Text(f"left out: {name}: {reason}", "yellow") for name, reason in left_out.items()]
+    parts += [Text(""), Text(closing(results), "bold")]
+    return parts
+
+
+def as_markdown(results: Sequence[Result], order: Sequence[str], about: Mapping[str, Any]) -> str:
+    """A table with the outcomes of each entry, and the reason of each cell that is not identical."""
+    lines = [f"**{closing(results)}**, commit {about['commit'] or 'unknown'}, seed {about['seed']}", ""]
+    lines += [f"| entry | {' | '.join(CLASSES)} |", f"|---|{'---:|' * len(CLASSES)}"]
+    for name in row_names(results, order):
+        counts = Counter(r.outcome for r in results if r.cell.entry == name)
+        lines.append(f"| {name} | {' | '.join(str(counts[c] or '') for c in CLASSES)} |")
+    bad = _worst_first(results, order)
+    if bad:
+        lines += ["", "| cell | outcome | reason |", "|---|---|---|"]
+        reasons = [r.reason.replace("|", "\\|") for r in bad]
+        lines += [f"| {r.cell.entry}: {r.cell.fault} | {r.outcome} | {why} |" for r, why in zip(bad, reasons)]
+    return "\n".join(lines) + "\n"
+
+
+def closing(results: Sequence[Result]) -> str:
+    identical = sum(r.outcome == IDENTICAL for r in results)
+    return f"relay score {100 * score(results):.1f} %: {identical} of {len(results)} cells identical"
+
+
+def _matrix(results: Sequence[Result], order: Sequence[str], kind: str) -> Table:
+    """One mark a cell; several ranks in one place stand side by side."""
+    phases = [phase for k, phase in column_names(results) if k == kind]
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    for name in (kind, *phases):
+        table.add_column(name, no_wrap=True)
+    by_place: dict[tuple[str, str], list[Result]] = {}
+    for r in results:
+        if r.cell.kind == kind:
+            by_place.setdefault((r.cell.entry, r.cell.phase), []).append(r)
+    for name in row_names((r for r in results if r.cell.kind == kind), order):
+        table.add_row(name, *(_marks(by_place.get((name, phase), [])) for phase in phases))
+    return table
+
+
+def _marks(results: Iterable[Result]) -> Text:
+    text = Text()
+    for r in sorted(results, key=lambda r: r.cell.rank):
+        text.append(MARKS[r.outcome], STYLES[r.outcome])
+    return text
+
+
+def _legend(results: Sequence[Result]) -> str:
+    counts = Counter(r.outcome for r in results)
+    return "  ".join(f"{MARKS[name]} {name} {counts[name]}" for name in CLASSES)
+
+
+def _worst_first(results: Sequence[Result], order: Sequence[str]) -> list[Result]:
+    """All that are not identical."""
+    place = {name: i for i, name in enumerate(order)}
+    bad = [r for r in results if r.outcome != IDENTICAL]
+    return sorted(bad, key=lambda r: (-CLASSES.index(r.outcome), place.get(r.cell.entry, len(place))))
+
+
+def _reason(result: Result) -> Text:
+    return Text.assemble(
+        (f"{result.outcome:<12}", STYLES[result.outcome]), f" {result.cell.entry}: {result.cell.fault}: {result.reason}"
+    )

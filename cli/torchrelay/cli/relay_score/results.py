@@ -1,0 +1,57 @@
+"""The results of cells, appended one by one: what was run is not run again after an interruption."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from torchrelay.cli.relay_score.cells import Cell
+from torchrelay.protocol.errors import UserError
+
+
+@dataclass(frozen=True)
+class Result:
+    """One cell and what became of it. `wall_s`: how long the whole run took."""
+
+    cell: Cell
+    outcome: str
+    reason: str
+    wall_s: float
+    commit: str
+
+
+class Results:
+    """The file with one JSON object for each cell. Without `resume` it starts empty."""
+
+    def __init__(self, path: Path, resume: bool) -> None:
+        self._path = path
+        self._by_name: dict[str, Result] = {}
+        if resume and path.exists():
+            for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+                self._take(number, line)
+        else:
+            path.write_text("", encoding="utf-8")
+
+    def _take(self, number: int, line: str) -> None:
+        try:
+            record = json.loads(line)
+            result = Result(**{**record, "cell": Cell(**record["cell"])})
+        except (ValueError, TypeError, KeyError) as e:
+            raise UserError(
+                f"{self._path}, line {number}: not a result: {e}; run without --resume to start anew"
+            ) from e
+        self._by_name[result.cell.name] = result
+
+    def add(self, result: Result) -> None:
+        self._by_name[result.cell.name] = result
+        with open(self._path, "a", encoding="utf-8") as file:
+            file.write(json.dumps(dataclasses.asdict(result)) + "\n")
+
+    def of(self, cell: Cell) -> Result | None:
+        return self._by_name.get(cell.name)
+
+    @property
+    def all(self) -> list[Result]:
+        return list(self._by_name.values())

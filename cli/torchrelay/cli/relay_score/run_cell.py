@@ -1,0 +1,86 @@
+"""Runs an entry: undisturbed with torchrun, for the reference, and with a fault under `torchrelay run`."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from torchrelay.cli.relay_score import process
+from torchrelay.cli.relay_score.cells import Cell
+from torchrelay.cli.relay_score.classify import Ran
+from torchrelay.cli.relay_score.compare import differences
+from torchrelay.cli.relay_score.entries import Entry
+from torchrelay.cli.relay_score.event_file import EventFile
+from torchrelay.cli.relay_score.hold import Hold
+from torchrelay.protocol.errors import UserError
+
+_SIGNALS = {"kill": "SIGKILL", "stop": "SIGSTOP"}
+PLANNED_STEP_S = 0.1
+"""A planned move stops a few tenths of a second ahead; with quick steps, that were the whole run of a small program."""
+
+
+def environment(out: Path, **more: str) -> dict[str, str]:
+    """What the programs of the corpus read, and what makes two runs of them comparable."""
+    return {
+        "CORPUS_OUT": str(out),
+        "OMP_NUM_THREADS": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONHASHSEED": "0",
+        **more,
+    }
+
+
+def run_undisturbed(entry: Entry, corpus: Path, folder: Path) -> Path:
+    """The folder with what its ranks wrote, under plain torchrun. Raises UserError when it does not go through."""
+    out = folder / "out"
+    out.mkdir(parents=True)
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={entry.ranks}"]
+    code = process.run([*torchrun, *entry.command(corpus)], folder, environment(out), entry.timeout_s)
+    if code != 0:
+        how = f"no end within {entry.timeout_s:g} s" if code is None else f"exit code {code}"
+        raise UserError(f"{entry.name} does not run under torchrun: {how}\n{tail(folder / 'stderr')}")
+    return out
+
+
+def run_struck(entry: Entry, cell: Cell, corpus: Path, reference: Path, folder: Path) -> Ran:
+    """One cell, in a new `folder`, whose path is short: unix sockets are made below it."""
+    out = folder / "out"
+    out.mkdir(parents=True)
+    log = EventFile(folder / "events.jsonl")
+    torchrelay = [sys.executable, "-m", "torchrelay.cli", "run", f"--nproc-per-node={entry.ranks}", "--spares=1"]
+    options = ["--events", str(log.path), "--jit-dir", str(folder / "jit")]
+    variables: Mapping[str, str] = {"TORCHRELAY_STATE_DIR": str(folder / "state")}
+    struck = folder / "struck"
+    if cell.in_place:
+        strike = f"{cell.phase}:{cell.rank}:{_SIGNALS[cell.kind]}:{struck}"
+        variables = {**variables, "CORPUS_STRIKE": strike}
+    else:
+        options.append(f"--inject={cell.fault}")
+    hold = None
+    if cell.kind == "planned":
+        hold = Hold(folder / "hold", log)
+        variables = {**variables, "CORPUS_HOLD": str(hold.path), "CORPUS_STEP_S": str(PLANNED_STEP_S)}
+    code = process.run(
+        [*torchrelay, *options, *entry.command(corpus)],
+        folder,
+        environment(out, **variables),
+        entry.timeout_s,
+        None if hold is None else hold.watch,
+    )
+    log.read()
+    happened = bool(log.summary.faults_injected) or struck.exists()
+    return Ran(code, log.summary, tuple(log.occurrences), tuple(differences(reference, out, entry.ranks)), happened)
+
+
+def new_folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="relay-score-", ignore_cleanup_errors=True)
+
+
+def tail(path: Path, count: int = 20) -> str:
+    """The last lines of a file."""
+    try:
+        return "\n".join(path.read_text(encoding="utf-8", errors="replace").splitlines()[-count:])
+    except OSError:
+        return ""

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from torchrelay.cli.relay_score.cells import PHASES, all_cells, ranks_of, spread
+from torchrelay.cli.relay_score.entries import Entry
+from torchrelay.protocol.errors import UserError
+from torchrelay.protocol.faults import parse_fault
+
+ONE = Entry("one", "loops", "one.py", 18, ranks=3, epoch_step=7, phases=PHASES)
+TWO = Entry("two", "loops", "two.py", 15, phases=PHASES)
+
+
+def test_every_cell_is_a_fault_that_inject_takes() -> None:
+    cells = all_cells([ONE, TWO], 0, (), (), ())
+    assert len({c.name for c in cells}) == len(cells) > 80
+    for cell in cells:
+        entry = ONE if cell.entry == "one" else TWO
+        fault = parse_fault(cell.fault, entry.ranks)
+        assert 1 <= fault.step <= entry.steps
+
+
+def test_special_steps_are_those_of_the_entry() -> None:
+    cells = [c for c in all_cells([ONE], 0, (), ("kill",), ("first",)) if c.phase in ("first", "epoch", "last")]
+    assert [c.fault for c in cells] == [
+        "kill:rank=0,step=1,phase=backward",
+        "kill:rank=0,step=7,phase=data",
+        "kill:rank=0,step=18,phase=after-step",
+    ]
+
+
+def test_an_entry_without_epochs_has_no_cells_for_them() -> None:
+    assert not [c for c in all_cells([TWO], 0, (), (), ()) if c.phase == "epoch"]
+
+
+def test_an_entry_says_in_which_phases_it_can_be_struck() -> None:
+    entry = Entry("three", "loops", "three.py", 12, phases=("data", "last"))
+    assert {c.phase for c in all_cells([entry], 0, (), ("kill",), ())} == {"data", "last"}
+
+
+def test_a_program_strikes_itself_in_places_that_only_it_knows() -> None:
+    entry = Entry("three", "side-work", "three.py", 12, places=("saving",))
+    (cell,) = all_cells([entry], 0, ("saving",), ("kill",), ("first",))
+    assert cell.in_place
+    assert cell.fault == "kill:rank=0,phase=saving"
+    assert not all_cells([entry], 0, ("saving",), ("planned",), ())
+
+
+def test_two_ranks_have_no_middle() -> None:
+    assert ranks_of(TWO) == {"first": 0, "last": 1}
+    assert ranks_of(ONE) == {"first": 0, "middle": 1, "last": 2}
+
+
+def test_ranks_are_chosen_by_name_and_by_number() -> None:
+    chosen = all_cells([ONE, TWO], 0, ("gate",), ("kill",), ("last", "1", "7"))
+    assert [(c.entry, c.rank) for c in chosen] == [("one", 1), ("one", 2), ("two", 1)]
+
+
+@pytest.mark.parametrize(
+    ("phases", "kinds", "ranks", "said"),
+    [
+        (("lunch",), (), (), "--phase lunch: use one of data, forward"),
+        ((), ("burn",), (), "--kind burn: use one of kill, planned, stop"),
+        ((), (), ("best",), "--rank best: give a number"),
+    ],
+)
+def test_what_there_is_not_is_refused(
+    phases: tuple[str, ...], kinds: tuple[str, ...], ranks: tuple[str, ...], said: str
+) -> None:
+    with pytest.raises(UserError, match=said):
+        all_cells([ONE], 0, phases, kinds, ranks)
+
+
+def test_a_seed_gives_the_same_cells_and_another_one_others() -> None:
+    assert all_cells([ONE], 5, (), (), ()) == all_cells([ONE], 5, (), (), ())
+    assert all_cells([ONE], 5, (), (), ()) != all_cells([ONE], 6, (), (), ())
+
+
+def test_a_spread_serves_every_entry_before_it_comes_back_to_one() -> None:
+    cells = all_cells([ONE, TWO], 0, (), (), ())
+    chosen = spread(cells, 5, 0)
+    assert len(chosen) == 5
+    assert sorted(Counter(c.entry for c in chosen).values()) == [2, 3]
+    assert chosen == spread(cells, 5, 0)
+    assert {tuple(spread(cells, 5, seed)) for seed in range(4)} != {tuple(chosen)}
+
+
+def test_a_spread_of_more_than_there_is_has_each_cell_once() -> None:
+    cells = all_cells([TWO], 0, (), (), ())
+    assert sorted(c.name for c in spread(cells, 1000, 0)) == sorted(c.name for c in cells)

@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from torchrelay.cli.relay_score.classify import (
+    FALLBACK,
+    IDENTICAL,
+    LOST,
+    NO_MIGRATION,
+    NOT_INJECTED,
+    WRONG,
+    Ran,
+    classify,
+)
+from torchrelay.cli.summary import Migration, Summary
+from torchrelay.protocol import events
+
+FAULT = "kill:rank=1,step=5,phase=backward"
+MOVED = Migration("m1", "unplanned", (1,), outcome="committed", steps_redone=1)
+GIVEN_UP = Migration("m1", "unplanned", (1,), outcome="abandoned", outcome_reason="nobody holds a replica")
+SAVED = Migration("m1", "unplanned", (1,), outcome="checkpoint", outcome_reason="no spare is left for rank 1")
+PROTECTED = Summary(protection="on", faults_injected=(FAULT,), migrations=(MOVED,), boundary=7)
+GOOD = Ran(0, PROTECTED, (), (), True)
+
+
+def ended(exit_code: int | None, *migrations: Migration, reason: str = "", **more: object) -> Ran:
+    return Ran(
+        exit_code,
+        replace(PROTECTED, migrations=migrations, reason=reason, **more),
+        (),
+        ("rank 0: nothing",),
+        "faults_injected" not in more,
+    )
+
+
+def test_a_committed_migration_and_equal_numbers_are_identical() -> None:
+    verdict = classify(GOOD)
+    assert verdict.outcome == IDENTICAL
+    assert verdict.reason == "unplanned of rank 1 in 0.00 s, 1 done again"
+
+
+def test_other_numbers_are_wrong_whatever_the_migration_says() -> None:
+    assert classify(replace(GOOD, differences=("rank 1: model differs",))).outcome == WRONG
+
+
+def test_other_numbers_are_wrong_even_where_no_fault_struck() -> None:
+    ran = Ran(76, replace(PROTECTED, faults_injected=(), migrations=()), (), ("rank 0: model differs",), False)
+    assert classify(ran).outcome == WRONG
+
+
+def test_of_many_differences_the_first_are_told() -> None:
+    verdict = classify(replace(GOOD, differences=tuple(f"d{i}" for i in range(9))))
+    assert verdict.reason == "d0; d1; d2; d3 and 5 more"
+
+
+def test_a_fault_that_never_struck_is_not_injected() -> None:
+    ran = Ran(76, replace(PROTECTED, faults_injected=(), migrations=()), (), (), False)
+    assert classify(ran).outcome == NOT_INJECTED
+
+
+def test_why_nothing_was_injected_is_told_where_protection_was_off() -> None:
+    summary = Summary(protection="off", protection_reason="only gloo can be migrated yet")
+    assert classify(Ran(76, summary, (), (), False)).reason == "not protected: only gloo can be migrated yet"
+
+
+def test_equal_numbers_without_a_migration_prove_nothing() -> None:
+    assert classify(replace(GOOD, summary=replace(PROTECTED, migrations=()))).outcome == NO_MIGRATION
+
+
+def test_an_abandoned_planned_move_has_its_reason() -> None:
+    verdict = classify(replace(GOOD, summary=replace(PROTECTED, migrations=(GIVEN_UP,))))
+    assert (verdict.outcome, verdict.reason) == (NO_MIGRATION, "nobody holds a replica")
+
+
+@pytest.mark.parametrize(
+    ("kind", "steps", "outcome"), [("planned", 0, IDENTICAL), ("planned", 1, FALLBACK), ("unplanned", 2, FALLBACK)]
+)
+def test_more_steps_done_again_than_need_be_are_no_identical_run(kind: str, steps: int, outcome: str) -> None:
+    moved = replace(MOVED, kind=kind, steps_redone=steps)
+    assert classify(replace(GOOD, summary=replace(PROTECTED, migrations=(moved,)))).outcome == outcome
+
+
+def test_a_just_in_time_checkpoint_is_a_fallback() -> None:
+    verdict = classify(ended(75, SAVED, checkpoint="jit/step-5"))
+    assert verdict.outcome == FALLBACK
+    assert verdict.reason == "checkpoint: no spare is left for rank 1"
+
+
+def test_what_the_spare_could_not_do_is_the_cause_of_its_loss() -> None:
+    told = events.Decision("m1", "generation 2: n0.s0 (rank 1) could not do join: ValueError: no")
+    ran = replace(ended(75, SAVED, checkpoint="jit/step-5"), occurrences=(told,))
+    assert classify(ran).reason == "checkpoint: n0.s0 (rank 1) could not do join: ValueError: no"
+
+
+def test_a_stop_with_a_named_reason_is_a_fallback() -> None:
+    verdict = classify(ended(137, GIVEN_UP))
+    assert (verdict.outcome, verdict.reason) == (FALLBACK, "stopped: nobody holds a replica")
+
+
+def test_a_job_that_was_never_protected_ends_in_the_fallback() -> None:
+    ran = ended(137, protection="off", protection_reason="the process group uses ucc")
+    assert classify(ran).outcome == FALLBACK
+    assert "uses ucc" in classify(ran).reason
+
+
+def test_an_end_that_nobody_explains_is_lost() -> None:
+    assert classify(ended(137)).outcome == LOST
+
+
+def test_an_exception_in_a_survivor_is_lost_even_if_a_migration_was_given_up() -> None:
+    verdict = classify(ended(1, GIVEN_UP, reason="the script failed on rank 0: RuntimeError: x"))
+    assert verdict.outcome == LOST
+    assert "RuntimeError: x" in verdict.reason
+
+
+def test_a_survivor_that_aborts_is_lost() -> None:
+    aborted = events.WorkerEnded("n0.w0", 0, 134, 6, False)
+    verdict = classify(replace(ended(134, GIVEN_UP), occurrences=(aborted,)))
+    assert verdict.outcome == LOST
+    assert verdict.reason.startswith("rank 0 (n0.w0) ended by signal 6")
+
+
+def test_no_end_in_time_is_lost_and_says_where_it_stood() -> None:
+    stuck = replace(MOVED, outcome="under way", phase="rebuilding")
+    verdict = classify(ended(None, stuck))
+    assert (verdict.outcome, verdict.reason) == (LOST, "no end within its time; a migration stood in rebuilding")
+
+
+def test_no_end_in_time_before_the_fault_is_lost() -> None:
+    assert classify(ended(None, faults_injected=())).outcome == LOST
+
+
+def test_a_crash_before_the_fault_is_lost() -> None:
+    verdict = classify(ended(1, faults_injected=(), reason="the script failed on rank 0"))
+    assert (verdict.outcome, verdict.reason) == (
+        LOST,
+        "exit code 1 before the fault struck: the script failed on rank 0",
+    )

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from torchrelay.cli.follow import json_line
+from torchrelay.cli.relay_score.event_file import EventFile
+from torchrelay.cli.relay_score.hold import Hold
+from torchrelay.protocol import events
+
+
+class Job:
+    def __init__(self, folder: Path) -> None:
+        self.log = EventFile(folder / "events.jsonl")
+        self.hold = Hold(folder / "hold", self.log)
+
+    def says(self, occurrence: events.Occurrence) -> None:
+        with open(self.log.path, "a") as file:
+            file.write(json_line(events.to_job_event(occurrence, 1.0)) + "\n")
+        self.hold.watch()
+
+    @property
+    def waits(self) -> bool:
+        return self.hold.path.exists()
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    return Job(tmp_path)
+
+
+FIRED = events.FaultFired("planned:rank=0,step=3,phase=forward", 0, 2)
+
+
+def test_training_waits_from_the_fault_until_it_is_to_stop(job: Job) -> None:
+    job.hold.watch()
+    assert not job.waits
+    job.says(FIRED)
+    assert job.waits
+    job.says(events.PhaseChanged("m1", "preparing", 0.1))
+    assert job.waits
+    job.says(events.PhaseChanged("m1", "quiescing", 0.1))
+    assert not job.waits
+
+
+def test_training_does_not_wait_for_a_migration_that_was_given_up(job: Job) -> None:
+    job.says(FIRED)
+    job.says(events.MigrationFinished("m1", "planned", "abandoned", 0, "", (0,), (), 0, {}, 0.0, 0, 1, "no spare"))
+    assert not job.waits
+    assert job.log.summary.migrations[0].outcome_reason == "no spare"
+
+
+def test_half_a_line_is_read_when_it_is_whole(job: Job) -> None:
+    line = json_line(events.to_job_event(FIRED, 1.0)) + "\n"
+    job.log.path.write_text(line[:20])
+    assert job.log.read() == []
+    job.log.path.write_text(line)
+    assert job.log.read() == [FIRED]
+    assert job.log.read() == []

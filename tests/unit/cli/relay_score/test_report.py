@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from torchrelay.cli.relay_score import plot, report
+from torchrelay.cli.relay_score.cells import Cell
+from torchrelay.cli.relay_score.results import Result, Results
+from torchrelay.protocol.errors import UserError
+
+
+def result(entry: str, phase: str, kind: str, rank: int, outcome: str, reason: str = "because") -> Result:
+    return Result(Cell(entry, phase, kind, rank, 5), outcome, reason, 1.5, "abc")
+
+
+RESULTS = [
+    result("b", "gate", "kill", 0, "identical"),
+    result("b", "gate", "kill", 1, "wrong", "rank 1: model differs"),
+    result("a", "data", "kill", 0, "fallback", "no spare"),
+    result("a", "head", "planned", 1, "identical"),
+]
+ORDER = ["a", "b", "c"]
+
+
+def text() -> list[str]:
+    written = io.StringIO()
+    console = Console(width=100, file=written, soft_wrap=True)
+    for part in report.as_text(RESULTS, ORDER, {"d": "needs tqdm"}):
+        console.print(part)
+    return written.getvalue().splitlines()
+
+
+def test_each_kind_has_a_matrix_with_rows_as_in_the_manifest_and_a_mark_for_each_rank() -> None:
+    lines = [line.split() for line in text()]
+    assert lines[:3] == [["kill", "data", "gate"], ["a", "◐"], ["b", "●W"]]
+    assert lines[4:6] == [["planned", "head"], ["a", "●"]]
+
+
+def test_each_cell_that_is_not_identical_has_its_reason_on_one_line_the_worst_first() -> None:
+    told = [line for line in text() if ":rank=" in line]
+    assert told == [
+        "wrong        b: kill:rank=1,step=5,phase=gate: rank 1: model differs",
+        "fallback     a: kill:rank=0,step=5,phase=data: no spare",
+    ]
+
+
+def test_the_score_is_the_share_of_identical_cells() -> None:
+    assert text()[-1] == "relay score 50.0 %: 2 of 4 cells identical"
+    assert report.score([]) == 0.0
+
+
+def test_entries_that_were_left_out_are_told() -> None:
+    assert "left out: d: needs tqdm" in text()
+
+
+def test_the_json_has_every_cell_and_the_count_of_each_outcome() -> None:
+    written = json.loads(json.dumps(report.as_json(RESULTS, {"commit": "abc", "seed": 3}, {"d": "needs tqdm"})))
+    assert (written["score"], written["cells"], written["commit"], written["seed"]) == (0.5, 4, "abc", 3)
+    assert written["outcomes"] == {
+        "identical": 2, "fallback": 1, "no-migration": 0, "not-injected": 0, "lost": 0, "wrong": 1,
+    }  # fmt: skip
+    assert written["results"][1]["cell"] == {"entry": "b", "phase": "gate", "kind": "kill", "rank": 1, "step": 5}
+    assert written["left_out"] == {"d": "needs tqdm"}
+
+
+def test_the_markdown_has_a_row_for_each_entry_and_each_reason() -> None:
+    lines = report.as_markdown(RESULTS, ORDER, {"commit": "abc", "seed": 3}).splitlines()
+    assert lines[0] == "**relay score 50.0 %: 2 of 4 cells identical**, commit abc, seed 3"
+    assert "| b | 1 |  |  |  |  | 1 |" in lines
+    assert lines[-2] == "| b: kill:rank=1,step=5,phase=gate | wrong | rank 1: model differs |"
+
+
+def test_of_several_ranks_the_picture_shows_the_worst() -> None:
+    assert report.worst(["identical", "wrong", "lost"]) == "wrong"
+    columns = report.column_names(RESULTS)
+    assert columns == [("kill", "data"), ("kill", "gate"), ("planned", "head")]
+    assert plot._numbers(RESULTS, ["a", "b"], columns) == [[2, 0, 1], [0, 6, 0]]
+
+
+def test_the_picture_is_a_png(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    plot.draw(RESULTS, ORDER, tmp_path / "score.png")
+    assert (tmp_path / "score.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_results_outlive_an_interruption_only_if_that_is_wanted(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    first = Results(path, resume=True)
+    for one in RESULTS:
+        first.add(one)
+    again = Results(path, resume=True)
+    assert again.all == RESULTS
+    assert again.of(RESULTS[1].cell) == RESULTS[1]
+    assert again.of(Cell("b", "gate", "kill", 0, 6)) is None
+    assert Results(path, resume=False).all == []
+
+
+def test_a_file_of_results_that_is_none_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "results.jsonl").write_text('{"cell": 3}\n')
+    with pytest.raises(UserError, match="line 1: not a result"):
+        Results(tmp_path / "results.jsonl", resume=True)

@@ -20,6 +20,10 @@ from torchrelay.protocol import migration_events as m
 from torchrelay.protocol.events import FaultFired, JobFinished, JobStarted, ProgressMade, Protection, ReportMade
 from torchrelay.protocol.names import NO_RANK
 
+CALM_TICK_S = 1.0
+"""While all goes well, nothing but agents that stay away is noticed by the clock alone."""
+ALERT_TICK_S = 0.05
+"""While a verdict or a deadline may be due."""
 PROGRESS_EVERY_S = 0.5
 FOR_THE_MIGRATION = (
     msg.Standing,
@@ -111,7 +115,7 @@ class Core:
         self._settle(now_s)
 
     def tick(self, now_s: float) -> None:
-        """To be called several times a second."""
+        """To be called every `tick_every_s`."""
         if self.ended is not None:
             return
         self.driver.feed(m.TimePassed(), now_s)
@@ -121,6 +125,11 @@ class Core:
             self._requests.tick(now_s)
         self._watch_agents(now_s)
         self._settle(now_s)
+
+    def tick_every_s(self, now_s: float) -> float:
+        """How much time may pass now until the next tick; any other call may shorten it."""
+        pending = self.driver.migration is not None or self._exits.is_waiting or self._requests.is_waiting
+        return ALERT_TICK_S if pending or self._watch.is_uneasy(now_s) else CALM_TICK_S
 
     def migrate(self, request: msg.MigrateRequest, now_s: float) -> msg.MigrateReply:
         if self.ended is not None or self._exits.is_failing:
@@ -206,12 +215,12 @@ class Core:
                 self.outbox.to_worker(worker.worker, msg.Protect(on, reason))
 
     def _tell_progress(self, now_s: float) -> None:
+        if now_s - self._last_progress_s < PROGRESS_EVERY_S:
+            return
         alive = sum(w.alive for w in self.job.rank_workers)
         spares = sum(w.warm for w in self.job.spares)
         made = ProgressMade(self.job.boundary, round(self.job.clock.steps_per_s(now_s), 3), alive, spares)
         last = self._last_progress
-        if now_s - self._last_progress_s < PROGRESS_EVERY_S:
-            return
         if last is None or (made.boundary, made.ranks, made.spares) != (last.boundary, last.ranks, last.spares):
             self._last_progress, self._last_progress_s = made, now_s
             self.outbox.emit(made)

@@ -25,7 +25,7 @@ from torchrelay.protocol.events import (
     PhaseChanged,
 )
 from torchrelay.protocol.launch_env import torchrun_env
-from torchrelay.protocol.messages import Assign, Fence, FetchJournal, Plan, ShimOrder
+from torchrelay.protocol.messages import Assign, Fence, FetchJournal, LookClosely, Plan, ShimOrder
 from torchrelay.protocol.migration import Migration
 from torchrelay.protocol.migration_state import State
 from torchrelay.protocol.names import EXIT_NO_SPARE_LEFT
@@ -100,6 +100,7 @@ class Driver:
         if isinstance(event, m.RankLost) and (exited := self._job.workers[event.worker].exited) is not None:
             self._exit_code = exited.exit_code
         self._saved_bytes.clear()
+        self._outbox.to_all_agents(LookClosely(True))
         self.migration = Migration.new(
             name, holders, self._job.world_size, self._job.generation, now_s, self._config.deadlines
         )
@@ -266,6 +267,7 @@ class Driver:
             )
         )
         self.migration = None
+        self._outbox.to_all_agents(LookClosely(False))
         if f.outcome != CLEARED:
             self.done += 1
             self.last = f"{s.migration} ({s.kind}, rank {s.rank}): {f.outcome}: {f.reason}"

@@ -14,6 +14,11 @@ class Requests:
         self._job, self._outbox, self._driver = job, outbox, driver
         self._wanted: dict[int, str] = {}
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a process that asked to be moved is still to be."""
+        return bool(self._wanted)
+
     def migrate(self, rank: int, reason: str, now_s: float) -> MigrateReply:
         refusal = self._never(rank) or self._not_now()
         if refusal:

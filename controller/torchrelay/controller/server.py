@@ -18,10 +18,10 @@ from torchrelay.protocol.convert import from_proto, to_proto, wrap
 from torchrelay.protocol.delivery import Inbox
 from torchrelay.protocol.errors import FrameError
 from torchrelay.protocol.messages import AgentHello, Empty, JobEvent, Progress, Taken, ToAgent
+from torchrelay.protocol.pause import Pause
 
 log = logging.getLogger(__name__)
 
-TICK_S = 0.05
 EVENTS_KEPT = 10_000
 _PASSING = "progress"
 """Events of this name are for who watches at that moment."""
@@ -58,6 +58,7 @@ class Relay(relay_pb2_grpc.RelayServicer):
         self._inboxes: dict[str, Inbox] = {}
         self._kept: deque[JobEvent] = deque(maxlen=EVENTS_KEPT)
         self._watchers: set[asyncio.Queue[JobEvent | None]] = set()
+        self._pause, self._pause_s = Pause(), 0.0
         self._ended = asyncio.Event()
         self._nobody = asyncio.Event()
         self._nobody.set()
@@ -68,10 +69,9 @@ class Relay(relay_pb2_grpc.RelayServicer):
         while not self._ended.is_set():
             self._core.tick(time.monotonic())
             self._flush()
-            try:
-                await asyncio.wait_for(self._ended.wait(), TICK_S)
-            except asyncio.TimeoutError:
-                continue
+            if not self._ended.is_set():
+                self._pause_s = self._core.tick_every_s(time.monotonic())
+                await self._pause.sleep(self._pause_s)
         if self._failure is not None:
             raise self._failure
 
@@ -190,6 +190,7 @@ class Relay(relay_pb2_grpc.RelayServicer):
         if error is not None and not isinstance(error, grpc.RpcError):
             self._failure = error
             self._ended.set()
+            self._pause.end()
 
     def _note_leaving(self) -> None:
         if not self._streams and not self._watchers:
@@ -210,3 +211,5 @@ class Relay(relay_pb2_grpc.RelayServicer):
             self._ended.set()
             for watcher in self._watchers:
                 watcher.put_nowait(None)
+        if self._ended.is_set() or self._core.tick_every_s(time.monotonic()) < self._pause_s:
+            self._pause.end()

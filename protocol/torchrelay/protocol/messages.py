@@ -405,7 +405,9 @@ class WorkerProgress:
     """Read from the shared memory of a training process, and from the kernel.
 
     `phase`: one of `journal.PHASES`; `waiting`: inside a collective; `count`: goes up with everything the loop does.
-    `process_state`: the letter of /proc/PID/stat (`T` is stopped).
+    `process_state`: the letter of /proc/PID/stat (`T` is stopped); `R`, unasked, where the record has just moved.
+    `still_s`: since the record last moved; `idle_s`: since the process was last seen at work. Both as the agent saw it,
+    who looks more often than it tells.
     """
 
     worker: str
@@ -415,6 +417,8 @@ class WorkerProgress:
     waiting: bool
     count: int
     process_state: str
+    still_s: float = 0.0
+    idle_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -469,7 +473,14 @@ class Taken:
     count: int
 
 
-ToAgent = ToWorker | Fence | FetchJournal | StopJob | Taken
+@dataclass(frozen=True)
+class LookClosely:
+    """While `on`, which is during a migration, every change of progress is told as soon as it is seen."""
+
+    on: bool
+
+
+ToAgent = ToWorker | Fence | FetchJournal | StopJob | Taken | LookClosely
 
 
 @dataclass(frozen=True)

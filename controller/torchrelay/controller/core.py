@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import signal
 from collections.abc import Callable
 from typing import Any
@@ -149,6 +150,7 @@ class Core:
         if self.ended is None:
             self.ended = JobFinished(exit_code, reason)
             self.outbox.to_all_agents(_stop(self.ended, signal_number))
+            self._tell_last_progress()
             self.outbox.emit(self.ended)
 
     def _worker(self, node: str, worker: str) -> Worker | None:
@@ -225,6 +227,12 @@ class Core:
             self._last_progress, self._last_progress_s = made, now_s
             self.outbox.emit(made)
 
+    def _tell_last_progress(self) -> None:
+        """The steps done since progress was told are part of what the job is said to have done."""
+        last = self._last_progress
+        if last is not None and self.job.boundary > last.boundary:
+            self.outbox.emit(dataclasses.replace(last, boundary=self.job.boundary))
+
     def _watch_agents(self, now_s: float) -> None:
         for node in self.job.nodes.values():
             if node.away_since_s is not None and now_s - node.away_since_s > self._config.policy.agent_grace_s:
@@ -263,6 +271,7 @@ class Core:
 
     def _finishing(self, worker: Worker, report: msg.Finishing, now_s: float) -> None:
         worker.finishing = True
+        worker.seen_boundary = max(worker.seen_boundary, report.boundary)
         self.driver.feed(m.RankFinished(worker.rank), now_s)
 
     def _fault_injected(self, worker: Worker, report: msg.FaultInjected, now_s: float) -> None:

@@ -544,5 +544,12 @@ class StopRequest:
 
 
 @dataclass(frozen=True)
+class WatchRequest:
+    """With `without_progress` the newest progress is told at the job's end alone: nobody looks at it before."""
+
+    without_progress: bool
+
+
+@dataclass(frozen=True)
 class Empty:
-    """A request or a reply without content (Status, Watch, Stop)."""
+    """A request or a reply without content (Status, Stop)."""

@@ -692,6 +692,12 @@ class StopRequest(_message.Message):
     signal: int
     def __init__(self, signal: _Optional[int] = ...) -> None: ...
 
+class WatchRequest(_message.Message):
+    __slots__ = ("without_progress",)
+    WITHOUT_PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    without_progress: bool
+    def __init__(self, without_progress: _Optional[bool] = ...) -> None: ...
+
 class Empty(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...

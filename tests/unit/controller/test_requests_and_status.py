@@ -152,3 +152,17 @@ def test_agents_look_closely_for_as_long_as_a_migration_lasts(job: FakeJob) -> N
     job.settle()
     assert looks() == [True, False]
     assert job.core.tick_every_s(job.now_s) == CALM_TICK_S
+
+
+def test_the_last_steps_are_told_however_soon_the_job_ends(job: FakeJob) -> None:
+    job.tick(1.0)
+    job.boundary = 98
+    job.progress()
+    for rank in range(3):
+        job.say(f"n0.w{rank}", msg.Finishing(99))
+    assert job.told(events.ProgressMade)[-1].boundary == 98
+    for rank in range(3):
+        job.die(f"n0.w{rank}", signal=0)
+    assert job.stop is not None
+    assert job.told(events.ProgressMade)[-1].boundary == 99
+    assert isinstance(job.events[-1], events.JobFinished)

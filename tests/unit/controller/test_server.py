@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -125,10 +126,37 @@ def test_a_watcher_that_comes_late_hears_everything_from_the_start_to_the_end() 
         await say(call, msg.FromWorker("n0.w0", msg.Disabled("no torch")))
         while (await b.status()).protection != "off":
             continue
-        watch = b.stub.Watch(relay_pb2.Empty())
+        watch = b.stub.Watch(relay_pb2.WatchRequest())
         await b.stub.Stop(to_proto(msg.StopRequest(2)))
         names = [from_proto(event).name async for event in watch]
         assert names == ["job_started", "protection", "job_finished"]
+        call.cancel()
+
+    on_a_bench(test)
+
+
+@pytest.mark.parametrize("without_progress", [False, True])
+def test_who_wants_no_progress_hears_of_it_once_at_the_end(
+    without_progress: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(core, "PROGRESS_EVERY_S", 0.0)
+
+    async def test(b: Bench) -> None:
+        call = await b.attach()
+        watch = b.stub.Watch(to_proto(msg.WatchRequest(without_progress)))
+        heard = [from_proto(await watch.read())]
+        for boundary in (1, 2):
+            ranks = (msg.WorkerProgress(w.worker, boundary, 0, "body", False, boundary, "R") for w in WORKERS)
+            await say(call, msg.Progress(tuple(ranks)))
+            while (await b.status()).ranks[0].boundary != boundary:
+                continue
+        await b.stub.Stop(to_proto(msg.StopRequest(2)))
+        while (event := await watch.read()) is not grpc.aio.EOF:
+            heard.append(from_proto(event))
+        boundaries = [json.loads(e.fields_json)["boundary"] for e in heard if e.name == "progress"]
+        assert boundaries[-1] == 2
+        assert boundaries == ([2] if without_progress else [1, 2])
+        assert heard[-1].name == "job_finished"
         call.cancel()
 
     on_a_bench(test)

@@ -21,6 +21,7 @@ SECRET = b"0123456789abcdef0123456789abcdef"
 TIMEOUT_S = 30.0
 T = TypeVar("T")
 
+ENTRY = ("-m", "torchrelay.agent")
 FAKE_WORKER = Path(__file__).with_name("fake_worker.py")
 
 
@@ -121,7 +122,8 @@ async def serving(controller: Controller, port: int = 0, secret: bytes = SECRET)
 class Agent:
     """The process, and the folders that it was given."""
 
-    def __init__(self, folder: Path, port: int, **changes: Any) -> None:
+    def __init__(self, folder: Path, port: int, entry: tuple[str, ...] = ENTRY, **changes: Any) -> None:
+        self._entry = entry
         self.folder, self.run_dir, self.journals = folder, folder / "run", folder / "journals"
         self.pipes = folder / "pipes"
         self.pipes.mkdir(exist_ok=True)
@@ -154,8 +156,7 @@ class Agent:
         path.write_text(json.dumps(self.config))
         self.process = await asyncio.create_subprocess_exec(
             sys.executable,
-            "-m",
-            "torchrelay.agent",
+            *self._entry,
             "--config",
             str(path),
             stdin=asyncio.subprocess.PIPE,
@@ -201,9 +202,9 @@ async def ends_of(*pids: int) -> AsyncIterator[Callable[[], Awaitable[None]]]:
 
 
 @asynccontextmanager
-async def agent(folder: Path, port: int, **changes: Any) -> AsyncIterator[Agent]:
-    """Started; killed at the end if it still runs, which ends its children too."""
-    started = Agent(folder, port, **changes)
+async def agent(folder: Path, port: int, entry: tuple[str, ...] = ENTRY, **changes: Any) -> AsyncIterator[Agent]:
+    """Started; killed at the end if it still runs, which ends its children too. `entry`: what python is to run."""
+    started = Agent(folder, port, entry, **changes)
     await started.start()
     try:
         yield started

@@ -20,6 +20,7 @@ from torchrelay.protocol.messages import (
     Hello,
     Interrupt,
     JournalContent,
+    LookClosely,
     OrderFailed,
     StopJob,
     ToWorker,
@@ -123,6 +124,38 @@ def test_the_journal_of_a_killed_worker_is_readable(tmp_path: Path) -> None:
             assert await controller.first(JournalContent) == JournalContent(
                 "n0.w0", {2: b"boundary 2", 4: b"boundary 4"}, {4: b"gate"}, b"recording"
             )
+
+    run(scenario())
+
+
+WITHOUT_LOOKS = """
+import sys
+from torchrelay.agent import cadence
+from torchrelay.agent.__main__ import main
+cadence.CALM_LOOK_S = 1e6
+sys.exit(main())
+"""
+
+
+def test_a_stop_is_seen_without_a_look(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        controller = Controller()
+        async with serving(controller) as port, agent(tmp_path, port, ("-c", WITHOUT_LOOKS)) as node:
+            await ready(controller, "n0.w0")
+            node.tell("n0.w0", "os.kill(os.getpid(), 19)")
+            await controller.progress(lambda w: w.process_state == "T")
+
+    run(scenario())
+
+
+def test_when_the_controller_asks_for_it_progress_is_told_at_once(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        controller = Controller()
+        async with serving(controller) as port, agent(tmp_path, port, ("-c", WITHOUT_LOOKS)) as node:
+            await ready(controller, "n0.w0")
+            controller.order(LookClosely(True))
+            node.tell("n0.w0", "journal.boundary, journal.phase = 12, 2; journal.publish()")
+            await controller.progress(lambda w: w.boundary == 12)
 
     run(scenario())
 

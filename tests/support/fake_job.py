@@ -56,6 +56,8 @@ class FakeJob:
         self.waiting: set[str] = set()
         self.count = 0
         self.still: set[str] = set()
+        self.moved_s: dict[str, float] = {}
+        self.busy_s: dict[str, float] = {}
         self.orders: list[msg.ToAgent] = []
         self.events: list[Occurrence] = []
         self.due: deque[msg.FromAgent] = deque()
@@ -88,11 +90,20 @@ class FakeJob:
                 worker in self.waiting,
                 0 if worker in self.still else self.count,
                 self.states.get(worker, "S"),
+                *self._ages_s(worker),
             )
             for worker in (*self.ranks, *self.spares)
             if worker not in self.dead and (worker in self.ranks or self.states.get(worker))
         )
         self.give(msg.Progress(workers))
+
+    def _ages_s(self, worker: str) -> tuple[float, float]:
+        """How long ago it moved, and was seen at work."""
+        if worker not in self.still or worker not in self.moved_s:
+            self.moved_s[worker] = self.now_s
+        if self.states.get(worker) in ("R", "D") or worker not in self.busy_s:
+            self.busy_s[worker] = self.now_s
+        return self.now_s - self.moved_s[worker], self.now_s - self.busy_s[worker]
 
     def say(self, worker: str, report: msg.ShimReport) -> None:
         self.give(msg.FromWorker(worker, report))

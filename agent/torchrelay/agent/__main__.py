@@ -52,6 +52,7 @@ async def _run(config: AgentConfig, secret: bytes) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, node.stop, 128 + number, number, f"the agent got {number.name}")
+    loop.add_signal_handler(signal.SIGCHLD, node.child_changed)
     _on_stdin_end(lambda: node.end_now("who started the agent is gone"))
     return await node.run()
 

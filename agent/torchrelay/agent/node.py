@@ -10,9 +10,11 @@ from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
+from torchrelay.agent.cadence import Cadence
 from torchrelay.agent.config import AgentConfig
 from torchrelay.agent.fault_book import FaultBook
 from torchrelay.agent.health.process import exit_reason
+from torchrelay.agent.health.vitals import Vitals
 from torchrelay.agent.journal_keeper import JournalKeeper
 from torchrelay.agent.launch import node_env, worker_specs
 from torchrelay.agent.orphaned import Holder, judge
@@ -31,6 +33,7 @@ from torchrelay.protocol.messages import (
     Finishing,
     FromWorker,
     Hello,
+    LookClosely,
     MayFinish,
     OrderFailed,
     Progress,
@@ -41,12 +44,11 @@ from torchrelay.protocol.messages import (
     WorkerProgress,
 )
 from torchrelay.protocol.names import NO_RANK, WorkerId
+from torchrelay.protocol.pause import Pause
 from torchrelay.protocol.tls import Credentials
 
 log = logging.getLogger(__name__)
 
-POLL_S = 0.05
-PROGRESS_AT_LEAST_EVERY_S = 1.0
 FLUSH_S = 5.0
 RESTART_S = 1.0
 
@@ -65,6 +67,8 @@ class Node:
         self._finishing: set[WorkerId] = set()
         self._excused: set[WorkerId] = set()
         self._pids: dict[WorkerId, int] = {}
+        self._vitals, self._cadence, self._pause = Vitals(), Cadence(), Pause()
+        self._a_child_changed = False
         self._kept: set[asyncio.Task[None]] = set()
         self._stop: asyncio.Future[StopJob] = asyncio.get_running_loop().create_future()
         self._shims: ShimServer
@@ -111,6 +115,11 @@ class Node:
         self.stop(1, signal.SIGKILL, reason)
         self._keep(self._supervisor.kill())
 
+    def child_changed(self) -> None:
+        """On SIGCHLD: a process was stopped, goes on or ended; the kernel tells its parent at once."""
+        self._a_child_changed = True
+        self._pause.end()
+
     def _hello(self) -> AgentHello:
         children = self._supervisor.children.values()
         workers = tuple(WorkerInfo(c.spec.worker, self._ranks[c.spec.worker], c.process.pid) for c in children)
@@ -149,6 +158,9 @@ class Node:
             self._send(self._journals.content(WorkerId(order.worker)))
         elif isinstance(order, StopJob):
             self.stop(order.exit_code, order.signal, order.reason)
+        elif isinstance(order, LookClosely):
+            self._cadence.closely = order.on
+            self._pause.end()
 
     def _keep(self, work: Coroutine[Any, Any, None]) -> None:
         # The loop itself holds on to no task.
@@ -189,19 +201,22 @@ class Node:
 
     async def _watch_progress(self) -> None:
         loop = asyncio.get_running_loop()
-        last: tuple[WorkerProgress, ...] = ()
-        sent_s = 0.0
         while True:
-            now = tuple(
-                self._journals.progress(c.spec.worker, self._pids.get(c.spec.worker, c.process.pid))
-                for c in self._supervisor.living()
-            )
-            if now != last or loop.time() - sent_s >= PROGRESS_AT_LEAST_EVERY_S:
-                last, sent_s = now, loop.time()
-                self._send(Progress(now))
+            ask_kernel, self._a_child_changed = self._a_child_changed, False
+            now_s = loop.time()
+            seen = tuple(self._look(child, now_s, ask_kernel) for child in self._supervisor.living())
+            if self._cadence.is_to_be_told(seen, now_s):
+                self._send(Progress(seen))
             if self._session.away_s > self._config.orphan_s:
                 self._govern_alone()
-            await asyncio.sleep(POLL_S)
+            await self._pause.sleep(self._cadence.pause_s(seen))
+
+    def _look(self, child: Child, now_s: float, ask_kernel: bool) -> WorkerProgress:
+        worker = child.spec.worker
+        pid = self._pids.get(worker, child.process.pid)
+        # Of a stop the kernel tells the parent alone, which is a wrapper of the user's here.
+        is_wrapped = pid != child.process.pid
+        return self._vitals.see(worker, pid, self._journals.progress(worker), now_s, ask_kernel or is_wrapped)
 
     def _govern_alone(self) -> None:
         ranks = self._ranks

@@ -7,6 +7,7 @@ file that is followed and repeated line by line behind `[default0]:`. A pipe wou
 from __future__ import annotations
 
 import logging
+import os
 import re
 import sys
 import tempfile
@@ -61,6 +62,13 @@ class Follower:
 
     def advance(self, last: bool = False) -> None:
         """Repeats the whole lines that were added; with `last`, an unfinished one too."""
+        if os.stat(self.path).st_size > self.offset_bytes:
+            self._read_on()
+        if last and self.rest:
+            self._repeat([self.rest])
+            self.rest = b""
+
+    def _read_on(self) -> None:
         with open(self.path, "rb") as f:
             f.seek(self.offset_bytes)
             while data := f.read(_MAX_LINE_BYTES):
@@ -70,9 +78,6 @@ class Follower:
                 if len(self.rest) > _MAX_LINE_BYTES:
                     self._repeat([self.rest])
                     self.rest = b""
-        if last and self.rest:
-            self._repeat([self.rest])
-            self.rest = b""
 
     def _repeat(self, lines: list[bytes]) -> None:
         prefix = self.prefix()

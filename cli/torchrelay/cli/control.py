@@ -10,7 +10,15 @@ import grpc.aio
 
 from torchrelay.protocol import convert, relay_pb2_grpc
 from torchrelay.protocol.errors import ChannelClosedError, FatalError, TorchrelayError
-from torchrelay.protocol.messages import Empty, JobEvent, JobStatus, MigrateReply, MigrateRequest, StopRequest
+from torchrelay.protocol.messages import (
+    Empty,
+    JobEvent,
+    JobStatus,
+    MigrateReply,
+    MigrateRequest,
+    StopRequest,
+    WatchRequest,
+)
 from torchrelay.protocol.tls import Credentials
 
 CALL_TIMEOUT_S = 10.0
@@ -66,9 +74,9 @@ class Control:
         except grpc.aio.AioRpcError as e:
             raise _as_ours(e, self._address) from e
 
-    async def watch(self) -> AsyncGenerator[JobEvent, None]:
+    async def watch(self, without_progress: bool) -> AsyncGenerator[JobEvent, None]:
         """Every event of the job from its start; ends when the controller ends the stream."""
-        call = self._stub.Watch(convert.to_proto(Empty()), wait_for_ready=True)
+        call = self._stub.Watch(convert.to_proto(WatchRequest(without_progress)), wait_for_ready=True)
         try:
             async for event in call:
                 yield convert.from_proto(event)

@@ -45,7 +45,8 @@ class Follower:
 
     async def follow(self, control: Control) -> None:
         """Until the job's last event, or until the controller is gone."""
-        async with aclosing(control.watch()) as events:
+        nobody_looks = self._file is None and not self._teller.is_live
+        async with aclosing(control.watch(without_progress=nobody_looks)) as events:
             try:
                 async for event in events:
                     self.take(event)

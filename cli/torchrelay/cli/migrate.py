@@ -44,7 +44,7 @@ async def migrate(rank: int, reason: str, run_id: str | None, wait: bool) -> int
 async def _follow(console: Console, control: Control, reply: MigrateReply) -> Migration | None:
     """The finished record of the migration, or None if the job ended before."""
     summary = Summary()
-    async with aclosing(control.watch()) as stream:
+    async with aclosing(control.watch(without_progress=True)) as stream:
         try:
             async for packed in stream:
                 event = from_job_event(packed)

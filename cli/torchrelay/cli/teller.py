@@ -33,6 +33,11 @@ class Teller:
         live = not quiet and bottom_line.is_possible(stream, environment)
         self._bottom = bottom_line.BottomLine(stream.fileno()) if live else None
 
+    @property
+    def is_live(self) -> bool:
+        """Whether there is a line that shows progress."""
+        return self._bottom is not None
+
     def event(self, before: Summary, after: Summary, event: events.Occurrence) -> None:
         if self._quiet:
             return

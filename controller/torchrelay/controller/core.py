@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import signal
 from collections.abc import Callable
 from typing import Any
@@ -20,6 +21,10 @@ from torchrelay.protocol import migration_events as m
 from torchrelay.protocol.events import FaultFired, JobFinished, JobStarted, ProgressMade, Protection, ReportMade
 from torchrelay.protocol.names import NO_RANK
 
+CALM_TICK_S = 1.0
+"""While all goes well, nothing but agents that stay away is noticed by the clock alone."""
+ALERT_TICK_S = 0.05
+"""While a verdict or a deadline may be due."""
 PROGRESS_EVERY_S = 0.5
 FOR_THE_MIGRATION = (
     msg.Standing,
@@ -111,7 +116,7 @@ class Core:
         self._settle(now_s)
 
     def tick(self, now_s: float) -> None:
-        """To be called several times a second."""
+        """To be called every `tick_every_s`."""
         if self.ended is not None:
             return
         self.driver.feed(m.TimePassed(), now_s)
@@ -121,6 +126,11 @@ class Core:
             self._requests.tick(now_s)
         self._watch_agents(now_s)
         self._settle(now_s)
+
+    def tick_every_s(self, now_s: float) -> float:
+        """How much time may pass now until the next tick; any other call may shorten it."""
+        pending = self.driver.migration is not None or self._exits.is_waiting or self._requests.is_waiting
+        return ALERT_TICK_S if pending or self._watch.is_uneasy(now_s) else CALM_TICK_S
 
     def migrate(self, request: msg.MigrateRequest, now_s: float) -> msg.MigrateReply:
         if self.ended is not None or self._exits.is_failing:
@@ -141,6 +151,7 @@ class Core:
             self._requests.job_over(reason)
             self.ended = JobFinished(exit_code, reason)
             self.outbox.to_all_agents(_stop(self.ended, signal_number))
+            self._tell_last_progress()
             self.outbox.emit(self.ended)
 
     def _worker(self, node: str, worker: str) -> Worker | None:
@@ -207,15 +218,21 @@ class Core:
                 self.outbox.to_worker(worker.worker, msg.Protect(on, reason))
 
     def _tell_progress(self, now_s: float) -> None:
+        if now_s - self._last_progress_s < PROGRESS_EVERY_S:
+            return
         alive = sum(w.alive for w in self.job.rank_workers)
         spares = sum(w.warm for w in self.job.spares)
         made = ProgressMade(self.job.boundary, round(self.job.clock.steps_per_s(now_s), 3), alive, spares)
         last = self._last_progress
-        if now_s - self._last_progress_s < PROGRESS_EVERY_S:
-            return
         if last is None or (made.boundary, made.ranks, made.spares) != (last.boundary, last.ranks, last.spares):
             self._last_progress, self._last_progress_s = made, now_s
             self.outbox.emit(made)
+
+    def _tell_last_progress(self) -> None:
+        """The steps done since progress was told are part of what the job is said to have done."""
+        last = self._last_progress
+        if last is not None and self.job.boundary > last.boundary:
+            self.outbox.emit(dataclasses.replace(last, boundary=self.job.boundary))
 
     def _watch_agents(self, now_s: float) -> None:
         for node in self.job.nodes.values():
@@ -255,6 +272,7 @@ class Core:
 
     def _finishing(self, worker: Worker, report: msg.Finishing, now_s: float) -> None:
         worker.finishing = True
+        worker.seen_boundary = max(worker.seen_boundary, report.boundary)
         self.driver.feed(m.RankFinished(worker.rank), now_s)
 
     def _fault_injected(self, worker: Worker, report: msg.FaultInjected, now_s: float) -> None:

@@ -26,7 +26,7 @@ from torchrelay.protocol.events import (
     PhaseChanged,
 )
 from torchrelay.protocol.launch_env import torchrun_env
-from torchrelay.protocol.messages import Assign, Fence, FetchJournal, Plan, ShimOrder
+from torchrelay.protocol.messages import Assign, Fence, FetchJournal, LookClosely, Plan, ShimOrder
 from torchrelay.protocol.migration import Migration
 from torchrelay.protocol.migration_state import State
 from torchrelay.protocol.names import EXIT_NO_SPARE_LEFT
@@ -103,6 +103,7 @@ class Driver:
             self._exit_code = exited.exit_code
         self._saved_bytes.clear()
         self._asked = event if isinstance(event, m.MoveRequested) else None
+        self._outbox.to_all_agents(LookClosely(True))
         self.migration = Migration.new(
             name, holders, self._job.world_size, self._job.generation, now_s, self._config.deadlines
         )
@@ -282,6 +283,7 @@ class Driver:
         if self._asked is not None and (f.outcome != COMMITTED or self._asked.rank not in ranks):
             # It may have turned into the migration of another rank, which was lost meanwhile.
             self._move_is_off(s.migration, f.reason if f.outcome != COMMITTED else f"given up for this: {s.reason}")
+        self._outbox.to_all_agents(LookClosely(False))
         if f.outcome != CLEARED:
             self.done += 1
             self.last = f"{s.migration} ({s.kind}, rank {s.rank}): {f.outcome}: {f.reason}"

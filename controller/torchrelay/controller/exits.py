@@ -42,6 +42,11 @@ class Exits:
         """A script has failed, and the job ends as soon as it has: no loss matters any more."""
         return self._failing is not None
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether something is decided by the clock soon."""
+        return self._failing is not None or bool(self._undecided)
+
     def script_failed(self, worker: Worker, report: ScriptFailed, now_s: float) -> None:
         worker.failed = report
         reason = f"the script failed on rank {worker.rank}: {report.kind}: {report.message}"

@@ -6,7 +6,6 @@ import statistics
 from collections import deque
 from dataclasses import dataclass, field
 
-from torchrelay.controller.decide.hang import is_busy
 from torchrelay.protocol.messages import (
     AgentHello,
     Armed,
@@ -58,16 +57,7 @@ class Worker:
         return self.alive and self.rank == NO_RANK and not self.disabled and self.failed is None
 
     def take_progress(self, p: WorkerProgress, now_s: float) -> None:
-        last = self.progress
-        if last is None or (p.count, p.boundary, p.gates_passed, p.phase) != (
-            last.count,
-            last.boundary,
-            last.gates_passed,
-            last.phase,
-        ):
-            self.moved_s = now_s
-        if last is None or is_busy(p.process_state):
-            self.busy_s = now_s
+        self.moved_s, self.busy_s = now_s - p.still_s, now_s - p.idle_s
         if p.process_state != "T":
             self.stopped_since_s = None
         elif self.stopped_since_s is None:

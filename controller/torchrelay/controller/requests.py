@@ -26,6 +26,11 @@ class Requests:
         self._job, self._outbox, self._driver = job, outbox, driver
         self._wishes: list[_Wish] = []
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a process that asked to be moved is still to be."""
+        return bool(self._wanted)
+
     def migrate(self, rank: int, reason: str, now_s: float) -> MigrateReply:
         if refusal := self._never(rank):
             return MigrateReply(False, "", refusal)

@@ -18,13 +18,14 @@ from torchrelay.protocol.convert import from_proto, to_proto, wrap
 from torchrelay.protocol.delivery import Inbox
 from torchrelay.protocol.errors import FrameError
 from torchrelay.protocol.messages import AgentHello, Empty, JobEvent, Progress, Taken, ToAgent
+from torchrelay.protocol.pause import Pause
 
 log = logging.getLogger(__name__)
 
-TICK_S = 0.05
 EVENTS_KEPT = 10_000
 _PASSING = "progress"
 """Events of this name are for who watches at that moment."""
+_LAST = "job_finished"
 
 
 class _Stream:
@@ -48,6 +49,23 @@ class _Stream:
         self.something.set()
 
 
+class _Watcher:
+    """One stream of events; None in the queue is its end."""
+
+    def __init__(self, without_progress: bool) -> None:
+        self.queue: asyncio.Queue[JobEvent | None] = asyncio.Queue()
+        self._without_progress = without_progress
+
+    def tell(self, event: JobEvent, progress: JobEvent | None) -> None:
+        """`progress`: the newest."""
+        if self._without_progress:
+            if event.name == _PASSING:
+                return
+            if event.name == _LAST and progress is not None:
+                self.queue.put_nowait(progress)
+        self.queue.put_nowait(event)
+
+
 class Relay(relay_pb2_grpc.RelayServicer):
     """Orders for an agent that is away are kept until it is back."""
 
@@ -57,7 +75,9 @@ class Relay(relay_pb2_grpc.RelayServicer):
         self._streams: dict[str, _Stream] = {}
         self._inboxes: dict[str, Inbox] = {}
         self._kept: deque[JobEvent] = deque(maxlen=EVENTS_KEPT)
-        self._watchers: set[asyncio.Queue[JobEvent | None]] = set()
+        self._watchers: set[_Watcher] = set()
+        self._progress: JobEvent | None = None
+        self._pause, self._pause_s = Pause(), 0.0
         self._ended = asyncio.Event()
         self._nobody = asyncio.Event()
         self._nobody.set()
@@ -68,10 +88,9 @@ class Relay(relay_pb2_grpc.RelayServicer):
         while not self._ended.is_set():
             self._core.tick(time.monotonic())
             self._flush()
-            try:
-                await asyncio.wait_for(self._ended.wait(), TICK_S)
-            except asyncio.TimeoutError:
-                continue
+            if not self._ended.is_set():
+                self._pause_s = self._core.tick_every_s(time.monotonic())
+                await self._pause.sleep(self._pause_s)
         if self._failure is not None:
             raise self._failure
 
@@ -120,20 +139,20 @@ class Relay(relay_pb2_grpc.RelayServicer):
                 self._note_leaving()
 
     async def Watch(
-        self, request: relay_pb2.Empty, context: grpc.aio.ServicerContext[Any, Any]
+        self, request: relay_pb2.WatchRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> AsyncIterator[relay_pb2.JobEvent]:
-        queue: asyncio.Queue[JobEvent | None] = asyncio.Queue()
+        watcher = _Watcher(request.without_progress)
         for event in self._kept:
-            queue.put_nowait(event)
+            watcher.queue.put_nowait(event)
         if self._ended.is_set():
-            queue.put_nowait(None)
-        self._watchers.add(queue)
+            watcher.queue.put_nowait(None)
+        self._watchers.add(watcher)
         self._nobody.clear()
         try:
-            while (event_or_end := await queue.get()) is not None:
+            while (event_or_end := await watcher.queue.get()) is not None:
                 yield to_proto(event_or_end)
         finally:
-            self._watchers.discard(queue)
+            self._watchers.discard(watcher)
             self._note_leaving()
 
     async def Status(
@@ -190,6 +209,7 @@ class Relay(relay_pb2_grpc.RelayServicer):
         if error is not None and not isinstance(error, grpc.RpcError):
             self._failure = error
             self._ended.set()
+            self._pause.end()
 
     def _note_leaving(self) -> None:
         if not self._streams and not self._watchers:
@@ -202,11 +222,15 @@ class Relay(relay_pb2_grpc.RelayServicer):
             if node in self._streams:
                 self._streams[node].something.set()
         for event in events:
-            if event.name != _PASSING:
+            if event.name == _PASSING:
+                self._progress = event
+            else:
                 self._kept.append(event)
             for watcher in self._watchers:
-                watcher.put_nowait(event)
+                watcher.tell(event, self._progress)
         if self._core.ended is not None and not self._ended.is_set():
             self._ended.set()
             for watcher in self._watchers:
-                watcher.put_nowait(None)
+                watcher.queue.put_nowait(None)
+        if self._ended.is_set() or self._core.tick_every_s(time.monotonic()) < self._pause_s:
+            self._pause.end()

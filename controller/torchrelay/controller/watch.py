@@ -11,10 +11,21 @@ from torchrelay.protocol import migration_events as m
 from torchrelay.protocol.events import Suspected
 from torchrelay.protocol.phases import PLANNED, Phase
 
+UNEASY_S = 2.0
+"""More than passes between two tellings of a healthy rank's progress."""
+
 
 class HangWatch:
     def __init__(self, policy: Policy, job: Job, outbox: Outbox, driver: Driver) -> None:
         self._policy, self._job, self._outbox, self._driver = policy, job, outbox, driver
+
+    def is_uneasy(self, now_s: float) -> bool:
+        """Whether a rank is stopped or stands still, so that a verdict may be due any moment."""
+        return any(
+            w.stopped_since_s is not None or now_s - w.moved_s >= UNEASY_S
+            for w in self._job.rank_workers
+            if w.alive and w.progress is not None
+        )
 
     def tick(self, now_s: float) -> None:
         phase = self._driver.phase

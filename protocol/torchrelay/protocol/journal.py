@@ -131,22 +131,39 @@ class ProgressRecord:
     count: int
 
 
-def read_progress(folder: Path) -> ProgressRecord | None:
-    """The worker's progress, or None before it has written any. Raises JournalError for a foreign file."""
-    try:
-        with open(folder / "progress", "rb") as f:
-            data = f.read(2 * _PROGRESS_STRIDE_BYTES)
-    except FileNotFoundError:
-        return None
+class ProgressReader:
+    """The agent's side of `progress`: opened once it is there, and read several times a second for as long as it lives."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "progress"
+        self._file = -1
+
+    def read(self) -> ProgressRecord | None:
+        """The worker's progress, or None before it has written any. Raises JournalError for a foreign file, OSError."""
+        if self._file < 0:
+            try:
+                self._file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+            except FileNotFoundError:
+                return None
+        # Not a map: if the file were truncated, to read it would end the process with SIGBUS.
+        return _newest_progress(self._path, os.pread(self._file, 2 * _PROGRESS_STRIDE_BYTES, 0))
+
+    def close(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+
+def _newest_progress(path: Path, data: bytes) -> ProgressRecord | None:
     records = [data[start : start + _PROGRESS_BYTES] for start in (0, _PROGRESS_STRIDE_BYTES)]
     whole = [_PROGRESS.unpack(r[: _PROGRESS.size]) for r in records if _is_whole(r)]
     if not whole:
         if any(r[:8] not in (b"", bytes(8), _PROGRESS_MAGIC) for r in records):
-            raise JournalError(f"{folder / 'progress'} is not a progress record of this version")
+            raise JournalError(f"{path} is not a progress record of this version")
         return None
     _, _, generation, boundary, gates, phase, waiting, count = max(whole, key=lambda record: int(record[1]))
     if phase >= len(PHASES):
-        raise JournalError(f"{folder / 'progress'} is not a progress record of this version")
+        raise JournalError(f"{path} is not a progress record of this version")
     return ProgressRecord(generation, boundary, gates, PHASES[phase], bool(waiting), count)
 
 

@@ -413,7 +413,9 @@ class WorkerProgress:
     """Read from the shared memory of a training process, and from the kernel.
 
     `phase`: one of `journal.PHASES`; `waiting`: inside a collective; `count`: goes up with everything the loop does.
-    `process_state`: the letter of /proc/PID/stat (`T` is stopped).
+    `process_state`: the letter of /proc/PID/stat (`T` is stopped); `R`, unasked, where the record has just moved.
+    `still_s`: since the record last moved; `idle_s`: since the process was last seen at work. Both as the agent saw it,
+    who looks more often than it tells.
     """
 
     worker: str
@@ -423,6 +425,8 @@ class WorkerProgress:
     waiting: bool
     count: int
     process_state: str
+    still_s: float = 0.0
+    idle_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -477,7 +481,14 @@ class Taken:
     count: int
 
 
-ToAgent = ToWorker | Fence | FetchJournal | StopJob | Taken
+@dataclass(frozen=True)
+class LookClosely:
+    """While `on`, which is during a migration, every change of progress is told as soon as it is seen."""
+
+    on: bool
+
+
+ToAgent = ToWorker | Fence | FetchJournal | StopJob | Taken | LookClosely
 
 
 @dataclass(frozen=True)
@@ -541,5 +552,12 @@ class StopRequest:
 
 
 @dataclass(frozen=True)
+class WatchRequest:
+    """With `without_progress` the newest progress is told at the job's end alone: nobody looks at it before."""
+
+    without_progress: bool
+
+
+@dataclass(frozen=True)
 class Empty:
-    """A request or a reply without content (Status, Watch, Stop)."""
+    """A request or a reply without content (Status, Stop)."""

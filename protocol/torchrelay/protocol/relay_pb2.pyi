@@ -516,7 +516,7 @@ class WorkerExited(_message.Message):
     def __init__(self, worker: _Optional[str] = ..., exit_code: _Optional[int] = ..., signal: _Optional[int] = ..., fenced: _Optional[bool] = ...) -> None: ...
 
 class WorkerProgress(_message.Message):
-    __slots__ = ("worker", "boundary", "gates_passed", "phase", "waiting", "count", "process_state")
+    __slots__ = ("worker", "boundary", "gates_passed", "phase", "waiting", "count", "process_state", "still_s", "idle_s")
     WORKER_FIELD_NUMBER: _ClassVar[int]
     BOUNDARY_FIELD_NUMBER: _ClassVar[int]
     GATES_PASSED_FIELD_NUMBER: _ClassVar[int]
@@ -524,6 +524,8 @@ class WorkerProgress(_message.Message):
     WAITING_FIELD_NUMBER: _ClassVar[int]
     COUNT_FIELD_NUMBER: _ClassVar[int]
     PROCESS_STATE_FIELD_NUMBER: _ClassVar[int]
+    STILL_S_FIELD_NUMBER: _ClassVar[int]
+    IDLE_S_FIELD_NUMBER: _ClassVar[int]
     worker: str
     boundary: int
     gates_passed: int
@@ -531,7 +533,9 @@ class WorkerProgress(_message.Message):
     waiting: bool
     count: int
     process_state: str
-    def __init__(self, worker: _Optional[str] = ..., boundary: _Optional[int] = ..., gates_passed: _Optional[int] = ..., phase: _Optional[str] = ..., waiting: _Optional[bool] = ..., count: _Optional[int] = ..., process_state: _Optional[str] = ...) -> None: ...
+    still_s: float
+    idle_s: float
+    def __init__(self, worker: _Optional[str] = ..., boundary: _Optional[int] = ..., gates_passed: _Optional[int] = ..., phase: _Optional[str] = ..., waiting: _Optional[bool] = ..., count: _Optional[int] = ..., process_state: _Optional[str] = ..., still_s: _Optional[float] = ..., idle_s: _Optional[float] = ...) -> None: ...
 
 class Progress(_message.Message):
     __slots__ = ("workers",)
@@ -615,19 +619,27 @@ class Taken(_message.Message):
     count: int
     def __init__(self, count: _Optional[int] = ...) -> None: ...
 
+class LookClosely(_message.Message):
+    __slots__ = ("on",)
+    ON_FIELD_NUMBER: _ClassVar[int]
+    on: bool
+    def __init__(self, on: _Optional[bool] = ...) -> None: ...
+
 class ToAgent(_message.Message):
-    __slots__ = ("to_worker", "fence", "fetch_journal", "stop_job", "taken")
+    __slots__ = ("to_worker", "fence", "fetch_journal", "stop_job", "taken", "look_closely")
     TO_WORKER_FIELD_NUMBER: _ClassVar[int]
     FENCE_FIELD_NUMBER: _ClassVar[int]
     FETCH_JOURNAL_FIELD_NUMBER: _ClassVar[int]
     STOP_JOB_FIELD_NUMBER: _ClassVar[int]
     TAKEN_FIELD_NUMBER: _ClassVar[int]
+    LOOK_CLOSELY_FIELD_NUMBER: _ClassVar[int]
     to_worker: ToWorker
     fence: Fence
     fetch_journal: FetchJournal
     stop_job: StopJob
     taken: Taken
-    def __init__(self, to_worker: _Optional[_Union[ToWorker, _Mapping]] = ..., fence: _Optional[_Union[Fence, _Mapping]] = ..., fetch_journal: _Optional[_Union[FetchJournal, _Mapping]] = ..., stop_job: _Optional[_Union[StopJob, _Mapping]] = ..., taken: _Optional[_Union[Taken, _Mapping]] = ...) -> None: ...
+    look_closely: LookClosely
+    def __init__(self, to_worker: _Optional[_Union[ToWorker, _Mapping]] = ..., fence: _Optional[_Union[Fence, _Mapping]] = ..., fetch_journal: _Optional[_Union[FetchJournal, _Mapping]] = ..., stop_job: _Optional[_Union[StopJob, _Mapping]] = ..., taken: _Optional[_Union[Taken, _Mapping]] = ..., look_closely: _Optional[_Union[LookClosely, _Mapping]] = ...) -> None: ...
 
 class RankStatus(_message.Message):
     __slots__ = ("rank", "worker", "node", "pid", "boundary", "phase", "state")
@@ -708,6 +720,12 @@ class StopRequest(_message.Message):
     SIGNAL_FIELD_NUMBER: _ClassVar[int]
     signal: int
     def __init__(self, signal: _Optional[int] = ...) -> None: ...
+
+class WatchRequest(_message.Message):
+    __slots__ = ("without_progress",)
+    WITHOUT_PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    without_progress: bool
+    def __init__(self, without_progress: _Optional[bool] = ...) -> None: ...
 
 class Empty(_message.Message):
     __slots__ = ()

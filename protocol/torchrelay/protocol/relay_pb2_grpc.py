@@ -41,7 +41,7 @@ class RelayStub:
                 _registered_method=True)
         self.Watch = channel.unary_stream(
                 '/torchrelay.v1.Relay/Watch',
-                request_serializer=torchrelay_dot_protocol_dot_relay__pb2.Empty.SerializeToString,
+                request_serializer=torchrelay_dot_protocol_dot_relay__pb2.WatchRequest.SerializeToString,
                 response_deserializer=torchrelay_dot_protocol_dot_relay__pb2.JobEvent.FromString,
                 _registered_method=True)
         self.Status = channel.unary_unary(
@@ -106,7 +106,7 @@ def add_RelayServicer_to_server(servicer, server):
             ),
             'Watch': grpc.unary_stream_rpc_method_handler(
                     servicer.Watch,
-                    request_deserializer=torchrelay_dot_protocol_dot_relay__pb2.Empty.FromString,
+                    request_deserializer=torchrelay_dot_protocol_dot_relay__pb2.WatchRequest.FromString,
                     response_serializer=torchrelay_dot_protocol_dot_relay__pb2.JobEvent.SerializeToString,
             ),
             'Status': grpc.unary_unary_rpc_method_handler(
@@ -177,7 +177,7 @@ class Relay:
             request,
             target,
             '/torchrelay.v1.Relay/Watch',
-            torchrelay_dot_protocol_dot_relay__pb2.Empty.SerializeToString,
+            torchrelay_dot_protocol_dot_relay__pb2.WatchRequest.SerializeToString,
             torchrelay_dot_protocol_dot_relay__pb2.JobEvent.FromString,
             options,
             channel_credentials,

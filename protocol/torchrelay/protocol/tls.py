@@ -29,9 +29,17 @@ CLOCK_SKEW = dt.timedelta(hours=6)
 
 # A message holds several frames of the unix socket at most: the journals of one worker, or a plan with two and a log.
 MAX_MESSAGE_BYTES = 8 * MAX_FRAME_BYTES
-_LIMITS = [("grpc.max_send_message_length", MAX_MESSAGE_BYTES), ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES)]
+WINDOW_BYTES = 1 << 20
+"""What a stream may have under way, enough for a journal."""
+_COMMON_OPTIONS = [
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    # Otherwise every small message is followed by a ping, to find out how much may be under way.
+    ("grpc.http2.bdp_probe", 0),
+    ("grpc.http2.lookahead_bytes", WINDOW_BYTES),
+]
 SERVER_OPTIONS: list[tuple[str, Any]] = [
-    *_LIMITS,
+    *_COMMON_OPTIONS,
     ("grpc.so_reuseport", 0),  # a second controller on the same port must fail instead of sharing it
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 10_000),
@@ -39,7 +47,7 @@ SERVER_OPTIONS: list[tuple[str, Any]] = [
     ("grpc.keepalive_permit_without_calls", 1),
 ]
 CHANNEL_OPTIONS: list[tuple[str, Any]] = [
-    *_LIMITS,
+    *_COMMON_OPTIONS,
     ("grpc.ssl_target_name_override", SERVER_NAME),
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 10_000),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import stat
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import pytest
 from torchrelay.agent.journal_keeper import JournalKeeper
 from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.journal import JournalWriter
-from torchrelay.protocol.messages import JournalContent, WorkerProgress
+from torchrelay.protocol.messages import JournalContent
 from torchrelay.protocol.names import WorkerId
 
 W0, W1 = WorkerId("n0.w0"), WorkerId("n0.w1")
@@ -50,8 +49,7 @@ def test_a_folder_that_others_could_read_is_refused(tmp_path: Path, kind: str) -
 def test_progress_of_a_worker_that_has_not_begun(tmp_path: Path) -> None:
     keeper = JournalKeeper(tmp_path / "shm")
     keeper.create(W0)
-    progress = keeper.progress(W0, os.getpid())
-    assert progress == WorkerProgress(W0, -1, 0, "set-up", False, 0, "R")
+    assert keeper.progress(W0) is None
     assert keeper.content(W0) == JournalContent(W0)
 
 
@@ -60,7 +58,8 @@ def test_a_foreign_progress_file_is_named_once(tmp_path: Path, caplog: pytest.Lo
     keeper.create(W0)
     (tmp_path / "shm" / W0 / "progress").write_bytes(b"x" * 4096)
     with caplog.at_level(logging.WARNING):
-        assert {keeper.progress(W0, os.getpid()).boundary for _ in range(3)} == {-1}
+        assert [keeper.progress(W0) for _ in range(3)] == [None] * 3
+    keeper.remove()
     assert len(caplog.records) == 1
 
 

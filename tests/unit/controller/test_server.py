@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -12,7 +14,8 @@ import grpc
 import grpc.aio
 import pytest
 
-from torchrelay.controller.config import ControllerConfig
+from torchrelay.controller import core
+from torchrelay.controller.config import ControllerConfig, Policy
 from torchrelay.controller.core import Core
 from torchrelay.controller.server import Relay
 from torchrelay.protocol import messages as msg
@@ -41,8 +44,8 @@ class Bench:
 
 
 @asynccontextmanager
-async def bench() -> AsyncIterator[Bench]:
-    relay = Relay(Core(CONFIG, time.time))
+async def bench(config: ControllerConfig = CONFIG) -> AsyncIterator[Bench]:
+    relay = Relay(Core(config, time.time))
     server = make_server()
     relay_pb2_grpc.add_RelayServicer_to_server(relay, server)
     port = server.add_secure_port("127.0.0.1:0", Credentials.from_secret(SECRET, "controller").server())
@@ -57,9 +60,9 @@ async def bench() -> AsyncIterator[Bench]:
         await server.stop(0)
 
 
-def on_a_bench(test: Callable[[Bench], Awaitable[None]]) -> None:
+def on_a_bench(test: Callable[[Bench], Awaitable[None]], config: ControllerConfig = CONFIG) -> None:
     async def run() -> None:
-        async with bench() as b:
+        async with bench(config) as b:
             await asyncio.wait_for(test(b), 30)
 
     asyncio.run(run())
@@ -123,10 +126,37 @@ def test_a_watcher_that_comes_late_hears_everything_from_the_start_to_the_end() 
         await say(call, msg.FromWorker("n0.w0", msg.Disabled("no torch")))
         while (await b.status()).protection != "off":
             continue
-        watch = b.stub.Watch(relay_pb2.Empty())
+        watch = b.stub.Watch(relay_pb2.WatchRequest())
         await b.stub.Stop(to_proto(msg.StopRequest(2)))
         names = [from_proto(event).name async for event in watch]
         assert names == ["job_started", "protection", "job_finished"]
+        call.cancel()
+
+    on_a_bench(test)
+
+
+@pytest.mark.parametrize("without_progress", [False, True])
+def test_who_wants_no_progress_hears_of_it_once_at_the_end(
+    without_progress: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(core, "PROGRESS_EVERY_S", 0.0)
+
+    async def test(b: Bench) -> None:
+        call = await b.attach()
+        watch = b.stub.Watch(to_proto(msg.WatchRequest(without_progress)))
+        heard = [from_proto(await watch.read())]
+        for boundary in (1, 2):
+            ranks = (msg.WorkerProgress(w.worker, boundary, 0, "body", False, boundary, "R") for w in WORKERS)
+            await say(call, msg.Progress(tuple(ranks)))
+            while (await b.status()).ranks[0].boundary != boundary:
+                continue
+        await b.stub.Stop(to_proto(msg.StopRequest(2)))
+        while (event := await watch.read()) is not grpc.aio.EOF:
+            heard.append(from_proto(event))
+        boundaries = [json.loads(e.fields_json)["boundary"] for e in heard if e.name == "progress"]
+        assert boundaries[-1] == 2
+        assert boundaries == ([2] if without_progress else [1, 2])
+        assert heard[-1].name == "job_finished"
         call.cancel()
 
     on_a_bench(test)
@@ -163,3 +193,17 @@ def test_migrate_answers_with_the_refusal() -> None:
         call.cancel()
 
     on_a_bench(test)
+
+
+def test_what_the_clock_has_to_decide_is_decided_although_nobody_looked_at_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(core, "CALM_TICK_S", 1e6)
+
+    async def test(b: Bench) -> None:
+        call = await b.attach()
+        await b.status()  # the controller waits for its next tick by now
+        await say(call, msg.FromWorker("n0.w0", msg.ScriptFailed("ValueError", "no such file", 1, 5)))
+        while not isinstance(stop := await hear_order(call), msg.StopJob):
+            continue
+        assert stop.exit_code == 1
+
+    on_a_bench(test, dataclasses.replace(CONFIG, policy=Policy(failure_grace_s=0.1)))

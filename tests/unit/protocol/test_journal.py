@@ -13,12 +13,19 @@ import pytest
 
 from torchrelay.protocol import journal
 from torchrelay.protocol.errors import JournalError
-from torchrelay.protocol.journal import JournalWriter, ProgressRecord, read_journal, read_progress
+from torchrelay.protocol.journal import JournalWriter, ProgressReader, ProgressRecord, read_journal
 
 
 @pytest.fixture
 def writer(tmp_path: Path) -> Iterator[JournalWriter]:
     made = JournalWriter(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def reader(tmp_path: Path) -> Iterator[ProgressReader]:
+    made = ProgressReader(tmp_path)
     yield made
     made.close()
 
@@ -37,8 +44,8 @@ def test_payloads_of_any_size_replace_each_other(tmp_path: Path, writer: Journal
         assert read_journal(tmp_path)[0] == {number * 3: bytes([number]) * size}
 
 
-def test_nothing_is_there_before_anything_was_written(tmp_path: Path) -> None:
-    assert read_progress(tmp_path) is None
+def test_nothing_is_there_before_anything_was_written(tmp_path: Path, reader: ProgressReader) -> None:
+    assert reader.read() is None
     assert read_journal(tmp_path) == ({}, {}, b"")
 
 
@@ -56,32 +63,56 @@ def test_a_truncated_slot_is_absent(tmp_path: Path, writer: JournalWriter) -> No
     assert read_journal(tmp_path)[1] == {}
 
 
-def test_progress_is_what_was_published_last(tmp_path: Path, writer: JournalWriter) -> None:
-    assert read_progress(tmp_path) == ProgressRecord(0, -1, 0, "set-up", False, 0)
+def test_progress_is_what_was_published_last(writer: JournalWriter, reader: ProgressReader) -> None:
+    assert reader.read() == ProgressRecord(0, -1, 0, "set-up", False, 0)
     for count in range(1, 4):
         writer.generation, writer.boundary, writer.gates_passed = 2, 17, 17
         writer.phase, writer.waiting, writer.count = 3, 1, count
         writer.publish()
-        assert read_progress(tmp_path) == ProgressRecord(2, 17, 17, "gate", True, count)
+        assert reader.read() == ProgressRecord(2, 17, 17, "gate", True, count)
 
 
 @pytest.mark.parametrize("at", [0, 8, 20, 28, 44, 55])
-def test_a_torn_progress_record_leaves_the_one_before(tmp_path: Path, writer: JournalWriter, at: int) -> None:
+def test_a_torn_progress_record_leaves_the_one_before(
+    tmp_path: Path, writer: JournalWriter, reader: ProgressReader, at: int
+) -> None:
     writer.count = 1
     writer.publish()
     writer.count = 2
     writer.publish()
     newest = writer._published % 2 * journal._PROGRESS_STRIDE_BYTES
     damage(tmp_path / "progress", newest + at)
-    found = read_progress(tmp_path)
+    found = reader.read()
     assert found is not None
     assert found.count == 1
 
 
-def test_a_foreign_file_is_no_progress(tmp_path: Path) -> None:
+def test_a_reader_may_be_there_before_the_writer_and_reads_on_after_its_death(
+    tmp_path: Path, reader: ProgressReader
+) -> None:
+    assert reader.read() is None
+    writer = JournalWriter(tmp_path)
+    writer.boundary = 7
+    writer.publish()
+    found = reader.read()
+    assert found is not None
+    assert found.boundary == 7
+    writer.close()
+    assert reader.read() == found
+
+
+def test_a_progress_file_that_is_cut_off_is_no_progress(
+    tmp_path: Path, writer: JournalWriter, reader: ProgressReader
+) -> None:
+    assert reader.read() is not None
+    os.truncate(tmp_path / "progress", 0)
+    assert reader.read() is None
+
+
+def test_a_foreign_file_is_no_progress(tmp_path: Path, reader: ProgressReader) -> None:
     (tmp_path / "progress").write_bytes(b"something else of 300 bytes".ljust(300))
     with pytest.raises(JournalError, match="not a progress record"):
-        read_progress(tmp_path)
+        reader.read()
 
 
 def test_a_full_memory_file_system_is_an_error_and_keeps_the_journals(

@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+import os
 import signal
-from pathlib import Path
 
 GONE = "gone"
+_STAT_BYTES = 1024
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 def process_state(pid: int) -> str:
     """The state letter of /proc/PID/stat: `R`, `S`, `D`, `T` (stopped), `Z` (dead, not yet collected); or `gone`."""
+    return process_activity(pid)[0]
+
+
+def process_activity(pid: int) -> tuple[str, float]:
+    """State letter and processor time in seconds of the main thread, which is the one that trains."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
+        file = os.open(f"/proc/{pid}/task/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            stat = os.read(file, _STAT_BYTES)
+        finally:
+            os.close(file)
     except (FileNotFoundError, ProcessLookupError):
-        return GONE
+        return GONE, 0.0
     # The command's name, in brackets, may hold brackets and blanks itself.
     _, bracket, rest = stat.rpartition(b")")
     fields = rest.split()
-    return fields[0].decode("ascii") if bracket and fields else GONE
+    if not bracket or not fields:
+        return GONE, 0.0
+    return fields[0].decode("ascii"), (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
 
 
 def exit_reason(exit_code: int, signal_number: int) -> str:

@@ -13,7 +13,6 @@ from torchrelay.controller.config import Policy
 
 _NOT_TRAINING = ("set-up", "standing", "finished")
 _SLACK = ("data", "after")
-_BUSY_STATES = ("R", "D")
 _STOPPED = "T"
 
 
@@ -43,10 +42,6 @@ class Culprit:
     silent_s: float
     reason: str
     evidence: str
-
-
-def is_busy(process_state: str) -> bool:
-    return process_state in _BUSY_STATES
 
 
 def find_culprit(vitals: Sequence[Vital], median_step_s: float, policy: Policy) -> Culprit | None:

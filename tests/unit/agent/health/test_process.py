@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
-from torchrelay.agent.health.process import GONE, exit_reason, process_state
+from torchrelay.agent.health.process import GONE, exit_reason, process_activity, process_state
 
 
 def test_the_state_of_a_process_is_read_until_it_is_gone() -> None:
@@ -21,6 +22,16 @@ def test_the_state_of_a_process_is_read_until_it_is_gone() -> None:
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         assert process_state(process.pid) == "Z"
     assert process_state(process.pid) == GONE
+
+
+def test_processor_time_is_the_main_threads() -> None:
+    state, before_s = process_activity(os.getpid())
+    assert state == "R"
+    end_s = time.thread_time() + 0.05
+    while time.thread_time() < end_s:
+        pass
+    assert process_activity(os.getpid())[1] - before_s >= 0.03
+    assert process_activity(os.getpid())[1] <= time.process_time() + 0.02
 
 
 def test_a_name_with_brackets_does_not_confuse(tmp_path: Path) -> None:

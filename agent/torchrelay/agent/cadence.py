@@ -1,0 +1,59 @@
+"""How often the agent looks at its workers, and which looks it tells the controller of. Pure.
+
+What the agent does costs training processor time: it does as little as possible while all goes well. The ends and stops
+of processes wait for no look: the kernel reports them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torchrelay.protocol.messages import WorkerProgress
+
+CALM_LOOK_S = 0.5
+"""How late the beginning of a hang may be noted; the shortest limit for one is 5 s."""
+CLOSE_LOOK_S = 0.05
+"""While a migration is under way, or a process of this node is stopped."""
+TELL_S = 1.0
+"""As fresh as what users see has to be; without news for three times as long, the controller counts on nobody."""
+STILL_S = 1.0
+IDLE_S = 2.0
+"""Ages are told and then grow by the controller's clock: one that is larger than these is told as soon as it ends."""
+
+_OUTSIDE_TRAINING = ("set-up", "standing", "finished")
+_STOPPED = "T"
+
+
+class Cadence:
+    """`closely`: the controller wants every change, which it does during a migration."""
+
+    def __init__(self) -> None:
+        self.closely = False
+        self._told: list[tuple[object, ...]] = []
+        self._told_s = 0.0
+
+    def is_to_be_told(self, seen: Sequence[WorkerProgress], now_s: float) -> bool:
+        """Whether the controller is to know now; if so, it counts as told."""
+        news = list(map(_facts if self._is_close(seen) else _condition, seen))
+        if news == self._told and now_s - self._told_s < TELL_S:
+            return False
+        self._told, self._told_s = news, now_s
+        return True
+
+    def pause_s(self, seen: Sequence[WorkerProgress]) -> float:
+        """Until the next look."""
+        return CLOSE_LOOK_S if self._is_close(seen) else CALM_LOOK_S
+
+    def _is_close(self, seen: Sequence[WorkerProgress]) -> bool:
+        # A stopped process is replaced after a second if its peers wait: the controller has to know by then.
+        return self.closely or any(p.process_state == _STOPPED for p in seen)
+
+
+def _facts(p: WorkerProgress) -> tuple[object, ...]:
+    return p.worker, p.boundary, p.gates_passed, p.phase, p.waiting, p.count, p.process_state
+
+
+def _condition(p: WorkerProgress) -> tuple[object, ...]:
+    if p.phase in _OUTSIDE_TRAINING:
+        return p.worker, p.phase
+    return p.worker, p.still_s >= STILL_S, p.idle_s >= IDLE_S

@@ -29,7 +29,7 @@ class Requests:
     @property
     def is_waiting(self) -> bool:
         """Whether a process that asked to be moved is still to be."""
-        return bool(self._wanted)
+        return bool(self._wishes)
 
     def migrate(self, rank: int, reason: str, now_s: float) -> MigrateReply:
         if refusal := self._never(rank):

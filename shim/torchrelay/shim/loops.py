@@ -9,7 +9,7 @@ from types import FrameType
 from typing import Any, Protocol
 
 from torchrelay.shim.capture import rng
-from torchrelay.shim.hidden import hide_this_frame
+from torchrelay.shim.hidden import hide_all, hide_this_frame
 from torchrelay.shim.rewind import Rewind
 from torchrelay.shim.sites import SITES, Site
 
@@ -76,12 +76,12 @@ class Loop:
             activation.replay = False
             return activation.item
         try:
-            item = next(activation.iterator)
+            item = self._tracker.draw(activation.iterator)
         except StopIteration:
             self._tracker.left(activation)
             raise
         except BaseException as error:
-            hide_this_frame(error)
+            hide_all(error)
             raise
         activation.item = item
         self._tracker.head(activation)
@@ -171,6 +171,12 @@ class LoopTracker:
             if activation.site == site and activation.frame is frame:
                 return self.listener.caught(error, activation)
         return False
+
+    def draw(self, iterator: Any) -> Any:
+        """The next item of a loop; one that a rewind has to give again comes from the record of the draws."""
+        if not self.live or self.listener is None:
+            return next(iterator)
+        return self.listener.drawn(iterator, ())
 
     def next(self, iterator: Any, *default: Any) -> Any:
         if not self.live or self.listener is None or threading.get_ident() != self._main:

@@ -255,6 +255,25 @@ def test_what_next_has_drawn_comes_again(script: LoopScript) -> None:
     assert names["seen"] == [(1, 2), (3, 4), (5, 6)]
 
 
+@pytest.mark.parametrize(
+    "around",
+    ["enumerate(items)", "zip(range(9), items)", "((n, x) for n, x in enumerate(items))", "enumerate(map(str, items))"],
+)
+def test_a_step_of_several_iterations_is_done_again_with_the_same_items(script: LoopScript, around: str) -> None:
+    script.failures = 1
+    names = script.run(f"""
+        items, seen = list("abcdef"), []
+        for n, x in {around}:
+            seen.append((n, x))
+            if n == 3:
+                fail()
+            if n % 2:
+                step()
+    """)
+    assert script.stood == ["body"]
+    assert names["seen"] == list(enumerate("abcdef"))
+
+
 def test_a_while_that_is_done_again_counts_its_heads_once(script: LoopScript) -> None:
     script.failures = 1
     names = script.run("""

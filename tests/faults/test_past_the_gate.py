@@ -46,7 +46,7 @@ def test_the_last_behind_the_gate_is_lost(rank: int, ahead: str, undisturbed: Un
 
 
 @pytest.mark.parametrize(
-    "what", ["shrink", "average", "sum", "flag", "mean average", "mean average-late", "shrink mean"]
+    "what", ["shrink", "average", "sum", "flag", "mean gradient", "mean average", "mean average-late", "shrink mean"]
 )
 @pytest.mark.parametrize("ahead", ["", "0,2", "2"])
 def test_tensors_that_are_written_after_the_optimizer_step_are_as_they_would_have_been(
@@ -62,9 +62,10 @@ def test_tensors_that_are_written_after_the_optimizer_step_are_as_they_would_hav
 @pytest.mark.parametrize(
     ("what", "ahead", "reason"),
     [
-        ("average read", "0,2", "what a lost rank read cannot be told any more"),
-        ("shrink mean sum", "", "the step keeps what it computed from module1"),
-        ("cycle", "", "turns (cycle): an iterator kept in a variable"),
+        ("average read", "0,2", "what a lost rank read there cannot be told any more"),
+        ("shrink mean sum", "", "the step keeps what it computed from gradients or module1"),
+        ("gradient", "0,2", "the step reads gradients after its optimizer step"),
+        ("cycle", "", "turns (cycle): what it yields next is not known"),
     ],
 )
 def test_what_cannot_be_restored_ends_in_a_checkpoint_and_never_in_wrong_numbers(

@@ -27,6 +27,8 @@ class Destination:
         self._state = state
         self._needed = {f"value.{path}" for path in needed}
         self._own = device.catalogue(state, state.roots)
+        self.gradients: dict[str, torch.Tensor] = {}
+        """Those of the donor, if it still had them."""
 
     def receive(self, plan: Plan, generation: int) -> TransferStats:
         """Raises StateMismatchError, ChannelClosedError, RefusedError, CheckpointError."""
@@ -50,11 +52,22 @@ class Destination:
         """All tensors of this process by path, once they were received."""
         return device.whole(self._state, self._state.roots)
 
+    def own_gradients(self) -> dict[str, torch.Tensor]:
+        """Of a shadow step: this process's own, not those of all ranks."""
+        return device.gradients(self._state)
+
+    def put_gradients(self) -> None:
+        for path, gradient in self.own_gradients().items():
+            if path in self.gradients:
+                device.local(gradient).copy_(self.gradients[path])
+
     def place(self, infos: Sequence[TensorInfo]) -> Mapping[str, torch.Tensor]:
         """The tensors to fill, by path. Raises StateMismatchError for one that has no place here."""
         found = {}
         for info in infos:
             tensor = self._own.get(info.path)
+            if info.path.startswith("gradient"):
+                tensor = self.gradients[info.path] = torch.empty(info.shape, dtype=info.dtype)
             if tensor is None and info.path.startswith("value.") and info.path not in self._needed:
                 tensor = torch.empty(info.shape, dtype=info.dtype)  # the donor's own affair
             found[info.path] = tensor if tensor is not None else self._optimizer_state(info)

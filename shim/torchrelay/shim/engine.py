@@ -287,7 +287,10 @@ class Engine:
         if self.position != "body":
             return
         running = self.tracker.running(frame)
-        if not running or (self.commit is None and self.capturing):
+        if not running:
+            self.writer.report_unseen_step(frame)
+            return
+        if self.commit is None and self.capturing:
             return
         if self.capturing:
             self.gate(frame)

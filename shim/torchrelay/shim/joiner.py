@@ -55,6 +55,7 @@ class Joiner:
         self._gate: payload.GateJournal | None = None
         self._matched = 0
         self._arrived: Transferred | None = None
+        self._destination: Destination | None = None
         self.tail: Tail | None = None
         self._finished_by_others: list[Any] = []
 
@@ -263,12 +264,16 @@ class Joiner:
             wrapped.__dict__.update(content)
         log = list(payload.load(plan.collective_log, tuple)) if plan.collective_log else []
         engine.records.after = []
-        if plan.late:
-            self._begin_tail(frame, log)
-            return
-        self._take_state(frame)
-        engine.records.replay = log
-        self._be_the_rank()
+        destination, started, stats = self._receive(frame)
+        arrived = Transferred(self.generation, stats.size_bytes, stats.tensors, time.monotonic() - started)
+        beside_donor = plan.donor_collectives >= 0 and not plan.late
+        if plan.offline or (beside_donor and destination.gradients.keys() >= destination.own_gradients().keys()):
+            destination.put_gradients()
+            self._join(arrived)
+            engine.records.replay = log
+            self._be_the_rank()
+        else:
+            self._begin_tail(destination, arrived, log)
 
     def _be_the_rank(self) -> None:
         engine = self._engine
@@ -279,15 +284,14 @@ class Joiner:
 
     # Through the rest of a step that the donor is through with.
 
-    def _begin_tail(self, innermost: FrameType, log: list[Any]) -> None:
-        destination, started, stats = self._receive(innermost)
+    def _begin_tail(self, destination: Destination, arrived: Transferred, log: list[Any]) -> None:
         assert self._plan is not None
-        self._arrived = Transferred(self.generation, stats.size_bytes, stats.tensors, time.monotonic() - started)
+        self._arrived, self._destination = arrived, destination
         done = self._plan.donor_collectives
         self._finished_by_others = log[done:] if done >= 0 else []
         self._engine.records.answers = log[:done] if done >= 0 else log
         self._engine.records.answers_of_others = True
-        self.tail = Tail(destination.tensors(), self._plan.late)
+        self.tail = Tail(destination.tensors(), self._plan.late, destination.own_gradients().values())
 
     def at_next_head(self, activation: Activation) -> None:
         """The boundary that the others are at, if the donor was there."""
@@ -311,6 +315,8 @@ class Joiner:
         records = self._engine.records
         self.tail.leave()
         self.tail.put_back(self._engine.writer.walk(script_frames(innermost)))
+        assert self._destination is not None
+        self._destination.put_gradients()
         self.tail, records.answers_of_others = None, False
         self._join(self._arrived)
         records.replay = self._finished_by_others
@@ -329,9 +335,7 @@ class Joiner:
                 self._plan = order
                 self._journal = payload.load(order.journal, payload.BoundaryJournal)
                 if self._journal.iterators:
-                    raise StateMismatchError(
-                        f"{', '.join(self._journal.iterators)}: an iterator kept in a variable, whose next items are not known"
-                    )
+                    raise StateMismatchError(f"{', '.join(self._journal.iterators)}: what it yields next is not known")
                 if order.action == "shadow":
                     self._gate = payload.load(order.gate_journal, payload.GateJournal)
                     if self._gate.lost:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from types import FrameType
 from typing import TYPE_CHECKING, Any
+
+import torch
 
 from torchrelay.protocol.messages import Report
 from torchrelay.shim import payload, sites
@@ -20,6 +23,10 @@ from torchrelay.shim.loops import Activation, plain_range
 
 if TYPE_CHECKING:
     from torchrelay.shim.engine import Commit, Engine
+
+
+_KEPT_WORKERS = "a data loader with persistent_workers after its first epoch"
+_TORCH = os.path.dirname(torch.__file__)
 
 
 def script_frames(innermost: FrameType | None) -> list[FrameType]:
@@ -118,11 +125,12 @@ class Writer:
         self.last_bytes = len(data)
 
     def _iterators(self, commit: Commit) -> tuple[str, ...]:
-        """Iterators in variables that no running loop draws from: a loop's own is led to its place by the loop."""
-        if not commit.state.iterators:
-            return ()
-        of_loops = {id(activation.iterator) for activation in self._engine.tracker.stack}
-        return tuple(name for name, iterator in commit.state.iterators if id(iterator) not in of_loops)
+        """Iterators that a joiner cannot lead to their place. A running loop's own is led there by the loop."""
+        stack = self._engine.tracker.stack
+        of_loops = {id(activation.iterator) for activation in stack}
+        found = tuple(name for name, iterator in commit.state.iterators if id(iterator) not in of_loops)
+        loaders = {id(iterator) for activation in stack for iterator in activation.loaders}
+        return (*found, _KEPT_WORKERS) if self._engine.draws.kept_workers(loaders) else found
 
     def _link(self, depth: int, links: list[Activation]) -> payload.LinkRecord:
         link = links[depth]
@@ -154,6 +162,18 @@ class Writer:
         if fresh != self._fresh:
             self._fresh = fresh
             self.report(commit)
+
+    def report_unseen_step(self, frame: FrameType) -> None:
+        """An optimizer is stepped in no loop that is seen, such as one of a framework."""
+        if self._reported is not None:
+            return
+        caller: FrameType | None = frame
+        while caller is not None and caller.f_code.co_filename.startswith(_TORCH):
+            caller = caller.f_back
+        file, line = (caller.f_code.co_filename, caller.f_lineno) if caller is not None else ("", 0)
+        self._reported = (file, line)
+        why = f"the optimizer step at {file}:{line} is in no loop of the script's own files: no rank can be replaced"
+        self._engine.link.send(Report(file, line, 0, 0, 0, (why,), ()))
 
     def report(self, commit: Commit, more: Sequence[str] = ()) -> None:
         """The protection report, sent when it says something new. `more`: what else is not protected."""

@@ -33,6 +33,7 @@ from torchrelay.protocol.messages import (
 )
 from torchrelay.shim import payload
 from torchrelay.shim.addresses import bind_address
+from torchrelay.shim.capture import device
 from torchrelay.shim.comms import serve_store
 from torchrelay.shim.rewind import Rewind
 
@@ -266,6 +267,8 @@ class _Attempt:
         commit = self._engine.commit
         assert commit is not None
         tensors = self._engine.replicas.tensors(commit)
+        if self._position == "after":
+            tensors |= {path: device.local(g) for path, g in device.gradients(commit.state).items()}
         donor = Donor(
             tensors,
             bind_host=bind_address(self._engine.comms.address),

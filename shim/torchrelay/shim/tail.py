@@ -78,15 +78,20 @@ class Watch(TorchFunctionMode):
 
 
 class Tail:
-    """`own`: all tensors by path, with the donor's content; `late`: how often the donor has written to which of them."""
+    """`own`: all tensors by path, with the donor's content; `late`: how often the donor has written to which of them.
 
-    def __init__(self, own: Mapping[str, torch.Tensor], late: Mapping[str, int]) -> None:
+    `gradients`: of the shadow step, which are this rank's own and not the mean over all ranks.
+    """
+
+    def __init__(
+        self, own: Mapping[str, torch.Tensor], late: Mapping[str, int], gradients: Iterable[torch.Tensor] = ()
+    ) -> None:
         self._own = dict(own)
         self._late = dict(own) if UNKNOWN.keys() & late.keys() else {path: own[path] for path in late if path in own}
         self._times = late
         self._kept = {path: tensor.detach().clone() for path, tensor in self._late.items()}
         self._versions = {path: tensor._version for path, tensor in own.items()}
-        self.watch = Watch(self._late.values())
+        self.watch = Watch([*self._late.values(), *gradients])
         self.watch.__enter__()  # type: ignore[no-untyped-call]  # torch does not say its type
 
     def leave(self) -> None:
@@ -100,15 +105,18 @@ class Tail:
         self._check_writes()
         if self.watch.escaped:
             raise StateMismatchError(
-                f"the step reads from {min(self._late)} after its optimizer step ({self.watch.escaped[0]}), "
-                "and writes to it there: what a lost rank read cannot be told any more"
+                f"the step reads {self._what()} after its optimizer step ({self.watch.escaped[0]}): "
+                "what a lost rank read there cannot be told any more"
             )
         late = set(map(id, self._late.values())) | {id(t) for p, t in state.large.items() if f"value.{p}" in self._late}
         if any(number in state.index and number not in late for number in self.watch.derived):
-            raise StateMismatchError(f"the step keeps what it computed from {min(self._late)} after its optimizer step")
+            raise StateMismatchError(f"the step keeps what it computed from {self._what()} after its optimizer step")
         with torch.no_grad():
             for path, kept in self._kept.items():
                 state.large.get(path.removeprefix("value."), self._own[path]).copy_(kept)
+
+    def _what(self) -> str:
+        return f"gradients or {min(self._late)}, which it writes to," if self._late else "gradients"
 
     def _check_writes(self) -> None:
         for path, tensor in self._own.items():

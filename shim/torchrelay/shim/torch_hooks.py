@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 from torch.optim import optimizer as optimizers
 
@@ -27,11 +26,12 @@ def check_supported() -> None:
 
 
 def _replace(name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-    """Wraps a function of torch.distributed in both modules that offer it."""
+    """Wraps a function of torch.distributed in all modules that offer it."""
     original = getattr(c10d, name)
     wrapper = functools.wraps(original)(make(original))
-    setattr(c10d, name, wrapper)
-    setattr(dist, name, wrapper)
+    for module in [m for n, m in list(sys.modules.items()) if n.split(".")[:2] == ["torch", "distributed"]]:
+        if vars(module).get(name) is original:  # some have it under its own name: device_mesh has new_group
+            setattr(module, name, wrapper)
 
 
 def install(runtime: Runtime) -> None:

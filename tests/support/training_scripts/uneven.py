@@ -1,7 +1,8 @@
 """Ranks that are let on one by one behind the gate of a step. Usage: uneven.py OUT [WHAT...], each WHAT after the optimizer step:
 
 shrink: the weights are made smaller; average: an average of the weights goes on; sum: one that is a new tensor each time;
-mean: a collective; average-late: the average, after the collective; read: a number is read from the average.
+mean: a collective; average-late: the average, after the collective; read: a number is read from the average;
+gradient: one from the gradients.
 Before it: flag: the script sets the flag of `no_sync` itself, as some do for accumulation; cycle: items come from an
 itertools.cycle.
 """
@@ -71,10 +72,14 @@ def main():
             total = total + next(model.parameters()).sum().detach()
         if "read" in what:
             numbers.append(next(average.parameters()).sum().item())
+        if "gradient" in what and "mean" not in what:
+            numbers.append(next(model.parameters()).grad.norm().item())
         if "mean" in what:
             mean = loss.detach().clone()
             dist.all_reduce(mean)
             means.append(mean.item())
+        if "gradient" in what and "mean" in what:
+            numbers.append(next(model.parameters()).grad.norm().item())
         if "average-late" in what:
             go_on(average, model)
     more = {"average": average.state_dict(), "total": total, "temperature": temperature, "numbers": numbers}

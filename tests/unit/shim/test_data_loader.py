@@ -18,7 +18,7 @@ from torchrelay.shim.capture import rng
 @pytest.fixture
 def draws(monkeypatch: pytest.MonkeyPatch) -> Draws:
     """With the hooks in place, for a rank that has reached its first boundary."""
-    for name in ("__init__", "__next__"):
+    for name in ("__init__", "__next__", "_reset"):
         monkeypatch.setattr(data_loader.LoaderIter, name, getattr(data_loader.LoaderIter, name))
     draws = Draws()
     data_loader.install(draws, lambda: True)
@@ -208,7 +208,7 @@ def test_skipped_items_are_not_loaded(draws: Draws) -> None:
 
 
 def test_other_threads_and_an_idle_shim_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("__init__", "__next__"):
+    for name in ("__init__", "__next__", "_reset"):
         monkeypatch.setattr(data_loader.LoaderIter, name, getattr(data_loader.LoaderIter, name))
     draws = Draws()
     data_loader.install(draws, lambda: False)
@@ -272,3 +272,22 @@ def test_one_that_hides_another_iterator_is_answered_from_the_record(draws: Draw
     draws.rewind()
     hiding.place = 5
     assert draws.draw(hiding, next) == 1
+
+
+def test_workers_that_are_kept_are_noticed_once_their_first_epoch_is_over(draws: Draws) -> None:
+    loader = loader_of(num_workers=1, persistent_workers=True)
+    first = iter(loader)
+    assert not draws.kept_workers({id(first)})
+    assert draws.kept_workers(set())
+    assert len(list(first)) == 6
+    again = iter(loader)
+    assert again is first
+    assert draws.kept_workers({id(again)})
+    assert len(list(again)) == 6
+
+
+def test_workers_of_an_epoch_of_their_own_are_no_matter(draws: Draws) -> None:
+    loader = loader_of(num_workers=1)
+    assert len(list(loader)) == 6
+    assert len(list(iter(loader))) == 6
+    assert not draws.kept_workers(set())

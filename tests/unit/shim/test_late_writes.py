@@ -107,8 +107,8 @@ def keep_in_place(names: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("act", "late", "reason"),
     [
-        pytest.param(append, {"value.script.average": 1}, "reads from value.script.average", id="a number"),
-        pytest.param(save, {"value.script.average": 1}, "reads from value.script.average", id="an array"),
+        pytest.param(append, {"value.script.average": 1}, "reads gradients or value.script.average", id="a number"),
+        pytest.param(save, {"value.script.average": 1}, "reads gradients or value.script.average", id="an array"),
         pytest.param(keep, {"value.script.average": 1}, "keeps what it computed", id="a tensor"),
         pytest.param(
             keep_in_place, {"value.script.average": 1}, "constant was written 1 times", id="in another tensor"

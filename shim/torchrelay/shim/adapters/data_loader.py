@@ -1,7 +1,7 @@
 """Iterators of torch's DataLoader: what was drawn since the boundary can be drawn again, and a joiner's can be led forward.
 
 Leans on `_BaseDataLoaderIter`: `__init__(loader)`, `__next__`, `_next_index`, `_sampler_iter`, `_num_workers`,
-`_dataset_kind`. Seen on torch 2.13.0.
+`_dataset_kind`, `_reset`. Seen on torch 2.13.0.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ class Track:
     first: tuple[rng.RngState, Order] | None = None
     before_last: rng.RngState | None = None
     skip: int = 0
+    restarted: bool = False
+    """An epoch later, with the same worker processes."""
     target: LoaderRecord | None = None
     """A joiner's: where the recorded iterator stood."""
 
@@ -162,13 +164,21 @@ class Draws:
             return None
         return LoaderRecord(track.created, track.order, track.drawn, track.first, track.before_last)
 
+    def kept_workers(self, in_loops: set[int]) -> bool:
+        """Whether some loader's workers are of an earlier epoch, with state that nobody sees. `in_loops`: ids of iterators."""
+        return any(
+            track.restarted or id(iterator) not in in_loops
+            for iterator, track in self.tracks.items()
+            if getattr(track.loader, "persistent_workers", False)
+        )
+
     def made_since(self, before: set[int]) -> list[Any]:
         return [iterator for iterator in self.tracks if id(iterator) not in before]
 
 
 def install(draws: Draws, on_training_thread: Callable[[], bool]) -> None:
     """Hooks into the iterator class; does nothing until `draws.live` or `draws.expected`."""
-    original_init, original_next = LoaderIter.__init__, LoaderIter.__next__
+    original_init, original_next, original_reset = LoaderIter.__init__, LoaderIter.__next__, LoaderIter._reset
 
     @functools.wraps(original_init)
     def __init__(self: Any, loader: Any) -> None:
@@ -189,6 +199,12 @@ def install(draws: Draws, on_training_thread: Callable[[], bool]) -> None:
         original_init(self, loader)
         if draws.on_create is not None:
             draws.on_create(self)
+
+    @functools.wraps(original_reset)
+    def _reset(self: Any, loader: Any, first_iter: bool = False) -> None:
+        original_reset(self, loader, first_iter)
+        if not first_iter and self in draws.tracks:
+            draws.tracks[self].restarted = True
 
     @functools.wraps(original_next)
     def __next__(self: Any) -> Any:
@@ -225,6 +241,7 @@ def install(draws: Draws, on_training_thread: Callable[[], bool]) -> None:
 
     setattr(LoaderIter, "__init__", __init__)  # noqa: B010 - mypy forbids the assignment
     setattr(LoaderIter, "__next__", __next__)  # noqa: B010 - the same
+    setattr(LoaderIter, "_reset", _reset)  # noqa: B010 - the same
 
 
 def rebuild(draws: Draws, loader: Any, record: LoaderRecord) -> Any:

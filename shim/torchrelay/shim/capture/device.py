@@ -51,6 +51,16 @@ def whole(state: HostState, roots: Sequence[torch.nn.Module]) -> dict[str, torch
     return found
 
 
+def gradients(state: HostState) -> dict[str, torch.Tensor]:
+    """Path -> gradient, of the parameters that optimizers update."""
+    return {
+        f"gradient{number}.{place}": parameter.grad
+        for number, (_, optimizer) in enumerate(state.optimizers)
+        for place, parameter in enumerate(p for group in optimizer.param_groups for p in group["params"])
+        if parameter.grad is not None
+    }
+
+
 def ddp_paths(roots: Sequence[torch.nn.Module], wrapped: Sequence[torch.nn.Module], state: HostState) -> list[str]:
     """Catalogue paths of what a data parallel wrapper keeps equal on all ranks: its parameters and their optimizer state."""
     parameters = {id(p) for module in wrapped for p in module.parameters()}

@@ -21,16 +21,26 @@ _STANDARD = frozenset(vars(torch.nn.Module())) | {"_parameters", "_buffers", "_m
 _LOOK_AGAIN = 16
 """Walks after which an optimizer's state is searched again for values that are no tensors."""
 
+_COMPOSABLE = ("__composable_api_state_key", "__composable_api_registry_key")
+"""Names under which fully_shard and its like keep their own state, with a part that differs from process to process."""
+
+
+def _is_machinery(name: str) -> bool:
+    return name in _STANDARD or name.startswith(_COMPOSABLE)
+
+
 Slot = tuple[str, str]
 """Path of a module in its tree, and the name of one of its own attributes."""
 
 
 @dataclass
 class TreeContent:
-    """`flags`: `training` of each module; `values`: own attributes in the order of the tree's slots; `buffers`: small ones."""
+    """`flags`: `training` of each module, None for one that stands for another; `values`: own attributes in the order of the
+    tree's slots; `buffers`: small ones.
+    """
 
     tree: ModuleTree
-    flags: list[bool]
+    flags: list[bool | None]
     values: list[Any]
     buffers: dict[str, small.TensorValue]
 
@@ -55,7 +65,7 @@ class ModuleTree:
         self._slot_dicts: list[tuple[dict[str, Any], str]] = []
         for name, module in named:
             for key, value in module.__dict__.items():
-                if key not in _STANDARD and kind_of(type(value)) is not Kind.OPAQUE:
+                if not _is_machinery(key) and kind_of(type(value)) is not Kind.OPAQUE:
                     self.slots.append((name, key))
                     self._slot_dicts.append((module.__dict__, key))
         self._first = [d[key] for d, key in self._slot_dicts]
@@ -81,7 +91,7 @@ class ModuleTree:
         return self._sizes == self._measure() and self._buffer_ids == self._identify()
 
     def take(self) -> TreeContent:
-        flags = [d["training"] for d in self._dicts]
+        flags = [d.get("training") for d in self._dicts]
         return TreeContent(self, flags, [d[key] for d, key in self._slot_dicts], self._take_buffers())
 
     def objects(self, content: TreeContent) -> list[tuple[Slot, Any]]:
@@ -108,12 +118,13 @@ class ModuleTree:
                 born = [
                     k
                     for k, v in module.__dict__.items()
-                    if k not in _STANDARD and (name, k) not in known and kind_of(type(v)) is not Kind.OPAQUE
+                    if not _is_machinery(k) and (name, k) not in known and kind_of(type(v)) is not Kind.OPAQUE
                 ]
                 for key in born:
                     del module.__dict__[key]
         for module, flag in zip(self.modules, content.flags):
-            module.training = flag
+            if flag is not None:
+                module.training = flag
         for (name, key), value in zip(self.slots, content.values):
             by_name[name].__dict__[key] = value
         for name, value in content.buffers.items():

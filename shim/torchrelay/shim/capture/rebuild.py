@@ -191,7 +191,8 @@ def put_tree(content: Any, root: torch.nn.Module, decode: Callable[[Any, Any], A
             f"the model has {len(modules)} modules here and had {len(flags)} where it was recorded"
         )
     for module, flag in zip(modules, flags or ()):
-        module.training = flag
+        if flag is not None:
+            module.training = flag
     by_name = dict(root.named_modules())
     for (name, key), value in values.items():
         if name not in by_name:
@@ -238,8 +239,8 @@ def child(kind: Kind, parent: Any, key: Any) -> Any:
         name, attribute = key
         owner = dict(parent.named_modules()).get(name)
         return ABSENT if owner is None else owner.__dict__.get(attribute, ABSENT)
-    if kind is Kind.OPTIMIZER and key == "state":
-        return parent.state
+    if kind is Kind.OPTIMIZER and key in ("state", "param_groups"):
+        return getattr(parent, key)  # properties, where one optimizer stands for another
     if kind is Kind.OPTIMIZER_STATE:
         return ABSENT
     if kind in (Kind.LOADER, Kind.DDP):

@@ -21,6 +21,10 @@ SECRET = b"the secret of this job, 32 bytes"
 
 
 class Service(relay_pb2_grpc.RelayServicer):  # type: ignore[misc]  # generated without types
+    async def Watch(self, request: Any, context: Any) -> AsyncIterator[Any]:
+        yield relay_pb2.JobEvent(name="first")
+        await asyncio.Event().wait()
+
     async def Status(self, request: Any, context: Any) -> Any:
         return relay_pb2.JobStatus(run_id="right")
 
@@ -84,6 +88,28 @@ def test_a_server_of_another_secret_is_refused_by_the_client() -> None:
     impostor = Credentials.from_secret(b"x" * 32, "impostor").issue()
     server = grpc.ssl_server_credentials([(impostor.key, impostor.certificate)])
     assert ask(Credentials.from_secret(SECRET, "agent").channel, server) == "UNAVAILABLE"
+
+
+FASTER = 20
+QUIET_S = 4.0
+"""Some pings more than a server forgives; as long as 80 s with the intervals as they are."""
+
+
+def test_a_stream_on_which_nothing_is_said_stays_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SERVER_OPTIONS", "CHANNEL_OPTIONS"):
+        intervals = ("grpc.keepalive_time_ms", "grpc.http2.min_ping_interval_without_data_ms")
+        options = [(k, v // FASTER if k in intervals else v) for k, v in getattr(tls, name)]
+        monkeypatch.setattr(tls, name, options)
+
+    async def listen() -> None:
+        credentials = Credentials.from_secret(SECRET, "test")
+        async with serving(credentials.server()) as target, credentials.channel(target) as channel:
+            watch = relay_pb2_grpc.RelayStub(channel).Watch(relay_pb2.WatchRequest())
+            assert (await watch.read()).name == "first"
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(watch.read(), QUIET_S)
+
+    asyncio.run(listen())
 
 
 def test_an_expired_leaf_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

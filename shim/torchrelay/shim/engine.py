@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
@@ -16,10 +15,10 @@ from torchrelay.protocol.messages import Disabled, FirstStep
 from torchrelay.shim import journaling, replicas
 from torchrelay.shim.adapters import data_loader, ddp
 from torchrelay.shim.capture import rng, undo
-from torchrelay.shim.capture.host_state import HostState
 from torchrelay.shim.capture.modules import ModuleTrees
 from torchrelay.shim.collective_records import CollectiveRecords
 from torchrelay.shim.collectives import Entry
+from torchrelay.shim.commit import Commit
 from torchrelay.shim.comms import Communicators, is_communication_failure
 from torchrelay.shim.fault_injection import FaultInjector
 from torchrelay.shim.late_writes import LateWrites
@@ -28,17 +27,6 @@ from torchrelay.shim.loops import Activation, LoopTracker
 from torchrelay.shim.recovery import Recovery
 from torchrelay.shim.rewind import Rewind
 from torchrelay.shim.sites import SITES
-
-
-@dataclass
-class Commit:
-    """The latest boundary: enough to go back to it in this process."""
-
-    boundary: int
-    activation: Activation
-    item: data_loader.Drawn
-    state: HostState
-    rng: rng.RngState
 
 
 class Engine:

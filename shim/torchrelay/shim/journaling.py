@@ -22,7 +22,8 @@ from torchrelay.shim.capture.walk import Walk
 from torchrelay.shim.loops import Activation, plain_range
 
 if TYPE_CHECKING:
-    from torchrelay.shim.engine import Commit, Engine
+    from torchrelay.shim.commit import Commit
+    from torchrelay.shim.engine import Engine
 
 
 _KEPT_WORKERS = "a data loader with persistent_workers after its first epoch"

@@ -15,7 +15,8 @@ from torchrelay.shim import digest
 from torchrelay.shim.capture import device
 
 if TYPE_CHECKING:
-    from torchrelay.shim.engine import Commit, Engine
+    from torchrelay.shim.commit import Commit
+    from torchrelay.shim.engine import Engine
 
 _EVERY = 1024
 

@@ -1,0 +1,21 @@
+"""What a rank remembers of its latest boundary."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torchrelay.shim.adapters import data_loader
+from torchrelay.shim.capture import rng
+from torchrelay.shim.capture.host_state import HostState
+from torchrelay.shim.loops import Activation
+
+
+@dataclass
+class Commit:
+    """The latest boundary: enough to go back to it in this process."""
+
+    boundary: int
+    activation: Activation
+    item: data_loader.Drawn
+    state: HostState
+    rng: rng.RngState

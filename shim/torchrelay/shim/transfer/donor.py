@@ -117,20 +117,17 @@ class Donor:
             for channel in channels:
                 channel.close()
             # Joined one at a time: the thread that accepts may have begun another one meanwhile.
-            threads.pop().join()
+            thread = threads.pop()
+            thread.join()
+            with self._lock:
+                self._threads.discard(thread)
 
     def _spawn(self, work: Callable[..., None], *arguments: object) -> None:
-        def run() -> None:
-            try:
-                work(*arguments)
-            finally:
-                with self._lock:
-                    self._threads.discard(threading.current_thread())
-
-        thread = threading.Thread(target=run, name="torchrelay-donor", daemon=True)
+        # Only `close` forgets it: one that still frees tensors when the interpreter ends would abort the process.
+        thread = threading.Thread(target=work, args=arguments, name="torchrelay-donor", daemon=True)
         with self._lock:
-            self._threads.add(thread)
-        thread.start()
+            self._threads = {known for known in self._threads if known.is_alive()} | {thread}
+            thread.start()
 
     def _accept(self, listener: socket.socket) -> None:
         while (left_s := self._deadline - time.monotonic()) > 0:

@@ -125,9 +125,9 @@ class Donor:
     def _spawn(self, work: Callable[..., None], *arguments: object) -> None:
         # Only `close` forgets it: one that still frees tensors when the interpreter ends would abort the process.
         thread = threading.Thread(target=work, args=arguments, name="torchrelay-donor", daemon=True)
+        thread.start()
         with self._lock:
-            self._threads = {known for known in self._threads if known.is_alive()} | {thread}
-            thread.start()
+            self._threads.add(thread)
 
     def _accept(self, listener: socket.socket) -> None:
         while (left_s := self._deadline - time.monotonic()) > 0:
@@ -162,6 +162,10 @@ class Donor:
             self._pending[channel] = None
             # Silent connections must not keep the right one out: the oldest that has not introduced itself goes.
             crowded = next(iter(self._pending)) if len(self._open) > _MAX_CONNECTIONS else None
+            if crowded is not None:
+                # At once, not when its thread has noticed: the next one to come would pick it again.
+                del self._pending[crowded]
+                self._open.discard(crowded)
         if crowded is not None:
             crowded.close()
         self._spawn(self._serve, channel, peer)

@@ -57,6 +57,8 @@ class ControllerConfig:
     master_port: int
     listen_host: str = "127.0.0.1"
     listen_port: int = 0
+    check_steps: int = 0
+    """After this many steps of every rank the job is over, with the protection report; 0: it is no check."""
     resume_dir: str = ""
     resume_command: str = "torchrelay run --resume {directory} ..."
     policy: Policy = field(default_factory=Policy)

@@ -12,6 +12,7 @@ from torchrelay.controller.config import ControllerConfig
 from torchrelay.controller.driver import Driver
 from torchrelay.controller.exits import Exits
 from torchrelay.controller.job import Job, Worker
+from torchrelay.controller.judge import Judge
 from torchrelay.controller.outbox import Outbox
 from torchrelay.controller.requests import Requests
 from torchrelay.controller.status import job_status
@@ -54,6 +55,7 @@ class Core:
         self._exits = Exits(config, self.job, self.outbox, self.driver, self.end_job)
         self._watch = HangWatch(config.policy, self.job, self.outbox, self.driver)
         self._requests = Requests(self.job, self.outbox, self.driver)
+        self._judge = Judge(config, self.job, self.outbox, self._end_check)
         self._started = False
         self._released = False
         self._last_progress: ProgressMade | None = None
@@ -70,6 +72,8 @@ class Core:
             msg.Finishing: self._finishing,
             msg.FaultInjected: self._fault_injected,
             msg.MigrationWanted: self._migration_wanted,
+            msg.Held: self._held,
+            msg.Explained: self._watch.explained,
         }
         self._handlers.update(dict.fromkeys(FOR_THE_MIGRATION, self._for_the_migration))
 
@@ -143,12 +147,13 @@ class Core:
         self.end_job(128 + number, f"stopped by {signal.Signals(number).name}", number)
 
     def status(self, now_s: float) -> msg.JobStatus:
-        return job_status(self._config.run_id, self.job, self.driver, now_s)
+        return job_status(self._config.run_id, self.job, self.driver, self._judge.now(), now_s)
 
     def end_job(self, exit_code: int, reason: str, signal_number: int = signal.SIGTERM) -> None:
         """Ends the job on all nodes; the first reason is the one that counts."""
         if self.ended is None:
             self._requests.job_over(reason)
+            self._judge.job_over()
             self.ended = JobFinished(exit_code, reason)
             self.outbox.to_all_agents(_stop(self.ended, signal_number))
             self._tell_last_progress()
@@ -173,6 +178,9 @@ class Core:
         if self.ended is not None or not self._started:
             return
         self._consider_protection()
+        self._judge.settle()
+        if self.ended is not None:
+            return
         ranks = self.job.rank_workers
         if len(ranks) == self.job.world_size:
             self.job.clock.reached(self.job.boundary, now_s)
@@ -212,6 +220,7 @@ class Core:
 
     def _protect(self, on: bool, reason: str) -> None:
         self.job.protection, self.job.protection_reason = "on" if on else "off", reason
+        self._judge.news()
         self.outbox.emit(Protection(on, reason))
         for worker in self.job.rank_workers:
             if worker.alive:
@@ -259,9 +268,18 @@ class Core:
 
     def _report(self, worker: Worker, r: msg.Report, now_s: float) -> None:
         worker.report = r
+        self._judge.news()
         self.outbox.emit(
             ReportMade(
-                worker.rank, r.file, r.line, r.device_state_bytes, r.journal_bytes, r.tensors, r.unprotected, r.notes
+                worker.rank,
+                r.file,
+                r.line,
+                r.device_state_bytes,
+                r.journal_bytes,
+                r.tensors,
+                r.unprotected,
+                r.notes,
+                tuple(dataclasses.asdict(gap) for gap in r.gaps),
             )
         )
 
@@ -269,9 +287,20 @@ class Core:
         worker.seen_boundary = max(worker.seen_boundary, report.boundary)
         if self.job.is_holder(worker):
             self.job.add_check(worker.rank, report)
+            self._judge.news()
+
+    def _held(self, worker: Worker, report: msg.Held, now_s: float) -> None:
+        worker.held = True
+        worker.seen_boundary = max(worker.seen_boundary, report.boundary)
+        self._judge.news()
+
+    def _end_check(self) -> None:
+        """Without a chance for the script to end as after a whole run."""
+        self.end_job(0, "the check is over", signal.SIGKILL)
 
     def _finishing(self, worker: Worker, report: msg.Finishing, now_s: float) -> None:
         worker.finishing = True
+        self._judge.news()
         worker.seen_boundary = max(worker.seen_boundary, report.boundary)
         self.driver.feed(m.RankFinished(worker.rank), now_s)
 

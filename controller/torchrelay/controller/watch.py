@@ -9,6 +9,7 @@ from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.outbox import Outbox
 from torchrelay.protocol import migration_events as m
 from torchrelay.protocol.events import Suspected
+from torchrelay.protocol.messages import Explained
 from torchrelay.protocol.phases import PLANNED, Phase
 
 UNEASY_S = 2.0
@@ -26,6 +27,9 @@ class HangWatch:
             for w in self._job.rank_workers
             if w.alive and w.progress is not None
         )
+
+    def explained(self, worker: Worker, report: Explained, now_s: float) -> None:
+        worker.explained = report
 
     def tick(self, now_s: float) -> None:
         phase = self._driver.phase

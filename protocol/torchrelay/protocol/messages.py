@@ -45,8 +45,27 @@ class Disabled:
 
 
 @dataclass(frozen=True)
+class Gap:
+    """One thing that a rank's protection lacks. `kind` is stable, for programs; `text` is for people.
+
+    `effect`: one of `names.GAP_EFFECTS`. `file` and `line`: where it is made in the script; empty and 0 where no line makes it.
+    """
+
+    kind: str
+    effect: str
+    text: str
+    file: str = ""
+    line: int = 0
+
+
+@dataclass(frozen=True)
 class Report:
-    """Protection report of one rank, sent when the training loop is known and again when it changes."""
+    """Protection report of one rank, sent when the training loop is known and again when it changes.
+
+    `head_s`, `gate_s`: what a step costs on the training thread, mean since the report before, at the loop's head and before
+    the optimizer step; `barrier_s`: the shortest wait in the gate's barrier. `memory_bytes`: shared memory of the journals.
+    `settled`: the training loop is known, and no more taken for the outermost one that there is.
+    """
 
     file: str
     line: int
@@ -55,6 +74,13 @@ class Report:
     tensors: int
     unprotected: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    gaps: tuple[Gap, ...] = ()
+    boundary: int = -1
+    settled: bool = False
+    head_s: float = 0.0
+    gate_s: float = 0.0
+    barrier_s: float = 0.0
+    memory_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -208,6 +234,27 @@ class CheckpointSaved:
     size_bytes: int
 
 
+@dataclass(frozen=True)
+class Held:
+    """The rank stands at the head of its loop, as `torchrelay check` wants, and goes no further."""
+
+    boundary: int
+
+
+@dataclass(frozen=True)
+class Explained:
+    """What the training thread of this process was doing, asked for with `Explain`.
+
+    `stack`: innermost call first, as `function (file:line)`. `motion`: `moving`, `circling` (code runs, and nothing that it
+    could see changes), `still` (inside one call all the time), or empty where it was not watched. `source`: who looked.
+    """
+
+    request: int
+    stack: tuple[str, ...]
+    motion: str
+    source: str
+
+
 ShimReport = (
     Hello
     | Warm
@@ -230,6 +277,8 @@ ShimReport = (
     | FaultInjected
     | MigrationWanted
     | CheckpointSaved
+    | Held
+    | Explained
 )
 
 
@@ -352,6 +401,14 @@ class MayFinish:
     """No one needs this process's state any more."""
 
 
+@dataclass(frozen=True)
+class Explain:
+    """Say what the training thread is doing, watched for `watch_s`. Answered by a thread of the shim's own."""
+
+    request: int
+    watch_s: float
+
+
 ShimOrder = (
     Ack
     | Protect
@@ -366,6 +423,7 @@ ShimOrder = (
     | Abandon
     | SaveCheckpoint
     | MayFinish
+    | Explain
 )
 
 
@@ -505,6 +563,52 @@ class RankStatus:
 
 
 @dataclass(frozen=True)
+class Against:
+    """One row of the protection report: `answer` is `yes`, `partly` or `no`; `how`: by which mechanism, or why not."""
+
+    what: str
+    answer: str
+    how: str
+
+
+@dataclass(frozen=True)
+class RankGap:
+    """A gap, with the ranks that have it."""
+
+    ranks: tuple[int, ...]
+    kind: str
+    effect: str
+    text: str
+    file: str
+    line: int
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """The protection report of the whole job. `level`: `pending`, `protected`, `partly` or `unprotected`, and why.
+
+    `file`, `line`: the loop that was taken for the training loop. Costs are of the rank that has the highest; `step_s` is the
+    median step. `notes`: what is assumed.
+    """
+
+    level: str
+    reason: str
+    file: str
+    line: int
+    against: tuple[Against, ...]
+    gaps: tuple[RankGap, ...]
+    notes: tuple[str, ...]
+    step_s: float
+    head_s: float
+    gate_s: float
+    barrier_s: float
+    journal_bytes: int
+    memory_bytes: int
+    device_state_bytes: int
+    tensors: int
+
+
+@dataclass(frozen=True)
 class JobStatus:
     """What `torchrelay status` shows. `protection`: `on`, `off` or `pending`, with the reason in words."""
 
@@ -520,6 +624,8 @@ class JobStatus:
     last_migration: str
     ranks: tuple[RankStatus, ...]
     reports: tuple[str, ...] = ()
+    coverage: tuple[Coverage, ...] = ()
+    """The protection report of the job; one, or none from a controller that does not know of it."""
 
 
 @dataclass(frozen=True)

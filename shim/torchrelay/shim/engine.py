@@ -283,6 +283,8 @@ class Engine:
             return
         if self.position == "after" and self.commit is not None:
             self._look_astray(frame)
+        if self.position == "set-up":
+            self.reporter.step_in_set_up(frame)
         if self.position != "body":
             return
         running = self.tracker.running(frame)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from torchrelay.shim.commit import Commit
     from torchrelay.shim.engine import Engine
 
+_SET_UP_STEPS = 3
 _TORCH = os.path.dirname(torch.__file__)
 
 
@@ -31,6 +32,7 @@ class Reporter:
         self._astray: Gap | None = None
         self._turns: Gap | None = None
         self._wrapped_at: dict[int, Place] = {}
+        self._steps_in_set_up = 0
 
     # What the engine tells.
 
@@ -70,6 +72,12 @@ class Reporter:
         self._astray = Gap("second-loop", BARS, text, site.file, site.line)
         self.report(commit)
         self._key = None
+
+    def step_in_set_up(self, frame: FrameType) -> None:
+        """Before any loop was seen. Loading a checkpoint steps once or twice; who steps again trains there."""
+        self._steps_in_set_up += 1
+        if self._steps_in_set_up == _SET_UP_STEPS:
+            self.step_in_no_loop(frame)
 
     def step_in_no_loop(self, frame: FrameType) -> None:
         """An optimizer is stepped in no loop that is seen, such as one of a framework."""

@@ -56,6 +56,7 @@ class FakeJob:
         self.waiting: set[str] = set()
         self.count = 0
         self.still: set[str] = set()
+        self.asleep: set[str] = set()
         self.moved_s: dict[str, float] = {}
         self.busy_s: dict[str, float] = {}
         self.orders: list[msg.ToAgent] = []
@@ -120,6 +121,14 @@ class FakeJob:
             self.progress()
             self.core.tick(self.now_s)
             self._collect()
+            self._explain()
+
+    def _explain(self) -> None:
+        """Shims say at once what their threads do; everything else waits for `settle`."""
+        said = [m for m in self.due if isinstance(m, msg.FromWorker) and isinstance(m.report, msg.Explained)]
+        for message in said:
+            self.due.remove(message)
+            self.give(message)
 
     def die(self, worker: str, signal: int = 9, exit_code: int = 0) -> None:
         self.dead.add(worker)
@@ -197,6 +206,8 @@ class FakeJob:
                 return [msg.Resumed(g, 1), msg.FirstStep(g, b + 1)]
             case msg.SaveCheckpoint(save_tensors=save):
                 return [msg.CheckpointSaved(g, 4096 if save else 0)]
+            case msg.Explain(request=request):
+                return [msg.Explained(request, ("f (train.py:3)",), "still", "itself", worker in self.asleep)]
             case msg.MayFinish():
                 return []
         return []

@@ -12,6 +12,7 @@ from typing import Any
 
 from torchrelay.agent.cadence import Cadence
 from torchrelay.agent.config import AgentConfig
+from torchrelay.agent.explain import Explainer
 from torchrelay.agent.fault_book import FaultBook
 from torchrelay.agent.health.process import exit_reason
 from torchrelay.agent.health.vitals import Vitals
@@ -27,6 +28,8 @@ from torchrelay.protocol.messages import (
     Ack,
     AgentHello,
     Assign,
+    Explain,
+    Explained,
     FaultInjected,
     Fence,
     FetchJournal,
@@ -68,6 +71,7 @@ class Node:
         self._excused: set[WorkerId] = set()
         self._pids: dict[WorkerId, int] = {}
         self._vitals, self._cadence, self._pause = Vitals(), Cadence(), Pause()
+        self._explainer = Explainer(self._ask_shim, lambda worker, report: self._send(FromWorker(worker, report)))
         self._a_child_changed = False
         self._kept: set[asyncio.Task[None]] = set()
         self._stop: asyncio.Future[StopJob] = asyncio.get_running_loop().create_future()
@@ -136,6 +140,9 @@ class Node:
         self._send(FromWorker(worker, hello))
 
     def _reported(self, worker: WorkerId, report: Any) -> None:
+        if isinstance(report, Explained):
+            self._explainer.answered(worker, report)
+            return
         self._send(FromWorker(worker, report))
         if isinstance(report, FaultInjected):
             self._faults.fired(report.fault)
@@ -173,6 +180,9 @@ class Node:
         if child is None or child.gone.is_set():
             log.debug("%s is not there to take %s", worker, type(order).__name__)
             return
+        if isinstance(order, Explain):
+            self._keep(self._explainer.explain(worker, self._pids.get(worker, child.process.pid), order))
+            return
         if isinstance(order, Assign):
             order = self._assigned(worker, order)
         try:
@@ -180,6 +190,9 @@ class Node:
         except FrameError as e:
             generation = getattr(order, "generation", 0)
             self._send(FromWorker(worker, OrderFailed(generation, type(order).__name__, str(e))))
+
+    def _ask_shim(self, worker: WorkerId, order: Explain) -> None:
+        self._shims.send(worker, order)
 
     def _assigned(self, worker: WorkerId, order: Assign) -> Assign:
         home, local_rank = divmod(order.rank, self._config.nproc_per_node)

@@ -13,6 +13,7 @@ from torchrelay.protocol.names import EXIT_FAULT_NOT_INJECTED, EXIT_NO_SPARE_LEF
 from torchrelay.protocol.phases import ABANDONED, CHECKPOINT, CLEARED, PLANNED, RESUME
 from torchrelay.protocol.wire import from_plain
 
+SHOWN_CALLS = 8
 _LEVEL_STYLES = {"warning": "yellow", "error": "red"}
 
 
@@ -39,7 +40,8 @@ def notes(before: Summary, event: events.Occurrence) -> list[Text]:
             return [line(f"fault injected: {event.fault}", "magenta")]
         case events.Suspected():
             evidence = f" ({event.evidence})" if event.evidence else ""
-            return [line(f"rank {event.rank} is suspected{_because(event.reason)}{evidence}", "yellow")]
+            stack = [line(f"    {call}", "dim") for call in event.stack[:SHOWN_CALLS]]
+            return [line(f"rank {event.rank} is suspected{_because(event.reason)}{evidence}", "yellow"), *stack]
         case events.MigrationStarted():
             return [_started(event)]
         case events.Decision():

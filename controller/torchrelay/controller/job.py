@@ -10,7 +10,6 @@ from torchrelay.controller.decide.replaceable import replaceable
 from torchrelay.protocol.messages import (
     AgentHello,
     Armed,
-    Explained,
     JournalContent,
     ReplicaCheck,
     Report,
@@ -39,8 +38,6 @@ class Worker:
     report: Report | None = None
     finishing: bool = False
     held: bool = False
-    explained: Explained | None = None
-    """The latest answer to what its training thread is doing."""
     failed: ScriptFailed | None = None
     exited: WorkerExited | None = None
     progress: WorkerProgress | None = None

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 from torchrelay.protocol.errors import UserError
 
-KINDS = ("planned", "kill", "stop", "exit", "raise")
+KINDS = ("planned", "kill", "stop", "exit", "raise", "spin", "deadlock", "lonely")
+"""`spin`: runs in circles; `deadlock`: waits for a lock that nobody gives back; `lonely`: waits in a communication that no
+other rank takes part in."""
 INJECT_PHASES = ("data", "forward", "backward", "gate", "optimizer", "after-step")
 
 

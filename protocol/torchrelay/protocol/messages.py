@@ -247,12 +247,15 @@ class Explained:
 
     `stack`: innermost call first, as `function (file:line)`. `motion`: `moving`, `circling` (code runs, and nothing that it
     could see changes), `still` (inside one call all the time), or empty where it was not watched. `source`: who looked.
+    `asleep`, of the agent: every thread of the process and of its children waits for another one of them, so that nothing from
+    outside can wake it: no disk, no network, no clock.
     """
 
     request: int
     stack: tuple[str, ...]
     motion: str
     source: str
+    asleep: bool = False
 
 
 ShimReport = (

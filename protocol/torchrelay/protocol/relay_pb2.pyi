@@ -97,16 +97,18 @@ class Held(_message.Message):
     def __init__(self, boundary: _Optional[int] = ...) -> None: ...
 
 class Explained(_message.Message):
-    __slots__ = ("request", "stack", "motion", "source")
+    __slots__ = ("request", "stack", "motion", "source", "asleep")
     REQUEST_FIELD_NUMBER: _ClassVar[int]
     STACK_FIELD_NUMBER: _ClassVar[int]
     MOTION_FIELD_NUMBER: _ClassVar[int]
     SOURCE_FIELD_NUMBER: _ClassVar[int]
+    ASLEEP_FIELD_NUMBER: _ClassVar[int]
     request: int
     stack: _containers.RepeatedScalarFieldContainer[str]
     motion: str
     source: str
-    def __init__(self, request: _Optional[int] = ..., stack: _Optional[_Iterable[str]] = ..., motion: _Optional[str] = ..., source: _Optional[str] = ...) -> None: ...
+    asleep: bool
+    def __init__(self, request: _Optional[int] = ..., stack: _Optional[_Iterable[str]] = ..., motion: _Optional[str] = ..., source: _Optional[str] = ..., asleep: _Optional[bool] = ...) -> None: ...
 
 class Explain(_message.Message):
     __slots__ = ("request", "watch_s")

@@ -14,7 +14,7 @@ from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
 from torchrelay.protocol.journal import PHASES, JournalWriter
 from torchrelay.protocol.messages import Disabled, FirstStep
 from torchrelay.shim import journaling, replicas
-from torchrelay.shim.adapters import data_loader, ddp
+from torchrelay.shim.adapters import data_loader, ddp, process_group
 from torchrelay.shim.capture import rng, undo
 from torchrelay.shim.capture.modules import ModuleTrees
 from torchrelay.shim.collective_records import CollectiveRecords
@@ -393,6 +393,14 @@ class Engine:
         """Number of the step that is being done, from 1."""
         stepped = self.position in ("update", "after") and not self._drawing and not self.astray
         return self.gates_passed if stepped else self.gates_passed + 1
+
+    def wait_alone(self) -> None:
+        """For --inject: receives from a peer what it never sends, as a collective does that others never enter."""
+        self.waiting(True)
+        try:
+            process_group.receive_in_vain((self.rank + 1) % self.world_size)
+        finally:
+            self.waiting(False)
 
     _drawing = False
 

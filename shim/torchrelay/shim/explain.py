@@ -23,6 +23,7 @@ from torchrelay.protocol.messages import Explain, Explained
 from torchrelay.shim.link import AgentLink
 
 SAMPLE_S = 0.02
+_LEAST_SAMPLES = 8
 _MAX_FRAMES = 60
 _MAX_NAMES = 64
 _OURS = os.path.dirname(os.path.abspath(__file__))
@@ -37,7 +38,7 @@ def answer(order: Explain, link: AgentLink) -> None:
     ident = threading.main_thread().ident
     assert ident is not None
     stack = stack_of(sys._current_frames().get(ident))
-    motion = watch(lambda: sys._current_frames().get(ident), order.watch_s, time.sleep)
+    motion = watch(lambda: sys._current_frames().get(ident), order.watch_s, time.sleep, time.monotonic)
     link.send(Explained(order.request, stack, motion, "its own process"))
 
 
@@ -51,21 +52,26 @@ def stack_of(frame: FrameType | None) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def watch(look: Callable[[], FrameType | None], watch_s: float, sleep: Callable[[float], None]) -> str:
+def watch(
+    look: Callable[[], FrameType | None],
+    watch_s: float,
+    sleep: Callable[[float], None],
+    clock: Callable[[], float],
+) -> str:
     """How the thread moves: see messages.Explained. Something that it has not had before is `moving`."""
-    count = max(int(watch_s / SAMPLE_S), 4)
+    start_s, count = clock(), 0
     known: set[Sight] = set()
     places: set[tuple[int, int]] = set()
     jumps = False
-    for number in range(count):
-        if number:
-            sleep(SAMPLE_S)
+    while (passed_s := clock() - start_s) < watch_s or count < _LEAST_SAMPLES:
+        sleep(SAMPLE_S)
         frame = look()
         if frame is None:
             return "moving"
         sight = _sight(frame)
         # In a loop each place has been seen after a while; the second half must bring nothing new.
-        if number < count // 2:
+        count += 1
+        if passed_s < watch_s / 2 or count <= _LEAST_SAMPLES // 2:
             known.add(sight)
         elif sight not in known:
             return "moving"

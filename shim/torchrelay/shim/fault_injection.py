@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Callable
 
 from torchrelay.protocol.faults import Fault
@@ -12,9 +13,16 @@ from torchrelay.shim.link import AgentLink
 
 
 class FaultInjector:
-    """`step_now` is the number of the step that is being done, from 1."""
+    """`step_now` is the number of the step that is being done, from 1. `wait_alone`: waits for a peer that never comes."""
 
-    def __init__(self, faults: tuple[Fault, ...], link: AgentLink, step_now: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        faults: tuple[Fault, ...],
+        link: AgentLink,
+        step_now: Callable[[], int],
+        wait_alone: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._wait_alone = wait_alone
         self._faults = list(faults)
         self._link = link
         self._step_now = step_now
@@ -37,9 +45,26 @@ class FaultInjector:
             os.kill(os.getpid(), signal.SIGKILL)
         elif fault.kind == "stop":
             os.kill(os.getpid(), signal.SIGSTOP)
+        elif fault.kind == "spin":
+            _run_in_circles()
+        elif fault.kind == "deadlock":
+            _wait_for_nobody()
+        elif fault.kind == "lonely":
+            self._wait_alone()
         elif fault.kind == "exit":
             raise SystemExit(fault.code)
         elif fault.kind == "raise":
             raise RuntimeError(f"injected by torchrelay: {fault}")
         else:
             self._link.send(MigrationWanted(fault.as_asked))
+
+
+def _run_in_circles() -> None:
+    while True:
+        pass
+
+
+def _wait_for_nobody() -> None:
+    lock = threading.Lock()
+    lock.acquire()
+    lock.acquire()

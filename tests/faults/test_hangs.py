@@ -29,8 +29,8 @@ def suspicion(run: Finished, rank: int) -> tuple[str, list[str]]:
         pytest.param("spin:rank=1,step=15,phase=forward", "runs in circles", "main (", id="endless loop"),
         pytest.param("spin:rank=1,step=15,phase=after-step", "runs in circles", "main (", id="endless loop behind the step"),
         pytest.param("spin:rank=0,step=15,phase=backward", "runs in circles", "backward (", id="endless loop in a backward"),
-        pytest.param("deadlock:rank=1,step=15,phase=data", "only it could bring about", "__next__ (", id="deadlocked loader"),
-        pytest.param("lonely:rank=2,step=15,phase=forward", "do not take part in", "main (", id="lonely collective"),
+        pytest.param("deadlock:rank=1,step=15,phase=data", "only it could bring about", "main (", id="deadlocked loader"),
+        pytest.param("lonely:rank=2,step=15,phase=backward", "do not take part in", "backward (", id="lonely collective"),
     ],
 )
 def test_a_rank_that_hangs_is_named_and_replaced(

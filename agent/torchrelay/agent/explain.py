@@ -26,6 +26,8 @@ BETWEEN_LOOKS_S = 0.3
 READER_S = 5.0
 _READER = "py-spy"
 _STOPPED = "T"
+_OURS, _FAULTS = "torchrelay/shim/", "fault_injection.py"
+"""Frames that are left out, as the shim does."""
 
 
 @dataclass
@@ -114,7 +116,7 @@ def parse_dump(text: bytes, pid: int) -> tuple[str, ...]:
     try:
         threads = json.loads(text)
         main = next(t for t in threads if t["os_thread_id"] == pid)
-        frames = [f for f in main["frames"] if "torchrelay/shim" not in f["filename"]]
+        frames = [f for f in main["frames"] if _OURS not in f["filename"] or f["filename"].endswith(_FAULTS)]
         return tuple(f"{f['name']} ({f['filename']}:{f['line']})" for f in frames)
     except (ValueError, KeyError, TypeError, StopIteration):
         return ()

@@ -109,6 +109,7 @@ class HangWatch:
             stack=seen.stack if seen is not None else (),
             motion=seen.motion if seen is not None else "",
             asleep=seen is not None and seen.asleep,
+            count=p.count,
         )
 
 

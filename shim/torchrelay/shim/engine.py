@@ -224,7 +224,7 @@ class Engine:
         state = self.writer.walk(journaling.script_frames(activation.frame), before)
         now = rng.capture()
         self.commit = Commit(number, activation, data_loader.Drawn.note(activation.item, now), state, now)
-        self.journal.boundary = number
+        self.journal.boundary, self.journal.count = number, 0
         self.layouts.note(number, self.wrapped)
         self.writer.boundary(self.commit)
         self.phase("body")

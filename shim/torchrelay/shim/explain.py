@@ -27,6 +27,8 @@ _LEAST_SAMPLES = 8
 _MAX_FRAMES = 60
 _MAX_NAMES = 64
 _OURS = os.path.dirname(os.path.abspath(__file__))
+_FAULTS = "fault_injection.py"
+"""A fault of --inject stands for what the user's own code might do."""
 _VALUES = (int, float, complex, bool, str, bytes, type(None))
 _SIZED = (list, dict, set, tuple, bytearray)
 
@@ -58,23 +60,26 @@ def watch(
     sleep: Callable[[float], None],
     clock: Callable[[], float],
 ) -> str:
-    """How the thread moves: see messages.Explained. Something that it has not had before is `moving`."""
-    start_s, count = clock(), 0
+    """How the thread moves: see messages.Explained. `moving` is who shows something new for twice `watch_s`; who has had
+    nothing new for half of it goes over the same ground.
+    """
+    start_s = new_s = clock()
+    same = 0
     known: set[Sight] = set()
     places: set[tuple[int, int]] = set()
     jumps = False
-    while (passed_s := clock() - start_s) < watch_s or count < _LEAST_SAMPLES:
+    while same < _LEAST_SAMPLES or clock() - new_s < watch_s / 2:
         sleep(SAMPLE_S)
         frame = look()
         if frame is None:
             return "moving"
         sight = _sight(frame)
-        # In a loop each place has been seen after a while; the second half must bring nothing new.
-        count += 1
-        if passed_s < watch_s / 2 or count <= _LEAST_SAMPLES // 2:
+        same += 1
+        if sight not in known:
+            if clock() - start_s > 2 * watch_s:
+                return "moving"
             known.add(sight)
-        elif sight not in known:
-            return "moving"
+            same, new_s = 0, clock()
         places.add((id(frame.f_code), frame.f_lasti))
         jumps = jumps or _jumps(frame)
     return "circling" if jumps or len(places) > 1 else "still"
@@ -83,7 +88,8 @@ def watch(
 def _frames(frame: FrameType | None) -> Iterator[FrameType]:
     count = 0
     while frame is not None and count < _MAX_FRAMES:
-        if not frame.f_code.co_filename.startswith(_OURS):
+        file = frame.f_code.co_filename
+        if not file.startswith(_OURS) or file.endswith(_FAULTS):
             count += 1
             yield frame
         frame = frame.f_back
@@ -114,9 +120,9 @@ def _look(value: Any, *, into: bool) -> Any:
         return value if kind not in (str, bytes) else (len(value), value[:_MAX_NAMES])
     if kind in _SIZED:
         return id(value), len(value)
-    if isinstance(value, torch.Tensor):
+    if issubclass(kind, torch.Tensor):
         return id(value), 0 if value.is_inference() else value._version
-    below = _attributes(value) if into and not isinstance(value, type) else None
+    below = _attributes(value) if into and not issubclass(kind, type) else None
     if type(below) is not dict or len(below) > _MAX_NAMES:
         return id(value)
     return id(value), tuple(_look(v, into=False) for v in list(below.values()))

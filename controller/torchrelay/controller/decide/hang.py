@@ -41,6 +41,8 @@ class Vital:
     stack: tuple[str, ...] = ()
     motion: str = ""
     asleep: bool = False
+    count: int = 0
+    """How much it has done since its boundary."""
 
 
 @dataclass(frozen=True)
@@ -117,20 +119,19 @@ def _odd_one_out(vitals: Sequence[Vital], limit_s: float) -> Culprit | None:
     v = _furthest_behind([v for v in vitals if places[_place(v)] == fewest])
     others = [o for o in vitals if _place(o) != _place(v)]
     where = ", ".join(sorted({o.phase for o in others}))
-    reason = (
-        f"rank {v.rank} has waited for {v.silent_s:.1f} s in a communication ({v.phase}) that others do not take part in: "
-        f"{_ranks(others)} elsewhere ({where})"
-    )
+    has_majority = max(places.values()) > fewest
+    what = "in a communication that others do not take part in" if has_majority else "and has come least far"
+    reason = f"rank {v.rank} has waited for {v.silent_s:.1f} s ({v.phase}) {what}: {_ranks(others)} elsewhere ({where})"
     return _culprit(v, v.silent_s, reason, vitals)
 
 
 def _place(v: Vital) -> tuple[object, ...]:
     """Where a rank waits. After the step, ranks may wait in different lines for the same slow transfer."""
-    return v.boundary, v.gates_passed, v.phase, v.stack if v.phase == "body" else ()
+    return v.boundary, v.gates_passed, v.phase, v.stack if v.phase in ("body", "gate") else ()
 
 
 def _furthest_behind(candidates: Sequence[Vital]) -> Vital:
-    return min(candidates, key=lambda v: (v.boundary, v.gates_passed, v.phase != "body", -v.silent_s, v.rank))
+    return min(candidates, key=lambda v: (v.boundary, v.gates_passed, v.phase != "body", v.count, -v.silent_s, v.rank))
 
 
 def _how(v: Vital) -> str:
@@ -142,7 +143,9 @@ def _how(v: Vital) -> str:
 
 
 def _culprit(v: Vital, silent_s: float, reason: str, vitals: Sequence[Vital]) -> Culprit:
-    at = f"; it is in {v.stack[0]}" if v.stack else ""
+    # Where the user's own code called, rather than deep in a library.
+    own = next((call for call in v.stack if "site-packages" not in call), v.stack[0] if v.stack else "")
+    at = f"; it is in {own}" if own else ""
     return Culprit(v.rank, silent_s, reason + at, _evidence(vitals), v.stack)
 
 

@@ -103,7 +103,9 @@ def test_code_on_the_command_line_is_not_protected(cli: Cli) -> None:
     assert "given with -c" in json.loads(done.stdout)["report"]["reason"]
 
 
-@pytest.mark.parametrize(("name", "bug"), [("failing", "a bug of the script"), ("failing_in_a_step", "a bug in the loop")])
+@pytest.mark.parametrize(
+    ("name", "bug"), [("failing", "a bug of the script"), ("failing_in_a_step", "a bug in the loop")]
+)
 def test_a_script_that_fails_is_no_verdict(cli: Cli, tmp_path: Path, name: str, bug: str) -> None:
     code, _, said = check(cli, tmp_path, name)
     assert code == FAILED

@@ -1,4 +1,4 @@
-"""Training scripts for `torchrelay check`, each with something that cannot be protected. `# GAP kind` marks the line to be named."""
+"""Training scripts for `torchrelay check`, most of which cannot be protected. `# GAP kind` marks the line to be named."""
 
 from __future__ import annotations
 

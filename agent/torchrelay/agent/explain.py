@@ -39,9 +39,7 @@ class _Question:
 class Explainer:
     """`ask(worker, order)` passes an order to the shim; `tell(worker, report)` tells the controller."""
 
-    def __init__(
-        self, ask: Callable[[WorkerId, Explain], None], tell: Callable[[WorkerId, Explained], None]
-    ) -> None:
+    def __init__(self, ask: Callable[[WorkerId, Explain], None], tell: Callable[[WorkerId, Explained], None]) -> None:
         self._ask, self._tell = ask, tell
         self._open: dict[WorkerId, _Question] = {}
 

@@ -67,19 +67,20 @@ async def _stop_late(job: Job, timeout_s: float) -> None:
     await job.end(signal.SIGKILL)
 
 
-def _conclude(
-    options: RunOptions, summary: Summary, code: int, logs: Path, timeout_s: float, as_json: bool
-) -> int:
+def _conclude(options: RunOptions, summary: Summary, code: int, logs: Path, timeout_s: float, as_json: bool) -> int:
     late = summary.exit_code is not None and summary.exit_code >= 128 and not summary.held
     failed = not summary.held and code != 0 and not late
     coverage = summary.coverage
     if coverage is not None and late and coverage.level == PENDING:
         why = f"after {timeout_s:.0f} s the script had not done {options.check_steps} steps"
         coverage = dataclasses.replace(coverage, reason=f"{why}: {coverage.reason}")
-    if failed:
-        status = EXIT_FAILED
-    else:
-        status = _STATUS.get(coverage.level, EXIT_CHECK_UNPROTECTED) if coverage else EXIT_CHECK_UNPROTECTED
+    status = (
+        EXIT_FAILED
+        if failed
+        else _STATUS.get(coverage.level, EXIT_CHECK_UNPROTECTED)
+        if coverage
+        else EXIT_CHECK_UNPROTECTED
+    )
     if as_json:
         print(json.dumps(as_dict(coverage, summary, status, options.world_size)), flush=True)
     else:

@@ -81,4 +81,6 @@ class Judge:
         """Whether waiting for more steps would tell nothing more: no rank is going to hold."""
         if self._job.protection == "off":
             return True
-        return all(w.report is not None and not w.report.settled and w.report.boundary < 0 for w in self._job.rank_workers)
+        return all(
+            w.report is not None and not w.report.settled and w.report.boundary < 0 for w in self._job.rank_workers
+        )

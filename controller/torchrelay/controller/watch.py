@@ -91,7 +91,6 @@ class HangWatch:
                 self._driver.feed(m.RankLost(rank, worker_id, reason, now_s - stopped_s), now_s)
                 return
 
-
     def _vital(self, worker: Worker, now_s: float) -> Vital:
         p, seen = worker.progress, self._witness.answer(worker)
         assert p is not None

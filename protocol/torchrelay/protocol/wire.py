@@ -66,7 +66,7 @@ def _typed(hint: Any, value: Any) -> Any:
     return value
 
 
-def from_plain(cls: type[M], values: Any) -> M:
+def from_plain(cls: Any, values: Any) -> Any:
     """A dataclass of plain values from what JSON made of it. Raises FrameError for what does not fit."""
     if type(values) is not dict:
         raise FrameError(f"expected an object, got {type(values).__name__}")

@@ -23,8 +23,8 @@ from torchrelay.shim.commit import Commit
 from torchrelay.shim.comms import Communicators, is_communication_failure
 from torchrelay.shim.costs import Costs
 from torchrelay.shim.fault_injection import FaultInjector
-from torchrelay.shim.late_writes import LateWrites
 from torchrelay.shim.hold import Hold
+from torchrelay.shim.late_writes import LateWrites
 from torchrelay.shim.link import AgentLink
 from torchrelay.shim.loops import Activation, LoopTracker
 from torchrelay.shim.recovery import Recovery

@@ -1,4 +1,4 @@
-"""The protection report of a rank: which loop trains, what its protection costs, and every gap in it, with the line that makes it."""
+"""The protection report of a rank: which loop trains, what its protection costs, and every gap, with the line that makes it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the controller does with the protection reports of ranks: tells them as one, spares no spare on what is barred, ends checks."""
+"""What the controller does with the protection reports of ranks: tells them as one, burns no spare, ends checks."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ def test_no_spare_is_spent_on_a_rank_that_no_joiner_could_become(job: FakeJob) -
     assert job.told(events.MigrationStarted) == []
     assert job.stop is not None
     assert job.stop.exit_code == 137
-    assert "cannot be replaced: rank 2: it (cycle): what it yields next cannot be captured (train.py:7)" in job.stop.reason
+    assert (
+        "cannot be replaced: rank 2: it (cycle): what it yields next cannot be captured (train.py:7)" in job.stop.reason
+    )
 
 
 def test_what_bars_later_does_not_bar_now(job: FakeJob) -> None:

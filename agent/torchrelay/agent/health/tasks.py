@@ -8,7 +8,16 @@ from dataclasses import dataclass
 import psutil
 
 _LOOPBACK = ("127.", "::1", "::ffff:127.")
-_WAITS_WITHIN = ("futex", "pipe_read", "anon_pipe_read", "poll_schedule", "do_poll", "do_sys_poll", "ep_poll", "do_epoll")
+_WAITS_WITHIN = (
+    "futex",
+    "pipe_read",
+    "anon_pipe_read",
+    "poll_schedule",
+    "do_poll",
+    "do_sys_poll",
+    "ep_poll",
+    "do_epoll",
+)
 """Kernel functions of threads that wait for locks and pipes. The network, disks and clocks have others."""
 _WAITS_FOR_CHILD = ("do_wait", "kernel_wait")
 _HELPERS_WAIT = ("unix_stream", "do_accept", "inet_csk_accept", "do_sigtimedwait", "hrtimer_nanosleep_restart")

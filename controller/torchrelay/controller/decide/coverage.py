@@ -14,7 +14,7 @@ YES, SOME, NO = "yes", "partly", "no"
 
 @dataclass(frozen=True)
 class Known:
-    """What the controller knows. `protection`: pending, on or off, with its reason. `hang_s`: when a hang is noticed at the latest."""
+    """What the controller knows. `protection`: pending, on or off, with its reason. `hang_s`: after how long a hang is noticed."""
 
     world_size: int
     protection: str
@@ -111,7 +111,11 @@ def _against(k: Known, level: str, gaps: Sequence[RankGap]) -> tuple[Against, ..
     if level == UNPROTECTED:
         return (
             Against("a process that dies", NO, "ends the job, as with torchrun"),
-            Against("a rank that hangs", NO, "the others wait for it, as with torchrun, until the script's own limits end them"),
+            Against(
+                "a rank that hangs",
+                NO,
+                "the others wait for it, as with torchrun, until the script's own limits end them",
+            ),
             Against("a planned move", NO, "is refused"),
         )
     effects = {g.effect for g in gaps}
@@ -125,7 +129,11 @@ def _against(k: Known, level: str, gaps: Sequence[RankGap]) -> tuple[Against, ..
     moved = SOME if effects & {BARS_LATER} or any(g.effect not in (ALONE, PART_OF_STEP) for g in gaps) else YES
     return (
         Against("a process that dies", answer, how),
-        Against("a rank that hangs", answer, f"noticed after {k.hang_s:.1f} s, 1 s if it is stopped; ended and replaced in the same way"),
+        Against(
+            "a rank that hangs",
+            answer,
+            f"noticed after {k.hang_s:.1f} s, 1 s if it is stopped; ended and replaced in the same way",
+        ),
         Against("a planned move", moved, "between two steps; the process that leaves hands everything over"),
         Against("all ranks at once", NO, "restart from the last checkpoint of the script"),
     )

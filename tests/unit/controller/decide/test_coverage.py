@@ -13,19 +13,27 @@ EQUAL = (ReplicaCheck(4, {"w": "aa"}, ("w",)),)
 
 
 def report(*gaps: Gap, **changes: object) -> Report:
-    made = Report("train.py", 30, 400, 900, 4, (), ("rows: taken for data",), gaps, 5, True, 0.001, 0.0005, 0.0001, 4096)
+    made = Report(
+        "train.py", 30, 400, 900, 4, (), ("rows: taken for data",), gaps, 5, True, 0.001, 0.0005, 0.0001, 4096
+    )
     return dataclasses.replace(made, **changes)  # type: ignore[arg-type]
 
 
 def known(*reports: Report, **changes: object) -> Known:
-    checks = {rank: EQUAL for rank in range(len(reports))}
+    checks = dict.fromkeys(range(len(reports)), EQUAL)
     made = Known(len(reports), "on", "all ranks are armed", dict(enumerate(reports)), checks, 0.5, 6.5)
     return dataclasses.replace(made, **changes)  # type: ignore[arg-type]
 
 
 def test_a_job_without_gaps_is_protected_with_the_highest_cost_of_a_rank() -> None:
     found = coverage(known(report(), report(head_s=0.002)))
-    assert (found.level, found.file, found.line, found.head_s, found.step_s) == ("protected", "train.py", 30, 0.002, 0.5)
+    assert (found.level, found.file, found.line, found.head_s, found.step_s) == (
+        "protected",
+        "train.py",
+        30,
+        0.002,
+        0.5,
+    )
     assert [row.answer for row in found.against] == ["yes", "yes", "yes", "no"]
     assert "6.5 s" in found.against[1].how
     assert found.notes == ("rows: taken for data",)
@@ -40,7 +48,8 @@ def test_equal_gaps_are_one_with_its_ranks_and_the_worst_comes_first() -> None:
 
 
 @pytest.mark.parametrize(
-    ("effect", "dies", "moves"), [(BARS_LATER, "partly", "partly"), (PART_OF_STEP, "partly", "yes"), (LEFT, "partly", "partly")]
+    ("effect", "dies", "moves"),
+    [(BARS_LATER, "partly", "partly"), (PART_OF_STEP, "partly", "yes"), (LEFT, "partly", "partly")],
 )
 def test_a_gap_that_does_not_bar_leaves_the_job_partly_protected(effect: str, dies: str, moves: str) -> None:
     found = coverage(known(report(Gap("kind", effect, "text")), report()))

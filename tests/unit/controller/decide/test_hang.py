@@ -137,7 +137,10 @@ def test_all_may_wait_for_good_reasons(vitals: tuple[Vital, ...]) -> None:
 
 
 def test_the_culprit_is_named_with_the_line_of_the_user() -> None:
-    stack = ("step (/venv/lib/python3.11/site-packages/torch/optim/sgd.py:5)", "main (/home/me/train.py:12): opt.step()")
+    stack = (
+        "step (/venv/lib/python3.11/site-packages/torch/optim/sgd.py:5)",
+        "main (/home/me/train.py:12): opt.step()",
+    )
     found = find_culprit([waits(0, LIMIT_S), works(1, LIMIT_S + 1, stack=stack)], STEP_S, POLICY)
     assert found is not None
     assert found.stack == stack

@@ -16,7 +16,10 @@ from torchrelay.protocol.messages import CopyJournals, JournalCopyLost, Journals
 from torchrelay.protocol.names import NO_RANK
 
 _STANDING = ("standing", "finished")
-RETRY_COPIES_S = 10.0
+FIRST_RETRY_S, LAST_RETRY_S = 10.0, 640.0
+"""Between attempts to copy journals: each may hold training up for as long as a shim waits for an answer."""
+FORGIVEN_S = 600.0
+"""Copies that went well for this long begin with the first pause again when they are lost."""
 OWN_STALL_S = 2.5
 """Between two ticks; while all is calm there is one every second."""
 
@@ -36,7 +39,8 @@ class Nodes:
         self._policy, self._job, self._outbox, self._exits = policy, job, outbox, exits
         self._lost, self._end_job = lost, end_job
         self._said: dict[str, str] = {}
-        self._retry_s: dict[str, float] = {}
+        self._failed: dict[str, tuple[float, float]] = {}
+        """When copies of a worker's journals failed last, and how long the pause after that is."""
         self._looked_s: float | None = None
         self.to_hang_up: list[str] = []
         """Nodes whose streams are of no use any more; whoever has the streams takes them out."""
@@ -141,7 +145,8 @@ class Nodes:
             if not worker.alive or job.nodes[worker.node].lost:
                 continue
             keeper = choose_keeper(worker.node, there)
-            if keeper == worker.copies_to or now_s < self._retry_s.get(worker.worker, 0.0):
+            failed_s, pause_s = self._failed.get(worker.worker, (now_s, 0.0))
+            if keeper == worker.copies_to or now_s < failed_s + pause_s:
                 continue
             if worker.copies_to and not job.nodes[worker.copies_to].lost and worker.copied_to:
                 continue  # copies that are whole are not given up because an agent stays away for a moment
@@ -162,6 +167,9 @@ class Nodes:
         if report.node != worker.copies_to:
             return
         worker.copies_to, worker.copied_to = "", ""
-        self._retry_s[worker.worker] = now_s + RETRY_COPIES_S
+        failed_s, pause_s = self._failed.get(worker.worker, (now_s, 0.0))
+        again = pause_s > 0 and now_s - failed_s < pause_s + FORGIVEN_S
+        pause_s = min(2 * pause_s, LAST_RETRY_S) if again else FIRST_RETRY_S
+        self._failed[worker.worker] = now_s, pause_s
         text = f"the journals of rank {worker.rank} are copied to {report.node} no more: {report.reason}"
-        self._outbox.log("warning", f"{text}; tried again in {RETRY_COPIES_S:.0f} s")
+        self._outbox.log("warning", f"{text}; tried again in {pause_s:.0f} s")

@@ -118,6 +118,22 @@ def test_a_copy_that_is_lost_is_begun_anew_after_a_while(job: FakeJob) -> None:
     assert order == msg.CopyJournals("n1", "10.0.0.2", 9100, b"n1")
 
 
+def test_copies_that_fail_again_and_again_are_tried_ever_more_seldom(job: FakeJob) -> None:
+    pauses = []
+    for _ in range(9):
+        before = len(job.orders)
+        job.say("n0.w0", msg.JournalCopyLost("n1", "it does not answer"))
+        while not [o for o in job.orders[before:] if isinstance(o, msg.ToWorker)]:
+            job.now_s += 5.0
+            job.core._nodes.assign_keepers(job.now_s)
+            job._collect()
+        pauses.append(job.told(events.Log)[-1].text.rpartition("in ")[2])
+    assert pauses == ["10 s", "20 s", "40 s", "80 s", "160 s", "320 s", "640 s", "640 s", "640 s"]
+    job.now_s += 2000.0
+    job.say("n0.w0", msg.JournalCopyLost("n1", "it does not answer"))
+    assert job.told(events.Log)[-1].text.endswith("tried again in 10 s")
+
+
 def test_with_one_node_left_nobody_keeps_copies(job: FakeJob) -> None:
     lose(job, "n1")
     assert job.sent(msg.CopyJournals)["n0.w0"] == msg.CopyJournals("", "", 0, b"")

@@ -242,6 +242,14 @@ class Held:
 
 
 @dataclass(frozen=True)
+class JournalsCopied:
+    """The agent of `node` holds what it takes to replace this rank when its own node is lost; first at gate `boundary`."""
+
+    node: str
+    boundary: int
+
+
+@dataclass(frozen=True)
 class Explained:
     """What the training thread of this process was doing, asked for with `Explain`.
 
@@ -256,6 +264,14 @@ class Explained:
     motion: str
     source: str
     asleep: bool = False
+
+
+@dataclass(frozen=True)
+class JournalCopyLost:
+    """Journals are copied to `node` no more: a loss of the rank's own node could not be survived now."""
+
+    node: str
+    reason: str
 
 
 ShimReport = (
@@ -282,6 +298,8 @@ ShimReport = (
     | CheckpointSaved
     | Held
     | Explained
+    | JournalsCopied
+    | JournalCopyLost
 )
 
 
@@ -412,6 +430,16 @@ class Explain:
     watch_s: float
 
 
+@dataclass(frozen=True)
+class CopyJournals:
+    """Send a copy of each journal to the agent of `node`, who knows `token`; to nobody where `host` is empty."""
+
+    node: str
+    host: str
+    port: int
+    token: bytes
+
+
 ShimOrder = (
     Ack
     | Protect
@@ -427,6 +455,7 @@ ShimOrder = (
     | SaveCheckpoint
     | MayFinish
     | Explain
+    | CopyJournals
 )
 
 
@@ -441,6 +470,7 @@ class WorkerInfo:
 class AgentHello:
     """First message of a stream. `session` names the life of the agent, through all its streams; `first` is the number
     of the message that follows, counted over that life without AgentHello and Progress (see `delivery`).
+    `copies_port`, `copies_token`: where it keeps copies of other nodes' journals (see `journal_copy`).
     """
 
     node: str
@@ -449,6 +479,8 @@ class AgentHello:
     workers: tuple[WorkerInfo, ...]
     session: str = ""
     first: int = 0
+    copies_port: int = 0
+    copies_token: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -523,6 +555,8 @@ class Fence:
 
 @dataclass(frozen=True)
 class FetchJournal:
+    """Of one of the agent's own workers, or of another node's whose journals it has copies of."""
+
     worker: str
 
 

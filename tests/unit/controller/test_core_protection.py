@@ -125,3 +125,19 @@ def test_a_check_of_a_script_that_ends_before_is_told_as_unprotected(tmp_path: P
     assert levels(job) == ["unprotected"]
     (told,) = job.told(events.CoverageKnown)
     assert "ended before its training was protected" in told.coverage["reason"]
+
+
+def test_a_loader_that_only_itself_could_wake_is_replaced_in_the_time_of_a_step(job: FakeJob) -> None:
+    job.phases = {"n0.w1": "after"}
+    job.still = set(job.ranks)
+    job.waiting = {"n0.w0", "n0.w2"}
+    job.tick(9.0)
+    assert job.told(events.Suspected) == []  # storage has bad moments
+    job.still, job.waiting = set(), set()
+    job.tick(1.0)
+    job.asleep = {"n0.w1"}
+    job.still, job.waiting = set(job.ranks), {"n0.w0", "n0.w2"}
+    job.tick(9.0)
+    (suspected,) = job.told(events.Suspected)
+    assert suspected.rank == 1
+    assert "only it could bring about" in suspected.reason

@@ -25,8 +25,8 @@ from torchrelay.protocol.names import (
     EXIT_CHECK_UNPROTECTED,
     MADE_FILES,
     PARTLY,
-    PENDING,
     PROTECTED,
+    UNPROTECTED,
 )
 
 EXIT_FAILED = 1
@@ -46,16 +46,15 @@ async def check(options: RunOptions, command: tuple[str, ...], timeout_s: float,
     try:
         with Follower(teller, options.events) as follower:
             job = Job(options, run_id, run_folder, secrets.token_hex(32).encode(), follower, teller)
-            watch = asyncio.ensure_future(_stop_late(job, timeout_s))
+            limit = asyncio.ensure_future(_stop_late(job, timeout_s))
             try:
                 code = await job.run(command)
             finally:
-                watch.cancel()
-            if job.stopped_by:
+                limit.cancel()
+            if job.stopped_by or not job.was_started:
                 return code
-            if not job.was_started:
-                return code
-            return _conclude(options, follower.summary, code, logs, timeout_s, as_json)
+            is_late = limit.done() and not limit.cancelled()
+            return _conclude(options, follower.summary, code, logs, is_late, as_json)
     finally:
         teller.close()
         remove_made(run_folder / MADE_FILES)
@@ -67,20 +66,15 @@ async def _stop_late(job: Job, timeout_s: float) -> None:
     await job.end(signal.SIGKILL)
 
 
-def _conclude(options: RunOptions, summary: Summary, code: int, logs: Path, timeout_s: float, as_json: bool) -> int:
-    late = summary.exit_code is not None and summary.exit_code >= 128 and not summary.held
-    failed = not summary.held and code != 0 and not late
+def _conclude(options: RunOptions, summary: Summary, code: int, logs: Path, is_late: bool, as_json: bool) -> int:
+    failed = not summary.held and code != 0 and not is_late
     coverage = summary.coverage
-    if coverage is not None and late and coverage.level == PENDING:
-        why = f"after {timeout_s:.0f} s the script had not done {options.check_steps} steps"
-        coverage = dataclasses.replace(coverage, reason=f"{why}: {coverage.reason}")
-    status = (
-        EXIT_FAILED
-        if failed
-        else _STATUS.get(coverage.level, EXIT_CHECK_UNPROTECTED)
-        if coverage
-        else EXIT_CHECK_UNPROTECTED
-    )
+    if is_late and not summary.held and coverage is not None:
+        why = f"cut off by --timeout before {options.check_steps} steps were done: {coverage.reason}"
+        coverage = dataclasses.replace(coverage, level=UNPROTECTED, reason=why)
+    status = _STATUS.get(coverage.level, EXIT_CHECK_UNPROTECTED) if coverage else EXIT_CHECK_UNPROTECTED
+    if failed:
+        status = EXIT_FAILED
     if as_json:
         print(json.dumps(as_dict(coverage, summary, status, options.world_size)), flush=True)
     else:

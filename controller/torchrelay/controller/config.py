@@ -17,6 +17,7 @@ from torchrelay.protocol.wire import field_types
 class Policy:
     """Numbers behind the controller's decisions.
 
+    Noticing takes up to a second more: a hang is to be replaced within three steps plus 5 s.
     A rank hangs that has shown no life for `hang_step_factor` times the median step plus `hang_extra_s`, while peers
     wait; at least `slack_hang_s` where it loads data, evaluates or saves; a stopped process after `stopped_s`; one that
     computes (the kernel says so) after `busy_hang_s`.
@@ -30,7 +31,7 @@ class Policy:
     """
 
     hang_step_factor: float = 3.0
-    hang_extra_s: float = 5.0
+    hang_extra_s: float = 4.0
     stopped_s: float = 1.0
     slack_hang_s: float = 60.0
     busy_hang_s: float = 600.0

@@ -8,11 +8,15 @@ from typing import Any
 
 from torchrelay.controller.config import ControllerConfig
 from torchrelay.controller.decide.coverage import Known, coverage
+from torchrelay.controller.decide.hang import threshold_s
 from torchrelay.controller.job import Job
 from torchrelay.controller.outbox import Outbox
 from torchrelay.protocol.events import CoverageKnown, RanksHeld
 from torchrelay.protocol.messages import Coverage
 from torchrelay.protocol.names import PENDING, UNPROTECTED
+
+NOTICING_S = 1.0
+"""How late a hang that is due may be seen: agents look and tell that often."""
 
 
 class Judge:
@@ -38,7 +42,7 @@ class Judge:
                 {w.rank: w.report for w in job.rank_workers if w.report is not None},
                 {rank: tuple(checks) for rank, checks in job.checks.items()},
                 job.clock.median_step_s,
-                policy.hang_step_factor * job.clock.median_step_s + policy.hang_extra_s,
+                threshold_s(job.clock.median_step_s, policy) + NOTICING_S,
             )
         )
 
@@ -62,7 +66,7 @@ class Judge:
         self._is_over = True
         now = self.now()
         if now.level == PENDING:
-            why = f"the script ended before its training was protected: {now.reason}"
+            why = f"the job ended before its training was protected: {now.reason}"
             now = dataclasses.replace(now, level=UNPROTECTED, reason=why)
         self._outbox.emit(CoverageKnown(dataclasses.asdict(now)))
 

@@ -124,7 +124,7 @@ def test_a_check_of_a_script_that_ends_before_is_told_as_unprotected(tmp_path: P
         job.die(worker, signal=0, exit_code=0)
     assert levels(job) == ["unprotected"]
     (told,) = job.told(events.CoverageKnown)
-    assert "ended before its training was protected" in told.coverage["reason"]
+    assert "the job ended before its training was protected" in told.coverage["reason"]
 
 
 def test_a_loader_that_only_itself_could_wake_is_replaced_in_the_time_of_a_step(job: FakeJob) -> None:

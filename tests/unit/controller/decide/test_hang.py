@@ -8,8 +8,8 @@ from torchrelay.controller.config import Policy
 from torchrelay.controller.decide.hang import Vital, find_culprit
 
 STEP_S = 1.0
-LIMIT_S = 3 * STEP_S + 5
 POLICY = Policy()
+LIMIT_S = 3 * STEP_S + POLICY.hang_extra_s
 
 
 def waits(rank: int, silent_s: float, **changes: object) -> Vital:
@@ -86,7 +86,7 @@ def test_the_reason_names_numbers_and_witnesses() -> None:
     found = find_culprit([waits(0, 9.0), works(1, 9.5), waits(2, 9.0)], STEP_S, POLICY)
     assert found is not None
     assert found.reason == (
-        "rank 1 has shown no progress for 9.5 s (a step takes 1.00 s, the limit is 8.0 s) while ranks 0, 2 wait"
+        "rank 1 has shown no progress for 9.5 s (a step takes 1.00 s, the limit is 7.0 s) while ranks 0, 2 wait"
     )
     assert "rank 2: boundary 5, body, waiting, state S, silent for 9.0 s" in found.evidence
 

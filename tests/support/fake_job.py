@@ -140,15 +140,13 @@ class FakeJob:
             self.progress()
             self.core.tick(self.now_s)
             self._collect()
-            self._explain()
 
     def _explain(self) -> None:
         """Shims say at once what their threads do; everything else waits for `settle`."""
-        due = self.due
-        said = [(n, m) for n, m in due if isinstance(m, msg.FromWorker) and isinstance(m.report, msg.Explained)]
-        for node, message in said:
-            due.remove((node, message))
-            self.give(message, node)
+        said = (d for d in self.due if isinstance(d[1], msg.FromWorker) and isinstance(d[1].report, msg.Explained))
+        if (first := next(said, None)) is not None:
+            self.due.remove(first)
+            self.give(first[1], first[0])  # which looks for more
 
     def die(self, worker: str, signal: int = 9, exit_code: int = 0) -> None:
         self.dead.add(worker)
@@ -187,6 +185,7 @@ class FakeJob:
             self.sent_to.append((node, order))
             if node not in self.silent:
                 self.due.extend((node, m) for m in self._answers(order))
+        self._explain()
 
     def _answers(self, order: msg.ToAgent) -> list[msg.FromAgent]:
         if isinstance(order, msg.Fence):

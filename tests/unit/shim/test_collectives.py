@@ -23,6 +23,7 @@ class FakeEngine:
         self.replays: list[Entry] = []
         self.interruptions: list[RuntimeError] = []
         self.waits: list[bool] = []
+        self.summed: list[torch.Tensor] = []
 
     def mode(self) -> str:
         return self.now
@@ -44,6 +45,9 @@ class FakeEngine:
 
     def waiting(self, on: bool) -> None:
         self.waits.append(on)
+
+    def summed_up(self, tensors: list[torch.Tensor]) -> None:
+        self.summed += tensors
 
 
 @pytest.fixture

@@ -26,7 +26,11 @@ class DoneAgain:
 
     def __init__(self) -> None:
         self._access: DataAccess | None = None
-        self._forget()
+        self._tensors: list[torch.Tensor] = []
+        self._paths: list[str] = []
+        self._memory = MemoryRanges()
+        self._aliases: list[tuple[Any, int, list[int]]] = []
+        self._written: set[int] = set()
 
     def begin(self, state: HostState) -> None:
         """`state`: of the boundary that the step starts at."""
@@ -44,14 +48,8 @@ class DoneAgain:
             self._check()
             self._access.end()
             self._access = None
-            self._forget()
-
-    def _forget(self) -> None:
-        self._tensors: list[torch.Tensor] = []
-        self._paths: list[str] = []
-        self._memory = MemoryRanges()
-        self._aliases: list[tuple[Any, int, list[int]]] = []
-        self._written: set[int] = set()
+            self._tensors, self._paths, self._memory = [], [], MemoryRanges()
+            self._aliases, self._written = [], set()
 
     def _check(self) -> None:
         for alias, version, numbers in self._aliases:

@@ -26,7 +26,7 @@ from torchrelay.protocol.messages import (
     Verified,
 )
 from torchrelay.shim import payload
-from torchrelay.shim.adapters import data_loader, ddp
+from torchrelay.shim.adapters import data_loader, ddp, dynamo
 from torchrelay.shim.capture import rng
 from torchrelay.shim.capture.encode import EncodedNode, decode
 from torchrelay.shim.capture.kinds import Kind
@@ -276,6 +276,10 @@ class Joiner:
         assert engine.commit is not None
         engine.late.note(engine.commit.state)
         if plan.offline:
+            if dynamo.compilations():
+                raise StateMismatchError(
+                    "others have reached the script's end, and compiled code could not be followed there"
+                )
             self._join(arrived)
             engine.records.replay = log
             self._be_the_rank()

@@ -34,8 +34,8 @@ def _range(tensor: torch.Tensor) -> tuple[int, int, int]:
         storage = part.untyped_storage().data_ptr()
         if not storage or not part.numel():
             return 0, 0, 0
-        extent = sum((size - 1) * stride for size, stride in zip(part.shape, part.stride())) + 1
-        start = part.storage_offset() * part.element_size()
+        extent = int(sum((size - 1) * stride for size, stride in zip(part.shape, part.stride()))) + 1
+        start = int(part.storage_offset()) * part.element_size()
     except RuntimeError:
         return 0, 0, 0
     return storage, start, start + extent * part.element_size()

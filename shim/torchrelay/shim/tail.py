@@ -14,6 +14,7 @@ import torch
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim import digest
+from torchrelay.shim.adapters import dynamo
 from torchrelay.shim.capture.host_state import HostState
 from torchrelay.shim.capture.kinds import Kind
 from torchrelay.shim.late_writes import REBOUND, UNKNOWN
@@ -39,6 +40,7 @@ class Tail:
         self._own = dict(own)
         self._times = late
         self._at_head = at_head
+        self._compilations = dynamo.compilations()
         self._content = digest.digests(self._own)
         self._versions = {path: tensor._version for path, tensor in own.items()}
         self.watch = Watch({**(gradients or {}), **self._own}, own_gradients | late.keys())
@@ -53,6 +55,10 @@ class Tail:
         Raises StateMismatchError where the lost rank's state at that place cannot be known for sure.
         """
         self._check_writes()
+        if dynamo.compilations() != self._compilations:
+            raise StateMismatchError(
+                "the step runs compiled code after its optimizer step, which rounds differently here"
+            )
         now = {path: self._now(path, state) for path in self._own}
         content = digest.digests(now)
         changed = {path for path in self._own if content[path] != self._content[path]}

@@ -5,7 +5,8 @@ mean: a collective; average-late, data-late: the average, after the collective; 
 gradient: one from the gradients; data-average, data-clamp, data-swap: the average through `.data`, weights that are clipped
 through it and by a new tensor in it, none of which torch counts as writes; data-read: a number is read before such a clip;
 reduce: an average over all ranks in place, which torch does not count either.
-Before it: flag: the script sets the flag of `no_sync` itself, as some do for accumulation; cycle: items come from an
+Before it: data-before, reduce-before: an average is written, not counted either;
+flag: the script sets the flag of `no_sync` itself, as some do for accumulation; cycle: items come from an
 itertools.cycle.
 """
 
@@ -75,6 +76,10 @@ def main():
         numbers.append(next(turns))
         chosen = torch.randint(len(x), (4,))
         pace.arrive(step)
+        if "data-before" in what:
+            average[0].weight.data.mul_(0.9)
+        if "reduce-before" in what:
+            dist.all_reduce(average[0].weight)
         if "flag" in what:
             model.require_backward_grad_sync = True
         loss = common.loss_of(model, x[chosen], y[chosen]) * temperature

@@ -233,3 +233,13 @@ def test_gradients_that_were_read_before_they_were_set_to_zero_cannot_be_known(n
     with_gradients(names)
     with pytest.raises(StateMismatchError, match="the step reads gradients"):
         go_through(names, {}, act)
+
+
+def test_compiled_code_is_refused_since_it_is_compiled_anew_when_it_is_followed(names: Names) -> None:
+    def backend(module: Any, example: Any) -> Any:
+        return module.forward
+
+    compiled = torch.compile(lambda x: (x * 2).sum(), backend=backend)
+    compiled(names["constant"])
+    with pytest.raises(StateMismatchError, match="runs compiled code after its optimizer step"):
+        go_through(names, {}, lambda n: compiled(n["constant"]))

@@ -36,7 +36,7 @@ class StorageNotes:
         if len(self._notes) >= self._sweep_at:
             self._notes = {key: note for key, note in self._notes.items() if not note[0].expired()}
             self._sweep_at = 2 * len(self._notes) + _SWEEP
-        reference = StorageWeakRef(storage)  # type: ignore[no-untyped-call]  # torch does not say its types
+        reference = StorageWeakRef(storage)
         self._notes[reference.cdata] = reference, bits
         return True
 

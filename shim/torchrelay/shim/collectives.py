@@ -170,8 +170,8 @@ class Collectives:
                 if asynchronous and result is not None:
                     result.wait()
             except RuntimeError as error:
+                call.put_back(before)  # first of all: a joiner may be given these tensors
                 self._engine.interrupted(error)
-                call.put_back(before)
                 continue
             self._engine.record(call.take())
             return result
@@ -196,7 +196,7 @@ class _Call:
     def put_back(self, before: list[torch.Tensor]) -> None:
         with torch.no_grad():
             for tensor, value in zip(self.tensors(), before):
-                tensor.detach().copy_(value)
+                tensor.data.copy_(value)  # torch counts no write of a collective
 
     def take(self) -> Entry:
         if self.objects:

@@ -241,7 +241,6 @@ class _Attempt:
                 len(log),
                 engine.layouts.as_text(max(boundary, engine.gates_passed)),
                 engine.late_now(),
-                engine.late.before,
             )
         )
 

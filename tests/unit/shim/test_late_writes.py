@@ -28,7 +28,6 @@ def whole(state: HostState) -> dict[str, torch.Tensor]:
 
 def test_nothing_is_known_before_the_first_update(names: dict[str, Any], trees: ModuleTrees) -> None:
     assert LateWrites().until(take(names, trees)) == UNKNOWN
-    assert LateWrites().before == UNKNOWN
 
 
 def test_only_what_was_written_since_the_update_is_late(names: dict[str, Any], trees: ModuleTrees) -> None:
@@ -48,16 +47,6 @@ def test_a_tensor_in_the_place_of_another_is_late(names: dict[str, Any], trees: 
     late.note(take(names, trees))
     names["average"] = names["average"] + 1
     assert late.until(take(names, trees)) == {"value.script.average": REBOUND}
-
-
-def test_what_the_step_before_wrote_is_remembered(names: dict[str, Any], trees: ModuleTrees) -> None:
-    late = LateWrites()
-    late.note(take(names, trees))
-    names["average"].add_(1)
-    late.note(take(names, trees))
-    assert late.before == {"value.script.average": 1}
-    late.note(take(names, trees))
-    assert late.before == {}
 
 
 def test_a_parameter_outside_of_modules_is_found_through_its_optimizer() -> None:

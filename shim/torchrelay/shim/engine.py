@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
-from torchrelay.protocol.journal import PHASES, JournalWriter
+from torchrelay.protocol.journal import PHASES
 from torchrelay.protocol.messages import Disabled, FirstStep
 from torchrelay.shim import journaling, replicas
 from torchrelay.shim.adapters import data_loader, ddp
@@ -22,6 +22,7 @@ from torchrelay.shim.commit import Commit
 from torchrelay.shim.comms import Communicators, is_communication_failure
 from torchrelay.shim.done_again import DoneAgain
 from torchrelay.shim.fault_injection import FaultInjector
+from torchrelay.shim.journal_copies import CopiedJournal
 from torchrelay.shim.late_writes import LateWrites
 from torchrelay.shim.link import AgentLink
 from torchrelay.shim.loops import Activation, LoopTracker
@@ -34,7 +35,7 @@ class Engine:
     """Listener of the loops, of the collectives and of the optimizer; the one owner of what a rank knows of itself."""
 
     def __init__(
-        self, rank: int, world_size: int, address: str, link: AgentLink, journal: JournalWriter, tracker: LoopTracker
+        self, rank: int, world_size: int, address: str, link: AgentLink, journal: CopiedJournal, tracker: LoopTracker
     ) -> None:
         self.rank, self.world_size = rank, world_size
         self.link, self.journal, self.tracker = link, journal, tracker
@@ -347,6 +348,7 @@ class Engine:
     def _wait_in_gate(self) -> None:
         self.waiting(True)
         try:
+            self.journal.copies.wait()
             self.comms.gate(self.gates_passed + 1)
         except RuntimeError as error:
             if self.commit is None:

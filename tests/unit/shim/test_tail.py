@@ -141,6 +141,11 @@ def read_afterwards(names: Names) -> None:
     names["seen"] = names["average"].data.max().item()
 
 
+def read_before_numpy_writes(names: Names) -> None:
+    names["seen"] = names["average"].max().item()
+    through_numpy(names)
+
+
 def keep_in_a_row(names: Names) -> None:
     names["small"][0].copy_(names["average"].sum())
     uncounted(names)
@@ -184,6 +189,7 @@ KEEPS = "keeps what it computed from value.script.average"
         pytest.param(read_first, {}, READS, id="a number, before a write that is not counted"),
         pytest.param(read_before_what_stays, {}, READS, id="a number, before a write that leaves all as it is"),
         pytest.param(read_afterwards, {}, READS, id="a number, after a write that is not counted"),
+        pytest.param(read_before_numpy_writes, {}, READS, id="a number, before a write past torch"),
         pytest.param(keep_in_a_row, {}, KEEPS, id="in a row of a small tensor"),
         pytest.param(keep_past_the_counter, {}, KEEPS, id="in a small tensor, not counted"),
         pytest.param(keep_in_a_buffer, {}, KEEPS, id="in a small buffer"),

@@ -28,8 +28,6 @@ _ABOUT_FORM = frozenset(
     | {"is_pinned", "is_same_size", "is_tensor", "is_storage", "data_ptr", "has_names", "__dir__"}
 )
 """Functions of a tensor whose answer does not depend on its content."""
-_OTHER_TENSORS = frozenset({"grad", "_grad", "_base"})
-"""Attributes that are tensors with a content of their own."""
 
 
 def _tensors(value: Any) -> Iterable[torch.Tensor]:
@@ -118,13 +116,10 @@ class Watch(TorchFunctionMode):
         return result
 
     def _attribute(self, func: Any, name: str, args: tuple[Any, ...]) -> Any:
-        """`p.data` and `p.T` share memory with `p`; `p.shape` says nothing of its content."""
+        """What `p.data` and `p.T` give is known by its memory; `p.shape` says nothing of the content."""
         attribute = getattr(func.__self__, "__name__", "")
         result = func(*args)
-        if name == "__get__" and attribute not in _OTHER_TENSORS:
-            for tensor in _tensors(result):
-                self._derive(tensor, self._of(args[0]))
-        elif name == "__set__" and attribute == "data":
+        if name == "__set__" and attribute == "data":
             known = self._sources.get(id(args[0]))
             for path in self._names(known[1]) if known is not None else ():
                 self._memory.add(self._bits[path].bit_length() - 1, args[0])

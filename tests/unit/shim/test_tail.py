@@ -151,6 +151,11 @@ def keep_in_a_row(names: Names) -> None:
     uncounted(names)
 
 
+def keep_in_an_item(names: Names) -> None:
+    uncounted(names)
+    names["small"][0] = names["average"].sum()
+
+
 def keep_past_the_counter(names: Names) -> None:
     uncounted(names)
     names["small"].data.add_(names["average"].sum())
@@ -191,6 +196,7 @@ KEEPS = "keeps what it computed from value.script.average"
         pytest.param(read_afterwards, {}, READS, id="a number, after a write that is not counted"),
         pytest.param(read_before_numpy_writes, {}, READS, id="a number, before a write past torch"),
         pytest.param(keep_in_a_row, {}, KEEPS, id="in a row of a small tensor"),
+        pytest.param(keep_in_an_item, {}, KEEPS, id="in an item of a small tensor"),
         pytest.param(keep_past_the_counter, {}, KEEPS, id="in a small tensor, not counted"),
         pytest.param(keep_in_a_buffer, {}, KEEPS, id="in a small buffer"),
         pytest.param(swallow, {}, READS, id="an error that the script swallows"),

@@ -115,8 +115,6 @@ class Standing:
     """Bucket layout of each data parallel wrapper, as the shim writes it; a joiner must use a survivor's."""
     late: dict[str, int] = field(default_factory=dict)
     """Tensors that were written since the latest optimizer step (after it in the same iteration, not by it), and how often."""
-    late_before: dict[str, int] = field(default_factory=dict)
-    """The same of the iteration before: what this rank is going to write when it goes on."""
 
 
 @dataclass(frozen=True)

@@ -136,15 +136,8 @@ class ReplicaCheck(_message.Message):
     def __init__(self, boundary: _Optional[int] = ..., digests: _Optional[_Mapping[str, str]] = ..., ddp_paths: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Standing(_message.Message):
-    __slots__ = ("generation", "boundary", "gates_passed", "position", "detail", "store_host", "store_port", "collective_log", "log_length", "ddp_layout", "late", "late_before")
+    __slots__ = ("generation", "boundary", "gates_passed", "position", "detail", "store_host", "store_port", "collective_log", "log_length", "ddp_layout", "late")
     class LateEntry(_message.Message):
-        __slots__ = ("key", "value")
-        KEY_FIELD_NUMBER: _ClassVar[int]
-        VALUE_FIELD_NUMBER: _ClassVar[int]
-        key: str
-        value: int
-        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
-    class LateBeforeEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
         VALUE_FIELD_NUMBER: _ClassVar[int]
@@ -162,7 +155,6 @@ class Standing(_message.Message):
     LOG_LENGTH_FIELD_NUMBER: _ClassVar[int]
     DDP_LAYOUT_FIELD_NUMBER: _ClassVar[int]
     LATE_FIELD_NUMBER: _ClassVar[int]
-    LATE_BEFORE_FIELD_NUMBER: _ClassVar[int]
     generation: int
     boundary: int
     gates_passed: int
@@ -174,8 +166,7 @@ class Standing(_message.Message):
     log_length: int
     ddp_layout: str
     late: _containers.ScalarMap[str, int]
-    late_before: _containers.ScalarMap[str, int]
-    def __init__(self, generation: _Optional[int] = ..., boundary: _Optional[int] = ..., gates_passed: _Optional[int] = ..., position: _Optional[str] = ..., detail: _Optional[str] = ..., store_host: _Optional[str] = ..., store_port: _Optional[int] = ..., collective_log: _Optional[bytes] = ..., log_length: _Optional[int] = ..., ddp_layout: _Optional[str] = ..., late: _Optional[_Mapping[str, int]] = ..., late_before: _Optional[_Mapping[str, int]] = ...) -> None: ...
+    def __init__(self, generation: _Optional[int] = ..., boundary: _Optional[int] = ..., gates_passed: _Optional[int] = ..., position: _Optional[str] = ..., detail: _Optional[str] = ..., store_host: _Optional[str] = ..., store_port: _Optional[int] = ..., collective_log: _Optional[bytes] = ..., log_length: _Optional[int] = ..., ddp_layout: _Optional[str] = ..., late: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class QuiesceAnswer(_message.Message):
     __slots__ = ("quiesce_id", "accepted", "at_boundary")

@@ -21,7 +21,11 @@ from torchrelay.shim.collective_records import CollectiveRecords
 from torchrelay.shim.collectives import Entry
 from torchrelay.shim.commit import Commit
 from torchrelay.shim.comms import Communicators, is_communication_failure
+<<<<<<< HEAD
 from torchrelay.shim.costs import Costs
+=======
+from torchrelay.shim.done_again import DoneAgain
+>>>>>>> main
 from torchrelay.shim.fault_injection import FaultInjector
 from torchrelay.shim.hold import Hold
 from torchrelay.shim.journal_copies import CopiedJournal
@@ -71,6 +75,8 @@ class Engine:
         self.writer = journaling.Writer(self)
         self.replicas = replicas.ReplicaChecks(self)
         self.late = LateWrites()
+        self.again = DoneAgain()
+        self.summed_up = self.again.summed_up
 
     # What the collectives ask.
 
@@ -252,6 +258,7 @@ class Engine:
     def _go_back(self, commit: Commit) -> None:
         if not commit.item.untouched():
             raise StateMismatchError("the step wrote into its own batch: it cannot be done again")
+        self.again.leave()
         undo.undo(commit.state)
         undo.drop_gradients([o for _, o in commit.state.optimizers])
         rng.restore(commit.rng)
@@ -265,6 +272,7 @@ class Engine:
         self.position = "body"
         self.recovery.rewinding = None
         torch.clear_autocast_cache()
+        self.again.begin(commit.state)
         self.phase("body")
 
     def drawn(self, iterator: Any, default: tuple[Any, ...]) -> Any:
@@ -294,6 +302,7 @@ class Engine:
             return
         if self.commit is None and self.capturing:
             return
+        self.again.leave()
         if self.capturing:
             self.gate(frame)
         else:

@@ -244,7 +244,6 @@ class _Attempt:
                 len(log),
                 engine.layouts.as_text(max(boundary, engine.gates_passed)),
                 engine.late_now(),
-                engine.late.before,
             )
         )
 

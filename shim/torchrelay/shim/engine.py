@@ -21,11 +21,8 @@ from torchrelay.shim.collective_records import CollectiveRecords
 from torchrelay.shim.collectives import Entry
 from torchrelay.shim.commit import Commit
 from torchrelay.shim.comms import Communicators, is_communication_failure
-<<<<<<< HEAD
 from torchrelay.shim.costs import Costs
-=======
 from torchrelay.shim.done_again import DoneAgain
->>>>>>> main
 from torchrelay.shim.fault_injection import FaultInjector
 from torchrelay.shim.hold import Hold
 from torchrelay.shim.journal_copies import CopiedJournal

@@ -192,10 +192,9 @@ class Joiner:
 
     def _put_bases(self, nodes: list[EncodedNode], objects: list[Any]) -> None:
         """The trees of modules as the lost rank's set-up had made them; journals hold the difference to that."""
-        trees = [(node, objects[number]) for number, node in enumerate(nodes) if node.kind is Kind.MODULE]
-        for (node, root), base in zip(trees, self.set_up.trees):
-            if isinstance(root, torch.nn.Module) and not node.content[0]:
-                put_tree(base, root, lambda value, there: value)
+        for node, root in zip(nodes, objects):
+            if node.kind is Kind.MODULE and isinstance(root, torch.nn.Module) and node.content[0] >= 0:
+                put_tree(self.set_up.trees[node.content[0]], root, lambda value, there: value)
 
     def _take_state(self, innermost: FrameType) -> None:
         """Tensors from the donor, then the communicators of the new generation, then the go-ahead."""

@@ -140,7 +140,7 @@ def test_a_joiners_iterator_is_led_to_where_the_recorded_one_stood(draws: Draws,
     rest = [next(recorded) for _ in range(6 - drawn)]
 
     torch.manual_seed(2)
-    joiner = data_loader.rebuild(draws, SAMPLERS[kind](), record)
+    joiner, _ = data_loader.rebuild(draws, SAMPLERS[kind](), record)
     rng.restore(at)
     assert values([next(joiner) for _ in range(6 - drawn)]) == values(rest)
     with pytest.raises(StopIteration):
@@ -154,7 +154,7 @@ def test_an_iterator_that_nobody_has_drawn_from_chooses_its_order_at_its_first_d
     at = rng.capture()
     expected = values(list(recorded))
     torch.manual_seed(2)
-    joiner = data_loader.rebuild(draws, loader_of(shuffle=True), record)
+    joiner, _ = data_loader.rebuild(draws, loader_of(shuffle=True), record)
     rng.restore(at)
     assert values(list(joiner)) == expected
 
@@ -169,7 +169,7 @@ def test_an_epoch_that_was_set_after_the_iterator_was_made_decides_its_order(dra
     loader.sampler.set_epoch(4)
     at = rng.capture()
     rest = values(list(recorded))
-    joiner = data_loader.rebuild(draws, SAMPLERS["distributed"](), record)
+    joiner, _ = data_loader.rebuild(draws, SAMPLERS["distributed"](), record)
     rng.restore(at)
     assert values(list(joiner)) == rest
 

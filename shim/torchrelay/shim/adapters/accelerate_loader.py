@@ -17,7 +17,7 @@ from typing import Any
 from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
 from torchrelay.shim.adapters import frames
 from torchrelay.shim.adapters.data_loader import Draws, owners, plain_fields
-from torchrelay.shim.capture.replay_point import ReplayPoint
+from torchrelay.shim.capture.replay_point import ABSENT, ReplayPoint
 
 _NEW, _AHEAD, _LAST, _OVER = range(4)
 """Where the generator is: not started, in the `yield` with a batch ahead, in that of the last batch, at its end."""
@@ -150,8 +150,8 @@ class LookAhead(ReplayPoint):
         if at == _NEW:
             self._generator = self._places.function(self.loader)
             return
-        if at != _OVER and place.get("iterator") is None:
-            raise StateMismatchError("accelerate's loader draws from an iterator that is not here")
+        if at != _OVER and (place.get("iterator") is None or (at == _AHEAD and last is ABSENT)):
+            raise StateMismatchError("accelerate's loader draws from an iterator that was not led to its place here")
         self._generator = _led(self._places.function, at)
         if at != _OVER:
             values = {"self": self.loader, "dataloader_iter": place["iterator"], "batch_index": place["index"]}

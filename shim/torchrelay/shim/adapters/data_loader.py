@@ -274,9 +274,9 @@ def install(draws: Draws, on_training_thread: Callable[[], bool]) -> None:
             return None
         if track.target is not None:
             left = track.target.drawn - track.drawn
-            if left <= len(track.target.before):
+            if 0 < left <= len(track.target.before):
                 rng.restore(track.target.before[-left])
-            if left == 1:
+            if left <= 1:
                 track.target = None
         track.before.append(rng.capture())
         item = original_next(iterator)

@@ -6,6 +6,10 @@ import abc
 from typing import Any
 
 
+ABSENT = object()
+"""Stands where there is nothing."""
+
+
 class ReplayPoint(abc.ABC):
     """Looks into the record of its draws by itself, whoever asks it; in a joiner it is put to the recorded place."""
 
@@ -15,4 +19,4 @@ class ReplayPoint(abc.ABC):
 
     @abc.abstractmethod
     def go_to(self, place: dict[str, Any], last: Any) -> None:
-        """`last`: what the loader's iterator has yielded last. Raises StateMismatchError where it cannot go."""
+        """`last`: what the loader's iterator has yielded last, or ABSENT. Raises StateMismatchError where it cannot go."""

@@ -189,6 +189,8 @@ class Joiner:
             made, last = data_loader.rebuild(self._engine.draws, loader, record)
             rebuild.objects[number], rebuild.last[id(made)] = made, last
         rebuild.fill()
+        if loaders is not None:  # at an outer loop's head it can still come
+            rebuild.check_complete()
 
     def _put_bases(self, nodes: list[EncodedNode], objects: list[Any]) -> None:
         """The trees of modules as the lost rank's set-up had made them; journals hold the difference to that."""

@@ -89,6 +89,9 @@ class LookAhead(ReplayPoint):
         self._generator = places.function(loader)
         self._end: tuple[int, Callable[[], None]] | None = None
         """How many rewinds there had been when it ended, and what its end had changed."""
+        self._broken = False
+        self._began = -1
+        """After which boundary it was first drawn from."""
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -101,9 +104,14 @@ class LookAhead(ReplayPoint):
 
     def _advance(self) -> Any:
         at = self._places.of(self._generator)
+        if self._broken:
+            # It would say StopIteration, and frameworks take that for the end of training.
+            raise StateMismatchError("accelerate's loader was interrupted in the middle of a batch, and cannot go on")
         if at == _OVER:
             self._end_again()
             raise StopIteration
+        if at == _NEW:
+            self._began = self._draws.boundary
         try:
             with self._draws.ahead():
                 return self._generator.send(None)
@@ -114,6 +122,8 @@ class LookAhead(ReplayPoint):
             # A generator that an exception has gone through is over; one that had not drawn yet can begin again.
             if at == _NEW:
                 self._generator = self._places.function(self.loader)
+            else:
+                self._broken = True
             raise
         finally:
             self._draws.touched.append(self._effects)
@@ -144,6 +154,13 @@ class LookAhead(ReplayPoint):
             now = self._generator.gi_frame.f_locals
             found.update(iterator=now["dataloader_iter"], index=now["batch_index"])
         return found
+
+    def begin_again(self, boundary: int) -> bool:
+        if self._began != boundary:
+            return False
+        self._generator = self._places.function(self.loader)
+        self._end, self._broken = None, False
+        return True
 
     def go_to(self, place: dict[str, Any], last: Any) -> None:
         at = place["at"]

@@ -27,6 +27,8 @@ from torchrelay.shim.capture.long_list import decoded
 from torchrelay.shim.capture.parts import attributes
 from torchrelay.shim.capture.replay_point import ABSENT, ReplayPoint
 
+_SET_ANEW = (Kind.LOADER, Kind.LOADER_ITER, Kind.DATASET, Kind.DDP)
+"""What is made for one use, such as an evaluation's loader, is made again for the next one."""
 _GENERATORS = (Kind.TORCH_GENERATOR, Kind.PYTHON_RANDOM, Kind.NUMPY_RANDOM, Kind.NDARRAY)
 
 
@@ -39,6 +41,7 @@ class Rebuild:
         self._nodes: list[EncodedNode] = []
         self.objects: list[Any] = []
         self.missing: list[str] = []
+        self._dropped: list[str] = []
         self.last: dict[int, Any] = {}
         """What loader iterators have yielded last, by id."""
 
@@ -58,6 +61,11 @@ class Rebuild:
                     self._fill_optimizer_state(node.content, self.objects[node.parent])
                 else:
                     self._fill(node, self.objects[number])
+
+    def check_complete(self) -> None:
+        """Raises StateMismatchError where something that training has made cannot be made again: nothing goes missing in silence."""
+        if self._dropped:
+            raise StateMismatchError(f"made by training, and cannot be made again: {', '.join(self._dropped[:5])}")
 
     def _resolve(self, node: EncodedNode) -> Any:
         if node.kind is Kind.GONE:
@@ -96,6 +104,8 @@ class Rebuild:
             return make_module(node.cls)
         if node.cls is None or kind not in (Kind.LIST, Kind.DICT, Kind.SET, Kind.ATTRS, Kind.BYTEARRAY):
             self.missing.append(f"{kind.name.lower()} {node.key!r}")
+            if kind not in _SET_ANEW:
+                self._dropped.append(f"{node.key!r} ({node.cls.__name__ if node.cls is not None else 'of a local class'})")
             return ABSENT
         if kind is Kind.ATTRS:
             return object.__new__(node.cls)

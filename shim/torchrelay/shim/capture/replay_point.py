@@ -18,5 +18,9 @@ class ReplayPoint(abc.ABC):
         """Where it is: plain values, and objects that the walk goes on to. `iterator`: the loader's that it draws from, or None."""
 
     @abc.abstractmethod
+    def begin_again(self, boundary: int) -> bool:
+        """Goes back to its beginning, if it was there at that boundary: a beginning may communicate, and joiners begin for real."""
+
+    @abc.abstractmethod
     def go_to(self, place: dict[str, Any], last: Any) -> None:
         """`last`: what the loader's iterator has yielded last, or ABSENT. Raises StateMismatchError where it cannot go."""

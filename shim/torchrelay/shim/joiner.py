@@ -29,8 +29,9 @@ from torchrelay.shim.adapters import data_loader, ddp
 from torchrelay.shim.capture import rng
 from torchrelay.shim.capture.encode import EncodedNode, decode
 from torchrelay.shim.capture.kinds import Kind
-from torchrelay.shim.capture.rebuild import ABSENT, put_tree
 from torchrelay.shim.capture.rebuild import Rebuild as StateRebuild
+from torchrelay.shim.capture.rebuild import put_tree
+from torchrelay.shim.capture.replay_point import ABSENT
 from torchrelay.shim.destination import Destination
 from torchrelay.shim.journaling import script_frames
 from torchrelay.shim.loops import Activation

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Generator, Iterator
-from types import ModuleType
-from typing import Any
+from collections.abc import Callable, Iterator
+from types import FrameType, GeneratorType, ModuleType
+from typing import Any, TypeAlias
 
 from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
 from torchrelay.shim.adapters import frames
@@ -24,7 +24,7 @@ _NEW, _AHEAD, _LAST, _OVER = range(4)
 
 _LOCALS = frozenset({"self", "dataloader_iter", "current_batch", "next_batch", "batch_index"})
 
-Batches = Generator[Any, None, None]
+Batches: TypeAlias = "GeneratorType[Any, None, None]"
 Function = Callable[[Any], Batches]
 
 
@@ -54,17 +54,23 @@ def _led(function: Function, place: int) -> Batches:
     return generator
 
 
+def _frame(generator: Batches) -> FrameType:
+    if generator.gi_frame is None:
+        raise UnsupportedError("accelerate's loader is over where it should wait")
+    return generator.gi_frame
+
+
 class Place:
     """What a generator of this function is like, told from one that is led there."""
 
     def __init__(self, function: Function) -> None:
         """Raises UnsupportedError for a function that looks otherwise."""
         self.function = function
-        if frozenset(function.__code__.co_varnames) != _LOCALS:  # type: ignore[attr-defined]
+        if frozenset(function.__code__.co_varnames) != _LOCALS:
             raise UnsupportedError("accelerate's loader has other variables than those that are known")
         try:
             led = {at: _led(function, at) for at in (_AHEAD, _LAST, _OVER)}
-            self._instructions = {led[at].gi_frame.f_lasti: at for at in (_AHEAD, _LAST)}
+            self._instructions = {_frame(led[at]).f_lasti: at for at in (_AHEAD, _LAST)}
         except (AttributeError, TypeError, StopIteration) as e:
             raise UnsupportedError(f"accelerate's loader works otherwise than is known: {e}") from e
         if len(self._instructions) != 2:
@@ -75,7 +81,7 @@ class Place:
         state = inspect.getgeneratorstate(generator)
         if state in (inspect.GEN_CREATED, inspect.GEN_CLOSED):
             return _NEW if state == inspect.GEN_CREATED else _OVER
-        at = self._instructions.get(generator.gi_frame.f_lasti)
+        at = self._instructions.get(_frame(generator).f_lasti)
         if at is None:
             raise UnsupportedError("accelerate's loader stands in a place that is not known")
         return at
@@ -151,7 +157,7 @@ class LookAhead(ReplayPoint):
         at = self._places.of(self._generator)
         found = {"loader": self.loader, "at": at, "iterator": None, "index": 0}
         if at in (_AHEAD, _LAST):
-            now = self._generator.gi_frame.f_locals
+            now = _frame(self._generator).f_locals
             found.update(iterator=now["dataloader_iter"], index=now["batch_index"])
         return found
 
@@ -172,7 +178,7 @@ class LookAhead(ReplayPoint):
         self._generator = _led(self._places.function, at)
         if at != _OVER:
             values = {"self": self.loader, "dataloader_iter": place["iterator"], "batch_index": place["index"]}
-            frames.set_locals(self._generator.gi_frame, {**values, "current_batch": None, "next_batch": last})
+            frames.set_locals(_frame(self._generator), {**values, "current_batch": None, "next_batch": last})
 
 
 def install(module: ModuleType, draws: Callable[[], Draws | None]) -> None:

@@ -13,7 +13,11 @@ _LIGHTNING = {
 
 TRAINING_LOOPS: dict[str, frozenset[str]] = {
     "transformers.trainer": frozenset({"Trainer._inner_training_loop", "Trainer._run_epoch"}),
-    **{f"{package}.{name}": f for package in ("lightning.pytorch", "pytorch_lightning") for name, f in _LIGHTNING.items()},
+    **{
+        f"{package}.{name}": f
+        for package in ("lightning.pytorch", "pytorch_lightning")
+        for name, f in _LIGHTNING.items()
+    },
 }
 """Name of a module -> qualified names of the functions whose loops are rewritten; nothing else of an installed package is."""
 

@@ -63,7 +63,7 @@ class Rebuild:
                     self._fill(node, self.objects[number])
 
     def check_complete(self) -> None:
-        """Raises StateMismatchError where something that training has made cannot be made again: nothing goes missing in silence."""
+        """Nothing goes missing in silence. Raises StateMismatchError where training has made what cannot be made again."""
         if self._dropped:
             raise StateMismatchError(f"made by training, and cannot be made again: {', '.join(self._dropped[:5])}")
 
@@ -105,13 +105,16 @@ class Rebuild:
         if node.cls is None or kind not in (Kind.LIST, Kind.DICT, Kind.SET, Kind.ATTRS, Kind.BYTEARRAY):
             self.missing.append(f"{kind.name.lower()} {node.key!r}")
             if kind not in _SET_ANEW:
-                self._dropped.append(f"{node.key!r} ({node.cls.__name__ if node.cls is not None else 'of a local class'})")
+                self._dropped.append(
+                    f"{node.key!r} ({node.cls.__name__ if node.cls is not None else 'of a local class'})"
+                )
             return ABSENT
         if kind is Kind.ATTRS:
             return object.__new__(node.cls)
         if node.cls is collections.defaultdict:
             return collections.defaultdict(node.extra)
-        return node.cls.__new__(node.cls)
+        made: Any = node.cls
+        return made.__new__(made)  # its own `__init__` may want to be told something
 
     def _decode(self, value: Any, there: Any) -> Any:
         """`there`: what stands in the place now; kept where the recorded value has no state."""
@@ -231,7 +234,9 @@ class Rebuild:
             fields["training"] = flags[0]
         left = [name for name in hidden if name not in fields]
         if left:
-            raise StateMismatchError(f"{type(root).__name__} was made by training, and its {left[0]} cannot be made again")
+            raise StateMismatchError(
+                f"{type(root).__name__} was made by training, and its {left[0]} cannot be made again"
+            )
 
 
 def make_module(cls: type) -> torch.nn.Module:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import abc
 from typing import Any
 
-
 ABSENT = object()
 """Stands where there is nothing."""
 

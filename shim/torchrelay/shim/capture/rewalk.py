@@ -39,7 +39,15 @@ from torchrelay.shim.capture.walk import Walk
 _GONE = Node(Kind.GONE, None, -1, None, None)
 _COMES_AND_GOES = frozenset(
     {Kind.LIST, Kind.DICT, Kind.SET, Kind.DEQUE, Kind.BYTEARRAY, Kind.ATTRS, Kind.TENSOR, Kind.NDARRAY}
-    | {Kind.TORCH_GENERATOR, Kind.PYTHON_RANDOM, Kind.NUMPY_RANDOM, Kind.LOADER, Kind.LOADER_ITER, Kind.DATASET, Kind.REPLAY_POINT}
+    | {
+        Kind.TORCH_GENERATOR,
+        Kind.PYTHON_RANDOM,
+        Kind.NUMPY_RANDOM,
+        Kind.LOADER,
+        Kind.LOADER_ITER,
+        Kind.DATASET,
+        Kind.REPLAY_POINT,
+    }
 )
 """Kinds that leave no trace in a host state beside their node."""
 

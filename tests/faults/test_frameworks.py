@@ -30,6 +30,9 @@ CELLS = {
     "training flags": ("lightning", "evaluation", "kill", "last"),
     # Metrics are modules that the first log has made.
     "born metrics": ("lightning", "backward", "kill", "first"),
+    # A metric of the model's own is known to lightning by its address, which is another one in another process.
+    "addresses": ("lightning-stream", "backward", "kill", "last"),
+    "steps of one's own": ("lightning-manual", "after-step", "kill", "first"),
     "stop in a closure": ("lightning", "gate", "stop", "last"),
     # The loader says when an epoch ends, and the accumulation steps then.
     "end of the loader": ("accelerate", "after-step", "kill", "first"),

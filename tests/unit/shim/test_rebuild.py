@@ -312,3 +312,17 @@ def test_functions_methods_and_partials_of_what_training_has_made_are_found_agai
     assert new.by_name is len
     assert new.bound.__self__ is target["owner"]
     assert (new.bound(), new.part(5)) == (3, 15)
+
+
+def test_a_metric_of_the_model_that_training_has_logged_is_the_models_own_in_another_process() -> None:
+    def build() -> torch.nn.Module:
+        model = torch.nn.Sequential(torch.nn.Linear(2, 2), Metric())
+        model._metric_attributes = None  # type: ignore[assignment]
+        return model
+
+    source, target = {"model": build(), "logged": {}}, {"model": build(), "logged": {}}
+    source["model"]._metric_attributes = {id(source["model"][1]): "1"}  # type: ignore[index]
+    source["logged"]["mae"] = Holder(value=source["model"][1])  # type: ignore[index]
+    carry(source, target)
+    assert target["logged"]["mae"].value is target["model"][1]  # type: ignore[index]
+    assert target["model"]._metric_attributes is None, "it is keyed by addresses of another process"

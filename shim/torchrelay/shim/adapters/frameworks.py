@@ -21,5 +21,9 @@ TRAINING_LOOPS: dict[str, frozenset[str]] = {
 }
 """Name of a module -> qualified names of the functions whose loops are rewritten; nothing else of an installed package is."""
 
+ID_CACHES = frozenset({"_metric_attributes"})
+"""Attributes of modules that are keyed by addresses, and made anew by whoever misses them (lightning): no state, and another
+process's are of no use."""
+
 ACCELERATE = "accelerate.data_loader"
 """The module whose loaders `accelerate_loader` knows."""

@@ -2,8 +2,8 @@
 
 A value is written as itself if it is plain, as (REF, node) if the walk has a node for it, as (TUPLE, class, items), as
 (WEAK, node) if it is a weak reference to what has one, as (NAMED, pickle) if it is a function or class that is found by
-name, as (METHOD, object, name) or (PARTIAL, function, arguments, keywords), or as (OPAQUE, name of its type). Plain values
-are never tuples, so the tags cannot be mistaken.
+name, as (METHOD, object, name) or (PARTIAL, function, arguments, keywords), as (PART, node, path) if it is a module below another
+one, or as (OPAQUE, name of its type). Plain values are never tuples, so the tags cannot be mistaken.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torchrelay.shim.capture.host_state import HostState, Node, Nth
 from torchrelay.shim.capture.kinds import PLAIN, Kind, is_value, kind_of
 from torchrelay.shim.capture.long_list import LongContent
 
-REF, TUPLE, OPAQUE, WEAK, NAMED, METHOD, PARTIAL = range(7)
+REF, TUPLE, OPAQUE, WEAK, NAMED, METHOD, PARTIAL, PART = range(8)
 
 
 class EncodedNode(NamedTuple):
@@ -66,6 +66,7 @@ def _is_importable(named: Any) -> bool:
 class _Encoder:
     def __init__(self, state: HostState) -> None:
         self.state = state
+        self._parts: dict[int, tuple[Any, ...]] | None = None
         self.weak = False
         """Whether the latest node has weak references: they are no edges, so the node may stay while what they mean moves."""
 
@@ -85,7 +86,15 @@ class _Encoder:
             return (WEAK, number) if number is not None else (OPAQUE, cls.__qualname__)
         if kind is Kind.TUPLE and importable(cls):
             return (TUPLE, cls, [self.value(v) for v in value])
-        return self.callable(value) or (OPAQUE, cls.__qualname__)
+        return self.callable(value) or self.part(value) or (OPAQUE, cls.__qualname__)
+
+    def part(self, value: Any) -> tuple[Any, ...] | None:
+        if id(value) not in self.state.covered:
+            return None
+        if self._parts is None:
+            trees = [(n, node.content.tree) for n, node in enumerate(self.state.nodes) if node.kind is Kind.MODULE]
+            self._parts = {id(m): (PART, n, name) for n, tree in trees for name, m in zip(tree.names, tree.modules)}
+        return self._parts.get(id(value))
 
     def callable(self, value: Any) -> tuple[Any, ...] | None:
         cls = type(value)

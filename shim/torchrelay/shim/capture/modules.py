@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from torchrelay.shim.adapters.frameworks import ID_CACHES
 from torchrelay.shim.adapters.list_pointers import pointers
 from torchrelay.shim.capture import small
 from torchrelay.shim.capture.kinds import PLAIN, Kind, kind_of
@@ -26,7 +27,7 @@ _COMPOSABLE = ("__composable_api_state_key", "__composable_api_registry_key")
 
 
 def _is_machinery(name: str) -> bool:
-    return name in _STANDARD or name.startswith(_COMPOSABLE)
+    return name in _STANDARD or name in ID_CACHES or name.startswith(_COMPOSABLE)
 
 
 Slot = tuple[str, str]

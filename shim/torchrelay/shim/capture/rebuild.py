@@ -20,7 +20,7 @@ import torch
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters import frames as frame_access
 from torchrelay.shim.capture import small, undo
-from torchrelay.shim.capture.encode import METHOD, NAMED, OPAQUE, PARTIAL, REF, TUPLE, WEAK, EncodedNode
+from torchrelay.shim.capture.encode import METHOD, NAMED, OPAQUE, PART, PARTIAL, REF, TUPLE, WEAK, EncodedNode
 from torchrelay.shim.capture.host_state import Fields, Inside, LargeTensor, Nth
 from torchrelay.shim.capture.kinds import Kind, is_value, kind_of
 from torchrelay.shim.capture.long_list import decoded
@@ -135,6 +135,9 @@ class Rebuild:
             return there if target is ABSENT else weakref.ref(target)
         if tag == OPAQUE:
             return there
+        if tag == PART:
+            root = self.objects[value[1]]
+            return there if root is ABSENT else root.get_submodule(value[2])
         if tag == NAMED:
             return pickle.loads(value[1])
         if tag in (METHOD, PARTIAL):

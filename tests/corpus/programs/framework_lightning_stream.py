@@ -1,4 +1,4 @@
-"""lightning over a stream of unknown length, with a metric of torchmetrics and a plateau scheduler; `manual`: steps of one's own."""
+"""lightning over a stream of unknown length, a metric of torchmetrics, a plateau scheduler; `manual`: steps of one's own."""
 
 import os
 import sys

@@ -54,8 +54,9 @@ class Count(TrainerCallback, ExportableState):
         pace.strike("logging")
 
     def state(self):
-        """What a checkpoint holds of it: the Trainer asks while it saves."""
-        pace.strike("saving")
+        """What a checkpoint holds of it: the Trainer asks while it saves, and once before it trains."""
+        if self.seen:
+            pace.strike("saving")
         return {"args": {}, "attributes": {"parts": self.parts}}
 
 

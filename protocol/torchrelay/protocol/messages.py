@@ -71,7 +71,8 @@ class ReplicaCheck:
 class Standing:
     """This rank stands still, at a place from where it can be rewound, sent forward or left as it is.
 
-    `position`: `head` (of the loop), `body` (before the gate), `gate`, `after` (past the gate), `finished` (script's end).
+    `position`: `head` (of the loop), `body` (before the gate), `gate`, `after` (past the gate), `sharded` (the same, and a
+    sharded model has communicated since), `finished` (script's end).
     `collective_log`: results of the collectives since the last gate that was passed, for ranks that have to catch up.
     `store_port`: where this rank would host the store of the next generation.
     """

@@ -89,7 +89,8 @@ class Destination:
         if int(place) >= len(groups):
             raise StateMismatchError(f"this process has no parameter for {info.path}")
         group, parameter = groups[int(place)]
-        like_parameter = tuple(info.shape) == tuple(parameter.shape) or group.get("fused") or group.get("capturable")
-        tensor = torch.empty(info.shape, dtype=info.dtype, device=parameter.device if like_parameter else "cpu")
-        optimizer.state[parameter][key] = tensor
+        own_shape = tuple(device.local(parameter).shape)
+        beside = tuple(info.shape) == own_shape or group.get("fused") or group.get("capturable")
+        tensor = torch.empty(info.shape, dtype=info.dtype, device=parameter.device if beside else "cpu")
+        optimizer.state[parameter][key] = device.like_parameter(parameter, key, tensor)
         return tensor

@@ -29,6 +29,9 @@ from torchrelay.shim.rewind import Rewind
 from torchrelay.shim.sites import SITES
 
 
+_LATE_FORWARD = "a forward pass of a sharded model after the optimizer step"
+
+
 class Engine:
     """Listener of the loops, of the collectives and of the optimizer; the one owner of what a rank knows of itself."""
 
@@ -65,6 +68,8 @@ class Engine:
         self.writer = journaling.Writer(self)
         self.replicas = replicas.ReplicaChecks(self)
         self.late = LateWrites()
+        self._gathered_late = False
+        """Whether a sharded model has communicated since the optimizer step: a new process could not do that again."""
 
     # What the collectives ask.
 
@@ -86,6 +91,16 @@ class Engine:
 
     def record(self, entry: Entry) -> None:
         self.records.add(entry, after_gate=self.position == "after")
+
+    def sharded_alone(self) -> None:
+        if self.shadow is not None and self.shadow.tail is not None:
+            raise StateMismatchError(_LATE_FORWARD)
+
+    def sharded_after_step(self) -> None:
+        if not self._gathered_late:
+            self._gathered_late = True
+            if self.commit is not None:
+                self.writer.report(self.commit, (f"{_LATE_FORWARD}: a rank that is lost in it is not replaced",))
 
     def waiting(self, on: bool) -> None:
         self.journal.waiting = int(on)
@@ -129,7 +144,7 @@ class Engine:
             or (self.position == "after" and self._steps < self._expected_steps)
         ):
             return "torn"
-        return self.position
+        return "sharded" if self._gathered_late else self.position
 
     # What the loops tell.
 
@@ -186,7 +201,7 @@ class Engine:
     def _start_step(self) -> None:
         self._expected_steps = max(self._steps, 1)
         self.stepped, self._steps, self._depth = False, 0, 0
-        self.position, self.astray = "body", False
+        self.position, self.astray, self._gathered_late = "body", False, False
 
     def _pause_if_wanted(self) -> None:
         assert self.commit is not None
@@ -219,6 +234,8 @@ class Engine:
         self.layouts.note(number, self.wrapped)
         self.writer.boundary(self.commit)
         self.phase("body")
+        if self.faults is not None and self.shadow is None and not self.wrapped:
+            self.faults.strike_in_forward(state.roots)
         self.replicas.at_boundary(self.commit)
 
     def caught(self, error: BaseException, activation: Activation) -> bool:

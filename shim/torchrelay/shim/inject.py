@@ -17,6 +17,15 @@ from torchrelay.shim.instrument import HOOKS
 from torchrelay.shim.interface import Runtime
 
 
+_FULLY_SHARD = "torch.distributed.fsdp._fully_shard._fsdp_state"
+
+
+def _hook_fully_shard(module: ModuleType) -> None:
+    from torchrelay.shim.adapters import fsdp2  # it imports torch
+
+    fsdp2.hook(module)
+
+
 def start(environ: Mapping[str, str], connect: Callable[[ShimConfig], Runtime] | None = None) -> None:
     """Connects this process to its agent and gets ready for the script. A spare waits in here until it has a rank.
 
@@ -39,6 +48,7 @@ def install(runtime: Runtime) -> None:
     imported = {
         "torch": _guarded(runtime, lambda _: runtime.torch_imported()),
         dynamo.MODULE: _guarded(runtime, dynamo.show_plain_code),
+        _FULLY_SHARD: _guarded(runtime, _hook_fully_shard),
     }
     finder = ScriptFinder(runtime, publish, imported)
     run_file.watch(runtime, publish, finder.run_module)

@@ -32,6 +32,7 @@ from torchrelay.protocol.messages import (
     Verified,
 )
 from torchrelay.shim import payload
+from torchrelay.shim.adapters import fsdp2
 from torchrelay.shim.addresses import bind_address
 from torchrelay.shim.capture import device
 from torchrelay.shim.comms import serve_store
@@ -284,6 +285,7 @@ class _Attempt:
     def _rebuild(self, order: Rebuild) -> None:
         engine, started = self._engine, time.monotonic()
         self._rebuilt = True
+        fsdp2.reset()
         engine.comms.rebuild(order.generation, order.store_host, order.store_port)
         engine.layouts.prepare_survivor(engine.wrapped, order.target, engine.comms.lend_name)
         self._link.send(Rebuilt(order.generation, time.monotonic() - started))

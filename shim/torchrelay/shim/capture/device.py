@@ -6,20 +6,16 @@ from collections.abc import Sequence
 
 import torch
 
+from torchrelay.shim.adapters import fsdp2
+from torchrelay.shim.adapters.dtensor import is_spread, laid_out_alike, like, local
 from torchrelay.shim.capture import small
 from torchrelay.shim.capture.host_state import HostState
-
-
-def local(tensor: torch.Tensor) -> torch.Tensor:
-    """This rank's part of a tensor that is spread over ranks; the tensor itself if it is not."""
-    part = getattr(tensor, "_local_tensor", None)
-    return part if isinstance(part, torch.Tensor) else tensor
 
 
 def catalogue(state: HostState, roots: Sequence[torch.nn.Module]) -> dict[str, torch.Tensor]:
     """Path -> this rank's part of each tensor, for reading and writing its memory."""
     return {
-        path: local(tensor.data if isinstance(tensor, torch.nn.Parameter) else tensor)
+        path: local(tensor).detach() if isinstance(tensor, torch.nn.Parameter) else local(tensor)
         for path, tensor in whole(state, roots).items()
     }
 
@@ -32,8 +28,9 @@ def whole(state: HostState, roots: Sequence[torch.nn.Module]) -> dict[str, torch
     """
     found: dict[str, torch.Tensor] = {}
     for number, root in enumerate(roots):
+        sharded = fsdp2.sharded_parameters(root)
         for name, parameter in root.named_parameters():
-            found[f"module{number}.{name}"] = parameter
+            found[f"module{number}.{name}"] = sharded.get(id(parameter), parameter)
         for name, buffer in root.named_buffers():
             if not small.is_small(buffer):
                 found[f"module{number}.{name}"] = buffer
@@ -59,6 +56,24 @@ def gradients(state: HostState) -> dict[str, torch.Tensor]:
         for place, parameter in enumerate(p for group in optimizer.param_groups for p in group["params"])
         if parameter.grad is not None
     }
+
+
+def like_parameter(parameter: torch.Tensor, key: str, part: torch.Tensor) -> torch.Tensor:
+    """Optimizer state around `part`, spread over ranks if the parameter is and the state has its form (all but step counts)."""
+    if key == "step" or not is_spread(parameter) or part.shape != local(parameter).shape:
+        return part
+    return like(parameter, part)
+
+
+def not_rebuilt(state: HostState) -> list[str]:
+    """Names of optimizer state that is spread over ranks otherwise than its parameter: a joiner could not make it."""
+    return [
+        f"{name}.{key}"
+        for name, optimizer in state.optimizers
+        for parameter, values in optimizer.state.items()
+        for key, value in values.items()
+        if is_spread(value) and not (is_spread(parameter) and laid_out_alike(parameter, value))
+    ]
 
 
 def ddp_paths(roots: Sequence[torch.nn.Module], wrapped: Sequence[torch.nn.Module], state: HostState) -> list[str]:

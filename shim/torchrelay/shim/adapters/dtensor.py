@@ -1,0 +1,56 @@
+"""Tensors that are spread over ranks: this rank's part, and a tensor like another one around a part.
+
+Leans on `DTensor._local_tensor`, `DTensor._spec` (`mesh`, `placements`, `shape`, `stride()`), `DTensor.from_local` and, for
+results of functional collectives that nobody has waited for yet, `AsyncCollectiveTensor.trigger_wait`. Neither module is
+imported here: without it there is no such tensor. Seen on torch 2.13.0.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import torch
+
+_DTENSOR = "torch.distributed.tensor"
+_FUNCTIONAL = "torch.distributed._functional_collectives"
+
+
+def is_spread(tensor: Any) -> bool:
+    """Whether it is a DTensor: what this process holds of it is its local tensor."""
+    cls = type(tensor)
+    if cls is torch.Tensor or cls is torch.nn.Parameter:
+        return False
+    module = sys.modules.get(_DTENSOR)
+    return module is not None and isinstance(tensor, module.DTensor)
+
+
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    """This rank's part of a tensor that is spread over ranks; the tensor itself if it is not."""
+    if not is_spread(tensor):
+        return tensor
+    part: torch.Tensor = waited_for(tensor._local_tensor)  # type: ignore[attr-defined]
+    return part
+
+
+def waited_for(tensor: torch.Tensor) -> torch.Tensor:
+    """The result of a functional collective once it is there; any other tensor as it is."""
+    module = sys.modules.get(_FUNCTIONAL)
+    if module is not None and isinstance(tensor, module.AsyncCollectiveTensor):
+        return tensor.trigger_wait()  # type: ignore[no-any-return]
+    return tensor
+
+
+def like(spread: Any, part: torch.Tensor) -> torch.Tensor:
+    """A DTensor around `part`, laid out as `spread` is."""
+    spec = spread._spec
+    made: torch.Tensor = type(spread).from_local(
+        part, spec.mesh, spec.placements, run_check=False, shape=spec.shape, stride=spec.tensor_meta.stride
+    )
+    return made
+
+
+def laid_out_alike(one: Any, other: Any) -> bool:
+    """Whether both are spread over the same ranks in the same way."""
+    a, b = one._spec, other._spec
+    return bool(a.mesh == b.mesh and a.placements == b.placements and a.shape == b.shape)

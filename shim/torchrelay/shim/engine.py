@@ -28,7 +28,6 @@ from torchrelay.shim.recovery import Recovery
 from torchrelay.shim.rewind import Rewind
 from torchrelay.shim.sites import SITES
 
-
 _LATE_FORWARD = "a forward pass of a sharded model after the optimizer step"
 
 

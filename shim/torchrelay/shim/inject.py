@@ -16,7 +16,6 @@ from torchrelay.shim.finder import ScriptFinder
 from torchrelay.shim.instrument import HOOKS
 from torchrelay.shim.interface import Runtime
 
-
 _FULLY_SHARD = "torch.distributed.fsdp._fully_shard._fsdp_state"
 
 

@@ -33,6 +33,7 @@ from torchrelay.protocol.messages import (
 )
 from torchrelay.shim import payload
 from torchrelay.shim.adapters import fsdp2
+from torchrelay.shim.adapters.dtensor import local
 from torchrelay.shim.addresses import bind_address
 from torchrelay.shim.capture import device
 from torchrelay.shim.comms import serve_store
@@ -269,7 +270,7 @@ class _Attempt:
         assert commit is not None
         tensors = self._engine.replicas.tensors(commit)
         if self._position == "after":
-            tensors |= {path: device.local(g) for path, g in device.gradients(commit.state).items()}
+            tensors |= {path: local(g) for path, g in device.gradients(commit.state).items()}
         donor = Donor(
             tensors,
             bind_host=bind_address(self._engine.comms.address),

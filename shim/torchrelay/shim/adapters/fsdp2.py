@@ -29,7 +29,7 @@ _states: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def hook(module: ModuleType) -> None:
-    """To be called when the module that defines FSDPState has been imported. Raises UnsupportedError where this torch lacks what is needed."""
+    """To be called once the module of FSDPState is imported. Raises UnsupportedError where this torch lacks what is needed."""
     state_class = module.FSDPState
     missing = [name for name in ("init", "_reset_iter_state") if not hasattr(state_class, name)]
     if missing:

@@ -97,6 +97,9 @@ class Runtime:
         self.note("park")
         os.environ["RANK"] = "7"
 
+    def functional_imported(self, module):
+        pass
+
     def torch_imported(self):
         self.note(f"torch imported: {'torch' in sys.modules}")
 

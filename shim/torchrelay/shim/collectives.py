@@ -50,6 +50,7 @@ _IN_PLACE = frozenset({"all_reduce", "broadcast", "reduce"})
 SAME_ON_ALL_RANKS = frozenset(
     {"all_reduce", "broadcast", "all_gather", "all_gather_into_tensor", "barrier", "monitored_barrier"}
     | {"all_gather_object", "broadcast_object_list"}
+    | {"functional.all_reduce", "functional.broadcast", "functional.all_gather_single", "functional.all_gather_tensor"}
 )
 """Their results can be taken from any rank's record."""
 
@@ -75,7 +76,7 @@ class Engine(Protocol):
         """`off`, `record`, `answer`, `repeat`."""
         ...
 
-    def caught_up(self) -> bool:
+    def caught_up(self, group: str) -> bool:
         """Whether a joiner has come to where its peers are, so that this collective is done with them."""
         ...
 
@@ -131,7 +132,7 @@ class Collectives:
 
     def _run(self, call: _Call, mode: str, *, asynchronous: bool) -> Any:
         engine = self._engine
-        if mode == "answer" and engine.caught_up():
+        if mode == "answer" and engine.caught_up(call.group):
             mode = engine.mode()
         if mode == "answer":
             call.put(engine.answer(call.name, call.group))

@@ -27,6 +27,7 @@ from torchrelay.shim.loops import Activation, LoopTracker
 from torchrelay.shim.recovery import Recovery
 from torchrelay.shim.rewind import Rewind
 from torchrelay.shim.sites import SITES
+from torchrelay.shim.unknown_gradients import UnknownGradients
 
 _LATE_FORWARD = "a forward pass of a sharded model after the optimizer step"
 
@@ -67,6 +68,7 @@ class Engine:
         self.writer = journaling.Writer(self)
         self.replicas = replicas.ReplicaChecks(self)
         self.late = LateWrites()
+        self._forbidden: UnknownGradients | None = None
         self._gathered_late = False
         """Whether a sharded model has communicated since the optimizer step: a new process could not do that again."""
 
@@ -79,8 +81,8 @@ class Engine:
             return "answer"
         return "repeat" if self.position in ("after", "finished") else "record"
 
-    def caught_up(self) -> bool:
-        return self.shadow is not None and bool(self.shadow.at_collective())
+    def caught_up(self, group: str) -> bool:
+        return self.shadow is not None and bool(self.shadow.at_collective(group))
 
     def answer(self, name: str, group: str) -> Entry:
         return self.records.answer(name, group)
@@ -91,8 +93,12 @@ class Engine:
     def record(self, entry: Entry) -> None:
         self.records.add(entry, after_gate=self.position == "after")
 
+    def behind_gate(self) -> bool:
+        """Of a joiner: whether it goes through the rest of a step, after its optimizer step, without peers."""
+        return self.shadow is not None and self.shadow.tail is not None
+
     def sharded_alone(self) -> None:
-        if self.shadow is not None and self.shadow.tail is not None:
+        if self.behind_gate():
             raise StateMismatchError(_LATE_FORWARD)
 
     def sharded_after_step(self) -> None:
@@ -197,7 +203,15 @@ class Engine:
         self.link.send(Disabled(reason))
         self._start_step()
 
+    def forbid(self, gradients: UnknownGradients) -> None:
+        """Until the next head."""
+        self._forbidden = gradients
+        gradients.__enter__()  # type: ignore[no-untyped-call]  # torch does not say its type
+
     def _start_step(self) -> None:
+        if self._forbidden is not None:
+            self._forbidden.__exit__(None, None, None)  # type: ignore[no-untyped-call]  # the same
+            self._forbidden = None
         self._expected_steps = max(self._steps, 1)
         self.stepped, self._steps, self._depth = False, 0, 0
         self.position, self.astray, self._gathered_late = "body", False, False
@@ -337,7 +351,7 @@ class Engine:
             self.layouts.note(boundary + 1, self.wrapped)
             self._write_gate(frame)  # before the gate: whoever passes it relies on this rank's journal being whole
             self._wait_in_gate()
-            self.records.after, self.records.replay = [], []
+            self.records.after, self.records.replay = [], {}
         self.gates_passed = boundary + 1
         self.journal.gates_passed = self.gates_passed
         self.position = "update"

@@ -16,6 +16,7 @@ from torchrelay.shim.finder import ScriptFinder
 from torchrelay.shim.instrument import HOOKS
 from torchrelay.shim.interface import Runtime
 
+_FUNCTIONAL = "torch.distributed._functional_collectives"
 _FULLY_SHARD = "torch.distributed.fsdp._fully_shard._fsdp_state"
 
 
@@ -48,6 +49,7 @@ def install(runtime: Runtime) -> None:
         "torch": _guarded(runtime, lambda _: runtime.torch_imported()),
         dynamo.MODULE: _guarded(runtime, dynamo.show_plain_code),
         _FULLY_SHARD: _guarded(runtime, _hook_fully_shard),
+        _FUNCTIONAL: _guarded(runtime, runtime.functional_imported),
     }
     finder = ScriptFinder(runtime, publish, imported)
     run_file.watch(runtime, publish, finder.run_module)

@@ -24,7 +24,7 @@ from torchrelay.protocol.messages import (
     Transferred,
     Verified,
 )
-from torchrelay.shim import payload
+from torchrelay.shim import collective_records, payload
 from torchrelay.shim.adapters import data_loader, ddp, fsdp2
 from torchrelay.shim.capture import rng
 from torchrelay.shim.capture.encode import EncodedNode, decode
@@ -35,6 +35,7 @@ from torchrelay.shim.destination import Destination
 from torchrelay.shim.journaling import script_frames
 from torchrelay.shim.loops import Activation
 from torchrelay.shim.tail import Tail
+from torchrelay.shim.unknown_gradients import UnknownGradients
 
 if TYPE_CHECKING:
     from torchrelay.shim.engine import Engine
@@ -57,7 +58,6 @@ class Joiner:
         self._arrived: Transferred | None = None
         self._destination: Destination | None = None
         self.tail: Tail | None = None
-        self._finished_by_others: list[Any] = []
 
     # On the way in.
 
@@ -263,7 +263,7 @@ class Joiner:
         flags = [node.content for node in decode(self._gate.on(self._journal)) if node.kind is Kind.DDP]
         for wrapped, content in zip(engine.wrapped, flags):
             wrapped.__dict__.update(content)
-        log = list(payload.load(plan.collective_log, tuple)) if plan.collective_log else []
+        finished = collective_records.furthest(payload.load_logs(plan.collective_log))
         engine.records.after = []
         destination, started, stats = self._receive(frame)
         arrived = Transferred(self.generation, stats.size_bytes, stats.tensors, time.monotonic() - started)
@@ -271,10 +271,10 @@ class Joiner:
         if plan.offline or (beside_donor and destination.gradients.keys() >= destination.own_gradients().keys()):
             destination.put_gradients()
             self._join(arrived)
-            engine.records.replay = log
+            engine.records.replay = finished
             self._be_the_rank()
         else:
-            self._begin_tail(destination, arrived, log)
+            self._begin_tail(destination, arrived, finished)
 
     def _be_the_rank(self) -> None:
         engine = self._engine
@@ -285,13 +285,10 @@ class Joiner:
 
     # Through the rest of a step that the donor is through with.
 
-    def _begin_tail(self, destination: Destination, arrived: Transferred, log: list[Any]) -> None:
+    def _begin_tail(self, destination: Destination, arrived: Transferred, finished: collective_records.ByGroup) -> None:
         assert self._plan is not None
         self._arrived, self._destination = arrived, destination
-        done = self._plan.donor_collectives
-        self._finished_by_others = log[done:] if done >= 0 else []
-        self._engine.records.answers = log[:done] if done >= 0 else log
-        self._engine.records.answers_of_others = True
+        self._engine.records.answers, self._engine.records.others = [], finished
         self.tail = Tail(destination.tensors(), self._plan.late, destination.own_gradients().values())
 
     def at_next_head(self, activation: Activation) -> None:
@@ -299,28 +296,40 @@ class Joiner:
         assert self._plan is not None
         if self._plan.donor_collectives >= 0:
             raise StateMismatchError("the step ends before the collective that the donor stands in")
-        self._check_answered()
+        own = self._engine.comms.group_names()
+        for group, left in (self._engine.records.others or {}).items():
+            if left and group in own:
+                raise StateMismatchError(f"the others called {left[0].name} after the gate; this process did not")
         self._catch_up(activation.frame)
 
-    def at_collective(self) -> bool:
-        """Whether this is the one that the donor stands in: from here on there are real peers."""
-        if self.tail is None or self._engine.records.answers or self._plan is None or self._plan.donor_collectives < 0:
+    def at_collective(self, group: str) -> bool:
+        """Whether there are real peers from here on: those that the donor stands among, or others that wait in this one."""
+        records, plan = self._engine.records, self._plan
+        if self.tail is None or plan is None:
             return False
+        at_donor = plan.donor_collectives == len(records.after)
+        if not at_donor and (plan.late or (records.others or {}).get(group)):
+            return False  # what the donor has written late belongs to its own place alone
         assert self._engine.commit is not None
+        assert self._destination is not None
         self._catch_up(self._engine.commit.activation.frame)
+        own = self._destination.own_gradients()
+        unknown = [gradient for path, gradient in own.items() if path not in self._destination.gradients]
+        if unknown:
+            self._engine.forbid(UnknownGradients(unknown))
         return True
 
     def _catch_up(self, innermost: FrameType) -> None:
         assert self.tail is not None
         assert self._arrived is not None
-        records = self._engine.records
-        self.tail.leave()
-        self.tail.put_back(self._engine.writer.walk(script_frames(innermost)))
         assert self._destination is not None
+        records, tail = self._engine.records, self.tail
+        tail.leave()
+        tail.put_back(self._engine.writer.walk(script_frames(innermost)))
         self._destination.put_gradients()
-        self.tail, records.answers_of_others = None, False
+        self.tail, left, records.others = None, records.others, None
         self._join(self._arrived)
-        records.replay = self._finished_by_others
+        records.replay = left or {}
         self._be_the_rank()
 
     # Orders.

@@ -31,7 +31,7 @@ from torchrelay.protocol.messages import (
     Standing,
     Verified,
 )
-from torchrelay.shim import payload
+from torchrelay.shim import collective_records, payload
 from torchrelay.shim.adapters import fsdp2
 from torchrelay.shim.adapters.dtensor import local
 from torchrelay.shim.addresses import bind_address
@@ -312,8 +312,8 @@ class _Attempt:
         engine.first_step_due = True
         engine.layouts.migrated(self._plan.target)
         if action == "forward" and self._plan.collective_log:
-            log = payload.load(self._plan.collective_log, tuple)
-            engine.records.replay = list(log[len(engine.records.after) :])
+            finished = collective_records.furthest(payload.load_logs(self._plan.collective_log))
+            engine.records.replay = collective_records.without(finished, engine.records.after)
         return action, int(action == "rewind" and self._position != "head")
 
     def _abandoned(self) -> tuple[str, int]:

@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from torchrelay.protocol import names
@@ -134,6 +135,11 @@ class Runtime:
         torch_hooks.install(self)
         if self._assign is not None:
             self._become_joiner(self._assign)
+
+    def functional_imported(self, module: ModuleType) -> None:
+        from torchrelay.shim.functional import FunctionalCollectives
+
+        FunctionalCollectives(module, lambda: self.engine).install()
 
     # Process groups.
 

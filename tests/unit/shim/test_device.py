@@ -40,11 +40,3 @@ def test_what_a_data_parallel_wrapper_keeps_equal_is_named() -> None:
     paths = device.ddp_paths(state.roots, [model], state)
     assert {path.split(".")[0] for path in paths} == {"module0", "optimizer0"}
     assert set(paths) <= set(device.catalogue(state, state.roots))
-
-
-def test_a_tensor_that_is_spread_over_ranks_is_its_local_part() -> None:
-    part = torch.ones(2)
-    whole = torch.zeros(4)
-    assert device.local(whole) is whole
-    whole._local_tensor = part  # type: ignore[attr-defined]
-    assert device.local(whole) is part

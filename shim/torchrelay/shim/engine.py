@@ -16,6 +16,7 @@ from torchrelay.shim import journaling, replicas
 from torchrelay.shim.adapters import data_loader, ddp
 from torchrelay.shim.capture import rng, undo
 from torchrelay.shim.capture.modules import ModuleTrees
+from torchrelay.shim.capture.replay_point import ReplayPoint
 from torchrelay.shim.collective_records import CollectiveRecords
 from torchrelay.shim.collectives import Entry
 from torchrelay.shim.commit import Commit
@@ -288,7 +289,7 @@ class Engine:
     def drawn(self, iterator: Any, default: tuple[Any, ...]) -> Any:
         return (
             self.draws.draw(iterator, next, default)
-            if not isinstance(iterator, data_loader.LoaderIter)
+            if not isinstance(iterator, (data_loader.LoaderIter, ReplayPoint))
             else next(iterator, *default)
         )
 

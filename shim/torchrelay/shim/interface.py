@@ -40,6 +40,9 @@ class Runtime(Protocol):
     def functional_imported(self, module: ModuleType) -> None:
         """torch's functional collectives are there."""
 
+    def accelerate_imported(self, module: ModuleType) -> None:
+        """`module`: accelerate's loaders."""
+
     def disable(self, reason: str) -> None:
         """The script runs unprotected from here on."""
 

@@ -73,9 +73,6 @@ class Joiner:
         if depth < len(links) and activation.site == links[depth].site:
             link = links[depth]
             self._matched = depth + 1
-            if depth > 0:
-                self._check_answered()
-                self._engine.records.answers = []
             rng.restore(link.entry_rng)
             self._engine.draws.expected = deque((record, True) for record in link.loaders)
 
@@ -108,6 +105,7 @@ class Joiner:
         if link is None or activation.heads != 1:
             return
         assert self._journal is not None
+        self._check_answered()
         if link.iterator is not None:
             activation.iterator = link.iterator
         elif activation.iterator is not None:
@@ -188,7 +186,8 @@ class Joiner:
                 raise StateMismatchError(
                     "a data loader's iterator is not where the lost rank had it, nor is its loader"
                 )
-            rebuild.objects[number] = data_loader.rebuild(self._engine.draws, loader, record)
+            made, last = data_loader.rebuild(self._engine.draws, loader, record)
+            rebuild.objects[number], rebuild.last[id(made)] = made, last
         rebuild.fill()
 
     def _put_bases(self, nodes: list[EncodedNode], objects: list[Any]) -> None:

@@ -55,7 +55,8 @@ class ScriptModules:
             self._found = {
                 name: vars(module)
                 for name, module in modules
-                if getattr(module, "__file__", None) in sites.INSTRUMENTED_FILES and name != "__mp_main__"
+                if getattr(module, "__file__", None) in sites.INSTRUMENTED_FILES - sites.PACKAGES
+                and name != "__mp_main__"
             }
         return self._found
 
@@ -157,7 +158,11 @@ class Writer:
         state = self.walk(script_frames(frame), commit.state, at_gate=True)
         fresh = tuple(sorted(path for path, t in state.large.items() if id(t) not in commit.state.index))
         before, written = commit.state.nodes, encode(state)
-        changed = {n: written[n] for n, node in enumerate(state.nodes) if n >= len(before) or node is not before[n]}
+        changed = {
+            n: written[n]
+            for n, node in enumerate(state.nodes)
+            if n >= len(before) or node is not before[n] or not node.written
+        }
         record = payload.GateJournal(commit.boundary, len(written), changed, rng.capture(), body, fresh)
         engine.journal.write_gate(commit.boundary, pickled(record))
         if fresh != self._fresh:

@@ -1,13 +1,14 @@
 """Host state as plain data: for the journal, and back into the objects of another process.
 
-A value is written as itself if it is plain, as (REF, node) if the walk has a node for it, as (TUPLE, class, items) or as
-(OPAQUE, name of its type). Plain values are never tuples, so the tags cannot be mistaken.
+A value is written as itself if it is plain, as (REF, node) if the walk has a node for it, as (TUPLE, class, items), as
+(WEAK, node) if it is a weak reference to what has one, or as (OPAQUE, name of its type). Plain values are never tuples, so the tags cannot be mistaken.
 """
 
 from __future__ import annotations
 
 import collections
 import pickle
+import weakref
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -16,7 +17,7 @@ from torchrelay.shim.capture.host_state import HostState, Node, Nth
 from torchrelay.shim.capture.kinds import PLAIN, Kind, is_value, kind_of
 from torchrelay.shim.capture.long_list import LongContent
 
-REF, TUPLE, OPAQUE = 0, 1, 2
+REF, TUPLE, OPAQUE, WEAK = 0, 1, 2, 3
 
 
 class EncodedNode(NamedTuple):
@@ -54,6 +55,8 @@ def _is_importable(named: Any) -> bool:
 class _Encoder:
     def __init__(self, state: HostState) -> None:
         self.state = state
+        self.weak = False
+        """Whether the latest node has weak references: they are no edges, so the node may stay while what they mean moves."""
 
     def value(self, value: Any) -> Any:
         cls = type(value)
@@ -65,6 +68,10 @@ class _Encoder:
         kind = kind_of(cls)
         if kind is Kind.PLAIN and importable(cls):
             return value
+        if cls is weakref.ref:
+            self.weak = True
+            number = self.state.index.get(id(value()))
+            return (WEAK, number) if number is not None else (OPAQUE, cls.__qualname__)
         if kind is Kind.TUPLE and importable(cls):
             return (TUPLE, cls, [self.value(v) for v in value])
         return (OPAQUE, cls.__qualname__)
@@ -81,6 +88,7 @@ class _Encoder:
         return [v if type(v) in PLAIN else value(v) for v in content]
 
     def node(self, node: Node) -> tuple[Any, ...]:
+        self.weak = False
         kind, content = node.kind, node.content
         encoded: Any
         if kind in (Kind.FRAME, Kind.GLOBALS):
@@ -129,11 +137,15 @@ def _extra(node: Node) -> Any:
 
 def encode(state: HostState) -> list[bytes]:
     """A node is written once: later states that took it over take over what was written. Raises PicklingError."""
-    encoder = _Encoder(state)
+    encoder, found = _Encoder(state), []
     for node in state.nodes:
-        if not node.written and node.kind is not Kind.GONE:
-            node.written = pickled(encoder.node(node))
-    return [node.written for node in state.nodes]
+        written = node.written
+        if not written and node.kind is not Kind.GONE:
+            written = pickled(encoder.node(node))
+            if not encoder.weak:
+                node.written = written
+        found.append(written)
+    return found
 
 
 def pickled(value: Any) -> bytes:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import random
+import weakref
 from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
@@ -18,7 +19,7 @@ from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters import frames as frame_access
 from torchrelay.shim.adapters.dtensor import around, local, spread_of
 from torchrelay.shim.capture import small, undo
-from torchrelay.shim.capture.encode import OPAQUE, REF, TUPLE, EncodedNode
+from torchrelay.shim.capture.encode import OPAQUE, REF, TUPLE, WEAK, EncodedNode
 from torchrelay.shim.capture.host_state import Inside, LargeTensor, Nth
 from torchrelay.shim.capture.kinds import Kind, is_value, kind_of
 from torchrelay.shim.capture.long_list import decoded
@@ -37,6 +38,8 @@ class Rebuild:
         self._nodes: list[EncodedNode] = []
         self.objects: list[Any] = []
         self.missing: list[str] = []
+        self.last: dict[int, Any] = {}
+        """What loader iterators have yielded last, by id."""
 
     def resolve(self, nodes: list[EncodedNode]) -> None:
         """Finds or makes the object of each node; `objects` may be exchanged before `fill`.
@@ -112,6 +115,9 @@ class Rebuild:
             if any(p is ABSENT for p in parts):
                 return there
             return cls(*parts) if hasattr(cls, "_fields") else cls(parts)
+        if tag == WEAK:
+            target = self.objects[value[1]]
+            return there if target is ABSENT else weakref.ref(target)
         if tag == OPAQUE:
             return there
         raise StateMismatchError(f"the journal holds an unknown tag {tag!r}")
@@ -163,6 +169,9 @@ class Rebuild:
             self._fill_module(content, obj)
         elif kind is Kind.DDP:
             obj.__dict__.update(content)
+        elif kind is Kind.REPLAY_POINT:
+            place = self._mapping(content, obj.place())
+            obj.go_to(place, self.last.get(id(place.get("iterator"))))
         elif kind in _GENERATORS:
             undo.put_generator(kind, obj, content)
 
@@ -245,6 +254,8 @@ def child(kind: Kind, parent: Any, key: Any) -> Any:
         return getattr(parent, key)  # properties, where one optimizer stands for another
     if kind is Kind.OPTIMIZER_STATE:
         return ABSENT
+    if kind is Kind.REPLAY_POINT:
+        return parent.place().get(key, ABSENT)
     if kind in (Kind.LOADER, Kind.DDP):
         return getattr(parent, key, ABSENT)
     return attributes(parent).get(key, ABSENT)

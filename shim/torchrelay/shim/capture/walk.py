@@ -35,6 +35,7 @@ from torchrelay.shim.capture.parts import (
     numpy_random_state,
     optimizer_attributes,
 )
+from torchrelay.shim.capture.replay_point import ReplayPoint
 
 MAX_NODES = 50_000
 _MAX_NAMED = 20
@@ -255,6 +256,10 @@ class Walk:
         number = self._add(kind, obj, parent, key, None)
         self._push(number, loader_parts(obj))
 
+    def _replay_point(self, kind: Kind, obj: ReplayPoint, parent: int, key: Any) -> None:
+        content = obj.place()
+        self._push(self._add(kind, obj, parent, key, content), content)
+
     def _dataset(self, kind: Kind, obj: Any, parent: int, key: Any) -> None:
         """A dataset is data: its plain attributes and generators are state, its containers are not."""
         content, generators = dataset_parts(obj)
@@ -298,6 +303,7 @@ _VISIT: dict[Kind, Callable[[Walk, Kind, Any, int, Any], None]] = {
     Kind.OPTIMIZER: Walk._optimizer,
     Kind.LOADER: Walk._loader,
     Kind.LOADER_ITER: Walk._leaf,
+    Kind.REPLAY_POINT: Walk._replay_point,
     Kind.DATASET: Walk._dataset,
     Kind.TORCH_GENERATOR: Walk._torch_generator,
     Kind.PYTHON_RANDOM: Walk._python_random,

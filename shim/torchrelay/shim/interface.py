@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any, Protocol
 
@@ -24,6 +24,9 @@ class Hooks(Protocol):
 
     def next(self, iterator: Any, *default: Any) -> Any:
         """Stands for the builtin."""
+
+    def generator(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Decorator of a framework's generator function that draws batches."""
 
 
 class Runtime(Protocol):

@@ -1,7 +1,7 @@
 """Training loops that lie in installed packages: which functions of which modules have them.
 
-Leans on the names below, which are private to their frameworks. Seen on transformers 5.23.0, lightning 2.6.6 and torchtitan 0.2.2; where a module
-has none of its functions, another version has moved its loops, and the protection report says so.
+Leans on the names below, which are private to their frameworks. Seen on transformers 5.23.0, lightning 2.6.6 and torchtitan
+0.2.2; where a module has none of its functions, another version has moved its loops, and the protection report says so.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ TRAINING_LOOPS: dict[str, frozenset[str]] = {
     },
 }
 """Name of a module -> qualified names of the functions whose loops are rewritten; nothing else of an installed package is."""
+
+GENERATORS: dict[str, frozenset[str]] = {"torchtitan.train": frozenset({"Trainer.batch_generator"})}
+"""Generator functions that draw a training loop's batches, and for which there is a `capture.replay_point`."""
 
 ACCELERATE = "accelerate.data_loader"
 """The module whose loaders `accelerate_loader` knows."""

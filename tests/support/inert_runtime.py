@@ -100,6 +100,9 @@ class Runtime:
     def functional_imported(self, module):
         pass
 
+    def pipelining_imported(self, module):
+        pass
+
     def torch_imported(self):
         self.note(f"torch imported: {'torch' in sys.modules}")
 

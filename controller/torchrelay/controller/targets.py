@@ -96,7 +96,7 @@ def _tensor_sources(job: Job, state: State, target: int, donors: dict[int, int])
     savers = sorted(set(donors.values()))
     for rank in state.survivors:
         checks = job.checks.get(rank, ())
-        replicas = (s for s in savers if s == rank or is_replica(checks, job.checks.get(s, ()), target)[0])
+        replicas = (s for s in savers if s == rank or is_replica(checks, job.checks.get(s, ()), target, (rank, s))[0])
         source = next(replicas, rank)
         if source not in savers:
             savers.append(source)

@@ -64,7 +64,10 @@ class ReplicaCheck:
     boundary: int
     digests: dict[str, str] = field(default_factory=dict)
     ddp_paths: tuple[str, ...] = ()
-    """Paths that a data parallel wrapper keeps equal on all ranks; counts where no later check exists yet."""
+    """Paths that a data parallel wrapper keeps equal on all ranks; counts where no later check exists yet.
+
+    `PATH@0,2`: on these ranks. `PATH@=0,2`: nothing made them equal at the start, so they are if they were so at a check.
+    """
 
 
 @dataclass(frozen=True)

@@ -191,7 +191,9 @@ def join_store(host: str, port: int) -> Any:
 
 
 def is_communication_failure(error: BaseException) -> bool:
-    """Whether gloo says that a peer went away; its errors have no type of their own."""
+    """Whether gloo says that a peer went away; its errors have no type of their own, and wrappers give them new ones."""
+    if error.__cause__ is not None and is_communication_failure(error.__cause__):
+        return True
     text = str(error)
     marks = (
         "gloo",

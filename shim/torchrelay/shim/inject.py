@@ -18,6 +18,7 @@ from torchrelay.shim.instrument import HOOKS
 from torchrelay.shim.interface import Runtime
 
 _FUNCTIONAL = "torch.distributed._functional_collectives"
+_PIPELINING = "torch.distributed.pipelining.schedules"
 _FULLY_SHARD = "torch.distributed.fsdp._fully_shard._fsdp_state"
 
 
@@ -52,6 +53,7 @@ def install(runtime: Runtime) -> None:
         dynamo.MODULE: _guarded(runtime, dynamo.show_plain_code),
         _FULLY_SHARD: _guarded(runtime, _hook_fully_shard),
         _FUNCTIONAL: _guarded(runtime, runtime.functional_imported),
+        _PIPELINING: _guarded(runtime, runtime.pipelining_imported),
     }
     finder = ScriptFinder(runtime, publish, imported)
     run_file.watch(runtime, publish, finder.run_module)

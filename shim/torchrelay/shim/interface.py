@@ -43,6 +43,9 @@ class Runtime(Protocol):
     def functional_imported(self, module: ModuleType) -> None:
         """torch's functional collectives are there."""
 
+    def pipelining_imported(self, module: ModuleType) -> None:
+        """torch's pipeline schedules are there."""
+
     def accelerate_imported(self, module: ModuleType) -> None:
         """`module`: accelerate's loaders."""
 

@@ -25,7 +25,7 @@ from torchrelay.protocol.messages import (
     Verified,
 )
 from torchrelay.shim import collective_records, payload
-from torchrelay.shim.adapters import data_loader, ddp, fsdp2
+from torchrelay.shim.adapters import data_loader, ddp, fsdp2, pipelining
 from torchrelay.shim.capture import rng
 from torchrelay.shim.capture.encode import EncodedNode, decode
 from torchrelay.shim.capture.kinds import Kind
@@ -229,6 +229,7 @@ class Joiner:
         plan = self._plan
         assert plan is not None
         fsdp2.reset()
+        pipelining.reset(order.target)
         engine.comms.rebuild(order.generation, order.store_host, order.store_port)
         layouts = ddp.prepare_joiner(engine.wrapped, plan.ddp_layout, order.target, engine.comms.lend_name)
         engine.layouts.adopt(order.target, engine.wrapped, layouts)

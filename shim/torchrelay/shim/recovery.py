@@ -32,7 +32,7 @@ from torchrelay.protocol.messages import (
     Verified,
 )
 from torchrelay.shim import collective_records, payload
-from torchrelay.shim.adapters import fsdp2
+from torchrelay.shim.adapters import fsdp2, pipelining
 from torchrelay.shim.adapters.dtensor import local
 from torchrelay.shim.addresses import bind_address
 from torchrelay.shim.capture import device
@@ -287,6 +287,7 @@ class _Attempt:
         engine, started = self._engine, time.monotonic()
         self._rebuilt = True
         fsdp2.reset()
+        pipelining.reset(order.target)
         engine.comms.rebuild(order.generation, order.store_host, order.store_port)
         engine.layouts.prepare_survivor(engine.wrapped, order.target, engine.comms.lend_name)
         self._link.send(Rebuilt(order.generation, time.monotonic() - started))

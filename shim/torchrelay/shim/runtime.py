@@ -143,6 +143,12 @@ class Runtime:
 
         FunctionalCollectives(module, lambda: self.engine).install()
 
+    def pipelining_imported(self, module: ModuleType) -> None:
+        from torchrelay.shim import torch_hooks
+        from torchrelay.shim.adapters import pipelining
+
+        pipelining.hook(module, torch_hooks.pipeline_step(self))
+
     def accelerate_imported(self, module: ModuleType) -> None:
         from torchrelay.shim.adapters import accelerate_loader
 

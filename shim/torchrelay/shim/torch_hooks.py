@@ -12,7 +12,7 @@ import torch
 from torch.distributed import distributed_c10d as c10d
 from torch.optim import optimizer as optimizers
 
-from torchrelay.shim.adapters import data_loader, ddp, fsdp2, process_group
+from torchrelay.shim.adapters import data_loader, ddp, fsdp2, pipelining, process_group
 from torchrelay.shim.collectives import Collectives
 
 if TYPE_CHECKING:
@@ -116,6 +116,30 @@ def _forward(engine: Engine, wrapped: Any, call: Callable[[], Any]) -> Any:
             engine.interrupted(error)
         finally:
             engine.waiting(False)
+
+
+def pipeline_step(runtime: Runtime) -> pipelining.Around:
+    """A step of a pipeline schedule: forward and backward of all micro-batches, with messages between neighbours."""
+
+    def around(call: Callable[[], Any], alone: Callable[[], None]) -> Any:
+        engine = runtime.engine
+        if engine is None or not engine.takes_part():
+            return call()
+        if engine.records.answers is not None:
+            engine.sharded_alone()
+            return alone()
+        if engine.mode() == "repeat":
+            engine.sharded_after_step()
+        engine.waiting(True)
+        try:
+            return call()
+        except RuntimeError as error:
+            engine.interrupted_for_good(error)
+        finally:
+            engine.waiting(False)
+        return None
+
+    return around
 
 
 @contextmanager

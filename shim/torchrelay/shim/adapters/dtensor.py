@@ -96,6 +96,18 @@ def around(part: torch.Tensor, spread: Spread) -> torch.Tensor:
     return made
 
 
+def replica_ranks(tensor: Any) -> list[int]:
+    """Ranks whose local part is the same part of the whole; none for a tensor that is not spread."""
+    if not is_spread(tensor):
+        return []
+    mesh = tensor._spec.mesh
+    place = mesh.get_coordinate()
+    if place is None:
+        return []
+    alike = (slice(None) if p.is_replicate() else place[d] for d, p in enumerate(tensor._spec.placements))
+    return [int(rank) for rank in mesh.mesh[tuple(alike)].flatten().tolist()]
+
+
 def laid_out_alike(one: Any, other: Any) -> bool:
     """Whether both are spread over the same ranks in the same way."""
     a, b = one._spec, other._spec

@@ -9,8 +9,8 @@ of the trainer. Seen on torchtitan 0.2.2; another one is left as it is, and name
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Generator, Iterator
-from types import SimpleNamespace
+from collections.abc import Callable, Iterator
+from types import GeneratorType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -33,7 +33,7 @@ _LOCALS = frozenset(
         "ntokens_batch",
     }
 )
-Function = Callable[..., Generator[Any, None, None]]
+Function = Callable[..., GeneratorType[Any, None, None]]
 
 
 def batches(function: Function, trainer: Any, data_iterable: Any) -> Iterator[Any]:
@@ -48,7 +48,7 @@ def _is_known(function: Function) -> bool:
     return inspect.isgeneratorfunction(function) and frozenset(code.co_varnames) == _LOCALS
 
 
-def _led(function: Function) -> Generator[Any, None, None]:
+def _led(function: Function) -> GeneratorType[Any, None, None]:
     """A new generator in its `yield`, for a trainer and a batch that nobody cares for."""
     counters = SimpleNamespace(ntokens_since_last_log=0, data_loading_times=[])
     generator = function(SimpleNamespace(ntokens_seen=0, metrics_processor=counters), [({}, torch.empty(0))])

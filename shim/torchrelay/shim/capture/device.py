@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 
@@ -76,17 +76,17 @@ def not_rebuilt(state: HostState) -> list[str]:
     ]
 
 
-def ddp_paths(roots: Sequence[torch.nn.Module], wrapped: Sequence[torch.nn.Module], state: HostState) -> list[str]:
-    """Catalogue paths of what a data parallel wrapper keeps equal on all ranks: its parameters and their optimizer state."""
-    parameters = {id(p) for module in wrapped for p in module.parameters()}
+def kept_paths(roots: Sequence[torch.nn.Module], state: HostState, kept: Mapping[int, str]) -> list[str]:
+    """Catalogue paths of the parameters in `kept`, by id, and of their optimizer state, each with what `kept` says of it."""
     names = [
-        f"module{number}.{name}"
+        f"module{number}.{name}{kept[id(parameter)]}"
         for number, root in enumerate(roots)
         for name, parameter in root.named_parameters()
-        if id(parameter) in parameters
+        if id(parameter) in kept
     ]
     for number, (_, optimizer) in enumerate(state.optimizers):
         for place, parameter in enumerate(p for group in optimizer.param_groups for p in group["params"]):
-            if id(parameter) in parameters:
-                names += [f"optimizer{number}.{place}.{key}" for key in optimizer.state.get(parameter, {})]
+            if id(parameter) in kept:
+                keys = optimizer.state.get(parameter, {})
+                names += [f"optimizer{number}.{place}.{key}{kept[id(parameter)]}" for key in keys]
     return names

@@ -33,7 +33,8 @@ _LOCALS = frozenset(
         "ntokens_batch",
     }
 )
-Function = Callable[..., GeneratorType[Any, None, None]]
+Function = Callable[..., Any]
+"""A generator function."""
 
 
 def batches(function: Function, trainer: Any, data_iterable: Any) -> Iterator[Any]:

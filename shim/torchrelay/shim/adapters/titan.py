@@ -33,8 +33,7 @@ _LOCALS = frozenset(
         "ntokens_batch",
     }
 )
-Function = Callable[..., Any]
-"""A generator function."""
+Function = Callable[..., "GeneratorType[Any, None, None]"]
 
 
 def batches(function: Function, trainer: Any, data_iterable: Any) -> Iterator[Any]:

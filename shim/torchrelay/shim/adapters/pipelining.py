@@ -18,6 +18,7 @@ from types import ModuleType
 from typing import Any, Protocol
 
 import torch
+from torch.nn.parallel import DistributedDataParallel
 
 from torchrelay.protocol.errors import UnsupportedError
 from torchrelay.shim.capture import rng
@@ -59,7 +60,7 @@ def hook(module: ModuleType, around: Around) -> None:
     def _initialize_pp_stages(self: Any, stages: Any, *args: Any, **kwargs: Any) -> Any:
         if self not in _again:
             return original_prepare(self, stages, *args, **kwargs)
-        with _unchanged([stage.submod for stage in stages]):
+        with _without_wrappers(stages), _unchanged([stage.submod for stage in stages]):
             made = original_prepare(self, stages, *args, **kwargs)
         _again.discard(self)
         return made
@@ -99,6 +100,20 @@ def reset(target: int) -> None:
             _again.add(schedule)
         else:
             _again.discard(schedule)
+
+
+@contextmanager
+def _without_wrappers(stages: list[Any]) -> Iterator[None]:
+    """A forward through a data parallel wrapper arms its reducer, which reduces at other moments in that step then."""
+    wrapped = [stage.submod for stage in stages]
+    for stage, module in zip(stages, wrapped):
+        if isinstance(module, DistributedDataParallel):
+            stage.submod = module.module
+    try:
+        yield
+    finally:
+        for stage, module in zip(stages, wrapped):
+            stage.submod = module
 
 
 @contextmanager

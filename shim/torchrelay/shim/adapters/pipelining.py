@@ -5,7 +5,7 @@ not done that, so after a migration all do it again; what that run changes in th
 undisturbed run did it once only. A step without peers is left out: what it leaves behind comes from the journal and a donor.
 
 Leans on `_PipelineSchedule` of torch.distributed.pipelining.schedules: `__init__`, `_initialize_pp_stages`, `_n_microbatches`,
-the flags named below, and `step` of its two base classes with its keyword `losses`. Seen on torch 2.13.0.
+`_internal_losses`, the flags and caches named below, and `step` of its two base classes with its keyword `losses`. Seen on torch 2.13.0.
 """
 
 from __future__ import annotations
@@ -30,6 +30,9 @@ _FLAGS = (
     "_stages_forward_initialized",
     "_stages_backward_initialized",
 )
+_CACHES = ("bwd_cache", "backward_state", "dw_runner")
+"""What a stage keeps of the micro-batches that are under way, beside what it drops at the next step's start."""
+
 _schedules: weakref.WeakSet[Any] = weakref.WeakSet()
 _again: weakref.WeakSet[Any] = weakref.WeakSet()
 """Those that ask their neighbours once more than in an undisturbed run."""
@@ -94,8 +97,11 @@ def reset(target: int) -> None:
         for flag in _FLAGS:
             if hasattr(schedule, flag):
                 setattr(schedule, flag, False)
+        schedule._internal_losses.clear()
         for stage in _stages(schedule):
             stage.clear_runtime_states()
+            for name in _CACHES:
+                getattr(stage, name, {}).clear()
         if target > 0:
             _again.add(schedule)
         else:

@@ -5,7 +5,8 @@ not done that, so after a migration all do it again; what that run changes in th
 undisturbed run did it once only. A step without peers is left out: what it leaves behind comes from the journal and a donor.
 
 Leans on `_PipelineSchedule` of torch.distributed.pipelining.schedules: `__init__`, `_initialize_pp_stages`, `_n_microbatches`,
-`_internal_losses`, the flags and caches named below, and `step` of its two base classes with its keyword `losses`. Seen on torch 2.13.0.
+`_internal_losses`, the flags and caches named below, and `step` of its two base classes with its keyword `losses`. Seen on torch
+2.13.0.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from typing import Any
 
 from torchrelay.controller.checkpoint import JobCheckpoint
 from torchrelay.controller.config import ControllerConfig
+from torchrelay.controller.decide.protection import sentence, without_replica
 from torchrelay.controller.driver import Driver
 from torchrelay.controller.exits import Exits
 from torchrelay.controller.job import Job, Worker
@@ -269,6 +270,16 @@ class Core:
         worker.seen_boundary = max(worker.seen_boundary, report.boundary)
         if self.job.is_holder(worker):
             self.job.add_check(worker.rank, report)
+            if self.job.without_replica is None and report.boundary >= 1:
+                self._look_for_replicas()
+
+    def _look_for_replicas(self) -> None:
+        """Once, when every rank has told what it holds after a step."""
+        told = [max((c.boundary for c in checks), default=-1) for checks in self.job.checks.values()]
+        if len(told) == self.job.world_size and min(told) >= 1:
+            self.job.without_replica = without_replica(self.job.world_size, self.job.checks)
+            if self.job.without_replica:
+                self.outbox.log("warning", sentence(self.job.without_replica))
 
     def _finishing(self, worker: Worker, report: msg.Finishing, now_s: float) -> None:
         worker.finishing = True

@@ -125,6 +125,8 @@ class Job:
         self.workers: dict[str, Worker] = {}
         self.holders: dict[int, str] = {}
         self.checks: dict[int, deque[ReplicaCheck]] = {}
+        self.without_replica: list[int] | None = None
+        """Ranks whose tensors nobody else holds; None before it is known."""
         self.journals: dict[int, RankJournal] = {}
         self.generation = 0
         self.protection = "pending"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from torchrelay.controller.decide.protection import sentence
 from torchrelay.controller.driver import Driver
 from torchrelay.controller.job import Job
 from torchrelay.protocol.messages import JobStatus, RankStatus, Report
@@ -21,7 +22,10 @@ def job_status(run_id: str, job: Job, driver: Driver, now_s: float) -> JobStatus
         driver.done,
         _last(driver),
         tuple(_rank(job, driver, rank) for rank in sorted(job.holders)),
-        tuple(_report(w.rank, w.report) for w in job.rank_workers if w.report is not None),
+        (
+            *(_report(w.rank, w.report) for w in job.rank_workers if w.report is not None),
+            *((sentence(job.without_replica),) if job.without_replica else ()),
+        ),
     )
 
 

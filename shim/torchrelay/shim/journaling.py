@@ -13,6 +13,7 @@ import torch
 
 from torchrelay.protocol.messages import Report
 from torchrelay.shim import payload, sites
+from torchrelay.shim.adapters import wrappers
 from torchrelay.shim.capture import device, rng, small
 from torchrelay.shim.capture.encode import encode, pickled, tree_base
 from torchrelay.shim.capture.host_state import HostState
@@ -186,7 +187,11 @@ class Writer:
         site = sites.SITES[commit.activation.site]
         tensors = device.catalogue(commit.state, commit.state.roots)
         size = sum(t.numel() * t.element_size() for t in tensors.values())
-        unprotected = [*more]
+        unprotected = [*more, *wrappers.limits(commit.state.roots, self._engine.wrapped)]
+        unprotected += [
+            f"{name}: spread over ranks otherwise than its parameter: no rank can be replaced"
+            for name in device.not_rebuilt(commit.state)
+        ]
         no_way_in = self._iterators(commit)
         unprotected += [
             f"{name}: what it yields next cannot be captured: no rank can be replaced" for name in no_way_in

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torchrelay.protocol.errors import ChannelClosedError, TorchrelayError
+from torchrelay.protocol.errors import ChannelClosedError, TorchrelayError, UnsupportedError
 from torchrelay.protocol.messages import (
     Abandon,
     CheckpointSaved,
@@ -32,7 +32,7 @@ from torchrelay.protocol.messages import (
     Verified,
 )
 from torchrelay.shim import collective_records, payload
-from torchrelay.shim.adapters import fsdp2, pipelining
+from torchrelay.shim.adapters import fsdp2, pipelining, wrappers
 from torchrelay.shim.adapters.dtensor import local
 from torchrelay.shim.addresses import bind_address
 from torchrelay.shim.capture import device
@@ -286,6 +286,7 @@ class _Attempt:
     def _rebuild(self, order: Rebuild) -> None:
         engine, started = self._engine, time.monotonic()
         self._rebuilt = True
+        self._check_wrappers()
         fsdp2.reset()
         pipelining.reset(order.target)
         engine.comms.rebuild(order.generation, order.store_host, order.store_port)
@@ -293,6 +294,13 @@ class _Attempt:
         self._link.send(Rebuilt(order.generation, time.monotonic() - started))
         engine.comms.verify(order.target)
         self._link.send(Verified(order.generation))
+
+    def _check_wrappers(self) -> None:
+        """Raises UnsupportedError where a wrapper was interrupted that cannot be put back."""
+        commit = self._engine.commit
+        modules = (m for root in (commit.state.roots if commit is not None else ()) for m in root.modules())
+        if self._position != "head" and any(map(wrappers.is_fsdp1, modules)):
+            raise UnsupportedError("FullyShardedDataParallel was interrupted in its step: it cannot be put back")
 
     def _save(self, order: SaveCheckpoint) -> None:
         from torchrelay.shim import tensor_files

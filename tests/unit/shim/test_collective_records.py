@@ -15,11 +15,13 @@ def entry(group: str, number: int, name: str = "barrier") -> Entry:
 def test_of_each_group_the_log_of_the_member_that_got_furthest_counts() -> None:
     ahead_in_world = [entry("world", 0), entry("left", 0), entry("world", 1)]
     ahead_in_right = [entry("world", 0), entry("right", 0), entry("right", 1)]
-    assert furthest([ahead_in_world, ahead_in_right]) == {
+    expected = {
         "world": [entry("world", 0), entry("world", 1)],
         "left": [entry("left", 0)],
         "right": [entry("right", 0), entry("right", 1)],
     }
+    assert furthest([ahead_in_world, ahead_in_right]) == expected
+    assert furthest([ahead_in_right, ahead_in_world]) == expected
 
 
 def test_a_rank_has_yet_to_do_what_it_has_not_done_itself() -> None:

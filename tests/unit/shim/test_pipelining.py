@@ -14,6 +14,7 @@ from torch import nn
 
 from torchrelay.protocol.errors import UnsupportedError
 from torchrelay.shim.adapters import pipelining
+from torchrelay.shim.capture import small
 
 MODULE = "torch.distributed.pipelining.schedules"
 
@@ -47,11 +48,23 @@ def peers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Peers]:
     pipelining._schedules.clear()
 
 
+class Counting(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+        self.register_buffer("seen", torch.zeros(small.SMALL_BYTES))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        self.seen += 1
+        return x
+
+
 def build() -> tuple[nn.Module, Any]:
     from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
 
     torch.manual_seed(0)
-    module = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(0.5), nn.Linear(4, 1))
+    module = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(0.5), Counting(), nn.Linear(4, 1))
     stage = PipelineStage(module, 0, 1, torch.device("cpu"))
     return module, ScheduleGPipe(stage, 2, loss_fn=nn.functional.mse_loss)
 
@@ -73,6 +86,7 @@ def test_asking_the_neighbours_again_leaves_no_trace(peers: Peers) -> None:
     module, schedule = build()
     torch.manual_seed(1)
     undisturbed = train(schedule, module, 4), [b.clone() for b in module.buffers()]
+    calls = module.get_submodule("3").calls
     module, schedule = build()
     torch.manual_seed(1)
     losses = train(schedule, module, 2)
@@ -81,6 +95,7 @@ def test_asking_the_neighbours_again_leaves_no_trace(peers: Peers) -> None:
     losses += train(schedule, module, 2)
     assert losses == undisturbed[0]
     assert all(torch.equal(a, b) for a, b in zip(module.buffers(), undisturbed[1]))
+    assert module.get_submodule("3").calls == calls
     assert schedule not in pipelining._again
 
 

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 from torchrelay.protocol.errors import UserError
 
-KINDS = ("planned", "kill", "stop", "exit", "raise")
+NODE = "node"
+"""The agent of the rank's node is killed, and the kernel ends all its workers with it, spares too."""
+KINDS = ("planned", "kill", "stop", "exit", "raise", NODE)
 INJECT_PHASES = ("data", "forward", "backward", "gate", "optimizer", "after-step")
 
 

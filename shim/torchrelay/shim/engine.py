@@ -8,9 +8,10 @@ from types import FrameType
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
-from torchrelay.protocol.journal import PHASES, JournalWriter
+from torchrelay.protocol.journal import PHASES
 from torchrelay.protocol.messages import Disabled, FirstStep
 from torchrelay.shim import journaling, replicas
 from torchrelay.shim.adapters import data_loader, ddp
@@ -21,14 +22,15 @@ from torchrelay.shim.collective_records import CollectiveRecords
 from torchrelay.shim.collectives import Entry
 from torchrelay.shim.commit import Commit
 from torchrelay.shim.comms import Communicators, is_communication_failure
+from torchrelay.shim.done_again import DoneAgain
 from torchrelay.shim.fault_injection import FaultInjector
+from torchrelay.shim.journal_copies import CopiedJournal
 from torchrelay.shim.late_writes import LateWrites
 from torchrelay.shim.link import AgentLink
 from torchrelay.shim.loops import Activation, LoopTracker
 from torchrelay.shim.recovery import Recovery
 from torchrelay.shim.rewind import Rewind
 from torchrelay.shim.sites import SITES
-from torchrelay.shim.unknown_gradients import UnknownGradients
 
 _LATE_FORWARD = "a forward pass of a sharded model after the optimizer step"
 
@@ -37,7 +39,7 @@ class Engine:
     """Listener of the loops, of the collectives and of the optimizer; the one owner of what a rank knows of itself."""
 
     def __init__(
-        self, rank: int, world_size: int, address: str, link: AgentLink, journal: JournalWriter, tracker: LoopTracker
+        self, rank: int, world_size: int, address: str, link: AgentLink, journal: CopiedJournal, tracker: LoopTracker
     ) -> None:
         self.rank, self.world_size = rank, world_size
         self.link, self.journal, self.tracker = link, journal, tracker
@@ -69,9 +71,11 @@ class Engine:
         self.writer = journaling.Writer(self)
         self.replicas = replicas.ReplicaChecks(self)
         self.late = LateWrites()
-        self._forbidden: UnknownGradients | None = None
+        self._forbidden: TorchFunctionMode | None = None
         self._gathered_late = False
         """Whether a sharded model has communicated since the optimizer step: a new process could not do that again."""
+        self.again = DoneAgain()
+        self.summed_up = self.again.summed_up
 
     # What the collectives ask.
 
@@ -204,14 +208,14 @@ class Engine:
         self.link.send(Disabled(reason))
         self._start_step()
 
-    def forbid(self, gradients: UnknownGradients) -> None:
+    def forbid(self, watch: TorchFunctionMode) -> None:
         """Until the next head."""
-        self._forbidden = gradients
-        gradients.__enter__()  # type: ignore[no-untyped-call]  # torch does not say its type
+        self._forbidden = watch
+        watch.__enter__()
 
     def _start_step(self) -> None:
         if self._forbidden is not None:
-            self._forbidden.__exit__(None, None, None)  # type: ignore[no-untyped-call]  # the same
+            self._forbidden.__exit__(None, None, None)
             self._forbidden = None
         self._expected_steps = max(self._steps, 1)
         self.stepped, self._steps, self._depth = False, 0, 0
@@ -271,6 +275,7 @@ class Engine:
     def _go_back(self, commit: Commit) -> None:
         if not commit.item.untouched():
             raise StateMismatchError("the step wrote into its own batch: it cannot be done again")
+        self.again.leave()
         undo.undo(commit.state)
         undo.drop_gradients([o for _, o in commit.state.optimizers])
         rng.restore(commit.rng)
@@ -284,6 +289,7 @@ class Engine:
         self.position = "body"
         self.recovery.rewinding = None
         torch.clear_autocast_cache()
+        self.again.begin(commit.state)
         self.phase("body")
 
     def drawn(self, iterator: Any, default: tuple[Any, ...]) -> Any:
@@ -311,6 +317,7 @@ class Engine:
             return
         if self.commit is None and self.capturing:
             return
+        self.again.leave()
         if self.capturing:
             self.gate(frame)
         else:
@@ -372,6 +379,7 @@ class Engine:
     def _wait_in_gate(self) -> None:
         self.waiting(True)
         try:
+            self.journal.copies.wait()
             self.comms.gate(self.gates_passed + 1)
         except RuntimeError as error:
             if self.commit is None:

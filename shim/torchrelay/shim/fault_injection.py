@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from torchrelay.protocol.faults import Fault
+from torchrelay.protocol.faults import NODE, Fault
 from torchrelay.protocol.messages import FaultInjected, MigrationWanted
 from torchrelay.shim.link import AgentLink
 
@@ -56,5 +56,8 @@ class FaultInjector:
             raise SystemExit(fault.code)
         elif fault.kind == "raise":
             raise RuntimeError(f"injected by torchrelay: {fault}")
+        elif fault.kind == NODE:
+            os.kill(self._link.agent_pid(), signal.SIGKILL)
+            os.kill(os.getpid(), signal.SIGKILL)  # as the kernel does, which may take a moment
         else:
             self._link.send(MigrationWanted(fault.as_asked))

@@ -1,7 +1,8 @@
 """Host state as plain data: for the journal, and back into the objects of another process.
 
 A value is written as itself if it is plain, as (REF, node) if the walk has a node for it, as (TUPLE, class, items), as
-(WEAK, node) if it is a weak reference to what has one, or as (OPAQUE, name of its type). Plain values are never tuples, so the tags cannot be mistaken.
+(WEAK, node) if it is a weak reference to what has one, or as (OPAQUE, name of its type). Plain values are never tuples, so the
+tags cannot be mistaken.
 """
 
 from __future__ import annotations

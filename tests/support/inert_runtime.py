@@ -103,6 +103,9 @@ class Runtime:
     def pipelining_imported(self, module):
         pass
 
+    def accelerate_imported(self, module):
+        self.note(f"accelerate imported: {module.__name__}")
+
     def torch_imported(self):
         self.note(f"torch imported: {'torch' in sys.modules}")
 

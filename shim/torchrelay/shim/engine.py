@@ -293,11 +293,8 @@ class Engine:
         self.phase("body")
 
     def drawn(self, iterator: Any, default: tuple[Any, ...]) -> Any:
-        return (
-            self.draws.draw(iterator, next, default)
-            if not isinstance(iterator, (data_loader.LoaderIter, ReplayPoint))
-            else next(iterator, *default)
-        )
+        by_itself = isinstance(iterator, (data_loader.LoaderIter, ReplayPoint))
+        return next(iterator, *default) if by_itself else self.draws.draw(iterator, next, default)
 
     # What the optimizer tells.
 

@@ -95,8 +95,8 @@ class Writer:
             contents = [node.content for node in commit.state.nodes if node.kind is Kind.MODULE]
             trees = tuple(tree_base(content) for content in contents)
             self._engine.journal.write_set_up(pickled(payload.SetUpJournal(*outermost, collectives, trees)))
-            for content in contents:
-                content.tree.base = content
+            for place, content in enumerate(contents):
+                content.tree.base, content.tree.base_place = content, place
             for node in commit.state.nodes:
                 if node.kind is Kind.MODULE:
                     node.written = b""  # it was the difference to the set-up before

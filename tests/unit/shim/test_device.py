@@ -37,6 +37,16 @@ def test_what_a_data_parallel_wrapper_keeps_equal_is_named() -> None:
     model, optimizer = trained()
     other, others = trained()
     state = take({"model": model, "optimizer": optimizer, "other": other, "others": others})
-    paths = device.ddp_paths(state.roots, [model], state)
+    paths = device.kept_paths(state.roots, state, {id(p): "" for p in model.parameters()})
     assert {path.split(".")[0] for path in paths} == {"module0", "optimizer0"}
     assert set(paths) <= set(device.catalogue(state, state.roots))
+
+
+def test_modules_without_tensors_do_not_count_in_the_paths_of_the_others() -> None:
+    """One rank may log what another does not, and each such metric is a module."""
+    plain, metric, model = take({}), torch.nn.Identity(), torch.nn.Linear(2, 2)
+    assert (
+        device.whole(plain, [metric, model]).keys()
+        == device.whole(plain, [model]).keys()
+        == {"module0.weight", "module0.bias"}
+    )

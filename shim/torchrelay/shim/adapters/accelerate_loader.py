@@ -10,21 +10,21 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Generator, Iterator
-from types import ModuleType
-from typing import Any
+from collections.abc import Callable, Iterator
+from types import FrameType, GeneratorType, ModuleType
+from typing import Any, TypeAlias
 
 from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
 from torchrelay.shim.adapters import frames
 from torchrelay.shim.adapters.data_loader import Draws, owners, plain_fields
-from torchrelay.shim.capture.replay_point import ReplayPoint
+from torchrelay.shim.capture.replay_point import ABSENT, ReplayPoint
 
 _NEW, _AHEAD, _LAST, _OVER = range(4)
 """Where the generator is: not started, in the `yield` with a batch ahead, in that of the last batch, at its end."""
 
 _LOCALS = frozenset({"self", "dataloader_iter", "current_batch", "next_batch", "batch_index"})
 
-Batches = Generator[Any, None, None]
+Batches: TypeAlias = "GeneratorType[Any, None, None]"
 Function = Callable[[Any], Batches]
 
 
@@ -54,17 +54,23 @@ def _led(function: Function, place: int) -> Batches:
     return generator
 
 
+def _frame(generator: Batches) -> FrameType:
+    if generator.gi_frame is None:
+        raise UnsupportedError("accelerate's loader is over where it should wait")
+    return generator.gi_frame
+
+
 class Place:
     """What a generator of this function is like, told from one that is led there."""
 
     def __init__(self, function: Function) -> None:
         """Raises UnsupportedError for a function that looks otherwise."""
         self.function = function
-        if frozenset(function.__code__.co_varnames) != _LOCALS:  # type: ignore[attr-defined]
+        if frozenset(function.__code__.co_varnames) != _LOCALS:
             raise UnsupportedError("accelerate's loader has other variables than those that are known")
         try:
             led = {at: _led(function, at) for at in (_AHEAD, _LAST, _OVER)}
-            self._instructions = {led[at].gi_frame.f_lasti: at for at in (_AHEAD, _LAST)}
+            self._instructions = {_frame(led[at]).f_lasti: at for at in (_AHEAD, _LAST)}
         except (AttributeError, TypeError, StopIteration) as e:
             raise UnsupportedError(f"accelerate's loader works otherwise than is known: {e}") from e
         if len(self._instructions) != 2:
@@ -75,7 +81,7 @@ class Place:
         state = inspect.getgeneratorstate(generator)
         if state in (inspect.GEN_CREATED, inspect.GEN_CLOSED):
             return _NEW if state == inspect.GEN_CREATED else _OVER
-        at = self._instructions.get(generator.gi_frame.f_lasti)
+        at = self._instructions.get(_frame(generator).f_lasti)
         if at is None:
             raise UnsupportedError("accelerate's loader stands in a place that is not known")
         return at
@@ -89,6 +95,9 @@ class LookAhead(ReplayPoint):
         self._generator = places.function(loader)
         self._end: tuple[int, Callable[[], None]] | None = None
         """How many rewinds there had been when it ended, and what its end had changed."""
+        self._broken = False
+        self._began = -1
+        """After which boundary it was first drawn from."""
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -101,9 +110,14 @@ class LookAhead(ReplayPoint):
 
     def _advance(self) -> Any:
         at = self._places.of(self._generator)
+        if self._broken:
+            # It would say StopIteration, and frameworks take that for the end of training.
+            raise StateMismatchError("accelerate's loader was interrupted in the middle of a batch, and cannot go on")
         if at == _OVER:
             self._end_again()
             raise StopIteration
+        if at == _NEW:
+            self._began = self._draws.boundary
         try:
             with self._draws.ahead():
                 return self._generator.send(None)
@@ -114,6 +128,8 @@ class LookAhead(ReplayPoint):
             # A generator that an exception has gone through is over; one that had not drawn yet can begin again.
             if at == _NEW:
                 self._generator = self._places.function(self.loader)
+            else:
+                self._broken = True
             raise
         finally:
             self._draws.touched.append(self._effects)
@@ -141,21 +157,28 @@ class LookAhead(ReplayPoint):
         at = self._places.of(self._generator)
         found = {"loader": self.loader, "at": at, "iterator": None, "index": 0}
         if at in (_AHEAD, _LAST):
-            now = self._generator.gi_frame.f_locals
+            now = _frame(self._generator).f_locals
             found.update(iterator=now["dataloader_iter"], index=now["batch_index"])
         return found
+
+    def begin_again(self, boundary: int) -> bool:
+        if self._began != boundary:
+            return False
+        self._generator = self._places.function(self.loader)
+        self._end, self._broken = None, False
+        return True
 
     def go_to(self, place: dict[str, Any], last: Any) -> None:
         at = place["at"]
         if at == _NEW:
             self._generator = self._places.function(self.loader)
             return
-        if at != _OVER and place.get("iterator") is None:
-            raise StateMismatchError("accelerate's loader draws from an iterator that is not here")
+        if at != _OVER and (place.get("iterator") is None or (at == _AHEAD and last is ABSENT)):
+            raise StateMismatchError("accelerate's loader draws from an iterator that was not led to its place here")
         self._generator = _led(self._places.function, at)
         if at != _OVER:
             values = {"self": self.loader, "dataloader_iter": place["iterator"], "batch_index": place["index"]}
-            frames.set_locals(self._generator.gi_frame, {**values, "current_batch": None, "next_batch": last})
+            frames.set_locals(_frame(self._generator), {**values, "current_batch": None, "next_batch": last})
 
 
 def install(module: ModuleType, draws: Callable[[], Draws | None]) -> None:

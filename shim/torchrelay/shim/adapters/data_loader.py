@@ -141,11 +141,14 @@ class Draws:
         self.touched: list[Callable[[], Callable[[], None]]] = []
         """Makers of effects: what was below the draw in progress and has changed with it."""
         self.rewinds = 0
+        self.boundary = 0
+        """How many there have been."""
         self._nested = False
         self._ahead = 0
 
     def at_boundary(self) -> None:
         self.recording = True
+        self.boundary += 1
         self.consumed.clear()
         self.replay.clear()
 
@@ -157,6 +160,9 @@ class Draws:
     def rewind(self) -> None:
         """What was consumed comes again, before anything new. Entries hold their iterators: an address could be reused."""
         for key, (iterator, items) in self.consumed.items():
+            if isinstance(iterator, ReplayPoint) and iterator.begin_again(self.boundary):
+                self.replay.pop(key, None)
+                continue
             rest = self.replay.get(key, (iterator, deque()))[1]
             self.replay[key] = (iterator, deque([*items, *rest]))
         self.consumed = {}
@@ -274,9 +280,9 @@ def install(draws: Draws, on_training_thread: Callable[[], bool]) -> None:
             return None
         if track.target is not None:
             left = track.target.drawn - track.drawn
-            if left <= len(track.target.before):
+            if 0 < left <= len(track.target.before):
                 rng.restore(track.target.before[-left])
-            if left == 1:
+            if left <= 1:
                 track.target = None
         track.before.append(rng.capture())
         item = original_next(iterator)

@@ -25,5 +25,9 @@ TRAINING_LOOPS: dict[str, frozenset[str]] = {
 GENERATORS: dict[str, frozenset[str]] = {"torchtitan.train": frozenset({"Trainer.batch_generator"})}
 """Generator functions that draw a training loop's batches, and for which there is a `capture.replay_point`."""
 
+ID_CACHES = frozenset({"_metric_attributes"})
+"""Attributes of modules that are keyed by addresses, and made anew by whoever misses them (lightning): no state, and another
+process's are of no use."""
+
 ACCELERATE = "accelerate.data_loader"
 """The module whose loaders `accelerate_loader` knows."""

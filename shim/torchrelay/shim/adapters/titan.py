@@ -79,6 +79,9 @@ class Batches(ReplayPoint):
             found["iterator"] = frame.f_locals["data_iterator"]
         return found
 
+    def begin_again(self, boundary: int) -> bool:
+        return False  # no draw of it is ever recorded
+
     def go_to(self, place: dict[str, Any], last: Any) -> None:
         at = place["at"]
         if at == inspect.GEN_CREATED:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 
@@ -10,6 +10,15 @@ from torchrelay.shim.adapters import fsdp2
 from torchrelay.shim.adapters.dtensor import is_spread, laid_out_alike, like, local
 from torchrelay.shim.capture import small
 from torchrelay.shim.capture.host_state import HostState
+
+
+def numbered(roots: Sequence[torch.nn.Module]) -> Iterator[tuple[int, torch.nn.Module]]:
+    """Only those that have tensors count: ranks may differ in how many metrics and the like they have made."""
+    place = 0
+    for root in roots:
+        if next(root.parameters(), None) is not None or any(not small.is_small(b) for b in root.buffers()):
+            yield place, root
+            place += 1
 
 
 def catalogue(state: HostState, roots: Sequence[torch.nn.Module]) -> dict[str, torch.Tensor]:
@@ -27,7 +36,7 @@ def whole(state: HostState, roots: Sequence[torch.nn.Module]) -> dict[str, torch
     In the order in which optimizers keep their state, for a joiner to make it in the same.
     """
     found: dict[str, torch.Tensor] = {}
-    for number, root in enumerate(roots):
+    for number, root in numbered(roots):
         sharded = fsdp2.sharded_parameters(root)
         for name, parameter in root.named_parameters():
             found[f"module{number}.{name}"] = sharded.get(id(parameter), parameter)
@@ -80,7 +89,7 @@ def kept_paths(roots: Sequence[torch.nn.Module], state: HostState, kept: Mapping
     """Catalogue paths of the parameters in `kept`, by id, and of their optimizer state, each with what `kept` says of it."""
     names = [
         f"module{number}.{name}{kept[id(parameter)]}"
-        for number, root in enumerate(roots)
+        for number, root in numbered(roots)
         for name, parameter in root.named_parameters()
         if id(parameter) in kept
     ]

@@ -97,6 +97,12 @@ class Runtime:
         self.note("park")
         os.environ["RANK"] = "7"
 
+    def functional_imported(self, module):
+        pass
+
+    def pipelining_imported(self, module):
+        pass
+
     def accelerate_imported(self, module):
         self.note(f"accelerate imported: {module.__name__}")
 

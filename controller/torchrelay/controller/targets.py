@@ -9,6 +9,7 @@ from torchrelay.controller.checkpoint import JobCheckpoint, RankPart
 from torchrelay.controller.decide.donors import choose_donor, is_replica
 from torchrelay.controller.decide.stand import Cannot, Entry, decide_entry, decide_target
 from torchrelay.controller.job import Job
+from torchrelay.protocol import collective_logs
 from torchrelay.protocol.messages import Standing
 from torchrelay.protocol.migration_events import TargetDecided, TargetImpossible
 from torchrelay.protocol.migration_state import State
@@ -95,7 +96,7 @@ def _tensor_sources(job: Job, state: State, target: int, donors: dict[int, int])
     savers = sorted(set(donors.values()))
     for rank in state.survivors:
         checks = job.checks.get(rank, ())
-        replicas = (s for s in savers if s == rank or is_replica(checks, job.checks.get(s, ()), target)[0])
+        replicas = (s for s in savers if s == rank or is_replica(checks, job.checks.get(s, ()), target, (rank, s))[0])
         source = next(replicas, rank)
         if source not in savers:
             savers.append(source)
@@ -106,7 +107,7 @@ def _tensor_sources(job: Job, state: State, target: int, donors: dict[int, int])
 def saved_job(job: Job, state: State, run_id: str, sizes: dict[int, int]) -> JobCheckpoint | Cannot:
     """What the manifest says about a just-in-time checkpoint whose parts are all there."""
     layouts = {rank: state.standings[rank].ddp_layout for rank in state.standings}
-    logs = [s for s in state.standings.values() if s.gates_passed == state.target]
+    standings = [s for _, s in sorted(state.standings.items()) if s.gates_passed == state.target]
     sources = _tensor_sources(job, state, state.target, state.donors)
     ranks = {}
     for rank in range(job.world_size):
@@ -127,7 +128,7 @@ def saved_job(job: Job, state: State, run_id: str, sizes: dict[int, int]) -> Job
         job.world_size,
         state.target,
         ranks,
-        max(logs, key=lambda s: s.log_length).collective_log if logs else b"",
+        collective_logs.join(s.collective_log for s in standings),
         {rank: sizes.get(rank, 0) for rank in state.savers},
         sources,
     )

@@ -90,14 +90,18 @@ class ReplicaCheck:
     boundary: int
     digests: dict[str, str] = field(default_factory=dict)
     ddp_paths: tuple[str, ...] = ()
-    """Paths that a data parallel wrapper keeps equal on all ranks; counts where no later check exists yet."""
+    """Paths that a data parallel wrapper keeps equal on all ranks; counts where no later check exists yet.
+
+    `PATH@0,2`: on these ranks. `PATH@=0,2`: nothing made them equal at the start, so they are if they were so at a check.
+    """
 
 
 @dataclass(frozen=True)
 class Standing:
     """This rank stands still, at a place from where it can be rewound, sent forward or left as it is.
 
-    `position`: `head` (of the loop), `body` (before the gate), `gate`, `after` (past the gate), `finished` (script's end).
+    `position`: `head` (of the loop), `body` (before the gate), `gate`, `after` (past the gate), `sharded` (the same, and a
+    sharded model has communicated since), `finished` (script's end).
     `collective_log`: results of the collectives since the last gate that was passed, for ranks that have to catch up.
     `store_port`: where this rank would host the store of the next generation.
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from torchrelay.protocol import collective_logs
 from torchrelay.protocol.messages import Commit, Plan, Rebuild, SaveCheckpoint, Serve
 from torchrelay.protocol.migration_events import (
     ChooseBoundary,
@@ -97,8 +98,7 @@ def arrive_transferring(turn: Turn) -> None:
 def send_plans(turn: Turn) -> None:
     """Tells everybody how to get to the target. Survivors hear of it last, when the tensors can flow."""
     s = turn.state
-    logs = [x for x in s.standings.values() if x.gates_passed == s.target]
-    log = max(logs, key=lambda x: x.log_length).collective_log if logs else b""
+    log = collective_logs.join(x.collective_log for _, x in sorted(s.standings.items()) if x.gates_passed == s.target)
     for rank, joiner in sorted(s.joiners.items()):
         host, port = s.serving.get(rank, ["", 0])
         donor = s.standings.get(s.donors.get(rank, -1))

@@ -3,10 +3,37 @@ that was interrupted after the gate needs to catch up with its peers."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
 from torchrelay.shim.collectives import SAME_ON_ALL_RANKS, Entry
 
 _MAX_ENTRIES = 10_000
+_MAX_AFTER_BYTES = 64 << 20
+"""Results since the gate beyond this are not kept."""
+
+ByGroup = dict[str, list[Entry]]
+
+
+def furthest(logs: Iterable[Sequence[Entry]]) -> ByGroup:
+    """Of each group what the member that got furthest has done. `logs`: of several ranks, each in its own order."""
+    found: ByGroup = {}
+    for log in logs:
+        own: ByGroup = {}
+        for entry in log:
+            own.setdefault(entry.group, []).append(entry)
+        for group, entries in own.items():
+            if len(entries) > len(found.get(group, ())):
+                found[group] = entries
+    return found
+
+
+def without(by_group: ByGroup, done: Sequence[Entry]) -> ByGroup:
+    """What is left for a rank that has done `done` itself."""
+    left = {group: list(entries) for group, entries in by_group.items()}
+    for entry in done:
+        del left.get(entry.group, [])[:1]
+    return left
 
 
 class CollectiveRecords:
@@ -21,12 +48,13 @@ class CollectiveRecords:
         """Where the step in flight begins in `log`."""
         self.after: list[Entry] = []
         """Since the latest gate, until the next one."""
-        self.replay: list[Entry] = []
-        """What the others have finished of the same: answered before anything is communicated."""
+        self._after_bytes = 0
+        self.replay: ByGroup = {}
+        """What others have finished of the same: answered before anything is communicated."""
         self.answers: list[Entry] | None = None
         """A joiner's, until it has entered: the lost rank's results. None when there are real peers."""
-        self.answers_of_others = False
-        """Whether `answers` are those of another rank than the lost one."""
+        self.others: ByGroup | None = None
+        """Instead of `answers`: what the other members of each group have finished, for a joiner behind its gate."""
 
     def cut(self, mark: int) -> None:
         del self.log[mark:]
@@ -35,23 +63,35 @@ class CollectiveRecords:
         return tuple(self.log[self.body_mark :])
 
     def add(self, entry: Entry, *, after_gate: bool) -> None:
+        if after_gate:
+            self._after_bytes = self._after_bytes + entry.size_bytes() if self.after else entry.size_bytes()
+            if self._after_bytes > _MAX_AFTER_BYTES:
+                entry = Entry(entry.name, entry.group, None)
+            self.after.append(entry)
         if len(self.log) < _MAX_ENTRIES:
             self.log.append(entry)
-        if after_gate:
-            self.after.append(entry)
 
     def answer(self, name: str, group: str) -> Entry:
-        """Raises StateMismatchError where this process takes another way than the lost rank did."""
+        """Raises StateMismatchError where this process takes another way than the lost rank did, or its peers are not there yet."""
+        if self.others is not None:
+            left = self.others.get(group)
+            if not left:
+                raise StateMismatchError(
+                    f"the script calls {name}, which no other member of group {group!r} has finished"
+                )
+            entry = _for_all(_matching(left.pop(0), name, group))
+            self.after.append(entry)
+            return entry
         if not self.answers:
             raise StateMismatchError(f"the script calls {name} where the lost rank did not")
-        entry = _matching(self.answers.pop(0), name, group)
-        return _for_all(entry) if self.answers_of_others else entry
+        return _matching(self.answers.pop(0), name, group)
 
     def replayed(self, name: str, group: str) -> Entry | None:
         """Raises UnsupportedError for a result that only the rank that had it knows."""
-        if not self.replay:
+        left = self.replay.get(group)
+        if not left:
             return None
-        return _for_all(_matching(self.replay.pop(0), name, group))
+        return _for_all(_matching(left.pop(0), name, group))
 
 
 def _for_all(entry: Entry) -> Entry:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import pickle
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -44,10 +45,13 @@ _OBJECTS_OUT: dict[str, tuple[str, int]] = {
     "gather_object": ("object_gather_list", 1),
     "scatter_object_list": ("scatter_object_output_list", 0),
 }
+_OF_WRAPPERS = ("torch.distributed.fsdp.", "torch.distributed.optim.")
+"""Modules of torch whose collectives carry parameters, gradients and optimizer state, and are no business of the script's."""
 _IN_PLACE = frozenset({"all_reduce", "broadcast", "reduce"})
 SAME_ON_ALL_RANKS = frozenset(
     {"all_reduce", "broadcast", "all_gather", "all_gather_into_tensor", "barrier", "monitored_barrier"}
     | {"all_gather_object", "broadcast_object_list"}
+    | {"functional.all_reduce", "functional.broadcast", "functional.all_gather_single", "functional.all_gather_tensor"}
 )
 """Their results can be taken from any rank's record."""
 
@@ -73,7 +77,7 @@ class Engine(Protocol):
         """`off`, `record`, `answer`, `repeat`."""
         ...
 
-    def caught_up(self) -> bool:
+    def caught_up(self, group: str) -> bool:
         """Whether a joiner has come to where its peers are, so that this collective is done with them."""
         ...
 
@@ -84,6 +88,14 @@ class Engine(Protocol):
         ...
 
     def replayed(self, name: str, group: str) -> Entry | None: ...
+    def sharded_alone(self) -> None:
+        """A sharded model's own collective where there are no peers. Raises StateMismatchError where its result is needed."""
+        ...
+
+    def sharded_after_step(self) -> None:
+        """The same among peers, after the optimizer step."""
+        ...
+
     def waiting(self, on: bool) -> None: ...
     def summed_up(self, tensors: list[torch.Tensor]) -> None:
         """What these tensors hold now depends on what they held before, and torch has not counted it as a write."""
@@ -115,6 +127,8 @@ class Collectives:
             call = _Call(
                 name, _group_name(name, args, kwargs), functools.partial(original, *args, **kwargs), out, objects
             )
+            if sys._getframe(1).f_globals.get("__name__", "").startswith(_OF_WRAPPERS):
+                return self._of_wrapper(call, mode)
             return self._run(call, mode, asynchronous=bool(kwargs.get("async_op")))
 
         setattr(c10d, name, wrapper)
@@ -122,7 +136,7 @@ class Collectives:
 
     def _run(self, call: _Call, mode: str, *, asynchronous: bool) -> Any:
         engine = self._engine
-        if mode == "answer" and engine.caught_up():
+        if mode == "answer" and engine.caught_up(call.group):
             mode = engine.mode()
         if mode == "answer":
             call.put(engine.answer(call.name, call.group))
@@ -139,6 +153,15 @@ class Collectives:
             result.wait()
         engine.record(call.take())
         return result
+
+    def _of_wrapper(self, call: _Call, mode: str) -> Any:
+        """Parameters and gradients on their way: far too large to record, and without peers their content does not matter."""
+        if mode == "answer":
+            self._engine.sharded_alone()
+            return self._original(call)
+        if mode == "repeat":
+            self._engine.sharded_after_step()
+        return self._guarded(call)
 
     def _guarded(self, call: _Call) -> Any:
         """Calls the original; a broken generation takes the rank back to its boundary."""

@@ -119,6 +119,11 @@ class Communicators:
                 groups.install(group, backend, backend_type, own)
 
     @staticmethod
+    def group_names() -> set[str]:
+        """Of the groups that this rank is a member of."""
+        return {groups.name_of(group) for group in groups.groups()}
+
+    @staticmethod
     def _built_in_type(group: Any) -> Any:
         name = group._get_backend(groups.device_types(group)[0]).name()
         return dist.ProcessGroup.BackendType.GLOO if name == "gloo" else dist.ProcessGroup.BackendType.CUSTOM
@@ -186,7 +191,9 @@ def join_store(host: str, port: int) -> Any:
 
 
 def is_communication_failure(error: BaseException) -> bool:
-    """Whether gloo says that a peer went away; its errors have no type of their own."""
+    """Whether gloo says that a peer went away; its errors have no type of their own, and wrappers give them new ones."""
+    if error.__cause__ is not None and is_communication_failure(error.__cause__):
+        return True
     text = str(error)
     marks = (
         "gloo",

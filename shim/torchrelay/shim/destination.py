@@ -10,6 +10,7 @@ import torch
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.protocol.messages import Plan
+from torchrelay.shim.adapters.dtensor import local
 from torchrelay.shim.capture import device
 from torchrelay.shim.capture.host_state import HostState
 
@@ -63,7 +64,7 @@ class Destination:
     def put_gradients(self) -> None:
         for path, gradient in self.own_gradients().items():
             if path in self.gradients:
-                device.local(gradient).copy_(self.gradients[path])
+                local(gradient).copy_(self.gradients[path])
 
     def place(self, infos: Sequence[TensorInfo]) -> Mapping[str, torch.Tensor]:
         """The tensors to fill, by path. Raises StateMismatchError for one that has no place here."""
@@ -93,7 +94,8 @@ class Destination:
         if int(place) >= len(groups):
             raise StateMismatchError(f"this process has no parameter for {info.path}")
         group, parameter = groups[int(place)]
-        like_parameter = tuple(info.shape) == tuple(parameter.shape) or group.get("fused") or group.get("capturable")
-        tensor = torch.empty(info.shape, dtype=info.dtype, device=parameter.device if like_parameter else "cpu")
-        optimizer.state[parameter][key] = tensor
+        own_shape = tuple(local(parameter).shape)
+        beside = tuple(info.shape) == own_shape or group.get("fused") or group.get("capturable")
+        tensor = torch.empty(info.shape, dtype=info.dtype, device=parameter.device if beside else "cpu")
+        optimizer.state[parameter][key] = device.like_parameter(parameter, key, tensor)
         return tensor

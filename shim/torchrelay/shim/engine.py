@@ -9,6 +9,7 @@ from types import FrameType
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
 from torchrelay.protocol.journal import PHASES
@@ -33,6 +34,8 @@ from torchrelay.shim.loops import Activation, LoopTracker
 from torchrelay.shim.recovery import Recovery
 from torchrelay.shim.reporting import Reporter
 from torchrelay.shim.rewind import Rewind
+
+_LATE_FORWARD = "a forward pass of a sharded model after the optimizer step"
 
 
 class Engine:
@@ -73,6 +76,9 @@ class Engine:
         self.writer = journaling.Writer(self)
         self.replicas = replicas.ReplicaChecks(self)
         self.late = LateWrites()
+        self._forbidden: TorchFunctionMode | None = None
+        self._gathered_late = False
+        """Whether a sharded model has communicated since the optimizer step: a new process could not do that again."""
         self.again = DoneAgain()
         self.summed_up = self.again.summed_up
 
@@ -85,8 +91,8 @@ class Engine:
             return "answer"
         return "repeat" if self.position in ("after", "finished") else "record"
 
-    def caught_up(self) -> bool:
-        return self.shadow is not None and bool(self.shadow.at_collective())
+    def caught_up(self, group: str) -> bool:
+        return self.shadow is not None and bool(self.shadow.at_collective(group))
 
     def answer(self, name: str, group: str) -> Entry:
         return self.records.answer(name, group)
@@ -96,6 +102,20 @@ class Engine:
 
     def record(self, entry: Entry) -> None:
         self.records.add(entry, after_gate=self.position == "after")
+
+    def behind_gate(self) -> bool:
+        """Of a joiner: whether it goes through the rest of a step, after its optimizer step, without peers."""
+        return self.shadow is not None and self.shadow.tail is not None
+
+    def sharded_alone(self) -> None:
+        if self.behind_gate():
+            raise StateMismatchError(_LATE_FORWARD)
+
+    def sharded_after_step(self) -> None:
+        if not self._gathered_late:
+            self._gathered_late = True
+            if self.commit is not None:
+                self.reporter.sharded_forward_late(self.commit, _LATE_FORWARD)
 
     def waiting(self, on: bool) -> None:
         self.journal.waiting = int(on)
@@ -139,7 +159,7 @@ class Engine:
             or (self.position == "after" and self._steps < self._expected_steps)
         ):
             return "torn"
-        return self.position
+        return "sharded" if self._gathered_late else self.position
 
     # What the loops tell.
 
@@ -193,10 +213,18 @@ class Engine:
         self.link.send(Disabled(reason))
         self._start_step()
 
+    def forbid(self, watch: TorchFunctionMode) -> None:
+        """Until the next head."""
+        self._forbidden = watch
+        watch.__enter__()
+
     def _start_step(self) -> None:
+        if self._forbidden is not None:
+            self._forbidden.__exit__(None, None, None)
+            self._forbidden = None
         self._expected_steps = max(self._steps, 1)
         self.stepped, self._steps, self._depth = False, 0, 0
-        self.position, self.astray = "body", False
+        self.position, self.astray, self._gathered_late = "body", False, False
 
     def _pause_if_wanted(self) -> None:
         assert self.commit is not None
@@ -234,6 +262,8 @@ class Engine:
         self.writer.boundary(self.commit)
         self.phase("body")
         self.costs.head(time.perf_counter() - started_s)
+        if self.faults is not None and self.shadow is None and not self.wrapped:
+            self.faults.strike_in_forward(state.roots)
         self.replicas.at_boundary(self.commit)
         self.reporter.at_boundary(self.commit)
 
@@ -337,7 +367,7 @@ class Engine:
             self.layouts.note(boundary + 1, self.wrapped)
             self._write_gate(frame)  # before the gate: whoever passes it relies on this rank's journal being whole
             self._wait_in_gate()
-            self.records.after, self.records.replay = [], []
+            self.records.after, self.records.replay = [], {}
         self.gates_passed = boundary + 1
         self.journal.gates_passed = self.gates_passed
         self.position = "update"

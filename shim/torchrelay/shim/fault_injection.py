@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+
+import torch
 
 from torchrelay.protocol.faults import NODE, Fault
 from torchrelay.protocol.messages import FaultInjected, MigrationWanted
@@ -38,6 +40,19 @@ class FaultInjector:
             if wanted == phase and fault.step == self._step_now():
                 self._faults.remove(fault)
                 self._fire(fault)
+
+    def strike_in_forward(self, roots: Sequence[torch.nn.Module]) -> None:
+        """At a step's head, for models that nothing wraps: the fault strikes when the module in the model's middle is called."""
+        if not roots or not any(f.phase == "forward" and f.step == self._step_now() for f in self._faults):
+            return
+        modules = list(max(roots, key=lambda root: sum(1 for _ in root.modules())).modules())
+
+        def reached(*_: object) -> None:
+            if torch.is_grad_enabled():
+                handle.remove()
+                self.at("forward")
+
+        handle = modules[len(modules) // 2].register_forward_pre_hook(reached)
 
     def _fire(self, fault: Fault) -> None:
         self._link.send_and_wait(FaultInjected(str(fault), fault.step - 1))

@@ -10,7 +10,7 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from torchrelay.shim import script_end, sites
-from torchrelay.shim.adapters.frameworks import TRAINING_LOOPS
+from torchrelay.shim.adapters.frameworks import GENERATORS, TRAINING_LOOPS
 from torchrelay.shim.hidden import hide_this_frame
 from torchrelay.shim.instrument import Instrumented, instrument
 from torchrelay.shim.interface import Runtime
@@ -129,7 +129,8 @@ class ScriptFinder:
         """`only`: of an installed framework, the functions whose loops are rewritten."""
         try:
             loops = only is not None or self._is_users(spec.name, loader.path)
-            made = instrument(loader.get_data(loader.path), loader.path, loops=loops, only=only)
+            generators = GENERATORS.get(spec.name, frozenset())
+            made = instrument(loader.get_data(loader.path), loader.path, loops=loops, only=only, generators=generators)
         except (OSError, SyntaxError, ValueError):
             return  # the module's own; Python's loader comes upon it too, and tells the user
         except Exception as e:  # noqa: BLE001 - whatever is wrong with us, the script runs
@@ -150,7 +151,9 @@ class ScriptFinder:
 
     def script_code(self, path: str, source: bytes) -> CodeType:
         """The module of `-m`, which tells when it ends."""
-        made = instrument(source, path, loops=self._is_users(self._script_names[0], path), main=True)
+        name = self._script_names[0]
+        generators = GENERATORS.get(name, frozenset())
+        made = instrument(source, path, loops=self._is_users(name, path), main=True, generators=generators)
         self.publish_sites(path, made)
         script_end.expect(self._runtime, from_file=False)
         return made.code

@@ -17,6 +17,16 @@ from torchrelay.shim.finder import ScriptFinder
 from torchrelay.shim.instrument import HOOKS
 from torchrelay.shim.interface import Runtime
 
+_FUNCTIONAL = "torch.distributed._functional_collectives"
+_PIPELINING = "torch.distributed.pipelining.schedules"
+_FULLY_SHARD = "torch.distributed.fsdp._fully_shard._fsdp_state"
+
+
+def _hook_fully_shard(module: ModuleType) -> None:
+    from torchrelay.shim.adapters import fsdp2  # it imports torch
+
+    fsdp2.hook(module)
+
 
 def start(environ: Mapping[str, str], connect: Callable[[ShimConfig], Runtime] | None = None) -> None:
     """Connects this process to its agent and gets ready for the script. A spare waits in here until it has a rank.
@@ -41,6 +51,9 @@ def install(runtime: Runtime) -> None:
         "torch": _guarded(runtime, lambda _: runtime.torch_imported()),
         ACCELERATE: _guarded(runtime, runtime.accelerate_imported),
         dynamo.MODULE: _guarded(runtime, dynamo.show_plain_code),
+        _FULLY_SHARD: _guarded(runtime, _hook_fully_shard),
+        _FUNCTIONAL: _guarded(runtime, runtime.functional_imported),
+        _PIPELINING: _guarded(runtime, runtime.pipelining_imported),
     }
     finder = ScriptFinder(runtime, publish, imported)
     run_file.watch(runtime, publish, finder.run_module)

@@ -85,10 +85,10 @@ _ITERATES_AT_STATEMENT = _iterates_at_statement()
 
 
 class _Rewriter:
-    def __init__(self, filename: str, with_next: bool, only: frozenset[str] | None = None) -> None:
+    def __init__(self, filename: str, with_next: bool, only: frozenset[str] | None, generators: frozenset[str]) -> None:
         self._filename = filename
         self._with_next = with_next
-        self._only = only
+        self._only, self._generators = only, generators
         self.sites: list[Site] = []
         self.next_calls = 0
 
@@ -105,6 +105,8 @@ class _Rewriter:
                 inner = scope.inner(node.name, loops=False, function=True)
                 loops = isinstance(node, ast.FunctionDef) and not is_generator(node) and self._wanted(inner)
                 node.body = self.block(node.body, replace(inner, loops=loops))
+                if inner.qualname.removesuffix(".<locals>") in self._generators:
+                    node.decorator_list.append(_at(_hook("generator"), node))
             return [node]
         if isinstance(node, ast.ClassDef):
             inner = scope.inner(node.name, loops=False, module_class=is_module_class(node))
@@ -227,11 +229,18 @@ def _script_end(function: str) -> ast.expr:
 
 
 def instrument(
-    source: bytes, filename: str, *, loops: bool = True, main: bool = False, only: frozenset[str] | None = None
+    source: bytes,
+    filename: str,
+    *,
+    loops: bool = True,
+    main: bool = False,
+    only: frozenset[str] | None = None,
+    generators: frozenset[str] = frozenset(),
 ) -> Instrumented:
     """The module in `source`, rewritten. `main`: it is the script, and tells `script_end` when it ends.
 
-    `only`: qualified names of the functions whose loops are rewritten, and nothing else; all if None.
+    `only`: qualified names of the functions whose loops are rewritten, and nothing else; all if None. `generators`: those of
+    generator functions that are replaced by a hook's.
 
     No warning is issued. Raises what compiling `source` raises (SyntaxError, ValueError, RecursionError, MemoryError),
     and UnsupportedError where only the rewritten module does not compile.
@@ -241,7 +250,7 @@ def instrument(
         plain = compile(source, filename, "exec", dont_inherit=True)
         tree = ast.parse(source, filename)
         with_next = loops and only is None and not binds_name(tree, "next")
-        rewriter = _Rewriter(filename, with_next, only)
+        rewriter = _Rewriter(filename, with_next, only, generators)
         if loops:
             tree.body = rewriter.block(tree.body, _Scope("<module>", loops=only is None))
         if main:

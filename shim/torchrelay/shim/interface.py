@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any, Protocol
 
@@ -25,6 +25,9 @@ class Hooks(Protocol):
     def next(self, iterator: Any, *default: Any) -> Any:
         """Stands for the builtin."""
 
+    def generator(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Decorator of a framework's generator function that draws batches."""
+
 
 class Runtime(Protocol):
     """The shim's runtime, as the code that gets into the script sees it."""
@@ -36,6 +39,12 @@ class Runtime(Protocol):
         """Blocks until this spare is given a rank."""
 
     def torch_imported(self) -> None: ...
+
+    def functional_imported(self, module: ModuleType) -> None:
+        """torch's functional collectives are there."""
+
+    def pipelining_imported(self, module: ModuleType) -> None:
+        """torch's pipeline schedules are there."""
 
     def accelerate_imported(self, module: ModuleType) -> None:
         """`module`: accelerate's loaders."""

@@ -25,8 +25,8 @@ from torchrelay.protocol.messages import (
     Transferred,
     Verified,
 )
-from torchrelay.shim import payload
-from torchrelay.shim.adapters import data_loader, ddp, dynamo
+from torchrelay.shim import collective_records, payload
+from torchrelay.shim.adapters import data_loader, ddp, dynamo, fsdp2, pipelining
 from torchrelay.shim.capture import rng
 from torchrelay.shim.capture.encode import EncodedNode, decode
 from torchrelay.shim.capture.kinds import Kind
@@ -60,7 +60,6 @@ class Joiner:
         self._arrived: Transferred | None = None
         self._destination: Destination | None = None
         self.tail: Tail | None = None
-        self._finished_by_others: list[Any] = []
 
     # On the way in.
 
@@ -236,6 +235,8 @@ class Joiner:
         engine, started = self._engine, time.monotonic()
         plan = self._plan
         assert plan is not None
+        fsdp2.reset()
+        pipelining.reset(order.target)
         engine.comms.rebuild(order.generation, order.store_host, order.store_port)
         layouts = ddp.prepare_joiner(engine.wrapped, plan.ddp_layout, order.target, engine.comms.lend_name)
         engine.layouts.adopt(order.target, engine.wrapped, layouts)
@@ -249,7 +250,7 @@ class Joiner:
         """There are no peers yet: gradients stay here, and what came from rank 0 is in the journals."""
         if self.tail is None:
             wrapped.require_backward_grad_sync = False  # each time anew: scripts set it themselves, step by step
-        elif wrapped.will_sync_module_buffers() and not self.at_collective():
+        elif wrapped.will_sync_module_buffers() and not self.at_collective(None):
             raise StateMismatchError("a forward after the optimizer step takes buffers from rank 0, which is further")
 
     def at_gate(self, frame: FrameType) -> None:
@@ -269,7 +270,7 @@ class Joiner:
         flags = [node.content for node in decode(self._gate.on(self._journal)) if node.kind is Kind.DDP]
         for wrapped, content in zip(engine.wrapped, flags):
             wrapped.__dict__.update(content)
-        log = list(payload.load(plan.collective_log, tuple)) if plan.collective_log else []
+        finished = collective_records.furthest(payload.load_logs(plan.collective_log))
         engine.records.after = []
         destination, started, stats = self._receive(frame)
         arrived = Transferred(self.generation, stats.size_bytes, stats.tensors, time.monotonic() - started)
@@ -282,11 +283,11 @@ class Joiner:
                     "others have reached the script's end, and compiled code could not be followed there"
                 )
             self._join(arrived)
-            engine.records.replay = log
+            engine.records.replay = finished
             self._be_the_rank()
             self._watch_to_the_end(destination)
         else:
-            self._begin_tail(destination, arrived, log)
+            self._begin_tail(destination, arrived, finished)
 
     def _be_the_rank(self) -> None:
         self._engine.shadow, self._engine.records.answers = None, None
@@ -300,31 +301,45 @@ class Joiner:
 
     # Through the rest of a step that the donor is through with.
 
-    def _begin_tail(self, destination: Destination, arrived: Transferred, log: list[Any]) -> None:
+    def _begin_tail(self, destination: Destination, arrived: Transferred, finished: collective_records.ByGroup) -> None:
         assert self._plan is not None
         self._arrived, self._destination = arrived, destination
-        done = self._plan.donor_collectives
-        self._finished_by_others = log[done:] if done >= 0 else []
-        self._engine.records.answers = log[:done] if done >= 0 else log
-        self._engine.records.answers_of_others = True
+        self._engine.records.answers, self._engine.records.others = [], finished
         self._staging.release()  # what the script says and writes from here on, the lost rank has not
         gradients = destination.own_gradients()
         missing = frozenset(gradients.keys() - destination.gradients)
-        self.tail = Tail(destination.tensors(), self._plan.late, gradients, missing, at_head=done < 0)
+        at_head = self._plan.donor_collectives < 0
+        self.tail = Tail(destination.tensors(), self._plan.late, gradients, missing, at_head=at_head)
 
     def at_next_head(self, activation: Activation) -> None:
         """The boundary that the others are at, if the donor was there."""
         assert self._plan is not None
         if self._plan.donor_collectives >= 0:
             raise StateMismatchError("the step ends before the collective that the donor stands in")
-        self._check_answered()
+        own = self._engine.comms.group_names()
+        for group, left in (self._engine.records.others or {}).items():
+            if left and group in own:
+                raise StateMismatchError(f"the others called {left[0].name} after the gate; this process did not")
         self._catch_up(activation.frame)
 
-    def at_collective(self) -> bool:
-        """Whether this is the one that the donor stands in: from here on there are real peers."""
-        if self.tail is None or self._engine.records.answers or self._plan is None or self._plan.donor_collectives < 0:
+    def at_collective(self, group: str | None) -> bool:
+        """Whether there are real peers from here on: those that the donor stands among, or others that wait in this one.
+
+        `group`: None for a communication that is not recorded, so that nobody knows who has done it.
+        """
+        records, plan = self._engine.records, self._plan
+        if self.tail is None or plan is None:
             return False
+        at_donor = plan.donor_collectives == len(records.after)
+        if not at_donor and (group is None or plan.late or (records.others or {}).get(group)):
+            return False  # what the donor has written late belongs to its own place alone
+        destination = self._destination
+        assert destination is not None
         self._catch_up(sys._getframe(1))
+        if not at_donor:  # the donor has written already whatever this step still writes past torch's counts
+            gradients = destination.own_gradients()
+            missing = gradients.keys() - destination.gradients
+            self._engine.forbid(Watch({**gradients, **destination.tensors()}, missing, strict=True))
         return True
 
     def _catch_up(self, innermost: FrameType) -> None:
@@ -339,9 +354,9 @@ class Joiner:
             again = self._destination.again(state if self._plan.donor_collectives < 0 else None)
             again.receive(self._plan, self.generation)
         self._destination.put_gradients()
-        self.tail, records.answers_of_others = None, False
+        self.tail, left, records.others = None, records.others, None
         self._join(self._arrived)
-        records.replay = self._finished_by_others
+        records.replay = left or {}
         self._be_the_rank()
 
     # Orders.

@@ -9,6 +9,7 @@ import pickle
 from dataclasses import dataclass, field
 from typing import Any
 
+from torchrelay.protocol import collective_logs
 from torchrelay.protocol.errors import JournalError
 from torchrelay.shim.capture.rng import RngState
 
@@ -107,6 +108,11 @@ class SetUpJournal:
 
 def dump(record: Any) -> bytes:
     return pickle.dumps(record, protocol=pickle.HIGHEST_PROTOCOL)
+
+
+def load_logs(joined: bytes) -> list[tuple[Any, ...]]:
+    """The collective logs of several ranks. Raises JournalError, FrameError."""
+    return [load(log, tuple) for log in collective_logs.split(joined)]
 
 
 def load(data: bytes, kind: type) -> Any:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torchrelay.protocol.addresses import bind_address
-from torchrelay.protocol.errors import ChannelClosedError, TorchrelayError
+from torchrelay.protocol.errors import ChannelClosedError, TorchrelayError, UnsupportedError
 from torchrelay.protocol.messages import (
     Abandon,
     CheckpointSaved,
@@ -33,7 +33,9 @@ from torchrelay.protocol.messages import (
     Standing,
     Verified,
 )
-from torchrelay.shim import payload
+from torchrelay.shim import collective_records, payload
+from torchrelay.shim.adapters import fsdp2, pipelining, wrappers
+from torchrelay.shim.adapters.dtensor import local
 from torchrelay.shim.capture import device
 from torchrelay.shim.comms import serve_store
 from torchrelay.shim.rewind import Rewind
@@ -270,7 +272,7 @@ class _Attempt:
         assert commit is not None
         tensors = self._engine.replicas.tensors(commit)
         if self._position == "after":
-            tensors |= {path: device.local(g) for path, g in device.gradients(commit.state).items()}
+            tensors |= {path: local(g) for path, g in device.gradients(commit.state).items()}
         donor = Donor(
             tensors,
             bind_host=bind_address(self._engine.comms.address),
@@ -286,11 +288,21 @@ class _Attempt:
     def _rebuild(self, order: Rebuild) -> None:
         engine, started = self._engine, time.monotonic()
         self._rebuilt = True
+        self._check_wrappers()
+        fsdp2.reset()
+        pipelining.reset(order.target)
         engine.comms.rebuild(order.generation, order.store_host, order.store_port)
         engine.layouts.prepare_survivor(engine.wrapped, order.target, engine.comms.lend_name)
         self._link.send(Rebuilt(order.generation, time.monotonic() - started))
         engine.comms.verify(order.target)
         self._link.send(Verified(order.generation))
+
+    def _check_wrappers(self) -> None:
+        """Raises UnsupportedError where a wrapper was interrupted that cannot be put back."""
+        commit = self._engine.commit
+        modules = (m for root in (commit.state.roots if commit is not None else ()) for m in root.modules())
+        if self._position != "head" and any(map(wrappers.is_fsdp1, modules)):
+            raise UnsupportedError("FullyShardedDataParallel was interrupted in its step: it cannot be put back")
 
     def _save(self, order: SaveCheckpoint) -> None:
         from torchrelay.shim import tensor_files
@@ -311,8 +323,8 @@ class _Attempt:
         engine.first_step_due = True
         engine.layouts.migrated(self._plan.target)
         if action == "forward" and self._plan.collective_log:
-            log = payload.load(self._plan.collective_log, tuple)
-            engine.records.replay = list(log[len(engine.records.after) :])
+            finished = collective_records.furthest(payload.load_logs(self._plan.collective_log))
+            engine.records.replay = collective_records.without(finished, engine.records.after)
         return action, int(action == "rewind" and self._position != "head")
 
     def _abandoned(self) -> tuple[str, int]:

@@ -12,6 +12,8 @@ import torch
 
 from torchrelay.protocol.messages import ReplicaCheck
 from torchrelay.shim import digest
+from torchrelay.shim.adapters.dtensor import replica_ranks
+from torchrelay.shim.adapters.process_group import group_ranks
 from torchrelay.shim.capture import device
 
 if TYPE_CHECKING:
@@ -38,6 +40,20 @@ class ReplicaChecks:
         if not is_due(commit.boundary) or self._engine.shadow is not None:
             return
         digests = digest.digests(self.tensors(commit))
-        paths = device.ddp_paths(commit.state.roots, [w.module for w in self._engine.wrapped], commit.state)
+        paths = device.kept_paths(commit.state.roots, commit.state, self._kept(commit))
         self._engine.link.send(ReplicaCheck(commit.boundary, digests, tuple(paths)))
         self._engine.reporter.report(commit, always=True)  # with what steps cost by now
+
+    def _kept(self, commit: Commit) -> dict[int, str]:
+        """Parameters that are the same on some ranks by construction, with these ranks as `ReplicaCheck.ddp_paths` has them."""
+        kept = {}
+        for root in commit.state.roots:
+            for parameter in root.parameters():
+                ranks = replica_ranks(parameter)
+                if len(ranks) > 1:
+                    kept[id(parameter)] = f"@={','.join(map(str, ranks))}"
+        for wrapped in self._engine.wrapped:
+            ranks = group_ranks(wrapped.process_group)
+            among = "" if len(ranks) == self._engine.world_size else f"@{','.join(map(str, ranks))}"
+            kept.update((id(parameter), among) for parameter in wrapped.module.parameters())
+        return kept

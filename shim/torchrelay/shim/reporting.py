@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from torchrelay.protocol.messages import Gap, Report
-from torchrelay.protocol.names import BARS, BARS_LATER, LEFT, PART_OF_STEP
+from torchrelay.protocol.names import ALONE, BARS, BARS_LATER, LEFT, PART_OF_STEP
 from torchrelay.shim import journaling, sites
-from torchrelay.shim.adapters import ddp
+from torchrelay.shim.adapters import ddp, wrappers
 from torchrelay.shim.capture import device, small
 from torchrelay.shim.origins import NOWHERE, Place, call_site, of_function, where_made
 
@@ -31,6 +31,7 @@ class Reporter:
         self._fresh: tuple[str, ...] = ()
         self._astray: Gap | None = None
         self._turns: Gap | None = None
+        self._late_forward: Gap | None = None
         self._wrapped_at: dict[int, Place] = {}
         self._steps_in_set_up = 0
 
@@ -72,6 +73,14 @@ class Reporter:
         self._astray = Gap("second-loop", BARS, text, site.file, site.line)
         self.report(commit)
         self._key = None
+
+    def sharded_forward_late(self, commit: Commit, what: str) -> None:
+        """A sharded model has gathered its parameters after the optimizer step, which a new process could not do again."""
+        if self._late_forward is None:
+            self._late_forward = Gap(
+                "sharded-forward", PART_OF_STEP, f"{what}: a rank that is lost in it is not replaced"
+            )
+            self.report(commit)
 
     def step_in_set_up(self, frame: FrameType) -> None:
         """Before any loop was seen. Loading a checkpoint steps once or twice; who steps again trains there."""
@@ -128,8 +137,13 @@ class Reporter:
         )
 
     def gaps(self, commit: Commit) -> list[Gap]:
-        found = [gap for gap in (self._astray, self._turns) if gap is not None]
+        found = [gap for gap in (self._astray, self._turns, self._late_forward) if gap is not None]
         found += self._wrappers()
+        found += [Gap("fsdp1", ALONE, text) for text in wrappers.limits(commit.state.roots)]
+        found += [
+            Gap("spread", BARS, f"{name}: spread over ranks otherwise than its parameter: no rank can be replaced")
+            for name in device.not_rebuilt(commit.state)
+        ]
         found += self._no_way_in(commit)
         found += self._unknown(commit)
         found += self._kept_workers(commit)

@@ -5,7 +5,8 @@ The loops' real other half needs torch, which a script may never import.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import functools
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -48,3 +49,14 @@ class Standby:
 
     def next(self, iterator: Any, *default: Any) -> Any:
         return next(iterator, *default)
+
+    def generator(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def made(*args: Any, **kwargs: Any) -> Any:
+            if self._tracker is None or not self._tracker.live:
+                return function(*args, **kwargs)
+            from torchrelay.shim.adapters import titan
+
+            return titan.batches(function, *args, **kwargs)
+
+        return made

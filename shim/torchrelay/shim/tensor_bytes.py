@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import torch
 
 from torchrelay.protocol.errors import UnsupportedError
+from torchrelay.shim.adapters import dtensor
 
 WORD_BYTES = 8
 
@@ -17,10 +18,7 @@ def local(tensor: torch.Tensor, path: str = "tensor") -> torch.Tensor:
 
     Raises UnsupportedError, with `path`, where there are no plain bytes: sparse, quantized, fake, freed.
     """
-    shard = getattr(tensor, "_local_tensor", None)
-    if isinstance(shard, torch.Tensor):
-        tensor = shard
-    tensor = tensor.detach()
+    tensor = dtensor.local(tensor).detach()
     if tensor.layout != torch.strided or tensor.is_quantized:
         raise UnsupportedError(f"{path}: a {tensor.layout} tensor of {tensor.dtype} has no plain bytes")
     if tensor.device.type not in ("cpu", "cuda"):

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.distributed import distributed_c10d as c10d
 from torch.optim import optimizer as optimizers
 
-from torchrelay.shim.adapters import data_loader, ddp, process_group, tensor_data
+from torchrelay.shim.adapters import data_loader, ddp, fsdp2, pipelining, process_group, tensor_data
 from torchrelay.shim.collectives import Collectives
 
 if TYPE_CHECKING:
@@ -118,14 +119,61 @@ def _forward(engine: Engine, wrapped: Any, call: Callable[[], Any]) -> Any:
             engine.waiting(False)
 
 
-def _backward_fault(engine: Engine) -> Any:
-    """A fault in `backward` strikes between gradient buckets: when the middle parameter's gradient is there."""
+def pipeline_step(runtime: Runtime) -> pipelining.Around:
+    """A step of a pipeline schedule: forward and backward of all micro-batches, with messages between neighbours."""
+
+    def around(call: Callable[[], Any], alone: Callable[[], None]) -> Any:
+        engine = runtime.engine
+        if engine is None or not engine.takes_part():
+            return call()
+        if engine.records.answers is not None:
+            engine.sharded_alone()
+            return alone()
+        if engine.mode() == "repeat":
+            engine.sharded_after_step()
+        engine.waiting(True)
+        try:
+            return call()
+        except RuntimeError as error:
+            engine.interrupted_for_good(error)
+        finally:
+            engine.waiting(False)
+        return None
+
+    return around
+
+
+@contextmanager
+def _backward_fault(engine: Engine) -> Iterator[None]:
+    """A fault in `backward` strikes between gradient buckets: when the middle parameter's gradient is there.
+
+    Under fully_shard: when the second group of parameters has its gradients, or the only one.
+    """
     if engine.faults is None or not engine.faults.armed or engine.commit is None:
-        return None
-    parameters = [p for w in engine.wrapped for p in w.parameters() if p.requires_grad]
-    if not parameters:
-        return None
-    return parameters[len(parameters) // 2].register_hook(lambda gradient: engine.inject("backward"))
+        yield
+        return
+    roots = engine.wrapped or engine.commit.state.roots
+    parameters = [p for root in roots for p in root.parameters() if p.requires_grad]
+    groups = 0
+
+    def reduced() -> None:
+        nonlocal groups
+        groups += 1
+        if groups > 1:
+            engine.inject("backward")
+
+    if fsdp2.in_use():
+        with fsdp2.after_each_group(reduced):
+            yield
+        engine.inject("backward")
+    elif parameters:
+        hook = parameters[len(parameters) // 2].register_hook(lambda gradient: engine.inject("backward"))
+        try:
+            yield
+        finally:
+            hook.remove()
+    else:
+        yield
 
 
 def _wrap_backward(runtime: Runtime) -> None:
@@ -136,16 +184,14 @@ def _wrap_backward(runtime: Runtime) -> None:
         engine = runtime.engine
         if engine is None or not engine.takes_part():
             return original(*args, **kwargs)
-        hook = _backward_fault(engine)
         engine.waiting(bool(engine.wrapped))
         try:
-            return original(*args, **kwargs)
+            with _backward_fault(engine):
+                return original(*args, **kwargs)
         except RuntimeError as error:
             engine.interrupted_for_good(error)
         finally:
             engine.waiting(False)
-            if hook is not None:
-                hook.remove()
         return None
 
     torch.autograd.backward = backward

@@ -37,17 +37,9 @@ def test_what_a_data_parallel_wrapper_keeps_equal_is_named() -> None:
     model, optimizer = trained()
     other, others = trained()
     state = take({"model": model, "optimizer": optimizer, "other": other, "others": others})
-    paths = device.ddp_paths(state.roots, [model], state)
+    paths = device.kept_paths(state.roots, state, {id(p): "" for p in model.parameters()})
     assert {path.split(".")[0] for path in paths} == {"module0", "optimizer0"}
     assert set(paths) <= set(device.catalogue(state, state.roots))
-
-
-def test_a_tensor_that_is_spread_over_ranks_is_its_local_part() -> None:
-    part = torch.ones(2)
-    whole = torch.zeros(4)
-    assert device.local(whole) is whole
-    whole._local_tensor = part  # type: ignore[attr-defined]
-    assert device.local(whole) is part
 
 
 def test_modules_without_tensors_do_not_count_in_the_paths_of_the_others() -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import collections
 import random
+from collections.abc import Iterator
 from typing import Any
 
 import numpy
@@ -209,3 +210,19 @@ def test_gradients_are_dropped() -> None:
     model(torch.ones(1, 2)).sum().backward()
     undo.drop_gradients([torch.optim.SGD(model.parameters(), lr=0.1)])
     assert model.weight.grad is None
+
+
+class Stream(torch.utils.data.IterableDataset[int]):
+    def __init__(self) -> None:
+        self.read = 0
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(())
+
+
+def test_a_stream_stays_where_it_is_since_what_was_drawn_comes_again_from_the_record() -> None:
+    stream = Stream()
+    state = take({"stream": stream})
+    stream.read = 7
+    undo.undo(state)
+    assert stream.read == 7

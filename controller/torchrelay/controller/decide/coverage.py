@@ -64,7 +64,7 @@ def without_replica(rank: int, k: Known) -> str:
         theirs = [c for c in k.checks.get(peer, ()) if c.boundary == newest.boundary]
         if not theirs:
             return ""
-        holds, why = is_replica((newest,), theirs, newest.boundary)
+        holds, why = is_replica((newest,), theirs, newest.boundary, (rank, peer))
         if holds:
             return ""
     return why
@@ -98,8 +98,10 @@ def _level(k: Known, gaps: Sequence[RankGap]) -> tuple[str, str]:
         listed = ", ".join(map(str, unknown))
         return PENDING, f"the training loop of rank {listed} has not come round yet"
     alone = [g for g in gaps if g.effect == ALONE]
-    if len(alone) == k.world_size:
-        return PARTLY, "only planned moves: no rank's tensors are held by another one as well"
+    if len({rank for g in alone for rank in g.ranks}) == k.world_size:
+        held = all(g.kind == "no-replica" for g in alone)
+        why = "no rank's tensors are held by another one as well" if held else alone[0].text
+        return PARTLY, f"only planned moves: {why}"
     if gaps:
         return PARTLY, f"any rank can be replaced, with {len(gaps)} exception{'s' if len(gaps) > 1 else ''}"
     return PROTECTED, "any rank can be replaced, at any moment of a step"

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from torchrelay.controller.decide.stand import Cannot
 from torchrelay.protocol.messages import ReplicaCheck, Standing
+
+_AMONG = re.compile(r"(.*)@(=?)([\d,]+)")
+"""See messages.ReplicaCheck.ddp_paths."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +35,7 @@ def choose_donor(
         if s.position == "finished" and s.late:
             why_not[rank] = f"it has written to {min(s.late)} since its last optimizer step"
             continue
-        holds, why = is_replica(checks.get(lost, ()), checks.get(rank, ()), target)
+        holds, why = is_replica(checks.get(lost, ()), checks.get(rank, ()), target, (lost, rank))
         if holds:
             # A rank past the gate has the tensors only once its update is through; it is asked last.
             found.append(((rank in busy, s.boundary != target, s.position == "gate", rank), why))
@@ -46,20 +50,22 @@ def choose_donor(
     return Cannot(f"no survivor holds a replica of the tensors of rank {lost} ({listed})")
 
 
-def is_replica(lost: Sequence[ReplicaCheck], donor: Sequence[ReplicaCheck], target: int) -> tuple[bool, str]:
-    """Whether the donor has an equal copy of each of the lost rank's tensors, and how that is known."""
+def is_replica(
+    lost: Sequence[ReplicaCheck], donor: Sequence[ReplicaCheck], target: int, ranks: tuple[int, int]
+) -> tuple[bool, str]:
+    """Whether the donor has an equal copy of each of the lost rank's tensors, and how that is known. `ranks`: of both."""
     ours = {c.boundary: c for c in lost}
     theirs = {c.boundary: c for c in donor}
     common = [b for b in ours if b in theirs and b <= target]
-    trained = [b for b in common if b >= 1]
-    if trained and target >= 1:
+    trained = [b for b in common if b >= 1 or b == target]
+    if trained:
         return _equal_digests(ours[max(trained)], theirs[max(trained)])
     if common:
-        # Before the first update ranks can be equal by initialisation alone: digests prove nothing yet.
-        return _kept_equal(ours[max(common)], theirs[max(common)])
+        # Before the first update ranks can be equal by initialisation alone: that holds for no later boundary.
+        return _kept_equal(ours[max(common)], theirs[max(common)], ranks)
     if theirs:
         newest = theirs[max(theirs)]
-        return _kept_equal(newest, newest)
+        return _kept_equal(newest, newest, ranks)
     return False, "its tensors have not been looked at yet"
 
 
@@ -70,12 +76,21 @@ def _equal_digests(ours: ReplicaCheck, theirs: ReplicaCheck) -> tuple[bool, str]
     return True, f"all {len(ours.digests)} tensors were bitwise equal at boundary {ours.boundary}"
 
 
-def _kept_equal(ours: ReplicaCheck, theirs: ReplicaCheck) -> tuple[bool, str]:
-    kept = set(ours.ddp_paths) & set(theirs.ddp_paths)
+def _kept_equal(ours: ReplicaCheck, theirs: ReplicaCheck, ranks: tuple[int, int]) -> tuple[bool, str]:
+    kept = set()
+    for entry in set(ours.ddp_paths) & set(theirs.ddp_paths):
+        found = _AMONG.fullmatch(entry)
+        if found is None:
+            kept.add(entry)
+            continue
+        path, must_have_been, among = found.groups()
+        was = ours is not theirs and ours.digests.get(path) == theirs.digests.get(path)
+        if set(ranks) <= set(map(int, among.split(","))) and (was or not must_have_been):
+            kept.add(path)
     others = sorted(set(ours.digests) - kept)
     if others:
         return (
             False,
-            f"no data parallel wrapper keeps {others[0]} equal, and contents have not been compared since step 1",
+            f"nothing keeps {others[0]} equal on both ranks, and contents have not been compared since step 1",
         )
     return True, "a data parallel wrapper keeps all its tensors equal (contents have not been compared since step 1)"

@@ -36,6 +36,12 @@ def decide_target(standings: Mapping[int, Standing]) -> Target | Cannot:
     if not standings:
         return Cannot("no rank is left that holds the job's state")
     boundary = max(s.gates_passed for s in standings.values())
+    sharded = [rank for rank, s in sorted(standings.items()) if s.position == "sharded"]
+    if sharded:
+        return Cannot(
+            f"rank {sharded[0]} has used its sharded model for another forward pass since optimizer step {boundary}: a new "
+            "process cannot do that again by itself"
+        )
     actions: dict[int, str] = {}
     for rank, s in sorted(standings.items()):
         action = _action(s, boundary)

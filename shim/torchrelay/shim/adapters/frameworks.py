@@ -1,7 +1,7 @@
 """Training loops that lie in installed packages: which functions of which modules have them.
 
-Leans on the names below, which are private to their frameworks. Seen on transformers 5.23.0 and lightning 2.6.6; where a module
-has none of its functions, another version has moved its loops, and the protection report says so.
+Leans on the names below, which are private to their frameworks. Seen on transformers 5.23.0, lightning 2.6.6 and torchtitan
+0.2.2; where a module has none of its functions, another version has moved its loops, and the protection report says so.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ _LIGHTNING = {
 
 TRAINING_LOOPS: dict[str, frozenset[str]] = {
     "transformers.trainer": frozenset({"Trainer._inner_training_loop", "Trainer._run_epoch"}),
+    "torchtitan.train": frozenset({"Trainer.train"}),
     **{
         f"{package}.{name}": f
         for package in ("lightning.pytorch", "pytorch_lightning")
@@ -20,6 +21,9 @@ TRAINING_LOOPS: dict[str, frozenset[str]] = {
     },
 }
 """Name of a module -> qualified names of the functions whose loops are rewritten; nothing else of an installed package is."""
+
+GENERATORS: dict[str, frozenset[str]] = {"torchtitan.train": frozenset({"Trainer.batch_generator"})}
+"""Generator functions that draw a training loop's batches, and for which there is a `capture.replay_point`."""
 
 ID_CACHES = frozenset({"_metric_attributes"})
 """Attributes of modules that are keyed by addresses, and made anew by whoever misses them (lightning): no state, and another

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 
+from torchrelay.shim.adapters import fsdp2
+from torchrelay.shim.adapters.dtensor import is_spread, laid_out_alike, like, local
 from torchrelay.shim.capture import small
 from torchrelay.shim.capture.host_state import HostState
-
-
-def local(tensor: torch.Tensor) -> torch.Tensor:
-    """This rank's part of a tensor that is spread over ranks; the tensor itself if it is not."""
-    part = getattr(tensor, "_local_tensor", None)
-    return part if isinstance(part, torch.Tensor) else tensor
 
 
 def numbered(roots: Sequence[torch.nn.Module]) -> Iterator[tuple[int, torch.nn.Module]]:
@@ -28,7 +24,7 @@ def numbered(roots: Sequence[torch.nn.Module]) -> Iterator[tuple[int, torch.nn.M
 def catalogue(state: HostState, roots: Sequence[torch.nn.Module]) -> dict[str, torch.Tensor]:
     """Path -> this rank's part of each tensor, for reading and writing its memory."""
     return {
-        path: local(tensor.data if isinstance(tensor, torch.nn.Parameter) else tensor)
+        path: local(tensor).detach() if isinstance(tensor, torch.nn.Parameter) else local(tensor)
         for path, tensor in whole(state, roots).items()
     }
 
@@ -41,8 +37,9 @@ def whole(state: HostState, roots: Sequence[torch.nn.Module]) -> dict[str, torch
     """
     found: dict[str, torch.Tensor] = {}
     for number, root in numbered(roots):
+        sharded = fsdp2.sharded_parameters(root)
         for name, parameter in root.named_parameters():
-            found[f"module{number}.{name}"] = parameter
+            found[f"module{number}.{name}"] = sharded.get(id(parameter), parameter)
         for name, buffer in root.named_buffers():
             if not small.is_small(buffer):
                 found[f"module{number}.{name}"] = buffer
@@ -70,17 +67,35 @@ def gradients(state: HostState) -> dict[str, torch.Tensor]:
     }
 
 
-def ddp_paths(roots: Sequence[torch.nn.Module], wrapped: Sequence[torch.nn.Module], state: HostState) -> list[str]:
-    """Catalogue paths of what a data parallel wrapper keeps equal on all ranks: its parameters and their optimizer state."""
-    parameters = {id(p) for module in wrapped for p in module.parameters()}
+def like_parameter(parameter: torch.Tensor, key: str, part: torch.Tensor) -> torch.Tensor:
+    """Optimizer state around `part`, spread over ranks if the parameter is and the state has its form (all but step counts)."""
+    if key == "step" or not is_spread(parameter) or part.shape != local(parameter).shape:
+        return part
+    return like(parameter, part)
+
+
+def not_rebuilt(state: HostState) -> list[str]:
+    """Names of optimizer state that is spread over ranks otherwise than its parameter: a joiner could not make it."""
+    return [
+        f"{name}.{key}"
+        for name, optimizer in state.optimizers
+        for parameter, values in optimizer.state.items()
+        for key, value in values.items()
+        if is_spread(value) and not (is_spread(parameter) and laid_out_alike(parameter, value))
+    ]
+
+
+def kept_paths(roots: Sequence[torch.nn.Module], state: HostState, kept: Mapping[int, str]) -> list[str]:
+    """Catalogue paths of the parameters in `kept`, by id, and of their optimizer state, each with what `kept` says of it."""
     names = [
-        f"module{number}.{name}"
+        f"module{number}.{name}{kept[id(parameter)]}"
         for number, root in numbered(roots)
         for name, parameter in root.named_parameters()
-        if id(parameter) in parameters
+        if id(parameter) in kept
     ]
     for number, (_, optimizer) in enumerate(state.optimizers):
         for place, parameter in enumerate(p for group in optimizer.param_groups for p in group["params"]):
-            if id(parameter) in parameters:
-                names += [f"optimizer{number}.{place}.{key}" for key in optimizer.state.get(parameter, {})]
+            if id(parameter) in kept:
+                keys = optimizer.state.get(parameter, {})
+                names += [f"optimizer{number}.{place}.{key}{kept[id(parameter)]}" for key in keys]
     return names

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from torchrelay.shim.adapters.dtensor import Spread
 from torchrelay.shim.capture.kinds import Kind
 
 
@@ -111,3 +112,5 @@ class LargeTensor(NamedTuple):
     dtype: torch.dtype
     shape: tuple[int, ...]
     device: str
+    spread: Spread | None = None
+    """Of a tensor that is spread over ranks; the shape is that of this rank's part then."""

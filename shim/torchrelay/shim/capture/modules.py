@@ -13,6 +13,7 @@ import torch
 
 from torchrelay.shim.adapters.frameworks import ID_CACHES
 from torchrelay.shim.adapters.list_pointers import pointers
+from torchrelay.shim.adapters.wrappers import is_fsdp1
 from torchrelay.shim.capture import small
 from torchrelay.shim.capture.kinds import PLAIN, Kind, kind_of
 from torchrelay.shim.capture.long_list import LongLists
@@ -65,6 +66,8 @@ class ModuleTree:
         self.slots: list[Slot] = []
         self._slot_dicts: list[tuple[dict[str, Any], str]] = []
         for name, module in named:
+            if is_fsdp1(module):
+                continue  # it makes them anew in its first forward
             for key, value in module.__dict__.items():
                 if not _is_machinery(key) and kind_of(type(value)) is not Kind.OPAQUE:
                     self.slots.append((name, key))
@@ -130,7 +133,9 @@ class ModuleTree:
                 born = [
                     k
                     for k, v in module.__dict__.items()
-                    if not _is_machinery(k) and (name, k) not in known and kind_of(type(v)) is not Kind.OPAQUE
+                    if not (_is_machinery(k) or is_fsdp1(module))
+                    and (name, k) not in known
+                    and kind_of(type(v)) is not Kind.OPAQUE
                 ]
                 for key in born:
                     del module.__dict__[key]

@@ -19,6 +19,7 @@ import torch
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters import frames as frame_access
+from torchrelay.shim.adapters.dtensor import around, local, spread_of
 from torchrelay.shim.capture import small, undo
 from torchrelay.shim.capture.encode import METHOD, NAMED, OPAQUE, PART, PARTIAL, REF, TUPLE, WEAK, EncodedNode
 from torchrelay.shim.capture.host_state import Fields, Inside, LargeTensor, Nth
@@ -90,7 +91,8 @@ class Rebuild:
             return ABSENT
         if kind is Kind.TENSOR:
             if isinstance(content, LargeTensor):
-                return torch.empty(content.shape, dtype=content.dtype, device=content.device)
+                part = torch.empty(content.shape, dtype=content.dtype, device=content.device)
+                return part if content.spread is None else around(part, content.spread)
             return small.build(content)
         if kind is Kind.TORCH_GENERATOR:
             return torch.Generator()
@@ -338,7 +340,8 @@ def _compatible(node: EncodedNode, there: Any) -> bool:
         if content is None:
             return True
         if isinstance(content, LargeTensor):
-            return tuple(there.shape) == content.shape and there.dtype == content.dtype
+            same_form = tuple(local(there).shape) == content.shape and there.dtype == content.dtype
+            return same_form and spread_of(there) == content.spread
         return small.fits(content, there)
     if node.kind is Kind.NDARRAY:
         return bool(there.shape == node.content.shape and there.dtype == node.content.dtype)

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from torchrelay.shim.adapters import frames as frame_access
+from torchrelay.shim.adapters.dtensor import local
 from torchrelay.shim.adapters.list_pointers import pointers
 from torchrelay.shim.capture import small
 from torchrelay.shim.capture.host_state import HostState, Inside, LargeTensor, Node
@@ -181,7 +182,7 @@ class Rewalk(Walk):
         content = node.content
         if isinstance(content, small.TensorValue):
             return small.take(node.obj) == content
-        if isinstance(content, LargeTensor) and tuple(node.obj.shape) != content.shape:
+        if isinstance(content, LargeTensor) and tuple(local(node.obj).shape) != content.shape:
             raise Restart
         return True
 

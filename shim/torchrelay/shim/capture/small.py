@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
+from torchrelay.shim.adapters.dtensor import Spread, around, local, spread_of, waited_for
 from torchrelay.shim.capture.rng import byte_tensor, tensor_bytes
 
 SMALL_BYTES = 64 << 10
@@ -24,9 +25,13 @@ class TensorValue:
     device: str
     requires_grad: bool
     data: bytes
+    spread: Spread | None = None
+    """Of a tensor that is spread over ranks; all else is of this rank's part then."""
 
 
 def is_small(tensor: torch.Tensor, limit_bytes: int = SMALL_BYTES) -> bool:
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+        tensor = waited_for(local(tensor))
     return (
         type(tensor) in (torch.Tensor, torch.nn.Parameter)
         and tensor.layout is torch.strided
@@ -38,7 +43,10 @@ def is_small(tensor: torch.Tensor, limit_bytes: int = SMALL_BYTES) -> bool:
 def take(tensor: torch.Tensor) -> TensorValue:
     name = str(tensor.dtype).removeprefix("torch.")
     leaf_grad = tensor.requires_grad and tensor.is_leaf
-    return TensorValue(name, tuple(tensor.shape), str(tensor.device), leaf_grad, tensor_bytes(tensor))
+    part = tensor
+    if type(tensor) is not torch.Tensor:
+        part = waited_for(local(tensor))
+    return TensorValue(name, tuple(part.shape), str(tensor.device), leaf_grad, tensor_bytes(part), spread_of(tensor))
 
 
 def _dtype(name: str) -> torch.dtype:
@@ -52,18 +60,21 @@ def build(value: TensorValue) -> torch.Tensor:
     """A new tensor with the recorded content."""
     dtype = _dtype(value.dtype)
     tensor = byte_tensor(value.data).view(dtype).reshape(value.shape).clone().to(value.device)
+    if value.spread is not None:
+        tensor = around(tensor, value.spread)
     return tensor.requires_grad_() if value.requires_grad else tensor
 
 
 def fits(value: TensorValue, tensor: Any) -> bool:
     return (
         isinstance(tensor, torch.Tensor)
-        and tuple(tensor.shape) == value.shape
+        and tuple(local(tensor).shape) == value.shape
         and str(tensor.dtype) == f"torch.{value.dtype}"
+        and spread_of(tensor) == value.spread
     )
 
 
 def put(value: TensorValue, tensor: torch.Tensor) -> None:
     """Writes the recorded content into an existing tensor: it may have aliases."""
     with torch.no_grad():
-        tensor.detach().copy_(build(value).detach())
+        local(tensor).detach().copy_(build(replace(value, spread=None)).detach())

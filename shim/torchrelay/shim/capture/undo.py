@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.utils.data import IterableDataset
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters import frames
@@ -40,6 +41,8 @@ def undo(state: HostState) -> None:
 
 def _undo_node(node: Node) -> None:
     kind, obj, content = node.kind, node.obj, node.content
+    if isinstance(obj, IterableDataset):
+        return  # what was drawn from it comes again from the record, and it goes on from where it is
     if kind is Kind.FRAME:
         now = obj.f_locals
         changed = {k: v for k, v in content.items() if now.get(k, _MISSING) is not v}

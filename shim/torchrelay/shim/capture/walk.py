@@ -17,6 +17,7 @@ import torch
 
 from torchrelay.protocol.errors import UnsupportedError
 from torchrelay.shim.adapters import frames as frame_access
+from torchrelay.shim.adapters.dtensor import local, spread_of
 from torchrelay.shim.capture import modules, small
 from torchrelay.shim.capture.host_state import Fields, HostState, Inside, LargeTensor, Node, Nth
 from torchrelay.shim.capture.kinds import PLAIN, Kind, is_value, kind_of
@@ -216,7 +217,9 @@ class Walk:
             self._add(kind, obj, parent, key, small.take(obj))
         else:
             path = f"{self.path(parent)}{_step(key)}"
-            self._add(kind, obj, parent, key, LargeTensor(obj.dtype, tuple(obj.shape), str(obj.device)))
+            part = local(obj)
+            content = LargeTensor(obj.dtype, tuple(part.shape), str(obj.device), spread_of(obj))
+            self._add(kind, obj, parent, key, content)
             self.state.versions.append((obj, obj._version, path))
             self.state.large[path] = obj
 

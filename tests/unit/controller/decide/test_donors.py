@@ -51,6 +51,35 @@ def test_a_rank_that_died_before_its_first_check_takes_from_who_shares_everythin
     assert isinstance(choose_donor(1, 0, {0: at(0, 0)}, {}), Cannot)
 
 
+def kept(boundary: int, *paths: str, **digests: str) -> ReplicaCheck:
+    return ReplicaCheck(boundary, digests, paths)
+
+
+def test_stages_of_a_pipeline_have_equal_paths_and_are_no_replicas_of_each_other() -> None:
+    """Each stage is data parallel with its like: ranks 0 and 2, ranks 1 and 3."""
+    checks = {rank: [kept(0, "w@0,2" if rank % 2 == 0 else "w@1,3", w="1")] for rank in range(4)}
+    here = {rank: at(1, 1) for rank in (0, 1, 3)}
+    donor = choose_donor(2, 1, here, checks)
+    assert isinstance(donor, Donor)
+    assert donor.rank == 0
+    assert isinstance(choose_donor(2, 1, {1: at(1, 1), 3: at(1, 1)}, checks), Cannot)
+    assert isinstance(choose_donor(2, 0, {1: at(0, 0)}, {1: checks[1]}), Cannot)
+
+
+def test_shards_that_are_replicated_are_kept_equal_if_they_were_equal_once() -> None:
+    equal = {0: [kept(0, "w@=0,2", w="1")], 2: [kept(0, "w@=0,2", w="1")]}
+    assert isinstance(choose_donor(2, 1, {0: at(1, 1)}, equal), Donor)
+    differing = {0: [kept(0, "w@=0,2", w="1")], 2: [kept(0, "w@=0,2", w="7")]}
+    assert isinstance(choose_donor(2, 1, {0: at(1, 1)}, differing), Cannot)
+    assert isinstance(choose_donor(2, 1, {0: at(1, 1)}, {0: equal[0]}), Cannot)
+
+
+def test_equality_before_the_first_step_is_enough_to_do_that_step_again() -> None:
+    checks = {0: [check(0, a="1")], 1: [check(0, a="1")]}
+    assert isinstance(choose_donor(1, 0, {0: at(0, 0)}, checks), Donor)
+    assert isinstance(choose_donor(1, 1, {0: at(1, 1)}, checks), Cannot)
+
+
 def test_only_ranks_that_have_the_targets_tensors_can_give_them() -> None:
     checks = {r: [check(4, a="1")] for r in range(3)}
     donor = choose_donor(1, 9, {0: at(8, 8, "gate"), 2: at(8, 9, "after")}, checks)

@@ -87,3 +87,9 @@ def test_a_rank_that_was_ahead_goes_where_its_donors_tensors_are_right(
 ) -> None:
     entry = decide_entry(1, 6, {5, 6}, gates, donor)
     assert expected in (entry.reason if isinstance(entry, Cannot) else entry.action)
+
+
+def test_nobody_takes_over_while_a_sharded_model_is_used_after_the_update() -> None:
+    found = decide_target({0: at(5, 6, "sharded"), 1: at(6, 6, "body")})
+    assert isinstance(found, Cannot)
+    assert "rank 0 has used its sharded model for another forward pass" in found.reason

@@ -1,0 +1,114 @@
+"""Tensors that are spread over ranks: this rank's part, and a tensor like another one around a part.
+
+Leans on `DTensor._local_tensor`, `DTensor._spec` (`mesh`, `placements`, `tensor_meta`), `DTensor.from_local` and, for
+results of functional collectives that nobody has waited for yet, `AsyncCollectiveTensor.trigger_wait`. Neither module is
+imported here: without it there is no such tensor. Seen on torch 2.13.0.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from torchrelay.protocol.errors import StateMismatchError
+
+_DTENSOR = "torch.distributed.tensor"
+_FUNCTIONAL = "torch.distributed._functional_collectives"
+
+
+def is_spread(tensor: Any) -> bool:
+    """Whether it is a DTensor: what this process holds of it is its local tensor."""
+    cls = type(tensor)
+    if cls is torch.Tensor or cls is torch.nn.Parameter:
+        return False
+    module = sys.modules.get(_DTENSOR)
+    return module is not None and isinstance(tensor, module.DTensor)
+
+
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    """This rank's part of a tensor that is spread over ranks; the tensor itself if it is not."""
+    if not is_spread(tensor):
+        return tensor
+    part: torch.Tensor = waited_for(tensor._local_tensor)  # type: ignore[attr-defined]
+    return part
+
+
+def waited_for(tensor: torch.Tensor) -> torch.Tensor:
+    """The result of a functional collective once it is there; any other tensor as it is."""
+    module = sys.modules.get(_FUNCTIONAL)
+    if module is not None and isinstance(tensor, module.AsyncCollectiveTensor):
+        return tensor.trigger_wait()  # type: ignore[no-any-return]
+    return tensor
+
+
+def like(spread: Any, part: torch.Tensor) -> torch.Tensor:
+    """A DTensor around `part`, laid out as `spread` is."""
+    spec = spread._spec
+    made: torch.Tensor = type(spread).from_local(
+        part, spec.mesh, spec.placements, run_check=False, shape=spec.shape, stride=spec.tensor_meta.stride
+    )
+    return made
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How a tensor is laid out over ranks, for another process. `groups`: names of the groups of its mesh, one a dimension."""
+
+    groups: tuple[str, ...]
+    placements: tuple[Any, ...]
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+
+
+def spread_of(tensor: Any) -> Spread | None:
+    """None for a tensor that is not spread."""
+    if not is_spread(tensor):
+        return None
+    spec = tensor._spec
+    meta = spec.tensor_meta
+    return Spread(_groups(spec.mesh), tuple(spec.placements), tuple(meta.shape), tuple(meta.stride))
+
+
+def _groups(mesh: Any) -> tuple[str, ...]:
+    return tuple(str(mesh.get_group(dimension).group_name) for dimension in range(mesh.ndim))
+
+
+def around(part: torch.Tensor, spread: Spread) -> torch.Tensor:
+    """A DTensor around `part`, over the mesh of this process that has the same groups.
+
+    Raises StateMismatchError where there is none. Slow: it looks at all objects of the process.
+    """
+    device_mesh = sys.modules.get("torch.distributed.device_mesh")
+    module = sys.modules.get(_DTENSOR)
+    meshes = [m for m in gc.get_objects() if device_mesh is not None and type(m) is device_mesh.DeviceMesh]
+    mesh = next((m for m in meshes if m.ndim == len(spread.groups) and _groups(m) == spread.groups), None)
+    if mesh is None or module is None:
+        raise StateMismatchError(
+            f"a tensor is spread over a mesh of groups {', '.join(spread.groups)}, which is not here"
+        )
+    made: torch.Tensor = module.DTensor.from_local(
+        part, mesh, spread.placements, run_check=False, shape=torch.Size(spread.shape), stride=spread.stride
+    )
+    return made
+
+
+def replica_ranks(tensor: Any) -> list[int]:
+    """Ranks whose local part is the same part of the whole; none for a tensor that is not spread."""
+    if not is_spread(tensor):
+        return []
+    mesh = tensor._spec.mesh
+    place = mesh.get_coordinate()
+    if place is None:
+        return []
+    alike = (slice(None) if p.is_replicate() else place[d] for d, p in enumerate(tensor._spec.placements))
+    return [int(rank) for rank in mesh.mesh[tuple(alike)].flatten().tolist()]
+
+
+def laid_out_alike(one: Any, other: Any) -> bool:
+    """Whether both are spread over the same ranks in the same way."""
+    a, b = one._spec, other._spec
+    return bool(a.mesh == b.mesh and a.placements == b.placements and a.shape == b.shape)

@@ -1,0 +1,115 @@
+"""fully_shard across a migration.
+
+A forward or backward that was interrupted leaves parameter groups unsharded and gathers half done; a rank that is put back so
+skips all-gathers that a new process makes, and gloo ends the process over sizes that differ, or parameters are mixed up where
+they agree. So every rank puts its sharded modules to idle before it exchanges its communicators.
+
+Leans on `FSDPState` (`init`, `_is_root`, `_fsdp_param_groups`, `_reset_iter_state`) and `FSDPParamGroup` (`_all_gather_result`,
+`post_backward`, `fsdp_params`), `FSDPParam` (`sharded_param`, `_unsharded_param`,
+`unsharded_accumulated_grad`). Seen on torch 2.13.0.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from torchrelay.protocol.errors import UnsupportedError
+
+GROUP_MODULE = "torch.distributed.fsdp._fully_shard._fsdp_param_group"
+
+_states: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def hook(module: ModuleType) -> None:
+    """To be called once the module of FSDPState is imported. Raises UnsupportedError where this torch lacks what is needed."""
+    state_class = module.FSDPState
+    missing = [name for name in ("init", "_reset_iter_state") if not hasattr(state_class, name)]
+    if missing:
+        raise UnsupportedError(f"fully_shard of torch {torch.__version__} lacks {', '.join(missing)}")
+    original = state_class.init
+
+    @functools.wraps(original)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        _states.add(self)
+
+    state_class.init = init
+
+
+def in_use() -> bool:
+    return bool(_states)
+
+
+def reset() -> None:
+    """Every sharded module is as between two steps, its shards' gradients apart, which are for the caller to drop."""
+    for state in list(_states):
+        for group in state._fsdp_param_groups:
+            _forget_gather(group)
+            for parameter in group.fsdp_params:
+                _forget_gradient(parameter)
+    for state in list(_states):
+        if state._is_root:
+            state._reset_iter_state()
+
+
+def _forget_gradient(parameter: Any) -> None:
+    """Torch's own reset leaves the gradients that a group had not reduced yet; the next backward would add to them."""
+    if hasattr(parameter, "_unsharded_param"):
+        parameter._unsharded_param.grad = None
+    parameter.unsharded_accumulated_grad = None
+
+
+def _forget_gather(group: Any) -> None:
+    result = group._all_gather_result
+    work = getattr(result, "all_gather_work", None)
+    if work is None:
+        return
+    try:
+        work.wait()
+    except RuntimeError:
+        group._all_gather_result = None  # it was in flight when the communicator broke
+
+
+def sharded_parameters(root: torch.nn.Module) -> dict[int, torch.Tensor]:
+    """id of a parameter that is gathered at the moment -> this rank's shard of it, for the modules of a tree."""
+    if not _states:
+        return {}
+    modules = set(map(id, root.modules()))
+    return {
+        id(parameter._unsharded_param): parameter.sharded_param
+        for state in list(_states)
+        if any(id(module) in modules for module in state._modules)
+        for group in state._fsdp_param_groups
+        for parameter in group.fsdp_params
+        if hasattr(parameter, "_unsharded_param")
+    }
+
+
+@contextmanager
+def after_each_group(call: Callable[[], None]) -> Iterator[None]:
+    """Within the context `call` runs in a backward whenever the gradients of a parameter group have been reduced."""
+    module = sys.modules.get(GROUP_MODULE)
+    if module is None:
+        yield
+        return
+    group_class: Any = module.FSDPParamGroup
+    original = group_class.post_backward
+
+    @functools.wraps(original)
+    def post_backward(self: Any, *args: Any) -> None:
+        original(self, *args)
+        call()
+
+    group_class.post_backward = post_backward
+    try:
+        yield
+    finally:
+        group_class.post_backward = original

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import pytest
+
+from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
+from torchrelay.shim import collective_records
+from torchrelay.shim.collective_records import CollectiveRecords, furthest, without
+from torchrelay.shim.collectives import Entry
+
+
+def entry(group: str, number: int, name: str = "barrier") -> Entry:
+    return Entry(name, group, number.to_bytes(2, "big"))
+
+
+def test_of_each_group_the_log_of_the_member_that_got_furthest_counts() -> None:
+    ahead_in_world = [entry("world", 0), entry("left", 0), entry("world", 1)]
+    ahead_in_right = [entry("world", 0), entry("right", 0), entry("right", 1)]
+    expected = {
+        "world": [entry("world", 0), entry("world", 1)],
+        "left": [entry("left", 0)],
+        "right": [entry("right", 0), entry("right", 1)],
+    }
+    assert furthest([ahead_in_world, ahead_in_right]) == expected
+    assert furthest([ahead_in_right, ahead_in_world]) == expected
+
+
+def test_a_rank_has_yet_to_do_what_it_has_not_done_itself() -> None:
+    finished = {"world": [entry("world", 0), entry("world", 1)], "left": [entry("left", 0)]}
+    left = without(finished, [entry("world", 0), entry("left", 0)])
+    assert left == {"world": [entry("world", 1)], "left": []}
+    assert len(finished["world"]) == 2
+
+
+def test_groups_are_answered_each_in_its_own_order() -> None:
+    records = CollectiveRecords()
+    records.others = {"a": [entry("a", 0), entry("a", 1)], "b": [entry("b", 0)]}
+    found = [records.answer("barrier", group).results for group in ("a", "b", "a")]
+    assert found == [b"\0\0", b"\0\0", b"\0\1"]
+    assert len(records.after) == 3
+    with pytest.raises(StateMismatchError, match="no other member of group 'b' has finished"):
+        records.answer("barrier", "b")
+
+
+def test_another_ranks_own_result_answers_nobody_else() -> None:
+    records = CollectiveRecords()
+    records.replay = {"a": [entry("a", 0, "reduce_scatter_tensor")]}
+    with pytest.raises(UnsupportedError, match="one rank's own"):
+        records.replayed("reduce_scatter_tensor", "a")
+    assert records.replayed("barrier", "b") is None
+
+
+def test_an_endless_evaluation_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collective_records, "_MAX_AFTER_BYTES", 6)
+    records = CollectiveRecords()
+    for number in range(5):
+        records.add(entry("a", number), after_gate=True)
+    assert [e.results is None for e in records.after] == [False, False, False, True, True]
+    records.after = []
+    records.add(entry("a", 9), after_gate=True)
+    assert records.after[0].results is not None

@@ -12,7 +12,10 @@ from typing import Any
 
 from torchrelay.agent.cadence import Cadence
 from torchrelay.agent.config import AgentConfig
+from torchrelay.agent.fake_machine.machine import FakeMachine
+from torchrelay.agent.fake_machine.strike import strike
 from torchrelay.agent.fault_book import FaultBook
+from torchrelay.agent.health.eyes import Eyes, Places
 from torchrelay.agent.health.process import exit_reason
 from torchrelay.agent.health.vitals import Vitals
 from torchrelay.agent.journal_keeper import JournalKeeper
@@ -23,6 +26,7 @@ from torchrelay.agent.session import Session
 from torchrelay.agent.shim_server import ShimEvents, ShimServer
 from torchrelay.agent.supervise import Child, Supervisor
 from torchrelay.protocol.errors import FrameError
+from torchrelay.protocol.faults import parse_fault
 from torchrelay.protocol.messages import (
     Ack,
     AgentHello,
@@ -73,12 +77,17 @@ class Node:
         self._stop: asyncio.Future[StopJob] = asyncio.get_running_loop().create_future()
         self._shims: ShimServer
         self._session: Session
+        self._machine = FakeMachine(Path(config.machine)) if config.machine else None
+        places = Places(config.machine, config.host, config.watched)
+        self._eyes = Eyes(places, list(config.workers()), environ, self._send, self._worker_with)
 
     async def run(self) -> int:
         """Until the job is stopped; returns the exit code. All processes of the node are gone then."""
         specs = worker_specs(self._config, self._environ)
         tokens = {s.worker: s.token for s in specs}
         self._shims = ShimServer(self._config.socket_path, tokens, ShimEvents(self._connected, self._reported))
+        if self._machine is not None:
+            self._machine.make(len(specs))
         self._session = Session(self._credentials, self._config.controller, self._hello, self._ordered)
         self._shims.start()
         tasks: list[asyncio.Task[None]] = []
@@ -88,7 +97,9 @@ class Node:
                 self._ranks[spec.worker] = NO_RANK if spec.rank is None else spec.rank
                 self._supervisor.start(spec, self._output.open(spec.worker, spec.name, spec.local_rank))
             self._output.start()
-            tasks += [asyncio.create_task(persistently(w)) for w in (self._session.run, self._watch_progress)]
+            tasks += [
+                asyncio.create_task(persistently(w)) for w in (self._session.run, self._watch_progress, self._eyes.run)
+            ]
             stop = await self._stop
             log.info("the job ends: %s", stop.reason)
             await self._supervisor.stop(stop.signal, self._config.grace_s)
@@ -139,12 +150,28 @@ class Node:
         self._send(FromWorker(worker, report))
         if isinstance(report, FaultInjected):
             self._faults.fired(report.fault)
+            self._strike(worker, report.fault)
             self._shims.send(worker, Ack())
         elif isinstance(report, Finishing):
             self._finishing.add(worker)
 
+    def _strike(self, worker: WorkerId, text: str) -> None:
+        fault = parse_fault(text)
+        gpu = self._eyes.gpu_index(worker)
+        if self._machine is None or not fault.is_of_a_device:
+            return
+        if gpu is None:
+            log.error("%s cannot strike: the fake driver does not answer", text)
+        else:
+            strike(self._machine, fault, gpu, self._pids[worker])
+
+    def _worker_with(self, pid: int) -> WorkerId | None:
+        return next((w for w, its in self._pids.items() if its == pid), None)
+
     def _exited(self, child: Child) -> None:
         worker = child.spec.worker
+        if child.signal == signal.SIGKILL and not child.fenced:
+            self._eyes.explain_kill(worker, child.process.pid)
         self._shims.drain(worker)
         log.info("%s %s", worker, exit_reason(child.exit_code, child.signal))
         self._send(WorkerExited(worker, child.exit_code, child.signal, child.fenced))

@@ -44,6 +44,8 @@ def agent_config(
         "master_addr": options.master_addr,
         "master_port": options.master_port,
         "inject": [str(fault) for fault in options.faults],
+        "machine": str(run_folder / "machine") if any(fault.is_of_a_device for fault in options.faults) else "",
+        "watched": list(map(str, options.watch_folders)),
         "resume": options.resume is not None,
         "tee": _streams(options.tee),
         "redirects": _streams(options.redirects),
@@ -68,6 +70,8 @@ def controller_config(options: RunOptions, run_id: str, secret_file: Path, addre
         "listen_port": options.controller_port,
         "resume_dir": str(options.resume) if options.resume else "",
         "resume_command": resume_command(options.given, DIRECTORY),
+        "health_policy": str(options.health_policy) if options.health_policy else "",
+        "health_observe": options.observe,
     }
 
 
@@ -101,6 +105,7 @@ def resume_command(given: GivenOptions, directory: str) -> str:
         "--tee": given.tee,
         "--log-dir": given.log_dir,
         "--jit-dir": given.jit_dir,
+        "--health-policy": given.health_policy,
         "--controller": given.controller,
         "--controller-port": given.controller_port,
         "--events": given.events,

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Protocol
 
 from torchrelay.protocol.errors import UserError
-from torchrelay.protocol.faults import Fault, parse_fault
+from torchrelay.protocol.faults import COMPILERS, Fault, parse_fault
+from torchrelay.protocol.health.policy_file import read_policy
 from torchrelay.protocol.names import DEFAULT_CONTROLLER_PORT, DEFAULT_MASTER_PORT, ENV_SECRET
 
 LOOPBACK = "127.0.0.1"
@@ -39,6 +40,9 @@ class GivenOptions:
     json_summary: bool = False
     resume: Path | None = None
     jit_dir: Path = Path("torchrelay-jit")
+    health_policy: Path | None = None
+    observe: bool = False
+    watch_folders: tuple[Path, ...] = ()
     controller: str | None = None
     controller_port: int | None = None
     quiet: bool = False
@@ -67,6 +71,9 @@ class RunOptions:
     json_summary: bool
     resume: Path | None
     jit_dir: Path
+    health_policy: Path | None
+    observe: bool
+    watch_folders: tuple[Path, ...]
     controller: tuple[str, int] | None
     """Where the job's controller listens, if this command does not start it."""
     controller_port: int
@@ -108,6 +115,7 @@ def check(given: GivenOptions, machine: Machine, environment: Mapping[str, str])
     _check_program(given, machine)
     faults = tuple(parse_fault(text, nnodes * nproc) for text in given.inject)
     _check_files(given, machine)
+    _check_health(given, faults, machine)
     return RunOptions(
         script=given.script,
         script_args=given.script_args,
@@ -128,6 +136,9 @@ def check(given: GivenOptions, machine: Machine, environment: Mapping[str, str])
         json_summary=given.json_summary,
         resume=given.resume.absolute() if given.resume else None,
         jit_dir=given.jit_dir.absolute(),
+        health_policy=given.health_policy.absolute() if given.health_policy else None,
+        observe=given.observe,
+        watch_folders=tuple(folder.absolute() for folder in given.watch_folders),
         controller=parse_address("--controller", given.controller) if given.controller else None,
         controller_port=_controller_port(given, nnodes, machine),
         quiet=given.quiet,
@@ -214,6 +225,20 @@ def _check_files(given: GivenOptions, machine: Machine) -> None:
         problem = machine.folder_problem(given.events.absolute().parent)
         if problem:
             raise UserError(f"--events {given.events}: {problem}")
+
+
+def _check_health(given: GivenOptions, faults: tuple[Fault, ...], machine: Machine) -> None:
+    if given.health_policy is not None:
+        read_policy(str(given.health_policy))
+    for folder in given.watch_folders:
+        if not folder.is_dir():
+            raise UserError(f"--watch-folder {folder}: no such folder; make it, or leave it out")
+    of_devices = [fault for fault in faults if fault.is_of_a_device]
+    if of_devices and all(machine.program_problem(compiler) for compiler in COMPILERS):
+        raise UserError(
+            f"--inject {of_devices[0]}: this needs a fake driver, which is built when the job starts: "
+            f"install a C compiler ({', '.join(COMPILERS)})"
+        )
 
 
 def _master_port(given: GivenOptions, nnodes: int, machine: Machine) -> int:

@@ -8,7 +8,7 @@ from torchrelay.protocol.messages import JobStatus, RankStatus, Report
 from torchrelay.protocol.phases import PLANNED, Phase
 
 
-def job_status(run_id: str, job: Job, driver: Driver, now_s: float) -> JobStatus:
+def job_status(run_id: str, job: Job, driver: Driver, now_s: float, health: tuple[str, ...] = ()) -> JobStatus:
     return JobStatus(
         run_id,
         job.world_size,
@@ -22,6 +22,8 @@ def job_status(run_id: str, job: Job, driver: Driver, now_s: float) -> JobStatus
         _last(driver),
         tuple(_rank(job, driver, rank) for rank in sorted(job.holders)),
         tuple(_report(w.rank, w.report) for w in job.rank_workers if w.report is not None),
+        tuple(f"{subject}: {reason}" for subject, reason in job.quarantine.items()),
+        health,
     )
 
 

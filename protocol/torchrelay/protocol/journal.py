@@ -28,9 +28,9 @@ GATE_SLOTS = 2
 
 _HEADER = struct.Struct("<8sqQI4x")
 _MAGIC = b"TRJRNL01"
-_PROGRESS = struct.Struct("<8sQQqqIIQ")
+_PROGRESS = struct.Struct("<8sQQqqIIQQ")
 _PROGRESS_CRC = struct.Struct("<I")
-_PROGRESS_MAGIC = b"TRPROG01"
+_PROGRESS_MAGIC = b"TRPROG02"
 _PROGRESS_BYTES = _PROGRESS.size + _PROGRESS_CRC.size
 _PROGRESS_STRIDE_BYTES = 128
 """The two records share no cache line."""
@@ -86,6 +86,7 @@ class JournalWriter:
             os.close(fd)
         self._published = 0
         self.generation, self.boundary, self.gates_passed, self.phase, self.waiting, self.count = 0, -1, 0, 0, 0, 0
+        self.waited_ns = 0
         self.publish()
 
     def publish(self) -> None:
@@ -100,6 +101,7 @@ class JournalWriter:
             self.phase,
             self.waiting,
             self.count,
+            self.waited_ns,
         )
         start = self._published % 2 * _PROGRESS_STRIDE_BYTES
         self._progress[start : start + _PROGRESS_BYTES] = record + _PROGRESS_CRC.pack(zlib.crc32(record))
@@ -129,6 +131,8 @@ class ProgressRecord:
     phase: str
     waiting: bool
     count: int
+    waited_s: float = 0.0
+    """Inside of collectives, all together."""
 
 
 class ProgressReader:
@@ -161,10 +165,10 @@ def _newest_progress(path: Path, data: bytes) -> ProgressRecord | None:
         if any(r[:8] not in (b"", bytes(8), _PROGRESS_MAGIC) for r in records):
             raise JournalError(f"{path} is not a progress record of this version")
         return None
-    _, _, generation, boundary, gates, phase, waiting, count = max(whole, key=lambda record: int(record[1]))
+    _, _, generation, boundary, gates, phase, waiting, count, waited_ns = max(whole, key=lambda record: int(record[1]))
     if phase >= len(PHASES):
         raise JournalError(f"{path} is not a progress record of this version")
-    return ProgressRecord(generation, boundary, gates, PHASES[phase], bool(waiting), count)
+    return ProgressRecord(generation, boundary, gates, PHASES[phase], bool(waiting), count, waited_ns / 1e9)
 
 
 def _is_whole(record: bytes) -> bool:

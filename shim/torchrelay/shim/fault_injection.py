@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable
 
 from torchrelay.protocol.faults import Fault
@@ -18,13 +19,23 @@ class FaultInjector:
         self._faults = list(faults)
         self._link = link
         self._step_now = step_now
+        self._slow = 1.0
+        self._worked_s = 0.0
 
     @property
     def armed(self) -> bool:
         return bool(self._faults)
 
+    def _dawdle(self) -> None:
+        """A straggler's steps: the processor time of each, `slow` times as long."""
+        worked_s = time.thread_time()
+        time.sleep((worked_s - self._worked_s) * (self._slow - 1.0))
+        self._worked_s = worked_s
+
     def at(self, phase: str) -> None:
         """Called where a phase begins. May not return."""
+        if phase == "head" and self._slow > 1.0:
+            self._dawdle()
         for fault in list(self._faults):
             wanted = "head" if fault.kind == "planned" else fault.phase
             if wanted == phase and fault.step == self._step_now():
@@ -41,5 +52,7 @@ class FaultInjector:
             raise SystemExit(fault.code)
         elif fault.kind == "raise":
             raise RuntimeError(f"injected by torchrelay: {fault}")
-        else:
+        elif fault.kind == "straggler":
+            self._slow, self._worked_s = fault.slow, time.thread_time()
+        elif fault.kind == "planned":
             self._link.send(MigrationWanted(fault.as_asked))

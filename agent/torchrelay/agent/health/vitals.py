@@ -18,7 +18,7 @@ PROCESSOR_SHARE = 0.015
 
 _AT_WORK = ("R", "D")
 _OUTSIDE_TRAINING = ("set-up", "standing", "finished")
-_NOTHING_YET = ProgressRecord(0, -1, 0, "set-up", False, 0)
+_NOTHING_YET = ProgressRecord(0, -1, 0, "set-up", False, 0, 0.0)
 
 
 @dataclass
@@ -66,6 +66,7 @@ class Vitals:
             life.state,
             now_s - life.moved_s,
             now_s - life.busy_s,
+            record.waited_s,
         )
 
     def _ask(self, life: _Life, pid: int, now_s: float) -> None:

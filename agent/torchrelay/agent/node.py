@@ -156,10 +156,9 @@ class Node:
             self._finishing.add(worker)
 
     def _strike(self, worker: WorkerId, text: str) -> None:
-        fault = parse_fault(text)
-        gpu = self._eyes.gpu_index(worker)
-        if self._machine is None or not fault.is_of_a_device:
+        if self._machine is None or not (fault := parse_fault(text)).is_of_a_device:
             return
+        gpu = self._eyes.gpu_index(worker)
         if gpu is None:
             log.error("%s cannot strike: the fake driver does not answer", text)
         else:

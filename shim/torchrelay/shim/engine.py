@@ -99,6 +99,10 @@ class Engine:
         self.journal.waiting = int(on)
         self.alive()
 
+    def waited_s(self) -> float:
+        """Spent in collectives so far."""
+        return self.journal.waited_ns / 1e9
+
     def alive(self) -> None:
         self.journal.count += 1
         self.journal.publish()

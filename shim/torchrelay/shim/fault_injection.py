@@ -13,24 +13,33 @@ from torchrelay.shim.link import AgentLink
 
 
 class FaultInjector:
-    """`step_now` is the number of the step that is being done, from 1."""
+    """`step_now`: the number of the step that is being done, from 1; `waited_s`: spent in collectives so far."""
 
-    def __init__(self, faults: tuple[Fault, ...], link: AgentLink, step_now: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        faults: tuple[Fault, ...],
+        link: AgentLink,
+        step_now: Callable[[], int],
+        waited_s: Callable[[], float] = lambda: 0.0,
+    ) -> None:
         self._faults = list(faults)
         self._link = link
         self._step_now = step_now
         self._slow = 1.0
+        self._waited_s = waited_s
         self._worked_s = 0.0
 
     @property
     def armed(self) -> bool:
         return bool(self._faults)
 
+    def _work_s(self) -> float:
+        return time.monotonic() - self._waited_s()
+
     def _dawdle(self) -> None:
-        """A straggler's steps: the processor time of each, `slow` times as long."""
-        worked_s = time.thread_time()
-        time.sleep((worked_s - self._worked_s) * (self._slow - 1.0))
-        self._worked_s = worked_s
+        """A straggler's steps: what it does outside of collectives takes `slow` times as long."""
+        time.sleep((self._work_s() - self._worked_s) * (self._slow - 1.0))
+        self._worked_s = self._work_s()
 
     def at(self, phase: str) -> None:
         """Called where a phase begins. May not return."""
@@ -53,6 +62,6 @@ class FaultInjector:
         elif fault.kind == "raise":
             raise RuntimeError(f"injected by torchrelay: {fault}")
         elif fault.kind == "straggler":
-            self._slow, self._worked_s = fault.slow, time.thread_time()
+            self._slow, self._worked_s = fault.slow, self._work_s()
         elif fault.kind == "planned":
             self._link.send(MigrationWanted(fault.as_asked))

@@ -203,7 +203,7 @@ class Runtime:
         journal = JournalWriter(Path(self.config.journal))
         engine = Engine(rank, world_size, self.config.address, self.link, journal, self._standby.tracker())
         if self._faults:
-            engine.faults = FaultInjector(self._faults, self.link, engine.step_now)
+            engine.faults = FaultInjector(self._faults, self.link, engine.step_now, engine.waited_s)
         torch_hooks.install_for(engine)
         return engine
 

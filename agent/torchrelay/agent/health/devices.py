@@ -41,13 +41,13 @@ def gpus_of(workers: Sequence[WorkerId], gpus: Sequence[Device]) -> dict[WorkerI
 
 
 def nearest(gpu_folder: str, ports: Sequence[Device]) -> list[Device]:
-    """The ports that share the longest way through the PCI tree with the GPU; none if they share but the root."""
+    """The ports that share the longest way through the PCI tree with the GPU; none if they share but the host bridge."""
 
     def shared(port: Device) -> int:
         return len(os.path.commonpath((gpu_folder, port.pci)).split("/")) if port.pci.startswith("/") else 0
 
     best = max(map(shared, ports), default=0)
-    root = len(gpu_folder.split("/devices/")[0].split("/")) + 1
+    root = len(gpu_folder.split("/devices/")[0].split("/")) + 2
     return [p for p in ports if shared(p) == best] if best > root else []
 
 

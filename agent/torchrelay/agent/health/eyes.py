@@ -107,7 +107,11 @@ class Eyes:
         self._announce()
         tasks = [asyncio.ensure_future(probe.run()) for probe in self._probes]
         try:
-            await asyncio.gather(*tasks)
+            if tasks:
+                # Those that turned out to be absent end; one that raises, which is a bug, takes all of them with it.
+                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+                for task in done:
+                    task.result()
             await asyncio.get_running_loop().create_future()
         finally:
             for task in tasks:

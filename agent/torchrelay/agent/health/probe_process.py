@@ -19,6 +19,7 @@ HANG_S = 5.0
 """Without a sign of life for so long a call into the driver hangs: five polls."""
 GIVE_UP_S = 60.0
 """Then the probe is ended, if the kernel lets it, and another one begins."""
+END_S = 1.0
 BACKOFF_S = 5.0
 MAX_BACKOFF_S = 300.0
 OK = "ok"
@@ -86,12 +87,15 @@ class ProbeProcess:
         finally:
             if process.returncode is None:
                 process.kill()
+            ends = [asyncio.ensure_future(process.wait()), asyncio.ensure_future(process.stdout.read()), errors]
+            # What hangs in the kernel does not end; it is left behind.
+            for left in (await asyncio.wait(ends, timeout=END_S))[1]:
+                left.cancel()
         if not reason:
-            last = (await errors).decode("utf-8", "replace").strip().splitlines()[-1:]
-            code = await process.wait()
+            last = errors.result().decode("utf-8", "replace").strip().splitlines()[-1:] if errors.done() else []
+            code = process.returncode or 0
             how = f"signal {-code}" if code < 0 else f"exit code {code}"
             reason = f"its process ended with {how}" + "".join(f": {text}" for text in last)
-        errors.cancel()
         return said, reason
 
     async def _line(self, stream: asyncio.StreamReader) -> bytes | None:

@@ -264,3 +264,21 @@ def test_dumps_of_the_flight_recorder_name_the_culprit(tmp_path: Path) -> None:
         await asyncio.gather(task, return_exceptions=True)
 
     asyncio.run(asyncio.wait_for(scenario(), LIMIT_S))
+
+
+def test_a_driver_that_cannot_be_loaded_is_not_present_and_not_tried_again(tmp_path: Path) -> None:
+    async def scenario(machine: FakeMachine) -> None:
+        machine.library.unlink()
+        machine.library.write_text("not a library")
+        told = Told()
+        eyes = Eyes(Places(str(machine.root)), WORKERS, {}, told.send, lambda pid: None)
+        task = asyncio.ensure_future(eyes.run())
+        await told.state("nvidia", "not present: ")
+        await told.state("network", "ok")
+        assert "cannot be loaded" in told.sources[-1].sources["nvidia"]
+        assert [s.kind for s in told.signals] == []
+        assert len(eyes.probe_pids) == 1
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    on(tmp_path, scenario)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from torchrelay.agent.health.differ import Differ
-from torchrelay.agent.health.probe import AbsentError, Source
+from torchrelay.agent.health.source import AbsentError, Source
 from torchrelay.protocol.health import kinds as k
 from torchrelay.protocol.health_messages import HealthSignal
 

@@ -15,9 +15,9 @@ import os
 import signal
 import sys
 import time
-from typing import Any, Protocol
+from typing import Any
 
-from torchrelay.protocol.errors import TorchrelayError
+from torchrelay.agent.health.source import AbsentError, Source
 from torchrelay.protocol.health_messages import HealthSignal
 
 POLL_S = 1.0
@@ -27,19 +27,6 @@ SOURCES = {
     "network": "torchrelay.agent.health.network",
 }
 _PR_SET_PDEATHSIG = 1
-
-
-class AbsentError(TorchrelayError):
-    """There is no such device here; the text says what is missing."""
-
-
-class Source(Protocol):
-    """What a module of SOURCES makes with `open_source(options)`, which raises AbsentError."""
-
-    def devices(self) -> list[dict[str, str]]: ...
-    def poll(self) -> list[HealthSignal]: ...
-    def wait(self, timeout_s: float) -> list[HealthSignal]:
-        """Sleeps for so long, or until something happened."""
 
 
 def main(name: str, options: dict[str, Any]) -> int:

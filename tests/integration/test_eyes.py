@@ -275,6 +275,7 @@ def test_a_driver_that_cannot_be_loaded_is_not_present_and_not_tried_again(tmp_p
         task = asyncio.ensure_future(eyes.run())
         await told.state("nvidia", "not present: ")
         await told.state("network", "ok")
+        await told.until(lambda: len(eyes.probe_pids) == 1)
         assert "cannot be loaded" in told.sources[-1].sources["nvidia"]
         assert [s.kind for s in told.signals] == []
         assert len(eyes.probe_pids) == 1

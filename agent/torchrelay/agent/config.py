@@ -23,6 +23,7 @@ class AgentConfig:
     `host`: the address under which this node's tensor channels are reachable. `controller`: HOST:PORT.
     `tee`, `redirects`, `log_dir`, `role`: as torchrun's flags. `resume`: all processes start as spares.
     `machine`: a folder for a fake machine, to which faults of devices are given; empty: the real one is watched.
+    `replay`: a timeline of faults that is played on it once the job is protected.
     `watched`: folders of checkpoints and flight recorder dumps. `grace_s`: between the signal that ends the job and
     SIGKILL. `orphan_s`: after this long without a controller, ranks that are done may leave, and the node ends by the
     rules of torchrun.
@@ -50,6 +51,7 @@ class AgentConfig:
     log_dir: str = ""
     role: str = "default"
     machine: str = ""
+    replay: str = ""
     watched: tuple[str, ...] = ()
     grace_s: float = 30.0
     orphan_s: float = 60.0

@@ -12,7 +12,8 @@ from typing import Any
 
 from torchrelay.agent.cadence import Cadence
 from torchrelay.agent.config import AgentConfig
-from torchrelay.agent.fake_machine.machine import FakeMachine
+from torchrelay.agent.fake_machine.machine import MAX_GPUS, FakeMachine
+from torchrelay.agent.fake_machine.replay import play
 from torchrelay.agent.fake_machine.strike import strike
 from torchrelay.agent.fault_book import FaultBook
 from torchrelay.agent.health.eyes import Eyes, Places
@@ -41,6 +42,7 @@ from torchrelay.protocol.messages import (
     MayFinish,
     OrderFailed,
     Progress,
+    Protect,
     StopJob,
     ToWorker,
     WorkerExited,
@@ -87,7 +89,7 @@ class Node:
         tokens = {s.worker: s.token for s in specs}
         self._shims = ShimServer(self._config.socket_path, tokens, ShimEvents(self._connected, self._reported))
         if self._machine is not None:
-            self._machine.make(len(specs))
+            self._machine.make(MAX_GPUS if self._config.replay else len(specs))
         self._session = Session(self._credentials, self._config.controller, self._hello, self._ordered)
         self._shims.start()
         tasks: list[asyncio.Task[None]] = []
@@ -201,6 +203,9 @@ class Node:
             return
         if isinstance(order, Assign):
             order = self._assigned(worker, order)
+        elif isinstance(order, Protect) and order.on and self._config.replay and self._machine is not None:
+            machine, self._machine = self._machine, None  # once
+            self._keep(play(machine, Path(self._config.replay)))
         try:
             self._shims.send(worker, order)
         except FrameError as e:

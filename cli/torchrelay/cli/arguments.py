@@ -91,6 +91,10 @@ Observe = Annotated[
         "--observe", help="Say what would be done about faults of devices; do nothing.", rich_help_panel=_RELAY
     ),
 ]
+Replay = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Play a timeline of device faults on a fake machine.", rich_help_panel=_RELAY),
+]
 WatchFolder = Annotated[
     list[Path] | None,
     typer.Option(

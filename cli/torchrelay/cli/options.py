@@ -43,6 +43,7 @@ class GivenOptions:
     health_policy: Path | None = None
     observe: bool = False
     watch_folders: tuple[Path, ...] = ()
+    replay: Path | None = None
     controller: str | None = None
     controller_port: int | None = None
     quiet: bool = False
@@ -74,6 +75,7 @@ class RunOptions:
     health_policy: Path | None
     observe: bool
     watch_folders: tuple[Path, ...]
+    replay: Path | None
     controller: tuple[str, int] | None
     """Where the job's controller listens, if this command does not start it."""
     controller_port: int
@@ -82,6 +84,11 @@ class RunOptions:
     secret: bytes | None
     """None: this job is alone on its machine, and a secret is made for it."""
     given: GivenOptions
+
+    @property
+    def needs_fake_machine(self) -> bool:
+        """Whether faults are given to devices, which must not be the real ones."""
+        return self.replay is not None or any(fault.is_of_a_device for fault in self.faults)
 
     @property
     def world_size(self) -> int:
@@ -139,6 +146,7 @@ def check(given: GivenOptions, machine: Machine, environment: Mapping[str, str])
         health_policy=given.health_policy.absolute() if given.health_policy else None,
         observe=given.observe,
         watch_folders=tuple(folder.absolute() for folder in given.watch_folders),
+        replay=given.replay.absolute() if given.replay else None,
         controller=parse_address("--controller", given.controller) if given.controller else None,
         controller_port=_controller_port(given, nnodes, machine),
         quiet=given.quiet,
@@ -233,10 +241,14 @@ def _check_health(given: GivenOptions, faults: tuple[Fault, ...], machine: Machi
     for folder in given.watch_folders:
         if not folder.is_dir():
             raise UserError(f"--watch-folder {folder}: no such folder; make it, or leave it out")
-    of_devices = [fault for fault in faults if fault.is_of_a_device]
+    of_devices = [f"--inject {fault}" for fault in faults if fault.is_of_a_device]
+    if given.replay is not None:
+        of_devices.append(f"--replay {given.replay}")
+        if not given.replay.is_file():
+            raise UserError(f"--replay {given.replay}: no such file; give a timeline of faults")
     if of_devices and all(machine.program_problem(compiler) for compiler in COMPILERS):
         raise UserError(
-            f"--inject {of_devices[0]}: this needs a fake driver, which is built when the job starts: "
+            f"{of_devices[0]}: this needs a fake driver, which is built when the job starts: "
             f"install a C compiler ({', '.join(COMPILERS)})"
         )
 

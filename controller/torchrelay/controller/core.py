@@ -108,6 +108,8 @@ class Core:
         """Takes a report of the agent of `node`. What comes after the job's end is of no interest."""
         if self.ended is not None:
             return
+        if node in self.job.nodes:
+            self.job.nodes[node].heard_s = now_s
         if isinstance(message, msg.AgentHello):
             self.attach(message, now_s)
         elif isinstance(message, msg.Progress):
@@ -256,8 +258,10 @@ class Core:
 
     def _watch_agents(self, now_s: float) -> None:
         for node in self.job.nodes.values():
-            if node.away_since_s is not None and now_s - node.away_since_s > self._config.policy.agent_grace_s:
-                self.end_job(1, f"the agent of {node.node} has been away for {now_s - node.away_since_s:.0f} s")
+            since_s = node.away_since_s if node.away_since_s is not None else node.heard_s
+            if since_s is not None and now_s - since_s > self._config.policy.agent_grace_s:
+                how = "been away" if node.away_since_s is not None else "said nothing"
+                self.end_job(1, f"the agent of {node.node} has {how} for {now_s - since_s:.0f} s")
 
     def _hello(self, worker: Worker, report: msg.Hello, now_s: float) -> None:
         worker.pid = report.pid

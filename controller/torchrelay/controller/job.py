@@ -74,6 +74,8 @@ class Node:
     node_rank: int
     host: str
     away_since_s: float | None = None
+    heard_s: float | None = None
+    """When its agent last said anything; None before it said anything but hello."""
 
 
 @dataclass

@@ -98,8 +98,9 @@ class Eyes:
 
     async def run(self) -> None:
         """Until cancelled."""
+        probed = self._places.probes()
         for name in ("nvidia", "amd", "network"):
-            self.states[name] = "not present: no such device on this machine"
+            self.states[name] = "starting" if name in probed else "not present: no such device on this machine"
         reason = self._kernel_log.open()
         self.states[KERNEL_LOG] = f"not present: {reason}" if reason else OK
         self._xids.has_kernel_log = not reason

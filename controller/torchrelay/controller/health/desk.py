@@ -26,6 +26,8 @@ DONE, OBSERVED, REFUSED, TOLD = "done", "observed", "refused", "told"
 SLOW_CAUSES = (k.HW_SLOWDOWN, k.TEMPERATURE_MARGIN, k.PCIE_WIDTH, k.PCIE_REPLAYS)
 CAUSE_S = 600.0
 STEP_OF_RATIO = 0.2
+SILENT_S = 3.0
+"""Of an agent that has something to tell each second."""
 VERDICTS_SHOWN = 5
 
 
@@ -46,6 +48,7 @@ class HealthDesk:
         self._stragglers = Stragglers()
         self._ratios: dict[str, float] = {}
         self._suspect: int | None = None
+        self._silent: set[str] = set()
         self._sources: dict[str, dict[str, str]] = {}
         self._verdicts: deque[str] = deque(maxlen=VERDICTS_SHOWN)
 
@@ -64,6 +67,14 @@ class HealthDesk:
                 known.devices = tuple(devices.split())
 
     def tick(self, now_s: float) -> None:
+        for node in self._job.nodes.values():
+            silent_s = now_s - node.heard_s if node.heard_s is not None else 0.0
+            if silent_s >= SILENT_S:
+                self._silent.add(node.node)
+                self._see(Seen(k.NODE_SILENT, now_s - silent_s, node.node, "", "", 0, silent_s), now_s)
+            elif node.node in self._silent:
+                self._silent.discard(node.node)
+                self._see(Seen(k.NODE_SILENT, now_s, node.node, "", "", 0, 0.0), now_s)
         for verdict in self.judge.tick(now_s):
             self._carry_out(verdict, now_s)
 

@@ -24,7 +24,8 @@ class Judge:
         self._told_at: dict[tuple[str, str, str], float] = {}
         self._cooling: dict[str, float] = {}
         self._migrations: deque[float] = deque()
-        self._due_s: float | None = None
+        self.due_s: float | None = None
+        """When a level that holds leads to a verdict by time alone, if one does."""
 
     def see(self, seen: Seen, now_s: float) -> Verdict | None:
         """The verdict about new evidence, if there is one that has not been told."""
@@ -35,21 +36,21 @@ class Judge:
         """Verdicts that are due because a level has held for long enough."""
         if not self.is_due(now_s):
             return []
-        self._due_s = None
+        self.due_s = None
         verdicts = [classify(self.history, newest, self.policy, now_s) for newest in self.history.levels()]
         return [news for v in verdicts if (news := self._news(v, now_s)) is not None]
 
     def is_due(self, now_s: float) -> bool:
-        return self._due_s is not None and now_s >= self._due_s
+        return self.due_s is not None and now_s >= self.due_s
 
     @property
     def is_waiting(self) -> bool:
         """Whether a level holds that leads to a verdict by time alone."""
-        return self._due_s is not None
+        return self.due_s is not None
 
     def _news(self, v: Verdict, now_s: float) -> Verdict | None:
         if v.due_s is not None:
-            self._due_s = v.due_s if self._due_s is None else min(self._due_s, v.due_s)
+            self.due_s = v.due_s if self.due_s is None else min(self.due_s, v.due_s)
         if v.action == IGNORE and v.seen.kind in QUIET_KINDS:
             return None
         key = (v.rule, v.seen.node, v.seen.subject)

@@ -57,6 +57,7 @@ LINK_DOWN = "link-down"
 DRIVER_HANG = "driver-hang"
 STRAGGLER = "straggler"
 CHECKPOINT_AGE = "checkpoint-age"
+NODE_SILENT = "node-silent"
 
 LEVELS = (
     TEMPERATURE_MARGIN,
@@ -70,6 +71,7 @@ LEVELS = (
     DRIVER_HANG,
     STRAGGLER,
     CHECKPOINT_AGE,
+    NODE_SILENT,
 )
 COUNTERS = (
     ECC_UNCORRECTED,

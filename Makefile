@@ -28,6 +28,7 @@ lint: venv
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports --no-cache
 	$(VENV)/bin/python scripts/generate_proto.py --check
+	$(VENV)/bin/python scripts/generate_faults_page.py --check
 
 fmt: venv
 	$(VENV)/bin/ruff format .

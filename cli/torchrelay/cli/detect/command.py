@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
+import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib import resources
@@ -20,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from torchrelay.cli import folder as folders
-from torchrelay.cli.detect.score import IGNORE, Row, judge
+from torchrelay.cli.detect.score import CLOCK_S, IGNORE, Row, judge
 from torchrelay.cli.teller import make_console
 from torchrelay.protocol.errors import FatalError, UserError
 
@@ -33,6 +35,7 @@ TARGET_RIGHT = 0.95
 TARGET_FALSE_ALARMS = 1.0
 PROCESS_LIMIT_S, SILENCE_LIMIT_S = 1.0, 10.0
 STOPPED_LIMIT_S = 2.0
+HANG_STEP, HANG_STEPS, HANG_EXTRA_S = 140, 3, 5.0
 
 
 @dataclass(frozen=True)
@@ -99,27 +102,32 @@ def _replay(out: Path, script: Path) -> list[Row]:
             os.kill(agent, signal.SIGCONT)
         verdicts, times = job.named("health_verdict"), _lines(played)
     silent = next((v["time_s"] - stopped_s for v in verdicts if v["rule"] == "node-silent"), None)
-    rows = [
-        judge(e, n, [p["time_s"] for p in times if p["name"] == e["class"]], verdicts) for n, e in enumerate(episodes)
-    ]
+    begun = [[p["time_s"] for p in times if p["name"] == e["class"]] for e in episodes]
+    ends = [*(b[0] if b else math.inf for b in begun[1:]), stopped_s]
+    rows = [judge(e, n, begun[n], verdicts, ends[n]) for n, e in enumerate(episodes)]
     told = "watch" if silent is not None else IGNORE
     return [*rows, Row("node silent", "watch", told, silent, SILENCE_LIMIT_S)]
 
 
 def _losses(out: Path, script: Path) -> list[Row]:
-    """Processes that end and stop, and one rank that is slow, with spares that take over."""
+    """Processes that end, stop, and hang, with spares that take over."""
     faults = {"process killed": "kill:rank=1,step=30", "process stopped": "stop:rank=0,step=80"}
-    inject = [f"--spares={len(faults)}", *(f"--inject={fault}" for fault in faults.values())]
-    with _running(out, script, inject) as job:
-        job.wait(lambda: len(_committed(job)) == len(faults), "the lost ranks were not replaced")
+    inject = [f"--spares={len(faults) + 1}", *(f"--inject={fault}" for fault in faults.values())]
+    hung = out / "hung"
+    hung.unlink(missing_ok=True)
+    with _running(out, script, inject, {"DETECT_HANG": f"1:{HANG_STEP}:{hung}"}) as job:
+        job.wait(lambda: len(_committed(job)) > len(faults), "the lost ranks were not replaced")
         fired, begun = job.named("fault_injected"), job.named("migration_started")
-    limits = (PROCESS_LIMIT_S, STOPPED_LIMIT_S)
+        speeds = [p["steps_per_s"] for p in job.named("progress") if p["steps_per_s"] > 0]
+    hang_limit_s = HANG_STEPS / statistics.median(speeds) + HANG_EXTRA_S
+    since_s = [(name, f["rank"], f["time_s"]) for name, f in zip(faults, fired, strict=True)]
+    since_s.append(("process hangs", 1, hung.stat().st_mtime))
+    limits_s = (PROCESS_LIMIT_S, STOPPED_LIMIT_S, hang_limit_s)
     rows = []
-    for name, limit_s, fault in zip(faults, limits, fired, strict=True):
-        found = next((m for m in begun if m["rank"] == fault["rank"]), None)
-        took_s = None if found is None else found["time_s"] - fault["time_s"]
+    for (name, rank, at_s), limit_s in zip(since_s, limits_s, strict=True):
+        found = next((m for m in begun if m["rank"] == rank and m["time_s"] >= at_s - CLOCK_S), None)
         got = "replace" if found is not None and found["kind"] == "unplanned" else IGNORE
-        rows.append(Row(name, "replace", got, took_s, limit_s))
+        rows.append(Row(name, "replace", got, None if found is None else found["time_s"] - at_s, limit_s))
     return rows
 
 
@@ -159,13 +167,13 @@ class _Job:
 
 
 @contextmanager
-def _running(out: Path, script: Path, options: list[str]) -> Iterator[_Job]:
+def _running(out: Path, script: Path, options: list[str], variables: Mapping[str, str] | None = None) -> Iterator[_Job]:
     """A job that is ended when the block is left."""
     out.mkdir(parents=True, exist_ok=True)
     (out / "events.jsonl").unlink(missing_ok=True)
     command = [sys.executable, "-m", "torchrelay.cli", "run", f"--nproc-per-node={RANKS}"]
     command += ["--events", str(out / "events.jsonl"), *options, str(script)]
-    environ = {**os.environ, "TORCHRELAY_STATE_DIR": str(out / "state"), "OMP_NUM_THREADS": "1"}
+    environ = {**os.environ, "TORCHRELAY_STATE_DIR": str(out / "state"), "OMP_NUM_THREADS": "1", **(variables or {})}
     with open(out / "output", "wb") as output:
         process = subprocess.Popen(command, env=environ, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
     try:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 IGNORE = "ignore"
+CLOCK_S = 0.05
+"""Agent and controller read the time of day one after the other."""
 DOING = ("migrate", "replace", "stop")
 SEVERITY = (IGNORE, "watch", *DOING)
 
@@ -47,9 +50,16 @@ def subject_of(episode: Mapping[str, Any], number: int, node: str) -> str:
 
 
 def judge(
-    episode: Mapping[str, Any], number: int, played_s: Sequence[float], verdicts: Sequence[Mapping[str, Any]]
+    episode: Mapping[str, Any],
+    number: int,
+    played_s: Sequence[float],
+    verdicts: Sequence[Mapping[str, Any]],
+    until_s: float = math.inf,
 ) -> Row:
-    """`played_s`: when each of the episode's calls was made; `verdicts`: the job's events health_verdict."""
+    """`played_s`: when each of the episode's calls was made; `verdicts`: the job's events health_verdict.
+
+    `until_s`: when the next episode began; what is said from then on is not about this one.
+    """
     name, expected = str(episode["class"]), str(episode["expect"])
     limit_s = None if expected == IGNORE else float(episode["within_s"])
     if not played_s:
@@ -59,7 +69,7 @@ def judge(
         for v in verdicts
         if v["subject"] == subject_of(episode, number, str(v["node"]))
         and v["rule"].startswith(str(episode.get("rule", "")))
-        and v["time_s"] >= played_s[0] - 0.05
+        and played_s[0] - CLOCK_S <= v["time_s"] < until_s
     ]
     if expected == IGNORE:
         done = [v for v in mine if v["action"] in DOING]

@@ -46,8 +46,16 @@ def test_the_last_behind_the_gate_is_lost(rank: int, ahead: str, undisturbed: Un
     assert_finished_from_the_gate(run, rank, f"ranks {left} (before its gate) redo step {STEP + 1}")
 
 
-FEW = [("shrink", "2"), ("average", "0,2"), ("flag", ""), ("mean average", ""), ("mean gradient", "")]
+FEW = [
+    *[("shrink", "2"), ("average", "0,2"), ("flag", ""), ("mean average", ""), ("mean gradient", "")],
+    *[("data-average", "0,2"), ("mean data-average", ""), ("data-clamp", "2"), ("data-swap", "0,2")],
+]
 MORE = [
+    *[(what, ahead) for what in ("data-average data-clamp", "data-swap") for ahead in ("", "0,2", "2")],
+    *[
+        (what, "")
+        for what in ("data-average mean", "mean data-clamp", "data-swap mean", "mean data-late", "reduce mean")
+    ],
     *[(what, ahead) for what in ("shrink", "average", "sum", "flag") for ahead in ("", "0,2", "2")],
     *[(what, "") for what in ("mean average-late", "shrink mean")],
 ]
@@ -69,8 +77,10 @@ def test_tensors_that_are_written_after_the_optimizer_step_are_as_they_would_hav
     ("what", "ahead", "reason"),
     [
         ("average read", "0,2", "what a lost rank read there cannot be told any more"),
-        ("shrink mean sum", "", "the step keeps what it computed from gradients or module1"),
+        ("shrink mean sum", "", "the step keeps what it computed from module"),
         ("gradient", "0,2", "the step reads gradients after its optimizer step"),
+        ("data-average read", "0,2", "what a lost rank read there cannot be told any more"),
+        ("data-read data-clamp", "0,2", "what a lost rank read there cannot be told any more"),
         ("cycle", "", "turns (cycle): what it yields next is not known"),
     ],
 )

@@ -6,7 +6,7 @@ import itertools
 from pathlib import Path
 
 import pytest
-from support.fake_job import NODE, FakeJob
+from support.fake_job import FakeJob
 
 from torchrelay.agent.cadence import Cadence
 from torchrelay.agent.health.vitals import Vitals
@@ -74,7 +74,7 @@ class Calm:
         )
         if self.cadence.is_to_be_told(seen, self.now_s):
             self.tellings += 1
-            self.job.core.receive(NODE, msg.Progress(seen), self.now_s)
+            self.job.core.receive("n0", msg.Progress(seen), self.now_s)
             self.tick_s = min(self.tick_s, self.now_s + self.job.core.tick_every_s(self.now_s))
         self.look_s = self.now_s + self.cadence.pause_s(seen)
 
@@ -168,6 +168,6 @@ def test_a_planned_move_is_agreed_on_from_progress_of_that_moment(calm: Calm, wa
     assert calm.job.core.migrate(msg.MigrateRequest(1, "test"), calm.now_s).accepted
     for _ in itertools.takewhile(lambda _: not calm.job.sent(msg.QuiesceAt), range(100)):
         calm._obey()
-        calm.job.core.receive(NODE, calm.job.due.popleft(), calm.now_s)
+        calm.job.core.receive("n0", calm.job.due.popleft()[1], calm.now_s)
     ahead = calm.job.sent(msg.QuiesceAt)["n0.w0"].boundary - calm.boundary
     assert ahead == 2 + -(-0.3 // STEP_S)

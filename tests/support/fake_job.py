@@ -14,12 +14,14 @@ from torchrelay.protocol import messages as msg
 from torchrelay.protocol.events import Occurrence, from_job_event
 from torchrelay.protocol.health.policy import HealthPolicy
 
-NODE = "n0"
 TICK_S = 0.05
 
 
 class FakeJob:
-    """`boundary`: where every rank is. Workers in `mute` take orders and say nothing."""
+    """`boundary`: where every rank is. Workers in `mute` take orders and say nothing, nodes in `silent` nothing at all.
+
+    Ranks are on `nnodes` nodes, as many on each; all spares are on the first one.
+    """
 
     def __init__(
         self,
@@ -27,14 +29,15 @@ class FakeJob:
         world_size: int = 3,
         spares: int = 1,
         *,
+        nnodes: int = 1,
         checkpoint: JobCheckpoint | None = None,
         config: dict[str, Any] | None = None,
         health: HealthPolicy | None = None,
     ) -> None:
         self.config = ControllerConfig(
             run_id="run",
-            nnodes=1,
-            nproc_per_node=world_size,
+            nnodes=nnodes,
+            nproc_per_node=world_size // nnodes,
             secret_file="",
             address_file="",
             jit_dir=str(folder),
@@ -47,11 +50,14 @@ class FakeJob:
         self.core = Core(self.config, lambda: 0.0, checkpoint, health)
         self.now_s = 10.0
         self.boundary = 5
-        self.ranks = {} if checkpoint else {f"n0.w{r}": r for r in range(world_size)}
-        self.spares = [f"n0.w{r}" for r in range(world_size)] if checkpoint else []
+        local = world_size // nnodes
+        workers = [f"n{r // local}.w{r % local}" for r in range(world_size)]
+        self.ranks = {} if checkpoint else {worker: r for r, worker in enumerate(workers)}
+        self.spares = workers if checkpoint else []
         self.spares += [f"n0.s{i}" for i in range(spares)]
         self.mute: set[str] = set()
         self.dead: set[str] = set()
+        self.silent: set[str] = set()
         self.joining: set[str] = set()
         self.states: dict[str, str] = {}
         self.phases: dict[str, str] = {}
@@ -62,11 +68,20 @@ class FakeJob:
         self.waited_s: dict[str, float] = {}
         self.busy_s: dict[str, float] = {}
         self.orders: list[msg.ToAgent] = []
+        self.sent_to: list[tuple[str, msg.ToAgent]] = []
         self.events: list[Occurrence] = []
-        self.due: deque[msg.FromAgent] = deque()
+        self.due: deque[tuple[str, msg.FromAgent]] = deque()
         infos = [msg.WorkerInfo(w, r, 100 + r) for w, r in self.ranks.items()]
         infos += [msg.WorkerInfo(w, -1, 200 + i) for i, w in enumerate(self.spares)]
-        self.core.attach(msg.AgentHello(NODE, 0, "10.0.0.1", tuple(infos)), self.now_s)
+        self.infos = infos
+        for number in range(nnodes):
+            self.attach(f"n{number}")
+
+    def attach(self, node: str) -> None:
+        """The node's agent is there, for the first time or again."""
+        own, number = tuple(i for i in self.infos if _node_of(i.worker) == node), int(node[1:])
+        hello = msg.AgentHello(node, number, f"10.0.0.{number + 1}", own, copies_port=9100, copies_token=node.encode())
+        self.core.attach(hello, self.now_s)
         self._collect()
 
     def warm(self) -> None:
@@ -99,7 +114,8 @@ class FakeJob:
             for worker in (*self.ranks, *self.spares)
             if worker not in self.dead and (worker in self.ranks or self.states.get(worker))
         )
-        self.give(msg.Progress(workers))
+        for node in sorted({_node_of(w.worker) for w in workers}):
+            self.give(msg.Progress(tuple(w for w in workers if _node_of(w.worker) == node)), node)
 
     def _ages_s(self, worker: str) -> tuple[float, float]:
         """How long ago it moved, and was seen at work."""
@@ -112,9 +128,12 @@ class FakeJob:
     def say(self, worker: str, report: msg.ShimReport) -> None:
         self.give(msg.FromWorker(worker, report))
 
-    def give(self, message: msg.FromAgent) -> None:
-        self.core.receive(NODE, message, self.now_s)
-        self._collect()
+    def give(self, message: msg.FromAgent, node: str = "") -> None:
+        """`node`: who says it, unless it is the one of the worker that it is about."""
+        node = node or _node_of(getattr(message, "worker", "n0"))
+        if node not in self.silent:
+            self.core.receive(node, message, self.now_s)
+            self._collect()
 
     def tick(self, seconds: float = TICK_S) -> None:
         """Time passes, with progress from the agent as it does."""
@@ -135,7 +154,8 @@ class FakeJob:
             if not self.due:
                 return
             self.now_s += 0.01
-            self.give(self.due.popleft())
+            node, message = self.due.popleft()
+            self.give(message, node)
         raise AssertionError("no end of it")
 
     def sent(self, kind: type) -> dict[str, Any]:
@@ -156,9 +176,11 @@ class FakeJob:
         for event in events:
             json.loads(event.fields_json)
             self.events.append(from_job_event(event))
-        for _, order in orders:
+        for node, order in orders:
             self.orders.append(order)
-            self.due.extend(m for m in self._answers(order))
+            self.sent_to.append((node, order))
+            if node not in self.silent:
+                self.due.extend((node, m) for m in self._answers(order))
 
     def _answers(self, order: msg.ToAgent) -> list[msg.FromAgent]:
         if isinstance(order, msg.Fence):
@@ -204,3 +226,7 @@ class FakeJob:
             case msg.MayFinish():
                 return []
         return []
+
+
+def _node_of(worker: str) -> str:
+    return worker.partition(".")[0]

@@ -19,6 +19,7 @@ from torchrelay.agent.fault_book import FaultBook
 from torchrelay.agent.health.eyes import Eyes, Places
 from torchrelay.agent.health.process import exit_reason
 from torchrelay.agent.health.vitals import Vitals
+from torchrelay.agent.journal_copies import JournalCopies
 from torchrelay.agent.journal_keeper import JournalKeeper
 from torchrelay.agent.launch import node_env, worker_specs
 from torchrelay.agent.orphaned import Holder, judge
@@ -70,6 +71,7 @@ class Node:
         self._output = Output(config.tee, config.redirects, config.log_dir, config.run_id, config.role)
         self._faults = FaultBook(config.inject)
         self._ranks: dict[WorkerId, int] = {}
+        self._copies = JournalCopies(config.host, lambda worker: worker in self._ranks)
         self._finishing: set[WorkerId] = set()
         self._excused: set[WorkerId] = set()
         self._pids: dict[WorkerId, int] = {}
@@ -99,6 +101,8 @@ class Node:
                 self._ranks[spec.worker] = NO_RANK if spec.rank is None else spec.rank
                 self._supervisor.start(spec, self._output.open(spec.worker, spec.name, spec.local_rank))
             self._output.start()
+            if self._config.nnodes > 1:
+                await self._copies.start()
             tasks += [
                 asyncio.create_task(persistently(w)) for w in (self._session.run, self._watch_progress, self._eyes.run)
             ]
@@ -115,6 +119,7 @@ class Node:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             self._shims.close()
+            await self._copies.close()
             self._output.end()
             self._journals.remove()
 
@@ -136,7 +141,15 @@ class Node:
     def _hello(self) -> AgentHello:
         children = self._supervisor.children.values()
         workers = tuple(WorkerInfo(c.spec.worker, self._ranks[c.spec.worker], c.process.pid) for c in children)
-        return AgentHello(self._config.node, self._config.node_rank, self._config.host, workers)
+        copies = self._copies
+        return AgentHello(
+            self._config.node,
+            self._config.node_rank,
+            self._config.host,
+            workers,
+            copies_port=copies.port,
+            copies_token=copies.token,
+        )
 
     def _send(self, message: Any) -> None:
         try:
@@ -183,7 +196,8 @@ class Node:
         elif isinstance(order, Fence):
             self._keep(self._fence(WorkerId(order.worker)))
         elif isinstance(order, FetchJournal):
-            self._send(self._journals.content(WorkerId(order.worker)))
+            worker = WorkerId(order.worker)
+            self._send(self._journals.content(worker) if worker in self._ranks else self._copies.content(worker))
         elif isinstance(order, StopJob):
             self.stop(order.exit_code, order.signal, order.reason)
         elif isinstance(order, LookClosely):

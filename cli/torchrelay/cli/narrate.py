@@ -51,6 +51,10 @@ def notes(before: Summary, event: events.Occurrence) -> list[Text]:
             return [line(f"  {render.phase(last)}: {render.seconds(event.elapsed_s)} s", "dim")] if last else []
         case events.MigrationFinished():
             return [_finished(event)]
+        case events.NodeLost():
+            return [_node_lost(event)]
+        case events.JournalsKept(all_ranks=True):
+            return [line("protected against the loss of a machine too, if it is not the controller's")]
         case events.MoveNotMade():
             record = before.migration(event.migration)
             told = record is not None and record.outcome == ABANDONED
@@ -87,6 +91,14 @@ def _finished(event: events.MigrationFinished) -> Text:
     redone = "no step" if event.steps_redone == 0 else render.count(event.steps_redone, "step")
     downtime = f"{render.seconds(sum(event.downtime_s.values()))} s of downtime"
     return line(f"{who} moved to {render.listed(event.spares)}: {redone} redone, {downtime}", "green")
+
+
+def _node_lost(event: events.NodeLost) -> Text:
+    ranks = f"rank {render.listed(event.ranks)}" if len(event.ranks) == 1 else f"ranks {render.listed(event.ranks)}"
+    gone = ranks if event.ranks else ""
+    if event.spares:
+        gone += (" and " if gone else "") + render.count(event.spares, "spare")
+    return line(f"{event.node} is lost with {gone}{_because(event.reason)}", "yellow")
 
 
 def _not_moved(move: events.MoveNotMade) -> Text:

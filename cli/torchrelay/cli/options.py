@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from torchrelay.protocol.errors import UserError
-from torchrelay.protocol.faults import COMPILERS, Fault, parse_fault
+from torchrelay.protocol.faults import COMPILERS, NODE, Fault, parse_fault
 from torchrelay.protocol.health.policy_file import read_policy
 from torchrelay.protocol.names import DEFAULT_CONTROLLER_PORT, DEFAULT_MASTER_PORT, ENV_SECRET
 
@@ -121,6 +121,7 @@ def check(given: GivenOptions, machine: Machine, environment: Mapping[str, str])
         raise UserError(f"--spares {given.spares}: give the number of spare processes on this machine, 0 or more")
     _check_program(given, machine)
     faults = tuple(parse_fault(text, nnodes * nproc) for text in given.inject)
+    _check_faults(given, faults, nnodes, nproc)
     _check_files(given, machine)
     _check_health(given, faults, machine)
     return RunOptions(
@@ -211,6 +212,21 @@ def _check_program(given: GivenOptions, machine: Machine) -> None:
         problem = machine.script_problem(given.script)
     if problem:
         raise UserError(f"{given.script}: {problem}")
+
+
+def _check_faults(given: GivenOptions, faults: Iterable[Fault], nnodes: int, nproc: int) -> None:
+    for fault in faults:
+        if fault.kind != NODE:
+            continue
+        if nnodes == 1:
+            raise UserError(
+                f"--inject {fault}: the whole job is lost with its only machine; it takes --nnodes 2 or more"
+            )
+        if given.controller is None and fault.rank // nproc == given.node_rank:
+            raise UserError(
+                f"--inject {fault}: rank {fault.rank} is on the machine of the controller, with which the job ends; "
+                "take a rank of another machine"
+            )
 
 
 def _check_files(given: GivenOptions, machine: Machine) -> None:

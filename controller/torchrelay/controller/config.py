@@ -22,7 +22,9 @@ class Policy:
     computes (the kernel says so) after `busy_hang_s`.
     A planned migration stops at least `quiesce_steps` steps and `quiesce_margin_s` ahead.
     `failure_grace_s`: how long a script that failed may take to end by itself. `agent_grace_s`: how long the agent of a
-    running job may be away.
+    running job may be away. A node is given up with which training stands still, once its agent has been away for
+    `node_away_s` or, where the connection is still there, silent for `node_silent_s`; at least one rank elsewhere must have
+    waited for `node_stuck_s`.
     """
 
     hang_step_factor: float = 3.0
@@ -35,6 +37,9 @@ class Policy:
     quiesce_margin_s: float = 0.3
     failure_grace_s: float = 10.0
     agent_grace_s: float = 30.0
+    node_away_s: float = 3.0
+    node_silent_s: float = 7.0
+    node_stuck_s: float = 1.0
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from torchrelay.controller.driver import Driver
 from torchrelay.controller.exits import Exits
 from torchrelay.controller.health.desk import HealthDesk
 from torchrelay.controller.job import Job, Worker
+from torchrelay.controller.nodes import Nodes
 from torchrelay.controller.outbox import Outbox
 from torchrelay.controller.requests import Requests
 from torchrelay.controller.status import job_status
@@ -63,6 +64,7 @@ class Core:
         )
         self._exits = Exits(config, self.job, self.outbox, self.driver, self.health, self.end_job)
         self._watch = HangWatch(config.policy, self.job, self.outbox, self.driver)
+        self._nodes = Nodes(config.policy, self.job, self.outbox, self._exits, self.driver.node_lost, self.end_job)
         self._started = False
         self._released = False
         self._last_progress: ProgressMade | None = None
@@ -80,13 +82,23 @@ class Core:
             msg.FaultInjected: self._fault_injected,
             msg.MigrationWanted: self._migration_wanted,
         }
+        self._handlers[msg.JournalsCopied] = self._nodes.copied
+        self._handlers[msg.JournalCopyLost] = self._nodes.copy_lost
         self._handlers.update(dict.fromkeys(FOR_THE_MIGRATION, self._for_the_migration))
 
     def take(self) -> tuple[list[tuple[str, msg.ToAgent]], list[msg.JobEvent]]:
         """Orders by node, and events, since the last call."""
         return self.outbox.take()
 
+    def take_hang_ups(self) -> list[str]:
+        """Nodes that were given up since the last call: their streams are to be closed."""
+        taken, self._nodes.to_hang_up = self._nodes.to_hang_up, []
+        return taken
+
     def attach(self, hello: msg.AgentHello, now_s: float) -> None:
+        if self._nodes.is_lost(hello.node):
+            self._nodes.is_back(hello.node)
+            return
         self.job.attach(hello, now_s)
         if self.ended is not None:
             self.outbox.orders.append((hello.node, _stop(self.ended, signal.SIGTERM)))
@@ -100,16 +112,15 @@ class Core:
 
     def detach(self, node: str, now_s: float) -> None:
         """The agent's stream has ended; it may come back."""
-        if node in self.job.nodes and self.ended is None:
+        if node in self.job.nodes and self.ended is None and not self.job.nodes[node].lost:
             self.job.nodes[node].away_since_s = now_s
             self.outbox.log("warning", f"the agent of {node} is away")
 
     def receive(self, node: str, message: msg.FromAgent, now_s: float) -> None:
         """Takes a report of the agent of `node`. What comes after the job's end is of no interest."""
-        if self.ended is not None:
+        if self.ended is not None or self._nodes.is_lost(node):
             return
-        if node in self.job.nodes:
-            self.job.nodes[node].heard_s = now_s
+        self._nodes.heard(node, now_s)
         if isinstance(message, msg.AgentHello):
             self.attach(message, now_s)
         elif isinstance(message, msg.Progress):
@@ -122,14 +133,14 @@ class Core:
                 self.health.signals(node, message, now_s)
         elif isinstance(message, msg.HealthSources):
             self.health.sources(node, message)
+        elif isinstance(message, msg.JournalContent):
+            self._journal_content(node, message, now_s)
         elif (worker := self._worker(node, message.worker)) is None:
             self.outbox.log_once("warning", f"{node} speaks of {message.worker}, which is none of its workers")
         elif isinstance(message, msg.FromWorker):
             self._handlers[type(message.report)](worker, message.report, now_s)
         elif isinstance(message, msg.WorkerExited):
             self._exits.exited(worker, message, now_s)
-        elif isinstance(message, msg.JournalContent):
-            self._journal_content(worker, message, now_s)
         self._settle(now_s)
 
     def tick(self, now_s: float) -> None:
@@ -140,16 +151,19 @@ class Core:
         self._exits.tick(now_s)
         if self.ended is None and not self._exits.is_failing:
             self._watch.tick(now_s)
-            self.health.tick(now_s)
             self._requests.tick(now_s)
-        self._watch_agents(now_s)
+        if self.ended is None and self._started:
+            self._nodes.tick(now_s)
+        if self.ended is None and not self._exits.is_failing:
+            self.health.tick(now_s)
         self._settle(now_s)
 
     def tick_every_s(self, now_s: float) -> float:
         """How much time may pass now until the next tick; any other call may shorten it."""
         pending = self.driver.migration is not None or self._exits.is_waiting or self._requests.is_waiting
         pending = pending or self.health.is_waiting
-        return ALERT_TICK_S if pending or self._watch.is_uneasy(now_s) else CALM_TICK_S
+        uneasy = self._watch.is_uneasy(now_s) or self._nodes.is_uneasy(now_s)
+        return ALERT_TICK_S if pending or uneasy else CALM_TICK_S
 
     def migrate(self, request: msg.MigrateRequest, now_s: float) -> msg.MigrateReply:
         if self.ended is not None or self._exits.is_failing:
@@ -256,13 +270,6 @@ class Core:
         if last is not None and self.job.boundary > last.boundary:
             self.outbox.emit(dataclasses.replace(last, boundary=self.job.boundary))
 
-    def _watch_agents(self, now_s: float) -> None:
-        for node in self.job.nodes.values():
-            since_s = node.away_since_s if node.away_since_s is not None else node.heard_s
-            if since_s is not None and now_s - since_s > self._config.policy.agent_grace_s:
-                how = "been away" if node.away_since_s is not None else "said nothing"
-                self.end_job(1, f"the agent of {node.node} has {how} for {now_s - since_s:.0f} s")
-
     def _hello(self, worker: Worker, report: msg.Hello, now_s: float) -> None:
         worker.pid = report.pid
 
@@ -322,7 +329,11 @@ class Core:
             self.driver.saved(worker.rank, report.size_bytes)
         self.driver.feed(m.Said(worker.rank, worker.worker, report), now_s)
 
-    def _journal_content(self, worker: Worker, content: msg.JournalContent, now_s: float) -> None:
+    def _journal_content(self, node: str, content: msg.JournalContent, now_s: float) -> None:
+        worker = self.job.workers.get(content.worker)
+        if worker is None or self.job.node_with_journal(worker.worker) != node:
+            self.outbox.log_once("warning", f"{node} sent a journal of {content.worker}, which it was not asked for")
+            return
         if worker.rank != NO_RANK:
             self.job.journal(worker.rank).add(content)
             worker.seen_boundary = max(worker.seen_boundary, *content.boundaries, -1)

@@ -149,6 +149,24 @@ class Driver:
         if rank is not None:
             self.feed(m.JournalRead(rank), now_s)
 
+    def node_lost(self, node: str, now_s: float) -> None:
+        """What its agent owed is asked for elsewhere; whoever it was to fence is as good as gone."""
+        workers = self._job.workers
+        if self.migration is not None:
+            fenced = [worker for worker in self.migration.state.fencing if workers[worker].node == node]
+            self._queue.extend(map(m.WorkerGone, fenced))
+        for worker in list(self._reading):
+            if node in (workers[worker].node, workers[worker].copies_to):
+                self._read_journal(worker)
+        self.feed(m.TimePassed(), now_s)
+
+    def _read_journal(self, worker: str) -> None:
+        node = self._job.node_with_journal(worker)
+        if node:
+            self._outbox.to_agent(node, FetchJournal(worker))
+        else:
+            self._queue.append(m.JournalRead(self._reading.pop(worker)))
+
     def _announce(self, s: State) -> None:
         if s.phase in (Phase.HEALTHY, Phase.SUSPECTED) or self._announced == s.kind:
             return
@@ -161,10 +179,13 @@ class Driver:
             case m.Order(worker, rank, order):
                 out.to_worker(worker, self._filled_in(rank, worker, order))
             case m.FenceWorker(worker, _):
-                out.to_agent_of(worker, Fence(worker))
+                if self._job.is_lost_with_node(worker):
+                    self._queue.append(m.WorkerGone(worker))  # communicators of the new generation shut it out
+                else:
+                    out.to_agent_of(worker, Fence(worker))
             case m.ReadJournal(rank, worker):
                 self._reading[worker] = rank
-                out.to_agent_of(worker, FetchJournal(worker))
+                self._read_journal(worker)
             case m.ChooseSpare(rank):
                 self.feed(self._choose_spare(rank), now_s)
             case m.ChooseBoundary(tries):

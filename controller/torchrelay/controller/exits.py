@@ -73,7 +73,7 @@ class Exits:
             and self._failing is None
             and self._is_blamed(worker, now_s)
         ):
-            self._replace(worker, f"{reason}; {self._health.blamed(worker, now_s)}", now_s)
+            self._replace(worker, f"{reason}; {self._health.blamed(worker, now_s)}", now_s, now_s)
         elif worker.rank != NO_RANK and report.exit_code != 0 and self._failing is None:
             self._failing = _Pending(worker, report.exit_code, reason, now_s + self._config.policy.failure_grace_s)
 
@@ -97,6 +97,19 @@ class Exits:
         else:
             self._rank_exited(worker, exit_, now_s)
 
+    def lost_with_node(self, worker: Worker, reason: str, since_s: float, now_s: float) -> None:
+        """Nobody will say how the worker ended: its node was given up as a whole, of which nothing was heard `since_s`."""
+        worker.exited = WorkerExited(worker.worker, 128 + signal.SIGKILL, int(signal.SIGKILL), True)
+        self._outbox.emit(WorkerEnded(worker.worker, worker.rank, worker.exited.exit_code, worker.exited.signal, True))
+        if self._driver.has_given_up(worker.worker):
+            self._driver.feed(m.WorkerGone(worker.worker), now_s)
+        elif worker.rank == NO_RANK or self._failing is not None:
+            return
+        elif self._job.is_holder(worker):
+            self._replace(worker, reason, since_s, now_s)
+        elif self._driver.migration is not None:
+            self._lose(worker, reason, now_s)
+
     def tick(self, now_s: float) -> None:
         if self._failing is not None and now_s >= self._failing.until_s:
             self._end_failing()
@@ -104,7 +117,7 @@ class Exits:
             because = self._job.unprotected_because(p.worker.worker)
             if not because:
                 self._undecided.remove(p)
-                self._replace(p.worker, p.reason, now_s)
+                self._replace(p.worker, p.reason, now_s, now_s)
             elif now_s >= p.until_s:
                 self._undecided.remove(p)
                 self._end_job(p.exit_code, f"{p.reason} and cannot be replaced: {because}")
@@ -137,7 +150,7 @@ class Exits:
                 how = signal.Signals(exit_.signal).name
                 if self._health.ended(worker, how, exit_.exit_code, now_s):
                     return
-            self._replace(worker, f"{verdict.reason}; {blamed}" if blamed else verdict.reason, now_s)
+            self._replace(worker, f"{verdict.reason}; {blamed}" if blamed else verdict.reason, now_s, now_s)
         elif exit_.signal and self._job.protection == "on" and not worker.finishing:
             how = f"rank {worker.rank} ({worker.worker}) {_how(exit_)}"
             self._undecided.append(_Pending(worker, verdict.exit_code, how, now_s + FIRST_STEP_GRACE_S))
@@ -149,8 +162,8 @@ class Exits:
         """Whether the script failed because of its device, and the rank can be replaced."""
         return bool(self._health.blamed(worker, now_s)) and not self._job.unprotected_because(worker.worker)
 
-    def _replace(self, worker: Worker, reason: str, now_s: float) -> None:
-        since_s = worker.fault_s if worker.fault_s is not None else now_s
+    def _replace(self, worker: Worker, reason: str, since_s: float, now_s: float) -> None:
+        since_s = worker.fault_s if worker.fault_s is not None else since_s
         lost = m.RankLost(worker.rank, worker.worker, reason, since_s)
         if self._driver.migration is not None:
             self._driver.feed(lost, now_s)

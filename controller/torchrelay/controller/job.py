@@ -47,6 +47,10 @@ class Worker:
     stopped_since_s: float | None = None
     devices: tuple[str, ...] = ()
     """What it uses: the UUID of its GPU, its network ports."""
+    copies_to: str = ""
+    """The node whose agent was named to it as the one that keeps copies of its journals."""
+    copied_to: str = ""
+    """The same once these copies are whole."""
     fault_s: float | None = None
     """When a fault of --inject was about to strike here: the true start of what is then detected."""
 
@@ -70,12 +74,16 @@ class Worker:
 
 @dataclass
 class Node:
+    """`heard_s`: when its agent last said anything. `lost`: why it was given up; empty while it was not."""
+
     node: str
     node_rank: int
     host: str
+    copies_port: int
+    copies_token: bytes
+    heard_s: float
     away_since_s: float | None = None
-    heard_s: float | None = None
-    """When its agent last said anything; None before it said anything but hello."""
+    lost: str = ""
 
 
 @dataclass
@@ -139,7 +147,9 @@ class Job:
 
     def attach(self, hello: AgentHello, now_s: float) -> None:
         """Takes in a node, or one that is back: what is known of its workers stays."""
-        self.nodes[hello.node] = Node(hello.node, hello.node_rank, hello.host)
+        self.nodes[hello.node] = Node(
+            hello.node, hello.node_rank, hello.host, hello.copies_port, hello.copies_token, now_s
+        )
         for info in hello.workers:
             known = self.workers.get(info.worker)
             if known is not None:
@@ -185,6 +195,17 @@ class Job:
 
     def host_of(self, worker: str) -> str:
         return self.nodes[self.workers[worker].node].host
+
+    def is_lost_with_node(self, worker: str) -> bool:
+        return bool(self.nodes[self.workers[worker].node].lost)
+
+    def node_with_journal(self, worker: str) -> str:
+        """Where the worker's journals can be read: on its own node, or where copies are; empty if nowhere."""
+        known = self.workers[worker]
+        if not self.nodes[known.node].lost:
+            return known.node
+        keeper = self.nodes.get(known.copies_to)
+        return keeper.node if keeper is not None and not keeper.lost else ""
 
     def unprotected_because(self, dead: str = "") -> str:
         """Why a lost rank could not be replaced now; empty if it could. `dead` need not have reached its loop."""

@@ -25,10 +25,16 @@ class Outbox:
         self.to_agent_of(worker, ToWorker(worker, order))
 
     def to_agent_of(self, worker: str, message: ToAgent) -> None:
-        self.orders.append((self._job.workers[worker].node, message))
+        self.to_agent(self._job.workers[worker].node, message)
+
+    def to_agent(self, node: str, message: ToAgent) -> None:
+        """Nothing is kept for a node that was given up."""
+        if not self._job.nodes[node].lost:
+            self.orders.append((node, message))
 
     def to_all_agents(self, message: ToAgent) -> None:
-        self.orders.extend((node, message) for node in self._job.nodes)
+        for node in self._job.nodes:
+            self.to_agent(node, message)
 
     def emit(self, occurrence: Occurrence) -> None:
         self.events.append(to_job_event(occurrence, self._wall_s()))

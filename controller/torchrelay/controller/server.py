@@ -224,6 +224,9 @@ class Relay(relay_pb2_grpc.RelayServicer):
 
     def _flush(self) -> None:
         orders, events = self._core.take()
+        for node in self._core.take_hang_ups():
+            if node in self._streams:
+                self._streams[node].end()
         for node, order in orders:
             self._orders.setdefault(node, deque()).append(order)
             if node in self._streams:

@@ -178,6 +178,29 @@ class WorkerEnded:
 
 
 @dataclass(frozen=True)
+class NodeLost:
+    """A node was given up as a whole: `ranks` are replaced elsewhere, its spares are gone."""
+
+    node: str
+    ranks: tuple[int, ...]
+    spares: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class JournalsKept:
+    """From here on the rank survives the loss of its node: `node` has whole copies of its journals.
+
+    `all_ranks`: so do all others.
+    """
+
+    rank: int
+    node: str
+    boundary: int
+    all_ranks: bool
+
+
+@dataclass(frozen=True)
 class CheckpointSaved:
     """A just-in-time checkpoint is complete."""
 
@@ -217,6 +240,8 @@ Occurrence = (
     | MigrationFinished
     | MoveNotMade
     | WorkerEnded
+    | NodeLost
+    | JournalsKept
     | CheckpointSaved
     | JobFinished
     | Log

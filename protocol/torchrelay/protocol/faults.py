@@ -10,7 +10,9 @@ COMPILERS = ("cc", "gcc", "clang")
 """One of them builds the fake driver."""
 DEVICE_KINDS = ("xid", "ecc", "thermal", "nvlink", "ib-flap", "oom")
 """The process goes on; its agent gives the fault to the fake device that the process uses, or to the fake kernel log."""
-KINDS = ("planned", "kill", "stop", "exit", "raise", "straggler", *DEVICE_KINDS)
+NODE = "node"
+"""The agent of the rank's node is killed, and the kernel ends all its workers with it, spares too."""
+KINDS = ("planned", "kill", "stop", "exit", "raise", NODE, "straggler", *DEVICE_KINDS)
 _OPTIONS = {"exit": ("code",), "xid": ("code",), "straggler": ("slow",)}
 DEFAULT_XID = 79
 DEFAULT_SLOW = 3.0

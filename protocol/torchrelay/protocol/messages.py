@@ -93,8 +93,6 @@ class Standing:
     """Bucket layout of each data parallel wrapper, as the shim writes it; a joiner must use a survivor's."""
     late: dict[str, int] = field(default_factory=dict)
     """Tensors that were written since the latest optimizer step (after it in the same iteration, not by it), and how often."""
-    late_before: dict[str, int] = field(default_factory=dict)
-    """The same of the iteration before: what this rank is going to write when it goes on."""
 
 
 @dataclass(frozen=True)
@@ -212,6 +210,22 @@ class CheckpointSaved:
     size_bytes: int
 
 
+@dataclass(frozen=True)
+class JournalsCopied:
+    """The agent of `node` holds what it takes to replace this rank when its own node is lost; first at gate `boundary`."""
+
+    node: str
+    boundary: int
+
+
+@dataclass(frozen=True)
+class JournalCopyLost:
+    """Journals are copied to `node` no more: a loss of the rank's own node could not be survived now."""
+
+    node: str
+    reason: str
+
+
 ShimReport = (
     Hello
     | Warm
@@ -234,6 +248,8 @@ ShimReport = (
     | FaultInjected
     | MigrationWanted
     | CheckpointSaved
+    | JournalsCopied
+    | JournalCopyLost
 )
 
 
@@ -356,6 +372,16 @@ class MayFinish:
     """No one needs this process's state any more."""
 
 
+@dataclass(frozen=True)
+class CopyJournals:
+    """Send a copy of each journal to the agent of `node`, who knows `token`; to nobody where `host` is empty."""
+
+    node: str
+    host: str
+    port: int
+    token: bytes
+
+
 ShimOrder = (
     Ack
     | Protect
@@ -370,6 +396,7 @@ ShimOrder = (
     | Abandon
     | SaveCheckpoint
     | MayFinish
+    | CopyJournals
 )
 
 
@@ -384,6 +411,7 @@ class WorkerInfo:
 class AgentHello:
     """First message of a stream. `session` names the life of the agent, through all its streams; `first` is the number
     of the message that follows, counted over that life without AgentHello and Progress (see `delivery`).
+    `copies_port`, `copies_token`: where it keeps copies of other nodes' journals (see `journal_copy`).
     """
 
     node: str
@@ -392,6 +420,8 @@ class AgentHello:
     workers: tuple[WorkerInfo, ...]
     session: str = ""
     first: int = 0
+    copies_port: int = 0
+    copies_token: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -468,6 +498,8 @@ class Fence:
 
 @dataclass(frozen=True)
 class FetchJournal:
+    """Of one of the agent's own workers, or of another node's whose journals it has copies of."""
+
     worker: str
 
 

@@ -80,15 +80,8 @@ class ReplicaCheck(_message.Message):
     def __init__(self, boundary: _Optional[int] = ..., digests: _Optional[_Mapping[str, str]] = ..., ddp_paths: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Standing(_message.Message):
-    __slots__ = ("generation", "boundary", "gates_passed", "position", "detail", "store_host", "store_port", "collective_log", "log_length", "ddp_layout", "late", "late_before")
+    __slots__ = ("generation", "boundary", "gates_passed", "position", "detail", "store_host", "store_port", "collective_log", "log_length", "ddp_layout", "late")
     class LateEntry(_message.Message):
-        __slots__ = ("key", "value")
-        KEY_FIELD_NUMBER: _ClassVar[int]
-        VALUE_FIELD_NUMBER: _ClassVar[int]
-        key: str
-        value: int
-        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
-    class LateBeforeEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
         VALUE_FIELD_NUMBER: _ClassVar[int]
@@ -106,7 +99,6 @@ class Standing(_message.Message):
     LOG_LENGTH_FIELD_NUMBER: _ClassVar[int]
     DDP_LAYOUT_FIELD_NUMBER: _ClassVar[int]
     LATE_FIELD_NUMBER: _ClassVar[int]
-    LATE_BEFORE_FIELD_NUMBER: _ClassVar[int]
     generation: int
     boundary: int
     gates_passed: int
@@ -118,8 +110,7 @@ class Standing(_message.Message):
     log_length: int
     ddp_layout: str
     late: _containers.ScalarMap[str, int]
-    late_before: _containers.ScalarMap[str, int]
-    def __init__(self, generation: _Optional[int] = ..., boundary: _Optional[int] = ..., gates_passed: _Optional[int] = ..., position: _Optional[str] = ..., detail: _Optional[str] = ..., store_host: _Optional[str] = ..., store_port: _Optional[int] = ..., collective_log: _Optional[bytes] = ..., log_length: _Optional[int] = ..., ddp_layout: _Optional[str] = ..., late: _Optional[_Mapping[str, int]] = ..., late_before: _Optional[_Mapping[str, int]] = ...) -> None: ...
+    def __init__(self, generation: _Optional[int] = ..., boundary: _Optional[int] = ..., gates_passed: _Optional[int] = ..., position: _Optional[str] = ..., detail: _Optional[str] = ..., store_host: _Optional[str] = ..., store_port: _Optional[int] = ..., collective_log: _Optional[bytes] = ..., log_length: _Optional[int] = ..., ddp_layout: _Optional[str] = ..., late: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class QuiesceAnswer(_message.Message):
     __slots__ = ("quiesce_id", "accepted", "at_boundary")
@@ -243,8 +234,24 @@ class CheckpointSaved(_message.Message):
     size_bytes: int
     def __init__(self, generation: _Optional[int] = ..., size_bytes: _Optional[int] = ...) -> None: ...
 
+class JournalsCopied(_message.Message):
+    __slots__ = ("node", "boundary")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    BOUNDARY_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    boundary: int
+    def __init__(self, node: _Optional[str] = ..., boundary: _Optional[int] = ...) -> None: ...
+
+class JournalCopyLost(_message.Message):
+    __slots__ = ("node", "reason")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    reason: str
+    def __init__(self, node: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+
 class ShimReport(_message.Message):
-    __slots__ = ("hello", "warm", "armed", "disabled", "report", "replica_check", "standing", "quiesce_answer", "prepared", "serving", "transferred", "rebuilt", "verified", "resumed", "first_step", "order_failed", "script_failed", "finishing", "fault_injected", "migration_wanted", "checkpoint_saved")
+    __slots__ = ("hello", "warm", "armed", "disabled", "report", "replica_check", "standing", "quiesce_answer", "prepared", "serving", "transferred", "rebuilt", "verified", "resumed", "first_step", "order_failed", "script_failed", "finishing", "fault_injected", "migration_wanted", "checkpoint_saved", "journals_copied", "journal_copy_lost")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     WARM_FIELD_NUMBER: _ClassVar[int]
     ARMED_FIELD_NUMBER: _ClassVar[int]
@@ -266,6 +273,8 @@ class ShimReport(_message.Message):
     FAULT_INJECTED_FIELD_NUMBER: _ClassVar[int]
     MIGRATION_WANTED_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_SAVED_FIELD_NUMBER: _ClassVar[int]
+    JOURNALS_COPIED_FIELD_NUMBER: _ClassVar[int]
+    JOURNAL_COPY_LOST_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     warm: Warm
     armed: Armed
@@ -287,7 +296,9 @@ class ShimReport(_message.Message):
     fault_injected: FaultInjected
     migration_wanted: MigrationWanted
     checkpoint_saved: CheckpointSaved
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., warm: _Optional[_Union[Warm, _Mapping]] = ..., armed: _Optional[_Union[Armed, _Mapping]] = ..., disabled: _Optional[_Union[Disabled, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., replica_check: _Optional[_Union[ReplicaCheck, _Mapping]] = ..., standing: _Optional[_Union[Standing, _Mapping]] = ..., quiesce_answer: _Optional[_Union[QuiesceAnswer, _Mapping]] = ..., prepared: _Optional[_Union[Prepared, _Mapping]] = ..., serving: _Optional[_Union[Serving, _Mapping]] = ..., transferred: _Optional[_Union[Transferred, _Mapping]] = ..., rebuilt: _Optional[_Union[Rebuilt, _Mapping]] = ..., verified: _Optional[_Union[Verified, _Mapping]] = ..., resumed: _Optional[_Union[Resumed, _Mapping]] = ..., first_step: _Optional[_Union[FirstStep, _Mapping]] = ..., order_failed: _Optional[_Union[OrderFailed, _Mapping]] = ..., script_failed: _Optional[_Union[ScriptFailed, _Mapping]] = ..., finishing: _Optional[_Union[Finishing, _Mapping]] = ..., fault_injected: _Optional[_Union[FaultInjected, _Mapping]] = ..., migration_wanted: _Optional[_Union[MigrationWanted, _Mapping]] = ..., checkpoint_saved: _Optional[_Union[CheckpointSaved, _Mapping]] = ...) -> None: ...
+    journals_copied: JournalsCopied
+    journal_copy_lost: JournalCopyLost
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., warm: _Optional[_Union[Warm, _Mapping]] = ..., armed: _Optional[_Union[Armed, _Mapping]] = ..., disabled: _Optional[_Union[Disabled, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., replica_check: _Optional[_Union[ReplicaCheck, _Mapping]] = ..., standing: _Optional[_Union[Standing, _Mapping]] = ..., quiesce_answer: _Optional[_Union[QuiesceAnswer, _Mapping]] = ..., prepared: _Optional[_Union[Prepared, _Mapping]] = ..., serving: _Optional[_Union[Serving, _Mapping]] = ..., transferred: _Optional[_Union[Transferred, _Mapping]] = ..., rebuilt: _Optional[_Union[Rebuilt, _Mapping]] = ..., verified: _Optional[_Union[Verified, _Mapping]] = ..., resumed: _Optional[_Union[Resumed, _Mapping]] = ..., first_step: _Optional[_Union[FirstStep, _Mapping]] = ..., order_failed: _Optional[_Union[OrderFailed, _Mapping]] = ..., script_failed: _Optional[_Union[ScriptFailed, _Mapping]] = ..., finishing: _Optional[_Union[Finishing, _Mapping]] = ..., fault_injected: _Optional[_Union[FaultInjected, _Mapping]] = ..., migration_wanted: _Optional[_Union[MigrationWanted, _Mapping]] = ..., checkpoint_saved: _Optional[_Union[CheckpointSaved, _Mapping]] = ..., journals_copied: _Optional[_Union[JournalsCopied, _Mapping]] = ..., journal_copy_lost: _Optional[_Union[JournalCopyLost, _Mapping]] = ...) -> None: ...
 
 class Ack(_message.Message):
     __slots__ = ()
@@ -439,8 +450,20 @@ class MayFinish(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class CopyJournals(_message.Message):
+    __slots__ = ("node", "host", "port", "token")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    host: str
+    port: int
+    token: bytes
+    def __init__(self, node: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., token: _Optional[bytes] = ...) -> None: ...
+
 class ShimOrder(_message.Message):
-    __slots__ = ("ack", "protect", "assign", "interrupt", "quiesce_at", "quiesce_decided", "serve", "plan", "rebuild", "commit", "abandon", "save_checkpoint", "may_finish")
+    __slots__ = ("ack", "protect", "assign", "interrupt", "quiesce_at", "quiesce_decided", "serve", "plan", "rebuild", "commit", "abandon", "save_checkpoint", "may_finish", "copy_journals")
     ACK_FIELD_NUMBER: _ClassVar[int]
     PROTECT_FIELD_NUMBER: _ClassVar[int]
     ASSIGN_FIELD_NUMBER: _ClassVar[int]
@@ -454,6 +477,7 @@ class ShimOrder(_message.Message):
     ABANDON_FIELD_NUMBER: _ClassVar[int]
     SAVE_CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     MAY_FINISH_FIELD_NUMBER: _ClassVar[int]
+    COPY_JOURNALS_FIELD_NUMBER: _ClassVar[int]
     ack: Ack
     protect: Protect
     assign: Assign
@@ -467,7 +491,8 @@ class ShimOrder(_message.Message):
     abandon: Abandon
     save_checkpoint: SaveCheckpoint
     may_finish: MayFinish
-    def __init__(self, ack: _Optional[_Union[Ack, _Mapping]] = ..., protect: _Optional[_Union[Protect, _Mapping]] = ..., assign: _Optional[_Union[Assign, _Mapping]] = ..., interrupt: _Optional[_Union[Interrupt, _Mapping]] = ..., quiesce_at: _Optional[_Union[QuiesceAt, _Mapping]] = ..., quiesce_decided: _Optional[_Union[QuiesceDecided, _Mapping]] = ..., serve: _Optional[_Union[Serve, _Mapping]] = ..., plan: _Optional[_Union[Plan, _Mapping]] = ..., rebuild: _Optional[_Union[Rebuild, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., abandon: _Optional[_Union[Abandon, _Mapping]] = ..., save_checkpoint: _Optional[_Union[SaveCheckpoint, _Mapping]] = ..., may_finish: _Optional[_Union[MayFinish, _Mapping]] = ...) -> None: ...
+    copy_journals: CopyJournals
+    def __init__(self, ack: _Optional[_Union[Ack, _Mapping]] = ..., protect: _Optional[_Union[Protect, _Mapping]] = ..., assign: _Optional[_Union[Assign, _Mapping]] = ..., interrupt: _Optional[_Union[Interrupt, _Mapping]] = ..., quiesce_at: _Optional[_Union[QuiesceAt, _Mapping]] = ..., quiesce_decided: _Optional[_Union[QuiesceDecided, _Mapping]] = ..., serve: _Optional[_Union[Serve, _Mapping]] = ..., plan: _Optional[_Union[Plan, _Mapping]] = ..., rebuild: _Optional[_Union[Rebuild, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., abandon: _Optional[_Union[Abandon, _Mapping]] = ..., save_checkpoint: _Optional[_Union[SaveCheckpoint, _Mapping]] = ..., may_finish: _Optional[_Union[MayFinish, _Mapping]] = ..., copy_journals: _Optional[_Union[CopyJournals, _Mapping]] = ...) -> None: ...
 
 class WorkerInfo(_message.Message):
     __slots__ = ("worker", "rank", "pid")
@@ -480,20 +505,24 @@ class WorkerInfo(_message.Message):
     def __init__(self, worker: _Optional[str] = ..., rank: _Optional[int] = ..., pid: _Optional[int] = ...) -> None: ...
 
 class AgentHello(_message.Message):
-    __slots__ = ("node", "node_rank", "host", "workers", "session", "first")
+    __slots__ = ("node", "node_rank", "host", "workers", "session", "first", "copies_port", "copies_token")
     NODE_FIELD_NUMBER: _ClassVar[int]
     NODE_RANK_FIELD_NUMBER: _ClassVar[int]
     HOST_FIELD_NUMBER: _ClassVar[int]
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     SESSION_FIELD_NUMBER: _ClassVar[int]
     FIRST_FIELD_NUMBER: _ClassVar[int]
+    COPIES_PORT_FIELD_NUMBER: _ClassVar[int]
+    COPIES_TOKEN_FIELD_NUMBER: _ClassVar[int]
     node: str
     node_rank: int
     host: str
     workers: _containers.RepeatedCompositeFieldContainer[WorkerInfo]
     session: str
     first: int
-    def __init__(self, node: _Optional[str] = ..., node_rank: _Optional[int] = ..., host: _Optional[str] = ..., workers: _Optional[_Iterable[_Union[WorkerInfo, _Mapping]]] = ..., session: _Optional[str] = ..., first: _Optional[int] = ...) -> None: ...
+    copies_port: int
+    copies_token: bytes
+    def __init__(self, node: _Optional[str] = ..., node_rank: _Optional[int] = ..., host: _Optional[str] = ..., workers: _Optional[_Iterable[_Union[WorkerInfo, _Mapping]]] = ..., session: _Optional[str] = ..., first: _Optional[int] = ..., copies_port: _Optional[int] = ..., copies_token: _Optional[bytes] = ...) -> None: ...
 
 class FromWorker(_message.Message):
     __slots__ = ("worker", "report")

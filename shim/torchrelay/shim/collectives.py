@@ -18,6 +18,7 @@ from torch.distributed import distributed_c10d as c10d
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.capture import small
+from torchrelay.shim.done_again import SUMS_UP
 
 MAX_RECORDED_BYTES = 4 << 20
 """Results larger than this are not kept: in set-up they are parameters, which state replaces."""
@@ -84,6 +85,9 @@ class Engine(Protocol):
 
     def replayed(self, name: str, group: str) -> Entry | None: ...
     def waiting(self, on: bool) -> None: ...
+    def summed_up(self, tensors: list[torch.Tensor]) -> None:
+        """What these tensors hold now depends on what they held before, and torch has not counted it as a write."""
+        ...
 
 
 class Collectives:
@@ -123,6 +127,8 @@ class Collectives:
         if mode == "answer":
             call.put(engine.answer(call.name, call.group))
             return _Done() if asynchronous else None
+        if call.name in SUMS_UP:
+            engine.summed_up(call.tensors())
         if mode == "record" and asynchronous:
             engine.record(Entry(call.name, call.group, None))
             return self._guarded(call)
@@ -164,8 +170,8 @@ class Collectives:
                 if asynchronous and result is not None:
                     result.wait()
             except RuntimeError as error:
+                call.put_back(before)  # first of all: a joiner may be given these tensors
                 self._engine.interrupted(error)
-                call.put_back(before)
                 continue
             self._engine.record(call.take())
             return result
@@ -190,7 +196,7 @@ class _Call:
     def put_back(self, before: list[torch.Tensor]) -> None:
         with torch.no_grad():
             for tensor, value in zip(self.tensors(), before):
-                tensor.detach().copy_(value)
+                tensor.data.copy_(value)  # torch counts no write of a collective
 
     def take(self) -> Entry:
         if self.objects:
@@ -213,7 +219,7 @@ class _Call:
         if len(tensors) != len(entry.results) or not all(map(small.fits, entry.results, tensors)):
             raise StateMismatchError(f"{self.name}: the recorded result has another shape than this call's")
         for tensor, value in zip(tensors, entry.results):
-            small.put(value, tensor)
+            small.put(value, tensor.data)  # torch counts no write of a collective
 
 
 class _Done:

@@ -16,11 +16,11 @@ from typing import Any
 
 import torch.distributed as dist
 
+from torchrelay.protocol.addresses import bind_address
 from torchrelay.protocol.errors import UnsupportedError
 from torchrelay.shim import gate
 from torchrelay.shim.adapters import process_group as groups
 from torchrelay.shim.adapters import sockets
-from torchrelay.shim.addresses import bind_address
 from torchrelay.shim.gate import Gate, GateListener
 
 CONNECT_TIMEOUT = timedelta(seconds=60)

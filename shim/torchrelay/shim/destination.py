@@ -52,6 +52,10 @@ class Destination:
         """All tensors of this process by path, once they were received."""
         return device.whole(self._state, self._state.roots)
 
+    def again(self, state: HostState | None = None) -> Destination:
+        """For the same tensors once more, those of `state` if given: training may have given them other memory meanwhile."""
+        return Destination(state or self._state, [path.removeprefix("value.") for path in self._needed])
+
     def own_gradients(self) -> dict[str, torch.Tensor]:
         """Of a shadow step: this process's own, not those of all ranks."""
         return device.gradients(self._state)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
-from torchrelay.protocol.journal import PHASES, JournalWriter
+from torchrelay.protocol.journal import PHASES
 from torchrelay.protocol.messages import Disabled, FirstStep
 from torchrelay.shim import journaling, replicas
 from torchrelay.shim.adapters import data_loader, ddp
@@ -21,7 +21,9 @@ from torchrelay.shim.collective_records import CollectiveRecords
 from torchrelay.shim.collectives import Entry
 from torchrelay.shim.commit import Commit
 from torchrelay.shim.comms import Communicators, is_communication_failure
+from torchrelay.shim.done_again import DoneAgain
 from torchrelay.shim.fault_injection import FaultInjector
+from torchrelay.shim.journal_copies import CopiedJournal
 from torchrelay.shim.late_writes import LateWrites
 from torchrelay.shim.link import AgentLink
 from torchrelay.shim.loops import Activation, LoopTracker
@@ -34,7 +36,7 @@ class Engine:
     """Listener of the loops, of the collectives and of the optimizer; the one owner of what a rank knows of itself."""
 
     def __init__(
-        self, rank: int, world_size: int, address: str, link: AgentLink, journal: JournalWriter, tracker: LoopTracker
+        self, rank: int, world_size: int, address: str, link: AgentLink, journal: CopiedJournal, tracker: LoopTracker
     ) -> None:
         self.rank, self.world_size = rank, world_size
         self.link, self.journal, self.tracker = link, journal, tracker
@@ -67,6 +69,8 @@ class Engine:
         self.writer = journaling.Writer(self)
         self.replicas = replicas.ReplicaChecks(self)
         self.late = LateWrites()
+        self.again = DoneAgain()
+        self.summed_up = self.again.summed_up
 
     # What the collectives ask.
 
@@ -252,6 +256,7 @@ class Engine:
     def _go_back(self, commit: Commit) -> None:
         if not commit.item.untouched():
             raise StateMismatchError("the step wrote into its own batch: it cannot be done again")
+        self.again.leave()
         undo.undo(commit.state)
         undo.drop_gradients([o for _, o in commit.state.optimizers])
         rng.restore(commit.rng)
@@ -265,6 +270,7 @@ class Engine:
         self.position = "body"
         self.recovery.rewinding = None
         torch.clear_autocast_cache()
+        self.again.begin(commit.state)
         self.phase("body")
 
     def drawn(self, iterator: Any, default: tuple[Any, ...]) -> Any:
@@ -292,6 +298,7 @@ class Engine:
             return
         if self.commit is None and self.capturing:
             return
+        self.again.leave()
         if self.capturing:
             self.gate(frame)
         else:
@@ -353,6 +360,7 @@ class Engine:
     def _wait_in_gate(self) -> None:
         self.waiting(True)
         try:
+            self.journal.copies.wait()
             self.comms.gate(self.gates_passed + 1)
         except RuntimeError as error:
             if self.commit is None:

@@ -7,7 +7,7 @@ import signal
 import time
 from collections.abc import Callable
 
-from torchrelay.protocol.faults import Fault
+from torchrelay.protocol.faults import NODE, Fault
 from torchrelay.protocol.messages import FaultInjected, MigrationWanted
 from torchrelay.shim.link import AgentLink
 
@@ -63,5 +63,8 @@ class FaultInjector:
             raise RuntimeError(f"injected by torchrelay: {fault}")
         elif fault.kind == "straggler":
             self._slow, self._worked_s = fault.slow, self._work_s()
+        elif fault.kind == NODE:
+            os.kill(self._link.agent_pid(), signal.SIGKILL)
+            os.kill(os.getpid(), signal.SIGKILL)  # as the kernel does, which may take a moment
         elif fault.kind == "planned":
             self._link.send(MigrationWanted(fault.as_asked))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import deque
 from types import FrameType
@@ -25,7 +26,7 @@ from torchrelay.protocol.messages import (
     Verified,
 )
 from torchrelay.shim import payload
-from torchrelay.shim.adapters import data_loader, ddp
+from torchrelay.shim.adapters import data_loader, ddp, dynamo
 from torchrelay.shim.capture import rng
 from torchrelay.shim.capture.encode import EncodedNode, decode
 from torchrelay.shim.capture.kinds import Kind
@@ -35,6 +36,7 @@ from torchrelay.shim.destination import Destination
 from torchrelay.shim.journaling import script_frames
 from torchrelay.shim.loops import Activation
 from torchrelay.shim.tail import Tail
+from torchrelay.shim.watch import Watch
 
 if TYPE_CHECKING:
     from torchrelay.shim.engine import Engine
@@ -161,6 +163,10 @@ class Joiner:
         engine.draws.live = True
         engine.take_boundary(activation, journal.boundary)
         engine.stepped = False
+        if plan.directory and plan.action == "enter" and engine.commit is not None:
+            engine.again.begin(
+                engine.commit.state
+            )  # whoever has saved these tensors may have been in the middle of the step
 
     def _marks(self, journal: payload.BoundaryJournal) -> None:
         mark = len(self.set_up.collectives)
@@ -242,7 +248,7 @@ class Joiner:
         """There are no peers yet: gradients stay here, and what came from rank 0 is in the journals."""
         if self.tail is None:
             wrapped.require_backward_grad_sync = False  # each time anew: scripts set it themselves, step by step
-        elif wrapped.will_sync_module_buffers():
+        elif wrapped.will_sync_module_buffers() and not self.at_collective():
             raise StateMismatchError("a forward after the optimizer step takes buffers from rank 0, which is further")
 
     def at_gate(self, frame: FrameType) -> None:
@@ -266,21 +272,30 @@ class Joiner:
         engine.records.after = []
         destination, started, stats = self._receive(frame)
         arrived = Transferred(self.generation, stats.size_bytes, stats.tensors, time.monotonic() - started)
-        beside_donor = plan.donor_collectives >= 0 and not plan.late
-        if plan.offline or (beside_donor and destination.gradients.keys() >= destination.own_gradients().keys()):
-            destination.put_gradients()
+        destination.put_gradients()
+        assert engine.commit is not None
+        engine.late.note(engine.commit.state)
+        if plan.offline:
+            if dynamo.compilations():
+                raise StateMismatchError(
+                    "others have reached the script's end, and compiled code could not be followed there"
+                )
             self._join(arrived)
             engine.records.replay = log
             self._be_the_rank()
+            self._watch_to_the_end(destination)
         else:
             self._begin_tail(destination, arrived, log)
 
     def _be_the_rank(self) -> None:
-        engine = self._engine
-        engine.shadow, engine.records.answers = None, None
-        if engine.commit is not None:
-            engine.late.note(engine.commit.state)
+        self._engine.shadow, self._engine.records.answers = None, None
         self._staging.release()
+
+    def _watch_to_the_end(self, destination: Destination) -> None:
+        """The donor has done all that is left to do: what it wrote after its last step must not be written again."""
+        gradients = destination.own_gradients()
+        watch = Watch({**gradients, **destination.tensors()}, gradients.keys() - destination.gradients, strict=True)
+        watch.__enter__()  # type: ignore[no-untyped-call]  # torch does not say its type
 
     # Through the rest of a step that the donor is through with.
 
@@ -291,7 +306,10 @@ class Joiner:
         self._finished_by_others = log[done:] if done >= 0 else []
         self._engine.records.answers = log[:done] if done >= 0 else log
         self._engine.records.answers_of_others = True
-        self.tail = Tail(destination.tensors(), self._plan.late, destination.own_gradients().values())
+        self._staging.release()  # what the script says and writes from here on, the lost rank has not
+        gradients = destination.own_gradients()
+        missing = frozenset(gradients.keys() - destination.gradients)
+        self.tail = Tail(destination.tensors(), self._plan.late, gradients, missing, at_head=done < 0)
 
     def at_next_head(self, activation: Activation) -> None:
         """The boundary that the others are at, if the donor was there."""
@@ -305,17 +323,20 @@ class Joiner:
         """Whether this is the one that the donor stands in: from here on there are real peers."""
         if self.tail is None or self._engine.records.answers or self._plan is None or self._plan.donor_collectives < 0:
             return False
-        assert self._engine.commit is not None
-        self._catch_up(self._engine.commit.activation.frame)
+        self._catch_up(sys._getframe(1))
         return True
 
     def _catch_up(self, innermost: FrameType) -> None:
         assert self.tail is not None
         assert self._arrived is not None
         records = self._engine.records
-        self.tail.leave()
-        self.tail.put_back(self._engine.writer.walk(script_frames(innermost)))
         assert self._destination is not None
+        assert self._plan is not None
+        self.tail.leave()
+        state = self._engine.writer.walk(script_frames(innermost))
+        if self.tail.check(state):
+            again = self._destination.again(state if self._plan.donor_collectives < 0 else None)
+            again.receive(self._plan, self.generation)
         self._destination.put_gradients()
         self.tail, records.answers_of_others = None, False
         self._join(self._arrived)

@@ -19,15 +19,11 @@ UNKNOWN = {"(not known before the second step)": REBOUND}
 
 class LateWrites:
     def __init__(self) -> None:
-        self.before: dict[str, int] = dict(UNKNOWN)
-        """What the step before wrote late: most probably what this one will."""
         self._trees: list[tuple[list[tuple[str, torch.Tensor]], list[int]]] | None = None
         self._values: dict[str, tuple[weakref.ref[torch.Tensor], int]] = {}
 
     def note(self, state: HostState) -> None:
         """Right after an optimizer step. `state`: that of the boundary which the step started at."""
-        if self._trees is not None:
-            self.before = self.until(state)
         self._trees = [(large, [t._version for _, t in large]) for large, _ in state.tree_versions]
         self._values = {path: (weakref.ref(t), t._version) for path, t in state.large.items()}
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import socket
+import struct
 import threading
 from collections.abc import Callable
 
 from torchrelay.protocol import wire
 from torchrelay.protocol.errors import ChannelClosedError, FrameError, RefusedError
 from torchrelay.protocol.messages import Ack, FaultInjected, Hello, ShimOrder, ShimReport
+
+_CREDENTIALS = struct.Struct("3i")
+"""Process, user and group: `struct ucred` of unix(7)."""
 
 
 class AgentLink:
@@ -78,6 +82,11 @@ class AgentLink:
         self.send(report)
         if not self.lost:
             self._acknowledged.wait(10.0)
+
+    def agent_pid(self) -> int:
+        """As the kernel knows it."""
+        peer = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        return int(_CREDENTIALS.unpack(peer)[0])
 
     def close_in_child(self) -> None:
         """A forked child must neither speak for its parent nor keep the socket open."""

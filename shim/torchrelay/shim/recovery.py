@@ -10,11 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from torchrelay.protocol.addresses import bind_address
 from torchrelay.protocol.errors import ChannelClosedError, TorchrelayError
 from torchrelay.protocol.messages import (
     Abandon,
     CheckpointSaved,
     Commit,
+    CopyJournals,
     Interrupt,
     OrderFailed,
     Plan,
@@ -32,7 +34,6 @@ from torchrelay.protocol.messages import (
     Verified,
 )
 from torchrelay.shim import payload
-from torchrelay.shim.addresses import bind_address
 from torchrelay.shim.capture import device
 from torchrelay.shim.comms import serve_store
 from torchrelay.shim.rewind import Rewind
@@ -93,6 +94,8 @@ class Recovery:
                     self._quiesce, self._decided = None, False
                     self._news.notify_all()
             self._orders.put(order)
+        elif isinstance(order, CopyJournals):
+            self._engine.journal.copies.assign(order)
         else:
             self._orders.put(order)
 
@@ -241,7 +244,6 @@ class _Attempt:
                 len(log),
                 engine.layouts.as_text(max(boundary, engine.gates_passed)),
                 engine.late_now(),
-                engine.late.before,
             )
         )
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from torchrelay.protocol import names
 from torchrelay.protocol.errors import TorchrelayError, UnsupportedError
-from torchrelay.protocol.journal import JournalWriter
 from torchrelay.protocol.messages import (
     Armed,
     Assign,
@@ -199,8 +198,9 @@ class Runtime:
         from torchrelay.shim import torch_hooks
         from torchrelay.shim.engine import Engine
         from torchrelay.shim.fault_injection import FaultInjector
+        from torchrelay.shim.journal_copies import CopiedJournal, JournalCopies
 
-        journal = JournalWriter(Path(self.config.journal))
+        journal = CopiedJournal(Path(self.config.journal), JournalCopies(self.link, self.config.worker))
         engine = Engine(rank, world_size, self.config.address, self.link, journal, self._standby.tracker())
         if self._faults:
             engine.faults = FaultInjector(self._faults, self.link, engine.step_now, engine.waited_s)

@@ -11,7 +11,7 @@ import torch
 from torch.distributed import distributed_c10d as c10d
 from torch.optim import optimizer as optimizers
 
-from torchrelay.shim.adapters import data_loader, ddp, process_group
+from torchrelay.shim.adapters import data_loader, ddp, process_group, tensor_data
 from torchrelay.shim.collectives import Collectives
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ def check_supported() -> None:
     """Raises UnsupportedError where this torch lacks something that the shim leans on."""
     process_group.check_supported()
     ddp.check_supported()
+    tensor_data.check_supported()
 
 
 def _replace(name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:

@@ -1,9 +1,12 @@
 """Ranks that are let on one by one behind the gate of a step. Usage: uneven.py OUT [WHAT...], each WHAT after the optimizer step:
 
 shrink: the weights are made smaller; average: an average of the weights goes on; sum: one that is a new tensor each time;
-mean: a collective; average-late: the average, after the collective; read: a number is read from the average;
-gradient: one from the gradients.
-Before it: flag: the script sets the flag of `no_sync` itself, as some do for accumulation; cycle: items come from an
+mean: a collective; average-late, data-late: the average, after the collective; read: a number is read from the average;
+gradient: one from the gradients; data-average, data-clamp, data-swap: the average through `.data`, weights that are clipped
+through it and by a new tensor in it, none of which torch counts as writes; data-read: a number is read before such a clip;
+reduce: an average over all ranks in place, which torch does not count either.
+Before it: data-before, reduce-before: an average is written, not counted either;
+flag: the script sets the flag of `no_sync` itself, as some do for accumulation; cycle: items come from an
 itertools.cycle.
 """
 
@@ -37,6 +40,25 @@ def go_on(average, model):
             mine.lerp_(theirs, 0.1)
 
 
+def past_the_count(what, average, model):
+    """Returns the numbers that it reads."""
+    numbers = []
+    for mine, theirs in zip(average.parameters(), model.parameters()):
+        if "data-average" in what:
+            mine.data.mul_(0.9).add_(theirs.data, alpha=0.1)
+        if "data-swap" in what:
+            mine.data = mine.data * 0.9 + theirs.data * 0.1
+        if "data-read" in what:
+            numbers.append(theirs.data.abs().max().item())
+        if "data-clamp" in what:
+            theirs.data.clamp_(-0.25, 0.25)
+    if "reduce" in what:
+        with torch.no_grad():
+            average[0].weight.mul_(0.5)
+        dist.all_reduce(average[0].weight)
+    return numbers
+
+
 def main():
     common.start()
     model = common.model()
@@ -54,6 +76,10 @@ def main():
         numbers.append(next(turns))
         chosen = torch.randint(len(x), (4,))
         pace.arrive(step)
+        if "data-before" in what:
+            average[0].weight.data.mul_(0.9)
+        if "reduce-before" in what:
+            dist.all_reduce(average[0].weight)
         if "flag" in what:
             model.require_backward_grad_sync = True
         loss = common.loss_of(model, x[chosen], y[chosen]) * temperature
@@ -68,6 +94,7 @@ def main():
                     parameter.mul_(0.999)
         if "average" in what:
             go_on(average, model)
+        numbers += past_the_count(what, average, model)
         if "sum" in what:
             total = total + next(model.parameters()).sum().detach()
         if "read" in what:
@@ -82,6 +109,8 @@ def main():
             numbers.append(next(model.parameters()).grad.norm().item())
         if "average-late" in what:
             go_on(average, model)
+        if "data-late" in what:
+            past_the_count(["data-average"], average, model)
     more = {"average": average.state_dict(), "total": total, "temperature": temperature, "numbers": numbers}
     final_state.write(sys.argv[1], losses, model, optimizer, means=means, **more)
     common.end()

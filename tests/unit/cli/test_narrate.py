@@ -56,6 +56,16 @@ def told(event: events.Occurrence, before: Summary | None = None) -> str:
             "torchrelay: migration m1: rank 1 is to move: fan",
         ),
         (events.WorkerEnded("n0.w0", 0, 1, 0, False), ""),
+        (
+            events.NodeLost("n1", (2, 3), 1, "its agent is away"),
+            "torchrelay: n1 is lost with ranks 2, 3 and 1 spare: its agent is away",
+        ),
+        (events.NodeLost("n1", (), 2, "silent"), "torchrelay: n1 is lost with 2 spares: silent"),
+        (events.JournalsKept(1, "n0", 4, False), ""),
+        (
+            events.JournalsKept(1, "n0", 4, True),
+            "torchrelay: protected against the loss of a machine too, if it is not the controller's",
+        ),
         (events.Log("info", "detail"), ""),
         (events.Log("warning", "careful"), "torchrelay: careful"),
         (events.ProgressMade(1, 1.0, 3, 1), ""),

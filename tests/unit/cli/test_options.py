@@ -57,6 +57,12 @@ def given(**changes: Any) -> GivenOptions:
         ({"nnodes": "0"}, "--nnodes 0", "1 or more"),
         ({"nnodes": "two"}, "--nnodes two", "1 or more"),
         ({"node_rank": 1}, "--node-rank 1", "from 0 to 0"),
+        ({"inject": ("node:rank=0,step=3",)}, "--inject node:rank=0", "--nnodes 2 or more"),
+        (
+            {"nnodes": "2", "master_addr": "n0", "inject": ("node:rank=0,step=3",)},
+            "--inject node:rank=0",
+            "a rank of another machine",
+        ),
         ({"nnodes": "2"}, "needs --master-addr", "node-rank 0"),
         ({"master_port": 0}, "--master-port 0", "1 to 65535"),
         ({"master_port": 29600}, "--master-port 29600 is in use", "give another, or none"),

@@ -94,7 +94,8 @@ def test_orders_reach_the_agent_and_the_job_ends_with_everybody_told() -> None:
         assert stop.exit_code == 3
         assert not await b.relay.all_gone(0.05)
         await call.done_writing()
-        assert await call.read() is grpc.aio.EOF
+        while (last := await call.read()) is not grpc.aio.EOF:
+            assert isinstance(from_proto(last), msg.Taken)
         assert await b.relay.all_gone(10.0)
 
     on_a_bench(test)

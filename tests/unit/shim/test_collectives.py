@@ -23,6 +23,7 @@ class FakeEngine:
         self.replays: list[Entry] = []
         self.interruptions: list[RuntimeError] = []
         self.waits: list[bool] = []
+        self.summed: list[torch.Tensor] = []
 
     def mode(self) -> str:
         return self.now
@@ -44,6 +45,9 @@ class FakeEngine:
 
     def waiting(self, on: bool) -> None:
         self.waits.append(on)
+
+    def summed_up(self, tensors: list[torch.Tensor]) -> None:
+        self.summed += tensors
 
 
 @pytest.fixture
@@ -154,14 +158,19 @@ def broken(job: None, monkeypatch: pytest.MonkeyPatch) -> tuple[FakeEngine, Brea
     return engine, breaking
 
 
-def test_past_the_gate_a_broken_collective_is_repeated_from_its_own_input(broken: tuple[FakeEngine, Breaking]) -> None:
+def test_past_the_gate_a_broken_collective_is_repeated_from_its_own_input(
+    broken: tuple[FakeEngine, Breaking], monkeypatch: pytest.MonkeyPatch
+) -> None:
     engine, breaking = broken
     engine.now = "repeat"
     tensor = torch.tensor([5.0])
+    stood_with: list[float] = []
+    monkeypatch.setattr(engine, "interrupted", lambda error: stood_with.append(tensor.item()))
     dist.all_reduce(tensor)
     assert breaking.seen == [[5.0]] * 3
     assert tensor.item() == 6.0
-    assert len(engine.interruptions) == 2
+    assert stood_with == [5.0, 5.0]  # a joiner may be given this tensor
+    assert [t is tensor for t in engine.summed] == [True]
     assert [entry.name for entry in engine.recorded] == ["all_reduce"]
 
 

@@ -80,19 +80,21 @@ def _reason(boundary: int, actions: Mapping[int, str], offline: bool) -> str:
 def decide_entry(
     rank: int, target: int, boundaries: Collection[int], gates: Collection[int], donor: Standing | None = None
 ) -> Entry | Cannot:
-    """`boundaries` and `gates`: what the journal of the rank's last worker holds. `donor`: who gives the tensors."""
+    """`boundaries` and `gates`: what the journal of the rank's last worker holds. `donor`: who gives the tensors.
+
+    A donor that is still on its way to the target may have tensors to write there, and nobody can tell that it has none.
+    """
     by_shadow = target - 1 in boundaries and target - 1 in gates
-    late = sorted({**donor.late, **donor.late_before}) if donor is not None and donor.boundary < target else []
-    if target in boundaries and late:
+    if target in boundaries and donor is not None and donor.boundary < target:
         if not by_shadow:
             return Cannot(
                 f"rank {rank} was at boundary {target}, and the rank that would give its tensors is not: "
-                f"{late[0]} is written after the optimizer step"
+                "what it has yet to write after its optimizer step would be missing"
             )
         return Entry(
             "shadow",
-            f"rank {rank} walks through step {target} from the gate on, as the rank that gives its tensors has yet to do: "
-            f"{late[0]} is written after the optimizer step",
+            f"rank {rank} walks through step {target} from the gate on, since the rank that gives its tensors is not "
+            "through with what follows the optimizer step",
         )
     if target in boundaries:
         return Entry("enter", f"rank {rank} enters at boundary {target}, which its journal holds")

@@ -68,7 +68,7 @@ class HealthDesk:
 
     def tick(self, now_s: float) -> None:
         for node in self._job.nodes.values():
-            silent_s = now_s - node.heard_s if node.heard_s is not None else 0.0
+            silent_s = 0.0 if node.lost else now_s - node.heard_s
             if silent_s >= SILENT_S:
                 self._silent.add(node.node)
                 self._see(Seen(k.NODE_SILENT, now_s - silent_s, node.node, "", "", 0, silent_s), now_s)

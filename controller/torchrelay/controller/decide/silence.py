@@ -1,0 +1,74 @@
+"""Nothing is heard of a node: is it lost?
+
+An agent that is silent proves nothing by itself: it may starve, or its connection be down while the ranks beside it
+train. What proves it is that ranks on other nodes have come to a stand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torchrelay.controller.config import Policy
+
+WAIT, GIVE_UP, END = "wait", "give-up", "end"
+
+
+@dataclass(frozen=True)
+class Witness:
+    """A living rank on a node that is heard of. `stands`: it waits for others; `still_s`: since it last moved."""
+
+    rank: int
+    stands: bool
+    still_s: float
+
+
+@dataclass(frozen=True)
+class Silence:
+    """`away`: its connection is down. `ranks`: those that live there; `all_ranks`: no other lives. `unprotected_because`: as
+    in Job.
+    """
+
+    node: str
+    silent_s: float
+    away: bool
+    ranks: tuple[int, ...]
+    all_ranks: bool
+    witnesses: tuple[Witness, ...]
+    unprotected_because: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    action: str
+    reason: str
+
+
+def judge_silence(silence: Silence, policy: Policy) -> Verdict:
+    node, silent_s = silence.node, silence.silent_s
+    how = "is away" if silence.away else "is silent"
+    heard = f"the agent of {node} has been {'away' if silence.away else 'silent'} for {silent_s:.1f} s"
+    if silent_s < (policy.node_away_s if silence.away else policy.node_silent_s):
+        return Verdict(WAIT, "")
+    if not silence.ranks:
+        if silent_s < policy.agent_grace_s:
+            return Verdict(WAIT, f"the agent of {node} {how}; it has spares only")
+        return Verdict(GIVE_UP, f"{heard}; it had spares only")
+    because = "all ranks are there" if silence.all_ranks else silence.unprotected_because
+    if because:
+        if silent_s < policy.agent_grace_s:
+            return Verdict(WAIT, f"the agent of {node} {how}, and no rank can be replaced: {because}")
+        return Verdict(END, f"{heard}, and no rank can be replaced: {because}")
+    stuck = [w.rank for w in silence.witnesses if w.stands and w.still_s >= policy.node_stuck_s]
+    if stuck:
+        return Verdict(GIVE_UP, f"{heard}, and {_ranks(stuck)} for it")
+    if silence.witnesses:
+        return Verdict(WAIT, f"the agent of {node} {how}, but training goes on")
+    if silent_s < policy.agent_grace_s:
+        return Verdict(WAIT, f"the agent of {node} {how}, and there is no rank elsewhere that could tell more")
+    return Verdict(GIVE_UP, f"{heard}, and there is no rank elsewhere that could tell more")
+
+
+def _ranks(stuck: Sequence[int]) -> str:
+    listed = ", ".join(map(str, stuck))
+    return f"rank {listed} waits" if len(stuck) == 1 else f"ranks {listed} wait"

@@ -1,0 +1,175 @@
+"""Nodes as a whole: which one is lost, and which one keeps copies of another one's journals."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+
+from torchrelay.controller.config import Policy
+from torchrelay.controller.decide.copies import choose_keeper
+from torchrelay.controller.decide.silence import END, GIVE_UP, Silence, Witness, judge_silence
+from torchrelay.controller.exits import Exits
+from torchrelay.controller.job import Job, Node, Worker
+from torchrelay.controller.outbox import Outbox
+from torchrelay.protocol.events import JournalsKept, NodeLost
+from torchrelay.protocol.messages import CopyJournals, JournalCopyLost, JournalsCopied, StopJob
+from torchrelay.protocol.names import NO_RANK
+
+_STANDING = ("standing", "finished")
+FIRST_RETRY_S, LAST_RETRY_S = 10.0, 640.0
+"""Between attempts to copy journals: each may hold training up for as long as a shim waits for an answer."""
+FORGIVEN_S = 600.0
+"""Copies that went well for this long begin with the first pause again when they are lost."""
+OWN_STALL_S = 2.5
+"""Between two ticks; while all is calm there is one every second."""
+
+
+class Nodes:
+    """`lost(node)` is called when a node was given up, before its workers are; `end_job(exit_code, reason)` ends the job."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        job: Job,
+        outbox: Outbox,
+        exits: Exits,
+        lost: Callable[[str, float], None],
+        end_job: Callable[[int, str], None],
+    ) -> None:
+        self._policy, self._job, self._outbox, self._exits = policy, job, outbox, exits
+        self._lost, self._end_job = lost, end_job
+        self._said: dict[str, str] = {}
+        self._failed: dict[str, tuple[float, float]] = {}
+        """When copies of a worker's journals failed last, and how long the pause after that is."""
+        self._looked_s: float | None = None
+        self.to_hang_up: list[str] = []
+        """Nodes whose streams are of no use any more; whoever has the streams takes them out."""
+
+    def is_uneasy(self, now_s: float) -> bool:
+        """Whether some node may soon have to be given up."""
+        return any(
+            now_s - node.heard_s >= self._policy.node_away_s or node.away_since_s is not None
+            for node in self._job.nodes.values()
+            if self._holds_anyone(node)
+        )
+
+    def heard(self, node: str, now_s: float) -> None:
+        if node in self._job.nodes:
+            self._job.nodes[node].heard_s = now_s
+
+    def is_lost(self, node: str) -> bool:
+        return node in self._job.nodes and bool(self._job.nodes[node].lost)
+
+    def is_back(self, node: str) -> None:
+        """A lost node's place is taken: its workers are ended."""
+        known = self._job.nodes[node]
+        reason = f"{node} was given up, and its ranks live elsewhere: {known.lost}"
+        self._outbox.orders.append((node, StopJob(1, int(signal.SIGKILL), reason)))
+        self._outbox.log_once("warning", f"{node} is back; its workers are ended, since its ranks live elsewhere")
+
+    def tick(self, now_s: float) -> None:
+        if self._looked_s is not None and now_s - self._looked_s > OWN_STALL_S:
+            self._excuse(now_s - self._looked_s)
+        self._looked_s = now_s
+        for node in list(self._job.nodes.values()):
+            if self._holds_anyone(node):
+                self._judge(node, now_s)
+        self.assign_keepers(now_s)
+
+    def _excuse(self, stall_s: float) -> None:
+        """This process did not run for a while: what agents said meanwhile may still be unread."""
+        for node in self._job.nodes.values():
+            node.heard_s += stall_s
+            if node.away_since_s is not None:
+                node.away_since_s += stall_s
+
+    def _holds_anyone(self, node: Node) -> bool:
+        return not node.lost and any(w.alive for w in self._workers_of(node))
+
+    def _workers_of(self, node: Node) -> list[Worker]:
+        return [w for w in self._job.workers.values() if w.node == node.node]
+
+    def _judge(self, node: Node, now_s: float) -> None:
+        job, away = self._job, node.away_since_s is not None
+        silent_s = now_s - (node.heard_s if node.away_since_s is None else node.away_since_s)
+        ranks = tuple(w.rank for w in self._workers_of(node) if w.alive and w.rank != NO_RANK)
+        elsewhere = any(w.alive and w.node != node.node for w in job.rank_workers)
+        seen = self._witnesses(node, now_s)
+        silence = Silence(node.node, silent_s, away, ranks, not elsewhere, seen, job.unprotected_because())
+        verdict = judge_silence(silence, self._policy)
+        if verdict.action == GIVE_UP:
+            self._give_up(node, verdict.reason, now_s)
+        elif verdict.action == END:
+            self._end_job(1, verdict.reason)
+        elif verdict.reason != self._said.get(node.node, ""):
+            self._said[node.node] = verdict.reason
+            if verdict.reason:
+                self._outbox.log("warning", verdict.reason)
+
+    def _witnesses(self, silent: Node, now_s: float) -> tuple[Witness, ...]:
+        return tuple(
+            Witness(w.rank, w.progress.waiting or w.progress.phase in _STANDING, now_s - w.moved_s)
+            for w in self._job.rank_workers
+            if w.alive and w.node != silent.node and w.progress is not None and self._is_heard(w.node, now_s)
+        )
+
+    def _is_heard(self, node: str, now_s: float) -> bool:
+        known = self._job.nodes[node]
+        return known.away_since_s is None and now_s - known.heard_s < self._policy.node_away_s
+
+    def _give_up(self, node: Node, reason: str, now_s: float) -> None:
+        node.lost = reason
+        self.to_hang_up.append(node.node)
+        workers = [w for w in self._workers_of(node) if w.alive]
+        ranks = tuple(sorted(w.rank for w in workers if w.rank != NO_RANK))
+        without = sorted(w.rank for w in workers if w.rank != NO_RANK and not w.copied_to)
+        self._outbox.emit(NodeLost(node.node, ranks, sum(w.rank == NO_RANK for w in workers), reason))
+        if without:
+            listed = ", ".join(map(str, without))
+            self._outbox.log("warning", f"no other node has whole copies of the journals of these ranks: {listed}")
+        self.assign_keepers(now_s)
+        since_s = node.heard_s if node.away_since_s is None else node.away_since_s
+        for worker in workers:
+            self._exits.lost_with_node(worker, f"rank {worker.rank} is lost with {node.node}: {reason}", since_s, now_s)
+        self._lost(node.node, now_s)
+
+    # Copies of journals.
+
+    def assign_keepers(self, now_s: float) -> None:
+        """Names to each rank the node that is to keep copies of its journals, where that has changed."""
+        job = self._job
+        if len(job.nodes) < 2 or job.protection != "on":
+            return
+        there = [node.node for node in job.nodes.values() if not node.lost and node.away_since_s is None]
+        for worker in job.rank_workers:
+            if not worker.alive or job.nodes[worker.node].lost:
+                continue
+            keeper = choose_keeper(worker.node, there)
+            failed_s, pause_s = self._failed.get(worker.worker, (now_s, 0.0))
+            if keeper == worker.copies_to or now_s < failed_s + pause_s:
+                continue
+            if worker.copies_to and not job.nodes[worker.copies_to].lost and worker.copied_to:
+                continue  # copies that are whole are not given up because an agent stays away for a moment
+            worker.copies_to, worker.copied_to = keeper, ""
+            known = job.nodes.get(keeper)
+            order = CopyJournals("", "", 0, b"")
+            if known is not None:
+                order = CopyJournals(keeper, known.host, known.copies_port, known.copies_token)
+            self._outbox.to_worker(worker.worker, order)
+
+    def copied(self, worker: Worker, report: JournalsCopied, now_s: float) -> None:
+        if report.node == worker.copies_to and not worker.copied_to:
+            worker.copied_to = report.node
+            everybody = all(w.copied_to for w in self._job.rank_workers)
+            self._outbox.emit(JournalsKept(worker.rank, report.node, report.boundary, everybody))
+
+    def copy_lost(self, worker: Worker, report: JournalCopyLost, now_s: float) -> None:
+        if report.node != worker.copies_to:
+            return
+        worker.copies_to, worker.copied_to = "", ""
+        failed_s, pause_s = self._failed.get(worker.worker, (now_s, 0.0))
+        again = pause_s > 0 and now_s - failed_s < pause_s + FORGIVEN_S
+        pause_s = min(2 * pause_s, LAST_RETRY_S) if again else FIRST_RETRY_S
+        self._failed[worker.worker] = now_s, pause_s
+        text = f"the journals of rank {worker.rank} are copied to {report.node} no more: {report.reason}"
+        self._outbox.log("warning", f"{text}; tried again in {pause_s:.0f} s")

@@ -1,0 +1,101 @@
+"""How a worker's journals get to the agent of another node, so that they outlive their own.
+
+Standard library only. One TCP connection a worker: a greeting, then frames, each a journal. Frames of gates are answered
+with the gate's number once they are kept; whoever passes a gate has waited for that, so the copy of what a lost rank
+needs behind a gate is there. What came before a gate's frame came in order, and is kept as well.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import dataclass, field
+
+from torchrelay.protocol.errors import FrameError
+from torchrelay.protocol.journal import BOUNDARY_SLOTS, GATE_SLOTS
+from torchrelay.protocol.messages import JournalContent
+from torchrelay.protocol.names import MAX_FRAME_BYTES
+
+SET_UP, BOUNDARY, GATE = 0, 1, 2
+TOKEN_BYTES = 16
+MAX_WORKER_BYTES = 64
+
+_GREETING = struct.Struct("<8s16sB")
+_MAGIC = b"TRJCPY01"
+_FRAME = struct.Struct("<BqII")
+_ANSWER = struct.Struct("<q")
+GREETING_BYTES, FRAME_BYTES, ANSWER_BYTES = _GREETING.size, _FRAME.size, _ANSWER.size
+
+
+@dataclass(frozen=True)
+class FrameHead:
+    """`kind`: one of the three above; `number`: of the boundary, or of the gate's boundary."""
+
+    kind: int
+    number: int
+    length_bytes: int
+    crc: int
+
+
+def greeting(token: bytes, worker: str) -> bytes:
+    name = worker.encode()
+    return _GREETING.pack(_MAGIC, token, len(name)) + name
+
+
+def read_greeting(data: bytes) -> tuple[bytes, int]:
+    """Token, and the length of the worker's name that follows. Raises FrameError."""
+    magic, token, length = _GREETING.unpack(data)
+    if magic != _MAGIC or not 0 < length <= MAX_WORKER_BYTES:
+        raise FrameError("that is no worker with journals to keep")
+    return token, length
+
+
+def frame(kind: int, number: int, payload: bytes) -> bytes:
+    return _FRAME.pack(kind, number, len(payload), _crc(kind, number, payload)) + payload
+
+
+def read_frame(data: bytes) -> FrameHead:
+    """Raises FrameError for a kind that is not known, or a journal larger than agents pass on."""
+    head = FrameHead(*_FRAME.unpack(data))
+    if head.kind not in (SET_UP, BOUNDARY, GATE) or head.length_bytes > MAX_FRAME_BYTES:
+        raise FrameError(f"a frame of kind {head.kind} with {head.length_bytes} bytes is no journal")
+    return head
+
+
+def check(head: FrameHead, payload: bytes) -> None:
+    """Raises FrameError for a journal that was damaged on its way."""
+    if _crc(head.kind, head.number, payload) != head.crc:
+        raise FrameError(f"the journal of boundary {head.number} was damaged on its way")
+
+
+def answer(number: int) -> bytes:
+    return _ANSWER.pack(number)
+
+
+def read_answer(data: bytes) -> int:
+    return int(_ANSWER.unpack(data)[0])
+
+
+def _crc(kind: int, number: int, payload: bytes) -> int:
+    return zlib.crc32(payload, zlib.crc32(_ANSWER.pack(number) + bytes((kind,))))
+
+
+@dataclass
+class JournalCopy:
+    """The newest journals of one worker, as many as it keeps itself."""
+
+    boundaries: dict[int, bytes] = field(default_factory=dict)
+    gates: dict[int, bytes] = field(default_factory=dict)
+    set_up: bytes = b""
+
+    def keep(self, head: FrameHead, payload: bytes) -> None:
+        if head.kind == SET_UP:
+            self.set_up = payload
+            return
+        kept, count = (self.boundaries, BOUNDARY_SLOTS) if head.kind == BOUNDARY else (self.gates, GATE_SLOTS)
+        kept[head.number] = payload
+        for number in sorted(kept)[:-count]:
+            del kept[number]
+
+    def content(self, worker: str) -> JournalContent:
+        return JournalContent(worker, dict(self.boundaries), dict(self.gates), self.set_up)

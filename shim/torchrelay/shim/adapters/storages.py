@@ -1,0 +1,48 @@
+"""Notes on storages that do not keep them alive: what was computed into a tensor concerns its aliases, while one lives.
+
+Leans on `torch.multiprocessing.reductions.StorageWeakRef`: its `cdata` is no other storage's as long as the reference is
+held, `expired` says whether the storage is gone. Seen on torch 2.13.0; in torch since 1.0.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+
+_SWEEP = 4096
+
+
+class StorageNotes:
+    """A set of bits for each storage."""
+
+    def __init__(self) -> None:
+        self._notes: dict[int, tuple[StorageWeakRef, int]] = {}
+        self._sweep_at = _SWEEP
+
+    def of(self, tensor: torch.Tensor) -> int:
+        storage = _storage(tensor)
+        known = self._notes.get(storage._cdata) if storage is not None else None
+        return known[1] if known is not None else 0
+
+    def add(self, tensor: torch.Tensor, bits: int) -> bool:
+        """False for a tensor without a storage, such as a sparse one."""
+        storage = _storage(tensor)
+        if storage is None:
+            return False
+        known = self._notes.get(storage._cdata)
+        if known is not None:
+            self._notes[storage._cdata] = known[0], known[1] | bits
+            return True
+        if len(self._notes) >= self._sweep_at:
+            self._notes = {key: note for key, note in self._notes.items() if not note[0].expired()}
+            self._sweep_at = 2 * len(self._notes) + _SWEEP
+        reference = StorageWeakRef(storage)
+        self._notes[reference.cdata] = reference, bits
+        return True
+
+
+def _storage(tensor: torch.Tensor) -> torch.UntypedStorage | None:
+    try:
+        return tensor.untyped_storage()
+    except RuntimeError:  # NotImplementedError is one
+        return None

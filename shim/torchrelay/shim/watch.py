@@ -1,0 +1,171 @@
+"""Follows what is computed from some tensors and what is written to them, through every function of torch that is called."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.shim.adapters.storages import StorageNotes
+from torchrelay.shim.memory_ranges import MemoryRanges
+
+_ABOUT_FORM = frozenset(
+    {"__len__", "__hash__", "size", "dim", "ndimension", "numel", "nelement", "stride", "storage_offset"}
+    | {
+        "element_size",
+        "is_contiguous",
+        "is_floating_point",
+        "is_complex",
+        "is_inference",
+        "is_signed",
+        "type",
+        "get_device",
+        "is_shared",
+    }
+    | {"is_pinned", "is_same_size", "is_tensor", "is_storage", "data_ptr", "has_names", "__dir__"}
+)
+"""Functions of a tensor whose answer does not depend on its content."""
+
+
+def _tensors(value: Any) -> Iterable[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _tensors(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _tensors(item)
+
+
+def _version(tensor: torch.Tensor) -> int:
+    return -1 if tensor.is_inference() else tensor._version
+
+
+class Watch(TorchFunctionMode):
+    """`sources`: the tensors, by path; `late`: those whose content is known not to be what the script expects.
+
+    Sets of sources are bits of a number: thousands of operations on what was made from thousands of parameters.
+    `strict`: a write to a source is an error at once.
+    Raises StateMismatchError, into the script, where a number is read that depends on what is late by then.
+    """
+
+    def __init__(
+        self, sources: Mapping[str, torch.Tensor], late: Collection[str] = (), *, strict: bool = False
+    ) -> None:
+        super().__init__()
+        self._paths = list(sources)
+        self._bits = {path: 1 << place for place, path in enumerate(self._paths)}
+        self._sources: dict[int, tuple[torch.Tensor, int]] = {}
+        for path, tensor in sources.items():
+            known = self._sources.get(id(tensor), (tensor, 0))[1]
+            self._sources[id(tensor)] = tensor, known | self._bits[path]
+        self._memory = MemoryRanges(sources.values())
+        self._derived = StorageNotes()
+        self._escaped: list[tuple[str, int]] = []
+        self._late = 0
+        self._strict = strict
+        self.late(late)
+
+    def late(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            self._late |= self._bits.get(path, 0)
+
+    def written(self) -> list[str]:
+        """Sources whose content is late, those included that were given as such."""
+        return self._names(self._late)
+
+    def computed_from(self, tensor: torch.Tensor) -> str:
+        """What is late of all that `tensor` was computed from, in words; empty for nothing, and for memory of a source's own."""
+        return "" if self._memory.shared(tensor) else self._what(self._of(tensor))
+
+    def check_escapes(self) -> None:
+        """Raises StateMismatchError if a number was read that depends on what is late."""
+        for name, bits in self._escaped:
+            self._check(name, bits)
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", str(func))
+        if name in ("__get__", "__set__"):
+            return self._attribute(func, name, args)
+        given = list(_tensors((args, kwargs)))
+        bits = 0
+        for tensor in given:
+            bits |= self._of(tensor)
+        if name in _ABOUT_FORM or not bits:
+            return func(*args, **kwargs)
+        versions = [_version(t) for t in given]
+        result = func(*args, **kwargs)
+        made = list(_tensors(result))
+        escapes = (result is not None and not made) or name == "backward"
+        for tensor, version in zip(given, versions):
+            if version < 0 or tensor._version != version:
+                self._wrote(tensor, name)
+                made.append(tensor)
+        for tensor in made:
+            escapes |= not self._derive(tensor, bits)
+        if escapes:
+            self._escaped.append((name, bits))
+            self._check(name, bits)
+        return result
+
+    def _attribute(self, func: Any, name: str, args: tuple[Any, ...]) -> Any:
+        """What `p.data` and `p.T` give is known by its memory; `p.shape` says nothing of the content."""
+        attribute = getattr(func.__self__, "__name__", "")
+        result = func(*args)
+        if name == "__set__" and attribute == "data":
+            known = self._sources.get(id(args[0]))
+            for path in self._names(known[1]) if known is not None else ():
+                self._memory.add(self._bits[path].bit_length() - 1, args[0])
+            self._wrote(args[0], "data")
+            self._derive(args[0], self._of(args[1]))
+        return result
+
+    def _wrote(self, tensor: torch.Tensor, name: str) -> None:
+        bits = 0
+        for number in self._memory.shared(tensor):
+            bits |= 1 << number
+        known = self._sources.get(id(tensor))
+        bits |= known[1] if known is not None else 0
+        self._late |= bits
+        if bits and self._strict:
+            raise StateMismatchError(
+                f"{self._names(bits)[0]} is written to after the optimizer step ({name}) by a rank whose tensors come "
+                "from one that has reached the script's end: whether they have that in them cannot be told"
+            )
+
+    def _derive(self, tensor: torch.Tensor, bits: int) -> bool:
+        """Whether it can be followed. A source that was written to is late, whatever was written."""
+        if id(tensor) in self._sources or self._memory.shared(tensor):
+            return True
+        return self._derived.add(tensor, bits)
+
+    def _of(self, tensor: torch.Tensor) -> int:
+        source = self._sources.get(id(tensor))
+        bits = source[1] if source is not None else 0
+        for number in self._memory.shared(tensor):
+            bits |= 1 << number
+        return bits or self._derived.of(tensor)
+
+    def _check(self, name: str, bits: int) -> None:
+        what = self._what(bits)
+        if what:
+            raise StateMismatchError(
+                f"the step reads {what} after its optimizer step ({name}): "
+                "what a lost rank read there cannot be told any more"
+            )
+
+    def _names(self, bits: int) -> list[str]:
+        return [path for place, path in enumerate(self._paths) if bits >> place & 1]
+
+    def _what(self, bits: int) -> str:
+        names = self._names(bits & self._late)
+        if not names:
+            return ""
+        return "gradients" if names[0].startswith("gradient") else f"{names[0]}, which it writes to,"

@@ -1,0 +1,101 @@
+"""Two machines, and one of them is gone, agent and all: its ranks live on where copies of their journals were."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+from faults.conftest import Undisturbed
+from integration.cli_harness import TIMEOUT_S, Cli, eventually
+from support.training import SCRIPTS, differences
+
+SCRIPT, RANKS = "ddp.py", 4
+SHARED = {"TORCHRELAY_SECRET": "a secret of at least 16 characters", "OMP_NUM_THREADS": "1"}
+SILENT_S = 7.0
+"""As in the controller's policy."""
+
+
+class TwoMachines:
+    """Two commands on loopback, two ranks each; the first one has the controller and all spares."""
+
+    def __init__(self, cli: Cli, *options: str, spares: int, **environment: str) -> None:
+        self.out, self._events = cli.folder / "out", cli.folder / "events"
+        self.out.mkdir()
+        with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
+            controller, master = one.getsockname()[1], two.getsockname()[1]
+        common = ["run", "--nnodes=2", "--nproc-per-node=2", "--master-addr=127.0.0.1", f"--master-port={master}"]
+        script, environment = [str(SCRIPTS / SCRIPT), str(self.out)], SHARED | environment
+        alone = [f"--controller-port={controller}", f"--spares={spares}", f"--events={self._events}"]
+        self.first = cli.start(*common, *options, *alone, *script, **environment)
+        joined = ["--node-rank=1", f"--controller=127.0.0.1:{controller}"]
+        self.second = cli.start(*common, *options, *joined, *script, **environment)
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        lines = self._events.read_text().splitlines() if self._events.exists() else []
+        return [event for event in map(json.loads, lines) if event["name"] == name]
+
+    def end(self) -> str:
+        """Waits for both commands; what was said, for the message of a failed assertion."""
+        said = "".join("".join(p.communicate(timeout=TIMEOUT_S)) for p in (self.first, self.second))
+        quiet = ("progress", "report", "phase")
+        lines = [line[:300] for line in self._events.read_text().splitlines() if json.loads(line)["name"] not in quiet]
+        return "\n".join([*lines, said])
+
+    def moved(self) -> list[int]:
+        done = [e for e in self.events("migration_finished") if e["outcome"] == "committed"]
+        return sorted(rank for e in done for rank in e["ranks"])
+
+
+@pytest.mark.parametrize("phase", ["backward", "optimizer"])
+def test_both_ranks_of_a_machine_that_is_gone_go_on_bitwise(
+    phase: str, undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    reference, fault = undisturbed(SCRIPT, ranks=RANKS), f"node:rank=3,step=30,phase={phase}"
+    with Cli(tmp_path) as cli:
+        job = TwoMachines(cli, f"--inject={fault}", spares=2)
+        said = job.end()
+    assert [e["fault"] for e in job.events("fault_injected")] == [fault], said
+    assert {(e["rank"], e["node"]) for e in job.events("journals_kept")} >= {(2, "n0"), (3, "n0")}, said
+    assert [(e["node"], e["ranks"]) for e in job.events("node_lost")] == [("n1", [2, 3])], said
+    assert (job.first.returncode, job.second.returncode) == (0, 1), said
+    assert job.moved() == [2, 3], said
+    assert differences(reference, job.out, RANKS) == [], said
+
+
+def test_a_machine_that_is_cut_off_is_replaced_and_may_not_come_back(undisturbed: Undisturbed, tmp_path: Path) -> None:
+    reference, holds = undisturbed(SCRIPT, ranks=RANKS), tmp_path / "holds"
+    holds.mkdir()
+    with Cli(tmp_path) as cli:
+        job = TwoMachines(cli, spares=2, HOLD_STEPS="20,45", HOLD_FOLDER=str(holds))
+        eventually("step 20", lambda: any(e["boundary"] == 19 for e in job.events("progress")))
+        cut_off = descendants(job.second.pid)
+        assert len(cut_off) == 3, "the agent and its two workers"
+        for pid in cut_off:
+            os.kill(pid, signal.SIGSTOP)
+        (holds / "20").touch()
+        eventually("a migration", lambda: job.moved() == [2, 3])
+        for pid in cut_off:
+            os.kill(pid, signal.SIGCONT)
+        job.second.wait(TIMEOUT_S)
+        assert all(not Path(f"/proc/{pid}").exists() for pid in cut_off), "they are ended before the job goes on"
+        (holds / "45").touch()
+        said = job.end()
+    (lost,) = job.events("node_lost")
+    assert (lost["node"], lost["ranks"]) == ("n1", [2, 3]), said
+    (finished,) = job.events("migration_finished")
+    assert finished["downtime_s"]["detect"] >= SILENT_S, said
+    assert any("n1 is back" in e["text"] for e in job.events("log")), said
+    assert (job.first.returncode, job.second.returncode) == (0, 1), said
+    assert differences(reference, job.out, RANKS) == [], said
+
+
+def descendants(pid: int) -> list[int]:
+    children = [
+        int(child) for path in Path(f"/proc/{pid}/task").glob("*/children") for child in path.read_text().split()
+    ]
+    return [found for child in children for found in (child, *descendants(child))]

@@ -1,0 +1,207 @@
+"""A shim's copies of its journals, and the agent of another node that keeps them, over real connections."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from integration.cli_harness import eventually
+
+from torchrelay.agent.journal_copies import JournalCopies as Keeper
+from torchrelay.protocol import journal_copy as wire
+from torchrelay.protocol.messages import CopyJournals, JournalContent, JournalCopyLost, JournalsCopied
+from torchrelay.shim import journal_copies
+from torchrelay.shim.journal_copies import CopiedJournal, JournalCopies
+
+OWN, OTHER = "n0.w0", "n1.w0"
+
+
+class Link:
+    """Stands for the shim's link to its own agent."""
+
+    def __init__(self) -> None:
+        self.sent: list[Any] = []
+
+    def send(self, report: Any) -> None:
+        self.sent.append(report)
+
+
+class KeeperThread:
+    """A keeper with an event loop of its own, as in an agent's process."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.thread = threading.Thread(target=self.loop.run_forever)
+        self.thread.start()
+        self.keeper = Keeper("127.0.0.1", lambda worker: worker == OWN)
+        self.call(self.keeper.start())
+
+    def call(self, work: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(10)
+
+    def content(self, worker: str = OTHER) -> JournalContent:
+        async def look() -> JournalContent:
+            return self.keeper.content(worker)
+
+        found: JournalContent = self.call(look())
+        return found
+
+    def order(self, **changes: Any) -> CopyJournals:
+        values: dict[str, Any] = {"node": "n0", "host": "127.0.0.1", "port": self.keeper.port}
+        return CopyJournals(**(values | {"token": self.keeper.token} | changes))
+
+    def close(self) -> None:
+        self.call(self.keeper.close())
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.thread.join(10)
+        self.loop.close()
+
+
+@pytest.fixture
+def keeper() -> Iterator[KeeperThread]:
+    made = KeeperThread()
+    yield made
+    made.close()
+
+
+class Rank:
+    """The training thread's side: journals are written step by step."""
+
+    def __init__(self, folder: Path, worker: str = OTHER) -> None:
+        self.link = Link()
+        self.copies = JournalCopies(self.link, worker)  # type: ignore[arg-type]  # it stands for one
+        self.journal = CopiedJournal(folder, self.copies)
+        self.journal.write_set_up(b"set-up")
+        self.step = 0
+
+    def do_step(self) -> None:
+        self.journal.write_boundary(self.step, b"boundary %d" % self.step)
+        self.journal.write_gate(self.step, b"gate %d" % self.step)
+        self.copies.wait()
+        self.step += 1
+
+    def until_told(self, kind: type) -> Any:
+        def told() -> Any:
+            self.do_step()
+            return next((r for r in self.link.sent if isinstance(r, kind)), None)
+
+        return eventually(kind.__name__, told)
+
+
+@pytest.fixture
+def rank(tmp_path: Path) -> Iterator[Rank]:
+    made = Rank(tmp_path / "journal")
+    yield made
+    made.copies.assign(CopyJournals("", "", 0, b""))
+    made.do_step()
+    made.journal.close()
+
+
+def test_whoever_has_passed_a_gate_finds_its_journal_kept(rank: Rank, keeper: KeeperThread) -> None:
+    rank.do_step()
+    assert rank.link.sent == []
+    rank.copies.assign(keeper.order())
+    told = rank.until_told(JournalsCopied)
+    assert told == JournalsCopied("n0", rank.step - 1)
+    for _ in range(5):
+        rank.do_step()
+        content, last = keeper.content(), rank.step - 1
+        assert content.set_up == b"set-up"
+        assert content.boundaries[last] == b"boundary %d" % last
+        assert content.gates[last] == b"gate %d" % last
+    assert len(keeper.content().boundaries) == 3
+    assert [r for r in rank.link.sent if isinstance(r, JournalsCopied)] == [told]
+
+
+def test_a_new_set_up_is_copied_too(rank: Rank, keeper: KeeperThread) -> None:
+    rank.copies.assign(keeper.order())
+    rank.until_told(JournalsCopied)
+    rank.journal.write_set_up(b"another loop")
+    rank.do_step()
+    assert keeper.content().set_up == b"another loop"
+
+
+def test_a_keeper_that_goes_away_is_told_and_training_goes_on(rank: Rank, keeper: KeeperThread) -> None:
+    rank.copies.assign(keeper.order())
+    rank.until_told(JournalsCopied)
+    keeper.call(keeper.keeper.close())
+    lost = rank.until_told(JournalCopyLost)
+    assert lost.node == "n0"
+    rank.do_step()
+    assert len([r for r in rank.link.sent if isinstance(r, JournalCopyLost)]) == 1
+
+
+def test_a_silent_keeper_holds_training_up_no_longer_than_its_time(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal_copies, "ANSWER_TIMEOUT_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        rank.copies.assign(CopyJournals("n0", "127.0.0.1", silent.getsockname()[1], b"t" * 16))
+        lost = rank.until_told(JournalCopyLost)
+    assert "does not answer" in lost.reason
+
+
+def test_the_word_that_a_keeper_is_gone_ends_the_wait_for_it(rank: Rank) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        rank.copies.assign(CopyJournals("n0", "127.0.0.1", silent.getsockname()[1], b"t" * 16))
+        eventually("a connection", lambda: rank.journal.write_boundary(0, b"b") or rank.copies._is_open)
+        rank.journal.write_gate(0, b"g")
+        waiting = threading.Thread(target=rank.copies.wait)
+        waiting.start()
+        rank.copies.assign(CopyJournals("", "", 0, b""))
+        waiting.join(journal_copies.ANSWER_TIMEOUT_S - 1)
+        assert not waiting.is_alive()
+
+
+def test_a_keeper_that_cannot_be_reached_is_told(rank: Rank) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    rank.copies.assign(CopyJournals("n0", "127.0.0.1", port, b"t" * 16))
+    assert rank.until_told(JournalCopyLost).node == "n0"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        wire.greeting(b"x" * 16, OTHER),
+        b"GET / HTTP/1.1\r\nHost: here\r\nAccept: */*\r\n\r\n",
+    ],
+    ids=["wrong token", "garbage"],
+)
+def test_strangers_are_refused_and_nothing_of_theirs_is_kept(said: bytes, keeper: KeeperThread) -> None:
+    with socket.create_connection(("127.0.0.1", keeper.keeper.port), 10) as stranger:
+        stranger.sendall(said)
+        stranger.sendall(wire.frame(wire.BOUNDARY, 3, b"forged"))
+        _until_closed(stranger)
+    assert keeper.content() == JournalContent(OTHER)
+
+
+def test_nobody_writes_copies_for_the_keepers_own_workers(keeper: KeeperThread) -> None:
+    with socket.create_connection(("127.0.0.1", keeper.keeper.port), 10) as stranger:
+        stranger.sendall(wire.greeting(keeper.keeper.token, OWN) + wire.frame(wire.BOUNDARY, 3, b"forged"))
+        _until_closed(stranger)
+    assert keeper.content(OWN) == JournalContent(OWN)
+
+
+def test_a_damaged_journal_is_not_kept_and_ends_the_connection(keeper: KeeperThread) -> None:
+    damaged = bytearray(wire.frame(wire.GATE, 4, b"journal"))
+    damaged[-1] ^= 1
+    with socket.create_connection(("127.0.0.1", keeper.keeper.port), 10) as connection:
+        connection.sendall(wire.greeting(keeper.keeper.token, OTHER) + wire.frame(wire.BOUNDARY, 4, b"whole"))
+        connection.sendall(damaged)
+        assert _until_closed(connection) == b""
+    assert keeper.content() == JournalContent(OTHER, {4: b"whole"}, {}, b"")
+
+
+def _until_closed(connection: socket.socket) -> bytes:
+    """What still came. A reset is an end as well: what was sent last had not been read."""
+    data = b""
+    try:
+        while more := connection.recv(4096):
+            data += more
+    except ConnectionResetError:
+        return data
+    return data

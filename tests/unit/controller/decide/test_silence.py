@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from torchrelay.controller.config import Policy
+from torchrelay.controller.decide.copies import choose_keeper
+from torchrelay.controller.decide.silence import END, GIVE_UP, WAIT, Silence, Verdict, Witness, judge_silence
+
+WAITS, TRAINS = Witness(0, True, 2.0), Witness(1, False, 0.1)
+SILENCE = Silence("n1", 8.0, False, (2, 3), False, (WAITS, TRAINS), "")
+
+
+def judged(**changes: Any) -> Verdict:
+    return judge_silence(dataclasses.replace(SILENCE, **changes), Policy())
+
+
+def test_a_silent_node_is_given_up_when_ranks_elsewhere_wait_for_it() -> None:
+    verdict = judged()
+    assert verdict == Verdict(GIVE_UP, "the agent of n1 has been silent for 8.0 s, and rank 0 waits for it")
+
+
+def test_a_node_whose_connection_is_down_is_given_up_sooner() -> None:
+    assert judged(silent_s=3.5).action == WAIT
+    assert judged(silent_s=3.5, away=True).action == GIVE_UP
+    assert judged(silent_s=2.9, away=True) == Verdict(WAIT, "")
+
+
+@pytest.mark.parametrize("witness", [TRAINS, Witness(0, True, 0.5), Witness(0, False, 100.0)])
+def test_as_long_as_training_goes_on_silence_ends_nothing(witness: Witness) -> None:
+    verdict = judged(silent_s=1000.0, away=True, witnesses=(witness,))
+    assert verdict == Verdict(WAIT, "the agent of n1 is away, but training goes on")
+
+
+def test_where_nobody_could_tell_more_a_longer_silence_decides() -> None:
+    assert judged(witnesses=()).action == WAIT
+    assert judged(witnesses=(), silent_s=30.0).action == GIVE_UP
+
+
+def test_an_unprotected_job_ends_after_its_grace() -> None:
+    because = "ranks 1 have not reached their training loop yet"
+    assert judged(unprotected_because=because).action == WAIT
+    verdict = judged(unprotected_because=because, silent_s=30.0, away=True)
+    assert verdict.action == END
+    assert verdict.reason.endswith(because)
+
+
+def test_a_node_with_all_ranks_cannot_be_replaced() -> None:
+    assert judged(all_ranks=True, witnesses=(), silent_s=30.0).action == END
+
+
+def test_a_node_with_spares_alone_is_nobodys_loss() -> None:
+    assert judged(ranks=(), silent_s=29.0).action == WAIT
+    assert judged(ranks=(), silent_s=30.0) == Verdict(
+        GIVE_UP, "the agent of n1 has been silent for 30.0 s; it had spares only"
+    )
+
+
+def test_copies_are_kept_by_the_next_node_in_the_ring() -> None:
+    assert [choose_keeper(n, ("n0", "n1", "n2")) for n in ("n0", "n1", "n2")] == ["n1", "n2", "n0"]
+    assert choose_keeper("n1", ("n0",)) == "n0"
+    assert choose_keeper("n0", ("n0",)) == ""

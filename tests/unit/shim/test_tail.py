@@ -1,0 +1,257 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from support.host_state import take
+
+from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.shim.capture import device
+from torchrelay.shim.late_writes import REBOUND, UNKNOWN
+from torchrelay.shim.tail import Tail
+
+Names = dict[str, Any]
+AVERAGE = "value.script.average"
+
+
+@pytest.fixture
+def names() -> Names:
+    return {
+        "model": torch.nn.Linear(2, 2),
+        "average": torch.full((20_000,), 3.0),
+        "constant": torch.ones(20_000),
+        "small": torch.zeros(2),
+    }
+
+
+@pytest.fixture(autouse=True)
+def array(names: Names) -> None:
+    names["array"] = names["average"].numpy()
+
+
+def go_through(
+    names: Names,
+    late: dict[str, int],
+    act: Callable[[Names], Any],
+    *,
+    at_head: bool = True,
+    missing: frozenset[str] = frozenset(),
+) -> bool:
+    """The rest of a step, by a joiner that has the donor's tensors. Whether it has to fetch them again."""
+    state = take(names)
+    tail = Tail(device.whole(state, state.roots), late, device.gradients(state), missing, at_head=at_head)
+    try:
+        act(names)
+    finally:
+        tail.leave()
+    return tail.check(take(names))
+
+
+def uncounted(names: Names) -> None:
+    names["average"].data.mul_(0.5).add_(names["constant"].data)
+
+
+def swapped(names: Names) -> None:
+    names["average"].data = names["average"].data * 0.5
+
+
+def through_numpy(names: Names) -> None:
+    names["array"][7] = 0.0
+
+
+def through_an_alias(names: Names) -> None:
+    names["average"].detach().data.view(100, 200)[3].zero_()
+
+
+def weights(names: Names) -> None:
+    for parameter in names["model"].parameters():
+        parameter.data.add_(1.0)
+
+
+@pytest.mark.parametrize("act", [uncounted, swapped, through_numpy, through_an_alias, weights])
+@pytest.mark.parametrize("at_head", [True, False])
+def test_a_write_that_torch_does_not_count_makes_the_joiner_fetch_the_donors_content(
+    names: Names, act: Any, at_head: bool
+) -> None:
+    before = {name: t._version for name, t in (("average", names["average"]), ("weight", names["model"].weight))}
+    assert go_through(names, {}, act, at_head=at_head)
+    assert before == {"average": names["average"]._version, "weight": names["model"].weight._version}
+
+
+def test_a_single_element_of_a_large_tensor_is_enough(names: Names) -> None:
+    def act(n: Names) -> None:
+        n["average"].data[12_345] = 4.0
+
+    assert go_through(names, {}, act)
+
+
+def test_counted_writes_are_fetched_again_too(names: Names) -> None:
+    assert go_through(names, {AVERAGE: 1}, lambda n: n["average"].mul_(0.5))
+    assert go_through(names, UNKNOWN, lambda n: n["average"].mul_(0.5))
+
+
+def test_what_is_written_but_stays_as_the_donor_has_it_need_not_be_fetched(names: Names) -> None:
+    assert not go_through(names, {AVERAGE: 1}, lambda n: n["average"].clamp_(max=3.0))
+    assert not go_through(names, {}, lambda n: n["average"].data.clamp_(max=3.0))
+    assert not go_through(names, {}, lambda n: None)
+
+
+def test_a_tensor_in_the_place_of_another_is_the_donors_at_the_next_head_only(names: Names) -> None:
+    def act(n: Names) -> None:
+        n["average"] = n["average"] + 1
+
+    assert go_through(names, {AVERAGE: REBOUND}, act)
+    assert not go_through(names, {}, act, at_head=False)
+
+
+def append(names: Names) -> None:
+    names["average"].mul_(0.5)
+    names["seen"] = names["average"][:1].item()
+
+
+def save(names: Names) -> None:
+    names["average"].mul_(0.5)
+    names["seen"] = names["average"].sum().numpy()
+
+
+def keep(names: Names) -> None:
+    names["average"].mul_(0.5)
+    names["kept"] = names["average"].mean()
+
+
+def keep_in_place(names: Names) -> None:
+    names["average"].mul_(0.5)
+    names["constant"].add_(names["average"])
+
+
+def read_first(names: Names) -> None:
+    names["seen"] = names["average"].data.max().item()
+    names["average"].data.clamp_(max=1.0)
+
+
+def read_before_what_stays(names: Names) -> None:
+    names["seen"] = names["average"].max().item()
+    names["average"].data.clamp_(max=3.0)
+
+
+def read_afterwards(names: Names) -> None:
+    uncounted(names)
+    names["seen"] = names["average"].data.max().item()
+
+
+def read_before_numpy_writes(names: Names) -> None:
+    names["seen"] = names["average"].max().item()
+    through_numpy(names)
+
+
+def keep_in_a_row(names: Names) -> None:
+    names["small"][0].copy_(names["average"].sum())
+    uncounted(names)
+
+
+def keep_in_an_item(names: Names) -> None:
+    uncounted(names)
+    names["small"][0] = names["average"].sum()
+
+
+def keep_past_the_counter(names: Names) -> None:
+    uncounted(names)
+    names["small"].data.add_(names["average"].sum())
+
+
+def keep_in_a_buffer(names: Names) -> None:
+    uncounted(names)
+    names["model"].register_buffer("total", torch.zeros(()))
+    names["model"].total.data.add_(names["average"].sum())
+
+
+def swallow(names: Names) -> None:
+    uncounted(names)
+    try:
+        names["average"].sum().item()
+    except StateMismatchError:
+        names["seen"] = 1
+
+
+READS = "reads value.script.average, which it writes to, after its optimizer step"
+KEEPS = "keeps what it computed from value.script.average"
+
+
+@pytest.mark.parametrize(
+    ("act", "late", "reason"),
+    [
+        pytest.param(append, {AVERAGE: 1}, READS, id="a number"),
+        pytest.param(save, {AVERAGE: 1}, READS, id="an array"),
+        pytest.param(keep, {AVERAGE: 1}, KEEPS, id="a tensor"),
+        pytest.param(keep_in_place, {AVERAGE: 1}, "constant was written 1 times", id="in another tensor"),
+        pytest.param(append, {AVERAGE: 2}, READS, id="another number of writes, and a number"),
+        pytest.param(append, {}, READS, id="a number of what the donor did not write"),
+        pytest.param(lambda n: n["average"].mul_(0.5), {AVERAGE: 2}, "written 1 times", id="another number of writes"),
+        pytest.param(lambda n: n["average"].mul_(0.5), {}, "written 1 times", id="a write that the donor did not do"),
+        pytest.param(lambda n: None, {AVERAGE: 1}, "written 0 times", id="a write that only the donor did"),
+        pytest.param(read_first, {}, READS, id="a number, before a write that is not counted"),
+        pytest.param(read_before_what_stays, {}, READS, id="a number, before a write that leaves all as it is"),
+        pytest.param(read_afterwards, {}, READS, id="a number, after a write that is not counted"),
+        pytest.param(read_before_numpy_writes, {}, READS, id="a number, before a write past torch"),
+        pytest.param(keep_in_a_row, {}, KEEPS, id="in a row of a small tensor"),
+        pytest.param(keep_in_an_item, {}, KEEPS, id="in an item of a small tensor"),
+        pytest.param(keep_past_the_counter, {}, KEEPS, id="in a small tensor, not counted"),
+        pytest.param(keep_in_a_buffer, {}, KEEPS, id="in a small buffer"),
+        pytest.param(swallow, {}, READS, id="an error that the script swallows"),
+        pytest.param(lambda n: n["average"].requires_grad_().sum().backward(), {AVERAGE: 0}, READS, id="a backward"),
+    ],
+)
+def test_whatever_cannot_be_known_is_refused(names: Names, act: Any, late: dict[str, int], reason: str) -> None:
+    with pytest.raises(StateMismatchError, match=reason):
+        go_through(names, late, act)
+
+
+def test_reading_what_is_not_late_and_asking_for_shapes_is_free(names: Names) -> None:
+    def act(n: Names) -> None:
+        uncounted(n)
+        n["sum"] = n["constant"].data.sum().item() + n["average"].numel() + n["average"].data.shape[0]
+        n["kept"] = n["constant"].data.mean()
+        with torch.inference_mode():
+            n["output"] = n["model"](torch.ones(1, 2)).sum().item()
+
+    assert go_through(names, {}, act)
+    assert names["sum"] == 60_000
+
+
+def with_gradients(names: Names) -> frozenset[str]:
+    names["optimizer"] = torch.optim.SGD(names["model"].parameters(), lr=0.1)
+    names["model"](torch.ones(1, 2)).sum().backward()
+    return frozenset({"gradient0.0", "gradient0.1"})
+
+
+def norm(names: Names) -> None:
+    names["seen"] = names["model"].weight.grad.norm().item()
+
+
+def test_gradients_that_came_from_the_donor_may_be_read_and_others_not(names: Names) -> None:
+    missing = with_gradients(names)
+    assert not go_through(names, {}, norm)
+    with pytest.raises(StateMismatchError, match="the step reads gradients after its optimizer step"):
+        go_through(names, {}, norm, missing=missing)
+
+
+def test_gradients_that_were_read_before_they_were_set_to_zero_cannot_be_known(names: Names) -> None:
+    def act(n: Names) -> None:
+        norm(n)
+        n["model"].weight.grad.data.zero_()
+
+    with_gradients(names)
+    with pytest.raises(StateMismatchError, match="the step reads gradients"):
+        go_through(names, {}, act)
+
+
+def test_compiled_code_is_refused_since_it_is_compiled_anew_when_it_is_followed(names: Names) -> None:
+    def backend(module: Any, example: Any) -> Any:
+        return module.forward
+
+    compiled = torch.compile(lambda x: (x * 2).sum(), backend=backend)
+    compiled(names["constant"])
+    with pytest.raises(StateMismatchError, match="runs compiled code after its optimizer step"):
+        go_through(names, {}, lambda n: compiled(n["constant"]))

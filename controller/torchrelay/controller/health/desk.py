@@ -26,6 +26,7 @@ DONE, OBSERVED, REFUSED, TOLD = "done", "observed", "refused", "told"
 SLOW_CAUSES = (k.HW_SLOWDOWN, k.TEMPERATURE_MARGIN, k.PCIE_WIDTH, k.PCIE_REPLAYS)
 CAUSE_S = 600.0
 STEP_OF_RATIO = 0.2
+SILENT_STEP_S = 0.5
 SILENT_S = 3.0
 """Of an agent that has something to tell each second."""
 VERDICTS_SHOWN = 5
@@ -48,7 +49,7 @@ class HealthDesk:
         self._stragglers = Stragglers()
         self._ratios: dict[str, float] = {}
         self._suspect: int | None = None
-        self._silent: set[str] = set()
+        self._silent: dict[str, float] = {}
         self._sources: dict[str, dict[str, str]] = {}
         self._verdicts: deque[str] = deque(maxlen=VERDICTS_SHOWN)
 
@@ -68,15 +69,19 @@ class HealthDesk:
 
     def tick(self, now_s: float) -> None:
         for node in self._job.nodes.values():
-            silent_s = 0.0 if node.lost else now_s - node.heard_s
-            if silent_s >= SILENT_S:
-                self._silent.add(node.node)
-                self._see(Seen(k.NODE_SILENT, now_s - silent_s, node.node, "", "", 0, silent_s), now_s)
-            elif node.node in self._silent:
-                self._silent.discard(node.node)
-                self._see(Seen(k.NODE_SILENT, now_s, node.node, "", "", 0, 0.0), now_s)
+            self._hear(node.node, 0.0 if node.lost else now_s - node.heard_s, now_s)
         for verdict in self.judge.tick(now_s):
             self._carry_out(verdict, now_s)
+
+    def _hear(self, node: str, silent_s: float, now_s: float) -> None:
+        told_s = self._silent.get(node, 0.0)
+        if silent_s >= SILENT_S and silent_s - told_s >= SILENT_STEP_S:
+            self._silent[node] = silent_s
+        elif silent_s < SILENT_S and told_s:
+            silent_s = self._silent[node] = 0.0
+        else:
+            return
+        self._see(Seen(k.NODE_SILENT, now_s, node, "", "", 0, silent_s), now_s)
 
     def progress(self, now_s: float) -> None:
         """After a telling of progress: who needs long for its own part of a step?"""

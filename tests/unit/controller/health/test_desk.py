@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from support.fake_job import NODE, FakeJob
+from support.fake_job import FakeJob
 
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol.events import (
@@ -255,4 +255,4 @@ def test_suspected_corruption_takes_the_state_of_the_replicas(tmp_path: Path) ->
 def test_dead_sources_are_shown_in_the_status(tmp_path: Path) -> None:
     job = job_with(tmp_path)
     job.give(HealthSources({"nvidia": "dead: its process ended with signal 11", "network": "ok"}, {}))
-    assert job.core.status(job.now_s).health == (f"{NODE}: nvidia: dead: its process ended with signal 11",)
+    assert job.core.status(job.now_s).health == ("n0: nvidia: dead: its process ended with signal 11",)

@@ -47,6 +47,7 @@ relay-score: venv
 	$(VENV)/bin/torchrelay bench relay-score --full --resume
 
 gpu-check: venv
+	$(VENV)/bin/python scripts/gpu_eyes_check.py
 	$(VENV)/bin/python scripts/gpu_check.py
 
 clean:

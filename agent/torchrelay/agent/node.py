@@ -232,7 +232,8 @@ class Node:
         self._ranks[worker] = order.rank
         self._output.assign(worker, local_rank)
         faults = self._faults.environment(order.rank) if was_here else {}
-        return dataclasses.replace(order, env=faults | order.env | node_env(self._config, self._environ))
+        own = self._eyes.environment(worker, local_rank)
+        return dataclasses.replace(order, env=faults | order.env | node_env(self._config, self._environ) | own)
 
     async def _fence(self, worker: WorkerId) -> None:
         child = self._supervisor.children.get(worker)

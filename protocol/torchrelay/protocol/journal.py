@@ -13,6 +13,7 @@ from __future__ import annotations
 import mmap
 import os
 import struct
+import time
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,8 +87,20 @@ class JournalWriter:
             os.close(fd)
         self._published = 0
         self.generation, self.boundary, self.gates_passed, self.phase, self.waiting, self.count = 0, -1, 0, 0, 0, 0
-        self.waited_ns = 0
+        self.waited_ns = self._waits_since_ns = 0
         self.publish()
+
+    def wait(self, on: bool) -> None:
+        """A collective begins, or is over; to be published."""
+        if on and not self.waiting:
+            self._waits_since_ns = time.monotonic_ns()
+        elif self.waiting and not on:
+            self.waited_ns += time.monotonic_ns() - self._waits_since_ns
+        self.waiting = int(on)
+
+    def waited_s(self) -> float:
+        """Inside of collectives that are over, all together."""
+        return self.waited_ns / 1e9
 
     def publish(self) -> None:
         """Makes the progress fields visible to the agent; about a microsecond."""

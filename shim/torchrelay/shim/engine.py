@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
 from types import FrameType
 from typing import Any
 
@@ -61,7 +60,6 @@ class Engine:
         self.first_step_due = False
         self.capturing = True
         """Off once something could not be captured: the rank goes on, unprotected."""
-        self._waits_since_ns = 0
         self._depth = 0
         self._steps = 0
         self._expected_steps = 1
@@ -94,18 +92,8 @@ class Engine:
         self.records.add(entry, after_gate=self.position == "after")
 
     def waiting(self, on: bool) -> None:
-        if self.journal.waiting != on:
-            now_ns = time.monotonic_ns()
-            if on:
-                self._waits_since_ns = now_ns
-            else:
-                self.journal.waited_ns += now_ns - self._waits_since_ns
-        self.journal.waiting = int(on)
+        self.journal.wait(on)
         self.alive()
-
-    def waited_s(self) -> float:
-        """Spent in collectives so far."""
-        return self.journal.waited_ns / 1e9
 
     def alive(self) -> None:
         self.journal.count += 1

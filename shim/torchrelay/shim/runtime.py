@@ -203,7 +203,7 @@ class Runtime:
         journal = CopiedJournal(Path(self.config.journal), JournalCopies(self.link, self.config.worker))
         engine = Engine(rank, world_size, self.config.address, self.link, journal, self._standby.tracker())
         if self._faults:
-            engine.faults = FaultInjector(self._faults, self.link, engine.step_now, engine.waited_s)
+            engine.faults = FaultInjector(self._faults, self.link, engine.step_now, journal.waited_s)
         torch_hooks.install_for(engine)
         return engine
 

@@ -40,6 +40,16 @@ def gpus_of(workers: Sequence[WorkerId], gpus: Sequence[Device]) -> dict[WorkerI
     return dict(zip(workers, gpus))
 
 
+def order_with(gpus: Sequence[Device], own: Device, local_rank: int) -> str:
+    """CUDA_VISIBLE_DEVICES with which a process that uses GPU number `local_rank` uses its own; empty if it does anyway."""
+    if own not in gpus or local_rank >= len(gpus) or gpus[local_rank] == own:
+        return ""
+    order = list(gpus)
+    at = order.index(own)
+    order[at], order[local_rank] = order[local_rank], order[at]
+    return ",".join(g.device for g in order)
+
+
 def nearest(gpu_folder: str, ports: Sequence[Device]) -> list[Device]:
     """The ports that share the longest way through the PCI tree with the GPU; none if they share but the host bridge."""
 

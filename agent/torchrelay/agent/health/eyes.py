@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 
 from torchrelay.agent.fake_machine.machine import ENV_STATE
-from torchrelay.agent.health.devices import Device, usage, visible
+from torchrelay.agent.health.devices import Device, gpus_of, order_with, usage, visible
 from torchrelay.agent.health.files import Files
 from torchrelay.agent.health.kernel_log import KernelLog, normal_pci
 from torchrelay.agent.health.memory import MemoryLimit
@@ -135,6 +135,15 @@ class Eyes:
         # The kernel's log names the process; without it the control group's counters have to do.
         if kind and self.states.get(KERNEL_LOG) != OK:
             self._told(HealthSignal(kind, worker=worker, detail=f"memory ran out in the control group of pid {pid}"))
+
+    def environment(self, worker: WorkerId, local_rank: int) -> dict[str, str]:
+        """What a spare that becomes `local_rank` needs to use its own GPU, and not that of the rank that was lost."""
+        gpus = visible(self._gpus, self._selection)
+        own = gpus_of(self._workers, gpus).get(worker)
+        if self._places.root or own is None:
+            return {}
+        order = order_with(gpus, own, local_rank)
+        return {"CUDA_VISIBLE_DEVICES": order} if order else {}
 
     def gpu_index(self, worker: str) -> int | None:
         """Which of the machine's GPUs the worker uses."""

@@ -44,7 +44,7 @@ _SLOWDOWNS = (
 )
 
 
-class _Gpu:
+class Gpu:
     def __init__(self, handle: Any) -> None:
         self.handle = handle
         self.uuid: str = nv.nvmlDeviceGetUUID(handle)
@@ -93,7 +93,7 @@ class _Gpu:
 
 class Nvidia:
     def __init__(self) -> None:
-        self._gpus = [_Gpu(nv.nvmlDeviceGetHandleByIndex(i)) for i in range(nv.nvmlDeviceGetCount())]
+        self._gpus = [Gpu(nv.nvmlDeviceGetHandleByIndex(i)) for i in range(nv.nvmlDeviceGetCount())]
         self._differ = Differ()
         self._polls = 0
         self._by_address = {ctypes.cast(g.handle, ctypes.c_void_p).value: g for g in self._gpus}
@@ -118,7 +118,10 @@ class Nvidia:
             signals += self._differ.update(gpu.uuid, reading)
         return signals
 
-    def _recovery(self, gpu: _Gpu, action: float | None) -> list[HealthSignal]:
+    def gpu(self, uuid: str) -> Gpu:
+        return next(g for g in self._gpus if g.uuid == uuid)
+
+    def _recovery(self, gpu: Gpu, action: float | None) -> list[HealthSignal]:
         if action is None or int(action) == gpu.recovery:
             return []
         gpu.recovery = int(action)

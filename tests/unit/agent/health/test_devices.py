@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from torchrelay.agent.health.devices import Device, usage, visible
+from torchrelay.agent.health.devices import Device, order_with, usage, visible
 from torchrelay.protocol.names import WorkerId
 
 GPUS = [Device(f"GPU-{c}", f"00000000:{n}:00.0") for c, n in (("a", 10), ("b", 11), ("c", 12))]
@@ -33,6 +33,13 @@ def test_ranks_come_first_and_spares_get_the_gpus_behind_theirs() -> None:
 
 def test_a_spare_without_a_gpu_of_its_own_uses_none() -> None:
     assert usage(WORKERS, GPUS[:2], [], FOLDERS, [])["n0.s0"] == ""
+
+
+def test_a_spare_that_takes_over_uses_its_own_gpu_in_the_place_of_the_lost_one() -> None:
+    assert order_with(GPUS, GPUS[2], 0) == "GPU-c,GPU-b,GPU-a"
+    assert order_with(GPUS, GPUS[2], 1) == "GPU-a,GPU-c,GPU-b"
+    assert order_with(GPUS, GPUS[1], 1) == "", "it is there already"
+    assert order_with(GPUS, GPUS[0], 3) == "", "such a local rank uses no GPU"
 
 
 def test_a_gpu_uses_the_port_that_is_nearest_in_the_pci_tree() -> None:

@@ -256,3 +256,15 @@ def test_dead_sources_are_shown_in_the_status(tmp_path: Path) -> None:
     job = job_with(tmp_path)
     job.give(HealthSources({"nvidia": "dead: its process ended with signal 11", "network": "ok"}, {}))
     assert job.core.status(job.now_s).health == ("n0: nvidia: dead: its process ended with signal 11",)
+
+
+def test_a_node_that_says_nothing_is_told_before_it_is_given_up(tmp_path: Path) -> None:
+    job = job_with(tmp_path)
+    job.silent.add("n0")
+    for _ in range(60):
+        job.now_s += 0.1
+        job.core.tick(job.now_s)
+    job.silent.clear()
+    job.tick()
+    (verdict,) = job.told(HealthVerdict)
+    assert (verdict.action, verdict.rule, verdict.subject) == (k.WATCH, "node-silent", "n0")

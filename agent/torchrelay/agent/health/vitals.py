@@ -73,7 +73,10 @@ class Vitals:
         life.state, processor_s = self._activity_of(pid)
         life.asked_s = now_s
         worked = False
-        if now_s - life.since_s >= PROCESSOR_WINDOW_S:
+        if life.moved_s > life.since_s:
+            # What it did until it moved last says nothing about what it does since.
+            life.processor_s, life.since_s = processor_s, now_s
+        elif now_s - life.since_s >= PROCESSOR_WINDOW_S:
             worked = processor_s - life.processor_s >= PROCESSOR_SHARE * (now_s - life.since_s)
             life.processor_s, life.since_s = processor_s, now_s
         if worked or life.state in _AT_WORK:

@@ -197,3 +197,16 @@ def test_status_shows_job_ranks_and_report() -> None:
         "protection report",
         "  rank 0: train.py:12",
     ]
+
+
+@pytest.mark.parametrize(
+    ("action", "outcome", "said"),
+    [
+        ("replace", "done", "torchrelay: replace: rank 1: XID 79 on GPU-a: gone"),
+        ("migrate", "observed", "torchrelay: would migrate: rank 1: XID 79 on GPU-a: gone"),
+        ("ignore", "told", ""),
+    ],
+)
+def test_a_verdict_about_a_device_is_told_unless_nothing_follows_from_it(action: str, outcome: str, said: str) -> None:
+    event = events.HealthVerdict(action, "xid-79", "n0", "GPU-a", (1,), outcome, "device", "XID 79 on GPU-a: gone")
+    assert "".join(text.plain for text in narrate.notes(Summary(), event)) == said

@@ -155,22 +155,37 @@ class HealthDesk:
             self._end_job(v.seen.code or EXIT_PROGRAM, f"the program's own fault: {v.reason}")
             return
         self._put_in_quarantine(v)
-        if because := self._cannot(ranks, now_s):
+        if because := self._cannot(v, ranks, now_s):
             self._tell(v, ranks, REFUSED, because)
             return
         self._tell(v, ranks, DONE)
         for rank in ranks:
             if v.action == k.REPLACE:
                 self._replace(rank, v, now_s)
-            elif not self._requests.is_wanted(rank):
-                self._requests.want(rank, v.reason, now_s)
+            else:
+                self._want(rank, v, now_s)
+        if v.quarantine == k.NODE:
+            for worker in self._job.rank_workers:
+                if (
+                    worker.node == v.seen.node
+                    and worker.alive
+                    and worker.rank not in ranks
+                    and not self.judge.storm(now_s)
+                ):
+                    self._want(worker.rank, v, now_s)
 
-    def _cannot(self, ranks: list[int], now_s: float) -> str:
+    def _want(self, rank: int, v: Verdict, now_s: float) -> None:
+        if not self._requests.is_wanted(rank):
+            self._requests.want(rank, v.reason, now_s)
+
+    def _cannot(self, v: Verdict, ranks: list[int], now_s: float) -> str:
         """Why nothing is done; empty if something is. Takes from what the job may have automatically."""
         if not ranks:
             return "no rank uses it"
         if because := self._job.unprotected_because():
             return because
+        if v.action == k.REPLACE and len(ranks) == self._job.world_size:
+            return "it is about all ranks, and nobody would be left to go on from"
         return next((storm for _ in ranks if (storm := self.judge.storm(now_s))), "")
 
     def _concerned(self, v: Verdict) -> list[Worker]:
@@ -180,9 +195,9 @@ class HealthDesk:
         if seen.worker.startswith("rank "):
             return [w for w in self._job.rank_workers if w.rank == int(seen.worker[5:])]
         here = [w for w in self._job.workers.values() if w.node == seen.node]
-        if v.quarantine == k.NODE or not seen.device:
-            return here
-        return [w for w in here if seen.device in w.devices]
+        users = [w for w in here if seen.device in w.devices]
+        everybody = not seen.device or (v.quarantine == k.NODE and not users)
+        return here if everybody else users
 
     def _put_in_quarantine(self, v: Verdict) -> None:
         if v.quarantine == k.NODE:

@@ -268,3 +268,32 @@ def test_a_node_that_says_nothing_is_told_before_it_is_given_up(tmp_path: Path) 
     job.tick()
     (verdict,) = job.told(HealthVerdict)
     assert (verdict.action, verdict.rule, verdict.subject) == (k.WATCH, "node-silent", "n0")
+
+
+def two_nodes(folder: Path) -> FakeJob:
+    """Ranks 0 and 1 on n0 with both spares, 2 and 3 on n1."""
+    job = FakeJob(folder, 4, 2, nnodes=2, health=POLICY)
+    job.train()
+    for node in ("n0", "n1"):
+        workers = [w for w in (*job.ranks, *job.spares) if w.startswith(node)]
+        job.give(HealthSources({}, {w: f"GPU-{node}-{i}" for i, w in enumerate(workers)}), node)
+    return job
+
+
+def test_a_machine_that_has_to_be_restarted_loses_the_rank_of_the_device_and_then_hands_over_the_others(
+    tmp_path: Path,
+) -> None:
+    job = two_nodes(tmp_path)
+    job.give(HealthSignals((HealthSignal(k.RECOVERY_ACTION, "GPU-n1-0", code=2),)), "n1")
+    for _ in range(6):
+        found = moved(job)
+    assert found == [("unplanned", 2), ("planned", 3)]
+    assert job.core.status(job.now_s).quarantine[0].startswith("n1: ")
+
+
+def test_nothing_is_done_that_would_leave_no_rank_to_go_on_from(tmp_path: Path) -> None:
+    job = job_with(tmp_path)
+    see(job, k.SXID, "0000:c2:00", code=20034, detail="Fatal, Link 30")
+    assert moved(job) == []
+    assert outcomes(job) == [(k.REPLACE, "refused")]
+    assert "nobody would be left" in job.told(HealthVerdict)[0].reason

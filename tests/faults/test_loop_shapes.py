@@ -46,7 +46,8 @@ def test_a_second_training_loop_is_told_and_never_entered_with_wrong_numbers(tmp
     assert run.status == 137, run.told()
     assert not list(run.out.iterdir())
     assert "a second training loop" in run.stderr
-    assert run.named("migration_finished")[0]["outcome"] == "abandoned"
+    assert run.named("migration_started") == []
+    assert "a second training loop" in run.named("job_finished")[0]["reason"]
 
 
 def test_a_second_training_loop_without_a_loss_is_as_ever(undisturbed: Undisturbed, tmp_path: Path) -> None:

@@ -81,7 +81,6 @@ def test_tensors_that_are_written_after_the_optimizer_step_are_as_they_would_hav
         ("gradient", "0,2", "the step reads gradients after its optimizer step"),
         ("data-average read", "0,2", "what a lost rank read there cannot be told any more"),
         ("data-read data-clamp", "0,2", "what a lost rank read there cannot be told any more"),
-        ("cycle", "", "turns (cycle): what it yields next is not known"),
     ],
 )
 def test_what_cannot_be_restored_ends_in_a_checkpoint_and_never_in_wrong_numbers(
@@ -90,6 +89,15 @@ def test_what_cannot_be_restored_ends_in_a_checkpoint_and_never_in_wrong_numbers
     run = lose(tmp_path, 1, *what.split(), ahead=ahead)
     assert run.status == 75, run.told()
     assert reason in run.told()
+
+
+def test_what_no_joiner_could_be_led_to_ends_the_job_at_once_and_burns_no_spare(tmp_path: Path) -> None:
+    run = lose(tmp_path, 1, "cycle")
+    assert run.status == 137, run.told()
+    assert run.named("migration_started") == [], run.told()
+    reason = run.named("job_finished")[0]["reason"]
+    assert "turns (cycle): what it yields next cannot be captured: no rank can be replaced" in reason
+    assert f"{SCRIPT}:" in reason
 
 
 def test_one_is_lost_behind_the_gate_with_one_ahead_and_one_beside_it(undisturbed: Undisturbed, tmp_path: Path) -> None:

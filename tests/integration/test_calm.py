@@ -10,6 +10,7 @@ from support.fake_job import FakeJob
 
 from torchrelay.agent.cadence import Cadence
 from torchrelay.agent.health.vitals import Vitals
+from torchrelay.controller.config import Policy
 from torchrelay.protocol import events
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol.journal import ProgressRecord
@@ -18,7 +19,7 @@ from torchrelay.protocol.names import WorkerId
 STEP_S = 0.08
 COUNTS_PER_STEP = 12
 INSTANT_S = 0.01
-LIMIT_S = 5.0 + 3 * STEP_S
+LIMIT_S = Policy().hang_extra_s + 3 * STEP_S
 
 
 class Calm:

@@ -64,6 +64,7 @@ class FakeJob:
         self.waiting: set[str] = set()
         self.count = 0
         self.still: set[str] = set()
+        self.asleep: set[str] = set()
         self.moved_s: dict[str, float] = {}
         self.waited_s: dict[str, float] = {}
         self.busy_s: dict[str, float] = {}
@@ -144,6 +145,13 @@ class FakeJob:
             self.core.tick(self.now_s)
             self._collect()
 
+    def _explain(self) -> None:
+        """Shims say at once what their threads do; everything else waits for `settle`."""
+        said = (d for d in self.due if isinstance(d[1], msg.FromWorker) and isinstance(d[1].report, msg.Explained))
+        if (first := next(said, None)) is not None:
+            self.due.remove(first)
+            self.give(first[1], first[0])  # which looks for more
+
     def die(self, worker: str, signal: int = 9, exit_code: int = 0) -> None:
         self.dead.add(worker)
         self.give(msg.WorkerExited(worker, 128 + signal if signal else exit_code, signal, False))
@@ -181,6 +189,7 @@ class FakeJob:
             self.sent_to.append((node, order))
             if node not in self.silent:
                 self.due.extend((node, m) for m in self._answers(order))
+        self._explain()
 
     def _answers(self, order: msg.ToAgent) -> list[msg.FromAgent]:
         if isinstance(order, msg.Fence):
@@ -223,6 +232,8 @@ class FakeJob:
                 return [msg.Resumed(g, 1), msg.FirstStep(g, b + 1)]
             case msg.SaveCheckpoint(save_tensors=save):
                 return [msg.CheckpointSaved(g, 4096 if save else 0)]
+            case msg.Explain(request=request):
+                return [msg.Explained(request, ("f (train.py:3)",), "still", "itself", worker in self.asleep)]
             case msg.MayFinish():
                 return []
         return []

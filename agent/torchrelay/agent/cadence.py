@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from torchrelay.protocol.messages import WorkerProgress
 
 CALM_LOOK_S = 0.5
-"""How late the beginning of a hang may be noted; the shortest limit for one is 5 s."""
+"""How late the beginning of a hang may be noted; the shortest limit for one is 4 s."""
 CLOSE_LOOK_S = 0.05
 """While a migration is under way, or a process of this node is stopped."""
 TELL_S = 1.0

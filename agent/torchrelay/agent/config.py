@@ -11,7 +11,7 @@ from typing import Any
 from torchrelay.agent.output import parse_streams
 from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.faults import parse_fault
-from torchrelay.protocol.names import Rank, WorkerId
+from torchrelay.protocol.names import MADE_FILES, Rank, WorkerId
 from torchrelay.protocol.wire import field_types
 
 
@@ -19,6 +19,7 @@ from torchrelay.protocol.wire import field_types
 class AgentConfig:
     """Field names are the keys of the file; those with a default may be left out.
 
+    `check_steps`: ranks stand still for good after this many steps, and write down in `made_files_path` what they make.
     `command`: script and arguments (`-m module` too), run by `python -u`; with an empty `python` it is the whole argv.
     `host`: the address under which this node's tensor channels are reachable. `controller`: HOST:PORT.
     `tee`, `redirects`, `log_dir`, `role`: as torchrun's flags. `resume`: all processes start as spares.
@@ -46,6 +47,7 @@ class AgentConfig:
     python: str = ""
     inject: tuple[str, ...] = ()
     resume: bool = False
+    check_steps: int = 0
     tee: str = "0"
     redirects: str = "0"
     log_dir: str = ""
@@ -67,6 +69,10 @@ class AgentConfig:
     @property
     def socket_path(self) -> Path:
         return Path(self.run_dir) / f"agent-{self.node}.sock"
+
+    @property
+    def made_files_path(self) -> Path:
+        return Path(self.run_dir) / MADE_FILES
 
     def workers(self) -> dict[WorkerId, Rank | None]:
         """Every process of this node, with the rank that it starts with; None for a spare."""

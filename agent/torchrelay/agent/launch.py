@@ -66,6 +66,12 @@ def _environment(
         names.ENV_ROOTS: os.pathsep.join(map(str, roots)),
         "TORCHELASTIC_ERROR_FILE": str(Path(config.run_dir) / f"{worker}-error.json"),
     }
+    if config.check_steps:
+        env |= {
+            names.ENV_HOLD_AT: str(config.check_steps),
+            names.ENV_MADE_FILES: str(config.made_files_path),
+            names.ENV_CHECK: "1",
+        }
     if rank is None:
         return env | {names.ENV_SPARE: "1"}
     env |= torchrun_env(

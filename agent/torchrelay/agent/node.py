@@ -12,6 +12,7 @@ from typing import Any
 
 from torchrelay.agent.cadence import Cadence
 from torchrelay.agent.config import AgentConfig
+from torchrelay.agent.explain import Explainer
 from torchrelay.agent.fake_machine.machine import MAX_GPUS, FakeMachine
 from torchrelay.agent.fake_machine.replay import play
 from torchrelay.agent.fake_machine.strike import strike
@@ -33,6 +34,8 @@ from torchrelay.protocol.messages import (
     Ack,
     AgentHello,
     Assign,
+    Explain,
+    Explained,
     FaultInjected,
     Fence,
     FetchJournal,
@@ -76,6 +79,7 @@ class Node:
         self._excused: set[WorkerId] = set()
         self._pids: dict[WorkerId, int] = {}
         self._vitals, self._cadence, self._pause = Vitals(), Cadence(), Pause()
+        self._explainer = Explainer(self._ask_shim, lambda worker, report: self._send(FromWorker(worker, report)))
         self._a_child_changed = False
         self._kept: set[asyncio.Task[None]] = set()
         self._stop: asyncio.Future[StopJob] = asyncio.get_running_loop().create_future()
@@ -162,6 +166,9 @@ class Node:
         self._send(FromWorker(worker, hello))
 
     def _reported(self, worker: WorkerId, report: Any) -> None:
+        if isinstance(report, Explained):
+            self._explainer.answered(worker, report)
+            return
         self._send(FromWorker(worker, report))
         if isinstance(report, FaultInjected):
             self._faults.fired(report.fault)
@@ -215,6 +222,9 @@ class Node:
         if child is None or child.gone.is_set():
             log.debug("%s is not there to take %s", worker, type(order).__name__)
             return
+        if isinstance(order, Explain):
+            self._keep(self._explainer.explain(worker, self._pids.get(worker, child.process.pid), order))
+            return
         if isinstance(order, Assign):
             order = self._assigned(worker, order)
         elif isinstance(order, Protect) and order.on and self._config.replay and self._machine is not None:
@@ -225,6 +235,9 @@ class Node:
         except FrameError as e:
             generation = getattr(order, "generation", 0)
             self._send(FromWorker(worker, OrderFailed(generation, type(order).__name__, str(e))))
+
+    def _ask_shim(self, worker: WorkerId, order: Explain) -> None:
+        self._shims.send(worker, order)
 
     def _assigned(self, worker: WorkerId, order: Assign) -> Assign:
         home, local_rank = divmod(order.rank, self._config.nproc_per_node)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 import sys
 from importlib import metadata
@@ -114,6 +115,42 @@ def _launch(given: options.GivenOptions) -> int:
     from torchrelay.cli import launch
 
     return asyncio.run(launch.launch(checked, tuple(sys.argv[1:])))
+
+
+@app.command(
+    context_settings={"allow_interspersed_args": False, "token_normalize_func": _normalize},
+    epilog="Everything after the script belongs to the script.",
+)
+def check(
+    script: a.Script,
+    script_args: a.ScriptArgs = None,
+    nproc_per_node: a.NprocPerNode = "1",
+    master_port: a.MasterPort = None,
+    module: a.Module = False,
+    no_python: a.NoPython = False,
+    standalone: a.Standalone = False,
+    steps: Annotated[int, typer.Option(min=2, help="After how many optimizer steps the report is made.")] = 5,
+    timeout_s: Annotated[float, typer.Option("--timeout", min=1.0, help="Seconds that this may take.")] = 600.0,
+    events: a.Events = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+) -> int:
+    """Say what torchrelay can protect of a training script: runs its set-up and a few steps, and ends it there.
+
+    Exit code: 0 protected, 3 partly, 4 not protected, 1 the script failed, 2 the command line cannot work.
+    """
+    given = options.GivenOptions(
+        script=script,
+        script_args=tuple(script_args or ()),
+        nproc_per_node=nproc_per_node,
+        master_port=master_port,
+        module=module,
+        no_python=no_python,
+        events=events,
+    )
+    checked = dataclasses.replace(options.check(given, machine.LocalMachine(), os.environ), check_steps=steps)
+    from torchrelay.cli import check as command
+
+    return asyncio.run(command.check(checked, tuple(sys.argv[1:]), timeout_s, as_json))
 
 
 @app.command()

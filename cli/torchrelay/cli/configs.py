@@ -52,6 +52,7 @@ def agent_config(
         "redirects": _streams(options.redirects),
         "log_dir": str(options.log_dir.absolute()) if options.log_dir else "",
         "role": options.role,
+        "check_steps": options.check_steps,
         "orphan_s": ORPHAN_OF_ONE_MACHINE_S if options.nnodes == 1 else ORPHAN_S,
     }
 
@@ -69,6 +70,7 @@ def controller_config(options: RunOptions, run_id: str, secret_file: Path, addre
         "master_port": options.master_port,
         "listen_host": LOOPBACK if options.nnodes == 1 else EVERY_ADDRESS,
         "listen_port": options.controller_port,
+        "check_steps": options.check_steps,
         "resume_dir": str(options.resume) if options.resume else "",
         "resume_command": resume_command(options.given, DIRECTORY),
         "health_policy": str(options.health_policy) if options.health_policy else "",

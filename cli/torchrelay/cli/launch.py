@@ -140,6 +140,11 @@ class Job:
             text = "the controller ended unexpectedly: training goes on, but a rank that is lost now cannot be replaced"
             self._teller.say([narrate.line(text, "red")])
 
+    async def end(self, signal_number: int) -> None:
+        """Ends the ranks with that signal, as if the user had stopped the job; it does not count as stopped by the user."""
+        if self._control is not None:
+            await self._control.stop(signal_number)
+
     def _on_signal(self, number: int) -> None:
         if self._agent is None:
             self.stopped_by = number

@@ -9,9 +9,12 @@ from torchrelay.cli import render
 from torchrelay.cli.summary import Summary
 from torchrelay.protocol import events
 from torchrelay.protocol.health.kinds import IGNORE
-from torchrelay.protocol.names import EXIT_FAULT_NOT_INJECTED, EXIT_NO_SPARE_LEFT
+from torchrelay.protocol.messages import Coverage
+from torchrelay.protocol.names import EXIT_FAULT_NOT_INJECTED, EXIT_NO_SPARE_LEFT, PROTECTED, UNPROTECTED
 from torchrelay.protocol.phases import ABANDONED, CHECKPOINT, CLEARED, PLANNED, RESUME
+from torchrelay.protocol.wire import from_plain
 
+SHOWN_CALLS = 8
 _LEVEL_STYLES = {"warning": "yellow", "error": "red"}
 
 
@@ -32,11 +35,14 @@ def notes(before: Summary, event: events.Occurrence) -> list[Text]:
         case events.ReportMade():
             new = [text for text in event.unprotected if text not in before.unprotected]
             return [line(f"cannot be carried over: {text}", "yellow") for text in new]
+        case events.CoverageKnown():
+            return _covered(before, from_plain(Coverage, event.coverage))
         case events.FaultFired():
             return [line(f"fault injected: {event.fault}", "magenta")]
         case events.Suspected():
             evidence = f" ({event.evidence})" if event.evidence else ""
-            return [line(f"rank {event.rank} is suspected{_because(event.reason)}{evidence}", "yellow")]
+            stack = [line(f"    {call}", "dim") for call in event.stack[:SHOWN_CALLS]]
+            return [line(f"rank {event.rank} is suspected{_because(event.reason)}{evidence}", "yellow"), *stack]
         case events.HealthVerdict() if event.action != IGNORE:
             return [_verdict(event)]
         case events.QuarantineCleared():
@@ -69,6 +75,16 @@ def _verdict(event: events.HealthVerdict) -> Text:
     would = "would " if event.outcome == "observed" else ""
     style = "red" if event.outcome == "refused" else "yellow"
     return line(f"{would}{event.action}: {who}{event.reason}", style)
+
+
+def _covered(before: Summary, now: Coverage) -> list[Text]:
+    """The short form: the whole report is in `torchrelay status`."""
+    last = before.coverage
+    if now.level == UNPROTECTED or (last is not None and (last.level, last.reason) == (now.level, now.reason)):
+        return []  # that it is not protected was said, with its reason
+    where = f"; training loop {now.file}:{now.line}" if now.file else ""
+    more = "; `torchrelay status` has the report" if now.gaps else ""
+    return [line(f"protection report: {now.reason}{where}{more}", "" if now.level == PROTECTED else "yellow")]
 
 
 def _started(event: events.MigrationStarted) -> Text:

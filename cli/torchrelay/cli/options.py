@@ -84,6 +84,8 @@ class RunOptions:
     secret: bytes | None
     """None: this job is alone on its machine, and a secret is made for it."""
     given: GivenOptions
+    check_steps: int = 0
+    """After this many steps the job is over, with its protection report; 0: it is no check."""
 
     @property
     def needs_fake_machine(self) -> bool:

@@ -124,6 +124,4 @@ def status_view(status: JobStatus) -> RenderableType:
         state = Text(r.state, style=_STATE_STYLES.get(r.state, "default"))
         ranks.add_row(str(r.rank), r.worker, r.node, str(r.pid), step(r.boundary), r.phase, state)
     parts: list[RenderableType] = [head, Text(), ranks]
-    if status.reports:
-        parts += [Text(), Text("protection report", style="bold"), *(Text(f"  {line}") for line in status.reports)]
     return Group(*parts)

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from torchrelay.cli import folder, render
 from torchrelay.cli.control import Control
+from torchrelay.cli.report_view import report_view
 from torchrelay.cli.teller import make_console
 from torchrelay.protocol.errors import ChannelClosedError, FatalError, UserError
 from torchrelay.protocol.messages import JobStatus
@@ -62,3 +63,6 @@ def _print(console: Console, found: list[JobStatus], as_json: bool) -> None:
         if number:
             console.print()
         console.print(render.status_view(status))
+        for coverage in status.coverage:
+            console.print()
+            console.print(report_view(coverage, status.world_size))

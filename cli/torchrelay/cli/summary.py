@@ -10,7 +10,9 @@ from typing import Any
 
 from torchrelay.protocol import events
 from torchrelay.protocol.faults import Fault
+from torchrelay.protocol.messages import Coverage
 from torchrelay.protocol.phases import CLEARED, COMMITTED, DOWNTIME_ROWS, RESUME
+from torchrelay.protocol.wire import from_plain
 
 UNDER_WAY = "under way"
 
@@ -60,6 +62,10 @@ class Summary:
     moves_not_made: tuple[events.MoveNotMade, ...] = ()
     health_verdicts: tuple[events.HealthVerdict, ...] = ()
     unprotected: tuple[str, ...] = ()
+    coverage: Coverage | None = None
+    """The protection report of the job, once it is known."""
+    held: bool = False
+    """A check has come to its end: every rank stands still, or there is nothing more to learn."""
     checkpoint: str = ""
     exit_code: int | None = None
     reason: str = ""
@@ -136,6 +142,10 @@ def fold(s: Summary, event: events.Occurrence, time_s: float) -> Summary:
         case events.ReportMade():
             new = tuple(text for text in event.unprotected if text not in s.unprotected)
             return replace(s, unprotected=s.unprotected + new)
+        case events.CoverageKnown():
+            return replace(s, coverage=from_plain(Coverage, event.coverage))
+        case events.RanksHeld():
+            return replace(s, held=True, boundary=event.boundary)
         case events.ProgressMade():
             return replace(
                 s, boundary=event.boundary, steps_per_s=event.steps_per_s, ranks=event.ranks, spares=event.spares

@@ -17,9 +17,12 @@ from torchrelay.protocol.wire import field_types
 class Policy:
     """Numbers behind the controller's decisions.
 
+    Noticing takes up to a second more: a hang is to be replaced within three steps plus 5 s.
     A rank hangs that has shown no life for `hang_step_factor` times the median step plus `hang_extra_s`, while peers
     wait; at least `slack_hang_s` where it loads data, evaluates or saves; a stopped process after `stopped_s`; one that
     computes (the kernel says so) after `busy_hang_s`.
+    Where a rank stands is asked `explain_lead_s` before a verdict could fall, again after `explain_every_s` and then ever more
+    rarely; it is watched for `explain_watch_s`, and a verdict waits `explain_grace_s` for the answer.
     A planned migration stops at least `quiesce_steps` steps and `quiesce_margin_s` ahead.
     `failure_grace_s`: how long a script that failed may take to end by itself. `agent_grace_s`: how long the agent of a
     running job may be away. A node is given up with which training stands still, once its agent has been away for
@@ -28,11 +31,15 @@ class Policy:
     """
 
     hang_step_factor: float = 3.0
-    hang_extra_s: float = 5.0
+    hang_extra_s: float = 4.0
     stopped_s: float = 1.0
     slack_hang_s: float = 60.0
     busy_hang_s: float = 600.0
     stale_progress_s: float = 3.0
+    explain_lead_s: float = 3.0
+    explain_every_s: float = 4.0
+    explain_watch_s: float = 1.0
+    explain_grace_s: float = 4.0
     quiesce_steps: int = 2
     quiesce_margin_s: float = 0.3
     failure_grace_s: float = 10.0
@@ -63,6 +70,8 @@ class ControllerConfig:
     master_port: int
     listen_host: str = "127.0.0.1"
     listen_port: int = 0
+    check_steps: int = 0
+    """After this many steps of every rank the job is over, with the protection report; 0: it is no check."""
     resume_dir: str = ""
     resume_command: str = "torchrelay run --resume {directory} ..."
     health_policy: str = ""

@@ -13,6 +13,7 @@ from torchrelay.controller.driver import Driver
 from torchrelay.controller.exits import Exits
 from torchrelay.controller.health.desk import HealthDesk
 from torchrelay.controller.job import Job, Worker
+from torchrelay.controller.judge import Judge
 from torchrelay.controller.nodes import Nodes
 from torchrelay.controller.outbox import Outbox
 from torchrelay.controller.requests import Requests
@@ -64,6 +65,7 @@ class Core:
         )
         self._exits = Exits(config, self.job, self.outbox, self.driver, self.health, self.end_job)
         self._watch = HangWatch(config.policy, self.job, self.outbox, self.driver)
+        self._judge = Judge(config, self.job, self.outbox, self._end_check)
         self._nodes = Nodes(config.policy, self.job, self.outbox, self._exits, self.driver.node_lost, self.end_job)
         self._started = False
         self._released = False
@@ -81,6 +83,8 @@ class Core:
             msg.Finishing: self._finishing,
             msg.FaultInjected: self._fault_injected,
             msg.MigrationWanted: self._migration_wanted,
+            msg.Held: self._held,
+            msg.Explained: self._watch.explained,
         }
         self._handlers[msg.JournalsCopied] = self._nodes.copied
         self._handlers[msg.JournalCopyLost] = self._nodes.copy_lost
@@ -176,7 +180,7 @@ class Core:
         self.end_job(128 + number, f"stopped by {signal.Signals(number).name}", number)
 
     def status(self, now_s: float) -> msg.JobStatus:
-        return job_status(self._config.run_id, self.job, self.driver, now_s, self.health.lines())
+        return job_status(self._config.run_id, self.job, self.driver, self._judge.now(), now_s, self.health.lines())
 
     def clear(self, request: msg.ClearRequest) -> msg.ClearReply:
         return self.health.clear(request.subject, request.reason)
@@ -185,6 +189,7 @@ class Core:
         """Ends the job on all nodes; the first reason is the one that counts."""
         if self.ended is None:
             self._requests.job_over(reason)
+            self._judge.job_over()
             self.ended = JobFinished(exit_code, reason)
             self.outbox.to_all_agents(_stop(self.ended, signal_number))
             self._tell_last_progress()
@@ -209,6 +214,9 @@ class Core:
         if self.ended is not None or not self._started:
             return
         self._consider_protection()
+        self._judge.settle()
+        if self.ended is not None:
+            return
         ranks = self.job.rank_workers
         if len(ranks) == self.job.world_size:
             self.job.clock.reached(self.job.boundary, now_s)
@@ -248,6 +256,7 @@ class Core:
 
     def _protect(self, on: bool, reason: str) -> None:
         self.job.protection, self.job.protection_reason = "on" if on else "off", reason
+        self._judge.news()
         self.outbox.emit(Protection(on, reason))
         for worker in self.job.rank_workers:
             if worker.alive:
@@ -290,9 +299,18 @@ class Core:
 
     def _report(self, worker: Worker, r: msg.Report, now_s: float) -> None:
         worker.report = r
+        self._judge.news()
         self.outbox.emit(
             ReportMade(
-                worker.rank, r.file, r.line, r.device_state_bytes, r.journal_bytes, r.tensors, r.unprotected, r.notes
+                worker.rank,
+                r.file,
+                r.line,
+                r.device_state_bytes,
+                r.journal_bytes,
+                r.tensors,
+                r.unprotected,
+                r.notes,
+                tuple(dataclasses.asdict(gap) for gap in r.gaps),
             )
         )
 
@@ -301,9 +319,20 @@ class Core:
         if self.job.is_holder(worker):
             self.job.add_check(worker.rank, report)
             self.health.checked(now_s)
+            self._judge.news()
+
+    def _held(self, worker: Worker, report: msg.Held, now_s: float) -> None:
+        worker.held = True
+        worker.seen_boundary = max(worker.seen_boundary, report.boundary)
+        self._judge.news()
+
+    def _end_check(self) -> None:
+        """Without a chance for the script to end as after a whole run."""
+        self.end_job(0, "the check is over", signal.SIGKILL)
 
     def _finishing(self, worker: Worker, report: msg.Finishing, now_s: float) -> None:
         worker.finishing = True
+        self._judge.news()
         worker.seen_boundary = max(worker.seen_boundary, report.boundary)
         self.driver.feed(m.RankFinished(worker.rank), now_s)
 

@@ -6,6 +6,7 @@ import statistics
 from collections import deque
 from dataclasses import dataclass, field
 
+from torchrelay.controller.decide.replaceable import replaceable
 from torchrelay.protocol.messages import (
     AgentHello,
     Armed,
@@ -36,6 +37,7 @@ class Worker:
     disabled: str = ""
     report: Report | None = None
     finishing: bool = False
+    held: bool = False
     failed: ScriptFailed | None = None
     exited: WorkerExited | None = None
     progress: WorkerProgress | None = None
@@ -214,6 +216,9 @@ class Job:
         for worker in self.rank_workers:
             if worker.exited is not None and worker.worker != dead and worker.exited.exit_code == 0:
                 return f"rank {worker.rank} has ended already, and cannot take part in new communicators"
+        verdict = replaceable({w.rank: w.report.gaps for w in self.rank_workers if w.report is not None})
+        if not verdict.yes:
+            return verdict.reason
         early = [w.rank for w in self.rank_workers if w.seen_boundary < 0]
         if early:
             return f"ranks {', '.join(map(str, early))} have not reached their training loop yet"

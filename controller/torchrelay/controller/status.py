@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from torchrelay.controller.driver import Driver
 from torchrelay.controller.job import Job
-from torchrelay.protocol.messages import JobStatus, RankStatus, Report
+from torchrelay.protocol.messages import Coverage, JobStatus, RankStatus, Report
 from torchrelay.protocol.phases import PLANNED, Phase
 
 
-def job_status(run_id: str, job: Job, driver: Driver, now_s: float, health: tuple[str, ...] = ()) -> JobStatus:
+def job_status(
+    run_id: str, job: Job, driver: Driver, coverage: Coverage, now_s: float, health: tuple[str, ...] = ()
+) -> JobStatus:
     return JobStatus(
         run_id,
         job.world_size,
@@ -22,6 +24,7 @@ def job_status(run_id: str, job: Job, driver: Driver, now_s: float, health: tupl
         _last(driver),
         tuple(_rank(job, driver, rank) for rank in sorted(job.holders)),
         tuple(_report(w.rank, w.report) for w in job.rank_workers if w.report is not None),
+        (coverage,),
         tuple(f"{subject}: {reason}" for subject, reason in job.quarantine.items()),
         health,
     )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from torchrelay.controller.config import Policy
-from torchrelay.controller.decide.hang import Culprit, Vital, find_culprit
+from torchrelay.controller.decide.hang import Culprit, Vital, find_culprit, threshold_s
 from torchrelay.controller.driver import Driver
 from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.outbox import Outbox
+from torchrelay.controller.witness import Witness
 from torchrelay.protocol import migration_events as m
 from torchrelay.protocol.events import Suspected
+from torchrelay.protocol.messages import Explained
 from torchrelay.protocol.phases import PLANNED, Phase
 
 UNEASY_S = 2.0
@@ -18,6 +20,8 @@ UNEASY_S = 2.0
 class HangWatch:
     def __init__(self, policy: Policy, job: Job, outbox: Outbox, driver: Driver) -> None:
         self._policy, self._job, self._outbox, self._driver = policy, job, outbox, driver
+        self._witness = Witness(policy, job, outbox)
+        self._named: tuple[int, float] | None = None
 
     def is_uneasy(self, now_s: float) -> bool:
         """Whether a rank is stopped or stands still, so that a verdict may be due any moment."""
@@ -26,6 +30,9 @@ class HangWatch:
             for w in self._job.rank_workers
             if w.alive and w.progress is not None
         )
+
+    def explained(self, worker: Worker, report: Explained, now_s: float) -> None:
+        self._witness.answered(worker, report)
 
     def tick(self, now_s: float) -> None:
         phase = self._driver.phase
@@ -37,17 +44,19 @@ class HangWatch:
             self._watch_standing(now_s)
 
     def _watch_training(self, phase: Phase, now_s: float) -> None:
-        if self._job.unprotected_because():
+        step_s = self._job.clock.median_step_s
+        self._witness.ask(threshold_s(step_s, self._policy), now_s)
+        workers = [w for w in self._job.rank_workers if w.alive and w.progress is not None]
+        culprit = find_culprit([self._vital(w, now_s) for w in workers], step_s, self._policy)
+        if culprit is not None and self._witness.is_awaited(self._job.holder(culprit.rank), now_s):
             return
-        culprit = find_culprit(
-            [_vital(w, now_s) for w in self._job.rank_workers if w.alive and w.progress is not None],
-            self._job.clock.median_step_s,
-            self._policy,
-        )
+        if because := self._job.unprotected_because():
+            self._name(culprit, because, now_s)
+            return
         migration = self._driver.migration
         if migration is None:
             if culprit is not None:
-                self._outbox.emit(Suspected(culprit.rank, culprit.reason, culprit.evidence))
+                self._outbox.emit(Suspected(culprit.rank, culprit.reason, culprit.evidence, culprit.stack))
                 since_s = _since_s(self._job.holder(culprit.rank), culprit, now_s)
                 raised = m.SuspicionRaised(culprit.rank, culprit.reason, since_s)
                 self._driver.begin(raised, now_s)
@@ -58,6 +67,16 @@ class HangWatch:
             worker = self._job.holder(culprit.rank)
             since_s = _since_s(worker, culprit, now_s)
             self._driver.feed(m.RankLost(culprit.rank, worker.worker, culprit.reason, since_s), now_s)
+
+    def _name(self, culprit: Culprit | None, because: str, now_s: float) -> None:
+        """Of a rank that cannot be replaced: who reads this may still want to know whom the job waits for. Once for each hang."""
+        if culprit is None or self._job.protection != "on":
+            return
+        hang = culprit.rank, self._job.holder(culprit.rank).moved_s
+        if self._named is None or self._named[0] != hang[0] or abs(self._named[1] - hang[1]) > 1.0:
+            self._named = hang
+            reason = f"{culprit.reason}; it is not replaced: {because}"
+            self._outbox.emit(Suspected(culprit.rank, reason, culprit.evidence, culprit.stack))
 
     def _watch_standing(self, now_s: float) -> None:
         """Between the phases of a migration nobody computes for long, and a stopped process needs no peers' witness."""
@@ -72,22 +91,25 @@ class HangWatch:
                 self._driver.feed(m.RankLost(rank, worker_id, reason, now_s - stopped_s), now_s)
                 return
 
-
-def _vital(worker: Worker, now_s: float) -> Vital:
-    p = worker.progress
-    assert p is not None
-    return Vital(
-        worker.rank,
-        p.boundary,
-        p.gates_passed,
-        p.phase,
-        p.waiting,
-        p.process_state,
-        silent_s=now_s - worker.moved_s,
-        idle_s=now_s - worker.busy_s,
-        news_age_s=now_s - worker.news_s,
-        stopped_s=0.0 if worker.stopped_since_s is None else now_s - worker.stopped_since_s,
-    )
+    def _vital(self, worker: Worker, now_s: float) -> Vital:
+        p, seen = worker.progress, self._witness.answer(worker)
+        assert p is not None
+        return Vital(
+            worker.rank,
+            p.boundary,
+            p.gates_passed,
+            p.phase,
+            p.waiting,
+            p.process_state,
+            silent_s=now_s - worker.moved_s,
+            idle_s=now_s - worker.busy_s,
+            news_age_s=now_s - worker.news_s,
+            stopped_s=0.0 if worker.stopped_since_s is None else now_s - worker.stopped_since_s,
+            stack=seen.stack if seen is not None else (),
+            motion=seen.motion if seen is not None else "",
+            asleep=seen is not None and seen.asleep,
+            count=p.count,
+        )
 
 
 def _since_s(worker: Worker, culprit: Culprit, now_s: float) -> float:

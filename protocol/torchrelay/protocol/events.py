@@ -10,6 +10,7 @@ import json
 import re
 import typing
 from dataclasses import dataclass
+from typing import Any
 
 from torchrelay.protocol.errors import FrameError
 from torchrelay.protocol.messages import JobEvent
@@ -45,6 +46,24 @@ class ReportMade:
     tensors: int
     unprotected: tuple[str, ...]
     notes: tuple[str, ...]
+    gaps: tuple[dict[str, Any], ...] = ()
+
+
+@dataclass(frozen=True)
+class CoverageKnown:
+    """The protection report of the whole job, when it is known and again when its level or its gaps change.
+
+    `coverage`: the fields of messages.Coverage.
+    """
+
+    coverage: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class RanksHeld:
+    """`torchrelay check`: every rank stands still, having done `boundary` steps, or the job needs no more steps to be judged."""
+
+    boundary: int
 
 
 @dataclass(frozen=True)
@@ -68,11 +87,14 @@ class FaultFired:
 
 @dataclass(frozen=True)
 class Suspected:
-    """A rank seems to hang. `evidence`: what every rank was doing, in words."""
+    """A rank seems to hang. `evidence`: what every rank was doing, in words; `stack`: where its training thread was, innermost
+    call first, empty if that could not be read.
+    """
 
     rank: int
     reason: str
     evidence: str
+    stack: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -229,6 +251,8 @@ Occurrence = (
     JobStarted
     | Protection
     | ReportMade
+    | CoverageKnown
+    | RanksHeld
     | ProgressMade
     | FaultFired
     | Suspected
@@ -249,6 +273,7 @@ Occurrence = (
 
 NAMES: dict[type, str] = {
     ReportMade: "report",
+    CoverageKnown: "coverage",
     ProgressMade: "progress",
     FaultFired: "fault_injected",
     PhaseChanged: "phase",

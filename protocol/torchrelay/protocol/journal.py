@@ -66,6 +66,10 @@ class _Slot:
         self._map[_HEADER.size : need] = payload
         self._map[: _HEADER.size] = _HEADER.pack(_MAGIC, number, len(payload), _slot_crc(number, payload))
 
+    @property
+    def allocated_bytes(self) -> int:
+        return len(self._map) if self._map is not None else 0
+
     def close(self) -> None:
         if self._map is not None:
             self._map.close()
@@ -101,6 +105,12 @@ class JournalWriter:
     def waited_s(self) -> float:
         """Inside of collectives that are over, all together."""
         return self.waited_ns / 1e9
+
+    @property
+    def allocated_bytes(self) -> int:
+        """Shared memory that the journals take."""
+        slots = (*self._slots, *self._gates, self._set_up)
+        return len(self._progress) + sum(slot.allocated_bytes for slot in slots)
 
     def publish(self) -> None:
         """Makes the progress fields visible to the agent; about a microsecond."""

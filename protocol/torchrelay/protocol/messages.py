@@ -49,8 +49,27 @@ class Disabled:
 
 
 @dataclass(frozen=True)
+class Gap:
+    """One thing that a rank's protection lacks. `kind` is stable, for programs; `text` is for people.
+
+    `effect`: one of `names.GAP_EFFECTS`. `file` and `line`: where it is made in the script; empty and 0 where no line makes it.
+    """
+
+    kind: str
+    effect: str
+    text: str
+    file: str = ""
+    line: int = 0
+
+
+@dataclass(frozen=True)
 class Report:
-    """Protection report of one rank, sent when the training loop is known and again when it changes."""
+    """Protection report of one rank, sent when the training loop is known and again when it changes.
+
+    `head_s`, `gate_s`: what a step costs on the training thread, mean since the report before, at the loop's head and before
+    the optimizer step; `barrier_s`: the shortest wait in the gate's barrier. `memory_bytes`: shared memory of the journals.
+    `settled`: the training loop is known, and no more taken for the outermost one that there is.
+    """
 
     file: str
     line: int
@@ -59,6 +78,13 @@ class Report:
     tensors: int
     unprotected: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    gaps: tuple[Gap, ...] = ()
+    boundary: int = -1
+    settled: bool = False
+    head_s: float = 0.0
+    gate_s: float = 0.0
+    barrier_s: float = 0.0
+    memory_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -211,11 +237,35 @@ class CheckpointSaved:
 
 
 @dataclass(frozen=True)
+class Held:
+    """The rank stands at the head of its loop, as `torchrelay check` wants, and goes no further."""
+
+    boundary: int
+
+
+@dataclass(frozen=True)
 class JournalsCopied:
     """The agent of `node` holds what it takes to replace this rank when its own node is lost; first at gate `boundary`."""
 
     node: str
     boundary: int
+
+
+@dataclass(frozen=True)
+class Explained:
+    """What the training thread of this process was doing, asked for with `Explain`.
+
+    `stack`: innermost call first, as `function (file:line)`. `motion`: `moving`, `circling` (code runs, and nothing that it
+    could see changes), `still` (inside one call all the time), or empty where it was not watched. `source`: who looked.
+    `asleep`, of the agent: every thread of the process and of its children waits for another one of them, so that nothing from
+    outside can wake it: no disk, no network, no clock.
+    """
+
+    request: int
+    stack: tuple[str, ...]
+    motion: str
+    source: str
+    asleep: bool = False
 
 
 @dataclass(frozen=True)
@@ -248,6 +298,8 @@ ShimReport = (
     | FaultInjected
     | MigrationWanted
     | CheckpointSaved
+    | Held
+    | Explained
     | JournalsCopied
     | JournalCopyLost
 )
@@ -373,6 +425,14 @@ class MayFinish:
 
 
 @dataclass(frozen=True)
+class Explain:
+    """Say what the training thread is doing, watched for `watch_s`. Answered by a thread of the shim's own."""
+
+    request: int
+    watch_s: float
+
+
+@dataclass(frozen=True)
 class CopyJournals:
     """Send a copy of each journal to the agent of `node`, who knows `token`; to nobody where `host` is empty."""
 
@@ -396,6 +456,7 @@ ShimOrder = (
     | Abandon
     | SaveCheckpoint
     | MayFinish
+    | Explain
     | CopyJournals
 )
 
@@ -543,6 +604,52 @@ class RankStatus:
 
 
 @dataclass(frozen=True)
+class Against:
+    """One row of the protection report: `answer` is `yes`, `partly` or `no`; `how`: by which mechanism, or why not."""
+
+    what: str
+    answer: str
+    how: str
+
+
+@dataclass(frozen=True)
+class RankGap:
+    """A gap, with the ranks that have it."""
+
+    ranks: tuple[int, ...]
+    kind: str
+    effect: str
+    text: str
+    file: str
+    line: int
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """The protection report of the whole job. `level`: `pending`, `protected`, `partly` or `unprotected`, and why.
+
+    `file`, `line`: the loop that was taken for the training loop. Costs are of the rank that has the highest; `step_s` is the
+    median step. `notes`: what is assumed.
+    """
+
+    level: str
+    reason: str
+    file: str
+    line: int
+    against: tuple[Against, ...]
+    gaps: tuple[RankGap, ...]
+    notes: tuple[str, ...]
+    step_s: float
+    head_s: float
+    gate_s: float
+    barrier_s: float
+    journal_bytes: int
+    memory_bytes: int
+    device_state_bytes: int
+    tensors: int
+
+
+@dataclass(frozen=True)
 class JobStatus:
     """What `torchrelay status` shows. `protection`: `on`, `off` or `pending`, with the reason in words."""
 
@@ -558,6 +665,8 @@ class JobStatus:
     last_migration: str
     ranks: tuple[RankStatus, ...]
     reports: tuple[str, ...] = ()
+    coverage: tuple[Coverage, ...] = ()
+    """The protection report of the job; one, or none from a controller that does not know of it."""
     quarantine: tuple[str, ...] = ()
     """Devices and nodes that are given no rank, each with its reason."""
     health: tuple[str, ...] = ()

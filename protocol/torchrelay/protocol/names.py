@@ -23,6 +23,10 @@ ENV_ADDRESS = "TORCHRELAY_ADDRESS"
 ENV_INJECT = "TORCHRELAY_INJECT"
 ENV_ROOTS = "TORCHRELAY_ROOTS"
 ENV_PYTHONPATH_WAS = "TORCHRELAY_PYTHONPATH_WAS"
+ENV_HOLD_AT = "TORCHRELAY_HOLD_AT"
+"""At this boundary a rank stands still for good, and until then its files go aside: `torchrelay check`."""
+ENV_MADE_FILES = "TORCHRELAY_MADE_FILES"
+"""With it: where the rank writes down which files it has made."""
 SHIM_ENV = (
     ENV_SOCKET,
     ENV_WORKER,
@@ -33,7 +37,12 @@ SHIM_ENV = (
     ENV_INJECT,
     ENV_ROOTS,
     ENV_PYTHONPATH_WAS,
+    ENV_HOLD_AT,
+    ENV_MADE_FILES,
 )
+
+ENV_CHECK = "TORCHRELAY_CHECK"
+"""Set to 1 for the script while `torchrelay check` looks at it, so that it can leave out what the world would see."""
 
 # Environment of the command line.
 ENV_SECRET = "TORCHRELAY_SECRET"
@@ -49,6 +58,25 @@ EXIT_NO_SPARE_LEFT = 75
 """EX_TEMPFAIL of sysexits.h: the job ended with a just-in-time checkpoint and can go on from it."""
 EXIT_FAULT_NOT_INJECTED = 76
 """A fault that was asked for with --inject never fired, or a planned one led to no migration."""
+
+EXIT_CHECK_PARTLY = 3
+EXIT_CHECK_UNPROTECTED = 4
+"""Of `torchrelay check`; 0 is protected, 1 is a script that failed."""
+
+PENDING, PROTECTED, PARTLY, UNPROTECTED = "pending", "protected", "partly", "unprotected"
+"""Levels of a protection report."""
+MADE_FILES = "made-files"
+"""In the run's folder, during `torchrelay check`: what its ranks have made."""
+
+BARS, BARS_LATER, PART_OF_STEP, ALONE, LEFT = "bars", "bars-later", "part-of-step", "alone", "left"
+GAP_EFFECTS = {
+    BARS: "no rank can be replaced",
+    BARS_LATER: "from some point on no rank can be replaced",
+    PART_OF_STEP: "a rank that is lost in a certain part of a step cannot be replaced",
+    ALONE: "a rank that is lost without warning cannot be replaced; a planned move works",
+    LEFT: "ranks are replaced without it: a new process has what its own set-up made",
+}
+"""What a gap in the protection does, by its name on the wire."""
 
 MAX_FRAME_BYTES = 16 << 20
 """Largest message on the unix socket and on gRPC; journals and collective records are far smaller."""

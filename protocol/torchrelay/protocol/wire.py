@@ -37,6 +37,8 @@ def _plain(value: Any) -> Any:
         return {str(k): _plain(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(v) for v in value]
+    if dataclasses.is_dataclass(value):
+        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     return value
 
 
@@ -51,6 +53,8 @@ def _typed(hint: Any, value: Any) -> Any:
         if type(value) is not list:
             raise FrameError(f"expected a list, got {type(value).__name__}")
         return tuple(_typed(typing.get_args(hint)[0], v) for v in value)
+    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+        return from_plain(hint, value)
     if origin in (typing.Union, types.UnionType):
         raise FrameError(f"a union cannot travel as a field: {hint}")
     if hint is float and type(value) is int:
@@ -60,6 +64,17 @@ def _typed(hint: Any, value: Any) -> Any:
     if hint is int and not -_INT_LIMIT <= value < _INT_LIMIT:
         raise FrameError("an integer of more than 64 bits, which no other part could take")
     return value
+
+
+def from_plain(cls: Any, values: Any) -> Any:
+    """A dataclass of plain values from what JSON made of it. Raises FrameError for what does not fit."""
+    if type(values) is not dict:
+        raise FrameError(f"expected an object, got {type(values).__name__}")
+    hints = field_types(cls)
+    try:
+        return cls(**{k: _typed(hints[k], v) for k, v in values.items()})
+    except (KeyError, TypeError) as e:
+        raise FrameError(f"not a {cls.__name__} of this version: {e}") from e
 
 
 def encode(message: Any) -> bytes:

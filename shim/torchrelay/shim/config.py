@@ -23,6 +23,9 @@ class ShimConfig:
     address: str
     faults: tuple[Fault, ...]
     roots: tuple[str, ...]
+    hold_at: int = 0
+    """The boundary at which `torchrelay check` wants the rank to stand still; 0: it is no check."""
+    made_files: str = ""
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> ShimConfig:
@@ -43,6 +46,8 @@ class ShimConfig:
             address=environ.get(names.ENV_ADDRESS) or "127.0.0.1",
             faults=parse_faults(environ.get(names.ENV_INJECT, "")),
             roots=tuple(filter(None, environ.get(names.ENV_ROOTS, "").split(os.pathsep))),
+            hold_at=int(environ.get(names.ENV_HOLD_AT) or 0),
+            made_files=environ.get(names.ENV_MADE_FILES, ""),
         )
 
 

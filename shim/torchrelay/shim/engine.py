@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from types import FrameType
 from typing import Any
 
@@ -13,22 +14,24 @@ from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
 from torchrelay.protocol.journal import PHASES
 from torchrelay.protocol.messages import Disabled, FirstStep
 from torchrelay.shim import journaling, replicas
-from torchrelay.shim.adapters import data_loader, ddp
+from torchrelay.shim.adapters import data_loader, ddp, process_group
 from torchrelay.shim.capture import rng, undo
 from torchrelay.shim.capture.modules import ModuleTrees
 from torchrelay.shim.collective_records import CollectiveRecords
 from torchrelay.shim.collectives import Entry
 from torchrelay.shim.commit import Commit
 from torchrelay.shim.comms import Communicators, is_communication_failure
+from torchrelay.shim.costs import Costs
 from torchrelay.shim.done_again import DoneAgain
 from torchrelay.shim.fault_injection import FaultInjector
+from torchrelay.shim.hold import Hold
 from torchrelay.shim.journal_copies import CopiedJournal
 from torchrelay.shim.late_writes import LateWrites
 from torchrelay.shim.link import AgentLink
 from torchrelay.shim.loops import Activation, LoopTracker
 from torchrelay.shim.recovery import Recovery
+from torchrelay.shim.reporting import Reporter
 from torchrelay.shim.rewind import Rewind
-from torchrelay.shim.sites import SITES
 
 
 class Engine:
@@ -45,6 +48,8 @@ class Engine:
         self.wrapped: list[torch.nn.parallel.DistributedDataParallel] = []
         self.layouts = ddp.Layouts()
         self.faults: FaultInjector | None = None
+        self.hold: Hold | None = None
+        self.costs, self.reporter = Costs(), Reporter(self)
         self.recovery = Recovery(self, link)
         self.commit: Commit | None = None
         self.position = "set-up"
@@ -196,6 +201,8 @@ class Engine:
         assert self.commit is not None
         if self.faults is not None:
             self.faults.at("head")
+        if self.hold is not None:
+            self.hold.at(self.commit)
         if self.shadow is None and self.recovery.wanted_at_head(self.commit.boundary):
             self.recovery.stand("head", None)
 
@@ -205,12 +212,14 @@ class Engine:
         now = self.tracker.boundary_site
         if now not in around_step or around_step.index(now) < depth:
             self.tracker.boundary_site = activation.site
+            self.reporter.loop_found()
             self.chain = {a.site for a in self.tracker.stack[: depth + 1]}
 
     def take_boundary(self, activation: Activation, number: int) -> None:
         """The head of the training loop: remembers everything that the iteration can change, and writes it down."""
         if self.shadow is not None and self.shadow.tail is not None:
             self.shadow.at_next_head(activation)
+        started_s = time.perf_counter()
         self.records.cut(activation.first_mark)
         self.records.body_mark = len(self.records.log)
         self._start_step()
@@ -219,11 +228,13 @@ class Engine:
         state = self.writer.walk(journaling.script_frames(activation.frame), before)
         now = rng.capture()
         self.commit = Commit(number, activation, data_loader.Drawn.note(activation.item, now), state, now)
-        self.journal.boundary = number
+        self.journal.boundary, self.journal.count = number, 0
         self.layouts.note(number, self.wrapped)
         self.writer.boundary(self.commit)
         self.phase("body")
+        self.costs.head(time.perf_counter() - started_s)
         self.replicas.at_boundary(self.commit)
+        self.reporter.at_boundary(self.commit)
 
     def caught(self, error: BaseException, activation: Activation) -> bool:
         commit = self.commit
@@ -278,11 +289,13 @@ class Engine:
             return
         if self.position == "after" and self.commit is not None:
             self._look_astray(frame)
+        if self.position == "set-up":
+            self.reporter.step_in_set_up(frame)
         if self.position != "body":
             return
         running = self.tracker.running(frame)
         if not running:
-            self.writer.report_unseen_step(frame)
+            self.reporter.step_in_no_loop(frame)
             return
         if self.commit is None and self.capturing:
             return
@@ -306,14 +319,12 @@ class Engine:
         running = self.tracker.running(frame)
         if running and self.commit.activation not in running:
             if not self.astray:
-                site = SITES[running[-1].site]
-                self.writer.report(
-                    self.commit,
-                    (f"a second training loop, {site.file}:{site.line}: a rank that is lost in it is not replaced",),
-                )
+                self.reporter.step_in_another_loop(self.commit, running[-1].site)
             self.astray = True
             self.gates_passed += 1
             self.journal.gates_passed = self.gates_passed
+        elif running and self._steps:
+            self.reporter.another_step(frame)
 
     def gate(self, frame: FrameType) -> None:
         """Passes only after every rank has all its gradients of this step."""
@@ -340,16 +351,20 @@ class Engine:
 
     def _write_gate(self, frame: FrameType) -> None:
         assert self.commit is not None
+        started_s = time.perf_counter()
         try:
             self.writer.gate(self.commit, frame)
+            self.costs.gate(time.perf_counter() - started_s)
         except Exception as error:  # noqa: BLE001 - as at the head
             self._give_up(error)
 
     def _wait_in_gate(self) -> None:
         self.waiting(True)
+        started_s = time.perf_counter()
         try:
             self.journal.copies.wait()
             self.comms.gate(self.gates_passed + 1)
+            self.costs.barrier(time.perf_counter() - started_s)
         except RuntimeError as error:
             if self.commit is None:
                 raise
@@ -387,6 +402,14 @@ class Engine:
         stepped = self.position in ("update", "after") and not self._drawing and not self.astray
         return self.gates_passed if stepped else self.gates_passed + 1
 
+    def wait_alone(self) -> None:
+        """For --inject: receives from a peer what it never sends, as a collective does that others never enter."""
+        self.waiting(True)
+        try:
+            process_group.receive_in_vain((self.rank + 1) % self.world_size)
+        finally:
+            self.waiting(False)
+
     _drawing = False
 
     def before_draw(self) -> None:
@@ -402,6 +425,7 @@ class Engine:
     def ddp_built(self, wrapped: torch.nn.parallel.DistributedDataParallel) -> None:
         self.wrapped.append(wrapped)
         self.layouts.built(wrapped)
+        self.reporter.ddp_built(wrapped, sys._getframe(1))
 
     def late_now(self) -> dict[str, int]:
         """What was written between the last optimizer step and the place where this rank's tensors are those of."""

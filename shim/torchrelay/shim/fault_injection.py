@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable
 
@@ -13,15 +14,20 @@ from torchrelay.shim.link import AgentLink
 
 
 class FaultInjector:
-    """`step_now`: the number of the step that is being done, from 1; `waited_s`: spent in collectives so far."""
+    """`step_now`: the number of the step that is being done, from 1. `wait_alone`: waits for a peer that never comes.
+
+    `waited_s`: spent in collectives so far.
+    """
 
     def __init__(
         self,
         faults: tuple[Fault, ...],
         link: AgentLink,
         step_now: Callable[[], int],
+        wait_alone: Callable[[], None] = lambda: None,
         waited_s: Callable[[], float] = lambda: 0.0,
     ) -> None:
+        self._wait_alone = wait_alone
         self._faults = list(faults)
         self._link = link
         self._step_now = step_now
@@ -57,6 +63,12 @@ class FaultInjector:
             os.kill(os.getpid(), signal.SIGKILL)
         elif fault.kind == "stop":
             os.kill(os.getpid(), signal.SIGSTOP)
+        elif fault.kind == "spin":
+            _run_in_circles()
+        elif fault.kind == "deadlock":
+            _wait_for_nobody()
+        elif fault.kind == "lonely":
+            self._wait_alone()
         elif fault.kind == "exit":
             raise SystemExit(fault.code)
         elif fault.kind == "raise":
@@ -68,3 +80,14 @@ class FaultInjector:
             os.kill(os.getpid(), signal.SIGKILL)  # as the kernel does, which may take a moment
         elif fault.kind == "planned":
             self._link.send(MigrationWanted(fault.as_asked))
+
+
+def _run_in_circles() -> None:
+    while True:
+        pass
+
+
+def _wait_for_nobody() -> None:
+    lock = threading.Lock()
+    lock.acquire()
+    lock.acquire()

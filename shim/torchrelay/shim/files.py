@@ -48,7 +48,9 @@ class _Open:
 class JoinerFiles:
     """In force from `start` to `release`; also a context manager. `start` raises OSError without a place for copies."""
 
-    def __init__(self) -> None:
+    def __init__(self, parent: str | None = None) -> None:
+        """`parent`: where the folder of copies is made, the system's place for temporary files unless given."""
+        self._parent = parent
         self._folder: str | None = None
         self._copies: dict[str, str] = {}
         self._made: set[str] = set()
@@ -56,7 +58,7 @@ class JoinerFiles:
         self._patched: list[tuple[Any, Any]] = []
 
     def start(self) -> None:
-        self._folder = tempfile.mkdtemp(prefix="torchrelay-")
+        self._folder = tempfile.mkdtemp(prefix="torchrelay-", dir=self._parent)
         stand_in = _Open(self, builtins.open)
         # Up to 3.10 pathlib keeps a reference of its own.
         accessor: Any = getattr(pathlib, "_NormalAccessor", None)

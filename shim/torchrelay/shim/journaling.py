@@ -1,19 +1,15 @@
-"""Writes a rank's journal: the set-up, each boundary, each gate; and says once what could not be captured."""
+"""Writes a rank's journal: the set-up, each boundary, each gate."""
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-import torch
-
-from torchrelay.protocol.messages import Report
 from torchrelay.shim import payload, sites
-from torchrelay.shim.capture import device, rng, small
+from torchrelay.shim.capture import rng
 from torchrelay.shim.capture.encode import encode, pickled, tree_base
 from torchrelay.shim.capture.host_state import HostState
 from torchrelay.shim.capture.kinds import Kind
@@ -26,8 +22,7 @@ if TYPE_CHECKING:
     from torchrelay.shim.engine import Engine
 
 
-_KEPT_WORKERS = "a data loader with persistent_workers after its first epoch"
-_TORCH = os.path.dirname(torch.__file__)
+KEPT_WORKERS = "a data loader with persistent_workers after its first epoch"
 
 
 def script_frames(innermost: FrameType | None) -> list[FrameType]:
@@ -65,8 +60,8 @@ class Writer:
         self._engine = engine
         self.modules = ScriptModules()
         self._set_up: tuple[str, int] | None = None
-        self._reported: tuple[Any, ...] | None = None
-        self._fresh: tuple[str, ...] = ()
+        self.no_way_in: tuple[str, ...] = ()
+        """What is at the latest boundary that a joiner could not be led to."""
         self.last_bytes = 0
 
     def walk(self, frames: Sequence[FrameType], base: HostState | None = None, *, at_gate: bool = False) -> HostState:
@@ -111,6 +106,7 @@ class Writer:
         settled = self._engine.tracker.boundary_site is not None
         if not settled:
             commit.activation.head = pickled(payload.HeadState(nodes, commit.rng))
+        self.no_way_in = self._iterators(commit)
         record = payload.BoundaryJournal(
             commit.boundary,
             settled,
@@ -119,7 +115,7 @@ class Writer:
             commit.rng,
             tuple(commit.state.large),
             loaders,
-            self._iterators(commit),
+            self.no_way_in,
         )
         data = pickled(record)
         self._engine.journal.write_boundary(commit.boundary, data)
@@ -131,7 +127,7 @@ class Writer:
         of_loops = {id(activation.iterator) for activation in stack}
         found = tuple(name for name, iterator in commit.state.iterators if id(iterator) not in of_loops)
         loaders = {id(iterator) for activation in stack for iterator in activation.loaders}
-        return (*found, _KEPT_WORKERS) if self._engine.draws.kept_workers(loaders) else found
+        return (*found, KEPT_WORKERS) if self._engine.draws.kept_workers(loaders) else found
 
     def _link(self, depth: int, links: list[Activation]) -> payload.LinkRecord:
         link = links[depth]
@@ -151,7 +147,7 @@ class Writer:
         )
 
     def gate(self, commit: Commit, frame: FrameType) -> None:
-        """What only this rank knows of the step; large tensors that the step made and still needs are named in the report."""
+        """What only this rank knows of the step."""
         engine = self._engine
         body = tuple(engine.records.log[engine.records.body_mark :])
         state = self.walk(script_frames(frame), commit.state, at_gate=True)
@@ -160,45 +156,4 @@ class Writer:
         changed = {n: written[n] for n, node in enumerate(state.nodes) if n >= len(before) or node is not before[n]}
         record = payload.GateJournal(commit.boundary, len(written), changed, rng.capture(), body, fresh)
         engine.journal.write_gate(commit.boundary, pickled(record))
-        if fresh != self._fresh:
-            self._fresh = fresh
-            self.report(commit)
-
-    def report_unseen_step(self, frame: FrameType) -> None:
-        """An optimizer is stepped in no loop that is seen, such as one of a framework."""
-        if self._reported is not None:
-            return
-        caller: FrameType | None = frame
-        while caller is not None and caller.f_code.co_filename.startswith(_TORCH):
-            caller = caller.f_back
-        file, line = (caller.f_code.co_filename, caller.f_lineno) if caller is not None else ("", 0)
-        self._reported = (file, line)
-        why = f"the optimizer step at {file}:{line} is in no loop of the script's own files: no rank can be replaced"
-        self._engine.link.send(Report(file, line, 0, 0, 0, (why,), ()))
-
-    def report(self, commit: Commit, more: Sequence[str] = ()) -> None:
-        """The protection report, sent when it says something new. `more`: what else is not protected."""
-        site = sites.SITES[commit.activation.site]
-        tensors = device.catalogue(commit.state, commit.state.roots)
-        size = sum(t.numel() * t.element_size() for t in tensors.values())
-        unprotected = [*more]
-        no_way_in = self._iterators(commit)
-        unprotected += [
-            f"{name}: what it yields next cannot be captured: no rank can be replaced" for name in no_way_in
-        ]
-        unprotected += [
-            f"{name}: its state cannot be captured" for name in commit.state.unknown if name not in no_way_in
-        ]
-        unprotected += [
-            f"{name}: read after the optimizer step and larger than {small.FRESH_BYTES >> 20} MiB; "
-            "a rank that is lost between its gate and the next step cannot be restored"
-            for name in self._fresh
-        ]
-        notes = tuple(f"{file}: its loops are not seen: {reason}" for file, reason in sites.LEFT_ALONE.items())
-        notes += tuple(commit.state.data)
-        says = (site.file, site.line, size, len(tensors), tuple(unprotected), notes)
-        if says != self._reported:
-            self._reported = says
-            self._engine.link.send(
-                Report(site.file, site.line, size, self.last_bytes, len(tensors), tuple(unprotected), notes)
-            )
+        engine.reporter.at_gate(commit, fresh)

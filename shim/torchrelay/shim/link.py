@@ -27,6 +27,7 @@ class AgentLink:
         self._sending = threading.Lock()
         self._acknowledged = threading.Event()
         self._pid = os.getpid()
+        self._gone = threading.Event()
         self.lost = False
 
     @classmethod
@@ -59,6 +60,7 @@ class AgentLink:
             except (ChannelClosedError, FrameError):
                 self.lost = True
                 self._acknowledged.set()
+                self._gone.set()
                 lost()
                 return
             if isinstance(order, Ack):
@@ -82,6 +84,10 @@ class AgentLink:
         self.send(report)
         if not self.lost:
             self._acknowledged.wait(10.0)
+
+    def wait_until_lost(self) -> None:
+        """Returns when the agent has gone away."""
+        self._gone.wait()
 
     def agent_pid(self) -> int:
         """As the kernel knows it."""

@@ -40,4 +40,4 @@ class ReplicaChecks:
         digests = digest.digests(self.tensors(commit))
         paths = device.ddp_paths(commit.state.roots, [w.module for w in self._engine.wrapped], commit.state)
         self._engine.link.send(ReplicaCheck(commit.boundary, digests, tuple(paths)))
-        self._engine.writer.report(commit)
+        self._engine.reporter.report(commit, always=True)  # with what steps cost by now

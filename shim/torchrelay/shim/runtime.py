@@ -17,6 +17,7 @@ from torchrelay.protocol.messages import (
     Armed,
     Assign,
     Disabled,
+    Explain,
     Finishing,
     Hello,
     MayFinish,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from torchrelay.shim.engine import Engine
     from torchrelay.shim.interface import Hooks
     from torchrelay.shim.joiner import Joiner
+    from torchrelay.shim.traceless import Traceless
 
 _PROTECT_TIMEOUT_S = 120.0
 """How long a rank that is ready waits for the others; after that the script goes on unprotected."""
@@ -55,6 +57,12 @@ class Runtime:
         self._faults = config.faults
         self._off = False
         os.register_at_fork(after_in_child=self.deactivate)
+        self._traceless: Traceless | None = None
+        if config.hold_at:
+            from torchrelay.shim.traceless import Traceless
+
+            self._traceless = Traceless(Path(config.made_files))
+            self._traceless.start()
         link.start(self._handle, self._agent_lost)
 
     @classmethod
@@ -77,6 +85,11 @@ class Runtime:
         elif isinstance(order, MayFinish):
             self._may_finish.set()
             self._wake()
+        elif isinstance(order, Explain):
+            from torchrelay.shim.explain import answer
+
+            # On a thread of its own: it watches for a while, and orders must not wait for that.
+            threading.Thread(target=answer, args=(order, self.link), name="torchrelay-explain", daemon=True).start()
         else:
             with self._engine_lock:
                 if self.engine is None:
@@ -129,6 +142,8 @@ class Runtime:
             return
         from torchrelay.shim import torch_hooks
 
+        if self._traceless is not None:
+            self._traceless.torch_imported(sys.modules["torch"])
         torch_hooks.check_supported()
         torch_hooks.install(self)
         if self._assign is not None:
@@ -198,12 +213,15 @@ class Runtime:
         from torchrelay.shim import torch_hooks
         from torchrelay.shim.engine import Engine
         from torchrelay.shim.fault_injection import FaultInjector
+        from torchrelay.shim.hold import Hold
         from torchrelay.shim.journal_copies import CopiedJournal, JournalCopies
 
         journal = CopiedJournal(Path(self.config.journal), JournalCopies(self.link, self.config.worker))
         engine = Engine(rank, world_size, self.config.address, self.link, journal, self._standby.tracker())
+        if self.config.hold_at:
+            engine.hold = Hold(engine, self.config.hold_at)
         if self._faults:
-            engine.faults = FaultInjector(self._faults, self.link, engine.step_now, journal.waited_s)
+            engine.faults = FaultInjector(self._faults, self.link, engine.step_now, engine.wait_alone, journal.waited_s)
         torch_hooks.install_for(engine)
         return engine
 

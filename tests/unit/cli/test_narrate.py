@@ -165,7 +165,7 @@ def test_the_live_line_says_what_moves() -> None:
     assert shown(render.progress_line(moving)).strip().endswith("· rank 1 is moving: fence")
 
 
-def test_status_shows_job_ranks_and_report() -> None:
+def test_status_shows_job_and_ranks() -> None:
     status = JobStatus(
         run_id="1a2b",
         world_size=2,
@@ -181,7 +181,6 @@ def test_status_shows_job_ranks_and_report() -> None:
             RankStatus(0, "n0.w0", "n0", 4711, 30, "body", "running"),
             RankStatus(1, "n0.s0", "n0", 4712, -1, "set-up", "starting"),
         ),
-        reports=("rank 0: train.py:12",),
     )
     assert [text.rstrip() for text in shown(render.status_view(status), width=80).splitlines()] == [
         "job         1a2b",
@@ -193,9 +192,6 @@ def test_status_shows_job_ranks_and_report() -> None:
         "rank  worker  node   pid  step  phase   state",
         "   0  n0.w0   n0    4711    30  body    running",
         "   1  n0.s0   n0    4712     -  set-up  starting",
-        "",
-        "protection report",
-        "  rank 0: train.py:12",
     ]
 
 

@@ -130,7 +130,7 @@ def test_a_watcher_that_comes_late_hears_everything_from_the_start_to_the_end() 
         watch = b.stub.Watch(relay_pb2.WatchRequest())
         await b.stub.Stop(to_proto(msg.StopRequest(2)))
         names = [from_proto(event).name async for event in watch]
-        assert names == ["job_started", "protection", "job_finished"]
+        assert names == ["job_started", "protection", "coverage", "job_finished"]
         call.cancel()
 
     on_a_bench(test)

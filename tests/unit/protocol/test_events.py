@@ -21,6 +21,8 @@ VALUES: dict[str, Any] = {
     "str": "x",
     "tuple[str, ...]": ("a", "b"),
     "tuple[int, ...]": (1, 2),
+    "tuple[dict[str, Any], ...]": ({"kind": "iterator"},),
+    "dict[str, Any]": {"level": "partly"},
     "dict[str, float]": {"detect": 0.5},
 }
 

@@ -172,6 +172,10 @@ class Draws:
             if getattr(track.loader, "persistent_workers", False)
         )
 
+    def keeps_workers(self) -> bool:
+        """Whether some loader keeps its worker processes from one epoch to the next."""
+        return any(getattr(track.loader, "persistent_workers", False) for track in self.tracks.values())
+
     def made_since(self, before: set[int]) -> list[Any]:
         return [iterator for iterator in self.tracks if id(iterator) not in before]
 

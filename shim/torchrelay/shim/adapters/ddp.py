@@ -7,13 +7,14 @@ was not, or whose rebuild was still due, gets a new reducer with the layout writ
 
 Leans on `reducer._reset_state`, `_ddp_init_helper`, `_build_params_for_reducer`, `_build_debug_param_to_name_mapping`,
 `_get_ddp_logging_data` (keys `rebuilt_per_bucket_param_indices`, `prev_iteration_grad_ready_order_indices`),
-`torch.distributed._compute_bucket_assignment_by_size`. Seen on torch 2.13.0.
+`torch.distributed._compute_bucket_assignment_by_size`, `_comm_hooks`, `_register_builtin_comm_hook`. Seen on torch 2.13.0.
 """
 
 from __future__ import annotations
 
 import functools
 import json
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -36,6 +37,7 @@ def check_supported() -> None:
         "_build_params_for_reducer",
         "_build_debug_param_to_name_mapping",
         "_get_ddp_logging_data",
+        "_register_builtin_comm_hook",
     )
     missing = [name for name in needed if not hasattr(DistributedDataParallel, name)]
     if not hasattr(dist.Reducer, "_reset_state"):
@@ -170,15 +172,34 @@ def _has_rebuilt(ddp: DistributedDataParallel) -> bool:
     return bool(ddp._get_ddp_logging_data().get("rebuilt_per_bucket_param_indices", ""))
 
 
+_builtin_hooks: weakref.WeakSet[DistributedDataParallel] = weakref.WeakSet()
+"""Wrappers with a communication hook in C++, of which nothing is left in Python."""
+
+
+def comm_hooks(ddp: DistributedDataParallel) -> list[Any]:
+    """Communication hooks of the wrapper that are Python functions."""
+    return [hook for hook, _ in getattr(ddp, "_comm_hooks", ())]
+
+
+def why_not_carried(ddp: DistributedDataParallel) -> str:
+    """Why no new communicator could be put below the wrapper; empty if one could. Touches no reducer."""
+    if hooks := comm_hooks(ddp):
+        name = getattr(hooks[-1], "__qualname__", type(hooks[-1]).__qualname__)
+        return f"the communication hook {name} of DistributedDataParallel cannot be carried over yet"
+    if ddp in _builtin_hooks:
+        return "a built-in communication hook of DistributedDataParallel cannot be carried over yet"
+    if ddp.static_graph:
+        return "DistributedDataParallel with static_graph=True cannot be carried over yet"
+    return ""
+
+
 def new_reducer(ddp: DistributedDataParallel, wanted: Layout, lend_name: LendName) -> None:
     """A fresh reducer on the group's present communicator; `wanted` empty means the layout that DDP starts with.
 
     `lend_name(group)`: DDP's logger asks for the default backend's name, which torch knows for its built-in types alone.
     """
-    if getattr(ddp, "_comm_hooks", None) or ddp.static_graph:
-        raise UnsupportedError(
-            "a communication hook or a static graph of DistributedDataParallel cannot be carried over yet"
-        )
+    if reason := why_not_carried(ddp):
+        raise UnsupportedError(reason)
     parameters, sparse = ddp._build_params_for_reducer()
     names = ddp._build_debug_param_to_name_mapping(parameters)
     with _assignment(wanted, ddp.bucket_bytes_cap), lend_name(ddp.process_group):
@@ -205,15 +226,22 @@ def install(
     """Tells of each wrapper that is built, and lets `before_forward` run `_pre_forward`, where a forward communicates."""
     original_init: Callable[..., None] = DistributedDataParallel.__init__
     original_pre: Callable[..., Any] = DistributedDataParallel._pre_forward
+    original_builtin: Callable[..., Any] = DistributedDataParallel._register_builtin_comm_hook
 
     @functools.wraps(original_init)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         original_init(self, *args, **kwargs)
         on_built(self)
 
+    @functools.wraps(original_builtin)
+    def _register_builtin_comm_hook(self: Any, comm_hook_type: Any) -> Any:
+        _builtin_hooks.add(self)
+        return original_builtin(self, comm_hook_type)
+
     @functools.wraps(original_pre)
     def _pre_forward(self: Any, *args: Any, **kwargs: Any) -> Any:
         return before_forward(self, lambda: original_pre(self, *args, **kwargs))
 
+    setattr(DistributedDataParallel, "_register_builtin_comm_hook", _register_builtin_comm_hook)  # noqa: B010 - as below
     setattr(DistributedDataParallel, "__init__", __init__)  # noqa: B010 - mypy forbids the assignment
     setattr(DistributedDataParallel, "_pre_forward", _pre_forward)  # noqa: B010 - the same

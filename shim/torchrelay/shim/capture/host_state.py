@@ -45,6 +45,8 @@ class HostState:
     roots: list[torch.nn.Module] = field(default_factory=list)
     optimizers: list[tuple[str, torch.optim.Optimizer]] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
+    places: dict[str, tuple[int, Any]] = field(default_factory=dict)
+    """Of each unknown thing, by name: the node that it hangs below, and by which key."""
     iterators: list[tuple[str, Any]] = field(default_factory=list)
     """Those of the unknown that are drawn from, by name: what comes next is state."""
     bulk: list[tuple[Any, int, str]] = field(default_factory=list)
@@ -76,6 +78,7 @@ class HostState:
             list(self.roots),
             list(self.optimizers),
             list(self.unknown),
+            dict(self.places),
             list(self.iterators),
             self.bulk,
             list(self.data),

@@ -102,6 +102,14 @@ _MACHINERY = frozenset(
         "zipfile",
     }
 )
+_HANDLES = (
+    ("socket", "socket"),
+    ("subprocess", "Popen"),
+    ("multiprocessing.process", "BaseProcess"),
+    ("multiprocessing.connection", "_ConnectionBase"),
+    ("concurrent.futures", "Executor"),
+)
+"""What the script speaks to through them is elsewhere. By module and name: only what is imported can be met."""
 _TORCH_MACHINERY = (
     "torch.distributed.",
     "torch._C",
@@ -214,6 +222,8 @@ def _find(cls: type) -> Kind:
             return kind
     if issubclass(cls, _WITHOUT_STATE):
         return Kind.OPAQUE
+    if _is_handle(cls):
+        return Kind.UNKNOWN
     module = cls.__module__ or ""
     if module.split(".")[0] in _MACHINERY or any(module.startswith(m) for m in _TORCH_MACHINERY):
         return Kind.OPAQUE
@@ -222,6 +232,11 @@ def _find(cls: type) -> Kind:
     if getattr(cls, "__dictoffset__", 0) or any("__slots__" in vars(c) for c in cls.__mro__):
         return Kind.ATTRS
     return Kind.UNKNOWN
+
+
+def _is_handle(cls: type) -> bool:
+    handles = (getattr(sys.modules.get(module), name, None) for module, name in _HANDLES)
+    return any(isinstance(handle, type) and issubclass(cls, handle) for handle in handles)
 
 
 def is_value(key: Any) -> bool:

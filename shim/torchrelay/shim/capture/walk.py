@@ -100,7 +100,7 @@ class Walk:
             visit(self, kind, obj, parent, key)
         elif kind is Kind.UNKNOWN:
             name = f"{self.path(parent)}{_step(key)} ({type(obj).__qualname__})"
-            self.state.unknown.append(name)
+            self._unknown(name, parent, key)
             if hasattr(type(obj), "__next__"):
                 self.state.iterators.append((name, obj))
 
@@ -271,7 +271,11 @@ class Walk:
             self._add(kind, obj, parent, key, obj.copy())
         elif obj.flags.writeable:
             what = "of objects" if obj.dtype.kind == "O" else f"larger than {small.SMALL_BYTES >> 10} KiB"
-            self.state.unknown.append(f"{self.path(parent)}{_step(key)} (an array {what})")
+            self._unknown(f"{self.path(parent)}{_step(key)} (an array {what})", parent, key)
+
+    def _unknown(self, name: str, parent: int, key: Any) -> None:
+        self.state.unknown.append(name)
+        self.state.places[name] = parent, key
 
 
 def _step(key: Any) -> str:

@@ -8,8 +8,8 @@ from torchrelay.controller.config import Policy
 from torchrelay.controller.decide.hang import Vital, find_culprit
 
 STEP_S = 1.0
-LIMIT_S = 3 * STEP_S + 5
 POLICY = Policy()
+LIMIT_S = 3 * STEP_S + POLICY.hang_extra_s
 
 
 def waits(rank: int, silent_s: float, **changes: object) -> Vital:
@@ -18,7 +18,7 @@ def waits(rank: int, silent_s: float, **changes: object) -> Vital:
 
 
 def works(rank: int, silent_s: float, **changes: object) -> Vital:
-    return waits(rank, silent_s, waiting=False, **changes)
+    return waits(rank, silent_s, **{"waiting": False, **changes})
 
 
 def culprit_of(*vitals: Vital) -> int | None:
@@ -86,6 +86,62 @@ def test_the_reason_names_numbers_and_witnesses() -> None:
     found = find_culprit([waits(0, 9.0), works(1, 9.5), waits(2, 9.0)], STEP_S, POLICY)
     assert found is not None
     assert found.reason == (
-        "rank 1 has shown no progress for 9.5 s (a step takes 1.00 s, the limit is 8.0 s) while ranks 0, 2 wait"
+        "rank 1 has shown no progress for 9.5 s (a step takes 1.00 s, the limit is 7.0 s) while ranks 0, 2 wait"
     )
     assert "rank 2: boundary 5, body, waiting, state S, silent for 9.0 s" in found.evidence
+
+
+def test_code_that_runs_in_circles_is_a_hang_wherever_it_is() -> None:
+    for phase, waiting in (("body", False), ("after", False), ("data", False), ("body", True)):
+        circling = works(1, LIMIT_S + 1, phase=phase, waiting=waiting, idle_s=0.1, process_state="R", motion="circling")
+        assert culprit_of(waits(0, LIMIT_S), circling) == 1
+        assert culprit_of(waits(0, LIMIT_S), dataclasses.replace(circling, motion="moving")) is None
+        assert culprit_of(waits(0, LIMIT_S), dataclasses.replace(circling, motion="still")) is None
+        assert culprit_of(waits(0, LIMIT_S), dataclasses.replace(circling, silent_s=LIMIT_S - 1)) is None
+
+
+def test_who_polls_and_sleeps_may_wait_for_an_upload() -> None:
+    polling = works(1, LIMIT_S + 20, phase="after", motion="circling")
+    assert culprit_of(waits(0, LIMIT_S), polling) is None
+
+
+def test_a_loader_that_waits_for_itself_gets_no_slack() -> None:
+    loading = works(1, LIMIT_S + 1, phase="after")
+    assert culprit_of(waits(0, LIMIT_S), dataclasses.replace(loading, asleep=True)) == 1
+    assert culprit_of(waits(0, LIMIT_S), loading) is None
+
+
+def test_of_all_that_wait_the_odd_one_out_is_the_culprit() -> None:
+    at_gate = [waits(rank, LIMIT_S + 1, phase="gate") for rank in (0, 1)]
+    assert culprit_of(*at_gate, waits(2, LIMIT_S + 1)) == 2
+    in_body = [waits(rank, LIMIT_S + 1) for rank in (0, 1)]
+    assert culprit_of(*in_body, waits(2, LIMIT_S + 1, phase="gate")) == 2
+    assert culprit_of(waits(0, LIMIT_S + 1, phase="gate"), waits(1, LIMIT_S + 1)) == 1
+    calls = {rank: ("all_reduce (a.py:3)",) if rank == 1 else ("backward (a.py:9)",) for rank in range(3)}
+    assert culprit_of(*(waits(rank, LIMIT_S + 1, stack=calls[rank]) for rank in range(3))) == 1
+
+
+@pytest.mark.parametrize(
+    "vitals",
+    [
+        (waits(0, LIMIT_S + 1, phase="gate"), waits(1, LIMIT_S - 1)),  # one of them has just come
+        (waits(0, LIMIT_S + 1, phase="gate"), waits(1, LIMIT_S + 1, idle_s=0.2)),  # a long backward
+        (waits(0, LIMIT_S + 1, phase="gate"), waits(1, LIMIT_S + 1, news_age_s=4.0)),  # of one nothing is known
+        (waits(0, LIMIT_S + 1, phase="gate"), waits(1, LIMIT_S + 1), works(2, 0.1, phase="after")),  # one works
+        (waits(0, LIMIT_S + 60, phase="after", stack=("a",)), waits(1, LIMIT_S + 60, phase="after", stack=("b",))),
+        (waits(0, LIMIT_S + 60, stack=("a",)), waits(1, LIMIT_S + 60, stack=("a",))),  # a slow transfer
+    ],
+)
+def test_all_may_wait_for_good_reasons(vitals: tuple[Vital, ...]) -> None:
+    assert culprit_of(*vitals) is None
+
+
+def test_the_culprit_is_named_with_the_line_of_the_user() -> None:
+    stack = (
+        "step (/venv/lib/python3.11/site-packages/torch/optim/sgd.py:5)",
+        "main (/home/me/train.py:12): opt.step()",
+    )
+    found = find_culprit([waits(0, LIMIT_S), works(1, LIMIT_S + 1, stack=stack)], STEP_S, POLICY)
+    assert found is not None
+    assert found.stack == stack
+    assert found.reason.endswith("it is in main (/home/me/train.py:12): opt.step()")

@@ -1,0 +1,61 @@
+"""The protection report of a job, as people read it. No I/O."""
+
+from __future__ import annotations
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from torchrelay.cli import render
+from torchrelay.protocol.messages import Coverage, RankGap
+from torchrelay.protocol.names import GAP_EFFECTS, PARTLY, PENDING, PROTECTED, UNPROTECTED
+
+_STYLES = {PROTECTED: "green", PARTLY: "yellow", UNPROTECTED: "red", PENDING: "dim"}
+_WORDS = {PROTECTED: "protected", PARTLY: "partly protected", UNPROTECTED: "not protected", PENDING: "not known yet"}
+_ANSWERS = {"yes": "green", "partly": "yellow", "no": "red"}
+
+
+def report_view(c: Coverage, world_size: int) -> RenderableType:
+    """The whole report."""
+    head = Table.grid(padding=(0, 2))
+    head.add_row("protection", Text.assemble((_WORDS[c.level], _STYLES[c.level]), f": {c.reason}"))
+    if c.file:
+        head.add_row("training loop", Text(f"{c.file}:{c.line}"))
+    if c.tensors:
+        state = f"{render.count(c.tensors, 'tensor')} of {render.size(c.device_state_bytes)} on each rank"
+        head.add_row("state", Text(f"{state}, and a journal of {render.size(c.journal_bytes)} in each step"))
+        head.add_row("cost", Text(_cost(c)))
+    parts: list[RenderableType] = [head]
+    if c.against:
+        parts += [Text(), _against(c)]
+    if c.gaps:
+        parts += [Text(), Text("what is not protected", style="bold")]
+        parts += [_gap(gap, world_size) for gap in c.gaps]
+    if c.notes:
+        parts += [Text(), Text("taken for granted", style="bold"), *(Text(f"  {note}") for note in c.notes)]
+    return Group(*parts)
+
+
+def _cost(c: Coverage) -> str:
+    work_s = c.head_s + c.gate_s
+    share = f" (a step takes {c.step_s * 1e3:.1f} ms)" if c.step_s else ""
+    return (
+        f"{work_s * 1e3:.2f} ms a step on the training thread{share}, and {c.barrier_s * 1e3:.2f} ms or more in the gate; "
+        f"{render.size(c.memory_bytes)} of shared memory a rank"
+    )
+
+
+def _against(c: Coverage) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column("against", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    table.add_column("how")
+    for row in c.against:
+        table.add_row(row.what, Text(row.answer, style=_ANSWERS.get(row.answer, "default")), row.how)
+    return table
+
+
+def _gap(gap: RankGap, world_size: int) -> Text:
+    where = f"{gap.file}:{gap.line}: " if gap.file else ""
+    who = "" if len(gap.ranks) == world_size else f" [rank {render.listed(gap.ranks)}]"
+    return Text(f"  {where}{gap.text}{who}\n    {GAP_EFFECTS.get(gap.effect, gap.effect)}")

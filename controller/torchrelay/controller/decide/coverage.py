@@ -1,0 +1,139 @@
+"""What of this job is protected against what, by which mechanism? From the reports of all ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from torchrelay.controller.decide.donors import is_replica
+from torchrelay.protocol.messages import Against, Coverage, Gap, RankGap, ReplicaCheck, Report
+from torchrelay.protocol.names import ALONE, BARS, BARS_LATER, PART_OF_STEP, PARTLY, PENDING, PROTECTED, UNPROTECTED
+
+YES, SOME, NO = "yes", "partly", "no"
+
+
+@dataclass(frozen=True)
+class Known:
+    """What the controller knows. `protection`: pending, on or off, with its reason. `hang_s`: after how long a hang is noticed."""
+
+    world_size: int
+    protection: str
+    protection_reason: str
+    reports: Mapping[int, Report]
+    checks: Mapping[int, Sequence[ReplicaCheck]]
+    step_s: float
+    hang_s: float
+
+
+def coverage(k: Known) -> Coverage:
+    """The protection report of the job."""
+    reports = [k.reports[rank] for rank in sorted(k.reports)]
+    gaps = _merged(k)
+    level, reason = _level(k, gaps)
+    shown = next((r for r in reports if r.settled), reports[0] if reports else None)
+    return Coverage(
+        level,
+        reason,
+        shown.file if shown else "",
+        shown.line if shown else 0,
+        _against(k, level, gaps),
+        gaps,
+        tuple(dict.fromkeys(note for r in reports for note in r.notes)),
+        k.step_s,
+        max((r.head_s for r in reports), default=0.0),
+        max((r.gate_s for r in reports), default=0.0),
+        max((r.barrier_s for r in reports), default=0.0),
+        max((r.journal_bytes for r in reports), default=0),
+        max((r.memory_bytes for r in reports), default=0),
+        max((r.device_state_bytes for r in reports), default=0),
+        max((r.tensors for r in reports), default=0),
+    )
+
+
+def without_replica(rank: int, k: Known) -> str:
+    """Why nobody holds the same tensors as `rank`; empty if somebody does, or as long as it is not known."""
+    ours = [c for c in k.checks.get(rank, ()) if c.boundary >= 1]
+    if not ours:
+        return ""
+    newest = ours[-1]
+    peers = [r for r in range(k.world_size) if r != rank]
+    if not peers:
+        return "there is no other rank" if newest.digests else ""
+    why = ""
+    for peer in peers:
+        theirs = [c for c in k.checks.get(peer, ()) if c.boundary == newest.boundary]
+        if not theirs:
+            return ""
+        holds, why = is_replica((newest,), theirs, newest.boundary)
+        if holds:
+            return ""
+    return why
+
+
+def _merged(k: Known) -> tuple[RankGap, ...]:
+    """Each gap once, with its ranks, worst ones first."""
+    ranks: dict[Gap, list[int]] = {}
+    for rank in sorted(k.reports):
+        for gap in k.reports[rank].gaps:
+            ranks.setdefault(gap, []).append(rank)
+    for rank in range(k.world_size):
+        if why := without_replica(rank, k):
+            text = f"no other rank holds the tensors of rank {rank}: {why}"
+            ranks[Gap("no-replica", ALONE, text)] = [rank]
+    order = (BARS, BARS_LATER, ALONE, PART_OF_STEP)
+    found = [RankGap(tuple(r), g.kind, g.effect, g.text, g.file, g.line) for g, r in ranks.items()]
+    return tuple(sorted(found, key=lambda g: order.index(g.effect) if g.effect in order else len(order)))
+
+
+def _level(k: Known, gaps: Sequence[RankGap]) -> tuple[str, str]:
+    if k.protection == "off":
+        return UNPROTECTED, k.protection_reason
+    barred = [g for g in gaps if g.effect == BARS]
+    if barred:
+        return UNPROTECTED, barred[0].text
+    if k.protection == "pending":
+        return PENDING, k.protection_reason
+    unknown = [rank for rank in range(k.world_size) if rank not in k.reports or not k.reports[rank].settled]
+    if unknown:
+        listed = ", ".join(map(str, unknown))
+        return PENDING, f"the training loop of rank {listed} has not come round yet"
+    alone = [g for g in gaps if g.effect == ALONE]
+    if len(alone) == k.world_size:
+        return PARTLY, "only planned moves: no rank's tensors are held by another one as well"
+    if gaps:
+        return PARTLY, f"any rank can be replaced, with {len(gaps)} exception{'s' if len(gaps) > 1 else ''}"
+    return PROTECTED, "any rank can be replaced, at any moment of a step"
+
+
+def _against(k: Known, level: str, gaps: Sequence[RankGap]) -> tuple[Against, ...]:
+    if level == PENDING:
+        return ()
+    if level == UNPROTECTED:
+        return (
+            Against("a process that dies", NO, "ends the job, as with torchrun"),
+            Against(
+                "a rank that hangs",
+                NO,
+                "the others wait for it, as with torchrun, until the script's own limits end them",
+            ),
+            Against("a planned move", NO, "is refused"),
+        )
+    effects = {g.effect for g in gaps}
+    alone = {rank for g in gaps if g.effect == ALONE for rank in g.ranks}
+    how = "a spare takes over; tensors come from a rank that holds the same, the rest from the journal; the step is done again"
+    answer = SOME if effects - {ALONE} else YES
+    if len(alone) == k.world_size:
+        answer, how = NO, "no other rank holds the same tensors"
+    elif alone:
+        answer, how = SOME, f"{how}. Not rank {', '.join(map(str, sorted(alone)))}, whose tensors nobody else has"
+    moved = SOME if effects & {BARS_LATER} or any(g.effect not in (ALONE, PART_OF_STEP) for g in gaps) else YES
+    return (
+        Against("a process that dies", answer, how),
+        Against(
+            "a rank that hangs",
+            answer,
+            f"noticed after {k.hang_s:.1f} s, 1 s if it is stopped; ended and replaced in the same way",
+        ),
+        Against("a planned move", moved, "between two steps; the process that leaves hands everything over"),
+        Against("all ranks at once", NO, "restart from the last checkpoint of the script"),
+    )

@@ -1,0 +1,90 @@
+"""Asks what silent ranks are doing, in time for a verdict, and keeps the answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torchrelay.controller.config import Policy
+from torchrelay.controller.job import Job, Worker
+from torchrelay.controller.outbox import Outbox
+from torchrelay.protocol.messages import Explain, Explained
+
+_NOT_TRAINING = ("set-up", "finished")
+
+
+@dataclass
+class _Inquiry:
+    """Of one worker's present silence, which began at `since_s`."""
+
+    since_s: float
+    request: int
+    asked_s: float
+    next_s: float
+    pause_s: float
+    answer: Explained | None = None
+
+
+class Witness:
+    def __init__(self, policy: Policy, job: Job, outbox: Outbox) -> None:
+        self._policy, self._job, self._outbox = policy, job, outbox
+        self._inquiries: dict[str, _Inquiry] = {}
+        self._requests = 0
+
+    def ask(self, limit_s: float, now_s: float) -> None:
+        """To be called while all is well otherwise. `limit_s`: after this much silence a verdict may fall."""
+        workers = [w for w in self._job.rank_workers if w.alive and w.progress is not None]
+        lead_s = max(limit_s - self._policy.explain_lead_s, 0.0)
+        silent = [w for w in workers if self._is_silent(w, lead_s, now_s)]
+        # One that nobody waits for has time.
+        if not any(self._waits(w) for w in silent) and not any(w.stopped_since_s is not None for w in silent):
+            return
+        for worker in silent:
+            self._ask(worker, now_s)
+
+    def answered(self, worker: Worker, report: Explained) -> None:
+        inquiry = self._inquiries.get(worker.worker)
+        if inquiry is not None and inquiry.request == report.request:
+            inquiry.answer = report
+
+    def answer(self, worker: Worker) -> Explained | None:
+        """What was seen of the worker in its present silence."""
+        inquiry = self._inquiries.get(worker.worker)
+        return inquiry.answer if inquiry is not None and self._is_same_silence(inquiry, worker) else None
+
+    def is_awaited(self, worker: Worker, now_s: float) -> bool:
+        """Whether an answer may still come that a verdict should wait for."""
+        inquiry = self._inquiries.get(worker.worker)
+        if inquiry is None or not self._is_same_silence(inquiry, worker) or inquiry.answer is not None:
+            return False
+        return now_s - inquiry.asked_s < self._policy.explain_grace_s
+
+    def _is_silent(self, worker: Worker, lead_s: float, now_s: float) -> bool:
+        assert worker.progress is not None
+        if worker.progress.phase in _NOT_TRAINING:
+            return False
+        return worker.stopped_since_s is not None or now_s - worker.moved_s >= lead_s
+
+    def _waits(self, worker: Worker) -> bool:
+        return worker.progress is not None and worker.progress.waiting
+
+    @staticmethod
+    def _is_same_silence(inquiry: _Inquiry, worker: Worker) -> bool:
+        # Told ages are rounded by the way they take: what has moved has moved by more than that.
+        return abs(_since_s(worker) - inquiry.since_s) < 0.5
+
+    def _ask(self, worker: Worker, now_s: float) -> None:
+        known = self._inquiries.get(worker.worker)
+        pause_s = self._policy.explain_every_s
+        answer = None
+        if known is not None and self._is_same_silence(known, worker):
+            if now_s < known.next_s:
+                return
+            pause_s, answer = known.pause_s * 2, known.answer
+        self._requests += 1
+        inquiry = _Inquiry(_since_s(worker), self._requests, now_s, now_s + pause_s, pause_s, answer)
+        self._inquiries[worker.worker] = inquiry
+        self._outbox.to_worker(worker.worker, Explain(self._requests, self._policy.explain_watch_s))
+
+
+def _since_s(worker: Worker) -> float:
+    return worker.moved_s if worker.stopped_since_s is None else worker.stopped_since_s

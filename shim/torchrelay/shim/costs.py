@@ -1,0 +1,35 @@
+"""What protection costs on the training thread, measured while the script trains."""
+
+from __future__ import annotations
+
+import math
+
+
+class Costs:
+    """Seconds since the latest `take`. Adding is all that a step pays for."""
+
+    def __init__(self) -> None:
+        self.head_s = self.gate_s = 0.0
+        self.steps = self.gates = 0
+        self.barrier_s = math.inf
+
+    def head(self, took_s: float) -> None:
+        self.head_s += took_s
+        self.steps += 1
+
+    def gate(self, took_s: float) -> None:
+        self.gate_s += took_s
+        self.gates += 1
+
+    def barrier(self, took_s: float) -> None:
+        """Waiting for slower ranks is none of our cost: the shortest wait comes closest to what the barrier takes."""
+        if took_s < self.barrier_s:
+            self.barrier_s = took_s
+
+    def take(self) -> tuple[float, float, float]:
+        """Mean seconds of a head and of a gate, and the shortest barrier; then starts anew. 0 for what did not happen."""
+        head_s = self.head_s / self.steps if self.steps else 0.0
+        gate_s = self.gate_s / self.gates if self.gates else 0.0
+        barrier_s = self.barrier_s if math.isfinite(self.barrier_s) else 0.0
+        self.__init__()  # type: ignore[misc]
+        return head_s, gate_s, barrier_s

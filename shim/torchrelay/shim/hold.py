@@ -1,0 +1,26 @@
+"""`torchrelay check`: the rank trains for a few steps, stands still at the head of its loop, and is ended there from outside."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from torchrelay.protocol.messages import Held
+
+if TYPE_CHECKING:
+    from torchrelay.shim.commit import Commit
+    from torchrelay.shim.engine import Engine
+
+
+class Hold:
+    def __init__(self, engine: Engine, boundary: int) -> None:
+        self._engine, self._boundary = engine, boundary
+
+    def at(self, commit: Commit) -> None:
+        """Does not return once the boundary is reached."""
+        if commit.boundary >= self._boundary:
+            self._engine.reporter.report(commit, always=True)
+            self._engine.phase("standing")
+            self._engine.link.send(Held(commit.boundary))
+            self._engine.link.wait_until_lost()
+            os._exit(0)  # whatever the script does at its end belongs to a whole run

@@ -1,0 +1,196 @@
+"""The protection report of a rank: which loop trains, what its protection costs, and every gap, with the line that makes it."""
+
+from __future__ import annotations
+
+import os
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from torchrelay.protocol.messages import Gap, Report
+from torchrelay.protocol.names import BARS, BARS_LATER, LEFT, PART_OF_STEP
+from torchrelay.shim import journaling, sites
+from torchrelay.shim.adapters import ddp
+from torchrelay.shim.capture import device, small
+from torchrelay.shim.origins import NOWHERE, Place, call_site, of_function, where_made
+
+if TYPE_CHECKING:
+    from torchrelay.shim.commit import Commit
+    from torchrelay.shim.engine import Engine
+
+_SET_UP_STEPS = 3
+_TORCH = os.path.dirname(torch.__file__)
+
+
+class Reporter:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._said: tuple[Any, ...] | None = None
+        self._key: tuple[Any, ...] | None = None
+        self._fresh: tuple[str, ...] = ()
+        self._astray: Gap | None = None
+        self._turns: Gap | None = None
+        self._wrapped_at: dict[int, Place] = {}
+        self._steps_in_set_up = 0
+
+    # What the engine tells.
+
+    def at_boundary(self, commit: Commit) -> None:
+        """Reports where something has changed that decides whether a rank can be replaced. Costs a comparison."""
+        self._astray = None
+        unknown = commit.state.unknown
+        settled = self._engine.tracker.boundary_site is not None
+        key = (self._engine.writer.no_way_in, len(unknown), settled, commit.activation.site, self._turns)
+        if key != self._key:
+            self._key = key
+            self.report(commit)
+
+    def at_gate(self, commit: Commit, fresh: tuple[str, ...]) -> None:
+        """`fresh`: large tensors that the step has made, and reads after its optimizer step."""
+        if fresh != self._fresh:
+            self._fresh = fresh
+            self.report(commit)
+
+    def loop_found(self) -> None:
+        """The training loop is another one than was thought: how often it steps is to be seen anew."""
+        self._turns = None
+
+    def another_step(self, frame: FrameType) -> None:
+        """A further optimizer step in an iteration that has done one."""
+        if self._turns is None and self._key is not None and self._key[2]:
+            place = call_site(frame, _TORCH)
+            text = (
+                "a second optimizer step in the same iteration: a rank that is lost between the first one and this one "
+                "cannot be replaced"
+            )
+            self._turns = Gap("several-steps", PART_OF_STEP, text, *place)
+
+    def step_in_another_loop(self, commit: Commit, site_key: str) -> None:
+        site = sites.SITES[site_key]
+        text = f"a second training loop, {site.file}:{site.line}: a rank that is lost in it is not replaced"
+        self._astray = Gap("second-loop", BARS, text, site.file, site.line)
+        self.report(commit)
+        self._key = None
+
+    def step_in_set_up(self, frame: FrameType) -> None:
+        """Before any loop was seen. Loading a checkpoint steps once or twice; who steps again trains there."""
+        self._steps_in_set_up += 1
+        if self._steps_in_set_up == _SET_UP_STEPS:
+            self.step_in_no_loop(frame)
+
+    def step_in_no_loop(self, frame: FrameType) -> None:
+        """An optimizer is stepped in no loop that is seen, such as one of a framework."""
+        if self._said is not None:
+            return
+        file, line = call_site(frame, _TORCH)
+        self._said = (file, line)
+        why = f"the optimizer step at {file}:{line} is in no loop of the script's own files: no rank can be replaced"
+        gap = Gap("no-loop", BARS, why, file, line)
+        self._engine.link.send(Report(file, line, 0, 0, 0, (why,), (), (gap,)))
+
+    def ddp_built(self, wrapped: torch.nn.parallel.DistributedDataParallel, frame: FrameType) -> None:
+        self._wrapped_at[id(wrapped)] = call_site(frame, _TORCH)
+
+    # The report.
+
+    def report(self, commit: Commit, *, always: bool = False) -> None:
+        """Sent when it says something new, or `always`."""
+        engine, site = self._engine, sites.SITES[commit.activation.site]
+        tensors = device.catalogue(commit.state, commit.state.roots)
+        size = sum(t.numel() * t.element_size() for t in tensors.values())
+        gaps = tuple(self.gaps(commit))
+        notes = tuple(f"{file}: its loops are not seen: {reason}" for file, reason in sites.LEFT_ALONE.items())
+        notes += tuple(commit.state.data)
+        settled = engine.tracker.boundary_site is not None
+        says = (site.file, site.line, settled, size, len(tensors), gaps, notes)
+        if says == self._said and not always:
+            return
+        self._said = says
+        head_s, gate_s, barrier_s = engine.costs.take()
+        engine.link.send(
+            Report(
+                site.file,
+                site.line,
+                size,
+                engine.writer.last_bytes,
+                len(tensors),
+                tuple(gap.text for gap in gaps),
+                notes,
+                gaps,
+                commit.boundary,
+                settled,
+                head_s,
+                gate_s,
+                barrier_s,
+                engine.journal.allocated_bytes,
+            )
+        )
+
+    def gaps(self, commit: Commit) -> list[Gap]:
+        found = [gap for gap in (self._astray, self._turns) if gap is not None]
+        found += self._wrappers()
+        found += self._no_way_in(commit)
+        found += self._unknown(commit)
+        found += self._kept_workers(commit)
+        found += [
+            Gap(
+                "large-fresh-tensor",
+                PART_OF_STEP,
+                f"{name}: read after the optimizer step and larger than {small.FRESH_BYTES >> 20} MiB; "
+                "a rank that is lost between its gate and the next step cannot be restored",
+            )
+            for name in self._fresh
+        ]
+        return found
+
+    def _wrappers(self) -> list[Gap]:
+        found = []
+        for wrapped in self._engine.wrapped:
+            reason = ddp.why_not_carried(wrapped)
+            if reason:
+                hooks = ddp.comm_hooks(wrapped)
+                place = of_function(hooks[-1]) if hooks else NOWHERE
+                if place.file not in sites.INSTRUMENTED_FILES:
+                    place = self._wrapped_at.get(id(wrapped), NOWHERE)
+                found.append(Gap("ddp", BARS, f"{reason}: no rank can be replaced", *place))
+        return found
+
+    def _no_way_in(self, commit: Commit) -> list[Gap]:
+        found = []
+        for name in self._engine.writer.no_way_in:
+            if name == journaling.KEPT_WORKERS:
+                text = f"{name}: its workers' own state is not seen: no rank can be replaced"
+                found.append(Gap("kept-workers", BARS, text, *self._kept_at(commit)))
+            else:
+                text = f"{name}: what it yields next cannot be captured: no rank can be replaced"
+                found.append(Gap("iterator", BARS, text, *self._place(commit, name)))
+        return found
+
+    def _unknown(self, commit: Commit) -> list[Gap]:
+        iterators = {name for name, _ in commit.state.iterators}
+        found = []
+        for name in dict.fromkeys(commit.state.unknown):
+            if name not in iterators:
+                kind = "array" if "(an array " in name else "object"
+                text = f"{name}: its state cannot be captured"
+                found.append(Gap(kind, LEFT, text, *self._place(commit, name)))
+        return found
+
+    def _kept_workers(self, commit: Commit) -> list[Gap]:
+        if journaling.KEPT_WORKERS in self._engine.writer.no_way_in or not self._engine.draws.keeps_workers():
+            return []
+        text = "a data loader with persistent_workers: from its second epoch on no rank can be replaced"
+        return [Gap("kept-workers", BARS_LATER, text, *self._kept_at(commit))]
+
+    def _kept_at(self, commit: Commit) -> Place:
+        for track in self._engine.draws.tracks.values():
+            number = commit.state.index.get(id(track.loader))
+            if number is not None and getattr(track.loader, "persistent_workers", False):
+                node = commit.state.nodes[number]
+                return where_made(commit.state, node.parent, node.key)
+        return NOWHERE
+
+    def _place(self, commit: Commit, name: str) -> Place:
+        known = commit.state.places.get(name)
+        return where_made(commit.state, *known) if known is not None else NOWHERE

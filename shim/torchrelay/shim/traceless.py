@@ -1,0 +1,66 @@
+"""`torchrelay check`: what the script writes in its few steps must not be taken for the results of a run.
+
+Files that exist are opened for writing as scratch copies, as a joiner's are. What is made anew is made where the script wants
+it, so that it is found there by any means, and written down for the command to remove. Not covered: what C code opens by
+itself (torch.save is), and what the script removes or renames.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from torchrelay.shim.files import JoinerFiles
+from torchrelay.shim.hidden import hide_this_frame
+
+_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+
+
+class Traceless:
+    """`list_path`: gets one line for each file and folder that is made, as JSON would be too late after a SIGKILL."""
+
+    def __init__(self, list_path: Path) -> None:
+        self._list = os.open(list_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._files = JoinerFiles(str(list_path.parent))
+
+    def start(self) -> None:
+        """From here to the end of the process."""
+        self._files.start()
+        sys.addaudithook(self._on_event)
+
+    def torch_imported(self, torch: ModuleType) -> None:
+        """A path given to torch.save is opened by C++; by Python's `open` its scratch copy is."""
+        original = torch.save
+
+        @functools.wraps(original)
+        def save(obj: Any, f: Any, *args: Any, **options: Any) -> None:
+            if not isinstance(f, (str, os.PathLike)):
+                original(obj, f, *args, **options)
+                return
+            try:
+                with open(f, "wb") as file:
+                    original(obj, file, *args, **options)
+            except BaseException as error:
+                hide_this_frame(error)
+                raise
+
+        torch.save = save  # type: ignore[attr-defined]
+
+    def _on_event(self, event: str, args: tuple[Any, ...]) -> None:
+        if event == "open":
+            path, _, flags = args
+            if isinstance(flags, int) and flags & _WRITES and isinstance(path, (str, bytes)):
+                self._note(path)
+        elif event == "os.mkdir" and isinstance(args[0], (str, bytes)):
+            self._note(args[0])
+        elif event in ("os.rename", "os.link", "os.symlink") and isinstance(args[1], (str, bytes)):
+            self._note(args[1])
+
+    def _note(self, path: str | bytes) -> None:
+        name = os.path.abspath(os.fsencode(path))
+        if not os.path.lexists(name) and b"\n" not in name and not name.startswith((b"/dev/", b"/proc/")):
+            os.write(self._list, name + b"\n")

@@ -1,0 +1,66 @@
+"""Ranks that stop making progress: found in time, named with their Python stack, replaced without a trace; slow ones left alone."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+from faults.conftest import Undisturbed
+from support.relay_run import Finished, assert_unharmed, relay
+from support.training import steps_done
+
+SCRIPT, RANKS = "ddp.py", 3
+DETECTION_S = 5.0
+"""What is added to three steps, in docs/transparency.md."""
+SLACK_S = 4.0
+"""For a loaded machine, on which every look comes late."""
+
+
+def suspicion(run: Finished, rank: int) -> tuple[str, list[str]]:
+    """Reason and stack of the one suspicion that led to a migration."""
+    (event,) = run.named("suspected")
+    assert event["rank"] == rank, run.told()
+    return event["reason"], event["stack"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason", "call"),
+    [
+        pytest.param("stop:rank=2,step=15,phase=forward", "stopped (state T)", "main (", id="stopped"),
+        pytest.param("spin:rank=1,step=15,phase=forward", "runs in circles", "main (", id="endless loop"),
+        pytest.param(
+            "spin:rank=1,step=15,phase=after-step", "runs in circles", "main (", id="endless loop behind the step"
+        ),
+        pytest.param(
+            "spin:rank=0,step=15,phase=backward", "runs in circles", "backward (", id="endless loop in a backward"
+        ),
+        pytest.param(
+            "deadlock:rank=1,step=15,phase=data", "only it could bring about", "main (", id="deadlocked loader"
+        ),
+        pytest.param(
+            "lonely:rank=2,step=15,phase=backward", "do not take part in", "backward (", id="lonely collective"
+        ),
+    ],
+)
+def test_a_rank_that_hangs_is_named_and_replaced(
+    fault: str, reason: str, call: str, undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    run = relay(tmp_path, SCRIPT, ranks=RANKS, inject=[fault])
+    assert_unharmed(run, undisturbed(SCRIPT, ranks=RANKS), RANKS, [fault], 1)
+    rank = int(fault.partition("rank=")[2][0])
+    why, stack = suspicion(run, rank)
+    assert reason in why
+    assert any(line.startswith(call) for line in stack), stack
+    assert any(f"{SCRIPT}:" in line for line in stack), stack
+    assert run.committed()[0]["downtime_s"]["detect"] < DETECTION_S + SLACK_S
+
+
+def test_ranks_that_keep_others_waiting_for_good_reasons_are_left_alone(tmp_path: Path) -> None:
+    run = relay(tmp_path, "slow_phases.py", ranks=2)
+    assert run.status == 0, run.told()
+    assert run.named("suspected") == [], run.told()
+    assert run.named("migration_started") == []
+    assert steps_done(run.out) == 5
+    longest_s = max(later["time_s"] - earlier["time_s"] for earlier, later in itertools.pairwise(run.named("progress")))
+    assert longest_s > DETECTION_S, "nothing was slow"

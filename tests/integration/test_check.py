@@ -1,0 +1,147 @@
+"""`torchrelay check` with real ranks: each kind of script that cannot be protected is found, and named with its line."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from integration.cli_harness import Cli
+from support.check_scripts import marked, script
+
+from torchrelay.protocol.names import ALONE, BARS, BARS_LATER, LEFT, PART_OF_STEP
+
+PROTECTED, FAILED, PARTLY, UNPROTECTED = 0, 1, 3, 4
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> Iterator[Cli]:
+    with Cli(tmp_path) as used:
+        yield used
+
+
+def check(cli: Cli, folder: Path, name: str, *options: str) -> tuple[int, dict[str, Any], str]:
+    """Exit code, report and what was said, with two ranks."""
+    path = folder / f"{name}.py"
+    path.write_text(script(name))
+    done = cli.run("check", "--json", "--nproc-per-node", "2", *options, str(path))
+    told = json.loads(done.stdout) if done.stdout else {}
+    assert told.get("exit_code", done.returncode) == done.returncode
+    return done.returncode, told.get("report") or {}, done.stderr
+
+
+def named(report: dict[str, Any], folder: Path, name: str) -> list[tuple[str, int]]:
+    """Kind and line of each gap, those without a line as 0."""
+    path = str(folder / f"{name}.py")
+    assert {gap["file"] for gap in report["gaps"]} <= {path, ""}
+    return sorted((gap["kind"], gap["line"]) for gap in report["gaps"])
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "effects"),
+    [
+        ("state", UNPROTECTED, [LEFT, BARS, BARS_LATER, LEFT, LEFT]),
+        ("generator_in_a_variable", UNPROTECTED, [BARS]),
+        ("comm_hook", UNPROTECTED, [BARS]),
+        ("library_comm_hook", UNPROTECTED, [BARS]),
+        ("builtin_comm_hook", UNPROTECTED, [BARS]),
+        ("static_graph", UNPROTECTED, [BARS]),
+        ("two_optimizers_in_turn", PARTLY, [PART_OF_STEP]),
+        ("second_loop", UNPROTECTED, [BARS]),
+    ],
+)
+def test_what_cannot_be_protected_is_named_with_its_line(
+    cli: Cli, tmp_path: Path, name: str, status: int, effects: list[str]
+) -> None:
+    code, report, said = check(cli, tmp_path, name)
+    assert code == status, (report, said)
+    expected = sorted(marked(script(name)))
+    assert expected
+    assert named(report, tmp_path, name) == expected
+    assert [g["effect"] for g in sorted(report["gaps"], key=lambda g: (g["kind"], g["line"]))] == effects
+    assert all(g["ranks"] == [0, 1] for g in report["gaps"])
+    assert report["level"] == {PARTLY: "partly", UNPROTECTED: "unprotected"}[status]
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "kinds", "effect", "text"),
+    [
+        ("no_loop", UNPROTECTED, ["no-loop"], BARS, "is in no loop of the script's own files"),
+        ("no_replica", PARTLY, ["no-replica"] * 2, ALONE, "mine"),
+        ("large_tensor_after_the_step", PARTLY, ["large-fresh-tensor"], PART_OF_STEP, "big"),
+    ],
+)
+def test_what_no_line_makes_is_named_too(
+    cli: Cli, tmp_path: Path, name: str, status: int, kinds: list[str], effect: str, text: str
+) -> None:
+    code, report, said = check(cli, tmp_path, name)
+    assert code == status, (report, said)
+    assert [gap["kind"] for gap in report["gaps"]] == kinds
+    assert all(gap["effect"] == effect and text in gap["text"] for gap in report["gaps"])
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("no_process_group", "no rank has set up its process group"),
+        ("other_backend", "the process group uses fake"),
+    ],
+)
+def test_a_script_that_never_is_protected_is_told_why(cli: Cli, tmp_path: Path, name: str, reason: str) -> None:
+    code, report, said = check(cli, tmp_path, name)
+    assert code == UNPROTECTED, (report, said)
+    assert report["level"] == "unprotected"
+    assert reason in report["reason"]
+
+
+def test_code_on_the_command_line_is_not_protected(cli: Cli) -> None:
+    done = cli.run("check", "--json", "--no-python", os.sys.executable, "-c", "print('code')")  # type: ignore[attr-defined]
+    assert done.returncode == UNPROTECTED, done.stderr
+    assert "given with -c" in json.loads(done.stdout)["report"]["reason"]
+
+
+@pytest.mark.parametrize(
+    ("name", "bug"), [("failing", "a bug of the script"), ("failing_in_a_step", "a bug in the loop")]
+)
+def test_a_script_that_fails_is_no_verdict(cli: Cli, tmp_path: Path, name: str, bug: str) -> None:
+    code, _, said = check(cli, tmp_path, name)
+    assert code == FAILED
+    assert f"ValueError: {bug}" in said  # the traceback of the ranks, whose output is not shown otherwise
+
+
+def test_a_set_up_without_end_is_cut_off(cli: Cli, tmp_path: Path) -> None:
+    code, report, said = check(cli, tmp_path, "endless_set_up", "--timeout", "12")
+    assert code == UNPROTECTED, said
+    assert "cut off by --timeout before 5 steps were done" in report["reason"]
+    assert "has not come round yet" in report["reason"]
+
+
+def test_a_sound_script_is_protected_at_a_measured_cost(cli: Cli, tmp_path: Path) -> None:
+    code, report, said = check(cli, tmp_path, "sound")
+    assert code == PROTECTED, (report, said)
+    source = script("sound").splitlines()
+    assert (report["file"], source[report["line"] - 1]) == (str(tmp_path / "sound.py"), "for (x,) in batches():")
+    assert 0 < report["head_s"] < 1
+    assert 0 < report["gate_s"] < 1
+    assert 0 < report["barrier_s"] < 1
+    assert 0 < report["journal_bytes"] < report["memory_bytes"]
+    assert [row["answer"] for row in report["against"]] == ["yes", "yes", "yes", "no"]
+
+
+def test_a_check_leaves_nothing_behind_and_changes_no_file(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "kept.txt").write_text("as it was")
+    (tmp_path / "best.pt").write_text("a model")
+    path = tmp_path / "traces.py"
+    path.write_text(script("traces"))
+    before = sorted(p.name for p in tmp_path.iterdir())
+    done = cli.run("check", "--nproc-per-node", "2", str(path))
+    assert done.returncode == PROTECTED, done.stderr
+    assert "a whole run" not in done.stdout + done.stderr
+    assert f"{path}:" in done.stdout
+    assert (tmp_path / "kept.txt").read_text() == "as it was"
+    assert (tmp_path / "best.pt").read_text() == "a model"
+    assert sorted(p.name for p in tmp_path.iterdir() if p != cli.state) == [n for n in before if n != cli.state.name]
+    assert list(cli.state.iterdir()) == []

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from torchrelay.controller.decide.coverage import Known, coverage
+from torchrelay.controller.decide.replaceable import replaceable
+from torchrelay.protocol.messages import Gap, ReplicaCheck, Report
+from torchrelay.protocol.names import ALONE, BARS, BARS_LATER, LEFT, PART_OF_STEP
+
+EQUAL = (ReplicaCheck(4, {"w": "aa"}, ("w",)),)
+
+
+def report(*gaps: Gap, **changes: object) -> Report:
+    made = Report(
+        "train.py", 30, 400, 900, 4, (), ("rows: taken for data",), gaps, 5, True, 0.001, 0.0005, 0.0001, 4096
+    )
+    return dataclasses.replace(made, **changes)  # type: ignore[arg-type]
+
+
+def known(*reports: Report, **changes: object) -> Known:
+    checks = dict.fromkeys(range(len(reports)), EQUAL)
+    made = Known(len(reports), "on", "all ranks are armed", dict(enumerate(reports)), checks, 0.5, 6.5)
+    return dataclasses.replace(made, **changes)  # type: ignore[arg-type]
+
+
+def test_a_job_without_gaps_is_protected_with_the_highest_cost_of_a_rank() -> None:
+    found = coverage(known(report(), report(head_s=0.002)))
+    assert (found.level, found.file, found.line, found.head_s, found.step_s) == (
+        "protected",
+        "train.py",
+        30,
+        0.002,
+        0.5,
+    )
+    assert [row.answer for row in found.against] == ["yes", "yes", "yes", "no"]
+    assert "6.5 s" in found.against[1].how
+    assert found.notes == ("rows: taken for data",)
+
+
+def test_equal_gaps_are_one_with_its_ranks_and_the_worst_comes_first() -> None:
+    left, bars = Gap("object", LEFT, "db"), Gap("iterator", BARS, "it", "train.py", 7)
+    found = coverage(known(report(left, bars), report(left), report(bars)))
+    assert [(gap.kind, gap.ranks, gap.line) for gap in found.gaps] == [("iterator", (0, 2), 7), ("object", (0, 1), 0)]
+    assert (found.level, found.reason) == ("unprotected", "it")
+    assert {row.answer for row in found.against} == {"no"}
+
+
+@pytest.mark.parametrize(
+    ("effect", "dies", "moves"),
+    [(BARS_LATER, "partly", "partly"), (PART_OF_STEP, "partly", "yes"), (LEFT, "partly", "partly")],
+)
+def test_a_gap_that_does_not_bar_leaves_the_job_partly_protected(effect: str, dies: str, moves: str) -> None:
+    found = coverage(known(report(Gap("kind", effect, "text")), report()))
+    assert found.level == "partly"
+    assert (found.against[0].answer, found.against[2].answer) == (dies, moves)
+
+
+def test_tensors_that_nobody_else_has_are_a_gap_of_their_rank() -> None:
+    own = (ReplicaCheck(4, {"w": "aa", "mine": "bb"}),)
+    found = coverage(known(report(), report(), report(), checks={0: EQUAL, 1: EQUAL, 2: own}))
+    assert [(gap.effect, gap.ranks) for gap in found.gaps] == [(ALONE, (2,))]
+    assert "mine" in found.gaps[0].text
+    assert (found.level, found.against[0].answer, found.against[2].answer) == ("partly", "partly", "yes")
+    everybody = {rank: (ReplicaCheck(4, {"shard": str(rank)}),) for rank in range(2)}
+    found = coverage(known(report(), report(), checks=everybody))
+    assert (found.level, found.against[0].answer, found.against[2].answer) == ("partly", "no", "yes")
+
+
+def test_before_the_first_update_equal_or_unequal_tensors_prove_nothing() -> None:
+    early = {rank: (ReplicaCheck(0, {"w": str(rank)}),) for rank in range(2)}
+    assert coverage(known(report(), report(), checks=early)).gaps == ()
+
+
+def test_a_job_of_one_rank_can_only_be_moved() -> None:
+    found = coverage(known(report()))
+    assert (found.level, found.against[0].answer, found.against[2].answer) == ("partly", "no", "yes")
+
+
+def test_a_level_is_said_only_when_it_is_known() -> None:
+    assert coverage(known(report(), report(), protection="pending", protection_reason="waits")).reason == "waits"
+    unsettled = coverage(known(report(), report(settled=False)))
+    assert (unsettled.level, unsettled.against) == ("pending", ())
+    assert "rank 1" in unsettled.reason
+    off = coverage(known(report(), report(), protection="off", protection_reason="rank 1: nccl"))
+    assert (off.level, off.reason) == ("unprotected", "rank 1: nccl")
+
+
+def test_a_rank_that_bars_is_named_before_a_spare_is_spent() -> None:
+    assert replaceable({}).yes
+    assert replaceable({0: (Gap("object", LEFT, "db"), Gap("kept-workers", BARS_LATER, "later")), 1: ()}).yes
+    verdict = replaceable({0: (), 1: (Gap("iterator", BARS, "it: cannot be captured", "train.py", 7),)})
+    assert (verdict.yes, verdict.reason) == (False, "rank 1: it: cannot be captured (train.py:7)")

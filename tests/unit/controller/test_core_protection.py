@@ -1,0 +1,143 @@
+"""What the controller does with the protection reports of ranks: tells them as one, burns no spare, ends checks."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.fake_job import FakeJob
+
+from torchrelay.protocol import events
+from torchrelay.protocol import messages as msg
+from torchrelay.protocol.names import BARS, BARS_LATER
+
+ITERATOR = msg.Gap("iterator", BARS, "it (cycle): what it yields next cannot be captured", "train.py", 7)
+LATER = msg.Gap("kept-workers", BARS_LATER, "persistent_workers", "train.py", 9)
+
+
+def report(*gaps: msg.Gap) -> msg.Report:
+    return msg.Report("train.py", 30, 400, 900, 4, tuple(g.text for g in gaps), (), gaps, 5, True)
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> FakeJob:
+    made = FakeJob(tmp_path)
+    made.train()
+    return made
+
+
+def levels(job: FakeJob) -> list[Any]:
+    return [event.coverage["level"] for event in job.told(events.CoverageKnown)]
+
+
+def test_no_spare_is_spent_on_a_rank_that_no_joiner_could_become(job: FakeJob) -> None:
+    job.say("n0.w2", report(ITERATOR))
+    job.die("n0.w1")
+    job.settle()
+    job.tick(3.0)  # of which the first two are for a report that is still on its way
+    assert job.sent(msg.Assign) == {}
+    assert job.told(events.MigrationStarted) == []
+    assert job.stop is not None
+    assert job.stop.exit_code == 137
+    assert (
+        "cannot be replaced: rank 2: it (cycle): what it yields next cannot be captured (train.py:7)" in job.stop.reason
+    )
+
+
+def test_what_bars_later_does_not_bar_now(job: FakeJob) -> None:
+    for worker in job.ranks:
+        job.say(worker, report(LATER))
+    job.die("n0.w1")
+    job.settle()
+    assert list(job.sent(msg.Assign)) == ["n0.s0"]
+    assert [f.outcome for f in job.told(events.MigrationFinished)] == ["committed"]
+
+
+def test_what_barred_and_is_gone_does_not_bar_any_more(job: FakeJob) -> None:
+    job.say("n0.w2", report(ITERATOR))
+    job.say("n0.w2", report())
+    job.die("n0.w1")
+    job.settle()
+    assert [f.outcome for f in job.told(events.MigrationFinished)] == ["committed"]
+
+
+def test_a_move_that_is_barred_is_refused_with_the_reason(job: FakeJob) -> None:
+    job.say("n0.w0", report(ITERATOR))
+    reply = job.core.migrate(msg.MigrateRequest(1, "a fan"), job.now_s)
+    assert not reply.accepted
+    assert "it (cycle)" in reply.message
+
+
+def test_a_hang_that_cannot_be_repaired_is_named_once_and_the_job_goes_on(job: FakeJob) -> None:
+    job.say("n0.w0", report(ITERATOR))
+    job.still = set(job.ranks)
+    job.waiting = {"n0.w0", "n0.w2"}
+    job.tick(20.0)
+    (suspected,) = job.told(events.Suspected)
+    assert suspected.rank == 1
+    assert suspected.stack == ("f (train.py:3)",)
+    assert "it is not replaced: rank 0: it (cycle)" in suspected.reason
+    assert job.told(events.MigrationStarted) == []
+    assert job.stop is None
+
+
+def test_the_report_of_the_job_is_told_when_all_ranks_have_spoken_and_when_it_changes(job: FakeJob) -> None:
+    job.say("n0.w0", report())
+    job.say("n0.w1", report())
+    assert levels(job) == []
+    job.say("n0.w2", report())
+    job.say("n0.w2", report())
+    job.tick(2.0)
+    assert levels(job) == ["protected"]
+    job.say("n0.w2", report(ITERATOR))
+    assert levels(job) == ["protected", "unprotected"]
+    (told,) = job.core.status(job.now_s).coverage
+    assert (told.level, told.gaps[0].line) == ("unprotected", 7)
+
+
+def test_a_check_ends_when_every_rank_stands_still(tmp_path: Path) -> None:
+    job = FakeJob(tmp_path, world_size=2, spares=0, config={"check_steps": 5})
+    job.train()
+    for worker in job.ranks:
+        job.say(worker, report(LATER))
+    job.say("n0.w0", msg.Held(5))
+    assert job.stop is None
+    job.say("n0.w1", msg.Held(5))
+    assert job.stop is not None
+    assert (job.stop.exit_code, job.stop.signal) == (0, signal.SIGKILL)
+    assert levels(job)[-1] == "partly"
+    assert [event.boundary for event in job.told(events.RanksHeld)] == [5]
+
+
+def test_a_check_of_a_script_that_cannot_be_protected_ends_at_once(tmp_path: Path) -> None:
+    job = FakeJob(tmp_path, world_size=2, spares=0, config={"check_steps": 5})
+    job.say("n0.w0", msg.Disabled("the process group uses nccl"))
+    assert job.stop is not None
+    assert levels(job)[-1] == "unprotected"
+
+
+def test_a_check_of_a_script_that_ends_before_is_told_as_unprotected(tmp_path: Path) -> None:
+    job = FakeJob(tmp_path, world_size=2, spares=0, config={"check_steps": 5})
+    for worker in list(job.ranks):
+        job.die(worker, signal=0, exit_code=0)
+    assert levels(job) == ["unprotected"]
+    (told,) = job.told(events.CoverageKnown)
+    assert "the job ended before its training was protected" in told.coverage["reason"]
+
+
+def test_a_loader_that_only_itself_could_wake_is_replaced_in_the_time_of_a_step(job: FakeJob) -> None:
+    job.phases = {"n0.w1": "after"}
+    job.still = set(job.ranks)
+    job.waiting = {"n0.w0", "n0.w2"}
+    job.tick(9.0)
+    assert job.told(events.Suspected) == []  # storage has bad moments
+    job.still, job.waiting = set(), set()
+    job.tick(1.0)
+    job.asleep = {"n0.w1"}
+    job.still, job.waiting = set(job.ranks), {"n0.w0", "n0.w2"}
+    job.tick(9.0)
+    (suspected,) = job.told(events.Suspected)
+    assert suspected.rank == 1
+    assert "only it could bring about" in suspected.reason

@@ -97,6 +97,9 @@ class Runtime:
         self.note("park")
         os.environ["RANK"] = "7"
 
+    def accelerate_imported(self, module):
+        self.note(f"accelerate imported: {module.__name__}")
+
     def torch_imported(self):
         self.note(f"torch imported: {'torch' in sys.modules}")
 

@@ -17,6 +17,7 @@ from torchrelay.shim import journaling, replicas
 from torchrelay.shim.adapters import data_loader, ddp, process_group
 from torchrelay.shim.capture import rng, undo
 from torchrelay.shim.capture.modules import ModuleTrees
+from torchrelay.shim.capture.replay_point import ReplayPoint
 from torchrelay.shim.collective_records import CollectiveRecords
 from torchrelay.shim.collectives import Entry
 from torchrelay.shim.commit import Commit
@@ -273,11 +274,8 @@ class Engine:
         self.phase("body")
 
     def drawn(self, iterator: Any, default: tuple[Any, ...]) -> Any:
-        return (
-            self.draws.draw(iterator, next, default)
-            if not isinstance(iterator, data_loader.LoaderIter)
-            else next(iterator, *default)
-        )
+        by_itself = isinstance(iterator, (data_loader.LoaderIter, ReplayPoint))
+        return next(iterator, *default) if by_itself else self.draws.draw(iterator, next, default)
 
     # What the optimizer tells.
 

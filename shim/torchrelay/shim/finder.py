@@ -10,6 +10,7 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from torchrelay.shim import script_end, sites
+from torchrelay.shim.adapters.frameworks import TRAINING_LOOPS
 from torchrelay.shim.hidden import hide_this_frame
 from torchrelay.shim.instrument import Instrumented, instrument
 from torchrelay.shim.interface import Runtime
@@ -103,6 +104,8 @@ class ScriptFinder:
             spec.loader = AnnouncingLoader(spec.loader, self._imported[name])
         elif self._is_users(name, spec.loader.path) or name in self._script_names:
             self._exchange(spec, spec.loader)
+        elif name in TRAINING_LOOPS:
+            self._exchange(spec, spec.loader, TRAINING_LOOPS[name])
         return spec
 
     def _found_by_others(self, name: str, path: Sequence[str] | None, target: ModuleType | None) -> ModuleSpec | None:
@@ -122,15 +125,20 @@ class ScriptFinder:
             return name.partition(".")[0] == self._script_package
         return not os.path.realpath(file).startswith(self._library)
 
-    def _exchange(self, spec: ModuleSpec, loader: SourceFileLoader) -> None:
+    def _exchange(self, spec: ModuleSpec, loader: SourceFileLoader, only: frozenset[str] | None = None) -> None:
+        """`only`: of an installed framework, the functions whose loops are rewritten."""
         try:
-            made = instrument(loader.get_data(loader.path), loader.path, loops=self._is_users(spec.name, loader.path))
+            loops = only is not None or self._is_users(spec.name, loader.path)
+            made = instrument(loader.get_data(loader.path), loader.path, loops=loops, only=only)
         except (OSError, SyntaxError, ValueError):
             return  # the module's own; Python's loader comes upon it too, and tells the user
         except Exception as e:  # noqa: BLE001 - whatever is wrong with us, the script runs
             sites.LEFT_ALONE[loader.path] = f"{type(e).__name__}: {e}"
             return
-        if made.sites or made.next_calls or spec.name in self._script_names:
+        if only is not None and not made.sites:
+            sites.LEFT_ALONE[loader.path] = f"this version has none of {', '.join(sorted(only))}"
+        elif made.sites or made.next_calls or spec.name in self._script_names:
+            sites.PACKAGES.update({loader.path} if only is not None else ())
             spec.loader = InstrumentedLoader(loader, made, self)
 
     def starts_script(self, name: str) -> bool:

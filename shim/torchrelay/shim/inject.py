@@ -11,6 +11,7 @@ from types import ModuleType
 
 from torchrelay.shim import run_file
 from torchrelay.shim.adapters import dynamo
+from torchrelay.shim.adapters.frameworks import ACCELERATE
 from torchrelay.shim.config import ShimConfig
 from torchrelay.shim.finder import ScriptFinder
 from torchrelay.shim.instrument import HOOKS
@@ -38,6 +39,7 @@ def install(runtime: Runtime) -> None:
     publish = functools.partial(setattr, builtins, HOOKS, runtime.hooks)
     imported = {
         "torch": _guarded(runtime, lambda _: runtime.torch_imported()),
+        ACCELERATE: _guarded(runtime, runtime.accelerate_imported),
         dynamo.MODULE: _guarded(runtime, dynamo.show_plain_code),
     }
     finder = ScriptFinder(runtime, publish, imported)

@@ -85,9 +85,10 @@ _ITERATES_AT_STATEMENT = _iterates_at_statement()
 
 
 class _Rewriter:
-    def __init__(self, filename: str, with_next: bool) -> None:
+    def __init__(self, filename: str, with_next: bool, only: frozenset[str] | None = None) -> None:
         self._filename = filename
         self._with_next = with_next
+        self._only = only
         self.sites: list[Site] = []
         self.next_calls = 0
 
@@ -101,8 +102,9 @@ class _Rewriter:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             self._expressions(node.args, *node.decorator_list)
             if not is_left_alone(node, scope.module_class):
-                loops = isinstance(node, ast.FunctionDef) and not is_generator(node)
-                node.body = self.block(node.body, scope.inner(node.name, loops=loops, function=True))
+                inner = scope.inner(node.name, loops=False, function=True)
+                loops = isinstance(node, ast.FunctionDef) and not is_generator(node) and self._wanted(inner)
+                node.body = self.block(node.body, replace(inner, loops=loops))
             return [node]
         if isinstance(node, ast.ClassDef):
             inner = scope.inner(node.name, loops=False, module_class=is_module_class(node))
@@ -112,6 +114,9 @@ class _Rewriter:
             return self._loop(node, scope)
         self._children(node, scope)
         return [node]
+
+    def _wanted(self, scope: _Scope) -> bool:
+        return self._only is None or scope.qualname.removesuffix(".<locals>") in self._only
 
     def _children(self, node: ast.AST, scope: _Scope) -> None:
         for name, value in ast.iter_fields(node):
@@ -221,8 +226,12 @@ def _script_end(function: str) -> ast.expr:
     return ast.Call(ast.Attribute(imported, function, ast.Load()), [], [])
 
 
-def instrument(source: bytes, filename: str, *, loops: bool = True, main: bool = False) -> Instrumented:
+def instrument(
+    source: bytes, filename: str, *, loops: bool = True, main: bool = False, only: frozenset[str] | None = None
+) -> Instrumented:
     """The module in `source`, rewritten. `main`: it is the script, and tells `script_end` when it ends.
+
+    `only`: qualified names of the functions whose loops are rewritten, and nothing else; all if None.
 
     No warning is issued. Raises what compiling `source` raises (SyntaxError, ValueError, RecursionError, MemoryError),
     and UnsupportedError where only the rewritten module does not compile.
@@ -231,9 +240,10 @@ def instrument(source: bytes, filename: str, *, loops: bool = True, main: bool =
         warnings.simplefilter("always")
         plain = compile(source, filename, "exec", dont_inherit=True)
         tree = ast.parse(source, filename)
-        rewriter = _Rewriter(filename, with_next=loops and not binds_name(tree, "next"))
+        with_next = loops and only is None and not binds_name(tree, "next")
+        rewriter = _Rewriter(filename, with_next, only)
         if loops:
-            tree.body = rewriter.block(tree.body, _Scope("<module>", loops=True))
+            tree.body = rewriter.block(tree.body, _Scope("<module>", loops=only is None))
         if main:
             _with_end(tree)
         changed = main or rewriter.sites or rewriter.next_calls

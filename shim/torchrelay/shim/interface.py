@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from types import ModuleType
 from typing import Any, Protocol
 
 
@@ -35,6 +36,9 @@ class Runtime(Protocol):
         """Blocks until this spare is given a rank."""
 
     def torch_imported(self) -> None: ...
+
+    def accelerate_imported(self, module: ModuleType) -> None:
+        """`module`: accelerate's loaders."""
 
     def disable(self, reason: str) -> None:
         """The script runs unprotected from here on."""

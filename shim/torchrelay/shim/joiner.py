@@ -30,8 +30,9 @@ from torchrelay.shim.adapters import data_loader, ddp, dynamo
 from torchrelay.shim.capture import rng
 from torchrelay.shim.capture.encode import EncodedNode, decode
 from torchrelay.shim.capture.kinds import Kind
-from torchrelay.shim.capture.rebuild import ABSENT, put_tree
 from torchrelay.shim.capture.rebuild import Rebuild as StateRebuild
+from torchrelay.shim.capture.rebuild import put_tree
+from torchrelay.shim.capture.replay_point import ABSENT
 from torchrelay.shim.destination import Destination
 from torchrelay.shim.journaling import script_frames
 from torchrelay.shim.loops import Activation
@@ -75,9 +76,6 @@ class Joiner:
         if depth < len(links) and activation.site == links[depth].site:
             link = links[depth]
             self._matched = depth + 1
-            if depth > 0:
-                self._check_answered()
-                self._engine.records.answers = []
             rng.restore(link.entry_rng)
             self._engine.draws.expected = deque((record, True) for record in link.loaders)
 
@@ -110,6 +108,7 @@ class Joiner:
         if link is None or activation.heads != 1:
             return
         assert self._journal is not None
+        self._check_answered()
         if link.iterator is not None:
             activation.iterator = link.iterator
         elif activation.iterator is not None:
@@ -194,15 +193,17 @@ class Joiner:
                 raise StateMismatchError(
                     "a data loader's iterator is not where the lost rank had it, nor is its loader"
                 )
-            rebuild.objects[number] = data_loader.rebuild(self._engine.draws, loader, record)
+            made, last = data_loader.rebuild(self._engine.draws, loader, record)
+            rebuild.objects[number], rebuild.last[id(made)] = made, last
         rebuild.fill()
+        if loaders is not None:  # at an outer loop's head it can still come
+            rebuild.check_complete()
 
     def _put_bases(self, nodes: list[EncodedNode], objects: list[Any]) -> None:
         """The trees of modules as the lost rank's set-up had made them; journals hold the difference to that."""
-        trees = [(node, objects[number]) for number, node in enumerate(nodes) if node.kind is Kind.MODULE]
-        for (node, root), base in zip(trees, self.set_up.trees):
-            if isinstance(root, torch.nn.Module) and not node.content[0]:
-                put_tree(base, root, lambda value, there: value)
+        for node, root in zip(nodes, objects):
+            if node.kind is Kind.MODULE and isinstance(root, torch.nn.Module) and node.content[0] >= 0:
+                put_tree(self.set_up.trees[node.content[0]], root, lambda value, there: value)
 
     def _take_state(self, innermost: FrameType) -> None:
         """Tensors from the donor, then the communicators of the new generation, then the go-ahead."""

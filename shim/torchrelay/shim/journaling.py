@@ -50,7 +50,8 @@ class ScriptModules:
             self._found = {
                 name: vars(module)
                 for name, module in modules
-                if getattr(module, "__file__", None) in sites.INSTRUMENTED_FILES and name != "__mp_main__"
+                if getattr(module, "__file__", None) in sites.INSTRUMENTED_FILES - sites.PACKAGES
+                and name != "__mp_main__"
             }
         return self._found
 
@@ -88,8 +89,8 @@ class Writer:
             contents = [node.content for node in commit.state.nodes if node.kind is Kind.MODULE]
             trees = tuple(tree_base(content) for content in contents)
             self._engine.journal.write_set_up(pickled(payload.SetUpJournal(*outermost, collectives, trees)))
-            for content in contents:
-                content.tree.base = content
+            for place, content in enumerate(contents):
+                content.tree.base, content.tree.base_place = content, place
             for node in commit.state.nodes:
                 if node.kind is Kind.MODULE:
                     node.written = b""  # it was the difference to the set-up before
@@ -153,7 +154,11 @@ class Writer:
         state = self.walk(script_frames(frame), commit.state, at_gate=True)
         fresh = tuple(sorted(path for path, t in state.large.items() if id(t) not in commit.state.index))
         before, written = commit.state.nodes, encode(state)
-        changed = {n: written[n] for n, node in enumerate(state.nodes) if n >= len(before) or node is not before[n]}
+        changed = {
+            n: written[n]
+            for n, node in enumerate(state.nodes)
+            if n >= len(before) or node is not before[n] or not node.written
+        }
         record = payload.GateJournal(commit.boundary, len(written), changed, rng.capture(), body, fresh)
         engine.journal.write_gate(commit.boundary, pickled(record))
         engine.reporter.at_gate(commit, fresh)

@@ -17,7 +17,8 @@ from torchrelay.shim.capture.rng import RngState
 class LoaderRecord:
     """A data loader's iterator: how often it was drawn from, and what decided the order of its data, and when.
 
-    `created`, `order`: when it was made; `first`: both at the first draw; `before_last`: generators before the last one.
+    `created`, `order`: when it was made; `first`: both at the first draw; `before`: generators before its last draws, as many
+    as have items that are still in use.
     `loader`: the node of the loader that it was made by, for an iterator that training has put in its place.
     """
 
@@ -25,7 +26,7 @@ class LoaderRecord:
     order: tuple[Any, ...]
     drawn: int
     first: tuple[RngState, tuple[Any, ...]] | None
-    before_last: RngState | None
+    before: tuple[RngState, ...]
     loader: int = -1
 
 

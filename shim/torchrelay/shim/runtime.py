@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from torchrelay.protocol import names
@@ -26,10 +27,12 @@ from torchrelay.protocol.messages import (
     ShimOrder,
     Warm,
 )
+from torchrelay.shim import sites
 from torchrelay.shim.config import ShimConfig, parse_faults
 from torchrelay.shim.link import AgentLink
 
 if TYPE_CHECKING:
+    from torchrelay.shim.adapters.data_loader import Draws
     from torchrelay.shim.engine import Engine
     from torchrelay.shim.interface import Hooks
     from torchrelay.shim.joiner import Joiner
@@ -148,6 +151,17 @@ class Runtime:
         torch_hooks.install(self)
         if self._assign is not None:
             self._become_joiner(self._assign)
+
+    def accelerate_imported(self, module: ModuleType) -> None:
+        from torchrelay.shim.adapters import accelerate_loader
+
+        try:
+            accelerate_loader.install(module, self._draws)
+        except (UnsupportedError, AttributeError) as e:
+            sites.LEFT_ALONE[str(module.__file__)] = str(e)
+
+    def _draws(self) -> Draws | None:
+        return self.engine.draws if self.engine is not None and self.engine.takes_part() else None
 
     # Process groups.
 

@@ -25,6 +25,8 @@ class Site:
 
 SITES: dict[str, Site] = {}
 INSTRUMENTED_FILES: set[str] = set()
+PACKAGES: set[str] = set()
+"""Files of installed frameworks among them: their globals are not the script's state."""
 LEFT_ALONE: dict[str, str] = {}
 """Files of the user's that could not be rewritten, with the reason: for the protection report."""
 

@@ -35,6 +35,7 @@ def main():
             losses.append(loss.item())
         model.eval()
         for x, _y in held_out:
+            pace.strike("evaluation")
             with torch.no_grad():
                 kept.append(accelerator.gather_for_metrics(model(x)).mean().item())
     ending.write(losses, model=model, optimizer=optimizer.optimizer, scheduler=scheduler.scheduler, kept=kept)

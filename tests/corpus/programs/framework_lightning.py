@@ -28,6 +28,8 @@ class Net(lightning.LightningModule):
 
     def validation_step(self, batch, index):
         x, y = batch
+        if not self.trainer.sanity_checking:
+            pace.strike("evaluation")
         self.log("val_loss", nn.functional.mse_loss(self.net(x), y), sync_dist=True)
 
     def configure_optimizers(self):
@@ -43,6 +45,9 @@ class Count(Callback):
     def on_train_batch_end(self, trainer, module, outputs, batch, index):
         pace.work()
         self.batches += 1
+
+    def on_save_checkpoint(self, trainer, module, checkpoint):
+        pace.strike("saving")
 
     def on_train_epoch_end(self, trainer, module):
         self.epochs.append({name: value.item() for name, value in trainer.callback_metrics.items()})

@@ -2,6 +2,7 @@
 
 import os
 import random
+import sys
 
 import ending
 import pace
@@ -10,6 +11,7 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import Dataset
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments, set_seed
+from transformers.trainer_callback import ExportableState
 
 VOCABULARY, LENGTH = 64, 12
 
@@ -32,7 +34,7 @@ def collate(items):
     return {"input_ids": noisy, "labels": labels}
 
 
-class Count(TrainerCallback):
+class Count(TrainerCallback, ExportableState):
     """A user's callback, with state of its own."""
 
     def __init__(self):
@@ -44,6 +46,18 @@ class Count(TrainerCallback):
     def on_step_end(self, args, state, control, **kwargs):
         pace.work()
         self.seen.append(random.random())
+
+    def on_prediction_step(self, args, state, control, **kwargs):
+        pace.strike("evaluation")
+
+    def on_log(self, args, state, control, **kwargs):
+        pace.strike("logging")
+
+    def state(self):
+        """What a checkpoint holds of it: the Trainer asks while it saves, and once before it trains."""
+        if self.seen:
+            pace.strike("saving")
+        return {"args": {}, "attributes": {"parts": self.parts}}
 
 
 def main():
@@ -66,6 +80,8 @@ def main():
         seed=7,
         report_to=[],
         disable_tqdm=True,
+        # A sampler of torch's own has a generator that moves on from epoch to epoch, and every rank is told its seed.
+        accelerator_config={"use_seedable_sampler": "own-sampler" not in sys.argv},
     )
     count = Count()
     trainer = Trainer(

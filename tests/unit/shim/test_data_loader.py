@@ -7,7 +7,15 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, RandomSampler, TensorDataset, dataloader
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    RandomSampler,
+    SequentialSampler,
+    TensorDataset,
+    dataloader,
+)
 from torch.utils.data.distributed import DistributedSampler
 
 from torchrelay.shim.adapters import data_loader
@@ -140,7 +148,7 @@ def test_a_joiners_iterator_is_led_to_where_the_recorded_one_stood(draws: Draws,
     rest = [next(recorded) for _ in range(6 - drawn)]
 
     torch.manual_seed(2)
-    joiner = data_loader.rebuild(draws, SAMPLERS[kind](), record)
+    joiner, _ = data_loader.rebuild(draws, SAMPLERS[kind](), record)
     rng.restore(at)
     assert values([next(joiner) for _ in range(6 - drawn)]) == values(rest)
     with pytest.raises(StopIteration):
@@ -154,7 +162,7 @@ def test_an_iterator_that_nobody_has_drawn_from_chooses_its_order_at_its_first_d
     at = rng.capture()
     expected = values(list(recorded))
     torch.manual_seed(2)
-    joiner = data_loader.rebuild(draws, loader_of(shuffle=True), record)
+    joiner, _ = data_loader.rebuild(draws, loader_of(shuffle=True), record)
     rng.restore(at)
     assert values(list(joiner)) == expected
 
@@ -169,7 +177,7 @@ def test_an_epoch_that_was_set_after_the_iterator_was_made_decides_its_order(dra
     loader.sampler.set_epoch(4)
     at = rng.capture()
     rest = values(list(recorded))
-    joiner = data_loader.rebuild(draws, SAMPLERS["distributed"](), record)
+    joiner, _ = data_loader.rebuild(draws, SAMPLERS["distributed"](), record)
     rng.restore(at)
     assert values(list(joiner)) == rest
 
@@ -291,3 +299,28 @@ def test_workers_of_an_epoch_of_their_own_are_no_matter(draws: Draws) -> None:
     assert len(list(loader)) == 6
     assert len(list(iter(loader))) == 6
     assert not draws.kept_workers(set())
+
+
+def test_a_draw_that_comes_again_moves_the_samplers_generator_as_the_first_one_did(draws: Draws) -> None:
+    loader = SAMPLERS["sampler's"]()
+    iterator = iter(loader)
+    draws.at_boundary()
+    before = loader.sampler.generator.get_state()
+    first = next(iterator)
+    after = loader.sampler.generator.get_state()
+    assert not torch.equal(before, after)
+    draws.rewind()
+    loader.sampler.generator.set_state(before)  # as a rewind does: it is state
+    assert values([next(iterator)]) == values([first])
+    assert torch.equal(loader.sampler.generator.get_state(), after)
+
+
+def test_samplers_around_samplers_decide_the_order_too(draws: Draws) -> None:
+    inner = RandomSampler(Noisy(), generator=torch.Generator().manual_seed(6))
+    loader = DataLoader(Noisy(), batch_sampler=BatchSampler(inner, 2, drop_last=False))
+    assert [type(owner) for owner in data_loader.owners(loader)] == [
+        DataLoader,
+        SequentialSampler,
+        BatchSampler,
+        RandomSampler,
+    ]

@@ -48,3 +48,13 @@ def test_a_tensor_that_is_spread_over_ranks_is_its_local_part() -> None:
     assert device.local(whole) is whole
     whole._local_tensor = part  # type: ignore[attr-defined]
     assert device.local(whole) is part
+
+
+def test_modules_without_tensors_do_not_count_in_the_paths_of_the_others() -> None:
+    """One rank may log what another does not, and each such metric is a module."""
+    plain, metric, model = take({}), torch.nn.Identity(), torch.nn.Linear(2, 2)
+    assert (
+        device.whole(plain, [metric, model]).keys()
+        == device.whole(plain, [model]).keys()
+        == {"module0.weight", "module0.bias"}
+    )

@@ -28,10 +28,10 @@ def test_values_are_written_by_what_they_are() -> None:
     assert content["pair"] == (encode.TUPLE, tuple, [2, (encode.REF, 1)])
 
 
-def test_objects_without_state_are_named_and_not_pickled() -> None:
+def test_functions_are_written_by_name_and_what_has_none_only_as_what_it_is() -> None:
     nodes = encode.decode(encode.encode(take({"holder": Holder(act=torch.relu, make=lambda: 1)})))
     (holder,) = [node for node in nodes if node.kind is Kind.ATTRS]
-    assert holder.content["act"][0] == encode.OPAQUE
+    assert holder.content["act"] == (encode.NAMED, pickle.dumps(torch.relu))
     assert holder.content["make"] == (encode.OPAQUE, "function")
 
 

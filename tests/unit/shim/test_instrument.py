@@ -301,3 +301,21 @@ def test_the_local_names_of_functions_stay_what_they_are() -> None:
         "co_name",
     ):
         assert getattr(ours, attribute) == getattr(plain, attribute)
+
+
+def test_of_an_installed_framework_only_the_named_functions_loops_are_rewritten() -> None:
+    source = b"""
+for outside in x(): y()
+class Trainer:
+    def train(self):
+        for epoch in self.epochs(): self.run(epoch)
+        return next(self.it)
+    def evaluate(self):
+        for batch in self.loader(): self.step(batch)
+def train():
+    for epoch in range(f()): g(epoch)
+"""
+    made = instrument(source, "f.py", only=frozenset({"Trainer.train"}))
+    assert [(site.line, site.function) for site in made.sites] == [(5, "Trainer.train")]
+    assert made.next_calls == 0
+    assert not instrument(source, "f.py", only=frozenset({"Trainer.fit"})).sites

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import collections
+import functools
 import random
+import weakref
 from typing import Any, NamedTuple
 
 import numpy
@@ -229,3 +231,98 @@ def test_a_frame_that_is_not_there_is_refused() -> None:
     rebuild = Rebuild([], {})
     with pytest.raises(StateMismatchError, match=r"runs in train\(\)"):
         rebuild.resolve([EncodedNode(Kind.FRAME, None, -1, (0, "train"), {})])
+
+
+class Metric(torch.nn.Module):
+    """Wraps its own method, as torchmetrics does, and is no module that could be asked for its parts before it is whole."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.total, self.reduce, self.on_step = torch.zeros(1), torch.sum, {"seen": [0]}
+        self.compute = self._wrap(self.compute)  # type: ignore[method-assign]
+
+    def __hash__(self) -> int:
+        return id(self.total)
+
+    def _wrap(self, method: Any) -> Any:
+        return lambda: method() * 2
+
+    def compute(self) -> float:
+        return float(self.reduce(self.total))
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.compute = self._wrap(self.compute)  # type: ignore[method-assign]
+
+
+def test_a_metric_that_training_has_made_is_made_again_with_its_sum() -> None:
+    """lightning logs into such: without it an epoch's mean is that of its later part."""
+    metric = Metric().eval()
+    metric.total, metric.on_step["seen"] = torch.tensor([1.5, 2.0]), [1, 2]
+    target: dict[str, Any] = {"results": {}}
+    carry({"results": {"loss": metric}}, target).check_complete()
+    born = target["results"]["loss"]
+    assert (born.compute(), born.on_step, born.training) == (7.0, {"seen": [1, 2]}, False)
+
+
+def test_what_training_has_made_and_cannot_be_made_again_is_refused() -> None:
+    rebuild = carry({"model": torch.nn.Linear(2, 2)}, {})
+    with pytest.raises(StateMismatchError, match=r"cannot be made again: 'model' \(Linear\)"):
+        rebuild.check_complete()
+    metric = Metric()
+    metric.hook = lambda: 1  # type: ignore[assignment]
+    with pytest.raises(StateMismatchError, match="its hook cannot be made again"):
+        carry({"metric": metric}, {"other": 1})
+
+
+class Results(dict[str, Any]):
+    def __init__(self, training: bool) -> None:
+        super().__init__()
+        self.training, self.sizes = training, [1]
+
+
+@pytest.mark.parametrize("target", [{}, {"results": Results(False)}])
+def test_containers_have_attributes_beside_their_items(target: dict[str, Any]) -> None:
+    results = Results(True)
+    results["a"], results.sizes = 1, [2, 3]
+    carry({"results": results}, target)
+    assert type(target["results"]) is Results
+    assert (dict(target["results"]), vars(target["results"])) == ({"a": 1}, {"training": True, "sizes": [2, 3]})
+
+
+def test_weak_references_mean_the_same_object_in_another_process() -> None:
+    loader = Holder(count=1)
+    target: dict[str, Any] = {"loader": Holder(count=0), "in_use": [None]}
+    there = target["loader"]
+    carry({"loader": loader, "in_use": [None, weakref.ref(loader)]}, target)
+    assert target["in_use"][0] is None
+    assert target["in_use"][1]() is there
+
+
+def reduce_by(factor: int, value: int) -> int:
+    return factor * value
+
+
+def test_functions_methods_and_partials_of_what_training_has_made_are_found_again() -> None:
+    owner = collections.Counter(a=3)
+    source = {"owner": owner, "new": Holder(by_name=len, bound=owner.total, part=functools.partial(reduce_by, 3))}
+    target: dict[str, Any] = {"owner": collections.Counter()}
+    carry(source, target)
+    new = target["new"]
+    assert new.by_name is len
+    assert new.bound.__self__ is target["owner"]
+    assert (new.bound(), new.part(5)) == (3, 15)
+
+
+def test_a_metric_of_the_model_that_training_has_logged_is_the_models_own_in_another_process() -> None:
+    def build() -> torch.nn.Module:
+        model = torch.nn.Sequential(torch.nn.Linear(2, 2), Metric())
+        model._metric_attributes = None  # type: ignore[assignment]
+        return model
+
+    source, target = {"model": build(), "logged": {}}, {"model": build(), "logged": {}}
+    source["model"]._metric_attributes = {id(source["model"][1]): "1"}  # type: ignore[index]
+    source["logged"]["mae"] = Holder(value=source["model"][1])  # type: ignore[index]
+    carry(source, target)
+    assert target["logged"]["mae"].value is target["model"][1]  # type: ignore[index]
+    assert target["model"]._metric_attributes is None, "it is keyed by addresses of another process"

@@ -6,10 +6,11 @@ Leans on `_BaseDataLoaderIter`: `__init__(loader)`, `__next__`, `_next_index`, `
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +20,7 @@ from torch.utils.data import dataloader
 from torchrelay.shim.capture import rng, small
 from torchrelay.shim.capture.kinds import PLAIN, Kind, kind_of
 from torchrelay.shim.capture.parts import attributes
+from torchrelay.shim.capture.replay_point import ReplayPoint
 from torchrelay.shim.payload import LoaderRecord
 
 LoaderIter = dataloader._BaseDataLoaderIter
@@ -35,7 +37,8 @@ class Track:
     order: Order
     drawn: int = 0
     first: tuple[rng.RngState, Order] | None = None
-    before_last: rng.RngState | None = None
+    before: deque[rng.RngState] = field(default_factory=lambda: deque(maxlen=1))
+    """Generators before the latest draws: as many as are still in use somewhere."""
     skip: int = 0
     restarted: bool = False
     """An epoch later, with the same worker processes."""
@@ -43,23 +46,35 @@ class Track:
     """A joiner's: where the recorded iterator stood."""
 
 
-def _owners(loader: Any) -> tuple[Any, ...]:
-    return loader, getattr(loader, "sampler", None), getattr(loader, "batch_sampler", None)
+def owners(loader: Any) -> list[Any]:
+    """The loader, its samplers, and theirs: accelerate and lightning put samplers around samplers."""
+    found = [loader]
+    for owner in found:
+        below = (getattr(owner, name, None) for name in ("sampler", "batch_sampler"))
+        found += [s for s in below if s is not None and not any(s is known for known in found)]
+    return found
+
+
+def plain_fields(obj: Any) -> dict[str, Any]:
+    return {name: value for name, value in getattr(obj, "__dict__", {}).items() if type(value) in PLAIN}
 
 
 def _order(loader: Any) -> Order:
     """What decides the order of the data: generators, and the samplers' own numbers, such as the epoch."""
     found = []
-    for owner in _owners(loader):
+    for owner in owners(loader):
         generator = getattr(owner, "generator", None)
         state = small.take(generator.get_state()) if isinstance(generator, torch.Generator) else None
-        fields = getattr(owner, "__dict__", {}) if owner is not loader else {}
-        found.append((state, {name: value for name, value in fields.items() if type(value) in PLAIN}))
+        found.append((state, plain_fields(owner) if owner is not loader else {}))
     return tuple(found)
 
 
+def _order_again(loader: Any) -> Callable[[], None]:
+    return functools.partial(_set_order, loader, _order(loader))
+
+
 def _set_order(loader: Any, order: Order) -> None:
-    for owner, (state, fields) in zip(_owners(loader), order):
+    for owner, (state, fields) in zip(owners(loader), order):
         if state is not None:
             owner.generator.set_state(small.build(state))
         if fields:
@@ -93,11 +108,12 @@ def _is_rewound_by_itself(iterator: Any) -> bool:
 
 @dataclass
 class Drawn:
-    """One item of an iterator, and the generators after it was drawn."""
+    """One item of an iterator, the generators after it was drawn, and what else drawing it has changed."""
 
     item: Any
     after: rng.RngState
     versions: list[tuple[torch.Tensor, int]] = field(default_factory=list)
+    effects: tuple[Callable[[], None], ...] = ()
 
     @classmethod
     def note(cls, item: Any, after: rng.RngState | None = None) -> Drawn:
@@ -122,10 +138,17 @@ class Draws:
         """A joiner's: records for the iterators that are made next, and whether they may skip."""
         self.on_create: Callable[[Any], None] | None = None
         self.on_draw: Callable[[], None] | None = None
+        self.touched: list[Callable[[], Callable[[], None]]] = []
+        """Makers of effects: what was below the draw in progress and has changed with it."""
+        self.rewinds = 0
+        self.boundary = 0
+        """How many there have been."""
         self._nested = False
+        self._ahead = 0
 
     def at_boundary(self) -> None:
         self.recording = True
+        self.boundary += 1
         self.consumed.clear()
         self.replay.clear()
 
@@ -137,24 +160,35 @@ class Draws:
     def rewind(self) -> None:
         """What was consumed comes again, before anything new. Entries hold their iterators: an address could be reused."""
         for key, (iterator, items) in self.consumed.items():
+            if isinstance(iterator, ReplayPoint) and iterator.begin_again(self.boundary):
+                self.replay.pop(key, None)
+                continue
             rest = self.replay.get(key, (iterator, deque()))[1]
             self.replay[key] = (iterator, deque([*items, *rest]))
         self.consumed = {}
+        self.rewinds += 1
 
     def draw(self, iterator: Any, original: Callable[..., Any], default: tuple[Any, ...] = ()) -> Any:
         if not self.recording or self._nested or _is_rewound_by_itself(iterator):
-            return original(iterator, *default)
+            item = original(iterator, *default)
+            if not self.recording:
+                self.touched.clear()
+            return item
         queue = self.replay.get(id(iterator))
         if queue is not None and queue[1]:
             drawn = queue[1].popleft()
             rng.restore(drawn.after)
+            for again in drawn.effects:
+                again()
         else:
             self._nested = not isinstance(iterator, LoaderIter)
+            self.touched.clear()
             try:
                 item = original(iterator, *default)
             finally:
                 self._nested = False
             drawn = Drawn.note(item)
+            drawn.effects = tuple(effects() for effects in self.touched)
         self.consumed.setdefault(id(iterator), (iterator, []))[1].append(drawn)
         return copy_structure(drawn.item)
 
@@ -162,7 +196,21 @@ class Draws:
         track = self.tracks.get(iterator)
         if track is None:
             return None
-        return LoaderRecord(track.created, track.order, track.drawn, track.first, track.before_last)
+        return LoaderRecord(track.created, track.order, track.drawn, track.first, tuple(track.before))
+
+    @contextlib.contextmanager
+    def ahead(self) -> Iterator[None]:
+        """Iterators that are made within are drawn from one item ahead of what is in use."""
+        self._ahead += 1
+        try:
+            yield
+        finally:
+            self._ahead -= 1
+
+    def track(self, iterator: Any, loader: Any) -> Track:
+        made = Track(loader, rng.capture(), _order(loader), before=deque(maxlen=1 + self._ahead))
+        self.tracks[iterator] = made
+        return made
 
     def kept_workers(self, in_loops: set[int]) -> bool:
         """Whether some loader's workers are of an earlier epoch, with state that nobody sees. `in_loops`: ids of iterators."""
@@ -193,13 +241,12 @@ def install(draws: Draws, on_training_thread: Callable[[], bool]) -> None:
         if expected is not None:
             rng.restore(expected[0].created)
             _set_order(loader, expected[0].order)
-        track = Track(loader, rng.capture(), _order(loader))
-        draws.tracks[self] = track
+        track = draws.track(self, loader)
         may_skip = expected is not None and expected[1] and loader.num_workers == 0
         if expected is not None:
             track.target = expected[0]
             if may_skip and loader._dataset_kind == dataloader._DatasetKind.Map:
-                track.skip = max(expected[0].drawn - 1, 0)
+                track.skip = max(expected[0].drawn - len(expected[0].before), 0)
         original_init(self, loader)
         if draws.on_create is not None:
             draws.on_create(self)
@@ -228,17 +275,20 @@ def install(draws: Draws, on_training_thread: Callable[[], bool]) -> None:
                 rng.restore(track.target.first[0])
                 _set_order(track.loader, track.target.first[1])
             track.first = rng.capture(), _order(track.loader)
+            draws.touched.append(functools.partial(_order_again, track.loader))
         if track.skip > 0:
             track.skip -= 1
             iterator._next_index()
             iterator._num_yielded += 1
             track.drawn += 1
             return None
-        if track.target is not None and track.drawn == track.target.drawn - 1:
-            if track.target.before_last is not None:
-                rng.restore(track.target.before_last)
-            track.target = None
-        track.before_last = rng.capture()
+        if track.target is not None:
+            left = track.target.drawn - track.drawn
+            if 0 < left <= len(track.target.before):
+                rng.restore(track.target.before[-left])
+            if left <= 1:
+                track.target = None
+        track.before.append(rng.capture())
         item = original_next(iterator)
         track.drawn += 1
         return item
@@ -248,15 +298,18 @@ def install(draws: Draws, on_training_thread: Callable[[], bool]) -> None:
     setattr(LoaderIter, "_reset", _reset)  # noqa: B010 - the same
 
 
-def rebuild(draws: Draws, loader: Any, record: LoaderRecord) -> Any:
-    """A joiner's iterator that was kept in a variable: made anew as it was made then, and led to where it stood."""
+def rebuild(draws: Draws, loader: Any, record: LoaderRecord) -> tuple[Any, Any]:
+    """A joiner's iterator that was kept in a variable: made anew as it was made then, and led to where it stood.
+
+    Returns it and the item that it has yielded last.
+    """
     draws.expected.append((record, True))
-    made = iter(loader)
+    made, item = iter(loader), None
     while draws.tracks[made].drawn < record.drawn:
-        next(made)
-    return made
+        item = next(made)
+    return made, item
 
 
 def passes_items_through(iterator: Any) -> bool:
     """Whether draws that yield None do no harm: nothing between the loop and the loader looks at the items."""
-    return isinstance(iterator, LoaderIter) or type(iterator) in (enumerate, zip)
+    return isinstance(iterator, (LoaderIter, ReplayPoint)) or type(iterator) in (enumerate, zip)

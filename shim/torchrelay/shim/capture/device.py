@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 
@@ -14,6 +14,15 @@ def local(tensor: torch.Tensor) -> torch.Tensor:
     """This rank's part of a tensor that is spread over ranks; the tensor itself if it is not."""
     part = getattr(tensor, "_local_tensor", None)
     return part if isinstance(part, torch.Tensor) else tensor
+
+
+def numbered(roots: Sequence[torch.nn.Module]) -> Iterator[tuple[int, torch.nn.Module]]:
+    """Only those that have tensors count: ranks may differ in how many metrics and the like they have made."""
+    place = 0
+    for root in roots:
+        if next(root.parameters(), None) is not None or any(not small.is_small(b) for b in root.buffers()):
+            yield place, root
+            place += 1
 
 
 def catalogue(state: HostState, roots: Sequence[torch.nn.Module]) -> dict[str, torch.Tensor]:
@@ -31,7 +40,7 @@ def whole(state: HostState, roots: Sequence[torch.nn.Module]) -> dict[str, torch
     In the order in which optimizers keep their state, for a joiner to make it in the same.
     """
     found: dict[str, torch.Tensor] = {}
-    for number, root in enumerate(roots):
+    for number, root in numbered(roots):
         for name, parameter in root.named_parameters():
             found[f"module{number}.{name}"] = parameter
         for name, buffer in root.named_buffers():
@@ -66,7 +75,7 @@ def ddp_paths(roots: Sequence[torch.nn.Module], wrapped: Sequence[torch.nn.Modul
     parameters = {id(p) for module in wrapped for p in module.parameters()}
     names = [
         f"module{number}.{name}"
-        for number, root in enumerate(roots)
+        for number, root in numbered(roots)
         for name, parameter in root.named_parameters()
         if id(parameter) in parameters
     ]

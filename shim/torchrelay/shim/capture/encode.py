@@ -1,13 +1,18 @@
 """Host state as plain data: for the journal, and back into the objects of another process.
 
-A value is written as itself if it is plain, as (REF, node) if the walk has a node for it, as (TUPLE, class, items) or as
-(OPAQUE, name of its type). Plain values are never tuples, so the tags cannot be mistaken.
+A value is written as itself if it is plain, as (REF, node) if the walk has a node for it, as (TUPLE, class, items), as
+(WEAK, node) if it is a weak reference to what has one, as (NAMED, pickle) if it is a function or class that is found by
+name, as (METHOD, object, name) or (PARTIAL, function, arguments, keywords), as (PART, node, path) if it is a module below another
+one, or as (OPAQUE, name of its type). Plain values are never tuples, so the tags cannot be mistaken.
 """
 
 from __future__ import annotations
 
 import collections
+import functools
 import pickle
+import types
+import weakref
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -16,7 +21,7 @@ from torchrelay.shim.capture.host_state import HostState, Node, Nth
 from torchrelay.shim.capture.kinds import PLAIN, Kind, is_value, kind_of
 from torchrelay.shim.capture.long_list import LongContent
 
-REF, TUPLE, OPAQUE = 0, 1, 2
+REF, TUPLE, OPAQUE, WEAK, NAMED, METHOD, PARTIAL, PART = range(8)
 
 
 class EncodedNode(NamedTuple):
@@ -33,6 +38,8 @@ class EncodedNode(NamedTuple):
     extra: Any = None
 
 
+_BY_NAME = (types.FunctionType, types.BuiltinFunctionType, type)
+
 _importable: dict[type, bool] = {}
 
 
@@ -42,6 +49,11 @@ def importable(cls: type) -> bool:
     if known is None:
         known = _importable[cls] = _is_importable(cls)
     return known
+
+
+@functools.lru_cache(maxsize=4096)
+def _name_of(named: Any) -> bytes:
+    return pickle.dumps(named) if _is_importable(named) else b""
 
 
 def _is_importable(named: Any) -> bool:
@@ -54,6 +66,9 @@ def _is_importable(named: Any) -> bool:
 class _Encoder:
     def __init__(self, state: HostState) -> None:
         self.state = state
+        self._parts: dict[int, tuple[Any, ...]] | None = None
+        self.weak = False
+        """Whether the latest node has weak references: they are no edges, so the node may stay while what they mean moves."""
 
     def value(self, value: Any) -> Any:
         cls = type(value)
@@ -65,9 +80,32 @@ class _Encoder:
         kind = kind_of(cls)
         if kind is Kind.PLAIN and importable(cls):
             return value
+        if cls is weakref.ref:
+            self.weak = True
+            number = self.state.index.get(id(value()))
+            return (WEAK, number) if number is not None else (OPAQUE, cls.__qualname__)
         if kind is Kind.TUPLE and importable(cls):
             return (TUPLE, cls, [self.value(v) for v in value])
-        return (OPAQUE, cls.__qualname__)
+        return self.callable(value) or self.part(value) or (OPAQUE, cls.__qualname__)
+
+    def part(self, value: Any) -> tuple[Any, ...] | None:
+        if id(value) not in self.state.covered:
+            return None
+        if self._parts is None:
+            trees = [(n, node.content.tree) for n, node in enumerate(self.state.nodes) if node.kind is Kind.MODULE]
+            self._parts = {id(m): (PART, n, name) for n, tree in trees for name, m in zip(tree.names, tree.modules)}
+        return self._parts.get(id(value))
+
+    def callable(self, value: Any) -> tuple[Any, ...] | None:
+        cls = type(value)
+        if isinstance(value, _BY_NAME):
+            name = _name_of(value)
+            return (NAMED, name) if name else None
+        if cls is types.MethodType:
+            return (METHOD, self.value(value.__self__), value.__func__.__name__)
+        if cls is functools.partial:
+            return (PARTIAL, self.value(value.func), self.items(list(value.args)), self.mapping(value.keywords))
+        return None
 
     def mapping(self, content: dict[Any, Any]) -> dict[Any, Any]:
         value = self.value
@@ -81,6 +119,7 @@ class _Encoder:
         return [v if type(v) in PLAIN else value(v) for v in content]
 
     def node(self, node: Node) -> tuple[Any, ...]:
+        self.weak = False
         kind, content = node.kind, node.content
         encoded: Any
         if kind in (Kind.FRAME, Kind.GLOBALS):
@@ -101,12 +140,13 @@ class _Encoder:
         return (int(kind), cls if importable(cls) else None, node.parent, node.key, encoded, _extra(node))
 
     def tree(self, content: modules.TreeContent) -> tuple[Any, ...]:
-        """Whether it is whole or the difference to the set-up's, flags, own attributes, small buffers."""
+        """Which of the set-up's it is the difference to, or -1; flags, own attributes, small buffers; what `make_module` needs."""
         tree, base = content.tree, content.tree.base
         flags = None if base is not None and base.flags == content.flags else content.flags
         values = {tree.slots[place]: self.value(content.values[place]) for place in content.changed(base)}
         names = content.buffers if base is None else tree.changing
-        return (base is None, flags, values, {name: content.buffers[name] for name in names})
+        born = self.mapping(tree.hidden_attributes()) if base is None and tree.is_bare() else None
+        return (tree.base_place, flags, values, {name: content.buffers[name] for name in names}, born)
 
 
 def tree_base(content: modules.TreeContent) -> tuple[Any, ...]:
@@ -116,7 +156,7 @@ def tree_base(content: modules.TreeContent) -> tuple[Any, ...]:
         for slot, value in zip(content.tree.slots, content.values)
         if type(value) in PLAIN or (kind_of(type(value)) is Kind.PLAIN and importable(type(value)))
     }
-    return (True, content.flags, values, content.buffers)
+    return (-1, content.flags, values, content.buffers, None)
 
 
 def _extra(node: Node) -> Any:
@@ -129,11 +169,15 @@ def _extra(node: Node) -> Any:
 
 def encode(state: HostState) -> list[bytes]:
     """A node is written once: later states that took it over take over what was written. Raises PicklingError."""
-    encoder = _Encoder(state)
+    encoder, found = _Encoder(state), []
     for node in state.nodes:
-        if not node.written and node.kind is not Kind.GONE:
-            node.written = pickled(encoder.node(node))
-    return [node.written for node in state.nodes]
+        written = node.written
+        if not written and node.kind is not Kind.GONE:
+            written = pickled(encoder.node(node))
+            if not encoder.weak:
+                node.written = written
+        found.append(written)
+    return found
 
 
 def pickled(value: Any) -> bytes:

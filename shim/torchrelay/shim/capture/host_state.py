@@ -101,6 +101,10 @@ class Nth(NamedTuple):
     place: int
 
 
+class Fields(NamedTuple):
+    """Key of the attributes of a container: a dict of its own, since the container's content is its items."""
+
+
 class LargeTensor(NamedTuple):
     """Stands for a tensor whose content comes from elsewhere."""
 

@@ -17,6 +17,8 @@ from typing import Any
 
 import torch
 
+from torchrelay.shim.capture.replay_point import ReplayPoint
+
 PLAIN = frozenset(
     {int, float, str, bytes, bool, type(None), complex, range, slice, torch.dtype, torch.device, torch.Size}
 )
@@ -154,7 +156,8 @@ class Kind(enum.IntEnum):
     PARAM_GROUP = 22
     OPTIMIZER_STATE = 23
     DDP = 24
-    GONE = 25
+    REPLAY_POINT = 25
+    GONE = 26
     """A place that holds no object any more."""
 
 
@@ -214,6 +217,8 @@ def kind_of(cls: type) -> Kind:
 def _find(cls: type) -> Kind:
     if cls in PLAIN or issubclass(cls, _BY_VALUE):
         return Kind.PLAIN
+    if issubclass(cls, ReplayPoint):
+        return Kind.REPLAY_POINT
     found = _torch_kind(cls) or _numpy_kind(cls)
     if found is not None:
         return found

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from torchrelay.shim.adapters.frameworks import ID_CACHES
 from torchrelay.shim.adapters.list_pointers import pointers
 from torchrelay.shim.capture import small
 from torchrelay.shim.capture.kinds import PLAIN, Kind, kind_of
@@ -26,7 +27,7 @@ _COMPOSABLE = ("__composable_api_state_key", "__composable_api_registry_key")
 
 
 def _is_machinery(name: str) -> bool:
-    return name in _STANDARD or name.startswith(_COMPOSABLE)
+    return name in _STANDARD or name in ID_CACHES or name.startswith(_COMPOSABLE)
 
 
 Slot = tuple[str, str]
@@ -78,8 +79,19 @@ class ModuleTree:
         """Buffers that training writes to: a rank's own, so its journal has to hold them."""
         self.base: TreeContent | None = None
         """What the journal of the set-up holds; later journals hold the difference."""
+        self.base_place = -1
+        """Its place among the set-up's trees."""
         self._buffer_owners = [m._buffers for m in self.modules if m._buffers]
         self._buffer_ids = self._identify()
+
+    def is_bare(self) -> bool:
+        """Whether it is one module with nothing but attributes, such as a metric: one that training has made can be made again."""
+        return len(self.modules) == 1 and not self.root._parameters and not self.root._buffers
+
+    def hidden_attributes(self) -> dict[str, Any]:
+        """The root's own attributes that are no state: functions and the like."""
+        known = {key for name, key in self.slots if not name}
+        return {k: v for k, v in self.root.__dict__.items() if k not in known and not _is_machinery(k)}
 
     def _measure(self) -> list[int]:
         return [*map(len, self._dicts), *map(len, self._children)]

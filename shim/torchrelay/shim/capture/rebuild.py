@@ -7,7 +7,10 @@ recorded state; those that were born during training are made.
 from __future__ import annotations
 
 import collections
+import functools
+import pickle
 import random
+import weakref
 from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
@@ -17,13 +20,15 @@ import torch
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters import frames as frame_access
 from torchrelay.shim.capture import small, undo
-from torchrelay.shim.capture.encode import OPAQUE, REF, TUPLE, EncodedNode
-from torchrelay.shim.capture.host_state import Inside, LargeTensor, Nth
+from torchrelay.shim.capture.encode import METHOD, NAMED, OPAQUE, PART, PARTIAL, REF, TUPLE, WEAK, EncodedNode
+from torchrelay.shim.capture.host_state import Fields, Inside, LargeTensor, Nth
 from torchrelay.shim.capture.kinds import Kind, is_value, kind_of
 from torchrelay.shim.capture.long_list import decoded
 from torchrelay.shim.capture.parts import attributes
+from torchrelay.shim.capture.replay_point import ABSENT, ReplayPoint
 
-ABSENT = object()
+_SET_ANEW = (Kind.LOADER, Kind.LOADER_ITER, Kind.DATASET, Kind.DDP)
+"""What is made for one use, such as an evaluation's loader, is made again for the next one."""
 _GENERATORS = (Kind.TORCH_GENERATOR, Kind.PYTHON_RANDOM, Kind.NUMPY_RANDOM, Kind.NDARRAY)
 
 
@@ -36,6 +41,9 @@ class Rebuild:
         self._nodes: list[EncodedNode] = []
         self.objects: list[Any] = []
         self.missing: list[str] = []
+        self._dropped: list[str] = []
+        self.last: dict[int, Any] = {}
+        """What loader iterators have yielded last, by id."""
 
     def resolve(self, nodes: list[EncodedNode]) -> None:
         """Finds or makes the object of each node; `objects` may be exchanged before `fill`.
@@ -53,6 +61,11 @@ class Rebuild:
                     self._fill_optimizer_state(node.content, self.objects[node.parent])
                 else:
                     self._fill(node, self.objects[number])
+
+    def check_complete(self) -> None:
+        """Nothing goes missing in silence. Raises StateMismatchError where training has made what cannot be made again."""
+        if self._dropped:
+            raise StateMismatchError(f"made by training, and cannot be made again: {', '.join(self._dropped[:5])}")
 
     def _resolve(self, node: EncodedNode) -> Any:
         if node.kind is Kind.GONE:
@@ -87,14 +100,21 @@ class Rebuild:
             return collections.deque(maxlen=node.extra)
         if kind is Kind.PYTHON_RANDOM and node.cls is random.Random:
             return random.Random()
+        if kind is Kind.MODULE and node.cls is not None and content[4] is not None:
+            return make_module(node.cls)
         if node.cls is None or kind not in (Kind.LIST, Kind.DICT, Kind.SET, Kind.ATTRS, Kind.BYTEARRAY):
             self.missing.append(f"{kind.name.lower()} {node.key!r}")
+            if kind not in _SET_ANEW:
+                self._dropped.append(
+                    f"{node.key!r} ({node.cls.__name__ if node.cls is not None else 'of a local class'})"
+                )
             return ABSENT
         if kind is Kind.ATTRS:
             return object.__new__(node.cls)
         if node.cls is collections.defaultdict:
             return collections.defaultdict(node.extra)
-        return node.cls()
+        made: Any = node.cls
+        return made.__new__(made)  # its own `__init__` may want to be told something
 
     def _decode(self, value: Any, there: Any) -> Any:
         """`there`: what stands in the place now; kept where the recorded value has no state."""
@@ -110,9 +130,31 @@ class Rebuild:
             if any(p is ABSENT for p in parts):
                 return there
             return cls(*parts) if hasattr(cls, "_fields") else cls(parts)
+        if tag == WEAK:
+            target = self.objects[value[1]]
+            return there if target is ABSENT else weakref.ref(target)
         if tag == OPAQUE:
             return there
+        if tag == PART:
+            root = self.objects[value[1]]
+            return there if root is ABSENT else root.get_submodule(value[2])
+        if tag == NAMED:
+            return pickle.loads(value[1])
+        if tag in (METHOD, PARTIAL):
+            return there if there is not ABSENT else self._callable(value)
         raise StateMismatchError(f"the journal holds an unknown tag {tag!r}")
+
+    def _callable(self, value: tuple[Any, ...]) -> Any:
+        first = self._decode(value[1], ABSENT)
+        if first is ABSENT:
+            return ABSENT
+        if value[0] == METHOD:
+            return getattr(first, value[2], ABSENT)
+        arguments = [self._decode(v, ABSENT) for v in value[2]]
+        keywords = {k: self._decode(v, ABSENT) for k, v in value[3].items()}
+        if any(v is ABSENT for v in (*arguments, *keywords.values())):
+            return ABSENT
+        return functools.partial(first, *arguments, **keywords)
 
     def _mapping(self, content: dict[Any, Any], now: dict[Any, Any]) -> dict[Any, Any]:
         decoded = {k: self._decode(v, now.get(k, ABSENT)) for k, v in content.items()}
@@ -161,8 +203,16 @@ class Rebuild:
             self._fill_module(content, obj)
         elif kind is Kind.DDP:
             obj.__dict__.update(content)
+        elif kind is Kind.REPLAY_POINT:
+            self._lead(obj, content)
         elif kind in _GENERATORS:
             undo.put_generator(kind, obj, content)
+
+    def _lead(self, iterator: ReplayPoint, content: dict[str, Any]) -> None:
+        now = iterator.place()
+        place = self._mapping(content, now)
+        if any(place.get(name) is not value and place.get(name) != value for name, value in now.items()):
+            iterator.go_to(place, self.last.get(id(place.get("iterator")), ABSENT))
 
     def _fill_optimizer_state(self, content: dict[tuple[int, str], Any], optimizer: torch.optim.Optimizer) -> None:
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
@@ -176,7 +226,28 @@ class Rebuild:
                 optimizer.state[parameters[place]][name] = decoded
 
     def _fill_module(self, content: Any, root: torch.nn.Module) -> None:
-        put_tree(content, root, self._decode)
+        if content[4] is None:
+            put_tree(content, root, self._decode)
+            return
+        # One module without parts. Asking it for its modules would ask for its hash, which metrics make of their attributes.
+        _, flags, values, _, hidden = content
+        fields = root.__dict__
+        fields.update(self._mapping({key: value for (_, key), value in values.items()} | hidden, fields))
+        if flags is not None and flags[0] is not None:
+            fields["training"] = flags[0]
+        left = [name for name in hidden if name not in fields]
+        if left:
+            raise StateMismatchError(
+                f"{type(root).__name__} was made by training, and its {left[0]} cannot be made again"
+            )
+
+
+def make_module(cls: type) -> torch.nn.Module:
+    """A module as pickle makes it, without its attributes: metrics wrap their own methods in `__setstate__`."""
+    made: torch.nn.Module = object.__new__(cls)
+    made.__dict__.update(vars(torch.nn.Module()))
+    made.__setstate__({})
+    return made
 
 
 def put_tree(content: Any, root: torch.nn.Module, decode: Callable[[Any, Any], Any]) -> None:
@@ -184,7 +255,7 @@ def put_tree(content: Any, root: torch.nn.Module, decode: Callable[[Any, Any], A
 
     Raises StateMismatchError where this model is another one than the recorded.
     """
-    _, flags, values, buffers = content
+    _, flags, values, buffers, _ = content
     modules = list(root.modules())
     if flags is not None and len(modules) != len(flags):
         raise StateMismatchError(
@@ -223,6 +294,8 @@ def _with_own_keys(content: dict[Any, Any], now: dict[Any, Any]) -> dict[Any, An
 
 def child(kind: Kind, parent: Any, key: Any) -> Any:
     """What stands at `key` of a node's object now, or ABSENT."""
+    if type(key) is Fields:
+        return vars(parent) if hasattr(parent, "__dict__") else ABSENT
     if type(key) is Inside:
         outer = child(kind, parent, key.key)
         return outer[key.place] if isinstance(outer, tuple) and key.place < len(outer) else ABSENT
@@ -237,12 +310,14 @@ def child(kind: Kind, parent: Any, key: Any) -> Any:
         return parent[key] if isinstance(key, int) and key < len(parent) else ABSENT
     if kind is Kind.MODULE:
         name, attribute = key
-        owner = dict(parent.named_modules()).get(name)
+        owner = dict(parent.named_modules()).get(name) if name else parent
         return ABSENT if owner is None else owner.__dict__.get(attribute, ABSENT)
     if kind is Kind.OPTIMIZER and key in ("state", "param_groups"):
         return getattr(parent, key)  # properties, where one optimizer stands for another
     if kind is Kind.OPTIMIZER_STATE:
         return ABSENT
+    if kind is Kind.REPLAY_POINT:
+        return parent.place().get(key, ABSENT)
     if kind in (Kind.LOADER, Kind.DDP):
         return getattr(parent, key, ABSENT)
     return attributes(parent).get(key, ABSENT)

@@ -39,7 +39,15 @@ from torchrelay.shim.capture.walk import Walk
 _GONE = Node(Kind.GONE, None, -1, None, None)
 _COMES_AND_GOES = frozenset(
     {Kind.LIST, Kind.DICT, Kind.SET, Kind.DEQUE, Kind.BYTEARRAY, Kind.ATTRS, Kind.TENSOR, Kind.NDARRAY}
-    | {Kind.TORCH_GENERATOR, Kind.PYTHON_RANDOM, Kind.NUMPY_RANDOM, Kind.LOADER, Kind.LOADER_ITER, Kind.DATASET}
+    | {
+        Kind.TORCH_GENERATOR,
+        Kind.PYTHON_RANDOM,
+        Kind.NUMPY_RANDOM,
+        Kind.LOADER,
+        Kind.LOADER_ITER,
+        Kind.DATASET,
+        Kind.REPLAY_POINT,
+    }
 )
 """Kinds that leave no trace in a host state beside their node."""
 
@@ -341,6 +349,7 @@ _SAME: dict[Kind, Callable[[Rewalk, Node], bool]] = {
     Kind.TENSOR: Rewalk._same_tensor,
     Kind.LOADER: lambda _, node: same_mapping(loader_parts(node.obj), dict(node.edges)),
     Kind.DATASET: Rewalk._same_dataset,
+    Kind.REPLAY_POINT: lambda _, node: same_mapping(node.obj.place(), node.content),
     Kind.TORCH_GENERATOR: lambda _, node: small.take(node.obj.get_state()) == node.content,
     Kind.PYTHON_RANDOM: lambda _, node: node.obj.getstate() == node.content,
     Kind.NUMPY_RANDOM: lambda _, node: False,

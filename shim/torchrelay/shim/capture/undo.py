@@ -78,8 +78,8 @@ def _undo_node(node: Node) -> None:
         content.tree.undo(content)
     elif kind is Kind.DDP:
         obj.__dict__.update(content)
-    elif kind in (Kind.OPTIMIZER_STATE, Kind.GONE):
-        pass  # an optimizer is not stepped between a boundary and its gate
+    elif kind in (Kind.OPTIMIZER_STATE, Kind.GONE, Kind.REPLAY_POINT):
+        pass  # an optimizer is not stepped between a boundary and its gate; what was drawn comes again from the record
     else:
         put_generator(kind, obj, content)
 

@@ -18,7 +18,7 @@ import torch
 from torchrelay.protocol.errors import UnsupportedError
 from torchrelay.shim.adapters import frames as frame_access
 from torchrelay.shim.capture import modules, small
-from torchrelay.shim.capture.host_state import HostState, Inside, LargeTensor, Node, Nth
+from torchrelay.shim.capture.host_state import Fields, HostState, Inside, LargeTensor, Node, Nth
 from torchrelay.shim.capture.kinds import PLAIN, Kind, is_value, kind_of
 from torchrelay.shim.capture.long_list import LONG, LongContent
 from torchrelay.shim.capture.parts import (
@@ -34,8 +34,10 @@ from torchrelay.shim.capture.parts import (
     numpy_random_state,
     optimizer_attributes,
 )
+from torchrelay.shim.capture.replay_point import ReplayPoint
 
 MAX_NODES = 50_000
+_PLAIN_CONTAINERS = frozenset({"builtins", "collections"})
 _MAX_NAMED = 20
 BULK_LENGTH = 4_096
 """A list or dict that is longer and not of plain values holds data, not progress: it is not walked into."""
@@ -147,9 +149,15 @@ class Walk:
             self._data(obj, parent, key)
             return
         number = self._add(kind, obj, parent, key, list(obj))
+        self._fields(number, obj)
         for place, value in enumerate(obj):
             if type(value) not in PLAIN:
                 self._edge(number, place, value)
+
+    def _fields(self, number: int, obj: Any) -> None:
+        """A container of the script's or a framework's own class can have attributes beside its items."""
+        if type(obj).__module__ not in _PLAIN_CONTAINERS and hasattr(obj, "__dict__"):
+            self._edge(number, Fields(), vars(obj))
 
     def _data(self, obj: Any, parent: int, key: Any) -> None:
         self.state.bulk.append((obj, len(obj), f"{self.path(parent)}{_step(key)}"))
@@ -166,6 +174,7 @@ class Walk:
 
     def _deque(self, kind: Kind, obj: Any, parent: int, key: Any) -> None:
         number = self._add(kind, obj, parent, key, list(obj))
+        self._fields(number, obj)
         for place, value in enumerate(obj):
             if type(value) not in PLAIN:
                 self._edge(number, place, value)
@@ -176,6 +185,7 @@ class Walk:
             return
         content = dict(obj)
         number = self._add(kind, obj, parent, key, content)
+        self._fields(number, obj)
         if kind is Kind.PARAM_GROUP:
             content = {k: v for k, v in content.items() if k != "params"}
         for place, (name, value) in enumerate(content.items()):
@@ -189,7 +199,8 @@ class Walk:
                 self._queue.append((parent, Inside(key, place), value))
 
     def _copyable(self, kind: Kind, obj: Any, parent: int, key: Any) -> None:
-        self._add(kind, obj, parent, key, obj.copy())
+        number = self._add(kind, obj, parent, key, obj.copy())
+        self._fields(number, obj)
 
     def _leaf(self, kind: Kind, obj: Any, parent: int, key: Any) -> None:
         self._add(kind, obj, parent, key, None)
@@ -252,6 +263,10 @@ class Walk:
         number = self._add(kind, obj, parent, key, None)
         self._push(number, loader_parts(obj))
 
+    def _replay_point(self, kind: Kind, obj: ReplayPoint, parent: int, key: Any) -> None:
+        content = obj.place()
+        self._push(self._add(kind, obj, parent, key, content), content)
+
     def _dataset(self, kind: Kind, obj: Any, parent: int, key: Any) -> None:
         """A dataset is data: its plain attributes and generators are state, its containers are not."""
         content, generators = dataset_parts(obj)
@@ -299,6 +314,7 @@ _VISIT: dict[Kind, Callable[[Walk, Kind, Any, int, Any], None]] = {
     Kind.OPTIMIZER: Walk._optimizer,
     Kind.LOADER: Walk._loader,
     Kind.LOADER_ITER: Walk._leaf,
+    Kind.REPLAY_POINT: Walk._replay_point,
     Kind.DATASET: Walk._dataset,
     Kind.TORCH_GENERATOR: Walk._torch_generator,
     Kind.PYTHON_RANDOM: Walk._python_random,

@@ -28,6 +28,7 @@ lint: venv
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports --no-cache
 	$(VENV)/bin/python scripts/generate_proto.py --check
+	$(VENV)/bin/python scripts/generate_faults_page.py --check
 
 fmt: venv
 	$(VENV)/bin/ruff format .
@@ -46,6 +47,7 @@ relay-score: venv
 	$(VENV)/bin/torchrelay bench relay-score --full --resume
 
 gpu-check: venv
+	$(VENV)/bin/python scripts/gpu_eyes_check.py
 	$(VENV)/bin/python scripts/gpu_check.py
 
 clean:

@@ -12,6 +12,7 @@ from torchrelay.controller.config import ControllerConfig
 from torchrelay.controller.core import Core
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol.events import Occurrence, from_job_event
+from torchrelay.protocol.health.policy import HealthPolicy
 
 TICK_S = 0.05
 
@@ -31,6 +32,7 @@ class FakeJob:
         nnodes: int = 1,
         checkpoint: JobCheckpoint | None = None,
         config: dict[str, Any] | None = None,
+        health: HealthPolicy | None = None,
     ) -> None:
         self.config = ControllerConfig(
             run_id="run",
@@ -45,7 +47,7 @@ class FakeJob:
             resume_command="torchrelay run --resume {directory} train.py",
             **(config or {}),
         )
-        self.core = Core(self.config, lambda: 0.0, checkpoint)
+        self.core = Core(self.config, lambda: 0.0, checkpoint, health)
         self.now_s = 10.0
         self.boundary = 5
         local = world_size // nnodes
@@ -64,6 +66,7 @@ class FakeJob:
         self.still: set[str] = set()
         self.asleep: set[str] = set()
         self.moved_s: dict[str, float] = {}
+        self.waited_s: dict[str, float] = {}
         self.busy_s: dict[str, float] = {}
         self.orders: list[msg.ToAgent] = []
         self.sent_to: list[tuple[str, msg.ToAgent]] = []
@@ -107,6 +110,7 @@ class FakeJob:
                 0 if worker in self.still else self.count,
                 self.states.get(worker, "S"),
                 *self._ages_s(worker),
+                self.waited_s.get(worker, 0.0),
             )
             for worker in (*self.ranks, *self.spares)
             if worker not in self.dead and (worker in self.ranks or self.states.get(worker))

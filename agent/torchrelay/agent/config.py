@@ -23,8 +23,11 @@ class AgentConfig:
     `command`: script and arguments (`-m module` too), run by `python -u`; with an empty `python` it is the whole argv.
     `host`: the address under which this node's tensor channels are reachable. `controller`: HOST:PORT.
     `tee`, `redirects`, `log_dir`, `role`: as torchrun's flags. `resume`: all processes start as spares.
-    `grace_s`: between the signal that ends the job and SIGKILL. `orphan_s`: after this long without a controller, ranks
-    that are done may leave, and the node ends by the rules of torchrun.
+    `machine`: a folder for a fake machine, to which faults of devices are given; empty: the real one is watched.
+    `replay`: a timeline of faults that is played on it once the job is protected.
+    `watched`: folders of checkpoints and flight recorder dumps. `grace_s`: between the signal that ends the job and
+    SIGKILL. `orphan_s`: after this long without a controller, ranks that are done may leave, and the node ends by the
+    rules of torchrun.
     """
 
     run_id: str
@@ -49,6 +52,9 @@ class AgentConfig:
     redirects: str = "0"
     log_dir: str = ""
     role: str = "default"
+    machine: str = ""
+    replay: str = ""
+    watched: tuple[str, ...] = ()
     grace_s: float = 30.0
     orphan_s: float = 60.0
 
@@ -114,6 +120,7 @@ def _check(path: Path, config: AgentConfig) -> None:
     if not config.argv:
         raise UserError(f"{path}: command is empty")
     for text in config.inject:
-        parse_fault(text, config.world_size)
+        if parse_fault(text, config.world_size).is_of_a_device and not config.machine:
+            raise UserError(f"{path}: {text} is a fault of a device, and machine names no folder for a fake one")
     parse_streams("tee", config.tee)
     parse_streams("redirects", config.redirects)

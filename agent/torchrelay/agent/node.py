@@ -13,7 +13,11 @@ from typing import Any
 from torchrelay.agent.cadence import Cadence
 from torchrelay.agent.config import AgentConfig
 from torchrelay.agent.explain import Explainer
+from torchrelay.agent.fake_machine.machine import MAX_GPUS, FakeMachine
+from torchrelay.agent.fake_machine.replay import play
+from torchrelay.agent.fake_machine.strike import strike
 from torchrelay.agent.fault_book import FaultBook
+from torchrelay.agent.health.eyes import Eyes, Places
 from torchrelay.agent.health.process import exit_reason
 from torchrelay.agent.health.vitals import Vitals
 from torchrelay.agent.journal_copies import JournalCopies
@@ -25,6 +29,7 @@ from torchrelay.agent.session import Session
 from torchrelay.agent.shim_server import ShimEvents, ShimServer
 from torchrelay.agent.supervise import Child, Supervisor
 from torchrelay.protocol.errors import FrameError
+from torchrelay.protocol.faults import parse_fault
 from torchrelay.protocol.messages import (
     Ack,
     AgentHello,
@@ -41,6 +46,7 @@ from torchrelay.protocol.messages import (
     MayFinish,
     OrderFailed,
     Progress,
+    Protect,
     StopJob,
     ToWorker,
     WorkerExited,
@@ -79,12 +85,17 @@ class Node:
         self._stop: asyncio.Future[StopJob] = asyncio.get_running_loop().create_future()
         self._shims: ShimServer
         self._session: Session
+        self._machine = FakeMachine(Path(config.machine)) if config.machine else None
+        places = Places(config.machine, config.host, config.watched)
+        self._eyes = Eyes(places, list(config.workers()), environ, self._send, self._worker_with)
 
     async def run(self) -> int:
         """Until the job is stopped; returns the exit code. All processes of the node are gone then."""
         specs = worker_specs(self._config, self._environ)
         tokens = {s.worker: s.token for s in specs}
         self._shims = ShimServer(self._config.socket_path, tokens, ShimEvents(self._connected, self._reported))
+        if self._machine is not None:
+            self._machine.make(MAX_GPUS if self._config.replay else len(specs))
         self._session = Session(self._credentials, self._config.controller, self._hello, self._ordered)
         self._shims.start()
         tasks: list[asyncio.Task[None]] = []
@@ -96,7 +107,9 @@ class Node:
             self._output.start()
             if self._config.nnodes > 1:
                 await self._copies.start()
-            tasks += [asyncio.create_task(persistently(w)) for w in (self._session.run, self._watch_progress)]
+            tasks += [
+                asyncio.create_task(persistently(w)) for w in (self._session.run, self._watch_progress, self._eyes.run)
+            ]
             stop = await self._stop
             log.info("the job ends: %s", stop.reason)
             await self._supervisor.stop(stop.signal, self._config.grace_s)
@@ -159,12 +172,27 @@ class Node:
         self._send(FromWorker(worker, report))
         if isinstance(report, FaultInjected):
             self._faults.fired(report.fault)
+            self._strike(worker, report.fault)
             self._shims.send(worker, Ack())
         elif isinstance(report, Finishing):
             self._finishing.add(worker)
 
+    def _strike(self, worker: WorkerId, text: str) -> None:
+        if self._machine is None or not (fault := parse_fault(text)).is_of_a_device:
+            return
+        gpu = self._eyes.gpu_index(worker)
+        if gpu is None:
+            log.error("%s cannot strike: the fake driver does not answer", text)
+        else:
+            strike(self._machine, fault, gpu, self._pids[worker])
+
+    def _worker_with(self, pid: int) -> WorkerId | None:
+        return next((w for w, its in self._pids.items() if its == pid), None)
+
     def _exited(self, child: Child) -> None:
         worker = child.spec.worker
+        if child.signal == signal.SIGKILL and not child.fenced:
+            self._eyes.explain_kill(worker, child.process.pid)
         self._shims.drain(worker)
         log.info("%s %s", worker, exit_reason(child.exit_code, child.signal))
         self._send(WorkerExited(worker, child.exit_code, child.signal, child.fenced))
@@ -199,6 +227,9 @@ class Node:
             return
         if isinstance(order, Assign):
             order = self._assigned(worker, order)
+        elif isinstance(order, Protect) and order.on and self._config.replay and self._machine is not None:
+            machine, self._machine = self._machine, None  # once
+            self._keep(play(machine, Path(self._config.replay)))
         try:
             self._shims.send(worker, order)
         except FrameError as e:
@@ -214,7 +245,8 @@ class Node:
         self._ranks[worker] = order.rank
         self._output.assign(worker, local_rank)
         faults = self._faults.environment(order.rank) if was_here else {}
-        return dataclasses.replace(order, env=faults | order.env | node_env(self._config, self._environ))
+        own = self._eyes.environment(worker, local_rank)
+        return dataclasses.replace(order, env=faults | order.env | node_env(self._config, self._environ) | own)
 
     async def _fence(self, worker: WorkerId) -> None:
         child = self._supervisor.children.get(worker)

@@ -68,6 +68,10 @@ def run(
     inject: a.Inject = None,
     resume: a.Resume = None,
     jit_dir: a.JitDir = Path("torchrelay-jit"),
+    health_policy: a.HealthPolicy = None,
+    observe: a.Observe = False,
+    watch_folder: a.WatchFolder = None,
+    replay: a.Replay = None,
     controller: a.Controller = None,
     controller_port: a.ControllerPort = None,
     events: a.Events = None,
@@ -93,6 +97,10 @@ def run(
         inject=tuple(inject or ()),
         resume=resume,
         jit_dir=jit_dir,
+        health_policy=health_policy,
+        observe=observe,
+        watch_folders=tuple(watch_folder or ()),
+        replay=replay,
         controller=controller,
         controller_port=controller_port,
         events=events,
@@ -171,3 +179,15 @@ def migrate(
     from torchrelay.cli import migrate as command
 
     return asyncio.run(command.migrate(rank, reason, run_id, wait=not no_wait))
+
+
+@app.command()
+def clear(
+    subject: Annotated[str, typer.Argument(metavar="DEVICE", help="Device or node, as `status` names it.")],
+    reason: Annotated[str, typer.Option("--reason", help="Why it may be used again; kept in the events.")],
+    run_id: a.RunId = None,
+) -> int:
+    """Take a device or a node of the running job out of quarantine."""
+    from torchrelay.cli import clear as command
+
+    return asyncio.run(command.clear(subject, reason, run_id))

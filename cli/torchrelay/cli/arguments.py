@@ -81,6 +81,28 @@ Resume = Annotated[
 JitDir = Annotated[
     Path, typer.Option(metavar="DIR", help="Where a just-in-time checkpoint goes.", rich_help_panel=_RELAY)
 ]
+HealthPolicy = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="What is done about faults of devices, in YAML.", rich_help_panel=_RELAY),
+]
+Observe = Annotated[
+    bool,
+    typer.Option(
+        "--observe", help="Say what would be done about faults of devices; do nothing.", rich_help_panel=_RELAY
+    ),
+]
+Replay = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Play a timeline of device faults on a fake machine.", rich_help_panel=_RELAY),
+]
+WatchFolder = Annotated[
+    list[Path] | None,
+    typer.Option(
+        metavar="DIR",
+        help="Checkpoints or flight recorder dumps to watch. May be repeated.",
+        rich_help_panel=_RELAY,
+    ),
+]
 Controller = Annotated[
     str | None,
     typer.Option(

@@ -52,3 +52,19 @@ def relay_score(
             corpus=corpus,
         )
     )
+
+
+@bench.command("detect")
+def detect(
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where results go.")] = Path("out/detect"),
+    script: Annotated[Path | None, typer.Option(help="A training script without an end.")] = None,
+    device_days: Annotated[float, typer.Option(min=1, help="Of healthy noise, simulated.")] = 1000.0,
+    seed: Annotated[int, typer.Option(help="Of the noise.")] = 0,
+) -> int:
+    """Play faults into real jobs on a fake machine: what is detected, how rightly, how fast, and how many false alarms.
+
+    Exit code: 0, or 1 if a target was missed.
+    """
+    from torchrelay.cli.detect import command
+
+    return command.detect(command.Options(out.absolute(), script, device_days, seed))

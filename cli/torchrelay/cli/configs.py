@@ -44,6 +44,9 @@ def agent_config(
         "master_addr": options.master_addr,
         "master_port": options.master_port,
         "inject": [str(fault) for fault in options.faults],
+        "machine": str(run_folder / "machine") if options.needs_fake_machine else "",
+        "replay": str(options.replay) if options.replay else "",
+        "watched": list(map(str, options.watch_folders)),
         "resume": options.resume is not None,
         "tee": _streams(options.tee),
         "redirects": _streams(options.redirects),
@@ -70,6 +73,8 @@ def controller_config(options: RunOptions, run_id: str, secret_file: Path, addre
         "check_steps": options.check_steps,
         "resume_dir": str(options.resume) if options.resume else "",
         "resume_command": resume_command(options.given, DIRECTORY),
+        "health_policy": str(options.health_policy) if options.health_policy else "",
+        "health_observe": options.observe,
     }
 
 
@@ -103,6 +108,7 @@ def resume_command(given: GivenOptions, directory: str) -> str:
         "--tee": given.tee,
         "--log-dir": given.log_dir,
         "--jit-dir": given.jit_dir,
+        "--health-policy": given.health_policy,
         "--controller": given.controller,
         "--controller-port": given.controller_port,
         "--events": given.events,

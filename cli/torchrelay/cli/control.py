@@ -11,6 +11,8 @@ import grpc.aio
 from torchrelay.protocol import convert, relay_pb2_grpc
 from torchrelay.protocol.errors import ChannelClosedError, FatalError, TorchrelayError
 from torchrelay.protocol.messages import (
+    ClearReply,
+    ClearRequest,
     Empty,
     JobEvent,
     JobStatus,
@@ -66,6 +68,14 @@ class Control:
         except grpc.aio.AioRpcError as e:
             raise _as_ours(e, self._address) from e
         answer: MigrateReply = convert.from_proto(reply)
+        return answer
+
+    async def clear(self, subject: str, reason: str) -> ClearReply:
+        try:
+            reply = await self._stub.Clear(convert.to_proto(ClearRequest(subject, reason)), timeout=CALL_TIMEOUT_S)
+        except grpc.aio.AioRpcError as e:
+            raise _as_ours(e, self._address) from e
+        answer: ClearReply = convert.from_proto(reply)
         return answer
 
     async def stop(self, signal_number: int) -> None:

@@ -8,6 +8,7 @@ from rich.text import Text
 from torchrelay.cli import render
 from torchrelay.cli.summary import Summary
 from torchrelay.protocol import events
+from torchrelay.protocol.health.kinds import IGNORE
 from torchrelay.protocol.messages import Coverage
 from torchrelay.protocol.names import EXIT_FAULT_NOT_INJECTED, EXIT_NO_SPARE_LEFT, PROTECTED, UNPROTECTED
 from torchrelay.protocol.phases import ABANDONED, CHECKPOINT, CLEARED, PLANNED, RESUME
@@ -42,6 +43,10 @@ def notes(before: Summary, event: events.Occurrence) -> list[Text]:
             evidence = f" ({event.evidence})" if event.evidence else ""
             stack = [line(f"    {call}", "dim") for call in event.stack[:SHOWN_CALLS]]
             return [line(f"rank {event.rank} is suspected{_because(event.reason)}{evidence}", "yellow"), *stack]
+        case events.HealthVerdict() if event.action != IGNORE:
+            return [_verdict(event)]
+        case events.QuarantineCleared():
+            return [line(f"{event.subject} may be used again{_because(event.reason)}")]
         case events.MigrationStarted():
             return [_started(event)]
         case events.Decision():
@@ -63,6 +68,13 @@ def notes(before: Summary, event: events.Occurrence) -> list[Text]:
         case events.Log() if event.level in _LEVEL_STYLES:
             return [line(event.text, _LEVEL_STYLES[event.level])]
     return []
+
+
+def _verdict(event: events.HealthVerdict) -> Text:
+    who = f"rank {render.listed(event.ranks)}: " if event.ranks else ""
+    would = "would " if event.outcome == "observed" else ""
+    style = "red" if event.outcome == "refused" else "yellow"
+    return line(f"{would}{event.action}: {who}{event.reason}", style)
 
 
 def _covered(before: Summary, now: Coverage) -> list[Text]:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Protocol
 
 from torchrelay.protocol.errors import UserError
-from torchrelay.protocol.faults import NODE, Fault, parse_fault
+from torchrelay.protocol.faults import COMPILERS, NODE, Fault, parse_fault
+from torchrelay.protocol.health.policy_file import read_policy
 from torchrelay.protocol.names import DEFAULT_CONTROLLER_PORT, DEFAULT_MASTER_PORT, ENV_SECRET
 
 LOOPBACK = "127.0.0.1"
@@ -39,6 +40,10 @@ class GivenOptions:
     json_summary: bool = False
     resume: Path | None = None
     jit_dir: Path = Path("torchrelay-jit")
+    health_policy: Path | None = None
+    observe: bool = False
+    watch_folders: tuple[Path, ...] = ()
+    replay: Path | None = None
     controller: str | None = None
     controller_port: int | None = None
     quiet: bool = False
@@ -67,6 +72,10 @@ class RunOptions:
     json_summary: bool
     resume: Path | None
     jit_dir: Path
+    health_policy: Path | None
+    observe: bool
+    watch_folders: tuple[Path, ...]
+    replay: Path | None
     controller: tuple[str, int] | None
     """Where the job's controller listens, if this command does not start it."""
     controller_port: int
@@ -77,6 +86,11 @@ class RunOptions:
     given: GivenOptions
     check_steps: int = 0
     """After this many steps the job is over, with its protection report; 0: it is no check."""
+
+    @property
+    def needs_fake_machine(self) -> bool:
+        """Whether faults are given to devices, which must not be the real ones."""
+        return self.replay is not None or any(fault.is_of_a_device for fault in self.faults)
 
     @property
     def world_size(self) -> int:
@@ -111,6 +125,7 @@ def check(given: GivenOptions, machine: Machine, environment: Mapping[str, str])
     faults = tuple(parse_fault(text, nnodes * nproc) for text in given.inject)
     _check_faults(given, faults, nnodes, nproc)
     _check_files(given, machine)
+    _check_health(given, faults, machine)
     return RunOptions(
         script=given.script,
         script_args=given.script_args,
@@ -131,6 +146,10 @@ def check(given: GivenOptions, machine: Machine, environment: Mapping[str, str])
         json_summary=given.json_summary,
         resume=given.resume.absolute() if given.resume else None,
         jit_dir=given.jit_dir.absolute(),
+        health_policy=given.health_policy.absolute() if given.health_policy else None,
+        observe=given.observe,
+        watch_folders=tuple(folder.absolute() for folder in given.watch_folders),
+        replay=given.replay.absolute() if given.replay else None,
         controller=parse_address("--controller", given.controller) if given.controller else None,
         controller_port=_controller_port(given, nnodes, machine),
         quiet=given.quiet,
@@ -232,6 +251,24 @@ def _check_files(given: GivenOptions, machine: Machine) -> None:
         problem = machine.folder_problem(given.events.absolute().parent)
         if problem:
             raise UserError(f"--events {given.events}: {problem}")
+
+
+def _check_health(given: GivenOptions, faults: tuple[Fault, ...], machine: Machine) -> None:
+    if given.health_policy is not None:
+        read_policy(str(given.health_policy))
+    for folder in given.watch_folders:
+        if not folder.is_dir():
+            raise UserError(f"--watch-folder {folder}: no such folder; make it, or leave it out")
+    of_devices = [f"--inject {fault}" for fault in faults if fault.is_of_a_device]
+    if given.replay is not None:
+        of_devices.append(f"--replay {given.replay}")
+        if not given.replay.is_file():
+            raise UserError(f"--replay {given.replay}: no such file; give a timeline of faults")
+    if of_devices and all(machine.program_problem(compiler) for compiler in COMPILERS):
+        raise UserError(
+            f"{of_devices[0]}: this needs a fake driver, which is built when the job starts: "
+            f"install a C compiler ({', '.join(COMPILERS)})"
+        )
 
 
 def _master_port(given: GivenOptions, nnodes: int, machine: Machine) -> int:

@@ -115,6 +115,10 @@ def status_view(status: JobStatus) -> RenderableType:
     head.add_row("protection", protection)
     last = f"{status.migrations_done}; last: {status.last_migration}" if status.last_migration else "none"
     head.add_row("migrations", Text(last))
+    for number, text in enumerate(status.quarantine):
+        head.add_row("" if number else "quarantine", Text(text, style="yellow"))
+    for number, text in enumerate(status.health):
+        head.add_row("" if number else "health", Text(text))
     ranks = _table("rank", "worker", "node", "pid", "step", "phase", "state", right=("rank", "pid", "step"))
     for r in status.ranks:
         state = Text(r.state, style=_STATE_STYLES.get(r.state, "default"))

@@ -60,6 +60,7 @@ class Summary:
     faults_injected: tuple[str, ...] = ()
     migrations: tuple[Migration, ...] = ()
     moves_not_made: tuple[events.MoveNotMade, ...] = ()
+    health_verdicts: tuple[events.HealthVerdict, ...] = ()
     unprotected: tuple[str, ...] = ()
     coverage: Coverage | None = None
     """The protection report of the job, once it is known."""
@@ -119,6 +120,7 @@ def as_json(summary: Summary, exit_code: int, never_fired: list[str]) -> dict[st
         "unprotected": list(summary.unprotected),
         "migrations": [dataclasses.asdict(m) | {"downtime_total_s": m.total_s} for m in summary.moves],
         "moves_not_made": [dataclasses.asdict(move) for move in summary.moves_not_made],
+        "health_verdicts": [dataclasses.asdict(verdict) for verdict in summary.health_verdicts],
         "steps_redone": summary.steps_redone,
         "downtime_s": summary.downtime_s,
         "downtime_total_s": sum(summary.downtime_s.values()),
@@ -157,6 +159,8 @@ def fold(s: Summary, event: events.Occurrence, time_s: float) -> Summary:
             return _with(s, event.migration, phase=event.phase)
         case events.MigrationFinished():
             return _finished(s, event)
+        case events.HealthVerdict():
+            return replace(s, health_verdicts=(*s.health_verdicts, event))
         case events.MoveNotMade():
             return replace(s, moves_not_made=(*s.moves_not_made, event))
         case events.CheckpointSaved():

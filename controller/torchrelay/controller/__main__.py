@@ -19,6 +19,7 @@ from torchrelay.controller.core import Core
 from torchrelay.controller.server import Relay
 from torchrelay.protocol import relay_pb2_grpc
 from torchrelay.protocol.errors import FatalError, TorchrelayError, UserError
+from torchrelay.protocol.health.policy_file import read_policy
 from torchrelay.protocol.names import EXIT_USAGE
 from torchrelay.protocol.tls import Credentials, make_server
 
@@ -30,9 +31,9 @@ EXIT_STOPPED = 128 + signal.SIGTERM
 
 
 async def serve(config: ControllerConfig, secret: bytes) -> int:
-    """The job's exit code. Raises UserError for an address or a checkpoint that cannot be used."""
+    """The job's exit code. Raises UserError for an address, a policy or a checkpoint that cannot be used."""
     checkpoint = read_checkpoint(Path(config.resume_dir), config.world_size) if config.resume_dir else None
-    core = Core(config, time.time, checkpoint)
+    core = Core(config, time.time, checkpoint, read_policy(config.health_policy, config.health_observe))
     relay = Relay(core)
     server = make_server()
     relay_pb2_grpc.add_RelayServicer_to_server(relay, server)

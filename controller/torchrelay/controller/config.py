@@ -56,7 +56,8 @@ class ControllerConfig:
     `listen_port` 0 takes a free one. `address_file` is written, whole, once the controller listens:
     `{"host": ..., "port": ..., "pid": ...}`. `jit_dir`: below it goes a just-in-time checkpoint. `resume_dir`: one to
     start from, or empty. `resume_command`: what to tell the user after a just-in-time checkpoint, `{directory}` is
-    filled in. `policy` and `deadlines` override single numbers of Policy and phases.Deadlines.
+    filled in. `health_policy`: file, or empty for the default; `health_observe`: its verdicts are told, nothing is done.
+    `policy` and `deadlines` override single numbers of Policy and phases.Deadlines.
     """
 
     run_id: str
@@ -73,6 +74,8 @@ class ControllerConfig:
     """After this many steps of every rank the job is over, with the protection report; 0: it is no check."""
     resume_dir: str = ""
     resume_command: str = "torchrelay run --resume {directory} ..."
+    health_policy: str = ""
+    health_observe: bool = False
     policy: Policy = field(default_factory=Policy)
     deadlines: Deadlines = field(default_factory=Deadlines)
 

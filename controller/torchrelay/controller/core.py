@@ -11,6 +11,7 @@ from torchrelay.controller.checkpoint import JobCheckpoint
 from torchrelay.controller.config import ControllerConfig
 from torchrelay.controller.driver import Driver
 from torchrelay.controller.exits import Exits
+from torchrelay.controller.health.desk import HealthDesk
 from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.judge import Judge
 from torchrelay.controller.nodes import Nodes
@@ -21,6 +22,7 @@ from torchrelay.controller.watch import HangWatch
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol import migration_events as m
 from torchrelay.protocol.events import FaultFired, JobFinished, JobStarted, ProgressMade, Protection, ReportMade
+from torchrelay.protocol.health.policy import HealthPolicy
 from torchrelay.protocol.names import NO_RANK
 
 CALM_TICK_S = 1.0
@@ -47,15 +49,22 @@ class Core:
     """Calls take the time `now_s` of one monotonic clock; `wall_s` is the time of day. `take` what is to be sent."""
 
     def __init__(
-        self, config: ControllerConfig, wall_s: Callable[[], float], checkpoint: JobCheckpoint | None = None
+        self,
+        config: ControllerConfig,
+        wall_s: Callable[[], float],
+        checkpoint: JobCheckpoint | None = None,
+        health: HealthPolicy | None = None,
     ) -> None:
         self._config, self._checkpoint = config, checkpoint
         self.job = Job(config.world_size)
         self.outbox = Outbox(self.job, wall_s)
         self.driver = Driver(config, self.job, self.outbox, self.end_job, checkpoint)
-        self._exits = Exits(config, self.job, self.outbox, self.driver, self.end_job)
-        self._watch = HangWatch(config.policy, self.job, self.outbox, self.driver)
         self._requests = Requests(self.job, self.outbox, self.driver)
+        self.health = HealthDesk(
+            health or HealthPolicy(), self.job, self.outbox, self.driver, self._requests, self.end_job
+        )
+        self._exits = Exits(config, self.job, self.outbox, self.driver, self.health, self.end_job)
+        self._watch = HangWatch(config.policy, self.job, self.outbox, self.driver)
         self._judge = Judge(config, self.job, self.outbox, self._end_check)
         self._nodes = Nodes(config.policy, self.job, self.outbox, self._exits, self.driver.node_lost, self.end_job)
         self._started = False
@@ -122,6 +131,12 @@ class Core:
             for progress in message.workers:
                 if (known := self._worker(node, progress.worker)) is not None:
                     known.take_progress(progress, now_s)
+            self.health.progress(now_s)
+        elif isinstance(message, msg.HealthSignals):
+            if not self._exits.is_failing:
+                self.health.signals(node, message, now_s)
+        elif isinstance(message, msg.HealthSources):
+            self.health.sources(node, message)
         elif isinstance(message, msg.JournalContent):
             self._journal_content(node, message, now_s)
         elif (worker := self._worker(node, message.worker)) is None:
@@ -143,11 +158,14 @@ class Core:
             self._requests.tick(now_s)
         if self.ended is None and self._started:
             self._nodes.tick(now_s)
+        if self.ended is None and not self._exits.is_failing:
+            self.health.tick(now_s)
         self._settle(now_s)
 
     def tick_every_s(self, now_s: float) -> float:
         """How much time may pass now until the next tick; any other call may shorten it."""
         pending = self.driver.migration is not None or self._exits.is_waiting or self._requests.is_waiting
+        pending = pending or self.health.is_waiting
         uneasy = self._watch.is_uneasy(now_s) or self._nodes.is_uneasy(now_s)
         return ALERT_TICK_S if pending or uneasy else CALM_TICK_S
 
@@ -162,7 +180,10 @@ class Core:
         self.end_job(128 + number, f"stopped by {signal.Signals(number).name}", number)
 
     def status(self, now_s: float) -> msg.JobStatus:
-        return job_status(self._config.run_id, self.job, self.driver, self._judge.now(), now_s)
+        return job_status(self._config.run_id, self.job, self.driver, self._judge.now(), now_s, self.health.lines())
+
+    def clear(self, request: msg.ClearRequest) -> msg.ClearReply:
+        return self.health.clear(request.subject, request.reason)
 
     def end_job(self, exit_code: int, reason: str, signal_number: int = signal.SIGTERM) -> None:
         """Ends the job on all nodes; the first reason is the one that counts."""
@@ -297,6 +318,7 @@ class Core:
         worker.seen_boundary = max(worker.seen_boundary, report.boundary)
         if self.job.is_holder(worker):
             self.job.add_check(worker.rank, report)
+            self.health.checked(now_s)
             self._judge.news()
 
     def _held(self, worker: Worker, report: msg.Held, now_s: float) -> None:

@@ -241,7 +241,9 @@ class Driver:
 
     def _choose_spare(self, rank: int) -> m.SpareChosen | m.NoSpare:
         job = self._job
-        spares = [Spare(w.worker, w.node, w.warm, w.stopped_since_s is not None) for w in job.spares]
+        spares = [
+            Spare(w.worker, w.node, w.warm, w.stopped_since_s is not None, job.quarantined(w)) for w in job.spares
+        ]
         choice = choose_spare(spares, rank, self._home_of(rank))
         if not choice.worker:
             return m.NoSpare(rank, choice.reason, choice.soon)

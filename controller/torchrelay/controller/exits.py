@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from torchrelay.controller.config import ControllerConfig
 from torchrelay.controller.decide.classify_exit import DONE, IGNORE, REPLACE, Exit, classify_exit
 from torchrelay.controller.driver import Driver
+from torchrelay.controller.health.desk import HealthDesk
 from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.outbox import Outbox
 from torchrelay.protocol import migration_events as m
@@ -16,6 +17,8 @@ from torchrelay.protocol.events import WorkerEnded
 from torchrelay.protocol.messages import FetchJournal, ScriptFailed, WorkerExited
 from torchrelay.protocol.names import NO_RANK
 
+PROGRAM_SIGNALS = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
+"""What native code does to its own process; the others come from outside."""
 FIRST_STEP_GRACE_S = 2.0
 """Progress is polled: a rank may be in its first step without the controller knowing it yet."""
 
@@ -32,8 +35,15 @@ class Exits:
     """`end_job(exit_code, reason)` ends the job; the first cause wins."""
 
     def __init__(
-        self, config: ControllerConfig, job: Job, outbox: Outbox, driver: Driver, end_job: Callable[[int, str], None]
+        self,
+        config: ControllerConfig,
+        job: Job,
+        outbox: Outbox,
+        driver: Driver,
+        health: HealthDesk,
+        end_job: Callable[[int, str], None],
     ) -> None:
+        self._health = health
         self._config, self._job, self._outbox, self._driver, self._end_job = config, job, outbox, driver, end_job
         self._failing: _Pending | None = None
         self._undecided: list[_Pending] = []
@@ -57,6 +67,13 @@ class Exits:
         if joining or self._driver.holds_training:
             # Its peers are gone or stand still: what it met is a consequence, or comes again after the migration.
             self._lose(worker, f"{reason} (during a migration)", now_s)
+        elif (
+            worker.rank != NO_RANK
+            and report.exit_code != 0
+            and self._failing is None
+            and self._is_blamed(worker, now_s)
+        ):
+            self._replace(worker, f"{reason}; {self._health.blamed(worker, now_s)}", now_s, now_s)
         elif worker.rank != NO_RANK and report.exit_code != 0 and self._failing is None:
             self._failing = _Pending(worker, report.exit_code, reason, now_s + self._config.policy.failure_grace_s)
 
@@ -128,13 +145,22 @@ class Exits:
                 self._outbox.log("warning", verdict.reason)
             self._driver.feed(m.RankFinished(worker.rank), now_s)
         elif verdict.action == REPLACE:
-            self._replace(worker, verdict.reason, now_s, now_s)
+            blamed = self._health.blamed(worker, now_s)
+            if not blamed and exit_.signal in PROGRAM_SIGNALS:
+                how = signal.Signals(exit_.signal).name
+                if self._health.ended(worker, how, exit_.exit_code, now_s):
+                    return
+            self._replace(worker, f"{verdict.reason}; {blamed}" if blamed else verdict.reason, now_s, now_s)
         elif exit_.signal and self._job.protection == "on" and not worker.finishing:
             how = f"rank {worker.rank} ({worker.worker}) {_how(exit_)}"
             self._undecided.append(_Pending(worker, verdict.exit_code, how, now_s + FIRST_STEP_GRACE_S))
             self._outbox.to_agent_of(worker.worker, FetchJournal(worker.worker))
         else:
             self._end_job(verdict.exit_code, verdict.reason)
+
+    def _is_blamed(self, worker: Worker, now_s: float) -> bool:
+        """Whether the script failed because of its device, and the rank can be replaced."""
+        return bool(self._health.blamed(worker, now_s)) and not self._job.unprotected_because(worker.worker)
 
     def _replace(self, worker: Worker, reason: str, since_s: float, now_s: float) -> None:
         since_s = worker.fault_s if worker.fault_s is not None else since_s

@@ -47,6 +47,8 @@ class Worker:
     moved_s: float = 0.0
     busy_s: float = 0.0
     stopped_since_s: float | None = None
+    devices: tuple[str, ...] = ()
+    """What it uses: the UUID of its GPU, its network ports."""
     copies_to: str = ""
     """The node whose agent was named to it as the one that keeps copies of its journals."""
     copied_to: str = ""
@@ -138,6 +140,8 @@ class Job:
         self.holders: dict[int, str] = {}
         self.checks: dict[int, deque[ReplicaCheck]] = {}
         self.journals: dict[int, RankJournal] = {}
+        self.quarantine: dict[str, str] = {}
+        """Device or node -> why it is given no rank."""
         self.generation = 0
         self.protection = "pending"
         self.protection_reason = "no rank has set up its process group yet"
@@ -181,6 +185,15 @@ class Job:
 
     def add_check(self, rank: int, check: ReplicaCheck) -> None:
         self.checks.setdefault(rank, deque(maxlen=CHECKS_KEPT)).append(check)
+
+    def distrust_newest_check(self, rank: int) -> None:
+        """What the rank held then is suspected to be wrong: only what was checked before counts."""
+        if self.checks.get(rank):
+            self.checks[rank].pop()
+
+    def quarantined(self, worker: Worker) -> str:
+        """Why the worker must be given no rank, or empty."""
+        return next((self.quarantine[s] for s in (worker.node, *worker.devices) if s in self.quarantine), "")
 
     def host_of(self, worker: str) -> str:
         return self.nodes[self.workers[worker].node].host

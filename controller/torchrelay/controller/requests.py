@@ -47,6 +47,11 @@ class Requests:
         self._wishes.append(_Wish(rank, asked))
         self.tick(now_s)
 
+    def is_wanted(self, rank: int) -> bool:
+        """Whether it is to move already, or does."""
+        migration = self._driver.migration
+        return any(w.rank == rank for w in self._wishes) or (migration is not None and rank in migration.state.lost)
+
     def tick(self, now_s: float) -> None:
         for wish in list(self._wishes):
             if refusal := self._never(wish.rank):
@@ -79,6 +84,8 @@ class Requests:
             return f"rank {rank} has reached the end of its script"
         if not job.spares:
             return "there is no spare to move it to; start the job with more --spares"
+        if all(job.quarantined(w) for w in job.spares):
+            return "every spare is on a device or node in quarantine"
         return ""
 
     def _not_now(self) -> tuple[str, str]:
@@ -89,7 +96,7 @@ class Requests:
             return f"{s.migration} is under way (rank {s.rank}, {s.phase.value})", "ask again when it is over"
         if because := job.unprotected_because():
             return f"not yet: {because}", ""
-        if not any(w.warm for w in job.spares):
+        if not any(w.warm for w in job.spares if not job.quarantined(w)):
             return "the spare is still starting", "ask again in a few seconds"
         return "", ""
 

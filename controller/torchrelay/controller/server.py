@@ -168,6 +168,13 @@ class Relay(relay_pb2_grpc.RelayServicer):
         self._flush()
         return reply
 
+    async def Clear(
+        self, request: relay_pb2.ClearRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> relay_pb2.ClearReply:
+        reply: relay_pb2.ClearReply = to_proto(self._core.clear(from_proto(request)))
+        self._flush()
+        return reply
+
     async def Stop(
         self, request: relay_pb2.StopRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> relay_pb2.Empty:

@@ -8,7 +8,9 @@ from torchrelay.protocol.messages import Coverage, JobStatus, RankStatus, Report
 from torchrelay.protocol.phases import PLANNED, Phase
 
 
-def job_status(run_id: str, job: Job, driver: Driver, coverage: Coverage, now_s: float) -> JobStatus:
+def job_status(
+    run_id: str, job: Job, driver: Driver, coverage: Coverage, now_s: float, health: tuple[str, ...] = ()
+) -> JobStatus:
     return JobStatus(
         run_id,
         job.world_size,
@@ -23,6 +25,8 @@ def job_status(run_id: str, job: Job, driver: Driver, coverage: Coverage, now_s:
         tuple(_rank(job, driver, rank) for rank in sorted(job.holders)),
         tuple(_report(w.rank, w.report) for w in job.rank_workers if w.report is not None),
         (coverage,),
+        tuple(f"{subject}: {reason}" for subject, reason in job.quarantine.items()),
+        health,
     )
 
 

@@ -98,6 +98,33 @@ class Suspected:
 
 
 @dataclass(frozen=True)
+class HealthVerdict:
+    """What evidence against a device, a node or the program means.
+
+    `action`: ignore, watch, migrate, replace or stop; `rule`: the row of the policy; `subject`: the device, worker or node.
+    `outcome`: done, told (nothing was to be done), observed (the policy only observes) or refused (`reason` says why).
+    `quarantine`: no, device or node.
+    """
+
+    action: str
+    rule: str
+    node: str
+    subject: str
+    ranks: tuple[int, ...]
+    outcome: str
+    quarantine: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class QuarantineCleared:
+    """A device or a node may be used again."""
+
+    subject: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class MigrationStarted:
     """`kind`: planned, unplanned or resume (then `rank` is -1: all of them)."""
 
@@ -229,6 +256,8 @@ Occurrence = (
     | ProgressMade
     | FaultFired
     | Suspected
+    | HealthVerdict
+    | QuarantineCleared
     | MigrationStarted
     | PhaseChanged
     | Decision

@@ -6,26 +6,42 @@ from dataclasses import dataclass
 
 from torchrelay.protocol.errors import UserError
 
+COMPILERS = ("cc", "gcc", "clang")
+"""One of them builds the fake driver."""
+DEVICE_KINDS = ("xid", "ecc", "thermal", "nvlink", "ib-flap", "oom")
+"""The process goes on; its agent gives the fault to the fake device that the process uses, or to the fake kernel log."""
 NODE = "node"
 """The agent of the rank's node is killed, and the kernel ends all its workers with it, spares too."""
-KINDS = ("planned", "kill", "stop", "exit", "raise", NODE, "spin", "deadlock", "lonely")
+KINDS = ("planned", "kill", "stop", "exit", "raise", NODE, "spin", "deadlock", "lonely", "straggler", *DEVICE_KINDS)
 """`spin`: runs in circles; `deadlock`: waits for a lock that nobody gives back; `lonely`: waits in a communication that no
 other rank takes part in."""
+_OPTIONS = {"exit": ("code",), "xid": ("code",), "straggler": ("slow",)}
+DEFAULT_XID = 79
+DEFAULT_SLOW = 3.0
 INJECT_PHASES = ("data", "forward", "backward", "gate", "optimizer", "after-step")
 
 
 @dataclass(frozen=True)
 class Fault:
-    """`kind` strikes `rank` in the `step`-th optimizer step (from 1), in `phase`; `code` is the exit code of `exit`."""
+    """`kind` strikes `rank` in the `step`-th optimizer step (from 1), in `phase`.
+
+    `code`: the exit code of `exit`, the number of `xid`; `slow`: how many times as long a `straggler` takes from then on.
+    """
 
     kind: str
     rank: int
     step: int
     phase: str = "forward"
     code: int = 1
+    slow: float = DEFAULT_SLOW
+
+    @property
+    def is_of_a_device(self) -> bool:
+        return self.kind in DEVICE_KINDS
 
     def __str__(self) -> str:
-        extra = f",code={self.code}" if self.kind == "exit" else ""
+        extra = f",code={self.code}" if self.kind in ("exit", "xid") else ""
+        extra += f",slow={self.slow:g}x" if self.kind == "straggler" else ""
         return f"{self.kind}:rank={self.rank},step={self.step},phase={self.phase}{extra}"
 
     @property
@@ -42,7 +58,7 @@ def parse_fault(text: str, world_size: int | None = None) -> Fault:
     values: dict[str, str] = {}
     for part in filter(None, rest.split(",")):
         key, equals, value = part.partition("=")
-        allowed = ("rank", "step", "phase", "code") if kind == "exit" else ("rank", "step", "phase")
+        allowed = ("rank", "step", "phase", *_OPTIONS.get(kind, ()))
         if not equals or key not in allowed:
             raise UserError(
                 f"--inject {text}: {part!r} is not understood; {kind} takes {', '.join(k + '=' for k in allowed)}"
@@ -62,9 +78,26 @@ def parse_fault(text: str, world_size: int | None = None) -> Fault:
         raise UserError(f"--inject {text}: steps count from 1")
     if world_size is not None and numbers["rank"] >= world_size:
         raise UserError(f"--inject {text}: there is no rank {numbers['rank']}; the job has ranks 0 to {world_size - 1}")
-    if not 1 <= numbers.get("code", 1) <= 255:
+    code = numbers.get("code", DEFAULT_XID if kind == "xid" else 1)
+    if kind == "exit" and not 1 <= code <= 255:
         raise UserError(f"--inject {text}: code= is an exit code from 1 to 255")
+    if kind == "xid" and not 1 <= code <= 999:
+        raise UserError(f"--inject {text}: code= is the number of an XID, as in code=79")
     phase = values.get("phase", "forward")
     if phase not in INJECT_PHASES:
         raise UserError(f"--inject {text}: unknown phase {phase!r}; use one of {', '.join(INJECT_PHASES)}")
-    return Fault(kind, numbers["rank"], numbers["step"], phase, numbers.get("code", 1))
+    return Fault(kind, numbers["rank"], numbers["step"], phase, code, _slow(text, values.get("slow")))
+
+
+def _slow(text: str, value: str | None) -> float:
+    if value is None:
+        return DEFAULT_SLOW
+    try:
+        slow = float(value.removesuffix("x"))
+    except ValueError:
+        slow = 0.0
+    if not 1.0 < slow <= 100.0:
+        raise UserError(
+            f"--inject {text}: slow= says how many times as long the rank takes, as in slow=3x; above 1, up to 100"
+        )
+    return slow

@@ -13,6 +13,7 @@ from __future__ import annotations
 import mmap
 import os
 import struct
+import time
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,9 +29,9 @@ GATE_SLOTS = 2
 
 _HEADER = struct.Struct("<8sqQI4x")
 _MAGIC = b"TRJRNL01"
-_PROGRESS = struct.Struct("<8sQQqqIIQ")
+_PROGRESS = struct.Struct("<8sQQqqIIQQ")
 _PROGRESS_CRC = struct.Struct("<I")
-_PROGRESS_MAGIC = b"TRPROG01"
+_PROGRESS_MAGIC = b"TRPROG02"
 _PROGRESS_BYTES = _PROGRESS.size + _PROGRESS_CRC.size
 _PROGRESS_STRIDE_BYTES = 128
 """The two records share no cache line."""
@@ -90,7 +91,20 @@ class JournalWriter:
             os.close(fd)
         self._published = 0
         self.generation, self.boundary, self.gates_passed, self.phase, self.waiting, self.count = 0, -1, 0, 0, 0, 0
+        self.waited_ns = self._waits_since_ns = 0
         self.publish()
+
+    def wait(self, on: bool) -> None:
+        """A collective begins, or is over; to be published."""
+        if on and not self.waiting:
+            self._waits_since_ns = time.monotonic_ns()
+        elif self.waiting and not on:
+            self.waited_ns += time.monotonic_ns() - self._waits_since_ns
+        self.waiting = int(on)
+
+    def waited_s(self) -> float:
+        """Inside of collectives that are over, all together."""
+        return self.waited_ns / 1e9
 
     @property
     def allocated_bytes(self) -> int:
@@ -110,6 +124,7 @@ class JournalWriter:
             self.phase,
             self.waiting,
             self.count,
+            self.waited_ns,
         )
         start = self._published % 2 * _PROGRESS_STRIDE_BYTES
         self._progress[start : start + _PROGRESS_BYTES] = record + _PROGRESS_CRC.pack(zlib.crc32(record))
@@ -139,6 +154,8 @@ class ProgressRecord:
     phase: str
     waiting: bool
     count: int
+    waited_s: float = 0.0
+    """Inside of collectives, all together."""
 
 
 class ProgressReader:
@@ -171,10 +188,10 @@ def _newest_progress(path: Path, data: bytes) -> ProgressRecord | None:
         if any(r[:8] not in (b"", bytes(8), _PROGRESS_MAGIC) for r in records):
             raise JournalError(f"{path} is not a progress record of this version")
         return None
-    _, _, generation, boundary, gates, phase, waiting, count = max(whole, key=lambda record: int(record[1]))
+    _, _, generation, boundary, gates, phase, waiting, count, waited_ns = max(whole, key=lambda record: int(record[1]))
     if phase >= len(PHASES):
         raise JournalError(f"{path} is not a progress record of this version")
-    return ProgressRecord(generation, boundary, gates, PHASES[phase], bool(waiting), count)
+    return ProgressRecord(generation, boundary, gates, PHASES[phase], bool(waiting), count, waited_ns / 1e9)
 
 
 def _is_whole(record: bytes) -> bool:

@@ -8,6 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from torchrelay.protocol.health_messages import HealthSignal as HealthSignal
+from torchrelay.protocol.health_messages import HealthSignals as HealthSignals
+from torchrelay.protocol.health_messages import HealthSources as HealthSources
+
 
 @dataclass(frozen=True)
 class Hello:
@@ -522,6 +526,8 @@ class WorkerProgress:
     process_state: str
     still_s: float = 0.0
     idle_s: float = 0.0
+    waited_s: float = 0.0
+    """How long it has been inside of collectives since it began, up to the last boundary."""
 
 
 @dataclass(frozen=True)
@@ -539,7 +545,7 @@ class JournalContent:
     set_up: bytes = b""
 
 
-FromAgent = AgentHello | FromWorker | WorkerExited | Progress | JournalContent
+FromAgent = AgentHello | FromWorker | WorkerExited | Progress | JournalContent | HealthSignals | HealthSources
 
 
 @dataclass(frozen=True)
@@ -665,6 +671,10 @@ class JobStatus:
     reports: tuple[str, ...] = ()
     coverage: tuple[Coverage, ...] = ()
     """The protection report of the job; one, or none from a controller that does not know of it."""
+    quarantine: tuple[str, ...] = ()
+    """Devices and nodes that are given no rank, each with its reason."""
+    health: tuple[str, ...] = ()
+    """Sources of evidence that are dead, and the newest verdicts."""
 
 
 @dataclass(frozen=True)
@@ -688,6 +698,20 @@ class MigrateReply:
 
     accepted: bool
     migration: str
+    message: str
+
+
+@dataclass(frozen=True)
+class ClearRequest:
+    """A person, or a check that was passed, takes `subject` (a device or a node) out of quarantine."""
+
+    subject: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class ClearReply:
+    cleared: bool
     message: str
 
 

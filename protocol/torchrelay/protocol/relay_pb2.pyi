@@ -607,7 +607,7 @@ class WorkerExited(_message.Message):
     def __init__(self, worker: _Optional[str] = ..., exit_code: _Optional[int] = ..., signal: _Optional[int] = ..., fenced: _Optional[bool] = ...) -> None: ...
 
 class WorkerProgress(_message.Message):
-    __slots__ = ("worker", "boundary", "gates_passed", "phase", "waiting", "count", "process_state", "still_s", "idle_s")
+    __slots__ = ("worker", "boundary", "gates_passed", "phase", "waiting", "count", "process_state", "still_s", "idle_s", "waited_s")
     WORKER_FIELD_NUMBER: _ClassVar[int]
     BOUNDARY_FIELD_NUMBER: _ClassVar[int]
     GATES_PASSED_FIELD_NUMBER: _ClassVar[int]
@@ -617,6 +617,7 @@ class WorkerProgress(_message.Message):
     PROCESS_STATE_FIELD_NUMBER: _ClassVar[int]
     STILL_S_FIELD_NUMBER: _ClassVar[int]
     IDLE_S_FIELD_NUMBER: _ClassVar[int]
+    WAITED_S_FIELD_NUMBER: _ClassVar[int]
     worker: str
     boundary: int
     gates_passed: int
@@ -626,7 +627,8 @@ class WorkerProgress(_message.Message):
     process_state: str
     still_s: float
     idle_s: float
-    def __init__(self, worker: _Optional[str] = ..., boundary: _Optional[int] = ..., gates_passed: _Optional[int] = ..., phase: _Optional[str] = ..., waiting: _Optional[bool] = ..., count: _Optional[int] = ..., process_state: _Optional[str] = ..., still_s: _Optional[float] = ..., idle_s: _Optional[float] = ...) -> None: ...
+    waited_s: float
+    def __init__(self, worker: _Optional[str] = ..., boundary: _Optional[int] = ..., gates_passed: _Optional[int] = ..., phase: _Optional[str] = ..., waiting: _Optional[bool] = ..., count: _Optional[int] = ..., process_state: _Optional[str] = ..., still_s: _Optional[float] = ..., idle_s: _Optional[float] = ..., waited_s: _Optional[float] = ...) -> None: ...
 
 class Progress(_message.Message):
     __slots__ = ("workers",)
@@ -661,18 +663,22 @@ class JournalContent(_message.Message):
     def __init__(self, worker: _Optional[str] = ..., boundaries: _Optional[_Mapping[int, bytes]] = ..., gates: _Optional[_Mapping[int, bytes]] = ..., set_up: _Optional[bytes] = ...) -> None: ...
 
 class FromAgent(_message.Message):
-    __slots__ = ("agent_hello", "from_worker", "worker_exited", "progress", "journal_content")
+    __slots__ = ("agent_hello", "from_worker", "worker_exited", "progress", "journal_content", "health_signals", "health_sources")
     AGENT_HELLO_FIELD_NUMBER: _ClassVar[int]
     FROM_WORKER_FIELD_NUMBER: _ClassVar[int]
     WORKER_EXITED_FIELD_NUMBER: _ClassVar[int]
     PROGRESS_FIELD_NUMBER: _ClassVar[int]
     JOURNAL_CONTENT_FIELD_NUMBER: _ClassVar[int]
+    HEALTH_SIGNALS_FIELD_NUMBER: _ClassVar[int]
+    HEALTH_SOURCES_FIELD_NUMBER: _ClassVar[int]
     agent_hello: AgentHello
     from_worker: FromWorker
     worker_exited: WorkerExited
     progress: Progress
     journal_content: JournalContent
-    def __init__(self, agent_hello: _Optional[_Union[AgentHello, _Mapping]] = ..., from_worker: _Optional[_Union[FromWorker, _Mapping]] = ..., worker_exited: _Optional[_Union[WorkerExited, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., journal_content: _Optional[_Union[JournalContent, _Mapping]] = ...) -> None: ...
+    health_signals: HealthSignals
+    health_sources: HealthSources
+    def __init__(self, agent_hello: _Optional[_Union[AgentHello, _Mapping]] = ..., from_worker: _Optional[_Union[FromWorker, _Mapping]] = ..., worker_exited: _Optional[_Union[WorkerExited, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., journal_content: _Optional[_Union[JournalContent, _Mapping]] = ..., health_signals: _Optional[_Union[HealthSignals, _Mapping]] = ..., health_sources: _Optional[_Union[HealthSources, _Mapping]] = ...) -> None: ...
 
 class ToWorker(_message.Message):
     __slots__ = ("worker", "order")
@@ -811,7 +817,7 @@ class Coverage(_message.Message):
     def __init__(self, level: _Optional[str] = ..., reason: _Optional[str] = ..., file: _Optional[str] = ..., line: _Optional[int] = ..., against: _Optional[_Iterable[_Union[Against, _Mapping]]] = ..., gaps: _Optional[_Iterable[_Union[RankGap, _Mapping]]] = ..., notes: _Optional[_Iterable[str]] = ..., step_s: _Optional[float] = ..., head_s: _Optional[float] = ..., gate_s: _Optional[float] = ..., barrier_s: _Optional[float] = ..., journal_bytes: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., device_state_bytes: _Optional[int] = ..., tensors: _Optional[int] = ...) -> None: ...
 
 class JobStatus(_message.Message):
-    __slots__ = ("run_id", "world_size", "generation", "spares_warm", "spares_total", "protection", "protection_reason", "steps_per_s", "migrations_done", "last_migration", "ranks", "reports", "coverage")
+    __slots__ = ("run_id", "world_size", "generation", "spares_warm", "spares_total", "protection", "protection_reason", "steps_per_s", "migrations_done", "last_migration", "ranks", "reports", "coverage", "quarantine", "health")
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
@@ -825,6 +831,8 @@ class JobStatus(_message.Message):
     RANKS_FIELD_NUMBER: _ClassVar[int]
     REPORTS_FIELD_NUMBER: _ClassVar[int]
     COVERAGE_FIELD_NUMBER: _ClassVar[int]
+    QUARANTINE_FIELD_NUMBER: _ClassVar[int]
+    HEALTH_FIELD_NUMBER: _ClassVar[int]
     run_id: str
     world_size: int
     generation: int
@@ -838,7 +846,9 @@ class JobStatus(_message.Message):
     ranks: _containers.RepeatedCompositeFieldContainer[RankStatus]
     reports: _containers.RepeatedScalarFieldContainer[str]
     coverage: _containers.RepeatedCompositeFieldContainer[Coverage]
-    def __init__(self, run_id: _Optional[str] = ..., world_size: _Optional[int] = ..., generation: _Optional[int] = ..., spares_warm: _Optional[int] = ..., spares_total: _Optional[int] = ..., protection: _Optional[str] = ..., protection_reason: _Optional[str] = ..., steps_per_s: _Optional[float] = ..., migrations_done: _Optional[int] = ..., last_migration: _Optional[str] = ..., ranks: _Optional[_Iterable[_Union[RankStatus, _Mapping]]] = ..., reports: _Optional[_Iterable[str]] = ..., coverage: _Optional[_Iterable[_Union[Coverage, _Mapping]]] = ...) -> None: ...
+    quarantine: _containers.RepeatedScalarFieldContainer[str]
+    health: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, run_id: _Optional[str] = ..., world_size: _Optional[int] = ..., generation: _Optional[int] = ..., spares_warm: _Optional[int] = ..., spares_total: _Optional[int] = ..., protection: _Optional[str] = ..., protection_reason: _Optional[str] = ..., steps_per_s: _Optional[float] = ..., migrations_done: _Optional[int] = ..., last_migration: _Optional[str] = ..., ranks: _Optional[_Iterable[_Union[RankStatus, _Mapping]]] = ..., reports: _Optional[_Iterable[str]] = ..., coverage: _Optional[_Iterable[_Union[Coverage, _Mapping]]] = ..., quarantine: _Optional[_Iterable[str]] = ..., health: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class JobEvent(_message.Message):
     __slots__ = ("time_s", "name", "fields_json")
@@ -867,6 +877,68 @@ class MigrateReply(_message.Message):
     migration: str
     message: str
     def __init__(self, accepted: _Optional[bool] = ..., migration: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...
+
+class HealthSignal(_message.Message):
+    __slots__ = ("kind", "device", "worker", "code", "value", "age_s", "detail")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    AGE_S_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    device: str
+    worker: str
+    code: int
+    value: float
+    age_s: float
+    detail: str
+    def __init__(self, kind: _Optional[str] = ..., device: _Optional[str] = ..., worker: _Optional[str] = ..., code: _Optional[int] = ..., value: _Optional[float] = ..., age_s: _Optional[float] = ..., detail: _Optional[str] = ...) -> None: ...
+
+class HealthSignals(_message.Message):
+    __slots__ = ("signals",)
+    SIGNALS_FIELD_NUMBER: _ClassVar[int]
+    signals: _containers.RepeatedCompositeFieldContainer[HealthSignal]
+    def __init__(self, signals: _Optional[_Iterable[_Union[HealthSignal, _Mapping]]] = ...) -> None: ...
+
+class HealthSources(_message.Message):
+    __slots__ = ("sources", "devices")
+    class SourcesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    class DevicesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    SOURCES_FIELD_NUMBER: _ClassVar[int]
+    DEVICES_FIELD_NUMBER: _ClassVar[int]
+    sources: _containers.ScalarMap[str, str]
+    devices: _containers.ScalarMap[str, str]
+    def __init__(self, sources: _Optional[_Mapping[str, str]] = ..., devices: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class ClearRequest(_message.Message):
+    __slots__ = ("subject", "reason")
+    SUBJECT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    subject: str
+    reason: str
+    def __init__(self, subject: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class ClearReply(_message.Message):
+    __slots__ = ("cleared", "message")
+    CLEARED_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    cleared: bool
+    message: str
+    def __init__(self, cleared: _Optional[bool] = ..., message: _Optional[str] = ...) -> None: ...
 
 class StopRequest(_message.Message):
     __slots__ = ("signal",)

@@ -59,6 +59,11 @@ class RelayStub:
                 request_serializer=torchrelay_dot_protocol_dot_relay__pb2.StopRequest.SerializeToString,
                 response_deserializer=torchrelay_dot_protocol_dot_relay__pb2.Empty.FromString,
                 _registered_method=True)
+        self.Clear = channel.unary_unary(
+                '/torchrelay.v1.Relay/Clear',
+                request_serializer=torchrelay_dot_protocol_dot_relay__pb2.ClearRequest.SerializeToString,
+                response_deserializer=torchrelay_dot_protocol_dot_relay__pb2.ClearReply.FromString,
+                _registered_method=True)
 
 
 class RelayServicer:
@@ -96,6 +101,13 @@ class RelayServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Clear(self, request, context):
+        """Takes a device or a node out of quarantine.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_RelayServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -123,6 +135,11 @@ def add_RelayServicer_to_server(servicer, server):
                     servicer.Stop,
                     request_deserializer=torchrelay_dot_protocol_dot_relay__pb2.StopRequest.FromString,
                     response_serializer=torchrelay_dot_protocol_dot_relay__pb2.Empty.SerializeToString,
+            ),
+            'Clear': grpc.unary_unary_rpc_method_handler(
+                    servicer.Clear,
+                    request_deserializer=torchrelay_dot_protocol_dot_relay__pb2.ClearRequest.FromString,
+                    response_serializer=torchrelay_dot_protocol_dot_relay__pb2.ClearReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -260,6 +277,33 @@ class Relay:
             '/torchrelay.v1.Relay/Stop',
             torchrelay_dot_protocol_dot_relay__pb2.StopRequest.SerializeToString,
             torchrelay_dot_protocol_dot_relay__pb2.Empty.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Clear(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/torchrelay.v1.Relay/Clear',
+            torchrelay_dot_protocol_dot_relay__pb2.ClearRequest.SerializeToString,
+            torchrelay_dot_protocol_dot_relay__pb2.ClearReply.FromString,
             options,
             channel_credentials,
             insecure,

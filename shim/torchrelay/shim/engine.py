@@ -118,7 +118,7 @@ class Engine:
                 self.reporter.sharded_forward_late(self.commit, _LATE_FORWARD)
 
     def waiting(self, on: bool) -> None:
-        self.journal.waiting = int(on)
+        self.journal.wait(on)
         self.alive()
 
     def alive(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Sequence
 
 import torch
@@ -15,7 +16,10 @@ from torchrelay.shim.link import AgentLink
 
 
 class FaultInjector:
-    """`step_now` is the number of the step that is being done, from 1. `wait_alone`: waits for a peer that never comes."""
+    """`step_now`: the number of the step that is being done, from 1. `wait_alone`: waits for a peer that never comes.
+
+    `waited_s`: spent in collectives so far.
+    """
 
     def __init__(
         self,
@@ -23,18 +27,32 @@ class FaultInjector:
         link: AgentLink,
         step_now: Callable[[], int],
         wait_alone: Callable[[], None] = lambda: None,
+        waited_s: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self._wait_alone = wait_alone
         self._faults = list(faults)
         self._link = link
         self._step_now = step_now
+        self._slow = 1.0
+        self._waited_s = waited_s
+        self._worked_s = 0.0
 
     @property
     def armed(self) -> bool:
         return bool(self._faults)
 
+    def _work_s(self) -> float:
+        return time.monotonic() - self._waited_s()
+
+    def _dawdle(self) -> None:
+        """A straggler's steps: what it does outside of collectives takes `slow` times as long."""
+        time.sleep((self._work_s() - self._worked_s) * (self._slow - 1.0))
+        self._worked_s = self._work_s()
+
     def at(self, phase: str) -> None:
         """Called where a phase begins. May not return."""
+        if phase == "head" and self._slow > 1.0:
+            self._dawdle()
         for fault in list(self._faults):
             wanted = "head" if fault.kind == "planned" else fault.phase
             if wanted == phase and fault.step == self._step_now():
@@ -70,10 +88,12 @@ class FaultInjector:
             raise SystemExit(fault.code)
         elif fault.kind == "raise":
             raise RuntimeError(f"injected by torchrelay: {fault}")
+        elif fault.kind == "straggler":
+            self._slow, self._worked_s = fault.slow, self._work_s()
         elif fault.kind == NODE:
             os.kill(self._link.agent_pid(), signal.SIGKILL)
             os.kill(os.getpid(), signal.SIGKILL)  # as the kernel does, which may take a moment
-        else:
+        elif fault.kind == "planned":
             self._link.send(MigrationWanted(fault.as_asked))
 
 

@@ -246,7 +246,7 @@ class Runtime:
         if self.config.hold_at:
             engine.hold = Hold(engine, self.config.hold_at)
         if self._faults:
-            engine.faults = FaultInjector(self._faults, self.link, engine.step_now, engine.wait_alone)
+            engine.faults = FaultInjector(self._faults, self.link, engine.step_now, engine.wait_alone, journal.waited_s)
         torch_hooks.install_for(engine)
         return engine
 

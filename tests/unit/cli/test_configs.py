@@ -55,3 +55,8 @@ def test_the_command_to_go_on_has_the_flags_but_not_the_faults() -> None:
     )
     module = GivenOptions("pkg.train", module=True, tee="3")
     assert configs.resume_command(module, "/new") == "torchrelay run --resume /new --tee 3 -m pkg.train"
+
+
+def test_a_fake_machine_is_made_for_faults_of_devices_alone() -> None:
+    assert agent(options(inject=("ecc:rank=1,step=3",)))["machine"].endswith("/machine")
+    assert agent(options(inject=("kill:rank=1,step=3",)))["machine"] == ""

@@ -12,12 +12,14 @@ import grpc
 import pytest
 
 from torchrelay.cli import folder
+from torchrelay.cli.clear import clear
 from torchrelay.cli.control import Control
 from torchrelay.cli.migrate import migrate
 from torchrelay.cli.status import show_status
 from torchrelay.protocol import convert, events, relay_pb2_grpc
 from torchrelay.protocol.errors import ChannelClosedError
-from torchrelay.protocol.messages import Empty, JobStatus, MigrateReply, RankStatus
+from torchrelay.protocol.messages import ClearReply, Empty, JobStatus, MigrateReply, RankStatus
+from torchrelay.protocol.names import EXIT_USAGE
 from torchrelay.protocol.phases import DOWNTIME_ROWS
 from torchrelay.protocol.tls import Credentials, make_server
 
@@ -49,6 +51,9 @@ class FakeController(relay_pb2_grpc.RelayServicer):
 
     async def Migrate(self, request: Any, context: Any) -> Any:
         return convert.to_proto(MigrateReply(self.accepted, "m1", f"rank {request.rank}: {request.reason}"))
+
+    async def Clear(self, request: Any, context: Any) -> Any:
+        return convert.to_proto(ClearReply(request.subject == "GPU-1", f"{request.subject}: {request.reason}"))
 
     async def Stop(self, request: Any, context: Any) -> Any:
         self.stopped.append(request.signal)
@@ -158,6 +163,12 @@ def test_migrate_tells_each_phase_while_it_waits(state: Path, capsys: pytest.Cap
 def test_migrate_without_waiting_ends_once_it_is_accepted(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert with_controller(FakeController(), state, lambda _: migrate(0, "fan", None, wait=False)) == 0
     assert capsys.readouterr().err == "torchrelay: rank 0: fan\n"
+
+
+@pytest.mark.parametrize(("subject", "code"), [("GPU-1", 0), ("GPU-2", EXIT_USAGE)])
+def test_clear_says_what_came_of_it(subject: str, code: int, state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert with_controller(FakeController(), state, lambda _: clear(subject, "was reset", None)) == code
+    assert capsys.readouterr().err == f"torchrelay: {subject}: was reset\n"
 
 
 def test_a_stop_carries_the_signal(state: Path) -> None:

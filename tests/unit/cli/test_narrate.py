@@ -193,3 +193,16 @@ def test_status_shows_job_and_ranks() -> None:
         "   0  n0.w0   n0    4711    30  body    running",
         "   1  n0.s0   n0    4712     -  set-up  starting",
     ]
+
+
+@pytest.mark.parametrize(
+    ("action", "outcome", "said"),
+    [
+        ("replace", "done", "torchrelay: replace: rank 1: XID 79 on GPU-a: gone"),
+        ("migrate", "observed", "torchrelay: would migrate: rank 1: XID 79 on GPU-a: gone"),
+        ("ignore", "told", ""),
+    ],
+)
+def test_a_verdict_about_a_device_is_told_unless_nothing_follows_from_it(action: str, outcome: str, said: str) -> None:
+    event = events.HealthVerdict(action, "xid-79", "n0", "GPU-a", (1,), outcome, "device", "XID 79 on GPU-a: gone")
+    assert "".join(text.plain for text in narrate.notes(Summary(), event)) == said

@@ -169,3 +169,36 @@ def test_addresses_that_are_none_are_refused(text: str) -> None:
 def test_streams_are_given_for_all_or_by_local_rank() -> None:
     assert parse_streams("--tee", "3", 3) == (3, 3, 3)
     assert parse_streams("--tee", "0:1,2:3", 3) == (1, 0, 3)
+
+
+NO_COMPILER = {"cc": "none", "gcc": "none", "clang": "none"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "problems", "said"),
+    [
+        ({"inject": ("xid:rank=0,step=1",)}, NO_COMPILER, "--inject xid:rank=0.*install a C compiler"),
+        ({"health_policy": Path("/no/such/policy.yaml")}, {}, "the health policy /no/such/policy.yaml cannot be read"),
+        ({"watch_folders": (Path("/no/such"),)}, {}, "--watch-folder /no/such: no such folder"),
+        ({"replay": Path("/no/such")}, {}, "--replay /no/such: no such file"),
+    ],
+)
+def test_what_could_not_be_watched_or_faked_is_refused_before_anything_starts(
+    changes: dict[str, Any], problems: dict[str, str], said: str
+) -> None:
+    with pytest.raises(UserError, match=said):
+        check(given(**changes), FakeMachine(problems=problems), {})
+
+
+def test_a_policy_with_a_mistake_is_refused_with_its_row(tmp_path: Path) -> None:
+    policy = tmp_path / "policy.yaml"
+    policy.write_text("rules: {lost: {signal: gpu-lost, verdict: explode, why: w, source: s}}")
+    with pytest.raises(UserError, match="rules: lost: verdict is 'explode'"):
+        check(given(health_policy=policy), FakeMachine(), {})
+
+
+def test_one_compiler_is_enough_and_only_faults_of_devices_need_it() -> None:
+    some = {"cc": "none", "gcc": "none"}
+    assert check(given(inject=("xid:rank=0,step=1",)), FakeMachine(problems=some), {}).needs_fake_machine
+    killed = check(given(inject=("kill:rank=0,step=1",)), FakeMachine(problems=NO_COMPILER), {})
+    assert not killed.needs_fake_machine

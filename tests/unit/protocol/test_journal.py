@@ -72,6 +72,21 @@ def test_progress_is_what_was_published_last(writer: JournalWriter, reader: Prog
         assert reader.read() == ProgressRecord(2, 17, 17, "gate", True, count)
 
 
+def test_seconds_in_collectives_add_up_and_are_published(
+    writer: JournalWriter, reader: ProgressReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock_ns = [0]
+    monkeypatch.setattr(journal.time, "monotonic_ns", lambda: clock_ns[0])
+    for at_s, on in ((10, True), (11, True), (13, False), (14, False), (20, True), (20.5, False), (30, True)):
+        clock_ns[0] = int(at_s * 1e9)
+        writer.wait(on)
+    writer.publish()
+    record = reader.read()
+    assert record is not None
+    assert (record.waited_s, record.waiting) == (3.5, True)
+    assert writer.waited_s() == 3.5
+
+
 @pytest.mark.parametrize("at", [0, 8, 20, 28, 44, 55])
 def test_a_torn_progress_record_leaves_the_one_before(
     tmp_path: Path, writer: JournalWriter, reader: ProgressReader, at: int

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from torchrelay.protocol.faults import Fault
+from torchrelay.protocol.faults import DEVICE_KINDS, Fault
 from torchrelay.protocol.messages import FaultInjected, MigrationWanted
+from torchrelay.shim import fault_injection
 from torchrelay.shim.fault_injection import FaultInjector
 
 
@@ -62,3 +63,31 @@ def test_a_planned_migration_is_asked_for_at_the_head_of_the_step() -> None:
     assert link.told == []
     faults.at("head")
     assert [type(report) for report in link.told] == [FaultInjected, MigrationWanted]
+
+
+def test_a_straggler_takes_as_many_times_as_long_for_its_own_part_of_each_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, slept = {"now": 0.0, "waited": 0.0}, list[float]()
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        clock["now"] += seconds
+
+    monkeypatch.setattr(fault_injection.time, "monotonic", lambda: clock["now"])
+    monkeypatch.setattr(fault_injection.time, "sleep", sleep)
+    link, step = FakeLink(), [5]
+    fault = Fault("straggler", 1, 5, slow=3.0)
+    faults = FaultInjector((fault,), link, lambda: step[0], waited_s=lambda: clock["waited"])  # type: ignore[arg-type]
+    faults.at("forward")
+    for step[0] in (6, 7):
+        clock["now"] += 10.0
+        clock["waited"] += 8.0
+        faults.at("head")
+    assert slept == [4.0, 4.0], "two seconds of its own, three times as long"
+    assert link.told == [FaultInjected("straggler:rank=1,step=5,phase=forward,slow=3x", 4)]
+
+
+@pytest.mark.parametrize("kind", DEVICE_KINDS)
+def test_a_fault_of_a_device_is_told_and_the_process_goes_on(kind: str) -> None:
+    faults, link = injector(Fault(kind, 1, 5))
+    faults.at("forward")
+    assert [type(report) for report in link.told] == [FaultInjected]

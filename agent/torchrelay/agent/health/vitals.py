@@ -18,7 +18,7 @@ PROCESSOR_SHARE = 0.015
 
 _AT_WORK = ("R", "D")
 _OUTSIDE_TRAINING = ("set-up", "standing", "finished")
-_NOTHING_YET = ProgressRecord(0, -1, 0, "set-up", False, 0)
+_NOTHING_YET = ProgressRecord(0, -1, 0, "set-up", False, 0, 0.0)
 
 
 @dataclass
@@ -66,13 +66,17 @@ class Vitals:
             life.state,
             now_s - life.moved_s,
             now_s - life.busy_s,
+            record.waited_s,
         )
 
     def _ask(self, life: _Life, pid: int, now_s: float) -> None:
         life.state, processor_s = self._activity_of(pid)
         life.asked_s = now_s
         worked = False
-        if now_s - life.since_s >= PROCESSOR_WINDOW_S:
+        if life.moved_s > life.since_s:
+            # What it did until it moved last says nothing about what it does since.
+            life.processor_s, life.since_s = processor_s, now_s
+        elif now_s - life.since_s >= PROCESSOR_WINDOW_S:
             worked = processor_s - life.processor_s >= PROCESSOR_SHARE * (now_s - life.since_s)
             life.processor_s, life.since_s = processor_s, now_s
         if worked or life.state in _AT_WORK:

@@ -14,6 +14,8 @@ class Spare:
     node: str
     warm: bool
     stopped: bool = False
+    quarantined: str = ""
+    """Why its device or node must not be used."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,7 @@ class Choice:
 
 def choose_spare(spares: Sequence[Spare], rank: int, node: str) -> Choice:
     """On the node that the rank was on, if there is one: paths and caches are the same there."""
-    usable = [s for s in spares if not s.stopped]
+    usable = [s for s in spares if not s.stopped and not s.quarantined]
     warm = [s for s in usable if s.warm]
     if warm:
         chosen = min(warm, key=lambda s: (s.node != node, s.worker))
@@ -36,6 +38,8 @@ def choose_spare(spares: Sequence[Spare], rank: int, node: str) -> Choice:
         return Choice(chosen.worker, f"spare {chosen.worker} takes over rank {rank}, {where}; {left} left after that")
     if usable:
         return Choice("", f"rank {rank} waits for a spare that is still starting", soon=True)
+    if barred := [s for s in spares if s.quarantined]:
+        return Choice("", f"no spare is left for rank {rank}: {len(barred)} are on a device or node in quarantine")
     if spares:
         return Choice("", f"no spare is left for rank {rank}: {len(spares)} are stopped")
     return Choice("", f"no spare is left for rank {rank}")

@@ -98,3 +98,20 @@ def test_who_waits_is_asked_about_now_and_then(vitals: Vitals, kernel: Kernel, r
     for i in range(101):
         vitals.see(W0, PID, record, 10.0 + i * 0.1)
     assert 8 <= kernel.asked <= 11
+
+
+def test_what_it_computed_before_it_stood_still_is_no_sign_of_life(vitals: Vitals, kernel: Kernel) -> None:
+    for i in range(10):
+        kernel.processor_s = float(i)
+        vitals.see(W0, PID, moving(i), 10.0 + i)
+    seen = looks(vitals, moving(9), 19.5, 24.0)
+    assert seen.idle_s == seen.still_s == pytest.approx(5.0)
+
+
+def test_one_that_computes_on_is_at_work_after_a_window(vitals: Vitals, kernel: Kernel) -> None:
+    for i in range(10):
+        vitals.see(W0, PID, moving(i), 10.0 + i)
+    for i in range(10):
+        kernel.processor_s += 0.4
+        seen = vitals.see(W0, PID, moving(9), 19.5 + i * 0.5)
+    assert seen.idle_s <= 0.5

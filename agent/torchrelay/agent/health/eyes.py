@@ -1,0 +1,209 @@
+"""Everything that the agent watches besides its workers' progress: starts the sources, and tells what they see."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from torchrelay.agent.fake_machine.machine import ENV_STATE
+from torchrelay.agent.health.devices import Device, gpus_of, order_with, usage, visible
+from torchrelay.agent.health.files import Files
+from torchrelay.agent.health.kernel_log import KernelLog, normal_pci
+from torchrelay.agent.health.memory import MemoryLimit
+from torchrelay.agent.health.probe_process import HANG_S, OK, ProbeProcess
+from torchrelay.agent.health.xids import XidMerger
+from torchrelay.protocol.health import kinds as k
+from torchrelay.protocol.health_messages import HealthSignal, HealthSignals, HealthSources
+from torchrelay.protocol.names import WorkerId
+
+log = logging.getLogger(__name__)
+
+KERNEL_LOG = "kernel-log"
+_OOMS = (k.OOM_PROGRAM, k.OOM_NODE)
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where to look. `library`: an NVML that is not the system's; `root`: of a fake machine, or empty."""
+
+    root: str = ""
+    host: str = ""
+    watched: tuple[str, ...] = ()
+
+    @property
+    def sys(self) -> Path:
+        return Path(self.root or "/") / "sys"
+
+    @property
+    def kernel_log(self) -> Path:
+        return Path(self.root or "/") / "dev" / "kmsg"
+
+    def probes(self) -> dict[str, dict[str, Any]]:
+        """Source -> options. Raises nothing: what is not there is `absent`."""
+        if self.root:
+            library = Path(self.root) / "lib" / "libnvidia-ml.so.1"
+            state = {ENV_STATE: str(Path(self.root) / "nvml.state")}
+            return {"nvidia": {"library": str(library), "env": state}, "network": {"sys": str(self.sys)}}
+        found: dict[str, dict[str, Any]] = {}
+        if Path("/dev/nvidiactl").exists() or Path("/proc/driver/nvidia").exists():
+            found["nvidia"] = {}
+        if Path("/dev/kfd").exists():
+            found["amd"] = {}
+        interfaces = interfaces_with(self.host)
+        if interfaces or (self.sys / "class" / "infiniband").exists():
+            found["network"] = {"interfaces": interfaces}
+        return found
+
+
+def interfaces_with(address: str) -> list[str]:
+    """The network interfaces that carry this address; none for loopback."""
+    found = [n for n, all_of_it in psutil.net_if_addrs().items() if any(a.address == address for a in all_of_it)]
+    return [n for n in found if n != "lo"]
+
+
+class Eyes:
+    """`send` takes HealthSignals and HealthSources; `pid_of` a worker's process, as the kernel numbers it."""
+
+    def __init__(
+        self,
+        places: Places,
+        workers: Sequence[WorkerId],
+        environ: Mapping[str, str],
+        send: Callable[[Any], None],
+        worker_with: Callable[[int], WorkerId | None],
+        hang_s: float = HANG_S,
+    ) -> None:
+        self._places, self._workers, self._send, self._worker_with = places, workers, send, worker_with
+        self._selection = environ.get("CUDA_VISIBLE_DEVICES")
+        self._gpus: list[Device] = []
+        self._ports: list[Device] = []
+        self._by_pci: dict[str, str] = {}
+        self.states: dict[str, str] = {}
+        self._xids = XidMerger(self._told)
+        self._kernel_log = KernelLog(places.kernel_log, self._from_kernel, self._kernel_log_died)
+        self._memory = MemoryLimit()
+        self._files = Files(places.watched, self.tell)
+        self._probes = [
+            ProbeProcess(name, options, self._from_probe, self._found(name), self._state, hang_s)
+            for name, options in places.probes().items()
+        ]
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        probed = self._places.probes()
+        for name in ("nvidia", "amd", "network"):
+            self.states[name] = "starting" if name in probed else "not present: no such device on this machine"
+        reason = self._kernel_log.open()
+        self.states[KERNEL_LOG] = f"not present: {reason}" if reason else OK
+        self._xids.has_kernel_log = not reason
+        self._files.start()
+        self._announce()
+        tasks = [asyncio.ensure_future(probe.run()) for probe in self._probes]
+        try:
+            if tasks:
+                # Those that turned out to be absent end; one that raises, which is a bug, takes all of them with it.
+                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+                for task in done:
+                    task.result()
+            await asyncio.get_running_loop().create_future()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            self._files.stop()
+            self._kernel_log.close()
+
+    @property
+    def probe_pids(self) -> list[int]:
+        return [probe.pid for probe in self._probes if probe.pid is not None]
+
+    def tell(self, signal: HealthSignal) -> None:
+        self._told(signal)
+
+    def explain_kill(self, worker: WorkerId, pid: int) -> None:
+        """A worker was killed with SIGKILL, by nobody of ours: what the kernel has to say goes out before that."""
+        self._kernel_log.read()
+        kind = self._memory.killed()
+        # The kernel's log names the process; without it the control group's counters have to do.
+        if kind and self.states.get(KERNEL_LOG) != OK:
+            self._told(HealthSignal(kind, worker=worker, detail=f"memory ran out in the control group of pid {pid}"))
+
+    def environment(self, worker: WorkerId, local_rank: int) -> dict[str, str]:
+        """What a spare that becomes `local_rank` needs to use its own GPU, and not that of the rank that was lost."""
+        gpus = visible(self._gpus, self._selection)
+        own = gpus_of(self._workers, gpus).get(worker)
+        if self._places.root or own is None:
+            return {}
+        order = order_with(gpus, own, local_rank)
+        return {"CUDA_VISIBLE_DEVICES": order} if order else {}
+
+    def gpu_index(self, worker: str) -> int | None:
+        """Which of the machine's GPUs the worker uses."""
+        mine = self._usage().get(worker, "").split()
+        return next((i for i, g in enumerate(self._gpus) if g.device in mine), None)
+
+    def _found(self, source: str) -> Callable[[list[dict[str, str]]], None]:
+        def found(devices: list[dict[str, str]]) -> None:
+            known = [Device(d["device"], d["pci"], d.get("name", "")) for d in devices]
+            if source == "network":
+                self._ports = known
+            else:
+                self._gpus = known
+                self._by_pci = {normal_pci(d.pci): d.device for d in known}
+            self._announce()
+
+        return found
+
+    def _usage(self) -> dict[str, str]:
+        folders = {p: os.path.realpath(self._places.sys / "bus/pci/devices" / f"{p}.0") for p in self._by_pci}
+        for_all = [p.device for p in self._ports if p.name == "Interface"]
+        for_all += [f"{n}-driver" for n in ("nvidia", "amd") if self._gpus and n in self._places.probes()]
+        ports = [p for p in self._ports if p.name != "Interface"]
+        return usage(self._workers, visible(self._gpus, self._selection), ports, folders, for_all)
+
+    def _announce(self) -> None:
+        self._send(HealthSources(dict(self.states), self._usage()))
+
+    def _state(self, source: str, text: str) -> None:
+        if self.states.get(source) != text:
+            self.states[source] = text
+            if text != "starting":
+                self._announce()
+
+    def _kernel_log_died(self, reason: str) -> None:
+        self._xids.has_kernel_log = False
+        self._state(KERNEL_LOG, f"dead: {reason}")
+        self._told(HealthSignal(k.SOURCE_DEAD, KERNEL_LOG, detail=reason))
+
+    def _from_kernel(self, signal: HealthSignal) -> None:
+        device = self._by_pci.get(signal.device, signal.device)
+        worker = signal.worker
+        if signal.kind in _OOMS:
+            pid = worker.removeprefix("pid ")
+            found = self._worker_with(int(pid)) if pid.isdigit() else None
+            if found is None:
+                log.debug("memory ran out for a process that is none of ours: %s", signal.detail)
+                return
+            worker = found
+        seen = HealthSignal(signal.kind, device, worker, signal.code, signal.value, 0.0, signal.detail)
+        self._xids.from_kernel(seen) if seen.kind == k.XID else self._told(seen)
+
+    def _from_probe(self, signals: list[HealthSignal]) -> None:
+        rest = [s for s in signals if s.kind != k.XID]
+        for signal in signals:
+            if signal.kind == k.XID:
+                self._xids.from_driver(signal)
+        if rest:
+            self._send(HealthSignals(tuple(rest)))
+
+    def _told(self, signal: HealthSignal) -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            self._send(HealthSignals((signal,)))

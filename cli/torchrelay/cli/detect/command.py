@@ -1,0 +1,213 @@
+"""`torchrelay bench detect`: faults are played into real jobs, and what was said about them is compared with what should be."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import yaml
+from rich.console import Console
+from rich.table import Table
+
+from torchrelay.cli import folder as folders
+from torchrelay.cli.detect.score import CLOCK_S, IGNORE, Row, judge
+from torchrelay.cli.teller import make_console
+from torchrelay.protocol.errors import FatalError, UserError
+
+RANKS = 2
+DEFAULT_LAST_S = 2.5
+RUN_LIMIT_S = 900.0
+POLL_S = 0.1
+AGENT_SILENT_S = 9.0
+TARGET_RIGHT = 0.95
+TARGET_FALSE_ALARMS = 1.0
+PROCESS_LIMIT_S, SILENCE_LIMIT_S = 1.0, 10.0
+STOPPED_LIMIT_S = 2.0
+HANG_STEP, HANG_STEPS, HANG_EXTRA_S = 140, 3, 5.0
+
+
+@dataclass(frozen=True)
+class Options:
+    out: Path
+    script: Path | None
+    device_days: float
+    seed: int
+
+
+def detect(options: Options) -> int:
+    """0, or 1 if a target was missed. Raises UserError, FatalError."""
+    script = options.script or Path(__file__).parents[4] / "bench" / "endless_training.py"
+    if not script.is_file():
+        raise UserError(f"--script {script}: no such file; give a training script that goes on until it is ended")
+    options.out.mkdir(parents=True, exist_ok=True)
+    rows = _replay(options.out / "replay", script) + _losses(options.out / "losses", script)
+    noise = _noise(options.device_days, options.seed)
+    right = sum(r.right and r.detected for r in rows) / len(rows)
+    result = {
+        "rows": [asdict(r) | {"right": r.right, "in_time": r.in_time} for r in rows],
+        "right": right,
+        "noise": noise,
+    }
+    (options.out / "detect.json").write_text(json.dumps(result, indent=1))
+    console = make_console(sys.stdout)
+    _print(console, rows, right, noise)
+    late = [r for r in rows if not r.in_time]
+    return 0 if right >= TARGET_RIGHT and noise["per_1000"] < TARGET_FALSE_ALARMS and not late else 1
+
+
+def load_episodes() -> list[dict[str, Any]]:
+    text = resources.files("torchrelay.cli.detect").joinpath("timelines.yaml").read_text("utf-8")
+    episodes: list[dict[str, Any]] = yaml.safe_load(text)
+    return episodes
+
+
+def timeline(episodes: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """As the agent plays it: GPU becomes the episode's number."""
+    made = []
+    for number, e in enumerate(episodes):
+        calls = {
+            key: [[number if a == "GPU" else a for a in call] for call in e.get(key, ())] for key in ("do", "undo")
+        }
+        made.append({"name": e["class"], "last_s": e.get("last_s", DEFAULT_LAST_S), **calls})
+    return made
+
+
+def _replay(out: Path, script: Path) -> list[Row]:
+    """Faults of devices, in a job that observes; at the end its agent is stopped, as a node that hangs."""
+    episodes = load_episodes()
+    out.mkdir(parents=True, exist_ok=True)
+    plan, played = out / "timeline.json", out / "played.jsonl"
+    plan.write_text(json.dumps(timeline(episodes)))
+    played.unlink(missing_ok=True)
+    with _running(out, script, ["--observe", "--replay", str(plan)]) as job:
+        job.wait(lambda: any(p["name"] == "done" for p in _lines(played)), "the timeline was not played to its end")
+        agent = job.agent_pid()
+        stopped_s = time.time()
+        os.kill(agent, signal.SIGSTOP)
+        try:
+            job.wait(lambda: any(v["rule"] == "node-silent" for v in job.named("health_verdict")), "", AGENT_SILENT_S)
+        finally:
+            os.kill(agent, signal.SIGCONT)
+        verdicts, times = job.named("health_verdict"), _lines(played)
+    silent = next((v["time_s"] - stopped_s for v in verdicts if v["rule"] == "node-silent"), None)
+    begun = [[p["time_s"] for p in times if p["name"] == e["class"]] for e in episodes]
+    ends = [*(b[0] if b else math.inf for b in begun[1:]), stopped_s]
+    rows = [judge(e, n, begun[n], verdicts, ends[n]) for n, e in enumerate(episodes)]
+    told = "watch" if silent is not None else IGNORE
+    return [*rows, Row("node silent", "watch", told, silent, SILENCE_LIMIT_S)]
+
+
+def _losses(out: Path, script: Path) -> list[Row]:
+    """Processes that end, stop, and hang, with spares that take over."""
+    faults = {"process killed": "kill:rank=1,step=30", "process stopped": "stop:rank=0,step=80"}
+    inject = [f"--spares={len(faults) + 1}", *(f"--inject={fault}" for fault in faults.values())]
+    hung = out / "hung"
+    hung.unlink(missing_ok=True)
+    with _running(out, script, inject, {"DETECT_HANG": f"1:{HANG_STEP}:{hung}"}) as job:
+        job.wait(lambda: len(_committed(job)) > len(faults), "the lost ranks were not replaced")
+        fired, begun = job.named("fault_injected"), job.named("migration_started")
+        speeds = [p["steps_per_s"] for p in job.named("progress") if p["steps_per_s"] > 0]
+    hang_limit_s = HANG_STEPS / statistics.median(speeds) + HANG_EXTRA_S
+    since_s = [(name, f["rank"], f["time_s"]) for name, f in zip(faults, fired, strict=True)]
+    since_s.append(("process hangs", 1, hung.stat().st_mtime))
+    limits_s = (PROCESS_LIMIT_S, STOPPED_LIMIT_S, hang_limit_s)
+    rows = []
+    for (name, rank, at_s), limit_s in zip(since_s, limits_s, strict=True):
+        found = next((m for m in begun if m["rank"] == rank and m["time_s"] >= at_s - CLOCK_S), None)
+        got = "replace" if found is not None and found["kind"] == "unplanned" else IGNORE
+        rows.append(Row(name, "replace", got, None if found is None else found["time_s"] - at_s, limit_s))
+    return rows
+
+
+def _committed(job: _Job) -> list[dict[str, Any]]:
+    return [m for m in job.named("migration_finished") if m["outcome"] == "committed"]
+
+
+def _noise(device_days: float, seed: int) -> dict[str, Any]:
+    command = [sys.executable, "-m", "torchrelay.controller.health.simulate", str(device_days), str(seed)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise FatalError(f"healthy noise could not be simulated: {done.stderr[-500:]}")
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+class _Job:
+    def __init__(self, process: subprocess.Popen[bytes], out: Path) -> None:
+        self._process, self._out = process, out
+
+    def named(self, name: str) -> list[dict[str, Any]]:
+        return [e for e in _lines(self._out / "events.jsonl") if e["name"] == name]
+
+    def wait(self, condition: Callable[[], bool], otherwise: str, limit_s: float = RUN_LIMIT_S) -> None:
+        """Raises FatalError with `otherwise` if it does not come true; without, goes on."""
+        end_s = time.monotonic() + limit_s
+        while not condition():
+            if self._process.poll() is not None or time.monotonic() > end_s:
+                if otherwise:
+                    raise FatalError(f"{otherwise}; see {self._out / 'output'}")
+                return
+            time.sleep(POLL_S)
+
+    def agent_pid(self) -> int:
+        (run,) = folders.running_jobs(self._out / "state")
+        return run.processes[-1].pid
+
+
+@contextmanager
+def _running(out: Path, script: Path, options: list[str], variables: Mapping[str, str] | None = None) -> Iterator[_Job]:
+    """A job that is ended when the block is left."""
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "events.jsonl").unlink(missing_ok=True)
+    command = [sys.executable, "-m", "torchrelay.cli", "run", f"--nproc-per-node={RANKS}"]
+    command += ["--events", str(out / "events.jsonl"), *options, str(script)]
+    environ = {**os.environ, "TORCHRELAY_STATE_DIR": str(out / "state"), "OMP_NUM_THREADS": "1", **(variables or {})}
+    with open(out / "output", "wb") as output:
+        process = subprocess.Popen(command, env=environ, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+    try:
+        yield _Job(process, out)
+    finally:
+        process.send_signal(signal.SIGINT)
+        try:
+            process.wait(60)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    if not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
+
+
+def _print(console: Console, rows: list[Row], right: float, noise: dict[str, Any]) -> None:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for column in ("class", "detected", "verdict", "right", "seconds", "limit"):
+        table.add_column(column, justify="right" if column in ("seconds", "limit") else "left")
+    for r in rows:
+        verdict = r.got if r.right else f"{r.got}, not {r.expected}"
+        took = "-" if r.took_s is None else f"{r.took_s:.2f}"
+        limit = "-" if r.limit_s is None else f"{r.limit_s:g}"
+        style = "" if r.right and r.in_time else "red"
+        table.add_row(
+            r.name, "yes" if r.detected else "NO", verdict, "yes" if r.right else "NO", took, limit, style=style
+        )
+    console.print(table)
+    console.print(f"\nright verdict: {right:.1%} of {len(rows)} classes (target {TARGET_RIGHT:.0%})")
+    console.print(
+        f"false alarms: {noise['count']} in {noise['device_days']:g} device-days of healthy noise, "
+        f"{noise['per_1000']:.2f} per 1,000 (target below {TARGET_FALSE_ALARMS:g})"
+    )

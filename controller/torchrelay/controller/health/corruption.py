@@ -1,0 +1,40 @@
+"""Does a rank hold other parameters than its replicas, though it held the same before? Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from torchrelay.protocol.messages import ReplicaCheck
+
+MINIMUM_RANKS = 3
+"""Of two that differ nobody can say which one is wrong."""
+
+
+def odd_one_out(checks: Mapping[int, Sequence[ReplicaCheck]], world_size: int) -> tuple[int, str] | None:
+    """The rank that differs from all others, which agree, at the newest boundary that all have checked; and how.
+
+    Only tensors count that were equal on all ranks at the checked boundary before: others were never replicas.
+    """
+    if world_size < MINIMUM_RANKS or len(checks) < world_size:
+        return None
+    by_boundary = [{c.boundary: c for c in checks[rank]} for rank in range(world_size)]
+    common = sorted(set.intersection(*(set(b) for b in by_boundary)))
+    if len(common) < 2:
+        return None
+    before, now = ([b[boundary] for b in by_boundary] for boundary in common[-2:])
+    suspects: dict[int, list[str]] = {}
+    for path in now[0].digests:
+        was, is_ = ([c.digests.get(path) for c in at] for at in (before, now))
+        if None in was or None in is_ or len(set(was)) != 1 or len(set(is_)) != 2:
+            continue
+        odd = [rank for rank, digest in enumerate(is_) if is_.count(digest) == 1]
+        if len(odd) != 1:
+            return None
+        suspects.setdefault(odd[0], []).append(path)
+    if len(suspects) != 1:
+        return None
+    ((rank, paths),) = suspects.items()
+    return rank, (
+        f"{len(paths)} tensors of rank {rank} ({paths[0]}, ...) differ at boundary {common[-1]} from those of all other "
+        f"ranks, which agree; at boundary {common[-2]} all were equal"
+    )

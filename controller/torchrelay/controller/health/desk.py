@@ -1,0 +1,246 @@
+"""Carries verdicts out: tells them, moves ranks, keeps devices in quarantine, and asks for a person when it is too much."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from torchrelay.controller.driver import Driver
+from torchrelay.controller.health.corruption import odd_one_out
+from torchrelay.controller.health.judge import Judge
+from torchrelay.controller.health.stragglers import Stragglers
+from torchrelay.controller.job import Job, Worker
+from torchrelay.controller.outbox import Outbox
+from torchrelay.controller.requests import Requests
+from torchrelay.protocol import migration_events as m
+from torchrelay.protocol.events import HealthVerdict, QuarantineCleared
+from torchrelay.protocol.health import kinds as k
+from torchrelay.protocol.health.classify import Verdict
+from torchrelay.protocol.health.history import Seen
+from torchrelay.protocol.health.policy import HealthPolicy
+from torchrelay.protocol.messages import ClearReply, HealthSignals, HealthSources
+from torchrelay.protocol.phases import PLANNED
+
+EXIT_PROGRAM = 1
+DONE, OBSERVED, REFUSED, TOLD = "done", "observed", "refused", "told"
+SLOW_CAUSES = (k.HW_SLOWDOWN, k.TEMPERATURE_MARGIN, k.PCIE_WIDTH, k.PCIE_REPLAYS)
+CAUSE_S = 600.0
+STEP_OF_RATIO = 0.2
+SILENT_STEP_S = 0.5
+SILENT_S = 3.0
+"""Of an agent that has something to tell each second."""
+VERDICTS_SHOWN = 5
+
+
+class HealthDesk:
+    """`end_job(exit_code, reason)` ends the job."""
+
+    def __init__(
+        self,
+        policy: HealthPolicy,
+        job: Job,
+        outbox: Outbox,
+        driver: Driver,
+        requests: Requests,
+        end_job: Callable[[int, str], None],
+    ) -> None:
+        self._job, self._outbox, self._driver, self._requests, self._end_job = job, outbox, driver, requests, end_job
+        self.judge = Judge(policy)
+        self._stragglers = Stragglers()
+        self._ratios: dict[str, float] = {}
+        self._suspect: int | None = None
+        self._silent: dict[str, float] = {}
+        self._sources: dict[str, dict[str, str]] = {}
+        self._verdicts: deque[str] = deque(maxlen=VERDICTS_SHOWN)
+
+    @property
+    def is_waiting(self) -> bool:
+        return self.judge.is_waiting
+
+    def signals(self, node: str, message: HealthSignals, now_s: float) -> None:
+        for s in message.signals:
+            self._see(Seen(s.kind, now_s - s.age_s, node, s.device, s.worker, s.code, s.value, s.detail), now_s)
+
+    def sources(self, node: str, message: HealthSources) -> None:
+        self._sources[node] = dict(message.sources)
+        for worker, devices in message.devices.items():
+            if (known := self._job.workers.get(worker)) is not None and known.node == node:
+                known.devices = tuple(devices.split())
+
+    def tick(self, now_s: float) -> None:
+        for node in self._job.nodes.values():
+            self._hear(node.node, 0.0 if node.lost else now_s - node.heard_s, now_s)
+        for verdict in self.judge.tick(now_s):
+            self._carry_out(verdict, now_s)
+
+    def _hear(self, node: str, silent_s: float, now_s: float) -> None:
+        told_s = self._silent.get(node, 0.0)
+        if silent_s >= SILENT_S and silent_s - told_s >= SILENT_STEP_S:
+            self._silent[node] = silent_s
+        elif silent_s < SILENT_S and told_s:
+            silent_s = self._silent[node] = 0.0
+        else:
+            return
+        self._see(Seen(k.NODE_SILENT, now_s, node, "", "", 0, silent_s), now_s)
+
+    def progress(self, now_s: float) -> None:
+        """After a telling of progress: who needs long for its own part of a step?"""
+        if self._driver.migration is not None or self._job.unprotected_because():
+            self._stragglers.forget()
+            return
+        for worker in self._job.rank_workers:
+            if worker.alive and worker.progress is not None:
+                p = worker.progress
+                waited_s = p.waited_s + (p.still_s if p.waiting else 0.0)
+                self._stragglers.update(worker.rank, p.boundary, waited_s, worker.news_s)
+        for rank, ratio in self._stragglers.ratios(self._job.world_size).items():
+            worker = self._job.holder(rank)
+            if abs(ratio - self._ratios.get(worker.worker, 1.0)) >= STEP_OF_RATIO:
+                self._ratios[worker.worker] = ratio
+                detail = self._why_slow(worker, now_s)
+                self._see(Seen(k.STRAGGLER, now_s, worker.node, "", worker.worker, 0, ratio, detail), now_s)
+
+    def checked(self, now_s: float) -> None:
+        """After a replica check."""
+        found = odd_one_out(self._job.checks, self._job.world_size)
+        if found is None or found[0] == self._suspect or self._driver.migration is not None:
+            return
+        self._suspect = rank = found[0]
+        self._job.distrust_newest_check(rank)
+        worker = self._job.holder(rank)
+        self._see(Seen(k.SDC, now_s, worker.node, "", worker.worker, 0, 1.0, found[1]), now_s)
+
+    def ended(self, worker: Worker, text: str, exit_code: int, now_s: float) -> bool:
+        """A rank was ended by an error of native code; `text` says how. Whether the job ends for it."""
+        detail = f"{text} in step {worker.seen_boundary + 1}"
+        seen = Seen(k.EXIT, now_s, "", "", f"rank {worker.rank}", exit_code, 1.0, detail)
+        verdict = self.judge.see(seen, now_s)
+        if verdict is not None:
+            self._carry_out(verdict, now_s)
+        return verdict is not None and verdict.action == k.STOP and not verdict.observe
+
+    def blamed(self, worker: Worker, now_s: float) -> str:
+        """Why the failure of this worker is its device's and not the program's, or empty."""
+        return self.judge.blamed(worker.node, [*worker.devices, worker.worker], now_s)
+
+    def clear(self, subject: str, reason: str) -> ClearReply:
+        if self._job.quarantine.pop(subject, None) is None:
+            kept = ", ".join(self._job.quarantine) or "nothing"
+            return ClearReply(False, f"{subject} is not in quarantine; {kept} is")
+        for node in self._job.nodes:
+            self.judge.history.forget(node, subject)
+        self._outbox.emit(QuarantineCleared(subject, reason))
+        return ClearReply(True, f"{subject} may be used again")
+
+    def lines(self) -> tuple[str, ...]:
+        """For `torchrelay status`: what is not known because a source is dead, and the newest verdicts."""
+        dead = [
+            f"{n}: {s}: {t}" for n, all_of_it in self._sources.items() for s, t in all_of_it.items() if t[:4] == "dead"
+        ]
+        return (*dead, *self._verdicts)
+
+    def _see(self, seen: Seen, now_s: float) -> None:
+        verdict = self.judge.see(seen, now_s)
+        if verdict is not None:
+            self._carry_out(verdict, now_s)
+
+    def _carry_out(self, v: Verdict, now_s: float) -> None:
+        workers = self._concerned(v)
+        ranks = sorted(w.rank for w in workers if self._job.is_holder(w) and w.alive and not w.finishing)
+        if v.observe or v.action in (k.IGNORE, k.WATCH):
+            self._tell(v, ranks, OBSERVED if v.observe else TOLD)
+            return
+        if v.action == k.STOP:
+            self._tell(v, ranks, DONE)
+            self._end_job(v.seen.code or EXIT_PROGRAM, f"the program's own fault: {v.reason}")
+            return
+        self._put_in_quarantine(v)
+        if because := self._cannot(v, ranks, now_s):
+            self._tell(v, ranks, REFUSED, because)
+            return
+        self._tell(v, ranks, DONE)
+        for rank in ranks:
+            if v.action == k.REPLACE:
+                self._replace(rank, v, now_s)
+            else:
+                self._want(rank, v, now_s)
+        if v.quarantine == k.NODE:
+            for worker in self._job.rank_workers:
+                if (
+                    worker.node == v.seen.node
+                    and worker.alive
+                    and worker.rank not in ranks
+                    and not self.judge.storm(now_s)
+                ):
+                    self._want(worker.rank, v, now_s)
+
+    def _want(self, rank: int, v: Verdict, now_s: float) -> None:
+        if not self._requests.is_wanted(rank):
+            self._requests.want(rank, v.reason, now_s)
+
+    def _cannot(self, v: Verdict, ranks: list[int], now_s: float) -> str:
+        """Why nothing is done; empty if something is. Takes from what the job may have automatically."""
+        if not ranks:
+            return "no rank uses it"
+        if because := self._job.unprotected_because():
+            return because
+        if v.action == k.REPLACE and len(ranks) == self._job.world_size:
+            return "it is about all ranks, and nobody would be left to go on from"
+        return next((storm for _ in ranks if (storm := self.judge.storm(now_s))), "")
+
+    def _concerned(self, v: Verdict) -> list[Worker]:
+        seen = v.seen
+        if seen.worker in self._job.workers:
+            return [self._job.workers[seen.worker]]
+        if seen.worker.startswith("rank "):
+            return [w for w in self._job.rank_workers if w.rank == int(seen.worker[5:])]
+        here = [w for w in self._job.workers.values() if w.node == seen.node]
+        users = [w for w in here if seen.device in w.devices]
+        everybody = not seen.device or (v.quarantine == k.NODE and not users)
+        return here if everybody else users
+
+    def _put_in_quarantine(self, v: Verdict) -> None:
+        if v.quarantine == k.NODE:
+            self._job.quarantine.setdefault(v.seen.node, v.reason)
+        elif v.quarantine == k.DEVICE:
+            for device in self._devices_of(v):
+                self._job.quarantine.setdefault(device, v.reason)
+
+    def _devices_of(self, v: Verdict) -> list[str]:
+        if v.seen.device:
+            return [v.seen.device]
+        worker = self._job.workers.get(v.seen.worker)
+        return [d for d in worker.devices if d.startswith("GPU-")] if worker else []
+
+    def _replace(self, rank: int, v: Verdict, now_s: float) -> None:
+        worker, migration = self._job.holder(rank), self._driver.migration
+        since_s = worker.fault_s if worker.fault_s is not None else v.since_s
+        lost = m.RankLost(rank, worker.worker, v.reason, since_s)
+        if migration is None:
+            self._driver.begin(lost, now_s)
+        elif migration.state.kind == PLANNED or rank not in migration.state.lost:
+            self._driver.feed(lost, now_s)
+
+    def _why_slow(self, worker: Worker, now_s: float) -> str:
+        causes = [
+            kept[-1].kind
+            for kind in SLOW_CAUSES
+            for device in worker.devices
+            if (kept := self.judge.history.of(kind, worker.node, device)) and now_s - kept[-1].time_s <= CAUSE_S
+        ]
+        return (
+            f"on its device: {', '.join(causes)}"
+            if causes
+            else "its device shows no cause: the host, or the program's share"
+        )
+
+    def _tell(self, v: Verdict, ranks: list[int], outcome: str, because: str = "") -> None:
+        s = v.seen
+        reason = f"{v.reason}; not done: {because}" if because else v.reason
+        self._outbox.emit(
+            HealthVerdict(v.action, v.rule, s.node, s.subject, tuple(ranks), outcome, v.quarantine, reason)
+        )
+        if v.action != k.IGNORE:
+            who = f"rank {', '.join(map(str, ranks))}: " if ranks else ""
+            would = "would " if outcome == OBSERVED else ""
+            self._verdicts.append(f"{would}{v.action}: {who}{reason}")

@@ -1,0 +1,55 @@
+"""Which rank is slow? By what each does on its own: the time of its steps outside of collectives. Pure.
+
+In a step everybody waits for the slowest, so the step's time is the same for all; the slow rank is the one that does not wait.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import deque
+
+WINDOW_S = 10.0
+MINIMUM_STEPS = 5
+SLACK_S = 1.0
+"""What is known of a wait that lasts is as old as the agent's last look."""
+MINIMUM_SHARE = 0.1
+"""Of a step: a rank whose own part is longer by less than this costs the job nothing that counts."""
+
+
+class Stragglers:
+    """One for the job; `forget` after each migration, when all ranks have other things to do than steps."""
+
+    def __init__(self) -> None:
+        self._kept: dict[int, deque[tuple[float, int, float]]] = {}
+
+    def forget(self) -> None:
+        self._kept.clear()
+
+    def update(self, rank: int, boundary: int, waited_s: float, now_s: float) -> None:
+        """`waited_s`: since the process began."""
+        kept = self._kept.setdefault(rank, deque())
+        if kept and (boundary < kept[-1][1] or waited_s < kept[-1][2] - SLACK_S):
+            kept.clear()
+        if not kept or boundary > kept[-1][1]:
+            kept.append((now_s, boundary, waited_s))
+        while len(kept) > 2 and now_s - kept[1][0] >= WINDOW_S and kept[-1][1] - kept[1][1] >= MINIMUM_STEPS:
+            kept.popleft()
+
+    def ratios(self, world_size: int) -> dict[int, float]:
+        """Rank -> its own step time, relative to its peers' median; empty before all have done enough steps."""
+        own: dict[int, float] = {}
+        step_s = 0.0
+        for rank, kept in self._kept.items():
+            steps = kept[-1][1] - kept[0][1]
+            if steps >= MINIMUM_STEPS:
+                took_s = kept[-1][0] - kept[0][0]
+                own[rank] = max(took_s - (kept[-1][2] - kept[0][2]), 0.0) / steps
+                step_s = max(step_s, took_s / steps)
+        if len(own) < max(world_size, 2):
+            return {}
+        found = {}
+        for rank, mine_s in own.items():
+            peers_s = statistics.median(s for r, s in own.items() if r != rank)
+            counts = mine_s - peers_s >= MINIMUM_SHARE * step_s
+            found[rank] = mine_s / max(peers_s, 1e-6) if counts else min(mine_s / max(peers_s, 1e-6), 1.0)
+        return found

@@ -1,0 +1,105 @@
+"""The kinds of evidence that sources report, and the verdicts that are made of them."""
+
+from __future__ import annotations
+
+IGNORE, WATCH, MIGRATE, REPLACE, STOP = "ignore", "watch", "migrate", "replace", "stop"
+ACTIONS = (IGNORE, WATCH, MIGRATE, REPLACE, STOP)
+"""From mild to severe. `migrate`: planned, while the rank still runs; `stop`: the program's own fault."""
+
+DEVICE, NODE, NOBODY = "device", "node", "no"
+QUARANTINES = (NOBODY, DEVICE, NODE)
+
+# Events: each is one occurrence.
+XID, SXID = "xid", "sxid"
+GPU_LOST = "gpu-lost"
+RECOVERY_ACTION = "gpu-recovery-action"
+AMD_RESET = "amd-reset"
+OOM_PROGRAM, OOM_NODE = "oom-program", "oom-node"
+EXIT = "exit"
+EDAC_UNCORRECTED, EDAC_CORRECTED = "edac-uncorrected", "edac-corrected"
+IO_ERROR = "io-error"
+LINK_FLAP = "link-flap"
+SOURCE_DEAD = "source-dead"
+SDC = "sdc"
+FLIGHT_RECORDER = "flight-recorder"
+NODE_CONDITION = "node-condition"
+
+# Counters: `value` is by how much it went up.
+ECC_UNCORRECTED, ECC_CORRECTED = "gpu-ecc-uncorrected", "gpu-ecc-corrected"
+NVLINK_ERRORS = "gpu-nvlink-errors"
+PCIE_REPLAYS = "gpu-pcie-replays"
+HW_SLOWDOWN = "gpu-hw-slowdown"
+RAS_UNCORRECTED, RAS_CORRECTED = "amd-ras-uncorrected", "amd-ras-corrected"
+XGMI_ERRORS = "amd-xgmi-errors"
+PORT_COUNTERS = (
+    "excessive_buffer_overrun_errors",
+    "local_link_integrity_errors",
+    "rnr_nak_retry_err",
+    "symbol_error",
+    "link_error_recovery",
+    "port_rcv_errors",
+    "local_ack_timeout_err",
+    "port_xmit_discards",
+    "roce_slow_restart",
+    "carrier_changes",
+)
+"""As sysfs names them; the kind of each is `port-` and the name."""
+PORT = "port-"
+
+# Levels: `value` is what it is now; it holds until the next one.
+TEMPERATURE_MARGIN = "gpu-temperature-margin"
+REMAP_PENDING, REMAP_FAILED = "gpu-remap-pending", "gpu-remap-failed"
+RETIRED_PENDING = "gpu-retired-pending"
+NVLINK_DOWN = "gpu-nvlink-down"
+PCIE_WIDTH = "gpu-pcie-width"
+BAD_PAGES = "amd-bad-pages"
+LINK_DOWN = "link-down"
+DRIVER_HANG = "driver-hang"
+STRAGGLER = "straggler"
+CHECKPOINT_AGE = "checkpoint-age"
+NODE_SILENT = "node-silent"
+
+LEVELS = (
+    TEMPERATURE_MARGIN,
+    REMAP_PENDING,
+    REMAP_FAILED,
+    RETIRED_PENDING,
+    NVLINK_DOWN,
+    PCIE_WIDTH,
+    BAD_PAGES,
+    LINK_DOWN,
+    DRIVER_HANG,
+    STRAGGLER,
+    CHECKPOINT_AGE,
+    NODE_SILENT,
+)
+COUNTERS = (
+    ECC_UNCORRECTED,
+    ECC_CORRECTED,
+    NVLINK_ERRORS,
+    PCIE_REPLAYS,
+    HW_SLOWDOWN,
+    RAS_UNCORRECTED,
+    RAS_CORRECTED,
+    XGMI_ERRORS,
+    *(PORT + name for name in PORT_COUNTERS),
+)
+EVENTS = (
+    XID,
+    SXID,
+    GPU_LOST,
+    RECOVERY_ACTION,
+    AMD_RESET,
+    OOM_PROGRAM,
+    OOM_NODE,
+    EXIT,
+    EDAC_UNCORRECTED,
+    EDAC_CORRECTED,
+    IO_ERROR,
+    LINK_FLAP,
+    SOURCE_DEAD,
+    SDC,
+    FLIGHT_RECORDER,
+    NODE_CONDITION,
+)
+KINDS = (*EVENTS, *COUNTERS, *LEVELS)

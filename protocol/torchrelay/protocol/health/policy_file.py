@@ -1,0 +1,62 @@
+"""Reads a policy from YAML. Not for the shim: it needs PyYAML."""
+
+from __future__ import annotations
+
+import dataclasses
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from torchrelay.protocol.errors import UserError
+from torchrelay.protocol.health.policy import HealthPolicy, parse_policy
+
+DEFAULT = "policy.yaml"
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses a key that is given twice, where YAML would silently take the last."""
+
+
+def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
+    values: dict[Any, Any] = {}
+    for key_node, value_node in node.value:
+        key = loader.construct_object(key_node, deep=True)
+        line = key_node.start_mark.line + 1
+        if isinstance(key, (list, dict)):
+            raise UserError(f"line {line}: a list or a table cannot be the name of a row; give a name or a number")
+        if key in values:
+            raise UserError(f"line {line}: {key} is given twice; remove one of the two")
+        values[key] = loader.construct_object(value_node, deep=True)
+    return values
+
+
+_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
+
+
+def default_policy() -> HealthPolicy:
+    text = resources.files("torchrelay.protocol.health").joinpath(DEFAULT).read_text("utf-8")
+    return parse_policy(DEFAULT, _load(DEFAULT, text))
+
+
+def read_policy(path: str, observe: bool = False) -> HealthPolicy:
+    """The policy in `path`, or the default one if that is empty. Raises UserError for one that cannot be read or used."""
+    if not path:
+        policy = default_policy()
+    else:
+        try:
+            text = Path(path).read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as e:
+            raise UserError(f"the health policy {path} cannot be read: {e}") from e
+        policy = parse_policy(path, _load(path, text))
+    return dataclasses.replace(policy, observe=True) if observe else policy
+
+
+def _load(where: str, text: str) -> Any:
+    try:
+        return yaml.load(text, _Loader)
+    except UserError as e:
+        raise UserError(f"{where}: {e}") from e
+    except yaml.YAMLError as e:
+        raise UserError(f"{where}: is no YAML: {e}") from e

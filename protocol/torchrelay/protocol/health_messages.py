@@ -1,0 +1,37 @@
+"""What an agent tells of the health of its devices. Part of `messages`, where the wire finds them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class HealthSignal:
+    """One piece of evidence (`health.kinds` has the kinds). `device`: a GPU's UUID, a port, or empty: the whole node.
+
+    `worker`: where it is about one process. `age_s`: how long ago, when it was told.
+    """
+
+    kind: str
+    device: str = ""
+    worker: str = ""
+    code: int = 0
+    value: float = 1.0
+    age_s: float = 0.0
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class HealthSignals:
+    signals: tuple[HealthSignal, ...]
+
+
+@dataclass(frozen=True)
+class HealthSources:
+    """What this node's evidence comes from: source -> `ok`, `not present: why`, or `dead: why`.
+
+    `devices`: worker -> the devices that it uses, separated by blanks: the UUID of its GPU, its network ports.
+    """
+
+    sources: dict[str, str] = field(default_factory=dict)
+    devices: dict[str, str] = field(default_factory=dict)

@@ -18,7 +18,7 @@ from torchrelay.agent.fake_machine.machine import FakeMachine
 from torchrelay.agent.health import probe_process
 from torchrelay.agent.health.eyes import KERNEL_LOG, Eyes, Places
 from torchrelay.protocol.health import kinds as k
-from torchrelay.protocol.health_messages import HealthSignal, HealthSignals, HealthSources
+from torchrelay.protocol.messages import HealthSignal, HealthSignals, HealthSources
 from torchrelay.protocol.names import WorkerId
 
 WORKERS = [WorkerId(w) for w in ("n0.w0", "n0.w1", "n0.s0")]

@@ -16,7 +16,7 @@ from typing import Any
 from torchrelay.agent.health.differ import Differ
 from torchrelay.agent.health.source import AbsentError, Source
 from torchrelay.protocol.health import kinds as k
-from torchrelay.protocol.health_messages import HealthSignal
+from torchrelay.protocol.messages import HealthSignal
 
 
 class Amd:

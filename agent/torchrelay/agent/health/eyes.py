@@ -21,7 +21,7 @@ from torchrelay.agent.health.memory import MemoryLimit
 from torchrelay.agent.health.probe_process import HANG_S, OK, ProbeProcess
 from torchrelay.agent.health.xids import XidMerger
 from torchrelay.protocol.health import kinds as k
-from torchrelay.protocol.health_messages import HealthSignal, HealthSignals, HealthSources
+from torchrelay.protocol.messages import HealthSignal, HealthSignals, HealthSources
 from torchrelay.protocol.names import WorkerId
 
 log = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from watchdog.observers import Observer
 
 from torchrelay.agent.health.flight_recorder import Dumps
 from torchrelay.protocol.health import kinds as k
-from torchrelay.protocol.health_messages import HealthSignal
+from torchrelay.protocol.messages import HealthSignal
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from torchrelay.protocol.health import kinds as k
-from torchrelay.protocol.health_messages import HealthSignal
+from torchrelay.protocol.messages import HealthSignal
 
 SAME_S = 1.0
 """The driver repeats itself: the same line about the same device within this time is one piece of evidence."""

@@ -11,7 +11,7 @@ from typing import Any
 from torchrelay.agent.health.differ import Differ
 from torchrelay.agent.health.source import AbsentError, Source
 from torchrelay.protocol.health import kinds as k
-from torchrelay.protocol.health_messages import HealthSignal
+from torchrelay.protocol.messages import HealthSignal
 
 UP, DOWN, DISABLED = 0.0, 1.0, 2.0
 _COUNTERS = {

@@ -17,7 +17,7 @@ import pynvml as nv
 from torchrelay.agent.health.differ import Differ
 from torchrelay.agent.health.source import AbsentError, Source
 from torchrelay.protocol.health import kinds as k
-from torchrelay.protocol.health_messages import HealthSignal
+from torchrelay.protocol.messages import HealthSignal
 
 LINKS_EVERY = 5
 """Polls between two looks at the state of each NVLink: a call for each, and XID 74 says it at once."""

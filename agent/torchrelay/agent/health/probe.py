@@ -18,7 +18,7 @@ import time
 from typing import Any
 
 from torchrelay.agent.health.source import AbsentError, Source
-from torchrelay.protocol.health_messages import HealthSignal
+from torchrelay.protocol.messages import HealthSignal
 
 POLL_S = 0.9
 """So that what only a poll shows is known within a second."""

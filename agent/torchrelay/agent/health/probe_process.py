@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from torchrelay.protocol.health import kinds as k
-from torchrelay.protocol.health_messages import HealthSignal
+from torchrelay.protocol.messages import HealthSignal
 
 log = logging.getLogger(__name__)
 

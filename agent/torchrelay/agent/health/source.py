@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from torchrelay.protocol.errors import TorchrelayError
-from torchrelay.protocol.health_messages import HealthSignal
+from torchrelay.protocol.messages import HealthSignal
 
 
 class AbsentError(TorchrelayError):

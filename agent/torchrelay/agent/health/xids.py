@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from torchrelay.protocol.health_messages import HealthSignal
+from torchrelay.protocol.messages import HealthSignal
 
 HOLD_S = 0.3
 """The driver's event waits so long for its line; both come within some milliseconds."""

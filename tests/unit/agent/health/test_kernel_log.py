@@ -9,7 +9,7 @@ import pytest
 from torchrelay.agent.health import kernel_log
 from torchrelay.agent.health.kernel_log import PER_S, KernelLog, Sieve, normal_pci, parse_line
 from torchrelay.protocol.health import kinds as k
-from torchrelay.protocol.health_messages import HealthSignal
+from torchrelay.protocol.messages import HealthSignal
 
 GPU = "0000:3b:00"
 

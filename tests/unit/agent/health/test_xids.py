@@ -7,7 +7,7 @@ import pytest
 from torchrelay.agent.health import xids
 from torchrelay.agent.health.xids import XidMerger
 from torchrelay.protocol.health import kinds as k
-from torchrelay.protocol.health_messages import HealthSignal
+from torchrelay.protocol.messages import HealthSignal
 
 EVENT = HealthSignal(k.XID, "GPU-a", code=74)
 LINE = HealthSignal(k.XID, "GPU-a", code=74, detail="link 2(0x10000)")

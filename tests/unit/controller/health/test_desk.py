@@ -20,7 +20,7 @@ from torchrelay.protocol.events import (
 from torchrelay.protocol.health import kinds as k
 from torchrelay.protocol.health.policy import HealthPolicy, Limits
 from torchrelay.protocol.health.policy_file import default_policy
-from torchrelay.protocol.health_messages import HealthSignal, HealthSignals, HealthSources
+from torchrelay.protocol.messages import HealthSignal, HealthSignals, HealthSources
 
 POLICY = default_policy()
 

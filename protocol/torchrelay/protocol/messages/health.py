@@ -1,4 +1,4 @@
-"""What an agent tells of the health of its devices. Part of `messages`, where the wire finds them."""
+"""What an agent tells of the health of its devices."""
 
 from __future__ import annotations
 

@@ -1,0 +1,138 @@
+"""What an agent and the controller say to each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from torchrelay.protocol.messages.health import HealthSignals, HealthSources
+from torchrelay.protocol.messages.shim_orders import ShimOrder
+from torchrelay.protocol.messages.shim_reports import ShimReport
+
+
+@dataclass(frozen=True)
+class WorkerInfo:
+    worker: str
+    rank: int
+    pid: int
+
+
+@dataclass(frozen=True)
+class AgentHello:
+    """First message of a stream. `session` names the life of the agent, through all its streams; `first` is the number
+    of the message that follows, counted over that life without AgentHello and Progress (see `delivery`).
+    `copies_port`, `copies_token`: where it keeps copies of other nodes' journals (see `journal_copy`).
+    """
+
+    node: str
+    node_rank: int
+    host: str
+    workers: tuple[WorkerInfo, ...]
+    session: str = ""
+    first: int = 0
+    copies_port: int = 0
+    copies_token: bytes = b""
+
+
+@dataclass(frozen=True)
+class FromWorker:
+    """One report of a training process, passed on by its agent."""
+
+    worker: str
+    report: ShimReport
+
+
+@dataclass(frozen=True)
+class WorkerExited:
+    """`signal` is 0 unless a signal ended it; `fenced` says that the agent did it on the controller's word."""
+
+    worker: str
+    exit_code: int
+    signal: int
+    fenced: bool
+
+
+@dataclass(frozen=True)
+class WorkerProgress:
+    """Read from the shared memory of a training process, and from the kernel.
+
+    `phase`: one of `journal.PHASES`; `waiting`: inside a collective; `count`: goes up with everything the loop does.
+    `process_state`: the letter of /proc/PID/stat (`T` is stopped); `R`, unasked, where the record has just moved.
+    `still_s`: since the record last moved; `idle_s`: since the process was last seen at work. Both as the agent saw it,
+    who looks more often than it tells.
+    """
+
+    worker: str
+    boundary: int
+    gates_passed: int
+    phase: str
+    waiting: bool
+    count: int
+    process_state: str
+    still_s: float = 0.0
+    idle_s: float = 0.0
+    waited_s: float = 0.0
+    """How long it has been inside of collectives since it began, up to the last boundary."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    workers: tuple[WorkerProgress, ...]
+
+
+@dataclass(frozen=True)
+class JournalContent:
+    """What the shared memory of a worker holds, also after its death: boundary -> journal, gate's boundary -> gate journal."""
+
+    worker: str
+    boundaries: dict[int, bytes] = field(default_factory=dict)
+    gates: dict[int, bytes] = field(default_factory=dict)
+    set_up: bytes = b""
+
+
+FromAgent = AgentHello | FromWorker | WorkerExited | Progress | JournalContent | HealthSignals | HealthSources
+
+
+@dataclass(frozen=True)
+class ToWorker:
+    worker: str
+    order: ShimOrder
+
+
+@dataclass(frozen=True)
+class Fence:
+    """End the worker now, with all its children; answered by WorkerExited (also if it was gone already)."""
+
+    worker: str
+
+
+@dataclass(frozen=True)
+class FetchJournal:
+    """Of one of the agent's own workers, or of another node's whose journals it has copies of."""
+
+    worker: str
+
+
+@dataclass(frozen=True)
+class StopJob:
+    """End all workers (with `signal` first, SIGKILL after a grace) and the agent; the command ends with `exit_code`."""
+
+    exit_code: int
+    signal: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Taken:
+    """The controller has the agent's first `count` messages, so that no later stream repeats them."""
+
+    count: int
+
+
+@dataclass(frozen=True)
+class LookClosely:
+    """While `on`, which is during a migration, every change of progress is told as soon as it is seen."""
+
+    on: bool
+
+
+ToAgent = ToWorker | Fence | FetchJournal | StopJob | Taken | LookClosely

@@ -1,0 +1,143 @@
+"""What the controller tells and is asked by commands: the job as a whole."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class RankStatus:
+    """`state`: `starting`, `running`, `standing` (in a migration), `lost`, `finished`."""
+
+    rank: int
+    worker: str
+    node: str
+    pid: int
+    boundary: int
+    phase: str
+    state: str
+
+
+@dataclass(frozen=True)
+class Against:
+    """One row of the protection report: `answer` is `yes`, `partly` or `no`; `how`: by which mechanism, or why not."""
+
+    what: str
+    answer: str
+    how: str
+
+
+@dataclass(frozen=True)
+class RankGap:
+    """A gap, with the ranks that have it."""
+
+    ranks: tuple[int, ...]
+    kind: str
+    effect: str
+    text: str
+    file: str
+    line: int
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """The protection report of the whole job. `level`: `pending`, `protected`, `partly` or `unprotected`, and why.
+
+    `file`, `line`: the loop that was taken for the training loop. Costs are of the rank that has the highest; `step_s` is the
+    median step. `notes`: what is assumed.
+    """
+
+    level: str
+    reason: str
+    file: str
+    line: int
+    against: tuple[Against, ...]
+    gaps: tuple[RankGap, ...]
+    notes: tuple[str, ...]
+    step_s: float
+    head_s: float
+    gate_s: float
+    barrier_s: float
+    journal_bytes: int
+    memory_bytes: int
+    device_state_bytes: int
+    tensors: int
+
+
+@dataclass(frozen=True)
+class JobStatus:
+    """What `torchrelay status` shows. `protection`: `on`, `off` or `pending`, with the reason in words."""
+
+    run_id: str
+    world_size: int
+    generation: int
+    spares_warm: int
+    spares_total: int
+    protection: str
+    protection_reason: str
+    steps_per_s: float
+    migrations_done: int
+    last_migration: str
+    ranks: tuple[RankStatus, ...]
+    reports: tuple[str, ...] = ()
+    coverage: tuple[Coverage, ...] = ()
+    """The protection report of the job; one, or none from a controller that does not know of it."""
+    quarantine: tuple[str, ...] = ()
+    """Devices and nodes that are given no rank, each with its reason."""
+    health: tuple[str, ...] = ()
+    """Sources of evidence that are dead, and the newest verdicts."""
+
+
+@dataclass(frozen=True)
+class JobEvent:
+    """One line of `--events`: `fields_json` is a JSON object whose keys depend on `name` (documented in docs/events.md)."""
+
+    time_s: float
+    name: str
+    fields_json: str
+
+
+@dataclass(frozen=True)
+class MigrateRequest:
+    rank: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class MigrateReply:
+    """`accepted` or not, and why; with `wait` the stream of events tells the rest."""
+
+    accepted: bool
+    migration: str
+    message: str
+
+
+@dataclass(frozen=True)
+class ClearRequest:
+    """A person, or a check that was passed, takes `subject` (a device or a node) out of quarantine."""
+
+    subject: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class ClearReply:
+    cleared: bool
+    message: str
+
+
+@dataclass(frozen=True)
+class StopRequest:
+    signal: int
+
+
+@dataclass(frozen=True)
+class WatchRequest:
+    """With `without_progress` the newest progress is told at the job's end alone: nobody looks at it before."""
+
+    without_progress: bool
+
+
+@dataclass(frozen=True)
+class Empty:
+    """A request or a reply without content (Status, Stop)."""

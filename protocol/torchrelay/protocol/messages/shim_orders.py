@@ -1,0 +1,161 @@
+"""What a training process is told to do: commands of the controller, handed on by its agent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Ack:
+    """The agent has taken the report that needs an answer (Hello, FaultInjected)."""
+
+
+@dataclass(frozen=True)
+class Protect:
+    """All ranks are armed (`on`), or at least one is not and the job runs unprotected."""
+
+    on: bool
+    reason: str
+
+
+@dataclass(frozen=True)
+class Assign:
+    """To a spare: become `rank`. `env` is what the launcher would have set; `set_up` is the recording of the lost rank's set-up."""
+
+    generation: int
+    rank: int
+    world_size: int
+    env: dict[str, str] = field(default_factory=dict)
+    set_up: bytes = b""
+
+
+@dataclass(frozen=True)
+class Interrupt:
+    """A new generation is on its way: break what you wait in, and say where you stand."""
+
+    generation: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class QuiesceAt:
+    quiesce_id: int
+    generation: int
+    boundary: int
+
+
+@dataclass(frozen=True)
+class QuiesceDecided:
+    quiesce_id: int
+    go: bool
+
+
+@dataclass(frozen=True)
+class Serve:
+    """Open the tensor channel of `generation` for one peer, who shows `token`. Your tensors are those of `boundary`."""
+
+    generation: int
+    boundary: int
+    token: str
+    peer_host: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What this process does to be at boundary `target`.
+
+    `action`: `stay` (at the head of `target`), `rewind` (to `target`), `forward` (finish the step that leads to it),
+    `enter` (joiner, state of `target`), `shadow` (joiner, from the boundary before, with the gate journal),
+    `leave` (planned: hold still; the process is ended once its rank lives elsewhere).
+    A joiner takes tensors from the donor at `donor_host:donor_port`, or from the files in `directory`.
+    """
+
+    generation: int
+    target: int
+    action: str
+    journal: bytes = b""
+    gate_journal: bytes = b""
+    collective_log: bytes = b""
+    ddp_layout: str = ""
+    donor_host: str = ""
+    donor_port: int = 0
+    token: str = ""
+    directory: str = ""
+    offline: bool = False
+    """Some rank has finished its script: no communicator is rebuilt, every collective that is left was recorded."""
+    late: dict[str, int] = field(default_factory=dict)
+    """For `shadow`: tensors that the donor has written since the optimizer step, where the joiner starts, and how often."""
+    donor_collectives: int = -1
+    """The donor stands in the collective after this many since its gate, or (-1) at the head of `target`."""
+
+
+@dataclass(frozen=True)
+class Rebuild:
+    generation: int
+    target: int
+    store_host: str
+    store_port: int
+
+
+@dataclass(frozen=True)
+class Commit:
+    generation: int
+
+
+@dataclass(frozen=True)
+class Abandon:
+    """Planned migration only: everything stays as it was in the generation before."""
+
+    generation: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class SaveCheckpoint:
+    """Write your device state below `directory`; nothing goes on after this."""
+
+    generation: int
+    directory: str
+    save_tensors: bool
+
+
+@dataclass(frozen=True)
+class MayFinish:
+    """No one needs this process's state any more."""
+
+
+@dataclass(frozen=True)
+class Explain:
+    """Say what the training thread is doing, watched for `watch_s`. Answered by a thread of the shim's own."""
+
+    request: int
+    watch_s: float
+
+
+@dataclass(frozen=True)
+class CopyJournals:
+    """Send a copy of each journal to the agent of `node`, who knows `token`; to nobody where `host` is empty."""
+
+    node: str
+    host: str
+    port: int
+    token: bytes
+
+
+ShimOrder = (
+    Ack
+    | Protect
+    | Assign
+    | Interrupt
+    | QuiesceAt
+    | QuiesceDecided
+    | Serve
+    | Plan
+    | Rebuild
+    | Commit
+    | Abandon
+    | SaveCheckpoint
+    | MayFinish
+    | Explain
+    | CopyJournals
+)

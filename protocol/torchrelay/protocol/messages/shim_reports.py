@@ -1,0 +1,301 @@
+"""What a training process says to its agent, and through it to the controller: past facts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Hello:
+    """First message of a training process. `token` proves that the agent started it."""
+
+    worker: str
+    token: str
+    pid: int
+    python_version: str
+    spare: bool
+
+
+@dataclass(frozen=True)
+class Warm:
+    """A spare has imported torch and waits for a rank."""
+
+    torch_version: str
+
+
+@dataclass(frozen=True)
+class Armed:
+    """The script has set up its default process group; the shim could protect it from here on."""
+
+    rank: int
+    world_size: int
+    backend: str
+    torch_version: str
+
+
+@dataclass(frozen=True)
+class Disabled:
+    """The shim cannot protect this process and lets it run as it is."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Gap:
+    """One thing that a rank's protection lacks. `kind` is stable, for programs; `text` is for people.
+
+    `effect`: one of `names.GAP_EFFECTS`. `file` and `line`: where it is made in the script; empty and 0 where no line makes it.
+    """
+
+    kind: str
+    effect: str
+    text: str
+    file: str = ""
+    line: int = 0
+
+
+@dataclass(frozen=True)
+class Report:
+    """Protection report of one rank, sent when the training loop is known and again when it changes.
+
+    `head_s`, `gate_s`: what a step costs on the training thread, mean since the report before, at the loop's head and before
+    the optimizer step; `barrier_s`: the shortest wait in the gate's barrier. `memory_bytes`: shared memory of the journals.
+    `settled`: the training loop is known, and no more taken for the outermost one that there is.
+    """
+
+    file: str
+    line: int
+    device_state_bytes: int
+    journal_bytes: int
+    tensors: int
+    unprotected: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    gaps: tuple[Gap, ...] = ()
+    boundary: int = -1
+    settled: bool = False
+    head_s: float = 0.0
+    gate_s: float = 0.0
+    barrier_s: float = 0.0
+    memory_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class ReplicaCheck:
+    """Content digests of this rank's device state at one boundary: tensor path -> 16 hex digits."""
+
+    boundary: int
+    digests: dict[str, str] = field(default_factory=dict)
+    ddp_paths: tuple[str, ...] = ()
+    """Paths that a data parallel wrapper keeps equal on all ranks; counts where no later check exists yet.
+
+    `PATH@0,2`: on these ranks. `PATH@=0,2`: nothing made them equal at the start, so they are if they were so at a check.
+    """
+
+
+@dataclass(frozen=True)
+class Standing:
+    """This rank stands still, at a place from where it can be rewound, sent forward or left as it is.
+
+    `position`: `head` (of the loop), `body` (before the gate), `gate`, `after` (past the gate), `sharded` (the same, and a
+    sharded model has communicated since), `finished` (script's end).
+    `collective_log`: results of the collectives since the last gate that was passed, for ranks that have to catch up.
+    `store_port`: where this rank would host the store of the next generation.
+    """
+
+    generation: int
+    boundary: int
+    gates_passed: int
+    position: str
+    detail: str
+    store_host: str
+    store_port: int
+    collective_log: bytes = b""
+    log_length: int = 0
+    ddp_layout: str = ""
+    """Bucket layout of each data parallel wrapper, as the shim writes it; a joiner must use a survivor's."""
+    late: dict[str, int] = field(default_factory=dict)
+    """Tensors that were written since the latest optimizer step (after it in the same iteration, not by it), and how often."""
+
+
+@dataclass(frozen=True)
+class QuiesceAnswer:
+    """Answer to QuiesceAt: whether the boundary still lies ahead of this rank."""
+
+    quiesce_id: int
+    accepted: bool
+    at_boundary: int
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """The joiner has done the script's set-up and stands before its outermost training loop."""
+
+    generation: int
+    store_host: str
+    store_port: int
+
+
+@dataclass(frozen=True)
+class Serving:
+    """A donor's tensor channel is open for the one peer that was named."""
+
+    generation: int
+    host: str
+    port: int
+
+
+@dataclass(frozen=True)
+class Transferred:
+    """The joiner holds the recorded state; digests of all tensors agree with the source's."""
+
+    generation: int
+    size_bytes: int
+    tensors: int
+    elapsed_s: float
+
+
+@dataclass(frozen=True)
+class Rebuilt:
+    """The communicators of the new generation are connected."""
+
+    generation: int
+    elapsed_s: float
+
+
+@dataclass(frozen=True)
+class Verified:
+    """A collective over the new generation agreed on generation and boundary."""
+
+    generation: int
+
+
+@dataclass(frozen=True)
+class Resumed:
+    """The script runs again. `steps_redone` is 1 where the step in flight is done again."""
+
+    generation: int
+    steps_redone: int
+
+
+@dataclass(frozen=True)
+class FirstStep:
+    """The first optimizer step of a generation is done."""
+
+    generation: int
+    boundary: int
+
+
+@dataclass(frozen=True)
+class OrderFailed:
+    """This process could not do what it was ordered to do for this generation."""
+
+    generation: int
+    order: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class ScriptFailed:
+    """The script ended with an exception of its own, or with sys.exit(code)."""
+
+    kind: str
+    message: str
+    exit_code: int
+    boundary: int
+
+
+@dataclass(frozen=True)
+class Finishing:
+    """The script reached its end; the process waits for MayFinish, since its state may still be needed."""
+
+    boundary: int
+
+
+@dataclass(frozen=True)
+class FaultInjected:
+    """A fault of --inject is about to fire here."""
+
+    fault: str
+    boundary: int
+
+
+@dataclass(frozen=True)
+class MigrationWanted:
+    """The process itself asks to be moved (fault `planned`)."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class CheckpointSaved:
+    generation: int
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class Held:
+    """The rank stands at the head of its loop, as `torchrelay check` wants, and goes no further."""
+
+    boundary: int
+
+
+@dataclass(frozen=True)
+class JournalsCopied:
+    """The agent of `node` holds what it takes to replace this rank when its own node is lost; first at gate `boundary`."""
+
+    node: str
+    boundary: int
+
+
+@dataclass(frozen=True)
+class Explained:
+    """What the training thread of this process was doing, asked for with `Explain`.
+
+    `stack`: innermost call first, as `function (file:line)`. `motion`: `moving`, `circling` (code runs, and nothing that it
+    could see changes), `still` (inside one call all the time), or empty where it was not watched. `source`: who looked.
+    `asleep`, of the agent: every thread of the process and of its children waits for another one of them, so that nothing from
+    outside can wake it: no disk, no network, no clock.
+    """
+
+    request: int
+    stack: tuple[str, ...]
+    motion: str
+    source: str
+    asleep: bool = False
+
+
+@dataclass(frozen=True)
+class JournalCopyLost:
+    """Journals are copied to `node` no more: a loss of the rank's own node could not be survived now."""
+
+    node: str
+    reason: str
+
+
+ShimReport = (
+    Hello
+    | Warm
+    | Armed
+    | Disabled
+    | Report
+    | ReplicaCheck
+    | Standing
+    | QuiesceAnswer
+    | Prepared
+    | Serving
+    | Transferred
+    | Rebuilt
+    | Verified
+    | Resumed
+    | FirstStep
+    | OrderFailed
+    | ScriptFailed
+    | Finishing
+    | FaultInjected
+    | MigrationWanted
+    | CheckpointSaved
+    | Held
+    | Explained
+    | JournalsCopied
+    | JournalCopyLost
+)

@@ -43,6 +43,8 @@ class Judge:
                 {rank: tuple(checks) for rank, checks in job.checks.items()},
                 job.clock.median_step_s,
                 threshold_s(job.clock.median_step_s, policy) + NOTICING_S,
+                len(job.nodes),
+                frozenset(w.rank for w in job.rank_workers if w.copied_to),
             )
         )
 

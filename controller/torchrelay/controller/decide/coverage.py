@@ -23,6 +23,9 @@ class Known:
     checks: Mapping[int, Sequence[ReplicaCheck]]
     step_s: float
     hang_s: float
+    nodes: int = 1
+    copied: frozenset[int] = frozenset()
+    """Ranks whose journals another node has whole copies of."""
 
 
 def coverage(k: Known) -> Coverage:
@@ -137,5 +140,19 @@ def _against(k: Known, level: str, gaps: Sequence[RankGap]) -> tuple[Against, ..
             f"noticed after {k.hang_s:.1f} s, 1 s if it is stopped; ended and replaced in the same way",
         ),
         Against("a planned move", moved, "between two steps; the process that leaves hands everything over"),
+        *((_of_a_machine(k, answer),) if k.nodes > 1 else ()),
         Against("all ranks at once", NO, "restart from the last checkpoint of the script"),
     )
+
+
+def _of_a_machine(k: Known, process: str) -> Against:
+    """`process`: what is true of a process that dies, which is the most that can be true of all of a machine's."""
+    what = "a machine that is lost"
+    missing = sorted(set(range(k.world_size)) - k.copied)
+    if missing or process == NO:
+        listed = ", ".join(map(str, missing))
+        return Against(
+            what, NO, f"no other machine has the journals of rank {listed} yet" if missing else "as for a process"
+        )
+    how = "spares on the others take over, from copies of the journals; not where the controller runs, nor from two at once"
+    return Against(what, SOME, how)

@@ -92,3 +92,12 @@ def test_a_rank_that_bars_is_named_before_a_spare_is_spent() -> None:
     assert replaceable({0: (Gap("object", LEFT, "db"), Gap("kept-workers", BARS_LATER, "later")), 1: ()}).yes
     verdict = replaceable({0: (), 1: (Gap("iterator", BARS, "it: cannot be captured", "train.py", 7),)})
     assert (verdict.yes, verdict.reason) == (False, "rank 1: it: cannot be captured (train.py:7)")
+
+
+def test_a_machine_is_replaceable_once_others_have_the_journals_of_all_its_ranks() -> None:
+    two = known(report(), report(), nodes=2, copied=frozenset({0}))
+    (row,) = [row for row in coverage(two).against if "machine" in row.what]
+    assert (row.answer, row.how) == ("no", "no other machine has the journals of rank 1 yet")
+    (row,) = [r for r in coverage(dataclasses.replace(two, copied=frozenset({0, 1}))).against if "machine" in r.what]
+    assert row.answer == "partly"
+    assert "controller" in row.how

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from faults.conftest import Undisturbed
+from support.cells import few
 from support.relay_run import Finished, assert_unharmed, relay
 
 SCRIPT, RANKS, STEP = "ddp.py", 3, 20
@@ -21,13 +22,17 @@ def verdicts(run: Finished) -> list[tuple[str, str, list[int]]]:
     return [(v["action"], v["outcome"], v["ranks"]) for v in run.named("health_verdict") if v["action"] not in quiet]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "reason"),
-    [
-        ("xid:rank=1,step=20,phase=forward,code=79", "XID 79 on GPU-"),
-        ("ecc:rank=0,step=20,phase=backward", "XID 48 on GPU-"),
-        ("nvlink:rank=2,step=20,phase=forward", "XID 74 on GPU-"),
-    ],
+    few(
+        1,
+        [
+            ("xid:rank=1,step=20,phase=forward,code=79", "XID 79 on GPU-"),
+            ("ecc:rank=0,step=20,phase=backward", "XID 48 on GPU-"),
+            ("nvlink:rank=2,step=20,phase=forward", "XID 74 on GPU-"),
+        ],
+    ),
 )
 def test_a_broken_device_has_its_rank_replaced_now(
     undisturbed: Undisturbed, tmp_path: Path, fault: str, reason: str
@@ -48,13 +53,17 @@ def test_a_process_that_the_machine_had_no_memory_for_is_replaced(undisturbed: U
     assert "ran out of memory" in run.named("migration_started")[0]["reason"], run.told()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "reason"),
-    [
-        ("xid:rank=2,step=20,phase=forward,code=63", "XID 63 on GPU-"),
-        ("thermal:rank=1,step=20,phase=forward", "gpu-temperature-margin on GPU-"),
-        ("ib-flap:rank=0,step=20,phase=forward", "link-flap on mlx5_0/1, 2 times"),
-    ],
+    few(
+        1,
+        [
+            ("ib-flap:rank=0,step=20,phase=forward", "link-flap on mlx5_0/1, 2 times"),
+            ("xid:rank=2,step=20,phase=forward,code=63", "XID 63 on GPU-"),
+            ("thermal:rank=1,step=20,phase=forward", "gpu-temperature-margin on GPU-"),
+        ],
+    ),
 )
 def test_a_device_that_is_about_to_fail_has_its_rank_moved_without_losing_a_step(
     undisturbed: Undisturbed, tmp_path: Path, fault: str, reason: str

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from faults.conftest import Undisturbed
+from support.cells import few
 from support.relay_run import Finished, assert_unharmed, relay
 from support.training import steps_done
 
@@ -24,25 +25,22 @@ def suspicion(run: Finished, rank: int) -> tuple[str, list[str]]:
     return event["reason"], event["stack"]
 
 
-@pytest.mark.parametrize(
-    ("fault", "reason", "call"),
-    [
-        pytest.param("stop:rank=2,step=15,phase=forward", "stopped (state T)", "main (", id="stopped"),
-        pytest.param("spin:rank=1,step=15,phase=forward", "runs in circles", "main (", id="endless loop"),
-        pytest.param(
-            "spin:rank=1,step=15,phase=after-step", "runs in circles", "main (", id="endless loop behind the step"
-        ),
-        pytest.param(
-            "spin:rank=0,step=15,phase=backward", "runs in circles", "backward (", id="endless loop in a backward"
-        ),
-        pytest.param(
-            "deadlock:rank=1,step=15,phase=data", "only it could bring about", "main (", id="deadlocked loader"
-        ),
-        pytest.param(
-            "lonely:rank=2,step=15,phase=backward", "do not take part in", "backward (", id="lonely collective"
-        ),
-    ],
-)
+CELLS = [
+    pytest.param(
+        "spin:rank=0,step=15,phase=backward", "runs in circles", "backward (", id="endless loop in a backward"
+    ),
+    pytest.param("deadlock:rank=1,step=15,phase=data", "only it could bring about", "main (", id="deadlocked loader"),
+    pytest.param("lonely:rank=2,step=15,phase=backward", "do not take part in", "backward (", id="lonely collective"),
+    pytest.param("stop:rank=2,step=15,phase=forward", "stopped (state T)", "main (", id="stopped"),
+    pytest.param("spin:rank=1,step=15,phase=forward", "runs in circles", "main (", id="endless loop"),
+    pytest.param(
+        "spin:rank=1,step=15,phase=after-step", "runs in circles", "main (", id="endless loop behind the step"
+    ),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("fault", "reason", "call"), few(3, CELLS))
 def test_a_rank_that_hangs_is_named_and_replaced(
     fault: str, reason: str, call: str, undisturbed: Undisturbed, tmp_path: Path
 ) -> None:

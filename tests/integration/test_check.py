@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from integration.cli_harness import Cli
+from support.cells import few
 from support.check_scripts import marked, script
 
 from torchrelay.protocol.names import ALONE, BARS, BARS_LATER, LEFT, PART_OF_STEP
@@ -40,18 +41,22 @@ def named(report: dict[str, Any], folder: Path, name: str) -> list[tuple[str, in
     return sorted((gap["kind"], gap["line"]) for gap in report["gaps"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "status", "effects"),
-    [
-        ("state", UNPROTECTED, [LEFT, BARS, BARS_LATER, LEFT, LEFT]),
-        ("generator_in_a_variable", UNPROTECTED, [BARS]),
-        ("comm_hook", UNPROTECTED, [BARS]),
-        ("library_comm_hook", UNPROTECTED, [BARS]),
-        ("builtin_comm_hook", UNPROTECTED, [BARS]),
-        ("static_graph", UNPROTECTED, [BARS]),
-        ("two_optimizers_in_turn", PARTLY, [PART_OF_STEP]),
-        ("second_loop", UNPROTECTED, [BARS]),
-    ],
+    few(
+        4,
+        [
+            ("state", UNPROTECTED, [LEFT, BARS, BARS_LATER, LEFT, LEFT]),
+            ("builtin_comm_hook", UNPROTECTED, [BARS]),
+            ("two_optimizers_in_turn", PARTLY, [PART_OF_STEP]),
+            ("second_loop", UNPROTECTED, [BARS]),
+            ("generator_in_a_variable", UNPROTECTED, [BARS]),
+            ("comm_hook", UNPROTECTED, [BARS]),
+            ("library_comm_hook", UNPROTECTED, [BARS]),
+            ("static_graph", UNPROTECTED, [BARS]),
+        ],
+    ),
 )
 def test_what_cannot_be_protected_is_named_with_its_line(
     cli: Cli, tmp_path: Path, name: str, status: int, effects: list[str]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import subprocess
 import sys
 from asyncio.subprocess import Process
@@ -47,12 +49,13 @@ class Child:
         return self._process.returncode
 
     def signal(self, number: int) -> None:
-        with suppress(ProcessLookupError):
-            self._process.send_signal(number)
+        # Not through Popen, which looks first whether the child has ended, and so takes the exit code away from asyncio.
+        if self.exit_code is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
 
     def kill(self) -> None:
-        with suppress(ProcessLookupError):
-            self._process.kill()
+        self.signal(signal.SIGKILL)
 
     async def let_go(self, grace_s: float) -> None:
         """Closes its stdin and waits for its end; kills it after the grace."""

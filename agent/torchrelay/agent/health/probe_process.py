@@ -6,8 +6,10 @@ import asyncio
 import json
 import logging
 import os
+import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from torchrelay.protocol.health import kinds as k
@@ -78,18 +80,19 @@ class ProbeProcess:
         assert process.stdout is not None
         assert process.stderr is not None
         errors = asyncio.ensure_future(process.stderr.read())
-        said, reason = False, ""
+        said, at_end, reason = False, False, ""
         try:
             while (line := await self._line(process.stdout)) is not None:
                 said = self._take(line) or said
+            at_end = True
         except TimeoutError:
             reason = f"a call into the driver has not returned for {GIVE_UP_S:.0f} s"
         finally:
-            if process.returncode is None:
-                process.kill()
-            ends = [asyncio.ensure_future(process.wait()), asyncio.ensure_future(process.stdout.read()), errors]
+            ended = asyncio.ensure_future(process.wait())
+            if not at_end or not (await asyncio.wait((ended,), timeout=END_S))[0]:
+                _kill(process)
             # What hangs in the kernel does not end; it is left behind.
-            for left in (await asyncio.wait(ends, timeout=END_S))[1]:
+            for left in (await asyncio.wait((ended, asyncio.ensure_future(process.stdout.read()), errors), timeout=END_S))[1]:
                 left.cancel()
         if not reason:
             last = errors.result().decode("utf-8", "replace").strip().splitlines()[-1:] if errors.done() else []
@@ -137,3 +140,10 @@ class ProbeProcess:
         if signals:
             self._tell(signals)
         return True
+
+
+def _kill(process: asyncio.subprocess.Process) -> None:
+    """Not through Popen, which looks first whether the child has ended, and so takes the exit code away from asyncio."""
+    if process.returncode is None:
+        with suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGKILL)

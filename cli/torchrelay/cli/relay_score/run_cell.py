@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -19,6 +20,9 @@ from torchrelay.protocol.errors import UserError
 _SIGNALS = {"kill": "SIGKILL", "stop": "SIGSTOP"}
 PLANNED_STEP_S = 0.1
 """A planned move stops a few tenths of a second ahead; with quick steps, that were the whole run of a small program."""
+ABORTS = 3
+_ABORTED = "terminate called without an active exception"
+"""torch 2.13 now and then aborts a rank at the end of the interpreter, without us too: such a run says nothing of the program."""
 
 
 def environment(out: Path, **more: str) -> dict[str, str]:
@@ -35,9 +39,13 @@ def environment(out: Path, **more: str) -> dict[str, str]:
 def run_undisturbed(entry: Entry, corpus: Path, folder: Path) -> Path:
     """The folder with what its ranks wrote, under plain torchrun. Raises UserError when it does not go through."""
     out = folder / "out"
-    out.mkdir(parents=True)
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={entry.ranks}"]
-    code = process.run([*torchrun, *entry.command(corpus)], folder, environment(out), entry.timeout_s)
+    for _ in range(ABORTS + 1):
+        shutil.rmtree(out, ignore_errors=True)
+        out.mkdir(parents=True)
+        code = process.run([*torchrun, *entry.command(corpus)], folder, environment(out), entry.timeout_s)
+        if code == 0 or _ABORTED not in (folder / "stderr").read_text(encoding="utf-8", errors="replace"):
+            break
     if code != 0:
         how = f"no end within {entry.timeout_s:g} s" if code is None else f"exit code {code}"
         raise UserError(f"{entry.name} does not run under torchrun: {how}\n{tail(folder / 'stderr')}")

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from torchrelay.cli.relay_score import run_cell
+from torchrelay.cli.relay_score.entries import Entry
+from torchrelay.protocol.errors import UserError
+
+PROGRAM = """
+import os, signal, sys
+from pathlib import Path
+
+out = Path(os.environ["CORPUS_OUT"])
+runs = Path("runs")
+runs.write_text(f"{runs.read_text() if runs.exists() else ''}x")
+if len(runs.read_text()) == 1:
+    (out / "half").write_text("of a run that was aborted")
+    sys.stderr.write("terminate called without an active exception\\n" if WITH_THE_WORDS else "something else\\n")
+    sys.stderr.flush()
+    os.kill(os.getpid(), signal.SIGABRT)
+(out / "whole").write_text("")
+"""
+
+
+def run(tmp_path: Path, *, with_the_words: bool) -> Path:
+    (tmp_path / "program.py").write_text(PROGRAM.replace("WITH_THE_WORDS", str(with_the_words)))
+    entry = Entry("once", "basics", "program.py", steps=8, ranks=1)
+    return run_cell.run_undisturbed(entry, tmp_path, tmp_path)
+
+
+def test_a_reference_that_torch_aborted_at_its_end_is_run_again_from_nothing(tmp_path: Path) -> None:
+    out = run(tmp_path, with_the_words=True)
+    assert [p.name for p in out.iterdir()] == ["whole"]
+    assert (tmp_path / "runs").read_text() == "xx"
+
+
+def test_a_reference_that_fails_otherwise_is_not_run_again(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="does not run under torchrun: exit code 1"):
+        run(tmp_path, with_the_words=False)
+    assert (tmp_path / "runs").read_text() == "x"

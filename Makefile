@@ -17,7 +17,7 @@ demo: venv
 	$(VENV)/bin/python examples/demo.py
 
 test: venv
-	$(VENV)/bin/python -m pytest
+	$(VENV)/bin/python -m pytest --durations=60 --durations-min=4
 
 test-long: venv
 	TORCHRELAY_TEST_ROUNDS=$${TORCHRELAY_TEST_ROUNDS:-50} $(VENV)/bin/python -m pytest -m slow -s
@@ -39,6 +39,7 @@ proto: venv
 
 bench: venv
 	$(VENV)/bin/python bench/step_overhead.py
+	$(VENV)/bin/python bench/step_overhead.py --shape device
 	$(VENV)/bin/python bench/transfer_rate.py
 
 # torch is named again, so that no framework can bring another one with it

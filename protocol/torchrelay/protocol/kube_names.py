@@ -28,6 +28,11 @@ INJECTED = f"{GROUP}/injected"
 OWNER = f"{GROUP}/owner"
 """`KIND/NAME` of the workload that a person made: `PyTorchJob/llama`. Never cut, unlike the label."""
 
+NOT_INJECTED = f"{GROUP}/not-injected"
+"""Why a pod that asked for it was left alone."""
+NOTES = f"{GROUP}/notes"
+"""What a person should know about an injected pod. Warnings of an admission reach only the controller that made the pod."""
+
 # Labels.
 JOB = f"{GROUP}/job"
 """All pods of one job in one namespace have the same; a person may set it to group bare pods."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,7 @@ def pod(name: str) -> dict[str, Any]:
 
 def readable(decision: Decision) -> str:
     text = {"denied": decision.denied, "notes": list(decision.notes), "patch": decision.patch}
-    return yaml.safe_dump(text, sort_keys=False, width=110)
+    return yaml.safe_dump(json.loads(json.dumps(text)), sort_keys=False, width=110)  # without anchors
 
 
 @pytest.fixture(autouse=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import posixpath
 from dataclasses import dataclass
 from typing import Any
@@ -130,11 +131,13 @@ def security_context(pod: Pod, container: Container) -> tuple[dict[str, Any], li
 
 def _resources(pod: Pod, settings: Settings) -> dict[str, Any]:
     """A pod whose containers all have limits equal to requests stays one."""
-    configured = settings.agent.resources
+    if pod["spec"].get("resources"):
+        return {}  # one budget for the whole pod, and what containers ask for must not go beyond it
+    configured = copy.deepcopy(settings.agent.resources)
     if not is_guaranteed(pod):
         return configured
     both = {**configured.get("requests", {}), **configured.get("limits", {})}
-    return {"requests": both, "limits": both}
+    return {"requests": both, "limits": dict(both)}
 
 
 def is_guaranteed(pod: Pod) -> bool:

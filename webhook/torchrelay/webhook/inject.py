@@ -60,7 +60,7 @@ def injected(pod: Pod, settings: Settings, authority: str) -> tuple[Pod, Decisio
         return _left_alone(pod, f"not injected: {e}")
     new, notes = _with_training_side(pod, index, wishes)
     added = additions(pod, container, wishes, settings, authority)
-    _add(new["spec"], added)
+    _add(new["spec"], copy.deepcopy(added))
     unknown = kube_annotations.unknown(annotations)
     all_notes = [n for n in (note, *notes, *added.notes) if n] + [
         f"{name} is no annotation of torchrelay" for name in unknown

@@ -14,6 +14,7 @@ from torchrelay.protocol import kube_names as kube
 from torchrelay.protocol.errors import UserError
 
 AUTO = "auto"
+SELF_MADE = "self"
 SIDECARS = (AUTO, kube.NATIVE, kube.CLASSIC)
 VERSION = metadata.version("torchrelay")
 _HOST = f"{kube.CONTROLLER_SERVICE}.{kube.SYSTEM_NAMESPACE}.svc"
@@ -49,7 +50,7 @@ class ServerSettings:
     """`certificates`: `self` (made and renewed by the webhook) or a folder with tls.crt and tls.key, renewed by others."""
 
     port: int = 8443
-    certificates: str = "self"
+    certificates: str = SELF_MADE
     service: str = kube.WEBHOOK_SERVICE
     namespace: str = kube.SYSTEM_NAMESPACE
     secret: str = kube.WEBHOOK_CERT_SECRET

@@ -16,7 +16,20 @@ OPERATORS_NAMES = ("pytorch", "node", "trainer", "ray-worker", "ray-head")
 """What PyTorchJob, TrainJob and KubeRay call the container in which they run training."""
 _LAUNCH_ENV = re.compile(r"RANK|WORLD_SIZE|PET_\w+")
 _GPU = re.compile(r"(nvidia\.com/(gpu|mig-.+)|amd\.com/gpu|gpu\.intel\.com/.+|habana\.ai/gaudi)")
-_NOT_PYTHON = {"mpirun", "mpiexec", "orted", "sshd", "sleep", "tail", "pause", "nginx", "envoy", "java", "node", "redis-server"}
+_NOT_PYTHON = {
+    "mpirun",
+    "mpiexec",
+    "orted",
+    "sshd",
+    "sleep",
+    "tail",
+    "pause",
+    "nginx",
+    "envoy",
+    "java",
+    "node",
+    "redis-server",
+}
 _READ_ONLY_SOURCES = ("configMap", "secret", "projected", "downwardAPI")
 
 Pod = dict[str, Any]

@@ -67,7 +67,8 @@ def test_the_patch_makes_the_pod_that_was_meant(name: str, sidecar: str) -> None
     new, decision = injected(before, settings(sidecar), AUTHORITY)
     assert before == untouched
     assert jsonpatch.apply_patch(before, patch(before, settings(sidecar), AUTHORITY).patch) == new
-    assert (new != before) and not decision.denied
+    assert new != before
+    assert not decision.denied
 
 
 @pytest.mark.parametrize(("name", "sidecar"), CASES)

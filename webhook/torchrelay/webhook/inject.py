@@ -46,9 +46,8 @@ def injected(pod: Pod, settings: Settings, authority: str) -> tuple[Pod, Decisio
         wishes = kube_annotations.read(annotations)
         if not wishes.inject:
             return pod, Decision()
-        index = _already_in(pod)
-        if index is not None:
-            return _completed(pod, index, wishes)
+        if _has_agent(pod):
+            return _completed(pod, wishes)
         index, note = training_container(pod, wishes.container)
         container = pod["spec"]["containers"][index]
         check_can_be_injected(pod, container)
@@ -70,20 +69,22 @@ def injected(pod: Pod, settings: Settings, authority: str) -> tuple[Pod, Decisio
     return new, Decision(notes=tuple(all_notes))
 
 
-def _already_in(pod: Pod) -> int | None:
-    """The index of the training container, if the pod has an agent: made here before, or a clone of such a pod."""
+def _has_agent(pod: Pod) -> bool:
+    """Made here before, or a clone of such a pod."""
     spec = pod["spec"]
-    if not any(c["name"] == kube.AGENT_CONTAINER for c in [*spec["containers"], *(spec.get("initContainers") or ())]):
-        return None
-    for i, container in enumerate(spec["containers"]):
-        mounted = {m["name"] for m in container.get("volumeMounts") or ()}
-        if container["name"] != kube.AGENT_CONTAINER and kube.RUN_VOLUME in mounted:
-            return i
-    return None
+    return any(c["name"] == kube.AGENT_CONTAINER for c in [*spec["containers"], *(spec.get("initContainers") or ())])
 
 
-def _completed(pod: Pod, index: int, wishes: Wishes) -> tuple[Pod, Decision]:
-    """Somebody who came after us may have taken something of ours away; all else stays."""
+def _completed(pod: Pod, wishes: Wishes) -> tuple[Pod, Decision]:
+    """Somebody who came after us may have taken something of ours away; all else stays. Raises as training_container."""
+    ours = {kube.CODE_VOLUME, kube.RUN_VOLUME}
+    with_ours = [
+        i
+        for i, container in enumerate(pod["spec"]["containers"])
+        if container["name"] != kube.AGENT_CONTAINER
+        and ours & {mount["name"] for mount in container.get("volumeMounts") or ()}
+    ]
+    index = with_ours[0] if with_ours else training_container(pod, wishes.container)[0]
     new, notes = _with_training_side(pod, index, wishes)
     return new, Decision(notes=tuple(notes))
 

@@ -49,10 +49,10 @@ class Running:
         async with httpx2.AsyncClient(verify=False) as client:  # as a kubelet's probe
             return await client.get(f"https://127.0.0.1:{self.port}{path}")
 
-    async def until_ready(self) -> None:
+    async def until(self, says: str) -> None:
         while True:
             try:
-                if (await self.get("/readyz")).status_code == 200:
+                if (await self.get("/readyz")).text == says:
                     return
             except httpx2.ConnectError:
                 pass
@@ -97,7 +97,7 @@ def test_a_review_is_answered_to_whoever_trusts_what_was_published(tmp_path: Pat
     running.ca.write_text("PEM")
 
     async def use() -> None:
-        await running.until_ready()
+        await running.until("ok")
         answer = await running.mutate()
         assert answer["allowed"] is True
         assert "/spec/containers/-" in patched_paths(answer)
@@ -110,10 +110,13 @@ def test_the_controllers_authority_is_taken_up_when_it_appears(tmp_path: Path) -
     running = Running(tmp_path, classic)
 
     async def use() -> None:
-        await running.until_ready()
+        await running.until("the controller has published no certificate authority yet")
+        while not running.store.published:
+            await asyncio.sleep(0.01)
         early = await running.mutate()
         assert "certificate authority" in early["warnings"][0]
         running.ca.write_text("PEM")
+        await running.until("ok")
         assert "/spec/volumes" in patched_paths(await running.mutate())
 
     running.run(use)
@@ -139,16 +142,11 @@ def test_while_the_cluster_does_not_answer_it_is_alive_but_not_ready(tmp_path: P
     async def use() -> None:
         nonlocal answers
         await asked_again.wait()
-        while True:
-            try:
-                assert (await running.get("/healthz")).status_code == 200
-                break
-            except httpx2.ConnectError:
-                await asyncio.sleep(0.01)
-        refused = await running.get("/readyz")
-        assert (refused.status_code, refused.text) == (503, "the cluster's version is not known yet")
+        await running.until("the cluster's version is not known yet")
+        assert (await running.get("/readyz")).status_code == 503
+        assert (await running.get("/healthz")).status_code == 200
         answers = True
-        await running.until_ready()
+        await running.until("ok")
         assert "/spec/initContainers" in patched_paths(await running.mutate())
 
     running.run(use)

@@ -65,8 +65,11 @@ class FakeApi:
         if request.method == "GET":
             return JSONResponse(self.secret)
         body = await request.json()
-        if request.method == "PUT" and body["metadata"]["resourceVersion"] != str(self.version):
-            return status(409)
+        if request.method == "PATCH":
+            assert request.headers["content-type"] == "application/merge-patch+json"
+            if body["metadata"]["resourceVersion"] != str(self.version):
+                return status(409)
+            body = {**self.secret, "data": {**self.secret.get("data", {}), **body["data"]}}
         self.version += 1
         body["metadata"]["resourceVersion"] = str(self.version)
         self.secret = body
@@ -113,8 +116,6 @@ def test_no_secret_is_nothing_stored() -> None:
 def test_what_is_written_is_read_again() -> None:
     api = FakeApi()
     assert api.run(lambda s: s.write({"tls.crt": b"\x00\xff"}, "")) is True
-    assert api.secret is not None
-    assert api.secret["type"] == "kubernetes.io/tls"
     assert api.run(lambda s: s.read()) == Stored({"tls.crt": b"\x00\xff"}, "1")
     assert api.run(lambda s: s.write({"tls.crt": b"new"}, "1")) is True
     assert api.run(lambda s: s.read()) == Stored({"tls.crt": b"new"}, "2")
@@ -126,6 +127,18 @@ def test_a_write_that_comes_too_late_changes_nothing(version: str) -> None:
     api.run(lambda s: s.write({"tls.crt": b"theirs"}, ""))
     assert api.run(lambda s: s.write({"tls.crt": b"ours"}, version)) is False
     assert api.run(lambda s: s.read()) == Stored({"tls.crt": b"theirs"}, "1")
+
+
+def test_the_empty_secret_of_the_chart_is_filled_and_stays_what_it_is() -> None:
+    api = FakeApi()
+    api.secret, api.version = (
+        {"metadata": {"name": "cert", "labels": {"a": "b"}, "resourceVersion": "1"}, "type": "Opaque"},
+        1,
+    )
+    assert api.run(lambda s: s.read()) == Stored({}, "1")
+    assert api.run(lambda s: s.write({"tls.crt": b"x"}, "1")) is True
+    assert api.secret["type"] == "Opaque"
+    assert api.secret["metadata"]["labels"] == {"a": "b"}
 
 
 def test_a_secret_that_was_deleted_meanwhile_is_no_success() -> None:

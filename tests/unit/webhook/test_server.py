@@ -111,8 +111,6 @@ def test_the_controllers_authority_is_taken_up_when_it_appears(tmp_path: Path) -
 
     async def use() -> None:
         await running.until("the controller has published no certificate authority yet")
-        while not running.store.published:
-            await asyncio.sleep(0.01)
         early = await running.mutate()
         assert "certificate authority" in early["warnings"][0]
         running.ca.write_text("PEM")

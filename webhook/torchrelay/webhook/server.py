@@ -56,11 +56,13 @@ class Webhook:
 
     def not_ready(self) -> str:
         """Why pods would not be injected now; "" if they would."""
+        if self._keeper.not_ready:
+            return self._keeper.not_ready
         if self._settings.sidecar == AUTO:
             return "the cluster's version is not known yet"
         if not read_authority(Path(self._settings.controller.caFile)):
             return "the controller has published no certificate authority yet"
-        return self._keeper.not_ready
+        return ""
 
     async def serve(self, address: str = ANY_ADDRESS) -> None:
         """Until a signal ends it."""

@@ -11,9 +11,12 @@ from torchrelay.protocol.messages.shim_reports import ShimReport
 
 @dataclass(frozen=True)
 class WorkerInfo:
+    """`launch`: as in Hello, where the agent did not start it."""
+
     worker: str
     rank: int
     pid: int
+    launch: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,14 @@ class JournalContent:
     set_up: bytes = b""
 
 
-FromAgent = AgentHello | FromWorker | WorkerExited | Progress | JournalContent | HealthSignals | HealthSources
+@dataclass(frozen=True)
+class WorkerStarted:
+    """A process of this node that was not there when the stream began; answered by a Begin to it."""
+
+    info: WorkerInfo
+
+
+FromAgent = AgentHello | WorkerStarted | FromWorker | WorkerExited | Progress | JournalContent | HealthSignals | HealthSources
 
 
 @dataclass(frozen=True)

@@ -715,10 +715,23 @@ class JournalContent(_message.Message):
     def __init__(self, worker: _Optional[str] = ..., boundaries: _Optional[_Mapping[int, bytes]] = ..., gates: _Optional[_Mapping[int, bytes]] = ..., set_up: _Optional[bytes] = ...) -> None: ...
 
 class WorkerStarted(_message.Message):
-    __slots__ = ("info",)
-    INFO_FIELD_NUMBER: _ClassVar[int]
-    info: WorkerInfo
-    def __init__(self, info: _Optional[_Union[WorkerInfo, _Mapping]] = ...) -> None: ...
+    __slots__ = ("worker", "rank", "pid", "launch")
+    class LaunchEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    LAUNCH_FIELD_NUMBER: _ClassVar[int]
+    worker: str
+    rank: int
+    pid: int
+    launch: _containers.ScalarMap[str, str]
+    def __init__(self, worker: _Optional[str] = ..., rank: _Optional[int] = ..., pid: _Optional[int] = ..., launch: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class FromAgent(_message.Message):
     __slots__ = ("agent_hello", "from_worker", "worker_exited", "progress", "journal_content", "health_signals", "health_sources", "worker_started")

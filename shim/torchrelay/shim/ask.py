@@ -41,7 +41,7 @@ def _connect(path: str, hello: Hello, within_s: float) -> AgentLink:
     while True:
         try:
             return AgentLink.connect(path, hello)
-        except (FileNotFoundError, ConnectionRefusedError, ChannelClosedError):
+        except (FileNotFoundError, ConnectionRefusedError):
             if time.monotonic() >= until_s:
                 raise
             time.sleep(POLL_S)  # nothing else tells of another container's socket

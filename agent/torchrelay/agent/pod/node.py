@@ -70,6 +70,7 @@ class _Process:
     spare: bool
     launch: dict[str, str]
     rank: int = NO_RANK
+    begun: bool = False
     protected: bool = False
     words: LastWords = field(default_factory=LastWords)
     gone: asyncio.Event = field(default_factory=asyncio.Event)
@@ -90,7 +91,7 @@ class PodNode:
         self._explainer = Explainer(self._shims.send, lambda worker, report: self._send(FromWorker(worker, report)))
         self._kept: set[asyncio.Task[None]] = set()
         self._stop: asyncio.Future[StopJob] = asyncio.get_running_loop().create_future()
-        self._leaving = asyncio.Event()
+        self._leaving, self._any = asyncio.Event(), asyncio.Event()
 
     async def run(self) -> None:
         """Until the job is over, or the pod ends."""
@@ -119,6 +120,7 @@ class PodNode:
 
     async def _speak(self) -> None:
         await self._credentials.ready.wait()
+        await self._any.wait()
         await self._session.run()
 
     async def _leave(self) -> None:
@@ -170,7 +172,8 @@ class PodNode:
             return
         self._journals.create(worker)
         self._processes[worker] = process
-        self._send(WorkerStarted(_info(process)))
+        self._send(WorkerStarted(worker, process.rank, process.pid, process.launch))
+        self._any.set()
         self._send(FromWorker(worker, hello))
         self._pause.end()
 
@@ -223,7 +226,9 @@ class PodNode:
             self._keep(asyncio.ensure_future(self._explainer.explain(worker, process.pid, order)))
             return
         if isinstance(order, Begin):
-            process.spare = order.spare
+            if process.begun:
+                return  # a controller that is new to this job says it again
+            process.begun, process.spare = True, order.spare
             order = dataclasses.replace(order, journal=str(self._config.journals / worker))
             process.rank = NO_RANK if order.spare else process.rank
         elif isinstance(order, Assign):

@@ -96,7 +96,14 @@ class JournalContent:
 class WorkerStarted:
     """A process of this node that was not there when the stream began; answered by a Begin to it."""
 
-    info: WorkerInfo
+    worker: str
+    rank: int
+    pid: int
+    launch: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def info(self) -> WorkerInfo:
+        return WorkerInfo(self.worker, self.rank, self.pid, self.launch)
 
 
 FromAgent = AgentHello | WorkerStarted | FromWorker | WorkerExited | Progress | JournalContent | HealthSignals | HealthSources

@@ -14,7 +14,10 @@ from torchrelay.protocol.names import EXIT_USAGE
 def install(target: Path) -> None:
     """`target/site` goes onto PYTHONPATH, `target/root` is what TORCHRELAY_ROOTS names. Raises OSError, FatalError."""
     site, roots = shim_folders()
-    for folder, name in ((site, target / "site"), *((r / "torchrelay" / p, target / "root/torchrelay" / p) for r, p in _parts(roots))):
+    for folder, name in (
+        (site, target / "site"),
+        *((r / "torchrelay" / p, target / "root/torchrelay" / p) for r, p in _parts(roots)),
+    ):
         shutil.copytree(folder, name, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
 
 

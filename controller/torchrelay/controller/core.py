@@ -191,6 +191,17 @@ class Core:
             return msg.MigrateReply(False, "", "the job is ending")
         return self._requests.migrate(request.rank, request.reason, now_s)
 
+    def lose(self, node: str, reason: str, now_s: float) -> None:
+        """It is known from elsewhere that nothing of `node` lives."""
+        if self.ended is None and self._started:
+            self._nodes.gone(node, reason, now_s)
+            self._settle(now_s)
+
+    def release(self, node: str, reason: str) -> None:
+        """No process of the node takes part any more: its agent ends."""
+        if node in self.job.nodes:
+            self.outbox.to_agent(node, msg.StopJob(0, int(signal.SIGTERM), reason))
+
     def stop(self, signal_number: int) -> None:
         """The user ends the job."""
         number = signal_number or signal.SIGTERM

@@ -28,6 +28,9 @@ INJECTED = f"{GROUP}/injected"
 OWNER = f"{GROUP}/owner"
 """`KIND/NAME` of the workload that a person made: `PyTorchJob/llama`. Never cut, unlike the label."""
 
+ORIGIN, BY_CONTROLLER = f"{GROUP}/origin", "controller"
+"""Annotation of a resource that torchrelay has made, rather than a person."""
+
 # Labels.
 JOB = f"{GROUP}/job"
 """All pods of one job in one namespace have the same; a person may set it to group bare pods."""

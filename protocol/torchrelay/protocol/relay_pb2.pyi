@@ -942,14 +942,16 @@ class MigrateRequest(_message.Message):
     def __init__(self, rank: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class MigrateReply(_message.Message):
-    __slots__ = ("accepted", "migration", "message")
+    __slots__ = ("accepted", "migration", "message", "again")
     ACCEPTED_FIELD_NUMBER: _ClassVar[int]
     MIGRATION_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    AGAIN_FIELD_NUMBER: _ClassVar[int]
     accepted: bool
     migration: str
     message: str
-    def __init__(self, accepted: _Optional[bool] = ..., migration: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...
+    again: bool
+    def __init__(self, accepted: _Optional[bool] = ..., migration: _Optional[str] = ..., message: _Optional[str] = ..., again: _Optional[bool] = ...) -> None: ...
 
 class HealthSignal(_message.Message):
     __slots__ = ("kind", "device", "worker", "code", "value", "age_s", "detail")

@@ -35,7 +35,10 @@ class ShimConfig:
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str], launch: Mapping[str, str] = MappingProxyType({})) -> ShimConfig:
-        """`launch` is the script's own environment. Raises FatalError if a variable is missing, UserError if a fault is not understood."""
+        """`launch` is the script's own environment.
+
+        Raises FatalError if a variable is missing, UserError if a fault is not understood.
+        """
 
         def need(name: str) -> str:
             value = environ.get(name)

@@ -10,10 +10,10 @@ import sys
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
-from torchrelay.agent.pod.config import PodConfig  # noqa: E402
-from torchrelay.agent.pod.node import PodNode  # noqa: E402
-from torchrelay.protocol.errors import TorchrelayError, UserError  # noqa: E402
-from torchrelay.protocol.names import EXIT_USAGE  # noqa: E402
+from torchrelay.agent.pod.config import PodConfig
+from torchrelay.agent.pod.node import PodNode
+from torchrelay.protocol.errors import TorchrelayError, UserError
+from torchrelay.protocol.names import EXIT_USAGE
 
 
 async def _run(config: PodConfig) -> None:

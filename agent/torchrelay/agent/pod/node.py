@@ -266,7 +266,8 @@ class PodNode:
         while True:
             now_s = loop.time()
             seen = tuple(
-                self._vitals.see(p.worker, p.pid, self._journals.progress(p.worker), now_s, True) for p in self._living()
+                self._vitals.see(p.worker, p.pid, self._journals.progress(p.worker), now_s, True)
+                for p in self._living()
             )
             if self._cadence.is_to_be_told(seen, now_s):
                 self._send(Progress(seen))

@@ -34,9 +34,13 @@ def admit(a: Applicant) -> Admission:
     if a.rank == NO_RANK:
         return Admission(NO_RANK, f"{a.worker} is a spare")
     if not 0 <= a.rank < a.world_size:
-        return Admission(NO_RANK, f"{a.worker} says rank {a.rank}, but the job has ranks 0 to {a.world_size - 1}: it is a spare")
+        return Admission(
+            NO_RANK, f"{a.worker} says rank {a.rank}, but the job has ranks 0 to {a.world_size - 1}: it is a spare"
+        )
     if not a.holder:
         return Admission(a.rank, f"{a.worker} is rank {a.rank}")
     if not a.holder_alive and a.pending:
-        return Admission(a.rank, f"{a.worker} is rank {a.rank} in place of {a.holder}, which ended before training began")
+        return Admission(
+            a.rank, f"{a.worker} is rank {a.rank} in place of {a.holder}, which ended before training began"
+        )
     return Admission(NO_RANK, f"rank {a.rank} is {a.holder}'s; {a.worker}, which was started for it again, is a spare")

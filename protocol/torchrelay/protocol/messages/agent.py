@@ -106,7 +106,9 @@ class WorkerStarted:
         return WorkerInfo(self.worker, self.rank, self.pid, self.launch)
 
 
-FromAgent = AgentHello | WorkerStarted | FromWorker | WorkerExited | Progress | JournalContent | HealthSignals | HealthSources
+FromAgent = (
+    AgentHello | WorkerStarted | FromWorker | WorkerExited | Progress | JournalContent | HealthSignals | HealthSources
+)
 
 
 @dataclass(frozen=True)

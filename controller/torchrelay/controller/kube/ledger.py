@@ -1,0 +1,63 @@
+"""Which jobs there are: finds the run that an agent belongs to, or begins one."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from torchrelay.controller.kube.pods import JobKey, Pod
+from torchrelay.controller.kube.run import JobRun
+from torchrelay.protocol.errors import RefusedError, RetryableError, UserError
+from torchrelay.protocol.kube_annotations import read
+from torchrelay.protocol.messages import AgentHello
+from torchrelay.protocol.names import NO_RANK
+from torchrelay.protocol.pod_tls import PodIdentity
+
+NO_FOLDER = "/torchrelay-has-no-checkpoint-dir"
+"""Where a job names no folder for checkpoints, nothing can be saved: the attempt fails, and says so."""
+
+
+class Ledger:
+    """`find(identity)`: the pod from the API, for one that the mirror does not have yet."""
+
+    def __init__(self, find: Callable[[PodIdentity], Awaitable[Pod | None]]) -> None:
+        self._find = find
+        self.pods: dict[str, Pod] = {}
+        """By uid: all pods of ours."""
+        self.runs: dict[JobKey, JobRun] = {}
+        self.over: list[JobRun] = []
+        """Runs that are over and whose place another one has taken."""
+
+    async def run_for(self, identity: PodIdentity, hello: AgentHello) -> JobRun:
+        """Raises RefusedError for a pod that takes part in no job, RetryableError for a spare that comes before any rank."""
+        pod = self.pods.get(identity.uid) or await self._find(identity)
+        if (
+            pod is None
+            or pod.uid != identity.uid
+            or pod.key.namespace != identity.namespace
+            or pod.name != identity.pod
+        ):
+            raise RefusedError(f"there is no such pod of a job: {identity.namespace}/{identity.pod}")
+        self.pods.setdefault(pod.uid, pod)
+        run = self.runs.get(pod.key)
+        if run is not None and (not run.is_over or hello.node in run.core.job.nodes):
+            return run
+        launch = next((w.launch for w in hello.workers if w.launch.get("WORLD_SIZE", "").isdigit()), None)
+        if launch is None or all(w.rank == NO_RANK for w in hello.workers):
+            raise RetryableError(f"job {pod.key} has not begun")
+        if run is not None:
+            self.over.append(run)
+        run = self.runs[pod.key] = JobRun(pod.key, int(launch["WORLD_SIZE"]), launch, _jit_folder(pod))
+        return run
+
+    def pods_of(self, key: JobKey) -> list[Pod]:
+        return [p for p in self.pods.values() if p.key == key]
+
+    def pod_named(self, key: JobKey, name: str) -> Pod | None:
+        return next((p for p in self.pods_of(key) if p.name == name), None)
+
+
+def _jit_folder(pod: Pod) -> str:
+    try:
+        return read(pod.annotations).checkpoint_dir or NO_FOLDER
+    except UserError:
+        return NO_FOLDER

@@ -35,5 +35,5 @@ class Entrance:
         self._outbox.to_worker(info.worker, Begin(info.worker, "", admission.rank == NO_RANK))
 
     def is_stranger(self, worker: Worker) -> bool:
-        """Whether a process that has ended had not even set up a process group: a program that prepares data, or a start that failed."""
+        """Whether a process that has ended had no process group yet: a program that prepares data, or a start that failed."""
         return worker.armed is None and self._job.protection == "pending"

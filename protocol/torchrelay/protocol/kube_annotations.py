@@ -13,7 +13,7 @@ from torchrelay.protocol.errors import UserError
 MAX_SPARES = 1024
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _SWITCH = {"true": True, "false": False}
-_SET_BY_US = {kube.INJECTED, kube.OWNER, kube.JOB, kube.ROLE}
+_SET_BY_US = {kube.INJECTED, kube.OWNER, kube.NOT_INJECTED, kube.NOTES, kube.JOB, kube.ROLE}
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,10 @@ OWNER = f"{GROUP}/owner"
 
 ORIGIN, BY_CONTROLLER = f"{GROUP}/origin", "controller"
 """Annotation of a resource that torchrelay has made, rather than a person."""
+NOT_INJECTED = f"{GROUP}/not-injected"
+"""Why a pod that asked for it was left alone."""
+NOTES = f"{GROUP}/notes"
+"""What a person should know about an injected pod. Warnings of an admission reach only the controller that made the pod."""
 
 # Labels.
 JOB = f"{GROUP}/job"

@@ -47,12 +47,13 @@ def owner_of(pod: Mapping[str, Any]) -> Owner | None:
     """None for a pod with neither name nor owner, which no cluster has."""
     metadata = pod.get("metadata") or {}
     labels = metadata.get("labels") or {}
+    controllers = [Owner(r["kind"], r["name"]) for r in metadata.get("ownerReferences") or () if r.get("controller")]
     for label, kind in OWNER_LABELS:
-        if labels.get(label):
-            return Owner(kind, labels[label])
-    for reference in metadata.get("ownerReferences") or ():
-        if reference.get("controller"):
-            return Owner(reference["kind"], reference["name"])
+        if name := labels.get(label):
+            # Kubeflow's label is on the pods of all its kinds of jobs.
+            return next((owner for owner in controllers if owner.name == name), Owner(kind, name))
+    if controllers:
+        return controllers[0]
     name = metadata.get("name") or (metadata.get("generateName") or "").rstrip("-.")
     return Owner("Pod", name) if name else None
 

@@ -1,4 +1,4 @@
-"""How a process ended that is no child of the agent: from what it has said; the kernel tells an exit code to the parent alone. Pure."""
+"""How a process ended that is no child of the agent: from what it has said, since the kernel tells its parent alone. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bare pods that train together as an operator would start them: `python ddp.py` with RANK and WORLD_SIZE, and nothing of torchrelay."""
+"""Bare pods that train together as an operator would start them: `python ddp.py` with RANK and WORLD_SIZE, unmodified."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def python() -> str:
 
 
 class Training:
-    """`inject`: what the webhook would do; none for a run without torchrelay. `held`: steps before which all ranks wait for `let_pass`."""
+    """`inject`: what the webhook would do; none for a run without torchrelay. `held`: steps at which ranks wait for `let_pass`."""
 
     def __init__(
         self,
@@ -104,6 +104,19 @@ class Training:
 
     def let_pass(self, step: int) -> None:
         (self.out / str(step)).touch()
+
+    def signal(self, pod: str, number: int) -> None:
+        """To the process that runs the script, from the agent's container, which sees it."""
+        script = (
+            "import glob, os\n"
+            "pids = [int(f.split('/')[2]) for f in glob.glob('/proc/[0-9]*/cmdline')\n"
+            "        if b'training_scripts' in open(f, 'rb').read()]\n"
+            "pids.remove(os.getpid())\n"
+            f"os.kill(pids[0], {int(number)})\n"
+            "print(len(pids))"
+        )
+        found = self.kubectl("exec", pod, "--container=torchrelay-agent", "--", python(), "-c", script)
+        assert int(found) == 1, found
 
     def resource(self) -> dict[str, Any]:
         """The status of the TrainingJob; empty before there is one."""

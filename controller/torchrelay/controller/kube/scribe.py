@@ -98,11 +98,22 @@ class Scribe:
 
     async def _status(self, kind: Any, namespace: str, name: str, status: Object) -> None:
         try:
-            await self._api.patch(kind, name, {"status": status}, namespace, status=True)
+            await self._api.patch(kind, name, {"status": without_empty(status)}, namespace, status=True)
         except Refused as e:
             if e.code != NOT_FOUND:
                 raise
             log.warning("%s %s/%s is gone; its status is not written", kind.name, namespace, name)
+
+
+def without_empty(status: Object) -> Object:
+    """In a merge patch null takes a field away. An empty text must not be sent: API servers have been seen to read it as null."""
+    return {k: None if v == "" else _dropped(v) for k, v in status.items()}
+
+
+def _dropped(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _dropped(v) for k, v in value.items() if v != ""}
+    return [_dropped(v) for v in value] if isinstance(value, list) else value
 
 
 def _owner(job: Object) -> Object:

@@ -65,7 +65,12 @@ def _controller() -> list[dict[str, Any]]:
     }
     template = {
         "metadata": {"labels": labels},
-        "spec": {"serviceAccountName": "torchrelay-controller", "containers": [container], "volumes": volumes},
+        "spec": {
+            "serviceAccountName": "torchrelay-controller",
+            "nodeSelector": {"kubernetes.io/hostname": "node-1"},
+            "containers": [container],
+            "volumes": volumes,
+        },
     }
     ports = [{"name": "relay", "port": kube.RELAY_PORT}, {"name": "enrol", "port": kube.ENROLL_PORT}]
     binding = {

@@ -44,6 +44,8 @@ class Training:
         self.spares = 1
         self.held: tuple[int, ...] = ()
         self.restart_policy = "Never"
+        self.nodes: tuple[str, ...] = ()
+        """Where each rank's pod is put; the scheduler's choice where it is empty."""
         self.more_spec: dict[str, Any] = {}
 
     def start(self) -> None:
@@ -85,6 +87,7 @@ class Training:
             "metadata": {"name": name, "namespace": "default", "labels": labels, "annotations": annotations},
             "spec": {
                 "restartPolicy": self.restart_policy,
+                **({"nodeName": self.nodes[rank]} if self.nodes else {}),
                 "hostname": name,
                 "subdomain": self.name,
                 "terminationGracePeriodSeconds": 20,
@@ -140,12 +143,21 @@ class Training:
         """The status of the job's first migrations that have come to an end as `outcome`."""
 
         def over() -> list[dict[str, Any]] | None:
-            found = [m for m in self.kubectl.items("migrations") if m["spec"]["job"] == self.name]
-            statuses = [m.get("status") or {} for m in sorted(found, key=lambda m: m["metadata"]["creationTimestamp"])]
-            ended = [s for s in statuses if s.get("outcome") == outcome]
+            ended = [s for s in self.migrations() if s.get("outcome") == outcome]
             return ended if len(ended) >= count else None
 
         return wait_for(f"a migration that is {outcome}", over, within_s, self.describe)
+
+    def migrations(self) -> list[dict[str, Any]]:
+        """Statuses, the oldest first."""
+        found = [m for m in self.kubectl.items("migrations") if m["spec"]["job"] == self.name]
+        return [m.get("status") or {} for m in sorted(found, key=lambda m: m["metadata"]["creationTimestamp"])]
+
+    def wait_for_phase(self, phase: str) -> None:
+        def there() -> bool | None:
+            return True if any(p["phase"] == phase for m in self.migrations() for p in m.get("phases", ())) else None
+
+        wait_for(f"a migration that is {phase}", there, 60.0, self.describe)
 
     def wait_until_succeeded(self, within_s: float = 150.0) -> None:
         """Every rank has left its results."""

@@ -125,7 +125,6 @@ class Session:
             self._outbox.rewind()
             hello = dataclasses.replace(self._hello(), session=self._name, first=self._outbox.first)
             await call.write(wrap(relay_pb2.FromAgent, hello))
-            self._arrived()
             while True:
                 while (due := self._outbox.next()) is not None or self._progress is not None:
                     if due is not None:
@@ -150,6 +149,7 @@ class Session:
                 except FrameError as e:
                     log.error("an order of the controller is not understood: %s", e)
                 else:
+                    self._arrived()  # not before it has answered: it may refuse
                     if isinstance(order, Taken):
                         self._outbox.taken(order.count)
                     else:

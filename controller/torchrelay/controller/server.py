@@ -120,6 +120,12 @@ class Relay(relay_pb2_grpc.RelayServicer):
         self._flush()
         return reply
 
+    def want(self, rank: int, reason: str) -> bool:
+        """The rank is to move as soon as that can be; False where it is on its way, or the job is not protected yet."""
+        wanted = self._core.want(rank, reason, time.monotonic())
+        self._flush()
+        return wanted
+
     def lose(self, node: str, reason: str) -> None:
         """It is known from elsewhere that nothing of `node` lives."""
         self._core.lose(node, reason, time.monotonic())

@@ -23,7 +23,7 @@ def spare_pod(
 ) -> dict[str, Any]:
     """`worker`: a pod as the webhook left it and the API has it. `owner`: a TrainingJob, with which the spare goes.
 
-    `terms`: preferred pod or node affinities as `{"node": {...}}` or `{"apart": {...}}`. Raises UserError where it has no
+    `terms`: as `decide.placement` gives them. Raises UserError where it has no
     container to be parked.
     """
     meta, spec = worker["metadata"], copy.deepcopy(worker["spec"])
@@ -90,8 +90,19 @@ def _drop_api_token(spec: dict[str, Any]) -> None:
 def _prefer(spec: dict[str, Any], terms: Sequence[dict[str, Any]]) -> None:
     affinity = spec.setdefault("affinity", {})
     for term in terms:
+        if "never" in term:
+            _require(affinity, term["never"])
+            continue
         kind = "nodeAffinity" if "node" in term else "podAntiAffinity"
         preferred = affinity.setdefault(kind, {}).setdefault("preferredDuringSchedulingIgnoredDuringExecution", [])
         preferred.append(term.get("node") or term["apart"])
     if not affinity:
         del spec["affinity"]
+
+
+def _require(affinity: dict[str, Any], expression: dict[str, Any]) -> None:
+    """Terms are alternatives: the expression goes into each."""
+    node = affinity.setdefault("nodeAffinity", {})
+    required = node.setdefault("requiredDuringSchedulingIgnoredDuringExecution", {"nodeSelectorTerms": [{}]})
+    for term in required["nodeSelectorTerms"]:
+        term.setdefault("matchExpressions", []).append(expression)

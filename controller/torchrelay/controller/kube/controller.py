@@ -8,7 +8,8 @@ from typing import Any
 
 from lightkube import operators
 
-from torchrelay.controller.kube.api import MIGRATIONS, PODS, Api, Object, Refused
+from torchrelay.controller.kube.api import MIGRATIONS, NODES, PODS, QUARANTINES, Api, Object, Refused
+from torchrelay.controller.kube.decide.departures import RankPlace, departures
 from torchrelay.controller.kube.identity import Enrolment
 from torchrelay.controller.kube.informer import Informer
 from torchrelay.controller.kube.keeper import Keeper
@@ -50,7 +51,9 @@ class Controller:
         watched = self._settings.watched
         pods = Informer(self._api, PODS, self._pod_changed, watched, labels)
         migrations = Informer(self._api, MIGRATIONS, self._wishes.changed, watched)
-        tasks = [asyncio.create_task(informer.run()) for informer in (pods, migrations)]
+        nodes = Informer(self._api, NODES, self._ledger.node_changed)
+        quarantines = Informer(self._api, QUARANTINES, self._ledger.quarantine_changed)
+        tasks = [asyncio.create_task(informer.run()) for informer in (pods, migrations, nodes, quarantines)]
         await pods.listed.wait()
         servers = [self._relay_server(), self._enrolment_server()]
         for server in servers:
@@ -108,10 +111,23 @@ class Controller:
         while True:
             pause_s = LOOK_S
             self._wishes.tick()
+            self._send_away()
             for run in [*self._ledger.runs.values(), *self._ledger.over]:
                 if not await self._tend(run):
                     pause_s = AWAY_S
             await self._pause.sleep(pause_s)
+
+    def _send_away(self) -> None:
+        """Ranks that have to leave their nodes are moved."""
+        nodes = self._ledger.nodes()
+        for run in self._ledger.runs.values():
+            places = [
+                RankPlace(rank, p.name, p.node, p.leaves)
+                for p in self._ledger.pods_of(run.key)
+                if (rank := run.rank_in(p.agent)) is not None
+            ]
+            for departure in departures(places, nodes):
+                run.send_away(departure.rank, departure.reason)
 
     async def _tend(self, run: JobRun) -> bool:
         """Whether the API server was there."""

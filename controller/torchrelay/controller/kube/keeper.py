@@ -7,6 +7,7 @@ import logging
 from torchrelay.controller.kube.api import PODS, SPARE_POOLS, Api, Object
 from torchrelay.controller.kube.clone import spare_pod
 from torchrelay.controller.kube.decide.leaver import DELETE, RELEASE, Leaver, judge_leaver
+from torchrelay.controller.kube.decide.placement import placement
 from torchrelay.controller.kube.decide.spares import Change, SparePod, keep_spares
 from torchrelay.controller.kube.ledger import Ledger
 from torchrelay.controller.kube.pods import JobKey, Pod, read_pod
@@ -63,34 +64,45 @@ class Keeper:
             run.story.left.pop(0)
 
     async def _keep_spares(self, run: JobRun, template: Pod, owner: Object, wishes: Wishes) -> None:
-        pool_name, wanted = await self._wanted(run.key, wishes)
+        pool = await self._pool(run.key, wishes)
+        wanted = int(pool["spec"]["spares"])
         spares = [p for p in self._ledger.pods_of(run.key) if p.is_spare]
-        facts = [SparePod(p.name, p.is_over, p.leaves, run.took_over(p.agent), run.is_warm(p.agent)) for p in spares]
+        facts = [
+            SparePod(
+                p.name, p.is_over, p.leaves, run.took_over(p.agent), run.is_warm(p.agent), self._ledger.why_not(p.node)
+            )
+            for p in spares
+        ]
         change = keep_spares(facts, wanted, run.runs, run.core.job.protection != "off")
         if change.create or change.delete:
             self._tell(run.key, f"{change.create} spares are made, {len(change.delete)} deleted: {change.reason}")
-        await self._carry_out(run, template, owner, change)
-        if pool_name:
+        await self._carry_out(run, template, owner, change, pool)
+        if "name" in pool["metadata"]:
             free = [f for f in facts if not f.over and not f.took_over and not f.leaves]
             status = {"wanted": wanted, "ready": len(free), "warm": sum(f.warm for f in free)}
-            await self._scribe.pool_status(run.key, pool_name, status)
+            await self._scribe.pool_status(run.key, pool["metadata"]["name"], status)
 
-    async def _wanted(self, key: JobKey, wishes: Wishes) -> tuple[str, int]:
-        """The pool, and how many spares it is to have for this job."""
-        if wishes.pool:
-            pool = await self._api.get(SPARE_POOLS, wishes.pool, key.namespace)
-            if pool is None:
-                self._tell(key, f"there is no SparePool {wishes.pool}, from which its spares were to come")
-                return "", 0
-        else:
-            pool = await self._scribe.spare_pool(key, wishes.spares or 0)
-        return pool["metadata"]["name"], int(pool["spec"]["spares"])
+    async def _pool(self, key: JobKey, wishes: Wishes) -> Object:
+        """The pool that says how many spares this job is to have."""
+        if not wishes.pool:
+            return await self._scribe.spare_pool(key, wishes.spares or 0)
+        pool = await self._api.get(SPARE_POOLS, wishes.pool, key.namespace)
+        if pool is None:
+            self._tell(key, f"there is no SparePool {wishes.pool}, from which its spares were to come")
+            return {"metadata": {}, "spec": {"spares": 0}}
+        return pool
 
-    async def _carry_out(self, run: JobRun, template: Pod, owner: Object, change: Change) -> None:
+    async def _carry_out(self, run: JobRun, template: Pod, owner: Object, change: Change, pool: Object) -> None:
+        topology = pool["spec"].get("topologyKeys") or ()
+        priority_class = pool["spec"].get("priorityClassName") or ""
         for name in change.delete:
             await self._api.delete(PODS, name, run.key.namespace)
         for _ in range(change.create):
-            made = await self._api.create(PODS, spare_pod(template.manifest, owner))
+            terms, reasons = placement(
+                run.key.name, self._ledger.labels_of(template.node), self._ledger.barred_nodes(), topology
+            )
+            log.info("%s: a spare is to be %s", run.key, "; ".join(reasons))
+            made = await self._api.create(PODS, spare_pod(template.manifest, owner, terms, priority_class))
             pod = read_pod(made)
             if pod is not None:
                 self._ledger.pods[pod.uid] = pod  # the mirror may be late, and one spare is enough

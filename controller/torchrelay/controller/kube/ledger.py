@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 
+from torchrelay.controller.kube.decide.departures import NodeFacts, why_not
+from torchrelay.controller.kube.nodes import read_node
 from torchrelay.controller.kube.pods import JobKey, Pod
 from torchrelay.controller.kube.run import JobRun
 from torchrelay.protocol.errors import RefusedError, RetryableError, UserError
@@ -24,6 +27,8 @@ class Ledger:
         self.pods: dict[str, Pod] = {}
         """By uid: all pods of ours."""
         self.runs: dict[JobKey, JobRun] = {}
+        self._nodes: dict[str, dict[str, Any]] = {}
+        self._quarantine: dict[str, tuple[str, str]] = {}
         self.over: list[JobRun] = []
         """Runs that are over and whose place another one has taken."""
 
@@ -48,6 +53,35 @@ class Ledger:
             self.over.append(run)
         run = self.runs[pod.key] = JobRun(pod.key, int(launch["WORLD_SIZE"]), launch, _jit_folder(pod))
         return run
+
+    def node_changed(self, manifest: dict[str, Any], deleted: bool) -> None:
+        name = manifest["metadata"]["name"]
+        if deleted:
+            self._nodes.pop(name, None)
+        else:
+            self._nodes[name] = manifest
+
+    def quarantine_changed(self, quarantine: dict[str, Any], deleted: bool) -> None:
+        name, node = quarantine["metadata"]["name"], quarantine["spec"].get("node", "")
+        if deleted or not node:
+            self._quarantine.pop(name, None)
+        else:
+            self._quarantine[name] = node, quarantine["spec"].get("reason") or f"Quarantine {name}"
+
+    def nodes(self) -> list[NodeFacts]:
+        barred = dict(self._quarantine.values())
+        return [read_node(manifest, barred.get(name, "")) for name, manifest in self._nodes.items()]
+
+    def why_not(self, node: str) -> str:
+        """Why nothing should be on the node; empty if nothing speaks against it."""
+        return next((why_not(n) for n in self.nodes() if n.name == node), "")
+
+    def barred_nodes(self) -> list[str]:
+        return [node for node, _ in self._quarantine.values()]
+
+    def labels_of(self, node: str) -> dict[str, str]:
+        manifest = self._nodes.get(node) or {"metadata": {}}
+        return manifest["metadata"].get("labels") or {}
 
     def pods_of(self, key: JobKey) -> list[Pod]:
         return [p for p in self.pods.values() if p.key == key]

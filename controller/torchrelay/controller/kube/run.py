@@ -24,6 +24,7 @@ class JobRun:
         self.core = Core(_config(key, self.id, world_size, launch, jit_folder), time.time)
         self.story = Story(key.name, f"{key.name[:40]}-{self.id}", lambda: self.core.job.holders)
         self.relay = Relay(self.core, self.story.take)
+        self._sent_away: set[str] = set()
         self.task = asyncio.create_task(self.relay.run())
 
     @property
@@ -44,6 +45,12 @@ class JobRun:
 
     def rank_in(self, agent: str) -> int | None:
         return next((w.rank for w in self.core.job.rank_workers if w.node == agent and w.alive), None)
+
+    def send_away(self, rank: int, reason: str) -> None:
+        """Moves the rank as soon as that can be; said once for each process that has it."""
+        worker = self.core.job.holders.get(rank, "")
+        if not self.is_over and worker not in self._sent_away and self.relay.want(rank, reason):
+            self._sent_away.add(worker)
 
     def migrate(self, rank: int, reason: str) -> MigrateReply:
         return self.relay.migrate(MigrateRequest(rank, reason))

@@ -18,6 +18,7 @@ from torchrelay.protocol.events import (
     from_job_event,
 )
 from torchrelay.protocol.messages import JobEvent, JobStatus
+from torchrelay.protocol.phases import COMMITTED, Phase
 
 DECISIONS_KEPT = 100
 REFUSED = "refused"
@@ -100,15 +101,17 @@ class Story:
         elif isinstance(what, PhaseChanged):
             self._phase(what, event.time_s)
         elif isinstance(what, Decision) and (story := self._by_number.get(what.migration)):
-            story.status["decisions"] = [*story.status.get("decisions", []), what.text][-DECISIONS_KEPT:]
-            story.changed = True
+            self._decided(story, what.text)
         elif isinstance(what, MigrationFinished):
             self._finished(what, event.time_s)
         elif isinstance(what, MoveNotMade) and (story := self._by_number.get(what.migration)):
-            story.status["decisions"] = [*story.status.get("decisions", []), what.reason][-DECISIONS_KEPT:]
-            story.changed = True
+            self._decided(story, what.reason)
         elif isinstance(what, JobFinished):
             self.finished = what
+
+    def _decided(self, story: MigrationStory, text: str) -> None:
+        story.status["decisions"] = [*story.status.get("decisions", []), text][-DECISIONS_KEPT:]
+        story.changed = True
 
     def _started(self, what: MigrationStarted, time_s: float) -> None:
         story = self._by_number.get(what.migration)
@@ -135,17 +138,31 @@ class Story:
         phases = story.status.setdefault("phases", [])
         if phases:
             phases[-1]["seconds"] = round(what.elapsed_s, 4)
-        phases.append({"phase": what.phase, "at": precise(time_s)})
-        story.status["phase"] = what.phase
+        if what.phase != Phase.HEALTHY.value:
+            phases.append({"phase": what.phase, "at": precise(time_s)})
+            story.status["phase"] = what.phase
         story.changed = True
 
     def _finished(self, what: MigrationFinished, time_s: float) -> None:
         if (story := self._by_number.get(what.migration)) is None:
             return
+        at = timestamp(time_s)
+        if what.outcome == COMMITTED:
+            self._decided(story, what.reason)
+        else:
+            story.status["reason"] = what.reason
         story.status |= {
             "outcome": what.outcome,
-            "reason": what.reason,
-            "finishedAt": timestamp(time_s),
+            "finishedAt": at,
+            "conditions": [
+                {
+                    "type": "Complete",
+                    "status": "True" if what.outcome == COMMITTED else "False",
+                    "reason": what.outcome.capitalize(),
+                    "message": what.reason,
+                    "lastTransitionTime": at,
+                }
+            ],
             "toPod": pod_of(what.spare),
             "generation": what.generation,
             "stepsRedone": what.steps_redone,
@@ -153,7 +170,7 @@ class Story:
         }
         story.changed = True
         leavers = self._leavers.pop(what.migration, {})
-        if what.outcome == "committed":
+        if what.outcome == COMMITTED:
             for rank in what.ranks:
                 if leavers.get(rank):
                     self.left.append(Left(leavers[rank], rank, what.kind == "planned", what.reason))

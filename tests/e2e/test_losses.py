@@ -42,9 +42,11 @@ def test_a_pod_deleted_with_force(training: Training, undisturbed: Path) -> None
 
 
 def test_a_stopped_trainer(training: Training, undisturbed: Path) -> None:
+    training.held = (STEP,)
     training.start()
     training.wait_until_ready()
     training.signal(f"{training.name}-1", signal.SIGSTOP)
+    training.let_pass(STEP)
     (migration,) = training.wait_for_migration()
     training.wait_until_succeeded()
     assert differences(undisturbed, training.out, training.world_size) == []

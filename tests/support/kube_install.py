@@ -35,6 +35,20 @@ class Installation:
         assert not decision.denied, decision
         return new
 
+    def kill_controller(self) -> None:
+        """Without a chance to hand anything over."""
+        selector = "--selector=app=torchrelay-controller"
+        self.kubectl("delete", "pods", f"--namespace={NAMESPACE}", selector, "--force", "--grace-period=0")
+
+    def scale(self, replicas: int) -> None:
+        name = "deployment/torchrelay-controller"
+        self.kubectl("scale", f"--namespace={NAMESPACE}", name, f"--replicas={replicas}")
+        if replicas:
+            self.kubectl("rollout", "status", f"--namespace={NAMESPACE}", name, "--timeout=50s")
+            return
+        pods = ("pods", f"--namespace={NAMESPACE}", "--selector=app=torchrelay-controller")
+        wait_for("the controller's end", lambda: None if self.kubectl.items(*pods) else True, 60.0)
+
     def logs(self) -> str:
         text = self.kubectl("get", "pods", f"--namespace={NAMESPACE}", "--output=wide")
         return text + self.kubectl(

@@ -148,6 +148,21 @@ class Training:
 
         return wait_for(f"a migration that is {outcome}", over, within_s, self.describe)
 
+    def wait_until_adopted(self) -> None:
+        """A controller that was not there when the job began knows all of it."""
+        before = self.resource()
+
+        def adopted() -> bool | None:
+            lease = self.kubectl.get("lease", "torchrelay-controller", "--namespace=torchrelay-system")["spec"]
+            log = self.kubectl(
+                "logs", "--namespace=torchrelay-system", "--selector=app=torchrelay-controller", "--tail=-1"
+            )
+            known = all(f"{r['worker']} was there before" in log for r in before["ranks"])
+            return True if lease.get("holderIdentity") and known else None
+
+        wait_for("a controller that has adopted the job", adopted, 90.0, self.describe)
+        self.wait_until_ready()
+
     def migrations(self) -> list[dict[str, Any]]:
         """Statuses, the oldest first."""
         found = [m for m in self.kubectl.items("migrations") if m["spec"]["job"] == self.name]

@@ -170,6 +170,7 @@ class Core:
             return
         self.driver.feed(m.TimePassed(), now_s)
         self._exits.tick(now_s)
+        self._lose_missing(now_s)
         if self.ended is None and not self._exits.is_failing:
             self._watch.tick(now_s)
             self._requests.tick(now_s)
@@ -190,6 +191,19 @@ class Core:
         if self.ended is not None or self._exits.is_failing:
             return msg.MigrateReply(False, "", "the job is ending")
         return self._requests.migrate(request.rank, request.reason, now_s)
+
+    def remember(self, holders: dict[int, str]) -> None:
+        """Rank -> the worker that had it, as an earlier controller of this job has written down. To be called before any attach."""
+        self._entrance.remember(holders)
+
+    def _lose_missing(self, now_s: float) -> None:
+        missing = self._entrance.missing(now_s)
+        if missing:
+            self._consider_start(now_s)
+            self._settle(now_s)
+        for worker in missing:
+            reason = f"rank {worker.rank} ({worker.worker}) was lost while no controller was there"
+            self._exits.lost_with_node(worker, reason, now_s, now_s)
 
     def want(self, rank: int, reason: str, now_s: float) -> bool:
         """The rank is to move as soon as that can be; False where it is on its way, or the job is not protected yet."""

@@ -600,7 +600,7 @@ class ShimOrder(_message.Message):
     def __init__(self, ack: _Optional[_Union[Ack, _Mapping]] = ..., protect: _Optional[_Union[Protect, _Mapping]] = ..., assign: _Optional[_Union[Assign, _Mapping]] = ..., interrupt: _Optional[_Union[Interrupt, _Mapping]] = ..., quiesce_at: _Optional[_Union[QuiesceAt, _Mapping]] = ..., quiesce_decided: _Optional[_Union[QuiesceDecided, _Mapping]] = ..., serve: _Optional[_Union[Serve, _Mapping]] = ..., plan: _Optional[_Union[Plan, _Mapping]] = ..., rebuild: _Optional[_Union[Rebuild, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., abandon: _Optional[_Union[Abandon, _Mapping]] = ..., save_checkpoint: _Optional[_Union[SaveCheckpoint, _Mapping]] = ..., may_finish: _Optional[_Union[MayFinish, _Mapping]] = ..., explain: _Optional[_Union[Explain, _Mapping]] = ..., copy_journals: _Optional[_Union[CopyJournals, _Mapping]] = ..., begin: _Optional[_Union[Begin, _Mapping]] = ..., end_now: _Optional[_Union[EndNow, _Mapping]] = ...) -> None: ...
 
 class WorkerInfo(_message.Message):
-    __slots__ = ("worker", "rank", "pid", "launch")
+    __slots__ = ("worker", "rank", "pid", "launch", "generation", "protected")
     class LaunchEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -612,11 +612,15 @@ class WorkerInfo(_message.Message):
     RANK_FIELD_NUMBER: _ClassVar[int]
     PID_FIELD_NUMBER: _ClassVar[int]
     LAUNCH_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    PROTECTED_FIELD_NUMBER: _ClassVar[int]
     worker: str
     rank: int
     pid: int
     launch: _containers.ScalarMap[str, str]
-    def __init__(self, worker: _Optional[str] = ..., rank: _Optional[int] = ..., pid: _Optional[int] = ..., launch: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    generation: int
+    protected: bool
+    def __init__(self, worker: _Optional[str] = ..., rank: _Optional[int] = ..., pid: _Optional[int] = ..., launch: _Optional[_Mapping[str, str]] = ..., generation: _Optional[int] = ..., protected: _Optional[bool] = ...) -> None: ...
 
 class AgentHello(_message.Message):
     __slots__ = ("node", "node_rank", "host", "workers", "session", "first", "copies_port", "copies_token")
@@ -795,21 +799,27 @@ class LookClosely(_message.Message):
     on: bool
     def __init__(self, on: _Optional[bool] = ...) -> None: ...
 
+class TellAgain(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class ToAgent(_message.Message):
-    __slots__ = ("to_worker", "fence", "fetch_journal", "stop_job", "taken", "look_closely")
+    __slots__ = ("to_worker", "fence", "fetch_journal", "stop_job", "taken", "look_closely", "tell_again")
     TO_WORKER_FIELD_NUMBER: _ClassVar[int]
     FENCE_FIELD_NUMBER: _ClassVar[int]
     FETCH_JOURNAL_FIELD_NUMBER: _ClassVar[int]
     STOP_JOB_FIELD_NUMBER: _ClassVar[int]
     TAKEN_FIELD_NUMBER: _ClassVar[int]
     LOOK_CLOSELY_FIELD_NUMBER: _ClassVar[int]
+    TELL_AGAIN_FIELD_NUMBER: _ClassVar[int]
     to_worker: ToWorker
     fence: Fence
     fetch_journal: FetchJournal
     stop_job: StopJob
     taken: Taken
     look_closely: LookClosely
-    def __init__(self, to_worker: _Optional[_Union[ToWorker, _Mapping]] = ..., fence: _Optional[_Union[Fence, _Mapping]] = ..., fetch_journal: _Optional[_Union[FetchJournal, _Mapping]] = ..., stop_job: _Optional[_Union[StopJob, _Mapping]] = ..., taken: _Optional[_Union[Taken, _Mapping]] = ..., look_closely: _Optional[_Union[LookClosely, _Mapping]] = ...) -> None: ...
+    tell_again: TellAgain
+    def __init__(self, to_worker: _Optional[_Union[ToWorker, _Mapping]] = ..., fence: _Optional[_Union[Fence, _Mapping]] = ..., fetch_journal: _Optional[_Union[FetchJournal, _Mapping]] = ..., stop_job: _Optional[_Union[StopJob, _Mapping]] = ..., taken: _Optional[_Union[Taken, _Mapping]] = ..., look_closely: _Optional[_Union[LookClosely, _Mapping]] = ..., tell_again: _Optional[_Union[TellAgain, _Mapping]] = ...) -> None: ...
 
 class RankStatus(_message.Message):
     __slots__ = ("rank", "worker", "node", "pid", "boundary", "phase", "state")

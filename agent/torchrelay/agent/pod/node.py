@@ -21,6 +21,7 @@ from torchrelay.agent.node import persistently
 from torchrelay.agent.pod.config import PodConfig
 from torchrelay.agent.pod.ended import LastWords, how_it_ended
 from torchrelay.agent.pod.enrolment import PodCredentials
+from torchrelay.agent.pod.reports import LastReports
 from torchrelay.agent.pod.shims import PodShims
 from torchrelay.agent.session import Session
 from torchrelay.agent.shim_server import ShimEvents
@@ -47,6 +48,7 @@ from torchrelay.protocol.messages import (
     Protect,
     ScriptFailed,
     StopJob,
+    TellAgain,
     ToWorker,
     WorkerExited,
     WorkerInfo,
@@ -72,6 +74,8 @@ class _Process:
     rank: int = NO_RANK
     begun: bool = False
     protected: bool = False
+    generation: int = 0
+    said: LastReports = field(default_factory=LastReports)
     words: LastWords = field(default_factory=LastWords)
     gone: asyncio.Event = field(default_factory=asyncio.Event)
     exited: WorkerExited | None = None
@@ -185,6 +189,7 @@ class PodNode:
             self._explainer.answered(worker, report)
             return
         self._send(FromWorker(worker, report))
+        process.said.keep(report)
         if isinstance(report, FaultInjected):
             self._shims.send(worker, Ack())
         elif isinstance(report, Finishing):
@@ -213,6 +218,12 @@ class PodNode:
         elif isinstance(order, StopJob):
             if not self._stop.done():
                 self._stop.set_result(order)
+        elif isinstance(order, TellAgain):
+            for process in self._processes.values():
+                for report in process.said.all():
+                    self._send(FromWorker(process.worker, report))
+                if process.exited is not None:
+                    self._send(process.exited)
         elif isinstance(order, LookClosely):
             self._cadence.closely = order.on
             self._pause.end()
@@ -222,6 +233,7 @@ class PodNode:
         if process is None or process.gone.is_set():
             log.debug("%s is not there to take %s", worker, type(order).__name__)
             return
+        process.generation = max(process.generation, getattr(order, "generation", 0))
         if isinstance(order, Explain):
             self._keep(asyncio.ensure_future(self._explainer.explain(worker, process.pid, order)))
             return
@@ -232,7 +244,7 @@ class PodNode:
             order = dataclasses.replace(order, journal=str(self._config.journals / worker))
             process.rank = NO_RANK if order.spare else process.rank
         elif isinstance(order, Assign):
-            process.rank, process.spare, process.protected = order.rank, False, True
+            process.rank, process.spare, process.protected, process.launch = order.rank, False, True, order.env
         elif isinstance(order, Protect):
             process.protected = order.on
         elif isinstance(order, MayFinish):
@@ -278,7 +290,8 @@ class PodNode:
 
 def _info(process: _Process) -> WorkerInfo:
     rank = NO_RANK if process.spare else process.rank
-    return WorkerInfo(process.worker, rank, process.pid, process.launch)
+    generation = process.generation if process.begun else -1
+    return WorkerInfo(process.worker, rank, process.pid, process.launch, generation, process.protected)
 
 
 def _activity(pid: int) -> tuple[str, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -10,9 +11,10 @@ import sys
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
-from torchrelay.controller.kube.api import connect
+from torchrelay.controller.kube.api import Api, connect
 from torchrelay.controller.kube.authority import open_authority
 from torchrelay.controller.kube.controller import Controller
+from torchrelay.controller.kube.lease import Elector
 from torchrelay.controller.kube.settings import Settings
 from torchrelay.protocol.errors import TorchrelayError, UserError
 from torchrelay.protocol.names import EXIT_USAGE
@@ -20,10 +22,28 @@ from torchrelay.protocol.names import EXIT_USAGE
 
 async def _run(settings: Settings) -> None:
     api = connect()
-    authority = await open_authority(api, settings.namespace)
-    work = asyncio.ensure_future(Controller(api, settings, authority).run())
+    work = asyncio.ensure_future(_lead(api, settings))
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, work.cancel)
     await work
+
+
+async def _lead(api: Api, settings: Settings) -> None:
+    elector = Elector(api, settings.namespace, settings.pod)
+    await elector.win()
+    try:
+        authority = await open_authority(api, settings.namespace)
+        work = [asyncio.ensure_future(w) for w in (Controller(api, settings, authority).run(), elector.hold())]
+        try:
+            done, _ = await asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in work:
+                task.cancel()
+            await asyncio.gather(*work, return_exceptions=True)
+    finally:
+        with contextlib.suppress(TorchrelayError):
+            await elector.release()
 
 
 def main() -> int:

@@ -8,13 +8,13 @@ from typing import Any
 
 from lightkube import operators
 
-from torchrelay.controller.kube.api import MIGRATIONS, NODES, PODS, QUARANTINES, Api, Object, Refused
+from torchrelay.controller.kube.api import MIGRATIONS, NODES, PODS, QUARANTINES, TRAINING_JOBS, Api, Object, Refused
 from torchrelay.controller.kube.decide.departures import RankPlace, departures
 from torchrelay.controller.kube.identity import Enrolment
 from torchrelay.controller.kube.informer import Informer
 from torchrelay.controller.kube.keeper import Keeper
 from torchrelay.controller.kube.ledger import Ledger
-from torchrelay.controller.kube.pods import Pod, read_pod
+from torchrelay.controller.kube.pods import JobKey, Pod, read_pod
 from torchrelay.controller.kube.router import Router
 from torchrelay.controller.kube.run import JobRun
 from torchrelay.controller.kube.scribe import Scribe
@@ -38,7 +38,7 @@ STOP_S = 1.0
 class Controller:
     def __init__(self, api: Api, settings: Settings, authority: Credentials) -> None:
         self._api, self._settings, self._authority = api, settings, authority
-        self._ledger = Ledger(self._find)
+        self._ledger = Ledger(self._find, self._remember)
         self._scribe = Scribe(api, self._ledger)
         self._keeper = Keeper(api, self._ledger, self._scribe)
         self._wishes = Wishes(self._ledger)
@@ -106,6 +106,11 @@ class Controller:
     async def _find(self, identity: PodIdentity) -> Pod | None:
         manifest = await self._api.get(PODS, identity.pod, identity.namespace)
         return read_pod(manifest) if manifest is not None else None
+
+    async def _remember(self, key: JobKey) -> dict[int, str]:
+        job = await self._api.get(TRAINING_JOBS, key.name, key.namespace)
+        ranks = ((job or {}).get("status") or {}).get("ranks") or ()
+        return {r["rank"]: r["worker"] for r in ranks if r.get("worker")}
 
     async def _look_after(self) -> None:
         while True:

@@ -20,10 +20,17 @@ NO_FOLDER = "/torchrelay-has-no-checkpoint-dir"
 
 
 class Ledger:
-    """`find(identity)`: the pod from the API, for one that the mirror does not have yet."""
+    """`find(identity)`: the pod from the API, for one that the mirror does not have yet.
 
-    def __init__(self, find: Callable[[PodIdentity], Awaitable[Pod | None]]) -> None:
-        self._find = find
+    `remember(key)`: who had which rank, as the job's resource says; for a job that another controller has begun.
+    """
+
+    def __init__(
+        self,
+        find: Callable[[PodIdentity], Awaitable[Pod | None]],
+        remember: Callable[[JobKey], Awaitable[dict[int, str]]],
+    ) -> None:
+        self._find, self._remember = find, remember
         self.pods: dict[str, Pod] = {}
         """By uid: all pods of ours."""
         self.runs: dict[JobKey, JobRun] = {}
@@ -51,7 +58,12 @@ class Ledger:
             raise RetryableError(f"job {pod.key} has not begun")
         if run is not None:
             self.over.append(run)
+        trains = any(w.generation >= 0 for w in hello.workers)
+        holders = await self._remember(pod.key) if trains and run is None else {}
+        if (meanwhile := self.runs.get(pod.key)) is not None and meanwhile is not run:
+            return meanwhile  # another agent's stream has made it
         run = self.runs[pod.key] = JobRun(pod.key, int(launch["WORLD_SIZE"]), launch, _jit_folder(pod))
+        run.core.remember(holders)
         return run
 
     def node_changed(self, manifest: dict[str, Any], deleted: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 import time
 from collections.abc import Mapping
@@ -12,8 +13,14 @@ from torchrelay.controller.core import Core
 from torchrelay.controller.kube.pods import JobKey
 from torchrelay.controller.kube.story import Story
 from torchrelay.controller.server import Relay
-from torchrelay.protocol.messages import MigrateReply, MigrateRequest
+from torchrelay.protocol.messages import JobEvent, MigrateReply, MigrateRequest
 from torchrelay.protocol.names import DEFAULT_MASTER_PORT
+
+
+log = logging.getLogger(__name__)
+
+_UNTOLD = ("progress", "report", "coverage")
+"""Events that are long or many, and stand in the TrainingJob."""
 
 
 class JobRun:
@@ -23,9 +30,14 @@ class JobRun:
         self.key, self.id = key, secrets.token_hex(3)
         self.core = Core(_config(key, self.id, world_size, launch, jit_folder), time.time)
         self.story = Story(key.name, f"{key.name[:40]}-{self.id}", lambda: self.core.job.holders)
-        self.relay = Relay(self.core, self.story.take)
+        self.relay = Relay(self.core, self._hear)
         self._sent_away: set[str] = set()
         self.task = asyncio.create_task(self.relay.run())
+
+    def _hear(self, event: JobEvent) -> None:
+        if event.name not in _UNTOLD:
+            log.info("%s: %s %s", self.key, event.name, event.fields_json)
+        self.story.take(event)
 
     @property
     def is_over(self) -> bool:

@@ -14,6 +14,7 @@ from torchrelay.protocol.messages.agent import LookClosely as LookClosely
 from torchrelay.protocol.messages.agent import Progress as Progress
 from torchrelay.protocol.messages.agent import StopJob as StopJob
 from torchrelay.protocol.messages.agent import Taken as Taken
+from torchrelay.protocol.messages.agent import TellAgain as TellAgain
 from torchrelay.protocol.messages.agent import ToAgent as ToAgent
 from torchrelay.protocol.messages.agent import ToWorker as ToWorker
 from torchrelay.protocol.messages.agent import WorkerExited as WorkerExited

@@ -11,12 +11,18 @@ from torchrelay.protocol.messages.shim_reports import ShimReport
 
 @dataclass(frozen=True)
 class WorkerInfo:
-    """`launch`: as in Hello, where the agent did not start it."""
+    """`launch`: as in Hello, or of the rank that it took over, where the agent did not start it.
+
+    `generation`: the newest that it has heard of; -1 as long as no controller has said what it is. `protected`: as in Protect.
+    Both are for a controller that is new to a job which trains.
+    """
 
     worker: str
     rank: int
     pid: int
     launch: dict[str, str] = field(default_factory=dict)
+    generation: int = -1
+    protected: bool = False
 
 
 @dataclass(frozen=True)
@@ -154,4 +160,9 @@ class LookClosely:
     on: bool
 
 
-ToAgent = ToWorker | Fence | FetchJournal | StopJob | Taken | LookClosely
+@dataclass(frozen=True)
+class TellAgain:
+    """The controller is new to this job: what workers have said of themselves is to be said once more."""
+
+
+ToAgent = ToWorker | Fence | FetchJournal | StopJob | Taken | LookClosely | TellAgain

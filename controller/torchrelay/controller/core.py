@@ -160,6 +160,8 @@ class Core:
             self._handlers[type(message.report)](worker, message.report, now_s)
         elif isinstance(message, msg.WorkerExited) and self._config.adopted and self._entrance.is_stranger(worker):
             self.job.forget(worker)
+        elif isinstance(message, msg.WorkerExited) and self._entrance.is_gathering(now_s):
+            self._entrance.keep(worker, message)
         elif isinstance(message, msg.WorkerExited):
             self._exits.exited(worker, message, now_s)
         self._settle(now_s)
@@ -197,6 +199,8 @@ class Core:
         self._entrance.remember(holders)
 
     def _lose_missing(self, now_s: float) -> None:
+        for worker, exited in self._entrance.take_kept(now_s):
+            self._exits.exited(worker, exited, now_s)
         missing = self._entrance.missing(now_s)
         if missing:
             self._consider_start(now_s)

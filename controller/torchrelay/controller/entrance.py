@@ -1,4 +1,4 @@
-"""Takes in processes that others have started: says to each what it is to be, and forgets those that were not the job's.
+"""Takes in processes that others have started: says to each what it is to be, and forgets those that are not the job's.
 
 A controller that is new to a job which trains finds processes that another one has let begin: it takes their word for what they are.
 """
@@ -9,7 +9,7 @@ from torchrelay.controller.decide.admit import Applicant, admit
 from torchrelay.controller.decide.copies import choose_keeper
 from torchrelay.controller.job import Job, Node, Worker
 from torchrelay.controller.outbox import Outbox
-from torchrelay.protocol.messages import Armed, Begin, Fence, TellAgain, WorkerInfo
+from torchrelay.protocol.messages import Armed, Begin, Fence, TellAgain, WorkerExited, WorkerInfo
 from torchrelay.protocol.names import NO_RANK
 
 MISSING_S = 15.0
@@ -22,6 +22,7 @@ class Entrance:
         self._job, self._outbox = job, outbox
         self._first_s: float | None = None
         self._remembered: dict[int, str] = {}
+        self._kept: list[tuple[Worker, WorkerExited]] = []
 
     def remember(self, holders: dict[int, str]) -> None:
         """Rank -> the worker that had it, as an earlier controller has written down."""
@@ -69,6 +70,20 @@ class Entrance:
             worker.armed = Armed(rank, job.world_size, GLOO, "")
         self._outbox.log("info", f"{info.worker} was there before this controller: {_what(rank)}")
         self._outbox.to_agent(node, TellAgain())
+
+    def is_gathering(self, now_s: float) -> bool:
+        """Whether agents of a job that trains are still to come: before that no end can be judged."""
+        return self._first_s is not None and self._job.protection == "pending" and now_s - self._first_s < MISSING_S
+
+    def keep(self, worker: Worker, exited: WorkerExited) -> None:
+        self._kept.append((worker, exited))
+
+    def take_kept(self, now_s: float) -> list[tuple[Worker, WorkerExited]]:
+        """What was kept, once all are there or their time is over."""
+        if self.is_gathering(now_s):
+            return []
+        kept, self._kept = self._kept, []
+        return kept
 
     def missing(self, now_s: float) -> list[Worker]:
         """Holders that an earlier controller knew and that have not come; each is told once."""

@@ -45,7 +45,9 @@ def test_garbage_is_not_signed() -> None:
         sign(AUTHORITY, b"x", POD)
 
 
-@pytest.mark.parametrize("uri", ["", "spiffe://a/b/c", "torchrelay-pod:a/b", "torchrelay-pod:a/b/c/d", "torchrelay-pod:a//c"])
+@pytest.mark.parametrize(
+    "uri", ["", "spiffe://a/b/c", "torchrelay-pod:a/b", "torchrelay-pod:a/b/c/d", "torchrelay-pod:a//c"]
+)
 def test_other_names_are_no_pods(uri: str) -> None:
     with pytest.raises(RefusedError):
         PodIdentity.from_uri(uri)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Coroutine
 from typing import Any
 
 from lightkube import operators
@@ -117,9 +118,11 @@ class Controller:
             pause_s = LOOK_S
             self._wishes.tick()
             self._send_away()
-            for run in [*self._ledger.runs.values(), *self._ledger.over]:
-                if not await self._tend(run):
-                    pause_s = AWAY_S
+            for run in self._ledger.over:
+                pause_s = max(pause_s, await self._guarded(run, self._scribe.write_migrations(run)))
+            for run in list(self._ledger.runs.values()):
+                pause_s = max(pause_s, await self._guarded(run, self._tend(run)))
+            self._ledger.drop_old()
             await self._pause.sleep(pause_s)
 
     def _send_away(self) -> None:
@@ -134,19 +137,22 @@ class Controller:
             for departure in departures(places, nodes):
                 run.send_away(departure.rank, departure.reason)
 
-    async def _tend(self, run: JobRun) -> bool:
-        """Whether the API server was there."""
+    async def _tend(self, run: JobRun) -> None:
         if run.task.done() and not run.is_over:
             run.task.result()
+        await self._keeper.tend(run)
+        await self._scribe.write(run)
+
+    async def _guarded(self, run: JobRun, work: Coroutine[Any, Any, None]) -> float:
+        """How long to wait then: longer while the API server is away."""
         try:
-            await self._keeper.tend(run)
-            await self._scribe.write(run)
+            await work
         except RetryableError as e:
             self._tell(str(run.key), f"tried again: {e}")
-            return False
+            return AWAY_S
         except Refused as e:
             self._tell(str(run.key), str(e))
-        return True
+        return LOOK_S
 
     def _tell(self, subject: str, text: str) -> None:
         if self._said.get(subject) != text:

@@ -66,6 +66,13 @@ class Ledger:
         run.core.remember(holders)
         return run
 
+    def drop_old(self) -> None:
+        """Forgets runs that are over once everything is written, and whose pods are gone."""
+        self.over = [r for r in self.over if any(m.changed for m in r.story.migrations)]
+        for key, run in list(self.runs.items()):
+            if run.is_over and not self.pods_of(key) and not any(m.changed for m in run.story.migrations):
+                del self.runs[key]
+
     def node_changed(self, manifest: dict[str, Any], deleted: bool) -> None:
         name = manifest["metadata"]["name"]
         if deleted:

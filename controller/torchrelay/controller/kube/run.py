@@ -16,7 +16,6 @@ from torchrelay.controller.server import Relay
 from torchrelay.protocol.messages import JobEvent, MigrateReply, MigrateRequest
 from torchrelay.protocol.names import DEFAULT_MASTER_PORT
 
-
 log = logging.getLogger(__name__)
 
 _UNTOLD = ("progress", "report", "coverage")

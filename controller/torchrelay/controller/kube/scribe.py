@@ -60,9 +60,7 @@ class Scribe:
 
     async def write(self, run: JobRun) -> None:
         """All that has changed."""
-        for story in run.story.migrations:
-            if story.changed:
-                await self._write_migration(run.key, story)
+        await self.write_migrations(run)
         node_of = {p.name: p.node for p in self._ledger.pods_of(run.key)}
         status = run.core.status(time.monotonic())
         level = status.coverage[0].level if status.coverage else status.protection
@@ -70,6 +68,11 @@ class Scribe:
         if told != self._told.get(run.key) and run.key in self._jobs:
             await self._status(TRAINING_JOBS, run.key.namespace, run.key.name, told)
             self._told[run.key] = told
+
+    async def write_migrations(self, run: JobRun) -> None:
+        for story in run.story.migrations:
+            if story.changed:
+                await self._write_migration(run.key, story)
 
     async def pool_status(self, key: JobKey, name: str, status: Object) -> None:
         await self._status(SPARE_POOLS, key.namespace, name, status)

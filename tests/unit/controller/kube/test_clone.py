@@ -15,7 +15,11 @@ WORKER: dict[str, Any] = {
     "metadata": {
         "name": "llama-worker-1",
         "namespace": "team",
-        "labels": {"torchrelay.dev/job": "llama", "training.kubeflow.org/job-name": "llama", "torchrelay.dev/role": "worker"},
+        "labels": {
+            "torchrelay.dev/job": "llama",
+            "training.kubeflow.org/job-name": "llama",
+            "torchrelay.dev/role": "worker",
+        },
         "annotations": {"torchrelay.dev/inject": "true", "torchrelay.dev/injected": "0.1.0", "other": "x"},
         "ownerReferences": [{"kind": "PyTorchJob", "name": "llama"}],
     },
@@ -26,7 +30,10 @@ WORKER: dict[str, Any] = {
         "somethingNewer": {"than": "us"},
         "restartPolicy": "Never",
         "containers": [
-            {"name": "side", "volumeMounts": [{"name": "sa", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"}]},
+            {
+                "name": "side",
+                "volumeMounts": [{"name": "sa", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"}],
+            },
             {
                 "name": "train",
                 "image": "team/llama:1",

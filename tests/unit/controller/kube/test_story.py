@@ -43,7 +43,11 @@ def test_a_migration_is_made_with_its_reason_and_who_it_is_about(told: Told) -> 
 
 
 def test_phases_have_their_times_and_how_long_they_took(told: Told) -> None:
-    phases = [e.PhaseChanged("m1", "fencing", 0.0), e.PhaseChanged("m1", "preparing", 0.125), e.PhaseChanged("m1", "healthy", 0.5)]
+    phases = [
+        e.PhaseChanged("m1", "fencing", 0.0),
+        e.PhaseChanged("m1", "preparing", 0.125),
+        e.PhaseChanged("m1", "healthy", 0.5),
+    ]
     (migration,) = told(STARTED, *phases).migrations
     assert [(p["phase"], p["seconds"]) for p in migration.status["phases"]] == [("fencing", 0.125), ("preparing", 0.5)]
     assert migration.status["phase"] == "preparing"

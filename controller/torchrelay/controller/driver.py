@@ -226,7 +226,7 @@ class Driver:
                 master_port=c.master_port,
                 run_id=c.run_id,
             )
-            return dataclasses.replace(order, env=env, set_up=journal.set_up)
+            return dataclasses.replace(order, env=self._job.launch.get(rank, env), set_up=journal.set_up)
         if isinstance(order, Plan) and order.action in ("enter", "shadow"):
             shadow = order.action == "shadow"
             at = order.target - 1 if shadow else order.target

@@ -28,6 +28,8 @@ INJECTED = f"{GROUP}/injected"
 OWNER = f"{GROUP}/owner"
 """`KIND/NAME` of the workload that a person made: `PyTorchJob/llama`. Never cut, unlike the label."""
 
+ORIGIN, BY_CONTROLLER = f"{GROUP}/origin", "controller"
+"""Annotation of a resource that torchrelay has made, rather than a person."""
 NOT_INJECTED = f"{GROUP}/not-injected"
 """Why a pod that asked for it was left alone."""
 NOTES = f"{GROUP}/notes"

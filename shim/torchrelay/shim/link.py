@@ -48,6 +48,13 @@ class AgentLink:
             raise
         return link
 
+    def first_order(self, timeout_s: float) -> ShimOrder:
+        """The next order, before `start`. Raises ChannelClosedError, also when the time is over, or FrameError."""
+        self._socket.settimeout(timeout_s)
+        order: ShimOrder = wire.receive(self._socket, wire.ORDERS)
+        self._socket.settimeout(None)
+        return order
+
     def start(self, handle: Callable[[ShimOrder], None], lost: Callable[[], None]) -> None:
         """`handle` gets each order, `lost` is called once the agent is gone; both on a thread of the link."""
         arguments = (handle, lost)

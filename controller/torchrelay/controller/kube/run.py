@@ -54,6 +54,10 @@ class JobRun:
     def is_warm(self, agent: str) -> bool:
         return any(w.node == agent and w.warm for w in self.core.job.spares)
 
+    def is_here(self, agent: str) -> bool:
+        """Whether a process of the pod is known."""
+        return any(w.node == agent for w in self.core.job.workers.values())
+
     def rank_in(self, agent: str) -> int | None:
         return next((w.rank for w in self.core.job.rank_workers if w.node == agent and w.alive), None)
 

@@ -5,7 +5,7 @@ VENV := .venv
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
 STAMP := $(VENV)/.installed
 
-.PHONY: venv demo test test-long lint fmt bench relay-score gpu-check proto clean
+.PHONY: venv demo test test-long e2e lint fmt bench relay-score gpu-check proto clean
 
 venv: $(STAMP)
 
@@ -21,6 +21,9 @@ test: venv
 
 test-long: venv
 	TORCHRELAY_TEST_ROUNDS=$${TORCHRELAY_TEST_ROUNDS:-50} $(VENV)/bin/python -m pytest -m slow -s
+
+e2e: venv
+	bash tests/e2e/run.sh $(E2E)
 
 lint: venv
 	$(VENV)/bin/ruff format --check .

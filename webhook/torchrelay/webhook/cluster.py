@@ -27,7 +27,10 @@ def sidecar_for(version: dict[str, Any]) -> str:
 
 async def find_sidecar() -> str:
     """Raises RetryableError for an odd answer, and what the client raises while the API server is away."""
-    async with AsyncClient(KubeConfig.from_env().get(), ConnectionParams()) as client:
+    config = KubeConfig.from_env().get()
+    if config is None:
+        raise RetryableError("no cluster is configured")
+    async with AsyncClient(config, ConnectionParams()) as client:
         response = await client.get("/version")
         response.raise_for_status()
         return sidecar_for(response.json())

@@ -30,14 +30,14 @@ class Decision:
     denied: str = ""
 
 
-def patch(pod: Pod, settings: Settings, authority: str) -> Decision:
-    """`settings.sidecar` has to be decided. `authority`: PEM of what the controller's certificate comes from, "" if that is
-    not known; a pod is not injected then, since its agent could trust nobody."""
+def patch(pod: Pod, settings: Settings, authority: str | None) -> Decision:
+    """`settings.sidecar` has to be decided. `authority`: PEM of what the controller's certificate comes from. "" if there is
+    none yet: a pod is not injected then, since its agent could trust nobody. None: to be filled in when the pod is made."""
     new, decision = injected(pod, settings, authority)
     return Decision(difference(pod, new), decision.notes, decision.denied)
 
 
-def injected(pod: Pod, settings: Settings, authority: str) -> tuple[Pod, Decision]:
+def injected(pod: Pod, settings: Settings, authority: str | None) -> tuple[Pod, Decision]:
     """The pod as it should be. The one that was given stays as it is."""
     annotations = (pod.get("metadata") or {}).get("annotations") or {}
     if kube.INJECT not in annotations or _MIRROR in annotations:
@@ -46,20 +46,19 @@ def injected(pod: Pod, settings: Settings, authority: str) -> tuple[Pod, Decisio
         wishes = kube_annotations.read(annotations)
         if not wishes.inject:
             return pod, Decision()
-        index = _already_in(pod)
-        if index is not None:
-            return _completed(pod, index, wishes)
+        if _has_agent(pod):
+            return _completed(pod, wishes, authority or "")
         index, note = training_container(pod, wishes.container)
         container = pod["spec"]["containers"][index]
         check_can_be_injected(pod, container)
-        if not authority:
+        if authority == "":
             raise LeaveAloneError("the controller has not published its certificate authority yet")
     except UserError as e:
         return pod, Decision(denied=str(e))
     except LeaveAloneError as e:
         return _left_alone(pod, f"not injected: {e}")
     new, notes = _with_training_side(pod, index, wishes)
-    added = additions(pod, container, wishes, settings, authority)
+    added = additions(pod, container, wishes, settings, authority or "")
     _add(new["spec"], copy.deepcopy(added))
     unknown = kube_annotations.unknown(annotations)
     all_notes = [n for n in (note, *notes, *added.notes) if n] + [
@@ -70,21 +69,28 @@ def injected(pod: Pod, settings: Settings, authority: str) -> tuple[Pod, Decisio
     return new, Decision(notes=tuple(all_notes))
 
 
-def _already_in(pod: Pod) -> int | None:
-    """The index of the training container, if the pod has an agent: made here before, or a clone of such a pod."""
+def _has_agent(pod: Pod) -> bool:
+    """Made here before, or a clone of such a pod."""
     spec = pod["spec"]
-    if not any(c["name"] == kube.AGENT_CONTAINER for c in [*spec["containers"], *(spec.get("initContainers") or ())]):
-        return None
-    for i, container in enumerate(spec["containers"]):
-        mounted = {m["name"] for m in container.get("volumeMounts") or ()}
-        if container["name"] != kube.AGENT_CONTAINER and kube.RUN_VOLUME in mounted:
-            return i
-    return None
+    return any(c["name"] == kube.AGENT_CONTAINER for c in [*spec["containers"], *(spec.get("initContainers") or ())])
 
 
-def _completed(pod: Pod, index: int, wishes: Wishes) -> tuple[Pod, Decision]:
-    """Somebody who came after us may have taken something of ours away; all else stays."""
+def _completed(pod: Pod, wishes: Wishes, authority: str) -> tuple[Pod, Decision]:
+    """Somebody who came after us may have taken something of ours away, and who prepared the pod's template without a
+    cluster could not know all; the rest stays. Raises as training_container."""
+    ours = {kube.CODE_VOLUME, kube.RUN_VOLUME}
+    with_ours = [
+        i
+        for i, container in enumerate(pod["spec"]["containers"])
+        if container["name"] != kube.AGENT_CONTAINER
+        and ours & {mount["name"] for mount in container.get("volumeMounts") or ()}
+    ]
+    index = with_ours[0] if with_ours else training_container(pod, wishes.container)[0]
     new, notes = _with_training_side(pod, index, wishes)
+    for container in [*new["spec"]["containers"], *(new["spec"].get("initContainers") or ())]:
+        for variable in container.get("env") or () if container["name"] == kube.AGENT_CONTAINER else ():
+            if variable["name"] == kube.ENV_CA and not variable.get("value"):
+                variable["value"] = authority
     return new, Decision(notes=tuple(notes))
 
 

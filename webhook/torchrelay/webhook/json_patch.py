@@ -9,12 +9,12 @@ Operation = dict[str, Any]
 
 def difference(old: Any, new: Any, path: str = "") -> list[Operation]:
     """Lists that only grew at their end are appended to, element by element; others are replaced as a whole."""
-    if old == new and type(old) is type(new):
-        return []
     if isinstance(old, dict) and isinstance(new, dict):
         return _of_objects(old, new, path)
     if isinstance(old, list) and isinstance(new, list) and len(new) >= len(old):
         return _of_lists(old, new, path)
+    if old == new and type(old) is type(new):  # to Python, true is equal to 1
+        return []
     return [{"op": "replace", "path": path, "value": new}]
 
 

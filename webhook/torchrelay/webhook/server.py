@@ -55,8 +55,14 @@ class Webhook:
         return patch(pod, self._settings, read_authority(Path(self._settings.controller.caFile)))
 
     def not_ready(self) -> str:
-        undecided = "the cluster's version is not known yet" if self._settings.sidecar == AUTO else ""
-        return self._keeper.not_ready or undecided
+        """Why pods would not be injected now; "" if they would."""
+        if self._keeper.not_ready:
+            return self._keeper.not_ready
+        if self._settings.sidecar == AUTO:
+            return "the cluster's version is not known yet"
+        if not read_authority(Path(self._settings.controller.caFile)):
+            return "the controller has published no certificate authority yet"
+        return ""
 
     async def serve(self, address: str = ANY_ADDRESS) -> None:
         """Until a signal ends it."""

@@ -56,15 +56,14 @@ class KubernetesStore:
         return Stored(data, secret.metadata.resourceVersion or "")
 
     async def write(self, data: Data, version: str) -> bool:
-        secret = Secret(
-            metadata=ObjectMeta(
-                name=self._settings.secret, namespace=self._settings.namespace, resourceVersion=version or None
-            ),
-            type="kubernetes.io/tls",
-            data={k: base64.b64encode(v).decode() for k, v in data.items()},
-        )
+        name, namespace = self._settings.secret, self._settings.namespace
+        encoded = {k: base64.b64encode(v).decode() for k, v in data.items()}
         try:
-            await (self._client.replace(secret) if version else self._client.create(secret))
+            if version:
+                patch = {"metadata": {"resourceVersion": version}, "data": encoded}
+                await self._client.patch(Secret, name, patch, namespace=namespace, patch_type=PatchType.MERGE)
+            else:
+                await self._client.create(Secret(metadata=ObjectMeta(name=name, namespace=namespace), data=encoded))
         except ApiError as e:
             # Deleted in between is also somebody else's doing.
             if e.status.code not in (_CONFLICT, _NOT_FOUND):

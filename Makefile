@@ -8,7 +8,7 @@ PUSH ?=
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
 STAMP := $(VENV)/.installed
 
-.PHONY: venv demo test test-long lint fmt bench relay-score gpu-check proto images clean
+.PHONY: venv demo test test-long e2e lint fmt bench relay-score gpu-check proto images clean
 
 venv: $(STAMP)
 
@@ -24,6 +24,9 @@ test: venv
 
 test-long: venv
 	TORCHRELAY_TEST_ROUNDS=$${TORCHRELAY_TEST_ROUNDS:-50} $(VENV)/bin/python -m pytest -m slow -s
+
+e2e: venv
+	bash tests/e2e/run.sh $(E2E)
 
 lint: venv
 	$(VENV)/bin/ruff format --check .

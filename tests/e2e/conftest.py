@@ -39,7 +39,7 @@ def torchrelay(kubectl: Kubectl) -> Iterator[Installation]:
 def undisturbed(kubectl: Kubectl, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the ranks of a run without torchrelay have left behind."""
     out = tmp_path_factory.mktemp("undisturbed")
-    training = Training(kubectl, "undisturbed", out)
+    training = Training(kubectl, "undisturbed", out, protected=False)
     training.start()
     training.wait_until_succeeded()
     training.delete()
@@ -51,7 +51,7 @@ def training(
     kubectl: Kubectl, torchrelay: Installation, tmp_path: Path, request: pytest.FixtureRequest
 ) -> Iterator[Training]:
     name = request.node.name.removeprefix("test_").replace("_", "-")[:30].strip("-")
-    job = Training(kubectl, name, tmp_path, torchrelay.inject)
+    job = Training(kubectl, name, tmp_path)
     yield job
     if os.environ.get("TORCHRELAY_E2E_KEEP") != "1":
         job.delete()

@@ -26,8 +26,8 @@ def cluster(*arguments: str) -> None:
 @pytest.fixture
 def _node_2_comes_back() -> Iterator[None]:
     yield
-    cluster("node-heal", "2")
     cluster("node-start", "2")
+    cluster("node-heal", "2")
 
 
 @pytest.mark.usefixtures("_node_2_comes_back")

@@ -1,107 +1,88 @@
-"""Installs torchrelay into the cluster of the end-to-end tests."""
+"""Installs torchrelay from `deploy/kustomize`, with what a cluster without our images needs to be changed, and nothing else."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import yaml
+
 from support.kubectl import Kubectl, wait_for
 from support.training_pods import IMAGE, ROOT, host_volumes, python
 from torchrelay.protocol import kube_names as kube
-from torchrelay.webhook.inject import injected
-from torchrelay.webhook.settings import AgentSettings, Settings
 
 NAMESPACE = kube.SYSTEM_NAMESPACE
+DEPLOYMENTS = ("torchrelay-controller", "torchrelay-webhook")
+CONTROLLERS = "--selector=app.kubernetes.io/component=controller"
+WEBHOOKS = "--selector=app.kubernetes.io/component=webhook"
+FIRST_NODE = {"kubernetes.io/hostname": "node-1"}
+"""Where the controller is: tests unplug the others."""
 
 
 class Installation:
     def __init__(self, kubectl: Kubectl) -> None:
         self.kubectl = kubectl
-        self._authority = ""
 
     def install(self) -> None:
         self.kubectl("apply", f"--filename={ROOT / 'deploy/crds'}")
-        self.kubectl.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
-        self.kubectl.apply(*_controller())
-        self._authority = wait_for("the controller's authority", self._read_authority, 90.0, self.logs)
+        text = (ROOT / "deploy/kustomize/torchrelay.yaml").read_text()
+        manifests = [_adapted(m) for m in yaml.safe_load_all(text) if m]
+        # Kubernetes 1.20 does not know all fields of the webhook, and drops them.
+        self.kubectl("apply", "--validate=false", "--filename=-", stdin=yaml.safe_dump_all(manifests))
+        for name in DEPLOYMENTS:
+            self.kubectl("rollout", "status", f"--namespace={NAMESPACE}", f"deployment/{name}", "--timeout=55s")
+        wait_for("a webhook that takes part", self._takes_part, 60.0, self.logs)
 
-    def inject(self, pod: dict[str, Any]) -> dict[str, Any]:
-        """What the webhook does with a pod."""
-        volumes, mounts = host_volumes()
-        named = [{**v, "name": f"relay-{v['name']}"} for v in volumes]
-        mounted = [{**m, "name": f"relay-{m['name']}"} for m in mounts]
-        agent = AgentSettings(image=IMAGE, commandPrefix=[python()], volumes=named, volumeMounts=mounted)
-        new, decision = injected(pod, Settings(agent=agent, sidecar=kube.CLASSIC), self._authority)
-        assert new is not pod, decision
-        assert not decision.denied, decision
-        return new
+    def _takes_part(self) -> bool | None:
+        """A pod that asks for it would be injected: nothing is made."""
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "probe", "namespace": "default", "annotations": {kube.INJECT: "true"}},
+            "spec": {"containers": [{"name": "main", "image": IMAGE, "command": ["python", "train.py"]}]},
+        }
+        made = self.kubectl("create", "--dry-run=server", "--output=yaml", "--filename=-", stdin=yaml.safe_dump(pod))
+        return True if kube.AGENT_CONTAINER in made else None
 
     def kill_controller(self) -> None:
         """Without a chance to hand anything over."""
-        selector = "--selector=app=torchrelay-controller"
-        self.kubectl("delete", "pods", f"--namespace={NAMESPACE}", selector, "--force", "--grace-period=0")
+        self.kubectl("delete", "pods", f"--namespace={NAMESPACE}", CONTROLLERS, "--force", "--grace-period=0")
 
-    def scale(self, replicas: int) -> None:
-        name = "deployment/torchrelay-controller"
-        self.kubectl("scale", f"--namespace={NAMESPACE}", name, f"--replicas={replicas}")
+    def scale(self, replicas: int, name: str = "torchrelay-controller") -> None:
+        deployment = f"deployment/{name}"
+        self.kubectl("scale", f"--namespace={NAMESPACE}", deployment, f"--replicas={replicas}")
         if replicas:
-            self.kubectl("rollout", "status", f"--namespace={NAMESPACE}", name, "--timeout=50s")
+            self.kubectl("rollout", "status", f"--namespace={NAMESPACE}", deployment, "--timeout=50s")
             return
-        pods = ("pods", f"--namespace={NAMESPACE}", "--selector=app=torchrelay-controller")
-        wait_for("the controller's end", lambda: None if self.kubectl.items(*pods) else True, 60.0)
+        selector = CONTROLLERS if name == "torchrelay-controller" else WEBHOOKS
+        pods = ("pods", f"--namespace={NAMESPACE}", selector)
+        wait_for(f"the end of {name}", lambda: None if self.kubectl.items(*pods) else True, 60.0)
 
     def logs(self) -> str:
         text = self.kubectl("get", "pods", f"--namespace={NAMESPACE}", "--output=wide")
-        return text + self.kubectl(
-            "logs", f"--namespace={NAMESPACE}", "--selector=app=torchrelay-controller", "--tail=400"
-        )
-
-    def _read_authority(self) -> str | None:
-        found = self.kubectl.items(
-            "configmaps", f"--namespace={NAMESPACE}", "--field-selector=metadata.name=torchrelay-ca"
-        )
-        return found[0]["data"][kube.CA_KEY] if found else None
+        for selector in (CONTROLLERS, WEBHOOKS):
+            text += self.kubectl("logs", f"--namespace={NAMESPACE}", selector, "--tail=300")
+        return text
 
 
-def _controller() -> list[dict[str, Any]]:
+def _adapted(manifest: dict[str, Any]) -> dict[str, Any]:
     volumes, mounts = host_volumes()
-    labels = {"app": "torchrelay-controller"}
-    name = {"name": "torchrelay-controller", "namespace": NAMESPACE}
-    container = {
-        "name": "controller",
-        "image": IMAGE,
-        "command": [python(), "-m", "torchrelay.controller.kube"],
-        "env": [
-            {"name": "TORCHRELAY_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}},
-            {"name": "TORCHRELAY_POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
-        ],
-        "readinessProbe": {"tcpSocket": {"port": kube.RELAY_PORT}, "periodSeconds": 1},
-        "volumeMounts": mounts,
-    }
-    template = {
-        "metadata": {"labels": labels},
-        "spec": {
-            "serviceAccountName": "torchrelay-controller",
-            "nodeSelector": {"kubernetes.io/hostname": "node-1"},
-            "containers": [container],
-            "volumes": volumes,
-        },
-    }
-    ports = [{"name": "relay", "port": kube.RELAY_PORT}, {"name": "enrol", "port": kube.ENROLL_PORT}]
-    binding = {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRoleBinding",
-        "metadata": {"name": "torchrelay-controller"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
-        "subjects": [{"kind": "ServiceAccount", **name}],
-    }
-    return [
-        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": name},
-        binding,
-        {"apiVersion": "v1", "kind": "Service", "metadata": name, "spec": {"selector": labels, "ports": ports}},
-        {
-            "apiVersion": "apps/v1",
-            "kind": "Deployment",
-            "metadata": name,
-            "spec": {"replicas": 1, "selector": {"matchLabels": labels}, "template": template},
-        },
-    ]
+    kind, name = manifest["kind"], manifest["metadata"]["name"]
+    if kind == "PodDisruptionBudget":
+        manifest["apiVersion"] = "policy/v1beta1"
+    elif kind == "Deployment":
+        manifest["spec"]["replicas"] = 1
+        spec = manifest["spec"]["template"]["spec"]
+        (container,) = spec["containers"]
+        container["image"], container["command"][0] = IMAGE, python()
+        container.setdefault("volumeMounts", []).extend(mounts)
+        spec.setdefault("volumes", []).extend(volumes)
+        # This machine's Python may be in a folder of root's.
+        spec["securityContext"] |= {"runAsNonRoot": False, "runAsUser": 0, "runAsGroup": 0}
+        spec["nodeSelector"] = FIRST_NODE
+    elif kind == "ConfigMap" and name == "torchrelay-webhook":
+        settings = yaml.safe_load(manifest["data"]["webhook.yaml"])
+        named = [{**v, "name": f"relay-{v['name']}"} for v in volumes]
+        mounted = [{**m, "name": f"relay-{m['name']}"} for m in mounts]
+        settings["agent"] |= {"image": IMAGE, "commandPrefix": [python()], "volumes": named, "volumeMounts": mounted}
+        manifest["data"]["webhook.yaml"] = yaml.safe_dump(settings)
+    return manifest

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,16 +29,16 @@ def python() -> str:
 
 
 class Training:
-    """`inject`: what the webhook would do; none for a run without torchrelay. `held`: steps at which ranks wait for `let_pass`."""
+    """`protected`: it asks for torchrelay. `held`: steps at which ranks wait for `let_pass`."""
 
     def __init__(
         self,
         kubectl: Kubectl,
         name: str,
         out: Path,
-        inject: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+        protected: bool = True,
     ) -> None:
-        self.kubectl, self.name, self.out, self._inject = kubectl, name, out, inject
+        self.kubectl, self.name, self.out, self._protected = kubectl, name, out, protected
         self.world_size, self.epochs = 2, 4
         self.spares = 1
         self.held: tuple[int, ...] = ()
@@ -48,7 +47,7 @@ class Training:
         """Where each rank's pod is put; the scheduler's choice where it is empty."""
         self.more_spec: dict[str, Any] = {}
 
-    def start(self) -> None:
+    def start(self, injected: bool = True) -> None:
         service = {
             "apiVersion": "v1",
             "kind": "Service",
@@ -60,10 +59,9 @@ class Training:
                 "ports": [{"port": 29500}],
             },
         }
-        pods = [self.pod(rank) for rank in range(self.world_size)]
-        if self._inject is not None:
-            pods = [self._inject(pod) for pod in pods]
-        self.kubectl.create(service, *pods)
+        self.kubectl.create(service, *map(self.pod, range(self.world_size)))
+        if self._protected and injected:
+            assert all("torchrelay.dev/injected" in p["metadata"]["annotations"] for p in self.pods().values())
 
     def pod(self, rank: int) -> dict[str, Any]:
         volumes, mounts = host_volumes()
@@ -77,9 +75,8 @@ class Training:
             "HOLD_STEPS": ",".join(map(str, self.held)),
             "HOLD_FOLDER": str(self.out),
         }
-        annotations = (
-            {} if self._inject is None else {"torchrelay.dev/inject": "true", "torchrelay.dev/spares": str(self.spares)}
-        )
+        asked = {"torchrelay.dev/inject": "true", "torchrelay.dev/spares": str(self.spares)}
+        annotations = asked if self._protected else {}
         labels = {"train": self.name, "torchrelay.dev/job": self.name}
         return {
             "apiVersion": "v1",
@@ -155,7 +152,10 @@ class Training:
         def adopted() -> bool | None:
             lease = self.kubectl.get("lease", "torchrelay-controller", "--namespace=torchrelay-system")["spec"]
             log = self.kubectl(
-                "logs", "--namespace=torchrelay-system", "--selector=app=torchrelay-controller", "--tail=-1"
+                "logs",
+                "--namespace=torchrelay-system",
+                "--selector=app.kubernetes.io/component=controller",
+                "--tail=-1",
             )
             known = all(f"{r['worker']} was there before" in log for r in before["ranks"])
             return True if lease.get("holderIdentity") and known else None
@@ -209,6 +209,6 @@ class Training:
             "--wait=false",
         )
         self.kubectl("delete", "service", self.name, "--ignore-not-found")
-        if self._inject is not None:
+        if self._protected:
             self.kubectl("delete", "trainingjobs", self.name, "--ignore-not-found", "--wait=false")
             self.kubectl("delete", "sparepools", self.name, "--ignore-not-found", "--wait=false")

@@ -172,7 +172,6 @@ class Core:
             return
         self.driver.feed(m.TimePassed(), now_s)
         self._exits.tick(now_s)
-        self._lose_missing(now_s)
         if self.ended is None and not self._exits.is_failing:
             self._watch.tick(now_s)
             self._requests.tick(now_s)
@@ -181,6 +180,8 @@ class Core:
         if self.ended is None and not self._exits.is_failing:
             self.health.tick(now_s)
         self._settle(now_s)
+        if self.ended is None:
+            self._lose_missing(now_s)
 
     def tick_every_s(self, now_s: float) -> float:
         """How much time may pass now until the next tick; any other call may shorten it."""

@@ -244,7 +244,7 @@ class Driver:
         spares = [
             Spare(w.worker, w.node, w.warm, w.stopped_since_s is not None, job.quarantined(w)) for w in job.spares
         ]
-        choice = choose_spare(spares, rank, self._home_of(rank))
+        choice = choose_spare(spares, rank, self._home_of(rank), job.spares_coming)
         if not choice.worker:
             return m.NoSpare(rank, choice.reason, choice.soon)
         job.workers[choice.worker].rank = rank

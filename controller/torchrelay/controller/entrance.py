@@ -1,6 +1,6 @@
-"""Takes in processes that others have started: says to each what it is to be, and forgets those that are not the job's.
+"""Takes in processes that others have started: says to each what it is to be, and forgets strangers.
 
-A controller that is new to a job which trains finds processes that another one has let begin: it takes their word for what they are.
+A controller that is new to a job which trains finds processes that another one has let begin: it takes their word for it.
 """
 
 from __future__ import annotations

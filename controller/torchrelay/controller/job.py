@@ -145,6 +145,8 @@ class Job:
         self.journals: dict[int, RankJournal] = {}
         self.quarantine: dict[str, str] = {}
         """Device or node -> why it is given no rank."""
+        self.spares_coming = 0
+        """Spares that somebody makes, and that have not come yet."""
         self.generation = 0
         self.protection = "pending"
         self.protection_reason = "no rank has set up its process group yet"

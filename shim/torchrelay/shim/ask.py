@@ -10,7 +10,7 @@ import os
 import platform
 import time
 
-from torchrelay.protocol.errors import ChannelClosedError, RefusedError
+from torchrelay.protocol.errors import ChannelClosedError, RefusedError, TorchrelayError
 from torchrelay.protocol.messages import Begin, Hello
 from torchrelay.shim.config import ShimConfig
 from torchrelay.shim.link import AgentLink
@@ -28,12 +28,21 @@ def ask(config: ShimConfig, agent_s: float = AGENT_S, answer_s: float = ANSWER_S
     )
     link = _connect(config.socket, hello, agent_s)
     try:
-        begin = link.first_order(answer_s)
+        begin = _first_word(link, answer_s)
+    except TorchrelayError:
+        link.close()
+        raise
+    return dataclasses.replace(config, worker=begin.worker, journal=begin.journal, spare=begin.spare), link
+
+
+def _first_word(link: AgentLink, within_s: float) -> Begin:
+    try:
+        begin = link.first_order(within_s)
     except ChannelClosedError as e:
-        raise RefusedError(f"nobody said within {answer_s:.0f} s what this process is to be: {e}") from e
+        raise RefusedError(f"nobody said within {within_s:.0f} s what this process is to be: {e}") from e
     if not isinstance(begin, Begin):
         raise RefusedError(f"the agent sent {type(begin).__name__} where Begin was due")
-    return dataclasses.replace(config, worker=begin.worker, journal=begin.journal, spare=begin.spare), link
+    return begin
 
 
 def _connect(path: str, hello: Hello, within_s: float) -> AgentLink:

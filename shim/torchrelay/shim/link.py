@@ -103,5 +103,9 @@ class AgentLink:
 
     def close_in_child(self) -> None:
         """A forked child must neither speak for its parent nor keep the socket open."""
+        self.close()
+
+    def close(self) -> None:
+        """Before `start`, or where no thread of the link is."""
         self.lost = True
         self._socket.close()

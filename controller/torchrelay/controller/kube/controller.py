@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Coroutine
 from typing import Any
 
@@ -92,12 +93,19 @@ class Controller:
         pod = read_pod(manifest)
         if pod is None:
             return
+        if deleted or pod.leaves:
+            self._pod_leaves(pod)
         if deleted:
             self._ledger.pods.pop(pod.uid, None)
             self._pod_gone(pod)
         else:
             self._ledger.pods[pod.uid] = pod
         self._pause.end()
+
+    def _pod_leaves(self, pod: Pod) -> None:
+        run = self._ledger.runs.get(pod.key)
+        if run is not None:
+            run.pod_deleted(pod.agent, bool(self._ledger.why_not(pod.node)), time.monotonic())
 
     def _pod_gone(self, pod: Pod) -> None:
         run = self._ledger.runs.get(pod.key)

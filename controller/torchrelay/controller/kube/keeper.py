@@ -73,6 +73,9 @@ class Keeper:
             )
             for p in spares
         ]
+        run.core.job.spares_coming = sum(
+            not (p.is_over or p.leaves or run.is_here(p.agent) or self._ledger.why_not(p.node)) for p in spares
+        )
         change = keep_spares(facts, wanted, run.runs, run.core.job.protection != "off")
         if change.create or change.delete:
             self._tell(run.key, f"{change.create} spares are made, {len(change.delete)} deleted: {change.reason}")

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from torchrelay.controller.config import ControllerConfig
 from torchrelay.controller.core import Core
+from torchrelay.controller.kube.decide.removal import Deleted, judge_removal
 from torchrelay.controller.kube.pods import JobKey
 from torchrelay.controller.kube.story import Story
 from torchrelay.controller.server import Relay
@@ -18,6 +19,8 @@ from torchrelay.protocol.names import DEFAULT_MASTER_PORT
 
 log = logging.getLogger(__name__)
 
+EXIT_REMOVED = 143
+"""128 + SIGTERM: what a process ends with whose pod is deleted."""
 _UNTOLD = ("progress", "report", "coverage")
 """Events that are long or many, and stand in the TrainingJob."""
 
@@ -31,6 +34,7 @@ class JobRun:
         self.story = Story(key.name, f"{key.name[:40]}-{self.id}", lambda: self.core.job.holders)
         self.relay = Relay(self.core, self._hear)
         self._sent_away: set[str] = set()
+        self._deleted: dict[int, tuple[str, Deleted]] = {}
         self.task = asyncio.create_task(self.relay.run())
 
     def _hear(self, event: JobEvent) -> None:
@@ -54,8 +58,24 @@ class JobRun:
     def is_warm(self, agent: str) -> bool:
         return any(w.node == agent and w.warm for w in self.core.job.spares)
 
+    def is_here(self, agent: str) -> bool:
+        """Whether a process of the pod is known."""
+        return any(w.node == agent for w in self.core.job.workers.values())
+
     def rank_in(self, agent: str) -> int | None:
         return next((w.rank for w in self.core.job.rank_workers if w.node == agent and w.alive), None)
+
+    def pod_deleted(self, agent: str, node_is_left: bool, now_s: float) -> None:
+        """A pod is being deleted, or is gone from the API; the job is over if somebody deletes all of it."""
+        for worker in self.core.job.rank_workers:
+            if worker.node == agent:
+                known = self._deleted.get(worker.rank)
+                if known is None or known[0] != agent:
+                    self._deleted[worker.rank] = agent, Deleted(now_s, node_is_left)
+        deleted = {rank: when for rank, (_, when) in self._deleted.items()}
+        verdict = judge_removal(self.core.job.world_size, deleted, now_s)
+        if verdict.removed and not self.is_over:
+            self.relay.end(EXIT_REMOVED, verdict.reason)
 
     def send_away(self, rank: int, reason: str) -> None:
         """Moves the rank as soon as that can be; said once for each process that has it."""

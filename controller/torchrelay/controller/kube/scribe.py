@@ -106,6 +106,8 @@ class Scribe:
             if e.code != NOT_FOUND:
                 raise
             log.warning("%s %s/%s is gone; its status is not written", kind.name, namespace, name)
+            if kind is TRAINING_JOBS:
+                self._jobs.pop(JobKey(namespace, name), None)  # the next look makes it again
 
 
 def without_empty(status: Object) -> Object:

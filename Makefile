@@ -2,10 +2,13 @@
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
 VENV := .venv
+REGISTRY ?= torchrelay
+TAG ?= 0.1.0
+PUSH ?=
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
 STAMP := $(VENV)/.installed
 
-.PHONY: venv demo test test-long lint fmt bench relay-score gpu-check proto clean
+.PHONY: venv demo test test-long e2e lint fmt bench relay-score gpu-check proto images clean
 
 venv: $(STAMP)
 
@@ -28,6 +31,9 @@ test: venv
 test-long: venv
 	TORCHRELAY_TEST_ROUNDS=$${TORCHRELAY_TEST_ROUNDS:-50} $(VENV)/bin/python -m pytest -m slow -s
 
+e2e: venv
+	bash tests/e2e/run.sh $(E2E)
+
 lint: venv
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .
@@ -35,6 +41,7 @@ lint: venv
 	$(VENV)/bin/lint-imports --no-cache
 	$(VENV)/bin/python scripts/generate_proto.py --check
 	$(VENV)/bin/python scripts/generate_faults_page.py --check
+	$(VENV)/bin/python scripts/render_deploy.py --check
 
 fmt: venv
 	$(VENV)/bin/ruff format .
@@ -56,6 +63,13 @@ relay-score: venv
 gpu-check: venv
 	$(VENV)/bin/python scripts/gpu_eyes_check.py
 	$(VENV)/bin/python scripts/gpu_check.py
+
+# for both architectures; nothing is pushed unless PUSH=--push
+images:
+	for part in agent controller webhook; do \
+	    docker buildx build -f deploy/docker/Dockerfile --target $$part --platform linux/amd64,linux/arm64 $(PUSH) \
+	        --build-arg SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) -t "$(REGISTRY)/$$part:$(TAG)" . || exit 1; \
+	done
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache demo-out

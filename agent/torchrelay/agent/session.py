@@ -12,7 +12,7 @@ import logging
 import random
 import secrets
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import grpc.aio
 
@@ -21,7 +21,7 @@ from torchrelay.protocol.convert import from_proto, wrap
 from torchrelay.protocol.delivery import Outbox
 from torchrelay.protocol.errors import FrameError
 from torchrelay.protocol.messages import AgentHello, Progress, Taken
-from torchrelay.protocol.tls import MAX_MESSAGE_BYTES, Credentials
+from torchrelay.protocol.tls import MAX_MESSAGE_BYTES
 
 log = logging.getLogger(__name__)
 
@@ -36,12 +36,18 @@ _STREAM_ERRORS = (
 )
 
 
+class Channels(Protocol):
+    """Where channels to the controller come from."""
+
+    def channel(self, target: str) -> grpc.aio.Channel: ...
+
+
 class Session:
     """`hello` says what is true when a stream opens; `on_order` gets each order, in order."""
 
     def __init__(
         self,
-        credentials: Credentials,
+        credentials: Channels,
         controller: str,
         hello: Callable[[], AgentHello],
         on_order: Callable[[Any], None],
@@ -119,7 +125,6 @@ class Session:
             self._outbox.rewind()
             hello = dataclasses.replace(self._hello(), session=self._name, first=self._outbox.first)
             await call.write(wrap(relay_pb2.FromAgent, hello))
-            self._arrived()
             while True:
                 while (due := self._outbox.next()) is not None or self._progress is not None:
                     if due is not None:
@@ -144,6 +149,7 @@ class Session:
                 except FrameError as e:
                     log.error("an order of the controller is not understood: %s", e)
                 else:
+                    self._arrived()  # not before it has answered: it may refuse
                     if isinstance(order, Taken):
                         self._outbox.taken(order.count)
                     else:

@@ -38,15 +38,18 @@ _CREDENTIALS = struct.Struct("3i")
 
 @dataclass(frozen=True)
 class ShimEvents:
-    """What the server calls: a worker said Hello, or reported something."""
+    """What the server calls: a worker said Hello, reported something, or its connection has ended by itself."""
 
     connected: Callable[[WorkerId, Hello], None]
     reported: Callable[[WorkerId, Any], None]
+    gone: Callable[[WorkerId], None] = lambda worker: None
 
 
 class ShimServer:
-    def __init__(self, path: Path, tokens: Mapping[WorkerId, str], events: ShimEvents) -> None:
-        self._path, self._tokens, self._events = path, tokens, events
+    """`shared`: the folder is a volume that nobody but the agent and its training process mount: no user is turned away."""
+
+    def __init__(self, path: Path, tokens: Mapping[WorkerId, str], events: ShimEvents, shared: bool = False) -> None:
+        self._path, self._tokens, self._events, self._shared = path, tokens, events, shared
         self._listener: socket.socket | None = None
         self._connected: dict[WorkerId, _Connection] = {}
         self._strangers: set[_Connection] = set()
@@ -55,12 +58,13 @@ class ShimServer:
 
     def start(self) -> None:
         """Listens. The folder must be the user's alone. Raises UserError if it cannot."""
-        private_folder(self._path.parent)
+        if not self._shared:
+            private_folder(self._path.parent)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             self._path.unlink(missing_ok=True)
             listener.bind(str(self._path))
-            self._path.chmod(0o600)
+            self._path.chmod(0o666 if self._shared else 0o600)
             listener.listen(128)
         except OSError as e:
             listener.close()
@@ -102,7 +106,7 @@ class ShimServer:
             self._pause()
             return
         _, uid, _ = _peer(sock)
-        if uid != os.getuid():
+        if uid != os.getuid() and not self._shared:
             self._refuse(f"a process of user {uid} tried to connect")
         elif len(self._strangers) >= MAX_STRANGERS:
             self._refuse(f"more than {MAX_STRANGERS} connections show no token")
@@ -128,12 +132,7 @@ class ShimServer:
         """Raises RefusedError unless this is the first message of a worker that the agent started."""
         if not isinstance(hello, Hello):
             raise RefusedError(f"{type(hello).__name__} came before Hello")
-        worker = WorkerId(hello.worker)
-        token = self._tokens.get(worker)
-        if token is None:
-            raise RefusedError("a connection for a worker that this agent did not start")
-        if not hmac.compare_digest(token.encode(), hello.token.encode("utf-8", "replace")):
-            raise RefusedError(f"a wrong token for {worker}")
+        worker = self.identify(hello)
         if worker in self._connected:
             raise RefusedError(f"a second connection for {worker}")
         self._strangers.discard(connection)
@@ -145,6 +144,16 @@ class ShimServer:
         # The token is between the two of us; the pid is the kernel's word.
         self._events.connected(worker, dataclasses.replace(hello, token="", pid=connection.pid))
 
+    def identify(self, hello: Hello) -> WorkerId:
+        """Which worker says Hello. Raises RefusedError for one that is none, or cannot prove it."""
+        worker = WorkerId(hello.worker)
+        token = self._tokens.get(worker)
+        if token is None:
+            raise RefusedError("a connection for a worker that this agent did not start")
+        if not hmac.compare_digest(token.encode(), hello.token.encode("utf-8", "replace")):
+            raise RefusedError(f"a wrong token for {worker}")
+        return worker
+
     def report(self, worker: WorkerId, message: Any) -> None:
         """Raises RefusedError for a second Hello."""
         if isinstance(message, Hello):
@@ -154,10 +163,14 @@ class ShimServer:
     def forget(self, connection: _Connection, reason: TorchrelayError | None) -> None:
         """The connection is closed; with a `reason` because of what the peer did."""
         self._strangers.discard(connection)
-        if connection.worker is not None and self._connected.get(connection.worker) is connection:
-            del self._connected[connection.worker]
+        worker = connection.worker
+        is_gone = worker is not None and self._connected.get(worker) is connection
+        if worker is not None and is_gone:
+            del self._connected[worker]
         if reason is not None:
-            self._refuse(f"{connection.worker or 'a process without a token'}: {reason}")
+            self._refuse(f"{worker or 'a process without a token'}: {reason}")
+        if worker is not None and is_gone:
+            self._events.gone(worker)
 
 
 class _Connection:

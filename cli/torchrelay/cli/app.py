@@ -191,3 +191,14 @@ def clear(
     from torchrelay.cli import clear as command
 
     return asyncio.run(command.clear(subject, reason, run_id))
+
+
+@app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
+    add_help_option=False,
+)
+def inject(context: typer.Context) -> int:
+    """Print a Kubernetes manifest with its pods prepared, as the webhook would. Asks no cluster. Options: `inject --help`."""
+    from torchrelay.cli import inject as command
+
+    return command.inject(context.args)

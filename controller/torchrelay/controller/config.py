@@ -70,6 +70,8 @@ class ControllerConfig:
     master_port: int
     listen_host: str = "127.0.0.1"
     listen_port: int = 0
+    adopted: bool = False
+    """Whether others start the processes (in pods): they come and go, and ask what they are to be."""
     check_steps: int = 0
     """After this many steps of every rank the job is over, with the protection report; 0: it is no check."""
     resume_dir: str = ""

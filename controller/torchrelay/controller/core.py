@@ -10,6 +10,7 @@ from typing import Any
 from torchrelay.controller.checkpoint import JobCheckpoint
 from torchrelay.controller.config import ControllerConfig
 from torchrelay.controller.driver import Driver
+from torchrelay.controller.entrance import Entrance
 from torchrelay.controller.exits import Exits
 from torchrelay.controller.health.desk import HealthDesk
 from torchrelay.controller.job import Job, Worker
@@ -67,6 +68,7 @@ class Core:
         self._watch = HangWatch(config.policy, self.job, self.outbox, self.driver)
         self._judge = Judge(config, self.job, self.outbox, self._end_check)
         self._nodes = Nodes(config.policy, self.job, self.outbox, self._exits, self.driver.node_lost, self.end_job)
+        self._entrance = Entrance(self.job, self.outbox)
         self._started = False
         self._released = False
         self._last_progress: ProgressMade | None = None
@@ -103,10 +105,20 @@ class Core:
         if self._nodes.is_lost(hello.node):
             self._nodes.is_back(hello.node)
             return
-        self.job.attach(hello, now_s)
+        if self._config.adopted:
+            self.job.attach(dataclasses.replace(hello, workers=()), now_s)
+            for info in hello.workers:
+                self._entrance.take_in(hello.node, info, now_s)
+        else:
+            self.job.attach(hello, now_s)
         if self.ended is not None:
             self.outbox.orders.append((hello.node, _stop(self.ended, signal.SIGTERM)))
-        elif not self._started and len(self.job.nodes) == self._config.nnodes:
+        else:
+            self._consider_start(now_s)
+
+    def _consider_start(self, now_s: float) -> None:
+        complete = len(self.job.holders) == self.job.world_size or self._checkpoint is not None
+        if not self._started and complete and len(self.job.nodes) >= self._config.nnodes:
             self._started = True
             nodes = tuple(sorted(self.job.nodes))
             spares = len(self.job.workers) - self._config.world_size
@@ -137,12 +149,19 @@ class Core:
                 self.health.signals(node, message, now_s)
         elif isinstance(message, msg.HealthSources):
             self.health.sources(node, message)
+        elif isinstance(message, msg.WorkerStarted):
+            self._entrance.take_in(node, message.info, now_s)
+            self._consider_start(now_s)
         elif isinstance(message, msg.JournalContent):
             self._journal_content(node, message, now_s)
         elif (worker := self._worker(node, message.worker)) is None:
             self.outbox.log_once("warning", f"{node} speaks of {message.worker}, which is none of its workers")
         elif isinstance(message, msg.FromWorker):
             self._handlers[type(message.report)](worker, message.report, now_s)
+        elif isinstance(message, msg.WorkerExited) and self._config.adopted and self._entrance.is_stranger(worker):
+            self.job.forget(worker)
+        elif isinstance(message, msg.WorkerExited) and self._entrance.is_gathering(now_s):
+            self._entrance.keep(worker, message)
         elif isinstance(message, msg.WorkerExited):
             self._exits.exited(worker, message, now_s)
         self._settle(now_s)
@@ -161,6 +180,8 @@ class Core:
         if self.ended is None and not self._exits.is_failing:
             self.health.tick(now_s)
         self._settle(now_s)
+        if self.ended is None:
+            self._lose_missing(now_s)
 
     def tick_every_s(self, now_s: float) -> float:
         """How much time may pass now until the next tick; any other call may shorten it."""
@@ -173,6 +194,41 @@ class Core:
         if self.ended is not None or self._exits.is_failing:
             return msg.MigrateReply(False, "", "the job is ending")
         return self._requests.migrate(request.rank, request.reason, now_s)
+
+    def remember(self, holders: dict[int, str]) -> None:
+        """Rank -> the worker that had it, as an earlier controller of this job has written down. To be called before any attach."""
+        self._entrance.remember(holders)
+
+    def _lose_missing(self, now_s: float) -> None:
+        for worker, exited in self._entrance.take_kept(now_s):
+            self._exits.exited(worker, exited, now_s)
+        missing = self._entrance.missing(now_s)
+        if missing:
+            self._consider_start(now_s)
+            self._settle(now_s)
+        for worker in missing:
+            reason = f"rank {worker.rank} ({worker.worker}) was lost while no controller was there"
+            self._exits.lost_with_node(worker, reason, now_s, now_s)
+
+    def want(self, rank: int, reason: str, now_s: float) -> bool:
+        """The rank is to move as soon as that can be; False where it is on its way, or the job is not protected yet."""
+        if self.ended is not None or self._exits.is_failing or self.job.protection != "on":
+            return False
+        if self._requests.is_wanted(rank) or not self.job.spares:
+            return False
+        self._requests.want(rank, reason, now_s)
+        return True
+
+    def lose(self, node: str, reason: str, now_s: float) -> None:
+        """It is known from elsewhere that nothing of `node` lives."""
+        if self.ended is None and self._started:
+            self._nodes.gone(node, reason, now_s)
+            self._settle(now_s)
+
+    def release(self, node: str, reason: str) -> None:
+        """No process of the node takes part any more: its agent ends."""
+        if node in self.job.nodes:
+            self.outbox.to_agent(node, msg.StopJob(0, int(signal.SIGTERM), reason))
 
     def stop(self, signal_number: int) -> None:
         """The user ends the job."""

@@ -226,7 +226,7 @@ class Driver:
                 master_port=c.master_port,
                 run_id=c.run_id,
             )
-            return dataclasses.replace(order, env=env, set_up=journal.set_up)
+            return dataclasses.replace(order, env=self._job.launch.get(rank, env), set_up=journal.set_up)
         if isinstance(order, Plan) and order.action in ("enter", "shadow"):
             shadow = order.action == "shadow"
             at = order.target - 1 if shadow else order.target
@@ -244,7 +244,7 @@ class Driver:
         spares = [
             Spare(w.worker, w.node, w.warm, w.stopped_since_s is not None, job.quarantined(w)) for w in job.spares
         ]
-        choice = choose_spare(spares, rank, self._home_of(rank))
+        choice = choose_spare(spares, rank, self._home_of(rank), job.spares_coming)
         if not choice.worker:
             return m.NoSpare(rank, choice.reason, choice.soon)
         job.workers[choice.worker].rank = rank

@@ -15,6 +15,7 @@ from torchrelay.protocol.messages import (
     Report,
     ScriptFailed,
     WorkerExited,
+    WorkerInfo,
     WorkerProgress,
 )
 from torchrelay.protocol.names import NO_RANK
@@ -138,10 +139,14 @@ class Job:
         self.nodes: dict[str, Node] = {}
         self.workers: dict[str, Worker] = {}
         self.holders: dict[int, str] = {}
+        self.launch: dict[int, dict[str, str]] = {}
+        """What the launcher has told each rank, where that was not an agent."""
         self.checks: dict[int, deque[ReplicaCheck]] = {}
         self.journals: dict[int, RankJournal] = {}
         self.quarantine: dict[str, str] = {}
         """Device or node -> why it is given no rank."""
+        self.spares_coming = 0
+        """Spares that somebody makes, and that have not come yet."""
         self.generation = 0
         self.protection = "pending"
         self.protection_reason = "no rank has set up its process group yet"
@@ -153,13 +158,24 @@ class Job:
             hello.node, hello.node_rank, hello.host, hello.copies_port, hello.copies_token, now_s
         )
         for info in hello.workers:
-            known = self.workers.get(info.worker)
-            if known is not None:
+            if (known := self.workers.get(info.worker)) is not None:
                 known.pid = info.pid
-                continue
-            self.workers[info.worker] = Worker(info.worker, hello.node, info.pid, info.rank, news_s=now_s)
-            if info.rank != NO_RANK:
-                self.holders.setdefault(info.rank, info.worker)
+            else:
+                self.add(hello.node, info, info.rank, now_s)
+
+    def add(self, node: str, info: WorkerInfo, rank: int, now_s: float) -> None:
+        """A process that has not been seen before, as `rank` or as a spare."""
+        self.workers[info.worker] = Worker(info.worker, node, info.pid, rank, news_s=now_s)
+        if rank != NO_RANK:
+            self.holders.setdefault(rank, info.worker)
+            if info.launch:
+                self.launch[rank] = info.launch
+
+    def forget(self, worker: Worker) -> None:
+        """It has ended before it took part in anything."""
+        self.workers.pop(worker.worker, None)
+        if self.is_holder(worker):
+            del self.holders[worker.rank]
 
     def holder(self, rank: int) -> Worker:
         return self.workers[self.holders[rank]]

@@ -67,6 +67,12 @@ class Nodes:
         self._outbox.orders.append((node, StopJob(1, int(signal.SIGKILL), reason)))
         self._outbox.log_once("warning", f"{node} is back; its workers are ended, since its ranks live elsewhere")
 
+    def gone(self, node: str, reason: str, now_s: float) -> None:
+        """Nobody has to wait for its silence to prove anything. A job that cannot be repaired is left to the clock."""
+        known = self._job.nodes.get(node)
+        if known is not None and self._holds_anyone(known) and not self._job.unprotected_because():
+            self._give_up(known, reason, now_s)
+
     def tick(self, now_s: float) -> None:
         if self._looked_s is not None and now_s - self._looked_s > OWN_STALL_S:
             self._excuse(now_s - self._looked_s)

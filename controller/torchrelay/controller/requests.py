@@ -36,7 +36,7 @@ class Requests:
             return MigrateReply(False, "", refusal)
         not_now, advice = self._not_now()
         if not_now:
-            return MigrateReply(False, "", "; ".join(filter(None, (not_now, advice))))
+            return MigrateReply(False, "", "; ".join(filter(None, (not_now, advice))), again=True)
         name = self._driver.begin(m.MoveRequested(rank, reason or "asked for"), now_s)
         return MigrateReply(
             True, name, f"rank {rank} moves as soon as a spare is ready for it; training goes on meanwhile"

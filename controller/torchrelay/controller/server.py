@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import grpc
@@ -17,7 +17,16 @@ from torchrelay.protocol import relay_pb2, relay_pb2_grpc
 from torchrelay.protocol.convert import from_proto, to_proto, wrap
 from torchrelay.protocol.delivery import Inbox
 from torchrelay.protocol.errors import FrameError
-from torchrelay.protocol.messages import AgentHello, Empty, JobEvent, Progress, Taken, ToAgent
+from torchrelay.protocol.messages import (
+    AgentHello,
+    Empty,
+    JobEvent,
+    MigrateReply,
+    MigrateRequest,
+    Progress,
+    Taken,
+    ToAgent,
+)
 from torchrelay.protocol.pause import Pause
 
 log = logging.getLogger(__name__)
@@ -67,10 +76,10 @@ class _Watcher:
 
 
 class Relay(relay_pb2_grpc.RelayServicer):
-    """Orders for an agent that is away are kept until it is back."""
+    """Orders for an agent that is away are kept until it is back. `listener` hears every event, as watchers do."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(self, core: Core, listener: Callable[[JobEvent], None] | None = None) -> None:
+        self._core, self._listener = core, listener
         self._orders: dict[str, deque[ToAgent]] = {}
         self._streams: dict[str, _Stream] = {}
         self._inboxes: dict[str, Inbox] = {}
@@ -104,6 +113,27 @@ class Relay(relay_pb2_grpc.RelayServicer):
 
     def end(self, exit_code: int, reason: str) -> None:
         self._core.end_job(exit_code, reason)
+        self._flush()
+
+    def migrate(self, request: MigrateRequest) -> MigrateReply:
+        reply = self._core.migrate(request, time.monotonic())
+        self._flush()
+        return reply
+
+    def want(self, rank: int, reason: str) -> bool:
+        """The rank is to move as soon as that can be; False where it is on its way, or the job is not protected yet."""
+        wanted = self._core.want(rank, reason, time.monotonic())
+        self._flush()
+        return wanted
+
+    def lose(self, node: str, reason: str) -> None:
+        """It is known from elsewhere that nothing of `node` lives."""
+        self._core.lose(node, reason, time.monotonic())
+        self._flush()
+
+    def release(self, node: str, reason: str) -> None:
+        """The agent of `node` is not needed any more."""
+        self._core.release(node, reason)
         self._flush()
 
     async def Attach(  # the service's name for it
@@ -164,8 +194,7 @@ class Relay(relay_pb2_grpc.RelayServicer):
     async def Migrate(
         self, request: relay_pb2.MigrateRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> relay_pb2.MigrateReply:
-        reply: relay_pb2.MigrateReply = to_proto(self._core.migrate(from_proto(request), time.monotonic()))
-        self._flush()
+        reply: relay_pb2.MigrateReply = to_proto(self.migrate(from_proto(request)))
         return reply
 
     async def Clear(
@@ -232,6 +261,8 @@ class Relay(relay_pb2_grpc.RelayServicer):
             if node in self._streams:
                 self._streams[node].something.set()
         for event in events:
+            if self._listener is not None:
+                self._listener(event)
             if event.name == _PASSING:
                 self._progress = event
             else:

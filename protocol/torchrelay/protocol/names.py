@@ -27,6 +27,8 @@ ENV_HOLD_AT = "TORCHRELAY_HOLD_AT"
 """At this boundary a rank stands still for good, and until then its files go aside: `torchrelay check`."""
 ENV_MADE_FILES = "TORCHRELAY_MADE_FILES"
 """With it: where the rank writes down which files it has made."""
+ENV_ASK = "TORCHRELAY_ASK"
+"""Set to 1 where the agent did not start the process (in a pod): it waits for the agent, and asks what it is to be."""
 SHIM_ENV = (
     ENV_SOCKET,
     ENV_WORKER,
@@ -39,6 +41,7 @@ SHIM_ENV = (
     ENV_PYTHONPATH_WAS,
     ENV_HOLD_AT,
     ENV_MADE_FILES,
+    ENV_ASK,
 )
 
 ENV_CHECK = "TORCHRELAY_CHECK"

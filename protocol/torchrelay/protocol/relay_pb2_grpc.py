@@ -313,3 +313,78 @@ class Relay:
             timeout,
             metadata,
             _registered_method=True)
+
+
+class EnrolmentStub:
+    """Served without a client certificate: this is where an agent in a pod gets one.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.Enrol = channel.unary_unary(
+                '/torchrelay.v1.Enrolment/Enrol',
+                request_serializer=torchrelay_dot_protocol_dot_relay__pb2.EnrolRequest.SerializeToString,
+                response_deserializer=torchrelay_dot_protocol_dot_relay__pb2.EnrolReply.FromString,
+                _registered_method=True)
+
+
+class EnrolmentServicer:
+    """Served without a client certificate: this is where an agent in a pod gets one.
+    """
+
+    def Enrol(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_EnrolmentServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'Enrol': grpc.unary_unary_rpc_method_handler(
+                    servicer.Enrol,
+                    request_deserializer=torchrelay_dot_protocol_dot_relay__pb2.EnrolRequest.FromString,
+                    response_serializer=torchrelay_dot_protocol_dot_relay__pb2.EnrolReply.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'torchrelay.v1.Enrolment', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('torchrelay.v1.Enrolment', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class Enrolment:
+    """Served without a client certificate: this is where an agent in a pod gets one.
+    """
+
+    @staticmethod
+    def Enrol(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/torchrelay.v1.Enrolment/Enrol',
+            torchrelay_dot_protocol_dot_relay__pb2.EnrolRequest.SerializeToString,
+            torchrelay_dot_protocol_dot_relay__pb2.EnrolReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)

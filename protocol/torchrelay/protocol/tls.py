@@ -169,8 +169,19 @@ class Credentials:
             certificate.not_valid_after_utc,
         )
 
-    def server(self) -> grpc.ServerCredentials:
-        """For `add_secure_port`: the peer must show a leaf of this job. The own leaf is renewed as it gets old."""
+    @property
+    def authority(self) -> bytes:
+        """What the others have to trust, as PEM."""
+        return _authority(self._key).public_bytes(serialization.Encoding.PEM)
+
+    def sign(self, builder: x509.CertificateBuilder) -> x509.Certificate:
+        """A certificate for somebody who does not know the secret."""
+        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+        builder = builder.issuer_name(_name("torchrelay job")).add_extension(issuer, critical=False)
+        return builder.sign(self._key, hashes.SHA256())
+
+    def server(self, require_client: bool = True) -> grpc.ServerCredentials:
+        """For `add_secure_port`: the peer must show a leaf of this job, if so required. The own leaf is renewed as it gets old."""
         leaf = self.issue()
 
         def renewed() -> grpc.ServerCertificateConfiguration | None:
@@ -183,7 +194,7 @@ class Credentials:
         return grpc.dynamic_ssl_server_credentials(
             _server_configuration(leaf),
             renewed,  # type: ignore[arg-type]  # the stubs leave out that None means "as before"
-            require_client_authentication=True,
+            require_client_authentication=require_client,
         )
 
     def channel(self, target: str) -> grpc.aio.Channel:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from torchrelay.protocol import names
 from torchrelay.protocol.errors import FatalError
 from torchrelay.protocol.faults import Fault, parse_fault
+from torchrelay.protocol.launch_env import TORCHRUN_NAMES
 
 
 @dataclass(frozen=True)
@@ -26,10 +28,17 @@ class ShimConfig:
     hold_at: int = 0
     """The boundary at which `torchrelay check` wants the rank to stand still; 0: it is no check."""
     made_files: str = ""
+    asks: bool = False
+    """Whether the agent is to say what this process is, once it is there."""
+    launch: dict[str, str] = field(default_factory=dict)
+    """What the launcher has set, where that was not the agent."""
 
     @classmethod
-    def from_environ(cls, environ: Mapping[str, str]) -> ShimConfig:
-        """Raises FatalError if a variable is missing, UserError if a fault is not understood."""
+    def from_environ(cls, environ: Mapping[str, str], launch: Mapping[str, str] = MappingProxyType({})) -> ShimConfig:
+        """`launch` is the script's own environment.
+
+        Raises FatalError if a variable is missing, UserError if a fault is not understood.
+        """
 
         def need(name: str) -> str:
             value = environ.get(name)
@@ -48,6 +57,8 @@ class ShimConfig:
             roots=tuple(filter(None, environ.get(names.ENV_ROOTS, "").split(os.pathsep))),
             hold_at=int(environ.get(names.ENV_HOLD_AT) or 0),
             made_files=environ.get(names.ENV_MADE_FILES, ""),
+            asks=environ.get(names.ENV_ASK) == "1",
+            launch={name: launch[name] for name in TORCHRUN_NAMES if name in launch},
         )
 
 

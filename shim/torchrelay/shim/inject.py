@@ -33,13 +33,13 @@ def start(environ: Mapping[str, str], connect: Callable[[ShimConfig], Runtime] |
 
     Raises TorchrelayError or OSError if the process cannot be protected; nothing is left behind then.
     """
-    config = ShimConfig.from_environ(environ)
+    config = ShimConfig.from_environ(environ, os.environ)
     if connect is None:
         from torchrelay.shim.runtime import Runtime as RealRuntime
 
         connect = RealRuntime.connect
     runtime = connect(config)
-    if config.spare:
+    if runtime.is_spare:
         runtime.park()
     install(runtime)
 

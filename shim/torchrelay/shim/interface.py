@@ -35,6 +35,10 @@ class Runtime(Protocol):
     @property
     def hooks(self) -> Hooks: ...
 
+    @property
+    def is_spare(self) -> bool:
+        """Whether to park before the script begins."""
+
     def park(self) -> None:
         """Blocks until this spare is given a rank."""
 

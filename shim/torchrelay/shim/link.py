@@ -48,6 +48,13 @@ class AgentLink:
             raise
         return link
 
+    def first_order(self, timeout_s: float) -> ShimOrder:
+        """The next order, before `start`. Raises ChannelClosedError, also when the time is over, or FrameError."""
+        self._socket.settimeout(timeout_s)
+        order: ShimOrder = wire.receive(self._socket, wire.ORDERS)
+        self._socket.settimeout(None)
+        return order
+
     def start(self, handle: Callable[[ShimOrder], None], lost: Callable[[], None]) -> None:
         """`handle` gets each order, `lost` is called once the agent is gone; both on a thread of the link."""
         arguments = (handle, lost)
@@ -96,5 +103,9 @@ class AgentLink:
 
     def close_in_child(self) -> None:
         """A forked child must neither speak for its parent nor keep the socket open."""
+        self.close()
+
+    def close(self) -> None:
+        """Before `start`, or where no thread of the link is."""
         self.lost = True
         self._socket.close()

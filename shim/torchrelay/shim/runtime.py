@@ -18,6 +18,7 @@ from torchrelay.protocol.messages import (
     Armed,
     Assign,
     Disabled,
+    EndNow,
     Explain,
     Finishing,
     Hello,
@@ -28,6 +29,7 @@ from torchrelay.protocol.messages import (
     Warm,
 )
 from torchrelay.shim import sites
+from torchrelay.shim.ask import ask
 from torchrelay.shim.config import ShimConfig, parse_faults
 from torchrelay.shim.link import AgentLink
 
@@ -71,8 +73,14 @@ class Runtime:
     @classmethod
     def connect(cls, config: ShimConfig) -> Runtime:
         """Raises OSError or TorchrelayError when the agent is not there or does not know this process."""
+        if config.asks:
+            return cls(*ask(config))
         hello = Hello(config.worker, config.token, os.getpid(), platform.python_version(), config.spare)
         return cls(config, AgentLink.connect(config.socket, hello))
+
+    @property
+    def is_spare(self) -> bool:
+        return self.config.spare
 
     @property
     def hooks(self) -> Hooks:
@@ -88,6 +96,8 @@ class Runtime:
         elif isinstance(order, MayFinish):
             self._may_finish.set()
             self._wake()
+        elif isinstance(order, EndNow):
+            os._exit(order.exit_code)
         elif isinstance(order, Explain):
             from torchrelay.shim.explain import answer
 
@@ -261,6 +271,9 @@ class Runtime:
         from torchrelay.shim.staging import Staging
 
         engine = self._make_engine(assign.rank, assign.world_size)
+        engine.journal.write_set_up(
+            assign.set_up
+        )  # for whoever takes the rank over from here, and a controller that is new by then
         staging = Staging()
         self._joiner = Joiner(engine, assign, staging)
         self._set_engine(engine)

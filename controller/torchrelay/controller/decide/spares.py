@@ -27,8 +27,11 @@ class Choice:
     soon: bool = False
 
 
-def choose_spare(spares: Sequence[Spare], rank: int, node: str) -> Choice:
-    """On the node that the rank was on, if there is one: paths and caches are the same there."""
+def choose_spare(spares: Sequence[Spare], rank: int, node: str, coming: int = 0) -> Choice:
+    """On the node that the rank was on, if there is one: paths and caches are the same there.
+
+    `coming`: spares that are being made, and have not said anything yet.
+    """
     usable = [s for s in spares if not s.stopped and not s.quarantined]
     warm = [s for s in usable if s.warm]
     if warm:
@@ -38,6 +41,8 @@ def choose_spare(spares: Sequence[Spare], rank: int, node: str) -> Choice:
         return Choice(chosen.worker, f"spare {chosen.worker} takes over rank {rank}, {where}; {left} left after that")
     if usable:
         return Choice("", f"rank {rank} waits for a spare that is still starting", soon=True)
+    if coming:
+        return Choice("", f"rank {rank} waits for a spare that is being made ({coming} are)", soon=True)
     if barred := [s for s in spares if s.quarantined]:
         return Choice("", f"no spare is left for rank {rank}: {len(barred)} are on a device or node in quarantine")
     if spares:

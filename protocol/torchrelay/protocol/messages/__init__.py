@@ -14,11 +14,15 @@ from torchrelay.protocol.messages.agent import LookClosely as LookClosely
 from torchrelay.protocol.messages.agent import Progress as Progress
 from torchrelay.protocol.messages.agent import StopJob as StopJob
 from torchrelay.protocol.messages.agent import Taken as Taken
+from torchrelay.protocol.messages.agent import TellAgain as TellAgain
 from torchrelay.protocol.messages.agent import ToAgent as ToAgent
 from torchrelay.protocol.messages.agent import ToWorker as ToWorker
 from torchrelay.protocol.messages.agent import WorkerExited as WorkerExited
 from torchrelay.protocol.messages.agent import WorkerInfo as WorkerInfo
 from torchrelay.protocol.messages.agent import WorkerProgress as WorkerProgress
+from torchrelay.protocol.messages.agent import WorkerStarted as WorkerStarted
+from torchrelay.protocol.messages.enrolment import EnrolReply as EnrolReply
+from torchrelay.protocol.messages.enrolment import EnrolRequest as EnrolRequest
 from torchrelay.protocol.messages.health import HealthSignal as HealthSignal
 from torchrelay.protocol.messages.health import HealthSignals as HealthSignals
 from torchrelay.protocol.messages.health import HealthSources as HealthSources
@@ -38,8 +42,10 @@ from torchrelay.protocol.messages.job import WatchRequest as WatchRequest
 from torchrelay.protocol.messages.shim_orders import Abandon as Abandon
 from torchrelay.protocol.messages.shim_orders import Ack as Ack
 from torchrelay.protocol.messages.shim_orders import Assign as Assign
+from torchrelay.protocol.messages.shim_orders import Begin as Begin
 from torchrelay.protocol.messages.shim_orders import Commit as Commit
 from torchrelay.protocol.messages.shim_orders import CopyJournals as CopyJournals
+from torchrelay.protocol.messages.shim_orders import EndNow as EndNow
 from torchrelay.protocol.messages.shim_orders import Explain as Explain
 from torchrelay.protocol.messages.shim_orders import Interrupt as Interrupt
 from torchrelay.protocol.messages.shim_orders import MayFinish as MayFinish

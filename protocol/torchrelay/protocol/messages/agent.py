@@ -11,9 +11,18 @@ from torchrelay.protocol.messages.shim_reports import ShimReport
 
 @dataclass(frozen=True)
 class WorkerInfo:
+    """`launch`: as in Hello, or of the rank that it took over, where the agent did not start it.
+
+    `generation`: the newest that it has heard of; -1 as long as no controller has said what it is. `protected`: as in Protect.
+    Both are for a controller that is new to a job which trains.
+    """
+
     worker: str
     rank: int
     pid: int
+    launch: dict[str, str] = field(default_factory=dict)
+    generation: int = -1
+    protected: bool = False
 
 
 @dataclass(frozen=True)
@@ -89,7 +98,23 @@ class JournalContent:
     set_up: bytes = b""
 
 
-FromAgent = AgentHello | FromWorker | WorkerExited | Progress | JournalContent | HealthSignals | HealthSources
+@dataclass(frozen=True)
+class WorkerStarted:
+    """A process of this node that was not there when the stream began; answered by a Begin to it."""
+
+    worker: str
+    rank: int
+    pid: int
+    launch: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def info(self) -> WorkerInfo:
+        return WorkerInfo(self.worker, self.rank, self.pid, self.launch)
+
+
+FromAgent = (
+    AgentHello | WorkerStarted | FromWorker | WorkerExited | Progress | JournalContent | HealthSignals | HealthSources
+)
 
 
 @dataclass(frozen=True)
@@ -135,4 +160,9 @@ class LookClosely:
     on: bool
 
 
-ToAgent = ToWorker | Fence | FetchJournal | StopJob | Taken | LookClosely
+@dataclass(frozen=True)
+class TellAgain:
+    """The controller is new to this job: what workers have said of themselves is to be said once more."""
+
+
+ToAgent = ToWorker | Fence | FetchJournal | StopJob | Taken | LookClosely | TellAgain

@@ -110,6 +110,8 @@ class MigrateReply:
     accepted: bool
     migration: str
     message: str
+    again: bool = False
+    """Not now, but it may be accepted later."""
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,22 @@ class Ack:
 
 
 @dataclass(frozen=True)
+class Begin:
+    """Answer to a process that asked what it is (`names.ENV_ASK`): its name, its journal's folder, and whether it is a spare."""
+
+    worker: str
+    journal: str
+    spare: bool
+
+
+@dataclass(frozen=True)
+class EndNow:
+    """End at once, as by SIGKILL, whatever the script is doing: another process has the rank."""
+
+    exit_code: int
+
+
+@dataclass(frozen=True)
 class Protect:
     """All ranks are armed (`on`), or at least one is not and the job runs unprotected."""
 
@@ -158,4 +174,6 @@ ShimOrder = (
     | MayFinish
     | Explain
     | CopyJournals
+    | Begin
+    | EndNow
 )

@@ -14,6 +14,8 @@ class Hello:
     pid: int
     python_version: str
     spare: bool
+    launch: dict[str, str] = field(default_factory=dict)
+    """What its launcher has set of `launch_env.TORCHRUN_NAMES`; told where the agent did not start it."""
 
 
 @dataclass(frozen=True)

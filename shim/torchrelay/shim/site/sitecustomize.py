@@ -21,6 +21,7 @@ OURS = (
     "TORCHRELAY_PYTHONPATH_WAS",
     "TORCHRELAY_HOLD_AT",
     "TORCHRELAY_MADE_FILES",
+    "TORCHRELAY_ASK",
 )
 
 
@@ -40,6 +41,11 @@ def let_torchrelay_in(environ: Mapping[str, str]) -> None:
         start(environ)
     except Exception as e:  # noqa: BLE001 - the script must run, whatever is wrong with us
         reason = " ".join(str(e).split())
+        if environ.get("TORCHRELAY_SPARE") == "1" and environ.get("TORCHRELAY_ASK") == "1":
+            # A copy of a worker's pod: its script would train as a rank that lives elsewhere.
+            sys.stderr.write(f"torchrelay: this spare is of no use: {type(e).__name__}: {reason}\n")
+            sys.stderr.flush()
+            os._exit(69)  # EX_UNAVAILABLE
         sys.stderr.write(f"torchrelay: not protecting this process: {type(e).__name__}: {reason}\n")
 
 

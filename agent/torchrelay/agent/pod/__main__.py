@@ -1,0 +1,41 @@
+"""`python -m torchrelay.agent.pod`: the agent beside one training container; the webhook starts it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+
+from torchrelay.agent.pod.config import PodConfig
+from torchrelay.agent.pod.node import PodNode
+from torchrelay.protocol.errors import TorchrelayError, UserError
+from torchrelay.protocol.names import EXIT_USAGE
+
+
+async def _run(config: PodConfig) -> None:
+    node = PodNode(config)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, node.leave)
+    await node.run()
+
+
+def main() -> int:
+    logging.basicConfig(level=logging.INFO, format="torchrelay agent: %(message)s", stream=sys.stderr)
+    try:
+        asyncio.run(_run(PodConfig.from_environ(os.environ)))
+    except UserError as e:
+        print(f"torchrelay agent: {e}", file=sys.stderr)
+        return EXIT_USAGE
+    except TorchrelayError as e:
+        print(f"torchrelay agent: {e}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,67 @@
+"""What the agent in a pod is told through its environment, which the webhook writes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from torchrelay.protocol.errors import UserError
+
+RUN_FOLDER = Path("/run/torchrelay")
+TOKEN_FILE = Path("/var/run/secrets/torchrelay/token")
+
+
+@dataclass(frozen=True)
+class PodConfig:
+    """`controller`, `enrolment`: HOST:PORT. `authority`: PEM of who signs the controller's certificate.
+
+    `host`: the pod's address. `leave_s`: how long the agent stays after its pod was told to end and the training process
+    is gone, so that its journals can be fetched. `end_s`: what a process may take to end by itself. `orphan_s`: how long a
+    controller may be away before an agent without a process to care for ends.
+    """
+
+    namespace: str
+    pod: str
+    uid: str
+    host: str
+    controller: str
+    enrolment: str
+    authority: bytes
+    run_folder: Path = RUN_FOLDER
+    token_file: Path = TOKEN_FILE
+    leave_s: float = 20.0
+    end_s: float = 30.0
+    orphan_s: float = 60.0
+
+    @property
+    def node(self) -> str:
+        """A pod is a node to the controller; one that is made again under the same name is another."""
+        return f"{self.pod}:{self.uid[:8]}"
+
+    @property
+    def socket(self) -> Path:
+        return self.run_folder / "agent.sock"
+
+    @property
+    def journals(self) -> Path:
+        return self.run_folder / "journal"
+
+    @classmethod
+    def from_environ(cls, environ: Mapping[str, str]) -> PodConfig:
+        """Raises UserError if a variable is missing."""
+
+        def need(name: str) -> str:
+            if not (value := environ.get(f"TORCHRELAY_{name}")):
+                raise UserError(f"TORCHRELAY_{name} is not set; the webhook sets it in pods that it has changed")
+            return value
+
+        return cls(
+            namespace=need("NAMESPACE"),
+            pod=need("POD"),
+            uid=need("POD_UID"),
+            host=need("POD_IP"),
+            controller=need("CONTROLLER"),
+            enrolment=need("ENROLL"),
+            authority=need("CA").encode(),
+        )

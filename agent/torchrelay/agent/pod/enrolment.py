@@ -1,0 +1,72 @@
+"""The agent's certificate: asked for with the pod's service account token, and renewed before it expires."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import logging
+import random
+from pathlib import Path
+
+import grpc.aio
+
+from torchrelay.protocol import relay_pb2_grpc
+from torchrelay.protocol.convert import from_proto, to_proto
+from torchrelay.protocol.errors import RefusedError, RetryableError
+from torchrelay.protocol.messages import EnrolRequest
+from torchrelay.protocol.pod_tls import PodLeaf, SigningRequest, anonymous_channel
+
+log = logging.getLogger(__name__)
+
+FIRST_BACKOFF_S = 0.2
+MAX_BACKOFF_S = 10.0
+CALL_S = 10.0
+
+
+class PodCredentials:
+    """`target`: where enrolment is served; `authority`: PEM. The token is read anew each time: the kubelet renews it."""
+
+    def __init__(self, target: str, authority: bytes, token_file: Path) -> None:
+        self._target, self._authority, self._token_file = target, authority, token_file
+        self._leaf: PodLeaf | None = None
+        self._said = ""
+        self.ready = asyncio.Event()
+
+    def channel(self, target: str) -> grpc.aio.Channel:
+        """With the newest certificate. Raises RetryableError before there is one."""
+        if self._leaf is None:
+            raise RetryableError("there is no certificate yet")
+        return self._leaf.channel(target, self._authority)
+
+    async def run(self) -> None:
+        """Until cancelled. A refusal is told once and tried again: the API server may be away."""
+        backoff_s = FIRST_BACKOFF_S
+        while True:
+            try:
+                self._leaf = await self._enrol()
+            except (grpc.aio.AioRpcError, OSError, RefusedError) as e:
+                self._tell(e.details() or e.code().name if isinstance(e, grpc.aio.AioRpcError) else str(e))
+                await asyncio.sleep(backoff_s * random.uniform(0.5, 1.0))
+                backoff_s = min(backoff_s * 2, MAX_BACKOFF_S)
+                continue
+            self.ready.set()
+            self._said, backoff_s = "", FIRST_BACKOFF_S
+            await asyncio.sleep(_renew_in_s(self._leaf, dt.datetime.now(dt.timezone.utc)))
+
+    async def _enrol(self) -> PodLeaf:
+        signing_request = SigningRequest()
+        request = EnrolRequest(self._token_file.read_text().strip(), signing_request.pem())
+        async with anonymous_channel(self._target, self._authority) as channel:
+            stub = relay_pb2_grpc.EnrolmentStub(channel)
+            reply = from_proto(await stub.Enrol(to_proto(request), timeout=CALL_S))
+        return signing_request.leaf(reply.certificate)
+
+    def _tell(self, reason: str) -> None:
+        if reason != self._said:
+            self._said = reason
+            log.warning("no certificate yet from %s: %s; tried again", self._target, reason)
+
+
+def _renew_in_s(leaf: PodLeaf, now: dt.datetime) -> float:
+    """After half of what is left, so that many failures fit in before the end."""
+    return max(1.0, (leaf.expires - now).total_seconds() / 2)

@@ -1,0 +1,300 @@
+"""The agent of one pod: its training process is started, and ended, by the kubelet; everything else is as in `agent.node`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import logging
+import os
+import signal
+from dataclasses import dataclass, field
+from typing import Any
+
+from torchrelay.agent.cadence import Cadence
+from torchrelay.agent.explain import Explainer
+from torchrelay.agent.health.process import GONE, process_activity
+from torchrelay.agent.health.vitals import Vitals
+from torchrelay.agent.journal_copies import JournalCopies
+from torchrelay.agent.journal_keeper import JournalKeeper
+from torchrelay.agent.node import persistently
+from torchrelay.agent.pod.config import PodConfig
+from torchrelay.agent.pod.ended import LastWords, how_it_ended
+from torchrelay.agent.pod.enrolment import PodCredentials
+from torchrelay.agent.pod.reports import LastReports
+from torchrelay.agent.pod.shims import PodShims
+from torchrelay.agent.session import Session
+from torchrelay.agent.shim_server import ShimEvents
+from torchrelay.protocol.errors import FrameError
+from torchrelay.protocol.messages import (
+    Ack,
+    AgentHello,
+    Armed,
+    Assign,
+    Begin,
+    EndNow,
+    Explain,
+    Explained,
+    FaultInjected,
+    Fence,
+    FetchJournal,
+    Finishing,
+    FromWorker,
+    Hello,
+    LookClosely,
+    MayFinish,
+    OrderFailed,
+    Progress,
+    Protect,
+    ScriptFailed,
+    StopJob,
+    TellAgain,
+    ToWorker,
+    WorkerExited,
+    WorkerInfo,
+    WorkerStarted,
+)
+from torchrelay.protocol.names import NO_RANK, WorkerId
+from torchrelay.protocol.pause import Pause
+
+log = logging.getLogger(__name__)
+
+FLUSH_S = 5.0
+NO_NODE_RANK = -1
+
+
+@dataclass
+class _Process:
+    """One life of the training container. `pid` is 0 where the containers of the pod do not share their processes."""
+
+    worker: WorkerId
+    pid: int
+    spare: bool
+    launch: dict[str, str]
+    rank: int = NO_RANK
+    begun: bool = False
+    protected: bool = False
+    generation: int = 0
+    said: LastReports = field(default_factory=LastReports)
+    words: LastWords = field(default_factory=LastWords)
+    gone: asyncio.Event = field(default_factory=asyncio.Event)
+    exited: WorkerExited | None = None
+
+
+class PodNode:
+    def __init__(self, config: PodConfig) -> None:
+        self._config = config
+        self._credentials = PodCredentials(config.enrolment, config.authority, config.token_file)
+        events = ShimEvents(self._connected, self._reported, self._gone)
+        self._shims = PodShims(config.socket, config.node, config.uid, events)
+        self._session = Session(self._credentials, config.controller, self._hello, self._ordered)
+        self._journals = JournalKeeper(config.journals)
+        self._processes: dict[WorkerId, _Process] = {}
+        self._copies = JournalCopies(config.host, lambda worker: worker in self._processes)
+        self._vitals, self._cadence, self._pause = Vitals(_activity), Cadence(), Pause()
+        self._explainer = Explainer(self._shims.send, lambda worker, report: self._send(FromWorker(worker, report)))
+        self._kept: set[asyncio.Task[None]] = set()
+        self._stop: asyncio.Future[StopJob] = asyncio.get_running_loop().create_future()
+        self._leaving, self._any = asyncio.Event(), asyncio.Event()
+
+    async def run(self) -> None:
+        """Until the job is over, or the pod ends."""
+        self._shims.start()
+        await self._copies.start()
+        work = (self._credentials.run, self._speak, self._watch_progress, self._leave)
+        tasks = [asyncio.create_task(persistently(w)) for w in work]
+        try:
+            stop = await self._stop
+            log.info("ends: %s", stop.reason)
+            await self._end_processes(stop)
+            self._session.close()
+            if self._session.connected:
+                await asyncio.wait(tasks[1:2], timeout=FLUSH_S)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            self._shims.close()
+            await self._copies.close()
+            self._journals.remove()
+
+    def leave(self) -> None:
+        """The pod is told to end."""
+        self._leaving.set()
+
+    async def _speak(self) -> None:
+        await self._credentials.ready.wait()
+        await self._any.wait()
+        await self._session.run()
+
+    async def _leave(self) -> None:
+        """The kubelet ends the training container itself; until then, and a little longer, others may need this agent."""
+        await self._leaving.wait()
+        for process in list(self._processes.values()):
+            await process.gone.wait()
+        if self._processes and self._session.connected:
+            await asyncio.wait((self._stop,), timeout=self._config.leave_s)
+        self._finish("the pod ends")
+
+    def _finish(self, reason: str) -> None:
+        if not self._stop.done():
+            self._stop.set_result(StopJob(0, int(signal.SIGTERM), reason))
+
+    async def _end_processes(self, stop: StopJob) -> None:
+        """Ranks that are done end by themselves; whoever is not protected is none of our business."""
+        for process in self._living():
+            if process.spare or (process.protected and stop.exit_code != 0):
+                self._end(process, stop.exit_code)
+            elif process.protected:
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(process.gone.wait(), self._config.end_s)
+
+    def _end(self, process: _Process, exit_code: int) -> None:
+        self._shims.send(process.worker, EndNow(exit_code))
+
+    def _living(self) -> list[_Process]:
+        return [p for p in self._processes.values() if not p.gone.is_set()]
+
+    def _hello(self) -> AgentHello:
+        c, copies = self._config, self._copies
+        workers = tuple(_info(p) for p in self._processes.values())
+        return AgentHello(c.node, NO_NODE_RANK, c.host, workers, copies_port=copies.port, copies_token=copies.token)
+
+    def _send(self, message: Any) -> None:
+        try:
+            self._session.send(message)
+        except FrameError as e:
+            log.error("not sent: %s", e)
+
+    def _connected(self, worker: WorkerId, hello: Hello) -> None:
+        rank = hello.launch.get("RANK", "")
+        is_rank = not hello.spare and rank.isdigit()
+        process = _Process(worker, hello.pid, hello.spare, hello.launch, int(rank) if is_rank else NO_RANK)
+        if not hello.spare and not (is_rank and hello.launch.get("WORLD_SIZE", "").isdigit()):
+            # No part of a distributed job, such as a program that prepares data: it goes on as if nothing were here.
+            self._shims.send(worker, Begin(worker, str(self._config.journals / worker), False))
+            return
+        self._journals.create(worker)
+        self._processes[worker] = process
+        self._send(WorkerStarted(worker, process.rank, process.pid, process.launch))
+        self._any.set()
+        self._send(FromWorker(worker, hello))
+        self._pause.end()
+
+    def _reported(self, worker: WorkerId, report: Any) -> None:
+        process = self._processes.get(worker)
+        if process is None:
+            return
+        if isinstance(report, Explained):
+            self._explainer.answered(worker, report)
+            return
+        self._send(FromWorker(worker, report))
+        process.said.keep(report)
+        if isinstance(report, FaultInjected):
+            self._shims.send(worker, Ack())
+        elif isinstance(report, Finishing):
+            process.words.finishing = True
+        elif isinstance(report, ScriptFailed):
+            process.words.failed = report.exit_code
+        elif isinstance(report, Armed):
+            process.rank = report.rank
+
+    def _gone(self, worker: WorkerId) -> None:
+        process = self._processes.get(worker)
+        if process is not None and not process.gone.is_set():
+            process.exited = how_it_ended(worker, process.words)
+            process.gone.set()
+            log.info("%s is gone", worker)
+            self._send(process.exited)
+
+    def _ordered(self, order: Any) -> None:
+        if isinstance(order, ToWorker):
+            self._pass_on(WorkerId(order.worker), order.order)
+        elif isinstance(order, Fence):
+            self._fence(WorkerId(order.worker))
+        elif isinstance(order, FetchJournal):
+            worker = WorkerId(order.worker)
+            self._send(self._journals.content(worker) if worker in self._processes else self._copies.content(worker))
+        elif isinstance(order, StopJob):
+            if not self._stop.done():
+                self._stop.set_result(order)
+        elif isinstance(order, TellAgain):
+            for process in self._processes.values():
+                for report in process.said.all():
+                    self._send(FromWorker(process.worker, report))
+                if process.exited is not None:
+                    self._send(process.exited)
+        elif isinstance(order, LookClosely):
+            self._cadence.closely = order.on
+            self._pause.end()
+
+    def _pass_on(self, worker: WorkerId, order: Any) -> None:
+        process = self._processes.get(worker)
+        if process is None or process.gone.is_set():
+            log.debug("%s is not there to take %s", worker, type(order).__name__)
+            return
+        process.generation = max(process.generation, getattr(order, "generation", 0))
+        if isinstance(order, Explain):
+            self._keep(asyncio.ensure_future(self._explainer.explain(worker, process.pid, order)))
+            return
+        if isinstance(order, Begin):
+            if process.begun:
+                return  # a controller that is new to this job says it again
+            process.begun, process.spare = True, order.spare
+            order = dataclasses.replace(order, journal=str(self._config.journals / worker))
+            process.rank = NO_RANK if order.spare else process.rank
+        elif isinstance(order, Assign):
+            process.rank, process.spare, process.protected, process.launch = order.rank, False, True, order.env
+        elif isinstance(order, Protect):
+            process.protected = order.on
+        elif isinstance(order, MayFinish):
+            process.words.finishing = True
+        try:
+            self._shims.send(worker, order)
+        except FrameError as e:
+            generation = getattr(order, "generation", 0)
+            self._send(FromWorker(worker, OrderFailed(generation, type(order).__name__, str(e))))
+
+    def _keep(self, task: asyncio.Task[None]) -> None:
+        self._kept.add(task)
+        task.add_done_callback(self._kept.discard)
+
+    def _fence(self, worker: WorkerId) -> None:
+        """By order, and by signal where the process can be seen; its connection's end tells that it is gone."""
+        process = self._processes.get(worker)
+        if process is None:
+            log.error("a fence for %s, which is no process of this pod", worker)
+        elif process.exited is not None:
+            self._send(dataclasses.replace(process.exited, fenced=True))
+        else:
+            process.words.told_to_end = True
+            self._end(process, how_it_ended(worker, process.words).exit_code)
+            if process.pid:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(process.pid, signal.SIGKILL)
+
+    async def _watch_progress(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            now_s = loop.time()
+            seen = tuple(
+                self._vitals.see(p.worker, p.pid, self._journals.progress(p.worker), now_s, True)
+                for p in self._living()
+            )
+            if self._cadence.is_to_be_told(seen, now_s):
+                self._send(Progress(seen))
+            if self._processes and not seen and self._session.away_s > self._config.orphan_s:
+                self._finish("the training process is gone, and no controller is there")
+            await self._pause.sleep(self._cadence.pause_s(seen))
+
+
+def _info(process: _Process) -> WorkerInfo:
+    rank = NO_RANK if process.spare else process.rank
+    generation = process.generation if process.begun else -1
+    return WorkerInfo(process.worker, rank, process.pid, process.launch, generation, process.protected)
+
+
+def _activity(pid: int) -> tuple[str, float]:
+    """Of a process that cannot be seen nothing is known: it counts as at work, so that it is never blamed in haste."""
+    state, processor_s = process_activity(pid) if pid else (GONE, 0.0)
+    return ("R", processor_s) if state == GONE else (state, processor_s)

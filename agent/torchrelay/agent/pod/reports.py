@@ -1,0 +1,27 @@
+"""What a process has said of itself that still holds, for a controller that was not there to hear it. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from torchrelay.protocol.messages import Armed, Disabled, Finishing, ReplicaCheck, Report, Warm
+
+CHECKS_KEPT = 4
+_LASTING = (Warm, Armed, Disabled, Report, Finishing)
+
+
+class LastReports:
+    def __init__(self) -> None:
+        self._newest: dict[type, Any] = {}
+        self._checks: deque[ReplicaCheck] = deque(maxlen=CHECKS_KEPT)
+
+    def keep(self, report: Any) -> None:
+        if isinstance(report, ReplicaCheck):
+            self._checks.append(report)
+        elif isinstance(report, _LASTING):
+            self._newest[type(report)] = report
+
+    def all(self) -> list[Any]:
+        """In the order in which a process says them."""
+        return [self._newest[kind] for kind in _LASTING if kind in self._newest] + list(self._checks)

@@ -1,0 +1,28 @@
+"""The unix socket in a pod: processes come and go under one token, and each gets a name of its own."""
+
+from __future__ import annotations
+
+import hmac
+from pathlib import Path
+
+from torchrelay.agent.shim_server import ShimEvents, ShimServer
+from torchrelay.protocol.errors import RefusedError
+from torchrelay.protocol.messages import Hello
+from torchrelay.protocol.names import WorkerId
+
+
+class PodShims(ShimServer):
+    """One process at a time: a container that starts again has ended before."""
+
+    def __init__(self, path: Path, node: str, token: str, events: ShimEvents) -> None:
+        super().__init__(path, {}, events, shared=True)
+        self._node, self._token = node, token
+        self._count = 0
+
+    def identify(self, hello: Hello) -> WorkerId:
+        if not hmac.compare_digest(self._token.encode(), hello.token.encode("utf-8", "replace")):
+            raise RefusedError("a process with a token of another pod")
+        if self._connected:
+            raise RefusedError("a second process of this pod, while the first one lives; one for each pod is protected")
+        self._count += 1
+        return WorkerId(f"{self._node}.{self._count}")

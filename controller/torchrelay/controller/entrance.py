@@ -1,0 +1,114 @@
+"""Takes in processes that others have started: says to each what it is to be, and forgets strangers.
+
+A controller that is new to a job which trains finds processes that another one has let begin: it takes their word for it.
+"""
+
+from __future__ import annotations
+
+from torchrelay.controller.decide.admit import Applicant, admit
+from torchrelay.controller.decide.copies import choose_keeper
+from torchrelay.controller.job import Job, Node, Worker
+from torchrelay.controller.outbox import Outbox
+from torchrelay.protocol.messages import Armed, Begin, Fence, TellAgain, WorkerExited, WorkerInfo
+from torchrelay.protocol.names import NO_RANK
+
+MISSING_S = 15.0
+"""For the agents of a job to find a new controller; whoever does not come counts as lost, if its peers wait for it."""
+GLOO = "gloo"
+
+
+class Entrance:
+    def __init__(self, job: Job, outbox: Outbox) -> None:
+        self._job, self._outbox = job, outbox
+        self._first_s: float | None = None
+        self._remembered: dict[int, str] = {}
+        self._kept: list[tuple[Worker, WorkerExited]] = []
+
+    def remember(self, holders: dict[int, str]) -> None:
+        """Rank -> the worker that had it, as an earlier controller has written down."""
+        self._remembered = dict(holders)
+
+    def take_in(self, node: str, info: WorkerInfo, now_s: float) -> None:
+        """Answers the process, unless it is known."""
+        if info.worker in self._job.workers:
+            return
+        if info.generation >= 0:
+            self._adopt(node, info, now_s)
+            return
+        job = self._job
+        holder = job.holders.get(info.rank, "")
+        applicant = Applicant(
+            info.worker,
+            info.rank,
+            job.world_size,
+            holder or self._remembered.get(info.rank, ""),
+            bool(holder) and job.workers[holder].alive,
+            job.protection == "pending" and not self._remembered,
+        )
+        admission = admit(applicant)
+        if holder and admission.rank == info.rank:
+            del job.holders[info.rank]
+        job.add(node, info, admission.rank, now_s)
+        self._outbox.log("info", admission.reason)
+        self._outbox.to_worker(info.worker, Begin(info.worker, "", admission.rank == NO_RANK))
+
+    def _adopt(self, node: str, info: WorkerInfo, now_s: float) -> None:
+        """One that trains, or a spare that is parked. Two that say the same rank: only the one that was written down has it."""
+        job = self._job
+        self._first_s = now_s if self._first_s is None else self._first_s
+        job.generation = max(job.generation, info.generation)
+        rank = info.rank
+        rightful = self._remembered.get(rank, info.worker)
+        job.add(node, info, rank if rightful == info.worker else NO_RANK, now_s)
+        worker = job.workers[info.worker]
+        if rightful != info.worker:
+            self._outbox.log("warning", f"{info.worker} says rank {rank}, which is {rightful}'s: it is ended")
+            worker.rank = rank
+            self._outbox.to_agent_of(info.worker, Fence(info.worker))
+            return
+        if rank != NO_RANK and info.protected:
+            worker.armed = Armed(rank, job.world_size, GLOO, "")
+        self._outbox.log("info", f"{info.worker} was there before this controller: {_what(rank)}")
+        self._outbox.to_agent(node, TellAgain())
+
+    def is_gathering(self, now_s: float) -> bool:
+        """Whether agents of a job that trains are still to come: before that no end can be judged."""
+        return self._first_s is not None and self._job.protection == "pending" and now_s - self._first_s < MISSING_S
+
+    def keep(self, worker: Worker, exited: WorkerExited) -> None:
+        self._kept.append((worker, exited))
+
+    def take_kept(self, now_s: float) -> list[tuple[Worker, WorkerExited]]:
+        """What was kept, once all are there or their time is over."""
+        if self.is_gathering(now_s):
+            return []
+        kept, self._kept = self._kept, []
+        return kept
+
+    def missing(self, now_s: float) -> list[Worker]:
+        """Holders that an earlier controller knew and that have not come; each is told once."""
+        if self._first_s is None or now_s - self._first_s < MISSING_S:
+            return []
+        job = self._job
+        found = []
+        for rank, worker in sorted(self._remembered.items()):
+            if rank in job.holders or not 0 <= rank < job.world_size:
+                continue
+            node = worker.rpartition(".")[0]
+            reason = "not seen since this controller began"
+            job.nodes.setdefault(node, Node(node, -1, "", 0, b"", now_s, None, reason))
+            job.add(node, WorkerInfo(worker, rank, 0), rank, now_s)
+            lost = job.workers[worker]
+            lost.armed = Armed(rank, job.world_size, GLOO, "")
+            lost.copies_to = choose_keeper(node, [n.node for n in job.nodes.values() if not n.lost])
+            lost.seen_boundary = 0
+            found.append(lost)
+        return found
+
+    def is_stranger(self, worker: Worker) -> bool:
+        """Whether a process that has ended had no process group yet: a program that prepares data, or a start that failed."""
+        return worker.armed is None and self._job.protection == "pending"
+
+
+def _what(rank: int) -> str:
+    return "a spare" if rank == NO_RANK else f"rank {rank}"

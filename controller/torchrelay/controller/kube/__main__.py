@@ -1,0 +1,66 @@
+"""`python -m torchrelay.controller.kube`: the controller of a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+
+from torchrelay.controller.kube.api import Api, connect
+from torchrelay.controller.kube.authority import open_authority
+from torchrelay.controller.kube.controller import Controller
+from torchrelay.controller.kube.lease import Elector
+from torchrelay.controller.kube.settings import Settings
+from torchrelay.protocol.errors import TorchrelayError, UserError
+from torchrelay.protocol.names import EXIT_USAGE
+
+
+async def _run(settings: Settings) -> None:
+    api = connect()
+    work = asyncio.ensure_future(_lead(api, settings))
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, work.cancel)
+    await work
+
+
+async def _lead(api: Api, settings: Settings) -> None:
+    elector = Elector(api, settings.namespace, settings.pod)
+    await elector.win()
+    try:
+        authority = await open_authority(api, settings.namespace)
+        work = [asyncio.ensure_future(w) for w in (Controller(api, settings, authority).run(), elector.hold())]
+        try:
+            done, _ = await asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in work:
+                task.cancel()
+            await asyncio.gather(*work, return_exceptions=True)
+    finally:
+        with contextlib.suppress(TorchrelayError):
+            await elector.release()
+
+
+def main() -> int:
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
+    logging.getLogger("httpx2").setLevel(logging.WARNING)
+    try:
+        asyncio.run(_run(Settings.from_environ(os.environ)))
+    except asyncio.CancelledError:
+        return 0
+    except UserError as e:
+        print(f"torchrelay controller: {e}", file=sys.stderr)
+        return EXIT_USAGE
+    except TorchrelayError as e:
+        print(f"torchrelay controller: {e}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,162 @@
+"""The Kubernetes API as far as the controller needs it. Objects are plain dicts, so that nothing newer than us is lost on the way.
+
+lightkube's typed models drop fields that they do not know; its generic resources keep them, which a copy of a pod needs.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import httpx2
+from lightkube import AsyncClient
+from lightkube.core.exceptions import ApiError, LoadResourceError
+from lightkube.generic_resource import create_global_resource, create_namespaced_resource
+from lightkube.types import OnErrorHandler, PatchType
+
+from torchrelay.protocol.errors import FatalError, RetryableError
+from torchrelay.protocol.kube_names import GROUP, VERSION
+
+log = logging.getLogger(__name__)
+
+Object = dict[str, Any]
+ALL = "*"
+NOT_FOUND, CONFLICT = 404, 409
+_LASTING = (400, 401, 403, 404, 405, 409, 422)
+"""Answers that the same request gets again; anything else may go away."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of object; `resource` is lightkube's class for it."""
+
+    name: str
+    resource: Any
+    namespaced: bool = True
+
+
+PODS = Kind("Pod", create_namespaced_resource("", "v1", "Pod", "pods"))
+NODES = Kind("Node", create_global_resource("", "v1", "Node", "nodes"), namespaced=False)
+EVENTS = Kind("Event", create_namespaced_resource("", "v1", "Event", "events"))
+SECRETS = Kind("Secret", create_namespaced_resource("", "v1", "Secret", "secrets"))
+CONFIG_MAPS = Kind("ConfigMap", create_namespaced_resource("", "v1", "ConfigMap", "configmaps"))
+LEASES = Kind("Lease", create_namespaced_resource("coordination.k8s.io", "v1", "Lease", "leases"))
+TOKEN_REVIEWS = Kind(
+    "TokenReview",
+    create_global_resource("authentication.k8s.io", "v1", "TokenReview", "tokenreviews"),
+    namespaced=False,
+)
+MIGRATIONS = Kind("Migration", create_namespaced_resource(GROUP, VERSION, "Migration", "migrations"))
+TRAINING_JOBS = Kind("TrainingJob", create_namespaced_resource(GROUP, VERSION, "TrainingJob", "trainingjobs"))
+SPARE_POOLS = Kind("SparePool", create_namespaced_resource(GROUP, VERSION, "SparePool", "sparepools"))
+QUARANTINES = Kind("Quarantine", create_global_resource(GROUP, VERSION, "Quarantine", "quarantines"), namespaced=False)
+
+
+class Refused(FatalError):
+    """The API server says no, and will again. `code` is the HTTP status."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class Api:
+    """Raises RetryableError where the API server is away or overloaded, Refused where it says no."""
+
+    def __init__(self, client: AsyncClient) -> None:
+        self._client = client
+
+    async def list(
+        self, kind: Kind, namespace: str = ALL, labels: dict[str, Any] | None = None
+    ) -> tuple[list[Object], str]:
+        """The objects, and the version of the list to watch from."""
+        with _errors(kind):
+            more: dict[str, Any] = {"namespace": namespace} if kind.namespaced else {}
+            listed = self._client.list(kind.resource, labels=labels, **more)
+            return [dict(o) async for o in listed], str(listed.resourceVersion)
+
+    async def watch(
+        self, kind: Kind, version: str, namespace: str = ALL, labels: dict[str, Any] | None = None
+    ) -> AsyncIterator[tuple[str, Object]]:
+        """`ADDED`, `MODIFIED` or `DELETED`, with the object; ends by an error. List again after that: there may be a gap."""
+        with _errors(kind):
+            more: dict[str, Any] = {"namespace": namespace} if kind.namespaced else {}
+            stop: OnErrorHandler = _raise
+            async for what, found in self._client.watch(
+                kind.resource, labels=labels, resource_version=version, on_error=stop, **more
+            ):
+                yield what, dict(found)
+
+    async def get(self, kind: Kind, name: str, namespace: str | None = None) -> Object | None:
+        """None where there is none of the name."""
+        try:
+            with _errors(kind, name):
+                return dict(await self._client.get(kind.resource, name, **_in(kind, namespace)))
+        except Refused as e:
+            if e.code == NOT_FOUND:
+                return None
+            raise
+
+    async def create(self, kind: Kind, manifest: Object) -> Object:
+        with _errors(kind, manifest.get("metadata", {}).get("name", "")):
+            return dict(await self._client.create(kind.resource(manifest)))
+
+    async def replace(self, kind: Kind, manifest: Object) -> Object:
+        """Refused with CONFLICT where somebody was faster."""
+        with _errors(kind, manifest["metadata"]["name"]):
+            return dict(await self._client.replace(kind.resource(manifest)))
+
+    async def patch(
+        self, kind: Kind, name: str, patch: Object, namespace: str | None = None, status: bool = False
+    ) -> Object:
+        """A merge patch, of the status subresource if so said."""
+        with _errors(kind, name):
+            resource = kind.resource.Status if status else kind.resource
+            patched = await self._client.patch(
+                resource, name, patch, patch_type=PatchType.MERGE, **_in(kind, namespace)
+            )
+            return dict(patched)
+
+    async def delete(self, kind: Kind, name: str, namespace: str | None = None, grace_s: int | None = None) -> None:
+        """Gone already is as good."""
+        try:
+            with _errors(kind, name):
+                await self._client.delete(kind.resource, name, grace_period=grace_s, **_in(kind, namespace))
+        except Refused as e:
+            if e.code != NOT_FOUND:
+                raise
+
+
+def connect() -> Api:
+    """With the configuration of the pod that this runs in, or of KUBECONFIG. Raises FatalError without either."""
+    try:
+        return Api(AsyncClient(field_manager="torchrelay", trust_env=True))
+    except LoadResourceError as e:
+        raise FatalError(f"no way to the Kubernetes API: {e}") from e
+
+
+def _in(kind: Kind, namespace: str | None) -> dict[str, Any]:
+    return {"namespace": namespace} if kind.namespaced else {}
+
+
+def _raise(error: Exception, count: int) -> Any:
+    raise error
+
+
+class _errors:  # reads as a statement
+    def __init__(self, kind: Kind, name: str = "") -> None:
+        self._what = f"{kind.name} {name}".strip()
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if isinstance(error, ApiError):
+            text = f"{self._what}: {error.status.message or error}"
+            if error.status.code in _LASTING:
+                raise Refused(error.status.code, text) from error
+            raise RetryableError(text) from error
+        if isinstance(error, httpx2.HTTPError):
+            raise RetryableError(f"{self._what}: the API server cannot be reached: {error}") from error

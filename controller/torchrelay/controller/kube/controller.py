@@ -1,0 +1,175 @@
+"""The controller of a cluster: mirrors pods and resources, serves agents, and looks after each job in turn."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Coroutine
+from typing import Any
+
+from lightkube import operators
+
+from torchrelay.controller.kube.api import MIGRATIONS, NODES, PODS, QUARANTINES, TRAINING_JOBS, Api, Object, Refused
+from torchrelay.controller.kube.decide.departures import RankPlace, departures
+from torchrelay.controller.kube.identity import Enrolment
+from torchrelay.controller.kube.informer import Informer
+from torchrelay.controller.kube.keeper import Keeper
+from torchrelay.controller.kube.ledger import Ledger
+from torchrelay.controller.kube.pods import JobKey, Pod, read_pod
+from torchrelay.controller.kube.router import Router
+from torchrelay.controller.kube.run import JobRun
+from torchrelay.controller.kube.scribe import Scribe
+from torchrelay.controller.kube.settings import Settings
+from torchrelay.controller.kube.wishes import Wishes
+from torchrelay.protocol import kube_names as kube
+from torchrelay.protocol import relay_pb2_grpc
+from torchrelay.protocol.errors import FatalError, RetryableError, UserError
+from torchrelay.protocol.pause import Pause
+from torchrelay.protocol.pod_tls import PodIdentity
+from torchrelay.protocol.tls import Credentials, make_server
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 0.5
+AWAY_S = 3.0
+"""After the API server failed."""
+STOP_S = 1.0
+
+
+class Controller:
+    def __init__(self, api: Api, settings: Settings, authority: Credentials) -> None:
+        self._api, self._settings, self._authority = api, settings, authority
+        self._ledger = Ledger(self._find, self._remember)
+        self._scribe = Scribe(api, self._ledger)
+        self._keeper = Keeper(api, self._ledger, self._scribe)
+        self._wishes = Wishes(self._ledger)
+        self._pause = Pause()
+        self._said: dict[str, str] = {}
+
+    async def run(self) -> None:
+        """Until cancelled. Raises UserError for a port that is taken."""
+        labels: dict[str, Any] = {kube.JOB: operators.exists()}
+        watched = self._settings.watched
+        pods = Informer(self._api, PODS, self._pod_changed, watched, labels)
+        migrations = Informer(self._api, MIGRATIONS, self._wishes.changed, watched)
+        nodes = Informer(self._api, NODES, self._ledger.node_changed)
+        quarantines = Informer(self._api, QUARANTINES, self._ledger.quarantine_changed)
+        tasks = [asyncio.create_task(informer.run()) for informer in (pods, migrations, nodes, quarantines)]
+        await pods.listed.wait()
+        servers = [self._relay_server(), self._enrolment_server()]
+        for server in servers:
+            await server.start()
+        log.info("ready: agents are served at port %d", self._settings.relay_port)
+        try:
+            tasks.append(asyncio.create_task(self._look_after()))
+            await _first_failure(tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            for server in servers:
+                await server.stop(STOP_S)
+
+    def _relay_server(self) -> Any:
+        server = make_server()
+        relay_pb2_grpc.add_RelayServicer_to_server(Router(self._ledger.run_for), server)
+        self._listen(server, self._settings.relay_port, require_client=True)
+        return server
+
+    def _enrolment_server(self) -> Any:
+        server = make_server()
+        relay_pb2_grpc.add_EnrolmentServicer_to_server(Enrolment(self._api, self._authority), server)
+        self._listen(server, self._settings.enrol_port, require_client=False)
+        return server
+
+    def _listen(self, server: Any, port: int, require_client: bool) -> None:
+        try:
+            server.add_secure_port(f"{self._settings.host}:{port}", self._authority.server(require_client))
+        except RuntimeError as e:
+            raise UserError(f"cannot listen on {self._settings.host}:{port}: {e}") from e
+
+    def _pod_changed(self, manifest: Object, deleted: bool) -> None:
+        pod = read_pod(manifest)
+        if pod is None:
+            return
+        if deleted or pod.leaves:
+            self._pod_leaves(pod)
+        if deleted:
+            self._ledger.pods.pop(pod.uid, None)
+            self._pod_gone(pod)
+        else:
+            self._ledger.pods[pod.uid] = pod
+        self._pause.end()
+
+    def _pod_leaves(self, pod: Pod) -> None:
+        run = self._ledger.runs.get(pod.key)
+        if run is not None:
+            run.pod_deleted(pod.agent, bool(self._ledger.why_not(pod.node)), time.monotonic())
+
+    def _pod_gone(self, pod: Pod) -> None:
+        run = self._ledger.runs.get(pod.key)
+        if run is not None:
+            run.relay.lose(pod.agent, f"pod {pod.name} is deleted")
+
+    async def _find(self, identity: PodIdentity) -> Pod | None:
+        manifest = await self._api.get(PODS, identity.pod, identity.namespace)
+        return read_pod(manifest) if manifest is not None else None
+
+    async def _remember(self, key: JobKey) -> dict[int, str]:
+        job = await self._api.get(TRAINING_JOBS, key.name, key.namespace)
+        ranks = ((job or {}).get("status") or {}).get("ranks") or ()
+        return {r["rank"]: r["worker"] for r in ranks if r.get("worker")}
+
+    async def _look_after(self) -> None:
+        while True:
+            pause_s = LOOK_S
+            self._wishes.tick()
+            self._send_away()
+            for run in self._ledger.over:
+                pause_s = max(pause_s, await self._guarded(run, self._scribe.write_migrations(run)))
+            for run in list(self._ledger.runs.values()):
+                pause_s = max(pause_s, await self._guarded(run, self._tend(run)))
+            self._ledger.drop_old()
+            await self._pause.sleep(pause_s)
+
+    def _send_away(self) -> None:
+        """Ranks that have to leave their nodes are moved."""
+        nodes = self._ledger.nodes()
+        for run in self._ledger.runs.values():
+            places = [
+                RankPlace(rank, p.name, p.node, p.leaves)
+                for p in self._ledger.pods_of(run.key)
+                if (rank := run.rank_in(p.agent)) is not None
+            ]
+            for departure in departures(places, nodes):
+                run.send_away(departure.rank, departure.reason)
+
+    async def _tend(self, run: JobRun) -> None:
+        if run.task.done() and not run.is_over:
+            run.task.result()
+        await self._keeper.tend(run)
+        await self._scribe.write(run)
+
+    async def _guarded(self, run: JobRun, work: Coroutine[Any, Any, None]) -> float:
+        """How long to wait then: longer while the API server is away."""
+        try:
+            await work
+        except RetryableError as e:
+            self._tell(str(run.key), f"tried again: {e}")
+            return AWAY_S
+        except Refused as e:
+            self._tell(str(run.key), str(e))
+        return LOOK_S
+
+    def _tell(self, subject: str, text: str) -> None:
+        if self._said.get(subject) != text:
+            self._said[subject] = text
+            log.warning("%s: %s", subject, text)
+
+
+async def _first_failure(tasks: list[asyncio.Task[None]]) -> None:
+    done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in done:
+        task.result()
+    raise FatalError("a part of the controller has ended")

@@ -1,0 +1,39 @@
+"""Who of several controllers leads? By a Lease: whoever has it renews it, and who sees it unrenewed for long enough takes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+LEASE_S = 15.0
+RENEW_S = 3.0
+LEAD, TAKE, FOLLOW, STEP_DOWN = "lead", "take", "follow", "step-down"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """`holder` of the lease, empty if nobody has it. `unchanged_s`: how long it has been seen without a renewal, by the own
+    clock: the clocks of others may be wrong. `leads`: whether this one has led so far.
+    """
+
+    me: str
+    holder: str
+    unchanged_s: float
+    leads: bool
+
+
+@dataclass(frozen=True)
+class Verdict:
+    action: str
+    reason: str
+
+
+def judge_lease(seen: Seen) -> Verdict:
+    if seen.holder == seen.me:
+        return Verdict(LEAD, "this one has the lease")
+    if seen.leads:
+        return Verdict(STEP_DOWN, f"{seen.holder or 'nobody'} has the lease by now")
+    if not seen.holder:
+        return Verdict(TAKE, "nobody has the lease")
+    if seen.unchanged_s >= LEASE_S:
+        return Verdict(TAKE, f"{seen.holder} has not renewed it for {seen.unchanged_s:.0f} s")
+    return Verdict(FOLLOW, f"{seen.holder} leads")

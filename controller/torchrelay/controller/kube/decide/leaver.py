@@ -1,0 +1,37 @@
+"""What becomes of a pod whose rank lives elsewhere by now?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+DELETE, RELEASE, KEEP = "delete", "release", "keep"
+
+
+@dataclass(frozen=True)
+class Leaver:
+    """`planned`: its process lived until it was moved. `restarts`: the kubelet starts the training container again."""
+
+    pod: str
+    rank: int
+    planned: bool
+    restarts: bool
+    leaves: bool
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`release`: its agent ends, so that the pod can; nothing is deleted."""
+
+    action: str
+    reason: str
+
+
+def judge_leaver(leaver: Leaver) -> Verdict:
+    who = f"pod {leaver.pod}, which had rank {leaver.rank},"
+    if leaver.leaves:
+        return Verdict(RELEASE, f"{who} is being deleted")
+    if leaver.planned:
+        return Verdict(DELETE, f"{who} was to be left")
+    if leaver.restarts:
+        return Verdict(KEEP, f"{who} starts again and is a spare then")
+    return Verdict(RELEASE, f"{who} is kept for its logs; it does not start again")

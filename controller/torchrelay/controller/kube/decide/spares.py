@@ -1,0 +1,49 @@
+"""How many spares does a job need, and which pods are too many?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class SparePod:
+    """`took_over`: it holds a rank by now. `warm`: it could take one over. `barred`: why its place must not be used, or empty."""
+
+    name: str
+    over: bool
+    leaves: bool
+    took_over: bool
+    warm: bool
+    barred: str = ""
+
+
+@dataclass(frozen=True)
+class Change:
+    """`create` pods more, and `delete` these, with the reason for either."""
+
+    create: int
+    delete: tuple[str, ...]
+    reason: str
+
+
+def keep_spares(pods: Sequence[SparePod], wanted: int, job_runs: bool, can_be_protected: bool) -> Change:
+    """`job_runs`: some rank lives; `can_be_protected`: protection has not been refused."""
+    there = [p for p in pods if not p.leaves]
+    done = tuple(p.name for p in there if p.over)
+    free = [p for p in there if not p.over and not p.took_over]
+    if not job_runs:
+        return Change(0, done + tuple(p.name for p in free), "the job does not run")
+    if not can_be_protected:
+        return Change(0, done + tuple(p.name for p in free), "the job cannot be protected, so no spare is of use")
+    barred = tuple(p.name for p in free if p.barred)
+    usable = [p for p in free if not p.barred]
+    missing = wanted - len(usable)
+    if missing > 0:
+        why = f"; {len(barred)} cannot be used: {next(p.barred for p in free if p.barred)}" if barred else ""
+        return Change(missing, done + barred, f"{wanted} spares are wanted, {len(usable)} are there{why}")
+    # The cold ones first: what is warm has cost something.
+    surplus = sorted(usable, key=lambda p: (p.warm, p.name))[: len(usable) - wanted]
+    return Change(
+        0, done + barred + tuple(p.name for p in surplus), f"{wanted} spares are wanted, {len(usable)} are there"
+    )

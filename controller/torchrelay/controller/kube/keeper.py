@@ -1,0 +1,116 @@
+"""Makes and deletes pods: spares at the wanted number, and what migrations leave behind."""
+
+from __future__ import annotations
+
+import logging
+
+from torchrelay.controller.kube.api import PODS, SPARE_POOLS, Api, Object
+from torchrelay.controller.kube.clone import spare_pod
+from torchrelay.controller.kube.decide.leaver import DELETE, RELEASE, Leaver, judge_leaver
+from torchrelay.controller.kube.decide.placement import placement
+from torchrelay.controller.kube.decide.spares import Change, SparePod, keep_spares
+from torchrelay.controller.kube.ledger import Ledger
+from torchrelay.controller.kube.pods import JobKey, Pod, read_pod
+from torchrelay.controller.kube.run import JobRun
+from torchrelay.controller.kube.scribe import Scribe
+from torchrelay.controller.kube.story import pod_of
+from torchrelay.protocol.errors import UserError
+from torchrelay.protocol.kube_annotations import Wishes, read
+
+log = logging.getLogger(__name__)
+
+
+class Keeper:
+    """Methods raise RetryableError while the API server is away, and Refused."""
+
+    def __init__(self, api: Api, ledger: Ledger, scribe: Scribe) -> None:
+        self._api, self._ledger, self._scribe = api, ledger, scribe
+        self._templates: dict[JobKey, Pod] = {}
+        self._said: dict[JobKey, str] = {}
+
+    async def tend(self, run: JobRun) -> None:
+        """One look at one job."""
+        template = self._template(run.key)
+        if template is None:
+            return
+        try:
+            wishes = read(template.annotations)
+        except UserError as e:
+            self._tell(run.key, f"its annotations are of no use: {e}")
+            return
+        owner = await self._scribe.training_job(run.key, template, wishes)
+        await self._clear_up(run)
+        await self._keep_spares(run, template, owner, wishes)
+
+    def _template(self, key: JobKey) -> Pod | None:
+        """A worker's pod of this job, the newest that is known; kept when all are gone."""
+        workers = [p for p in self._ledger.pods_of(key) if p.is_injected and not p.is_spare]
+        if workers:
+            self._templates[key] = max(workers, key=lambda p: (p.manifest["metadata"]["creationTimestamp"], p.name))
+        return self._templates.get(key)
+
+    async def _clear_up(self, run: JobRun) -> None:
+        while run.story.left:
+            left = run.story.left[0]
+            pod = self._ledger.pod_named(run.key, pod_of(left.worker))
+            if pod is not None and left.worker.startswith(f"{pod.agent}."):
+                restarts = pod.manifest["spec"].get("restartPolicy") != "Never"
+                verdict = judge_leaver(Leaver(pod.name, left.rank, left.planned, restarts, pod.leaves))
+                log.info("%s: %s: %s", run.key, verdict.action, verdict.reason)
+                if verdict.action in (DELETE, RELEASE):
+                    run.relay.release(pod.agent, verdict.reason)
+                if verdict.action == DELETE:
+                    await self._api.delete(PODS, pod.name, run.key.namespace)
+            run.story.left.pop(0)
+
+    async def _keep_spares(self, run: JobRun, template: Pod, owner: Object, wishes: Wishes) -> None:
+        pool = await self._pool(run.key, wishes)
+        wanted = int(pool["spec"]["spares"])
+        spares = [p for p in self._ledger.pods_of(run.key) if p.is_spare]
+        facts = [
+            SparePod(
+                p.name, p.is_over, p.leaves, run.took_over(p.agent), run.is_warm(p.agent), self._ledger.why_not(p.node)
+            )
+            for p in spares
+        ]
+        run.core.job.spares_coming = sum(
+            not (p.is_over or p.leaves or run.is_here(p.agent) or self._ledger.why_not(p.node)) for p in spares
+        )
+        change = keep_spares(facts, wanted, run.runs, run.core.job.protection != "off")
+        if change.create or change.delete:
+            self._tell(run.key, f"{change.create} spares are made, {len(change.delete)} deleted: {change.reason}")
+        await self._carry_out(run, template, owner, change, pool)
+        if "name" in pool["metadata"]:
+            free = [f for f in facts if not f.over and not f.took_over and not f.leaves]
+            status = {"wanted": wanted, "ready": len(free), "warm": sum(f.warm for f in free)}
+            await self._scribe.pool_status(run.key, pool["metadata"]["name"], status)
+
+    async def _pool(self, key: JobKey, wishes: Wishes) -> Object:
+        """The pool that says how many spares this job is to have."""
+        if not wishes.pool:
+            return await self._scribe.spare_pool(key, wishes.spares or 0)
+        pool = await self._api.get(SPARE_POOLS, wishes.pool, key.namespace)
+        if pool is None:
+            self._tell(key, f"there is no SparePool {wishes.pool}, from which its spares were to come")
+            return {"metadata": {}, "spec": {"spares": 0}}
+        return pool
+
+    async def _carry_out(self, run: JobRun, template: Pod, owner: Object, change: Change, pool: Object) -> None:
+        topology = pool["spec"].get("topologyKeys") or ()
+        priority_class = pool["spec"].get("priorityClassName") or ""
+        for name in change.delete:
+            await self._api.delete(PODS, name, run.key.namespace)
+        for _ in range(change.create):
+            terms, reasons = placement(
+                run.key.name, self._ledger.labels_of(template.node), self._ledger.barred_nodes(), topology
+            )
+            log.info("%s: a spare is to be %s", run.key, "; ".join(reasons))
+            made = await self._api.create(PODS, spare_pod(template.manifest, owner, terms, priority_class))
+            pod = read_pod(made)
+            if pod is not None:
+                self._ledger.pods[pod.uid] = pod  # the mirror may be late, and one spare is enough
+
+    def _tell(self, key: JobKey, text: str) -> None:
+        if self._said.get(key) != text:
+            self._said[key] = text
+            log.info("%s: %s", key, text)

@@ -1,0 +1,116 @@
+"""Which jobs there are: finds the run that an agent belongs to, or begins one."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from torchrelay.controller.kube.decide.departures import NodeFacts, why_not
+from torchrelay.controller.kube.nodes import read_node
+from torchrelay.controller.kube.pods import JobKey, Pod
+from torchrelay.controller.kube.run import JobRun
+from torchrelay.protocol.errors import RefusedError, RetryableError, UserError
+from torchrelay.protocol.kube_annotations import read
+from torchrelay.protocol.messages import AgentHello
+from torchrelay.protocol.names import NO_RANK
+from torchrelay.protocol.pod_tls import PodIdentity
+
+NO_FOLDER = "/torchrelay-has-no-checkpoint-dir"
+"""Where a job names no folder for checkpoints, nothing can be saved: the attempt fails, and says so."""
+
+
+class Ledger:
+    """`find(identity)`: the pod from the API, for one that the mirror does not have yet.
+
+    `remember(key)`: who had which rank, as the job's resource says; for a job that another controller has begun.
+    """
+
+    def __init__(
+        self,
+        find: Callable[[PodIdentity], Awaitable[Pod | None]],
+        remember: Callable[[JobKey], Awaitable[dict[int, str]]],
+    ) -> None:
+        self._find, self._remember = find, remember
+        self.pods: dict[str, Pod] = {}
+        """By uid: all pods of ours."""
+        self.runs: dict[JobKey, JobRun] = {}
+        self._nodes: dict[str, dict[str, Any]] = {}
+        self._quarantine: dict[str, tuple[str, str]] = {}
+        self.over: list[JobRun] = []
+        """Runs that are over and whose place another one has taken."""
+
+    async def run_for(self, identity: PodIdentity, hello: AgentHello) -> JobRun:
+        """Raises RefusedError for a pod that takes part in no job, RetryableError for a spare that comes before any rank."""
+        pod = self.pods.get(identity.uid) or await self._find(identity)
+        if (
+            pod is None
+            or pod.uid != identity.uid
+            or pod.key.namespace != identity.namespace
+            or pod.name != identity.pod
+        ):
+            raise RefusedError(f"there is no such pod of a job: {identity.namespace}/{identity.pod}")
+        self.pods.setdefault(pod.uid, pod)
+        run = self.runs.get(pod.key)
+        if run is not None and (not run.is_over or hello.node in run.core.job.nodes):
+            return run
+        launch = next((w.launch for w in hello.workers if w.launch.get("WORLD_SIZE", "").isdigit()), None)
+        if launch is None or all(w.rank == NO_RANK for w in hello.workers):
+            raise RetryableError(f"job {pod.key} has not begun")
+        if run is not None:
+            self.over.append(run)
+        trains = any(w.generation >= 0 for w in hello.workers)
+        holders = await self._remember(pod.key) if trains and run is None else {}
+        if (meanwhile := self.runs.get(pod.key)) is not None and meanwhile is not run:
+            return meanwhile  # another agent's stream has made it
+        run = self.runs[pod.key] = JobRun(pod.key, int(launch["WORLD_SIZE"]), launch, _jit_folder(pod))
+        run.core.remember(holders)
+        return run
+
+    def drop_old(self) -> None:
+        """Forgets runs that are over once everything is written, and whose pods are gone."""
+        self.over = [r for r in self.over if any(m.changed for m in r.story.migrations)]
+        for key, run in list(self.runs.items()):
+            if run.is_over and not self.pods_of(key) and not any(m.changed for m in run.story.migrations):
+                del self.runs[key]
+
+    def node_changed(self, manifest: dict[str, Any], deleted: bool) -> None:
+        name = manifest["metadata"]["name"]
+        if deleted:
+            self._nodes.pop(name, None)
+        else:
+            self._nodes[name] = manifest
+
+    def quarantine_changed(self, quarantine: dict[str, Any], deleted: bool) -> None:
+        name, node = quarantine["metadata"]["name"], quarantine["spec"].get("node", "")
+        if deleted or not node:
+            self._quarantine.pop(name, None)
+        else:
+            self._quarantine[name] = node, quarantine["spec"].get("reason") or f"Quarantine {name}"
+
+    def nodes(self) -> list[NodeFacts]:
+        barred = dict(self._quarantine.values())
+        return [read_node(manifest, barred.get(name, "")) for name, manifest in self._nodes.items()]
+
+    def why_not(self, node: str) -> str:
+        """Why nothing should be on the node; empty if nothing speaks against it."""
+        return next((why_not(n) for n in self.nodes() if n.name == node), "")
+
+    def barred_nodes(self) -> list[str]:
+        return [node for node, _ in self._quarantine.values()]
+
+    def labels_of(self, node: str) -> dict[str, str]:
+        manifest = self._nodes.get(node) or {"metadata": {}}
+        return manifest["metadata"].get("labels") or {}
+
+    def pods_of(self, key: JobKey) -> list[Pod]:
+        return [p for p in self.pods.values() if p.key == key]
+
+    def pod_named(self, key: JobKey, name: str) -> Pod | None:
+        return next((p for p in self.pods_of(key) if p.name == name), None)
+
+
+def _jit_folder(pod: Pod) -> str:
+    try:
+        return read(pod.annotations).checkpoint_dir or NO_FOLDER
+    except UserError:
+        return NO_FOLDER

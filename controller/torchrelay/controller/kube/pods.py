@@ -1,0 +1,69 @@
+"""What the controller reads from a pod. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from torchrelay.protocol import kube_names as kube
+
+_OVER = ("Succeeded", "Failed")
+
+
+class JobKey(NamedTuple):
+    """One job: pods of one namespace with the same label."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True)
+class Pod:
+    """`node` is empty until it is scheduled; `manifest` is all of it."""
+
+    key: JobKey
+    name: str
+    uid: str
+    is_spare: bool
+    node: str
+    phase: str
+    leaves: bool
+    manifest: dict[str, Any]
+
+    @property
+    def agent(self) -> str:
+        """The name under which its agent speaks."""
+        return f"{self.name}:{self.uid[:8]}"
+
+    @property
+    def is_over(self) -> bool:
+        return self.phase in _OVER
+
+    @property
+    def annotations(self) -> dict[str, str]:
+        return self.manifest["metadata"].get("annotations") or {}
+
+    @property
+    def is_injected(self) -> bool:
+        return kube.INJECTED in self.annotations
+
+
+def read_pod(manifest: dict[str, Any]) -> Pod | None:
+    """None for a pod that is none of ours."""
+    meta = manifest["metadata"]
+    labels = meta.get("labels") or {}
+    if not (job := labels.get(kube.JOB)):
+        return None
+    return Pod(
+        JobKey(meta["namespace"], job),
+        meta["name"],
+        meta["uid"],
+        labels.get(kube.ROLE) == kube.SPARE,
+        manifest["spec"].get("nodeName") or "",
+        (manifest.get("status") or {}).get("phase") or "Pending",
+        "deletionTimestamp" in meta,
+        manifest,
+    )

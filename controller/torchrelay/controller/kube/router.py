@@ -1,0 +1,75 @@
+"""Many jobs behind one port: an agent speaks for the pod that its certificate names, and for no other."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from torchrelay.controller.kube.run import JobRun
+from torchrelay.protocol import relay_pb2, relay_pb2_grpc
+from torchrelay.protocol.convert import from_proto
+from torchrelay.protocol.errors import FrameError, RefusedError, RetryableError
+from torchrelay.protocol.messages import AgentHello
+from torchrelay.protocol.pod_tls import PodIdentity, identity_of
+
+log = logging.getLogger(__name__)
+
+
+class Router(relay_pb2_grpc.RelayServicer):
+    """`run_for(identity, hello)` finds the job of a pod; it raises RefusedError, or RetryableError where it cannot tell yet.
+
+    What commands ask of one job (Watch, Status, ...) is not served here: resources tell it, and take wishes.
+    """
+
+    def __init__(self, run_for: Callable[[PodIdentity, AgentHello], Awaitable[JobRun]]) -> None:
+        self._run_for = run_for
+
+    async def Attach(  # the service's name for it
+        self, request_iterator: AsyncIterator[relay_pb2.FromAgent], context: grpc.aio.ServicerContext[Any, Any]
+    ) -> AsyncIterator[relay_pb2.ToAgent]:
+        first = await anext(request_iterator, None)
+        try:
+            identity = _peer(context)
+            run = await self._run_for(identity, check_hello(identity, first))
+        except RetryableError as e:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(e))
+        except (RefusedError, FrameError) as e:
+            log.warning("refused a stream of %s: %s", context.peer(), e)
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(e))
+        assert first is not None
+        async for order in run.relay.Attach(_only_once(first, request_iterator), context):
+            yield order
+
+
+def check_hello(identity: PodIdentity, first: relay_pb2.FromAgent | None) -> AgentHello:
+    """Raises RefusedError where the first message is none, or speaks for another pod. FrameError if it is not understood."""
+    hello = from_proto(first) if first is not None else None
+    if not isinstance(hello, AgentHello):
+        raise RefusedError("the first message of an agent is AgentHello")
+    own = f"{identity.pod}:{identity.uid[:8]}"
+    if hello.node != own:
+        raise RefusedError(f"the agent of {own} says that it is {hello.node}")
+    if alien := [w.worker for w in hello.workers if not w.worker.startswith(f"{own}.")]:
+        raise RefusedError(f"the agent of {own} speaks for {alien[0]}")
+    return hello
+
+
+async def _only_once(
+    first: relay_pb2.FromAgent, rest: AsyncIterator[relay_pb2.FromAgent]
+) -> AsyncIterator[relay_pb2.FromAgent]:
+    """No second AgentHello: it could name another pod."""
+    yield first
+    async for packed in rest:
+        if packed.WhichOneof("kind") != "agent_hello":
+            yield packed
+
+
+def _peer(context: grpc.aio.ServicerContext[Any, Any]) -> PodIdentity:
+    certificates = list((context.auth_context() or {}).get("x509_pem_cert") or ())
+    if len(certificates) != 1:
+        raise RefusedError("there is no certificate")
+    return identity_of(certificates[0])

@@ -1,0 +1,135 @@
+"""Writes the stories of jobs to their resources; what could not be written is written later."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any
+
+from torchrelay.controller.kube.api import (
+    CONFLICT,
+    MIGRATIONS,
+    NOT_FOUND,
+    SPARE_POOLS,
+    TRAINING_JOBS,
+    Api,
+    Object,
+    Refused,
+)
+from torchrelay.controller.kube.ledger import Ledger
+from torchrelay.controller.kube.pods import JobKey, Pod
+from torchrelay.controller.kube.run import JobRun
+from torchrelay.controller.kube.story import MigrationStory, job_status
+from torchrelay.protocol import kube_names as kube
+from torchrelay.protocol.kube_annotations import Wishes
+
+log = logging.getLogger(__name__)
+
+
+class Scribe:
+    """Methods raise RetryableError while the API server is away, and Refused."""
+
+    def __init__(self, api: Api, ledger: Ledger) -> None:
+        self._api, self._ledger = api, ledger
+        self._jobs: dict[JobKey, Object] = {}
+        self._told: dict[JobKey, Object] = {}
+
+    async def training_job(self, key: JobKey, pod: Pod, wishes: Wishes) -> Object:
+        """The TrainingJob resource, made where there is none."""
+        if key in self._jobs:
+            return self._jobs[key]
+        found = await self._api.get(TRAINING_JOBS, key.name, key.namespace)
+        if found is None:
+            spec: Object = {"owner": pod.annotations.get(kube.OWNER, ""), "policy": wishes.policy}
+            spec["fallback"] = list(wishes.fallback)
+            if wishes.spares is not None:
+                spec["spares"] = wishes.spares
+            if wishes.pool:
+                spec["pool"] = wishes.pool
+            found = await self._api.create(TRAINING_JOBS, _manifest("TrainingJob", key.namespace, key.name, spec))
+        self._jobs[key] = found
+        return found
+
+    async def spare_pool(self, key: JobKey, spares: int) -> Object:
+        """The job's own SparePool, made where there is none; people may change its number."""
+        found = await self._api.get(SPARE_POOLS, key.name, key.namespace)
+        if found is None:
+            spec = {"job": key.name, "spares": spares}
+            found = await self._api.create(SPARE_POOLS, _manifest("SparePool", key.namespace, key.name, spec))
+        return found
+
+    async def write(self, run: JobRun) -> None:
+        """All that has changed."""
+        await self.write_migrations(run)
+        node_of = {p.name: p.node for p in self._ledger.pods_of(run.key)}
+        status = run.core.status(time.monotonic())
+        level = status.coverage[0].level if status.coverage else status.protection
+        told = job_status(status, run.story, level, lambda pod: node_of.get(pod, ""))
+        if told != self._told.get(run.key) and run.key in self._jobs:
+            await self._status(TRAINING_JOBS, run.key.namespace, run.key.name, told)
+            self._told[run.key] = told
+
+    async def write_migrations(self, run: JobRun) -> None:
+        for story in run.story.migrations:
+            if story.changed:
+                await self._write_migration(run.key, story)
+
+    async def pool_status(self, key: JobKey, name: str, status: Object) -> None:
+        await self._status(SPARE_POOLS, key.namespace, name, status)
+
+    async def _write_migration(self, key: JobKey, story: MigrationStory) -> None:
+        story.changed = False
+        try:
+            if not story.exists:
+                await self._make(key, story)
+                story.exists = True
+            await self._status(MIGRATIONS, key.namespace, story.name, story.status)
+        except BaseException:
+            story.changed = True
+            raise
+
+    async def _make(self, key: JobKey, story: MigrationStory) -> None:
+        manifest = _manifest("Migration", key.namespace, story.name, story.spec)
+        if owner := self._jobs.get(key):
+            manifest["metadata"]["ownerReferences"] = [_owner(owner)]
+        manifest["metadata"]["annotations"] = {kube.ORIGIN: kube.BY_CONTROLLER}
+        try:
+            await self._api.create(MIGRATIONS, manifest)
+        except Refused as e:
+            if e.code != CONFLICT:  # it was made by a call whose answer was lost
+                raise
+
+    async def _status(self, kind: Any, namespace: str, name: str, status: Object) -> None:
+        try:
+            await self._api.patch(kind, name, {"status": without_empty(status)}, namespace, status=True)
+        except Refused as e:
+            if e.code != NOT_FOUND:
+                raise
+            log.warning("%s %s/%s is gone; its status is not written", kind.name, namespace, name)
+            if kind is TRAINING_JOBS:
+                self._jobs.pop(JobKey(namespace, name), None)  # the next look makes it again
+
+
+def without_empty(status: Object) -> Object:
+    """In a merge patch null takes a field away. An empty text must not be sent: API servers have been seen to read it as null."""
+    return {k: None if v == "" else _dropped(v) for k, v in status.items()}
+
+
+def _dropped(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _dropped(v) for k, v in value.items() if v != ""}
+    return [_dropped(v) for v in value] if isinstance(value, list) else value
+
+
+def _owner(job: Object) -> Object:
+    return {
+        "apiVersion": kube.API_VERSION,
+        "kind": "TrainingJob",
+        "name": job["metadata"]["name"],
+        "uid": job["metadata"]["uid"],
+    }
+
+
+def _manifest(kind: str, namespace: str, name: str, spec: Object) -> Object:
+    meta: Object = {"name": name, "namespace": namespace}
+    return {"apiVersion": kube.API_VERSION, "kind": kind, "metadata": meta, "spec": spec}

@@ -1,0 +1,36 @@
+"""The controller's settings in a cluster, from its environment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torchrelay.protocol import kube_names as kube
+from torchrelay.protocol.errors import UserError
+
+
+@dataclass(frozen=True)
+class Settings:
+    """`namespace`, `pod`: its own. `watched`: the namespace whose pods are looked after, or `*`. `host`: to listen on."""
+
+    namespace: str
+    pod: str
+    watched: str = "*"
+    host: str = "0.0.0.0"
+    relay_port: int = kube.RELAY_PORT
+    enrol_port: int = kube.ENROLL_PORT
+
+    @classmethod
+    def from_environ(cls, environ: Mapping[str, str]) -> Settings:
+        """Raises UserError for a port that is none."""
+        try:
+            return cls(
+                environ.get("TORCHRELAY_NAMESPACE") or kube.SYSTEM_NAMESPACE,
+                environ.get("TORCHRELAY_POD") or environ.get("HOSTNAME") or "torchrelay-controller",
+                environ.get("TORCHRELAY_WATCH_NAMESPACE") or "*",
+                environ.get("TORCHRELAY_LISTEN_HOST") or "0.0.0.0",
+                int(environ.get("TORCHRELAY_RELAY_PORT") or kube.RELAY_PORT),
+                int(environ.get("TORCHRELAY_ENROLL_PORT") or kube.ENROLL_PORT),
+            )
+        except ValueError as e:
+            raise UserError(f"TORCHRELAY_RELAY_PORT and TORCHRELAY_ENROLL_PORT are port numbers: {e}") from e

@@ -1,0 +1,212 @@
+"""What a job's events say, in the form of its Migration and TrainingJob resources. Pure: events in, statuses out."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torchrelay.protocol.errors import FrameError
+from torchrelay.protocol.events import (
+    Decision,
+    JobFinished,
+    MigrationFinished,
+    MigrationStarted,
+    MoveNotMade,
+    PhaseChanged,
+    from_job_event,
+)
+from torchrelay.protocol.messages import JobEvent, JobStatus
+from torchrelay.protocol.phases import COMMITTED, Phase
+
+DECISIONS_KEPT = 100
+REFUSED = "refused"
+"""Outcome of a planned migration that never began."""
+
+
+def pod_of(worker: str) -> str:
+    """`train-1:0a1b2c3d.1` is a process in the pod `train-1`."""
+    return worker.partition(":")[0]
+
+
+def timestamp(time_s: float) -> str:
+    return dt.datetime.fromtimestamp(time_s, dt.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def precise(time_s: float) -> str:
+    """With microseconds: phases take less than a second."""
+    return dt.datetime.fromtimestamp(time_s, dt.timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+@dataclass
+class MigrationStory:
+    """One Migration resource: `name`, `spec` for when it has to be made, and `status`. `changed`: to be written."""
+
+    name: str
+    spec: dict[str, Any]
+    status: dict[str, Any] = field(default_factory=dict)
+    exists: bool = False
+    changed: bool = True
+
+    @property
+    def is_over(self) -> bool:
+        return bool(self.status.get("outcome"))
+
+
+@dataclass(frozen=True)
+class Left:
+    """A rank has moved for good: `worker` is not needed any more. `planned`: it lived until then."""
+
+    worker: str
+    rank: int
+    planned: bool
+    reason: str
+
+
+class Story:
+    """`prefix`: of the names of migrations that nobody has asked for. `holders()`: rank -> the worker that has it now."""
+
+    def __init__(self, job: str, prefix: str, holders: Callable[[], Mapping[int, str]]) -> None:
+        self._job, self._prefix, self._holders = job, prefix, holders
+        self._by_number: dict[str, MigrationStory] = {}
+        self._leavers: dict[str, dict[int, str]] = {}
+        self.migrations: list[MigrationStory] = []
+        self.left: list[Left] = []
+        """Workers that have been replaced; whoever deletes their pods takes them out."""
+        self.finished: JobFinished | None = None
+
+    def adopt(self, number: str, name: str) -> None:
+        """The migration `number` was asked for with the resource `name`."""
+        known = self._by_number.get(number)
+        if known is None:
+            known = self._by_number[number] = MigrationStory(name, {})
+            self.migrations.append(known)
+        known.name, known.exists, known.changed = name, True, True
+
+    def refuse(self, name: str, reason: str, time_s: float) -> None:
+        story = MigrationStory(name, {}, exists=True)
+        at = timestamp(time_s)
+        story.status = {"phase": REFUSED, "outcome": REFUSED, "reason": reason, "kind": "planned", "finishedAt": at}
+        self.migrations.append(story)
+
+    def take(self, event: JobEvent) -> None:
+        """What is not known is left out: the event log has it."""
+        try:
+            what = from_job_event(event)
+        except FrameError:
+            return
+        if isinstance(what, MigrationStarted):
+            self._started(what, event.time_s)
+        elif isinstance(what, PhaseChanged):
+            self._phase(what, event.time_s)
+        elif isinstance(what, Decision) and (story := self._by_number.get(what.migration)):
+            self._decided(story, what.text)
+        elif isinstance(what, MigrationFinished):
+            self._finished(what, event.time_s)
+        elif isinstance(what, MoveNotMade) and (story := self._by_number.get(what.migration)):
+            self._decided(story, what.reason)
+        elif isinstance(what, JobFinished):
+            self.finished = what
+
+    def _decided(self, story: MigrationStory, text: str) -> None:
+        story.status["decisions"] = [*story.status.get("decisions", []), text][-DECISIONS_KEPT:]
+        story.changed = True
+
+    def _started(self, what: MigrationStarted, time_s: float) -> None:
+        story = self._by_number.get(what.migration)
+        if story is None:
+            spec = {"job": self._job, "rank": what.rank, "reason": what.reason[:1024]}
+            story = MigrationStory(f"{self._prefix}-{what.migration}", spec)
+            self._by_number[what.migration] = story
+            self.migrations.append(story)
+        holder = self._holders().get(what.rank, "")
+        self._leavers[what.migration] = dict(self._holders())
+        story.status |= {
+            "rank": what.rank,
+            "kind": what.kind,
+            "reason": what.reason,
+            "generation": what.generation,
+            "fromPod": pod_of(holder),
+            "startedAt": story.status.get("startedAt") or timestamp(time_s),
+        }
+        story.changed = True
+
+    def _phase(self, what: PhaseChanged, time_s: float) -> None:
+        if (story := self._by_number.get(what.migration)) is None:
+            return
+        phases = story.status.setdefault("phases", [])
+        if phases:
+            phases[-1]["seconds"] = round(what.elapsed_s, 4)
+        if what.phase != Phase.HEALTHY.value:
+            phases.append({"phase": what.phase, "at": precise(time_s)})
+            story.status["phase"] = what.phase
+        story.changed = True
+
+    def _finished(self, what: MigrationFinished, time_s: float) -> None:
+        if (story := self._by_number.get(what.migration)) is None:
+            return
+        at = timestamp(time_s)
+        if what.outcome == COMMITTED:
+            self._decided(story, what.reason)
+        else:
+            story.status["reason"] = what.reason
+        story.status |= {
+            "outcome": what.outcome,
+            "finishedAt": at,
+            "conditions": [
+                {
+                    "type": "Complete",
+                    "status": "True" if what.outcome == COMMITTED else "False",
+                    "reason": what.outcome.capitalize(),
+                    "message": what.reason,
+                    "lastTransitionTime": at,
+                }
+            ],
+            "toPod": pod_of(what.spare),
+            "generation": what.generation,
+            "stepsRedone": what.steps_redone,
+            "downtimeSeconds": round(sum(what.downtime_s.values()), 4),
+        }
+        story.changed = True
+        leavers = self._leavers.pop(what.migration, {})
+        if what.outcome == COMMITTED:
+            for rank in what.ranks:
+                if leavers.get(rank):
+                    self.left.append(Left(leavers[rank], rank, what.kind == "planned", what.reason))
+
+
+def job_status(status: JobStatus, story: Story, level: str, node_of: Callable[[str], str]) -> dict[str, Any]:
+    """Of a TrainingJob. `level`: of the protection report; `node_of(pod)`."""
+    ranks = [
+        {
+            "rank": r.rank,
+            "pod": pod_of(r.worker),
+            "node": node_of(pod_of(r.worker)),
+            "worker": r.worker,
+            "state": r.state,
+            "boundary": r.boundary,
+        }
+        for r in status.ranks
+    ]
+    return {
+        "phase": _phase(status, story),
+        "worldSize": status.world_size,
+        "generation": status.generation,
+        "step": max(0, min((r.boundary for r in status.ranks), default=0)),
+        "ranks": ranks,
+        "spares": status.spares_total,
+        "sparesWarm": status.spares_warm,
+        "protection": level,
+        "protectionReason": status.protection_reason,
+        "migrations": status.migrations_done,
+        "lastMigration": status.last_migration,
+    }
+
+
+def _phase(status: JobStatus, story: Story) -> str:
+    if story.finished is not None:
+        return "Failed" if story.finished.exit_code else "Succeeded"
+    if any(not m.is_over and m.status for m in story.migrations):
+        return "Migrating"
+    return "Running" if len(status.ranks) == status.world_size else "Pending"

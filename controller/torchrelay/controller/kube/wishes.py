@@ -1,0 +1,76 @@
+"""Migration resources that people create: each is a planned migration, begun as soon as it can be, or refused with the reason."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from torchrelay.controller.kube.ledger import Ledger
+from torchrelay.controller.kube.pods import JobKey
+from torchrelay.controller.kube.run import JobRun
+from torchrelay.protocol import kube_names as kube
+
+
+class Wishes:
+    """Takes what the mirror of Migrations sees; `tick` begins what can begin."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._open: dict[str, dict[str, Any]] = {}
+        self._begun: set[str] = set()
+        self.waiting: dict[str, str] = {}
+        """Name of a Migration -> why it has not begun."""
+
+    def changed(self, migration: dict[str, Any], deleted: bool) -> None:
+        uid = migration["metadata"]["uid"]
+        status = migration.get("status") or {}
+        ours = (migration["metadata"].get("annotations") or {}).get(kube.ORIGIN) == kube.BY_CONTROLLER
+        if deleted or ours or uid in self._begun or status.get("startedAt") or status.get("outcome"):
+            self._open.pop(uid, None)
+        else:
+            self._open[uid] = migration
+
+    def tick(self) -> None:
+        for uid, migration in list(self._open.items()):
+            meta, spec = migration["metadata"], migration["spec"]
+            run = self._ledger.runs.get(JobKey(meta["namespace"], spec["job"]))
+            if run is None:
+                self.waiting[meta["name"]] = f"there is no job {spec['job']} that runs"
+                continue
+            if self._begin(run, meta["name"], spec):
+                self._begun.add(uid)
+                del self._open[uid]
+
+    def _begin(self, run: JobRun, name: str, spec: dict[str, Any]) -> bool:
+        """Whether it is dealt with."""
+        rank = rank_meant(run, self._ledger, spec)
+        if isinstance(rank, str):
+            run.story.refuse(name, rank, time.time())
+            return True
+        reply = run.migrate(rank, spec.get("reason") or f"Migration {name} asks for it")
+        if reply.accepted:
+            run.story.adopt(reply.migration, name)
+        elif reply.again:
+            self.waiting[name] = reply.message
+            return False
+        else:
+            run.story.refuse(name, reply.message, time.time())
+        self.waiting.pop(name, None)
+        return True
+
+
+def rank_meant(run: JobRun, ledger: Ledger, spec: dict[str, Any]) -> int | str:
+    """The rank that a Migration's spec names, or why there is none."""
+    if (rank := spec.get("rank")) is not None:
+        return int(rank)
+    if pod_name := spec.get("pod"):
+        pod = ledger.pod_named(run.key, pod_name)
+        found = run.rank_in(pod.agent) if pod is not None else None
+        return found if found is not None else f"no rank of {run.key.name} lives in a pod {pod_name}"
+    node = spec.get("node", "")
+    ranks = [r for p in ledger.pods_of(run.key) if p.node == node and (r := run.rank_in(p.agent)) is not None]
+    if len(ranks) == 1:
+        return ranks[0]
+    if not ranks:
+        return f"no rank of {run.key.name} lives on node {node}"
+    return f"ranks {', '.join(map(str, sorted(ranks)))} live on node {node}: one Migration moves one rank; name it"

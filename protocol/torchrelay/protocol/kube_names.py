@@ -1,0 +1,99 @@
+"""The one home of every name that torchrelay uses in Kubernetes: annotations, labels, containers, volumes, resources."""
+
+from __future__ import annotations
+
+GROUP = "torchrelay.dev"
+VERSION = "v1alpha1"
+API_VERSION = f"{GROUP}/{VERSION}"
+
+# Annotations on the pod template: what the user asks for.
+INJECT = f"{GROUP}/inject"
+SPARES = f"{GROUP}/spares"
+POLICY = f"{GROUP}/policy"
+FALLBACK = f"{GROUP}/fallback"
+CHECKPOINT_DIR = f"{GROUP}/checkpoint-dir"
+BUDDY_EVERY = f"{GROUP}/buddy-every"
+CONTAINER = f"{GROUP}/container"
+USER_ANNOTATIONS = (INJECT, SPARES, POLICY, FALLBACK, CHECKPOINT_DIR, BUDDY_EVERY, CONTAINER)
+
+POLICY_AUTO, POLICY_OBSERVE, POLICY_PLANNED_ONLY = "auto", "observe", "planned-only"
+POLICIES = (POLICY_AUTO, POLICY_OBSERVE, POLICY_PLANNED_ONLY)
+NEXT_SPARE, JIT_CHECKPOINT, CHECKPOINT = "next-spare", "jit-checkpoint", "checkpoint"
+FALLBACKS = (NEXT_SPARE, JIT_CHECKPOINT, CHECKPOINT)
+"""The rungs, in the order in which they are tried; `/fallback` names those that may be."""
+
+# Annotations that the webhook writes.
+INJECTED = f"{GROUP}/injected"
+"""The version of torchrelay that prepared the pod."""
+OWNER = f"{GROUP}/owner"
+"""`KIND/NAME` of the workload that a person made: `PyTorchJob/llama`. Never cut, unlike the label."""
+
+ORIGIN, BY_CONTROLLER = f"{GROUP}/origin", "controller"
+"""Annotation of a resource that torchrelay has made, rather than a person."""
+NOT_INJECTED = f"{GROUP}/not-injected"
+"""Why a pod that asked for it was left alone."""
+NOTES = f"{GROUP}/notes"
+"""What a person should know about an injected pod. Warnings of an admission reach only the controller that made the pod."""
+
+# Labels.
+JOB = f"{GROUP}/job"
+"""All pods of one job in one namespace have the same; a person may set it to group bare pods."""
+ROLE = f"{GROUP}/role"
+WORKER, SPARE = "worker", "spare"
+
+# What is added to a pod.
+INIT_CONTAINER = "torchrelay-init"
+AGENT_CONTAINER = "torchrelay-agent"
+CODE_VOLUME, CODE_FOLDER = "torchrelay", "/opt/torchrelay"
+RUN_VOLUME, RUN_FOLDER = "torchrelay-run", "/run/torchrelay"
+TOKEN_VOLUME, TOKEN_FOLDER, TOKEN_FILE = "torchrelay-token", "/var/run/secrets/torchrelay", "token"
+TOKEN_AUDIENCE = "torchrelay"
+TOKEN_LIFETIME_S = 3600
+OWN_VOLUMES = (CODE_VOLUME, RUN_VOLUME, TOKEN_VOLUME)
+
+SITE_FOLDER = f"{CODE_FOLDER}/site"
+"""With `sitecustomize.py` alone: goes on PYTHONPATH."""
+ROOT_FOLDER = f"{CODE_FOLDER}/root"
+"""Holds `torchrelay/shim` and `torchrelay/protocol`."""
+SOCKET_PATH = f"{RUN_FOLDER}/agent.sock"
+JOURNAL_FOLDER = f"{RUN_FOLDER}/journal"
+
+# Environment of the training container, besides `names.SHIM_ENV`.
+ENV_ASK = "TORCHRELAY_ASK"
+"""Set to 1: the shim waits for the agent's socket and asks whether it is a rank or a spare before the script begins."""
+ENV_BUDDY_EVERY = "TORCHRELAY_BUDDY_EVERY"
+ENV_CHECKPOINT_DIR = "TORCHRELAY_CHECKPOINT_DIR"
+
+# Environment of the agent.
+ENV_CONTROLLER = "TORCHRELAY_CONTROLLER"
+ENV_ENROLL = "TORCHRELAY_ENROLL"
+ENV_CA = "TORCHRELAY_CA"
+"""PEM of the authority that the controller's certificate must come from."""
+ENV_JOB = "TORCHRELAY_JOB"
+ENV_POD = "TORCHRELAY_POD"
+ENV_POD_UID = "TORCHRELAY_POD_UID"
+ENV_POD_IP = "TORCHRELAY_POD_IP"
+ENV_NAMESPACE = "TORCHRELAY_NAMESPACE"
+ENV_NODE = "TORCHRELAY_NODE"
+ENV_GPUS = "TORCHRELAY_GPUS"
+"""`RESOURCE=COUNT` as the training container asks for: `nvidia.com/gpu=8`; absent where it asks for none."""
+ENV_CONTAINER = "TORCHRELAY_CONTAINER"
+"""Name of the training container."""
+ENV_SIDECAR = "TORCHRELAY_SIDECAR"
+NATIVE, CLASSIC = "native", "classic"
+"""`native`: an init container with restartPolicy Always, ended by the kubelet when training is over. `classic`: a container
+like any other, which has to end by itself then, or a Job never completes."""
+
+# Where torchrelay itself runs.
+SYSTEM_NAMESPACE = "torchrelay-system"
+CONTROLLER_SERVICE = "torchrelay-controller"
+RELAY_PORT = 29476
+ENROLL_PORT = 29477
+WEBHOOK_SERVICE = "torchrelay-webhook"
+WEBHOOK_CONFIGURATION = "torchrelay"
+WEBHOOK_CERT_SECRET = "torchrelay-webhook-cert"
+CA_SECRET = "torchrelay-ca"
+"""What certificates are made with; the controller alone may read it."""
+CA_CONFIG_MAP = "torchrelay-ca"
+CA_KEY = "ca.crt"
+"""In that ConfigMap: the public part of it, written by the controller, read by the webhook."""

@@ -1,0 +1,56 @@
+"""How a process begins that its agent did not start: it waits for the agent, and asks what it is to be.
+
+A pod that its owner has made again has the environment of a rank that may live elsewhere by now; only the controller knows.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import platform
+import time
+
+from torchrelay.protocol.errors import ChannelClosedError, RefusedError, TorchrelayError
+from torchrelay.protocol.messages import Begin, Hello
+from torchrelay.shim.config import ShimConfig
+from torchrelay.shim.link import AgentLink
+
+AGENT_S = 60.0
+"""For the agent's container to start, which may be after this one."""
+ANSWER_S = 60.0
+POLL_S = 0.05
+
+
+def ask(config: ShimConfig, agent_s: float = AGENT_S, answer_s: float = ANSWER_S) -> tuple[ShimConfig, AgentLink]:
+    """The configuration as the controller wants it, and the link. Raises OSError or TorchrelayError without an answer."""
+    hello = Hello(
+        config.worker, config.token, os.getpid(), platform.python_version(), config.spare, launch=config.launch
+    )
+    link = _connect(config.socket, hello, agent_s)
+    try:
+        begin = _first_word(link, answer_s)
+    except TorchrelayError:
+        link.close()
+        raise
+    return dataclasses.replace(config, worker=begin.worker, journal=begin.journal, spare=begin.spare), link
+
+
+def _first_word(link: AgentLink, within_s: float) -> Begin:
+    try:
+        begin = link.first_order(within_s)
+    except ChannelClosedError as e:
+        raise RefusedError(f"nobody said within {within_s:.0f} s what this process is to be: {e}") from e
+    if not isinstance(begin, Begin):
+        raise RefusedError(f"the agent sent {type(begin).__name__} where Begin was due")
+    return begin
+
+
+def _connect(path: str, hello: Hello, within_s: float) -> AgentLink:
+    until_s = time.monotonic() + within_s
+    while True:
+        try:
+            return AgentLink.connect(path, hello)
+        except (FileNotFoundError, ConnectionRefusedError):
+            if time.monotonic() >= until_s:
+                raise
+            time.sleep(POLL_S)  # nothing else tells of another container's socket

@@ -1,0 +1,73 @@
+"""Whole nodes are lost. They need the test cluster: any other cannot be unplugged from here."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.kubectl import wait_for
+from support.training import differences
+from support.training_pods import Training
+
+CLUSTER = os.environ.get("TORCHRELAY_E2E_CLUSTER", "")
+STEP = 20
+
+pytestmark = pytest.mark.skipif(not CLUSTER, reason="only the test cluster's nodes can be unplugged")
+
+
+def cluster(*arguments: str) -> None:
+    done = subprocess.run([CLUSTER, *arguments], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture
+def _node_2_comes_back() -> Iterator[None]:
+    yield
+    cluster("node-start", "2")
+    cluster("node-heal", "2")
+
+
+@pytest.mark.usefixtures("_node_2_comes_back")
+def test_a_node_that_loses_power(training: Training, undisturbed: Path) -> None:
+    training.held = (STEP,)
+    training.nodes = ("node-1", "node-2")
+    training.start()
+    training.wait_until_ready()
+    spares = {n: p for n, p in training.pods().items() if "-spare-" in n}
+    assert {p["spec"]["nodeName"] for p in spares.values()} == {"node-3"}
+    cluster("node-kill", "2")
+    training.let_pass(STEP)
+    (migration,) = training.wait_for_migration()
+    training.wait_until_succeeded()
+    assert differences(undisturbed, training.out, training.world_size) == []
+    assert (migration["kind"], migration["rank"]) == ("unplanned", 1)
+    assert migration["toPod"] in spares
+
+
+@pytest.mark.usefixtures("_node_2_comes_back")
+def test_a_partitioned_node_and_its_return(training: Training, undisturbed: Path) -> None:
+    training.held = (STEP, STEP + 10)
+    training.nodes = ("node-1", "node-2")
+    training.start()
+    training.wait_until_ready()
+    cluster("node-partition", "2")
+    training.let_pass(STEP)
+    (migration,) = training.wait_for_migration()
+    assert (migration["kind"], migration["rank"]) == ("unplanned", 1)
+    cluster("node-heal", "2")
+    wait_for("the end of the fenced rank", lambda: _has_ended(training), 60.0, training.describe)
+    training.let_pass(STEP + 10)
+    training.wait_until_succeeded()
+    assert differences(undisturbed, training.out, training.world_size) == []
+    assert training.resource()["ranks"][1]["pod"] == migration["toPod"]
+
+
+def _has_ended(training: Training) -> bool | None:
+    pod = training.pods().get(f"{training.name}-1")
+    if pod is None:
+        return True
+    states = {s["name"]: s["state"] for s in pod["status"].get("containerStatuses", ())}
+    return True if "terminated" in states.get("train", {}) else None

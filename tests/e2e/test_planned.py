@@ -1,0 +1,69 @@
+"""Ranks that have to go are moved while they live: no step is done again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from support.training import differences
+from support.training_pods import Training
+
+STEP = 30
+
+
+def test_a_migration_that_a_person_creates(training: Training, undisturbed: Path) -> None:
+    training.held = (STEP,)
+    training.start()
+    training.wait_until_ready()
+    manifest = {
+        "apiVersion": "torchrelay.dev/v1alpha1",
+        "kind": "Migration",
+        "metadata": {"name": f"{training.name}-wish", "namespace": "default"},
+        "spec": {"job": training.name, "pod": f"{training.name}-1", "reason": "its fan is loud"},
+    }
+    training.kubectl.create(manifest)
+    training.wait_for_phase("preparing")
+    training.let_pass(STEP)
+    (migration,) = training.wait_for_migration()
+    training.wait_until_succeeded()
+    assert differences(undisturbed, training.out, training.world_size) == []
+    assert (migration["kind"], migration["rank"], migration["stepsRedone"]) == ("planned", 1, 0)
+    status = training.kubectl.get("migration", f"{training.name}-wish")["status"]
+    assert status["toPod"] == migration["toPod"]
+    assert f"{training.name}-1" not in training.pods() or training.pods()[f"{training.name}-1"]["metadata"].get(
+        "deletionTimestamp"
+    )
+
+
+def test_a_migration_of_a_rank_that_there_is_not(training: Training) -> None:
+    training.held = (STEP,)
+    training.start()
+    training.wait_until_ready()
+    manifest = {
+        "apiVersion": "torchrelay.dev/v1alpha1",
+        "kind": "Migration",
+        "metadata": {"name": f"{training.name}-wish", "namespace": "default"},
+        "spec": {"job": training.name, "rank": 7},
+    }
+    training.kubectl.create(manifest)
+    (migration,) = training.wait_for_migration("refused", 20.0)
+    assert "ranks 0 to 1" in migration["reason"]
+    training.let_pass(STEP)
+    training.wait_until_succeeded()
+
+
+def test_a_cordoned_node(training: Training, undisturbed: Path) -> None:
+    training.held = (STEP,)
+    training.nodes = ("node-1", "node-2")
+    training.start()
+    training.wait_until_ready()
+    training.kubectl("cordon", "node-2")
+    try:
+        training.wait_for_phase("preparing")
+        training.let_pass(STEP)
+        (migration,) = training.wait_for_migration()
+    finally:
+        training.kubectl("uncordon", "node-2")
+    training.wait_until_succeeded()
+    assert differences(undisturbed, training.out, training.world_size) == []
+    assert (migration["kind"], migration["rank"], migration["stepsRedone"]) == ("planned", 1, 0)
+    assert "node-2 is cordoned" in str(migration["decisions"] + [migration["reason"]]), migration

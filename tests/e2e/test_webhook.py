@@ -1,0 +1,35 @@
+"""What pods are made of, and what becomes of them when torchrelay is away."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from support.kube_install import Installation
+from support.training import differences
+from support.training_pods import Training
+
+
+def test_a_job_starts_while_the_webhook_is_away(
+    training: Training, torchrelay: Installation, undisturbed: Path
+) -> None:
+    torchrelay.scale(0, "torchrelay-webhook")
+    try:
+        training.start(injected=False)
+        assert {len(p["spec"]["containers"]) for p in training.pods().values()} == {1}
+        training.wait_until_succeeded()
+    finally:
+        torchrelay.scale(1, "torchrelay-webhook")
+    assert differences(undisturbed, training.out, training.world_size) == []
+
+
+def test_a_job_runs_while_the_controller_is_away(
+    training: Training, torchrelay: Installation, undisturbed: Path
+) -> None:
+    training.start()
+    training.wait_until_ready()
+    torchrelay.scale(0)
+    try:
+        training.wait_until_succeeded()
+    finally:
+        torchrelay.scale(1)
+    assert differences(undisturbed, training.out, training.world_size) == []

@@ -1,0 +1,88 @@
+"""Installs torchrelay from `deploy/kustomize`, with what a cluster without our images needs to be changed, and nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+
+from support.kubectl import Kubectl, wait_for
+from support.training_pods import IMAGE, ROOT, host_volumes, python
+from torchrelay.protocol import kube_names as kube
+
+NAMESPACE = kube.SYSTEM_NAMESPACE
+DEPLOYMENTS = ("torchrelay-controller", "torchrelay-webhook")
+CONTROLLERS = "--selector=app.kubernetes.io/component=controller"
+WEBHOOKS = "--selector=app.kubernetes.io/component=webhook"
+FIRST_NODE = {"kubernetes.io/hostname": "node-1"}
+"""Where the controller is: tests unplug the others."""
+
+
+class Installation:
+    def __init__(self, kubectl: Kubectl) -> None:
+        self.kubectl = kubectl
+
+    def install(self) -> None:
+        self.kubectl("apply", f"--filename={ROOT / 'deploy/crds'}")
+        text = (ROOT / "deploy/kustomize/torchrelay.yaml").read_text()
+        manifests = [_adapted(m) for m in yaml.safe_load_all(text) if m]
+        # Kubernetes 1.20 does not know all fields of the webhook, and drops them.
+        self.kubectl("apply", "--validate=false", "--filename=-", stdin=yaml.safe_dump_all(manifests))
+        for name in DEPLOYMENTS:
+            self.kubectl("rollout", "status", f"--namespace={NAMESPACE}", f"deployment/{name}", "--timeout=55s")
+        wait_for("a webhook that takes part", self._takes_part, 60.0, self.logs)
+
+    def _takes_part(self) -> bool | None:
+        """A pod that asks for it would be injected: nothing is made."""
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "probe", "namespace": "default", "annotations": {kube.INJECT: "true"}},
+            "spec": {"containers": [{"name": "main", "image": IMAGE, "command": ["python", "train.py"]}]},
+        }
+        made = self.kubectl("create", "--dry-run=server", "--output=yaml", "--filename=-", stdin=yaml.safe_dump(pod))
+        return True if kube.AGENT_CONTAINER in made else None
+
+    def kill_controller(self) -> None:
+        """Without a chance to hand anything over."""
+        self.kubectl("delete", "pods", f"--namespace={NAMESPACE}", CONTROLLERS, "--force", "--grace-period=0")
+
+    def scale(self, replicas: int, name: str = "torchrelay-controller") -> None:
+        deployment = f"deployment/{name}"
+        self.kubectl("scale", f"--namespace={NAMESPACE}", deployment, f"--replicas={replicas}")
+        if replicas:
+            self.kubectl("rollout", "status", f"--namespace={NAMESPACE}", deployment, "--timeout=50s")
+            return
+        selector = CONTROLLERS if name == "torchrelay-controller" else WEBHOOKS
+        pods = ("pods", f"--namespace={NAMESPACE}", selector)
+        wait_for(f"the end of {name}", lambda: None if self.kubectl.items(*pods) else True, 60.0)
+
+    def logs(self) -> str:
+        text = self.kubectl("get", "pods", f"--namespace={NAMESPACE}", "--output=wide")
+        for selector in (CONTROLLERS, WEBHOOKS):
+            text += self.kubectl("logs", f"--namespace={NAMESPACE}", selector, "--tail=300")
+        return text
+
+
+def _adapted(manifest: dict[str, Any]) -> dict[str, Any]:
+    volumes, mounts = host_volumes()
+    kind, name = manifest["kind"], manifest["metadata"]["name"]
+    if kind == "PodDisruptionBudget":
+        manifest["apiVersion"] = "policy/v1beta1"
+    elif kind == "Deployment":
+        manifest["spec"]["replicas"] = 1
+        spec = manifest["spec"]["template"]["spec"]
+        (container,) = spec["containers"]
+        container["image"], container["command"][0] = IMAGE, python()
+        container.setdefault("volumeMounts", []).extend(mounts)
+        spec.setdefault("volumes", []).extend(volumes)
+        # This machine's Python may be in a folder of root's.
+        spec["securityContext"] |= {"runAsNonRoot": False, "runAsUser": 0, "runAsGroup": 0}
+        spec["nodeSelector"] = FIRST_NODE
+    elif kind == "ConfigMap" and name == "torchrelay-webhook":
+        settings = yaml.safe_load(manifest["data"]["webhook.yaml"])
+        named = [{**v, "name": f"relay-{v['name']}"} for v in volumes]
+        mounted = [{**m, "name": f"relay-{m['name']}"} for m in mounts]
+        settings["agent"] |= {"image": IMAGE, "commandPrefix": [python()], "volumes": named, "volumeMounts": mounted}
+        manifest["data"]["webhook.yaml"] = yaml.safe_dump(settings)
+    return manifest

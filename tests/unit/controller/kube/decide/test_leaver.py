@@ -1,0 +1,24 @@
+"""What becomes of a pod whose rank lives elsewhere."""
+
+from __future__ import annotations
+
+import pytest
+
+from torchrelay.controller.kube.decide.leaver import DELETE, KEEP, RELEASE, Leaver, judge_leaver
+
+
+@pytest.mark.parametrize(
+    ("planned", "restarts", "leaves", "action"),
+    [
+        (True, False, False, DELETE),
+        (True, True, False, DELETE),
+        (False, True, False, KEEP),
+        (False, False, False, RELEASE),
+        (True, True, True, RELEASE),
+        (False, True, True, RELEASE),
+    ],
+)
+def test_each_case(planned: bool, restarts: bool, leaves: bool, action: str) -> None:
+    verdict = judge_leaver(Leaver("train-1", 1, planned, restarts, leaves))
+    assert verdict.action == action
+    assert "train-1" in verdict.reason

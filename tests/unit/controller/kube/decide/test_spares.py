@@ -1,0 +1,55 @@
+"""How many spare pods a job is to have."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from torchrelay.controller.kube.decide.spares import Change, SparePod, keep_spares
+
+FREE = SparePod("a", over=False, leaves=False, took_over=False, warm=True)
+
+
+def named(name: str, **changes: object) -> SparePod:
+    return dataclasses.replace(FREE, name=name, **changes)  # type: ignore[arg-type]
+
+
+def decide(pods: list[SparePod], wanted: int, job_runs: bool = True, can_be_protected: bool = True) -> Change:
+    return keep_spares(pods, wanted, job_runs, can_be_protected)
+
+
+def test_missing_spares_are_made() -> None:
+    change = decide([FREE], 3)
+    assert (change.create, change.delete) == (2, ())
+    assert "3 spares are wanted, 1 are there" in change.reason
+
+
+def test_a_spare_that_took_over_is_replaced_and_stays() -> None:
+    change = decide([named("a", took_over=True)], 1)
+    assert (change.create, change.delete) == (1, ())
+
+
+def test_a_spare_that_is_over_or_leaves_does_not_count() -> None:
+    change = decide([named("a", over=True), named("b", leaves=True)], 1)
+    assert (change.create, change.delete) == (1, ("a",))
+
+
+def test_of_too_many_the_cold_ones_go_first() -> None:
+    change = decide([named("a"), named("b", warm=False), named("c")], 2)
+    assert (change.create, change.delete) == (0, ("b",))
+
+
+def test_a_spare_in_a_bad_place_is_replaced_with_the_reason() -> None:
+    change = decide([named("a", barred="node n2 is cordoned")], 1)
+    assert (change.create, change.delete) == (1, ("a",))
+    assert "node n2 is cordoned" in change.reason
+
+
+def test_without_a_job_that_runs_there_are_no_spares() -> None:
+    change = decide([named("a"), named("b", took_over=True)], 2, job_runs=False)
+    assert (change.create, change.delete) == (0, ("a",))
+
+
+def test_a_job_that_cannot_be_protected_holds_no_spares() -> None:
+    change = decide([FREE], 1, can_be_protected=False)
+    assert (change.create, change.delete) == (0, ("a",))
+    assert "cannot be protected" in change.reason

@@ -1,0 +1,147 @@
+"""Processes that others have started come to a job that waits for them, and to one that trains already."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torchrelay.controller.config import ControllerConfig
+from torchrelay.controller.core import Core
+from torchrelay.controller.entrance import MISSING_S
+from torchrelay.protocol import messages as msg
+from torchrelay.protocol.names import NO_RANK
+
+LAUNCH = {"RANK": "1", "WORLD_SIZE": "2"}
+
+
+class World:
+    """A job of two ranks whose pods are `a`, `b`, and a spare `s`."""
+
+    def __init__(self, holders: dict[int, str] | None = None) -> None:
+        config = ControllerConfig(
+            run_id="r",
+            nnodes=2,
+            nproc_per_node=1,
+            secret_file="",
+            address_file="",
+            jit_dir="/nowhere",
+            master_addr="",
+            master_port=1,
+            adopted=True,
+        )
+        self.core = Core(config, lambda: 0.0)
+        self.core.remember(holders or {})
+        self.now_s = 100.0
+
+    def attach(self, node: str, *workers: msg.WorkerInfo) -> list[Any]:
+        self.core.attach(msg.AgentHello(node, -1, node, workers, copies_port=1, copies_token=b"t"), self.now_s)
+        return self.orders()
+
+    def start(self, node: str, worker: str, rank: int) -> list[Any]:
+        self.core.receive(node, msg.WorkerStarted(worker, rank, 1, LAUNCH), self.now_s)
+        return self.orders()
+
+    def say(self, node: str, worker: str, report: Any) -> list[Any]:
+        self.core.receive(node, msg.FromWorker(worker, report), self.now_s)
+        return self.orders()
+
+    def end(self, node: str, worker: str) -> list[Any]:
+        self.core.receive(node, msg.WorkerExited(worker, 137, 9, False), self.now_s)
+        return self.orders()
+
+    def tick(self, after_s: float = 0.0) -> list[Any]:
+        self.now_s += after_s
+        self.core.tick(self.now_s)
+        return self.orders()
+
+    def orders(self) -> list[Any]:
+        return [getattr(order, "order", order) for _, order in self.core.take()[0]]
+
+
+def begins(orders: list[Any]) -> dict[str, bool]:
+    return {o.worker: o.spare for o in orders if isinstance(o, msg.Begin)}
+
+
+def trains(rank: int, node: str, generation: int = 3) -> msg.WorkerInfo:
+    return msg.WorkerInfo(f"{node}.1", rank, 1, LAUNCH, generation, rank != NO_RANK)
+
+
+def test_ranks_and_spares_are_told_what_they_are() -> None:
+    world = World()
+    told = begins(world.attach("a", msg.WorkerInfo("a.1", 0, 1, LAUNCH)))
+    told |= begins(world.attach("s", msg.WorkerInfo("s.1", NO_RANK, 1, LAUNCH)))
+    told |= begins(world.attach("b") + world.start("b", "b.1", 1))
+    assert told == {"a.1": False, "b.1": False, "s.1": True}
+    assert world.core.job.holders == {0: "a.1", 1: "b.1"}
+
+
+def test_nobody_is_told_twice() -> None:
+    world = World()
+    world.attach("a", msg.WorkerInfo("a.1", 0, 1, LAUNCH))
+    assert begins(world.start("a", "a.1", 0) + world.attach("a", msg.WorkerInfo("a.1", 0, 1, LAUNCH))) == {}
+
+
+def test_a_program_that_ends_before_it_has_a_process_group_makes_room_for_the_next() -> None:
+    world = World()
+    world.attach("a", msg.WorkerInfo("a.1", 0, 1, LAUNCH))
+    world.end("a", "a.1")
+    assert begins(world.start("a", "a.2", 0)) == {"a.2": False}
+    assert world.core.ended is None
+
+
+def test_a_process_that_is_started_again_for_a_rank_which_lives_is_a_spare() -> None:
+    world = World()
+    for rank, node in enumerate("ab"):
+        world.attach(node, msg.WorkerInfo(f"{node}.1", rank, 1, LAUNCH))
+        world.say(node, f"{node}.1", msg.Armed(rank, 2, "gloo", ""))
+    assert world.core.job.protection == "on"
+    assert begins(world.attach("c", msg.WorkerInfo("c.1", 1, 1, LAUNCH))) == {"c.1": True}
+
+
+def test_a_new_controller_takes_over_what_trains_and_tells_nobody_to_begin() -> None:
+    world = World({0: "a.1", 1: "b.1"})
+    orders = world.attach("a", trains(0, "a")) + world.attach("b", trains(1, "b", 5)) + world.tick()
+    assert begins(orders) == {}
+    assert sum(isinstance(o, msg.TellAgain) for o in orders) == 2
+    assert (world.core.job.generation, world.core.job.protection) == (5, "on")
+
+
+def test_of_two_that_say_the_same_rank_the_one_that_is_written_down_has_it() -> None:
+    world = World({0: "a.1", 1: "s.1"})
+    world.attach("a", trains(0, "a"))
+    orders = world.attach("b", trains(1, "b"))
+    assert [o.worker for o in orders if isinstance(o, msg.Fence)] == ["b.1"]
+    world.attach("s", trains(1, "s"))
+    assert world.core.job.holders == {0: "a.1", 1: "s.1"}
+
+
+def test_an_end_is_not_judged_before_all_are_there() -> None:
+    world = World({0: "a.1", 1: "b.1"})
+    world.attach("b", trains(1, "b"))
+    world.end("b", "b.1")
+    assert world.core.ended is None
+    assert world.core.job.workers["b.1"].exited is None
+    world.attach("a", trains(0, "a"))
+    world.tick(0.1)
+    assert world.core.job.workers["b.1"].exited is not None
+
+
+def test_a_rank_that_never_comes_was_lost_while_nobody_was_there() -> None:
+    world = World({0: "a.1", 1: "b.1"})
+    world.attach("s", trains(NO_RANK, "s"))
+    world.attach("a", trains(0, "a"))
+    world.say("s", "s.1", msg.Warm(""))
+    progress = msg.WorkerProgress("a.1", 7, 7, "body", True, 1, "S")
+    world.core.receive("a", msg.Progress((progress,)), world.now_s)
+    world.tick(MISSING_S - 1.0)
+    assert world.core.driver.migration is None
+    world.tick(1.0)
+    assert world.core.driver.migration is not None
+    assert world.core.driver.migration.state.rank == 1
+    assert "while no controller was there" in world.core.driver.migration.state.reason
+
+
+def test_a_process_of_before_without_anything_written_down_is_believed() -> None:
+    world = World()
+    world.attach("a", trains(0, "a"))
+    world.attach("b", trains(1, "b"))
+    assert world.core.job.holders == {0: "a.1", 1: "b.1"}

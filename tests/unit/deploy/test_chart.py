@@ -1,0 +1,241 @@
+"""The Helm chart, through Helm's own code, and the kustomize base that is made of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import helm_python
+import pytest
+import yaml
+from support import kube_schema
+from support.rendered_chart import ROOT, render_deploy
+
+from torchrelay.protocol import kube_names as kube
+from torchrelay.webhook.server import dns_names
+from torchrelay.webhook.settings import Settings, parse
+
+CHART = ROOT / "deploy" / "chart"
+VALUES: dict[str, dict[str, Any]] = {
+    "defaults": {},
+    "cert-manager": {"webhook": {"certificates": "cert-manager", "replicas": 1}},
+    "one-namespace": {"controller": {"watchNamespace": "team"}, "networkPolicy": {"jobNamespaces": ["team"]}},
+    "everything": {
+        "nameOverride": "relay",
+        "image": {"registry": "r.example/x", "tag": "v9", "pullPolicy": "Always", "pullSecrets": [{"name": "pull"}]},
+        "namespace": {"create": True},
+        "controller": {
+            "image": {"name": "c", "digest": f"sha256:{'0' * 64}"},
+            "nodeSelector": {"a": "b"},
+            "tolerations": [{"operator": "Exists"}],
+            "priorityClassName": "high",
+            "env": [{"name": "A", "value": "b"}],
+            "volumes": [{"name": "v", "emptyDir": {}}],
+            "volumeMounts": [{"name": "v", "mountPath": "/v"}],
+        },
+        "webhook": {
+            "env": [{"name": "A", "value": "b"}],
+            "tolerations": [{"operator": "Exists"}],
+            "nodeSelector": {"a": "b"},
+        },
+        "agent": {"volumes": [{"name": "py", "hostPath": {"path": "/opt/py"}}], "sidecar": "classic"},
+        "rbac": {"aggregate": False},
+    },
+    "less": {"networkPolicy": {"create": False}, "webhook": {"matchConditions": False, "failurePolicy": "Fail"}},
+}
+NAMES = sorted(VALUES)
+RELEASES = ("1.25", "1.29", "1.36")
+CLUSTER_WIDE = {"Namespace", "ClusterRole", "ClusterRoleBinding", "MutatingWebhookConfiguration"}
+
+
+def rendered(name: str) -> list[dict[str, Any]]:
+    objects: list[dict[str, Any]] = render_deploy.render(VALUES[name], "system")
+    return objects
+
+
+def one(objects: list[dict[str, Any]], kind: str, name: str) -> dict[str, Any]:
+    (found,) = (o for o in objects if o["kind"] == kind and o["metadata"]["name"] == name)
+    return found
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_helm_finds_nothing_to_complain_about(name: str) -> None:
+    report = helm_python.lint(CHART, VALUES[name], strict=True, namespace="system")
+    assert report["errors"] == []
+    assert [m for m in report["messages"] if m["severity"] > 1] == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"webhok": {}},
+        {"webhook": {"replicas": 0}},
+        {"webhook": {"certificates": "none"}},
+        {"webhook": {"failurePolicy": "Maybe"}},
+        {"agent": {"sidecar": "both"}},
+        {"agent": {"command": []}},
+        {"agent": {"runSizeLimit": "much"}},
+        {"controller": {"image": {"name": "c", "digest": "sha256:1"}}},
+        {"controller": {"resources": {"limit": {}}}},
+        {"networkPolicy": {"apiServerPorts": [0]}},
+    ],
+)
+def test_values_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
+    with helm_python.Chart.load(CHART) as chart, pytest.raises(helm_python.HelmError):
+        chart.validate_schema(wrong)
+
+
+@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("name", NAMES)
+def test_every_object_fits_the_schema_of_kubernetes(name: str, release: str) -> None:
+    checked = 0
+    for found in rendered(name):
+        if found["apiVersion"].startswith("cert-manager.io/"):
+            continue
+        if release == "1.25":
+            for webhook in found.get("webhooks", []):
+                webhook.pop("matchConditions", None)  # API servers before 1.27 drop it
+        kube_schema.check(found, release)
+        checked += 1
+    assert checked > 10
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_are_unique_and_namespaces_said(name: str) -> None:
+    objects = rendered(name)
+    keys = [(o["kind"], o["metadata"].get("namespace"), o["metadata"]["name"]) for o in objects]
+    assert len(set(keys)) == len(keys)
+    for found in objects:
+        assert ("namespace" in found["metadata"]) == (found["kind"] not in CLUSTER_WIDE), found["metadata"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_refers_to_something_finds_it(name: str) -> None:
+    objects = rendered(name)
+    there = {(o["kind"], o["metadata"]["name"]) for o in objects}
+    for found in objects:
+        if "roleRef" in found:
+            assert (found["roleRef"]["kind"], found["roleRef"]["name"]) in there
+            for subject in found["subjects"]:
+                assert (subject["kind"], subject["name"], subject["namespace"]) == (
+                    "ServiceAccount",
+                    subject["name"],
+                    "system",
+                )
+                assert ("ServiceAccount", subject["name"]) in there
+        if found["kind"] in ("Service", "NetworkPolicy", "PodDisruptionBudget"):
+            spec = found["spec"]
+            labels = spec.get("selector") if found["kind"] == "Service" else None
+            labels = labels or (spec.get("podSelector") or spec["selector"]).get("matchLabels")
+            pods = [o["spec"]["template"]["metadata"]["labels"] for o in objects if o["kind"] == "Deployment"]
+            assert labels is None or sum(labels.items() <= pod.items() for pod in pods) == 1
+        if found["kind"] == "Deployment":
+            spec = found["spec"]["template"]["spec"]
+            assert (
+                found["spec"]["selector"]["matchLabels"].items()
+                <= found["spec"]["template"]["metadata"]["labels"].items()
+            )
+            assert ("ServiceAccount", spec["serviceAccountName"]) in there
+            volumes = {v["name"] for v in spec["volumes"]}
+            assert {m["name"] for c in spec["containers"] for m in c["volumeMounts"]} <= volumes
+        for webhook in found.get("webhooks", []):
+            assert ("Service", webhook["clientConfig"]["service"]["name"]) in there
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_pods_of_torchrelay_itself_keep_to_the_restricted_level(name: str) -> None:
+    for found in rendered(name):
+        if found["kind"] != "Deployment":
+            continue
+        spec = found["spec"]["template"]["spec"]
+        assert spec["securityContext"]["runAsNonRoot"] is True
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert not any(spec.get(k) for k in ("hostNetwork", "hostPID", "hostIPC"))
+        assert all("hostPath" not in v for v in spec["volumes"])
+        for container in spec["containers"]:
+            context = container["securityContext"]
+            assert context["allowPrivilegeEscalation"] is False
+            assert context["capabilities"] == {"drop": ["ALL"]}
+            assert context["readOnlyRootFilesystem"] is True
+            assert container["resources"]["limits"]["memory"]
+
+
+def settings_of(objects: list[dict[str, Any]], name: str) -> Settings:
+    return parse(yaml.safe_load(one(objects, "ConfigMap", name)["data"]["webhook.yaml"]), name)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_webhook_understands_its_configuration_and_it_fits_what_else_there_is(name: str) -> None:
+    objects = rendered(name)
+    prefix = VALUES[name].get("nameOverride", "torchrelay")
+    settings = settings_of(objects, f"{prefix}-webhook")
+    registration = one(objects, "MutatingWebhookConfiguration", settings.server.configuration)
+    (webhook,) = registration["webhooks"]
+    service = webhook["clientConfig"]["service"]
+    assert dns_names(settings.server)[0] == f"{service['name']}.{service['namespace']}.svc"
+    assert service["path"] == "/mutate"
+    ports = one(objects, "Deployment", f"{prefix}-webhook")["spec"]["template"]["spec"]["containers"][0]["ports"]
+    assert ports == [{"name": "https", "containerPort": settings.server.port}]
+    relay = {p["name"]: p["port"] for p in one(objects, "Service", f"{prefix}-controller")["spec"]["ports"]}
+    assert settings.controller.address == f"{prefix}-controller.system.svc:{relay['relay']}"
+    assert settings.controller.enroll == f"{prefix}-controller.system.svc:{relay['enroll']}"
+    assert (relay["relay"], relay["enroll"]) == (kube.RELAY_PORT, kube.ENROLL_PORT)
+    own_certificates = settings.server.certificates == "self"
+    assert own_certificates == any(
+        o["metadata"]["name"] == settings.server.secret for o in objects if o["kind"] == "Secret"
+    )
+    assert own_certificates != any(o["kind"] == "Certificate" for o in objects)
+
+
+def test_the_defaults_are_the_names_of_the_protocol() -> None:
+    objects = render_deploy.render({})
+    settings = settings_of(objects, "torchrelay-webhook")
+    assert settings.server == Settings().server
+    assert settings.controller == Settings().controller
+    assert settings.agent.resources == Settings().agent.resources
+    one(objects, "ConfigMap", kube.CA_CONFIG_MAP)
+    one(objects, "Service", kube.CONTROLLER_SERVICE)
+
+
+def test_a_pod_that_asks_for_nothing_never_waits_for_the_webhook() -> None:
+    (webhook,) = one(rendered("defaults"), "MutatingWebhookConfiguration", "torchrelay")["webhooks"]
+    assert webhook["failurePolicy"] == "Ignore"
+    assert webhook["timeoutSeconds"] <= 5
+    assert webhook["reinvocationPolicy"] == "IfNeeded"
+    assert webhook["sideEffects"] == "None"
+    assert kube.INJECT in webhook["matchConditions"][0]["expression"]
+    names = webhook["namespaceSelector"]["matchExpressions"][0]
+    assert (names["operator"], set(names["values"]) >= {"kube-system", "system"}) == ("NotIn", True)
+    assert "matchConditions" not in one(rendered("less"), "MutatingWebhookConfiguration", "torchrelay")["webhooks"][0]
+
+
+def test_digests_go_before_tags() -> None:
+    objects = rendered("everything")
+    container = one(objects, "Deployment", "relay-controller")["spec"]["template"]["spec"]["containers"][0]
+    assert container["image"] == f"r.example/x/c@sha256:{'0' * 64}"
+    assert settings_of(objects, "relay-webhook").agent.image == "r.example/x/agent:v9"
+
+
+def test_the_kustomize_base_is_as_the_chart_makes_it() -> None:
+    for name, text in render_deploy.kustomize_files().items():
+        assert (ROOT / "deploy" / "kustomize" / name).read_text() == text, "run scripts/render_deploy.py"
+
+
+def test_the_kustomization_names_what_is_there() -> None:
+    folder = ROOT / "deploy" / "kustomize"
+    kustomization = yaml.safe_load((folder / "kustomization.yaml").read_text())
+    assert sorted(kustomization["resources"]) == sorted(
+        p.name for p in folder.glob("*.yaml") if p.name != "kustomization.yaml"
+    )
+    images = {
+        c["image"].split(":")[0]
+        for o in yaml.safe_load_all((folder / "torchrelay.yaml").read_text())
+        if o["kind"] == "Deployment"
+        for c in o["spec"]["template"]["spec"]["containers"]
+    }
+    assert {i["name"] for i in kustomization["images"]} == images
+
+
+def test_versions_agree() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    version = next(line for line in (ROOT / "pyproject.toml").read_text().splitlines() if line.startswith("version = "))
+    assert chart["appVersion"] == version.split('"')[1]

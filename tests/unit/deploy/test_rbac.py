@@ -1,0 +1,118 @@
+"""Who may do what: what is needed, and nothing besides."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.rendered_chart import EVERYWHERE, Grant, grants, may, render_deploy
+
+HOME = "torchrelay-system"
+JOBS = ("trainingjobs", "migrations", "sparepools")
+CONTROLLER, WEBHOOK = "torchrelay-controller", "torchrelay-webhook"
+
+
+def of(account: str, values: dict[str, Any] | None = None) -> set[Grant]:
+    return grants(render_deploy.render(values or {}), account)
+
+
+def test_nobody_has_a_verb_or_a_resource_that_opens_everything() -> None:
+    for account in (CONTROLLER, WEBHOOK):
+        for grant in of(account):
+            assert grant.verb not in {"*", "escalate", "bind", "impersonate", "deletecollection"}, grant
+            assert "*" not in (grant.group, grant.resource), grant
+            assert grant.resource not in {
+                "pods/exec",
+                "pods/attach",
+                "pods/ephemeralcontainers",
+                "serviceaccounts/token",
+            }
+
+
+def test_the_webhook_may_keep_its_certificate_and_tell_of_it_and_that_is_all() -> None:
+    assert of(WEBHOOK) == {
+        Grant(HOME, "", "secrets", "get", "torchrelay-webhook-cert"),
+        Grant(HOME, "", "secrets", "patch", "torchrelay-webhook-cert"),
+        Grant(EVERYWHERE, "admissionregistration.k8s.io", "mutatingwebhookconfigurations", "get", "torchrelay"),
+        Grant(EVERYWHERE, "admissionregistration.k8s.io", "mutatingwebhookconfigurations", "patch", "torchrelay"),
+    }
+
+
+def test_with_certificates_of_others_the_webhook_may_do_nothing_at_all() -> None:
+    assert of(WEBHOOK, {"webhook": {"certificates": "cert-manager"}}) == set()
+
+
+@pytest.mark.parametrize(
+    ("verb", "resource", "namespace", "name"),
+    [
+        ("list", "secrets", "team", ""),
+        ("get", "secrets", "team", "anything"),
+        ("list", "secrets", HOME, ""),
+        ("get", "secrets", HOME, "torchrelay-webhook-cert"),
+        ("update", "secrets", HOME, "torchrelay-ca"),
+        ("create", "secrets", "team", ""),
+        ("patch", "nodes", "", "n1"),
+        ("delete", "nodes", "", "n1"),
+        ("create", "configmaps", HOME, ""),
+        ("patch", "configmaps", "team", "torchrelay-ca"),
+        ("delete", "torchrelay.dev/trainingjobs", "team", "llama"),
+        ("get", "coordination.k8s.io/leases", "kube-system", "kube-scheduler"),
+        ("update", "coordination.k8s.io/leases", HOME, "another"),
+        ("patch", "admissionregistration.k8s.io/mutatingwebhookconfigurations", "", "torchrelay"),
+        ("create", "rbac.authorization.k8s.io/clusterrolebindings", "", ""),
+        ("delete", "apps/deployments", "team", "web"),
+    ],
+)
+def test_the_controller_may_not(verb: str, resource: str, namespace: str, name: str) -> None:
+    assert not may(of(CONTROLLER), verb, resource, namespace, name)
+
+
+@pytest.mark.parametrize(
+    ("verb", "resource", "namespace", "name"),
+    [
+        *[(verb, "pods", "team", "p") for verb in ("get", "list", "watch", "create", "delete")],
+        *[(verb, "events", "team", "e") for verb in ("create", "patch")],
+        *[(v, f"torchrelay.dev/{r}", "team", "x") for r in JOBS for v in ("get", "list", "watch", "create", "patch")],
+        *[("patch", f"torchrelay.dev/{r}/status", "team", "x") for r in JOBS],
+        *[(verb, "nodes", "", "n1") for verb in ("get", "list", "watch")],
+        *[(verb, "torchrelay.dev/quarantines", "", "q") for verb in ("get", "list", "watch", "create", "patch")],
+        ("create", "authentication.k8s.io/tokenreviews", "", ""),
+        ("get", "secrets", HOME, "torchrelay-ca"),
+        ("create", "secrets", HOME, ""),
+        ("get", "configmaps", HOME, "torchrelay-ca"),
+        ("patch", "configmaps", HOME, "torchrelay-ca"),
+        ("create", "coordination.k8s.io/leases", HOME, ""),
+        *[(verb, "coordination.k8s.io/leases", HOME, CONTROLLER) for verb in ("get", "update", "patch")],
+    ],
+)
+def test_the_controller_may(verb: str, resource: str, namespace: str, name: str) -> None:
+    assert may(of(CONTROLLER), verb, resource, namespace, name)
+
+
+def test_a_controller_of_one_namespace_sees_no_pods_of_others() -> None:
+    given = of(CONTROLLER, {"controller": {"watchNamespace": "team"}})
+    assert may(given, "list", "pods", "team")
+    for resource in ("pods", "events", *(f"torchrelay.dev/{r}" for r in JOBS)):
+        assert not may(given, "list", resource, "other")
+        assert not may(given, "create", resource, "other")
+    assert {g.resource for g in given if g.namespace == EVERYWHERE} == {
+        "nodes",
+        "tokenreviews",
+        "quarantines",
+        "quarantines/status",
+    }
+
+
+def test_training_pods_need_no_right_at_all() -> None:
+    objects = render_deploy.render({})
+    subjects = {s["name"] for o in objects for s in o.get("subjects", [])}
+    assert subjects == {CONTROLLER, WEBHOOK}
+
+
+def test_who_edits_a_namespace_may_ask_for_a_migration_but_not_write_what_was_found() -> None:
+    roles = {o["metadata"]["name"]: o for o in render_deploy.render({}) if o["kind"] == "ClusterRole"}
+    (rule,) = roles["torchrelay-edit"]["rules"]
+    assert "migrations" in rule["resources"]
+    assert "trainingjobs" not in rule["resources"]
+    assert not any(resource.endswith("/status") for resource in rule["resources"])
+    assert roles["torchrelay-view"]["rules"][0]["verbs"] == ["get", "list", "watch"]

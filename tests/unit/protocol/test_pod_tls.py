@@ -1,0 +1,53 @@
+"""Certificates of agents in pods."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+from cryptography import x509
+from cryptography.x509.oid import ExtendedKeyUsageOID
+
+from torchrelay.protocol.errors import RefusedError
+from torchrelay.protocol.pod_tls import PodIdentity, SigningRequest, identity_of, sign
+from torchrelay.protocol.tls import Credentials
+
+AUTHORITY = Credentials.from_secret(b"s" * 32, "controller")
+POD = PodIdentity("team a/b", "train-1", "0a1b")
+
+
+def test_a_certificate_says_whose_it_is() -> None:
+    assert identity_of(sign(AUTHORITY, SigningRequest().pem(), POD)) == POD
+
+
+def test_it_comes_from_the_authority_and_is_for_clients_alone_and_for_an_hour() -> None:
+    certificate = x509.load_pem_x509_certificate(sign(AUTHORITY, SigningRequest().pem(), POD))
+    certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(AUTHORITY.authority))
+    usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    assert list(usage) == [ExtendedKeyUsageOID.CLIENT_AUTH]
+    assert not certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    left = certificate.not_valid_after_utc - dt.datetime.now(dt.timezone.utc)
+    assert dt.timedelta(minutes=50) < left <= dt.timedelta(hours=1)
+
+
+def test_no_server_name_is_in_it() -> None:
+    names = x509.load_pem_x509_certificate(sign(AUTHORITY, SigningRequest().pem(), POD)).extensions
+    assert names.get_extension_for_class(x509.SubjectAlternativeName).value.get_values_for_type(x509.DNSName) == []
+
+
+def test_a_certificate_for_another_key_is_not_taken() -> None:
+    with pytest.raises(RefusedError, match="another key"):
+        SigningRequest().leaf(sign(AUTHORITY, SigningRequest().pem(), POD))
+
+
+def test_garbage_is_not_signed() -> None:
+    with pytest.raises(RefusedError, match="no signing request"):
+        sign(AUTHORITY, b"x", POD)
+
+
+@pytest.mark.parametrize(
+    "uri", ["", "spiffe://a/b/c", "torchrelay-pod:a/b", "torchrelay-pod:a/b/c/d", "torchrelay-pod:a//c"]
+)
+def test_other_names_are_no_pods(uri: str) -> None:
+    with pytest.raises(RefusedError):
+        PodIdentity.from_uri(uri)

@@ -1,0 +1,1 @@
+"""Adds the shim and the agent to annotated pods. Knows nothing else."""

@@ -1,0 +1,42 @@
+"""`python -m torchrelay.webhook --config FILE`: the admission webhook."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import sys
+from pathlib import Path
+
+from lightkube import AsyncClient
+
+from torchrelay.protocol.errors import UserError
+from torchrelay.protocol.names import EXIT_USAGE
+from torchrelay.webhook.cluster import find_sidecar
+from torchrelay.webhook.server import Webhook
+from torchrelay.webhook.settings import SELF_MADE, Settings, load
+from torchrelay.webhook.stores import KubernetesStore
+
+
+async def _serve(settings: Settings) -> None:
+    store = KubernetesStore(AsyncClient(), settings.server) if settings.server.certificates == SELF_MADE else None
+    await Webhook(settings, store, find_sidecar).serve()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m torchrelay.webhook", description=__doc__)
+    parser.add_argument("--config", type=Path, required=True)
+    arguments = parser.parse_args()
+    logging.basicConfig(
+        level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
+    )
+    try:
+        asyncio.run(_serve(load(arguments.config)))
+    except UserError as e:
+        print(f"torchrelay webhook: {e}", file=sys.stderr)
+        return EXIT_USAGE
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

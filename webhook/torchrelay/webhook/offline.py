@@ -1,0 +1,138 @@
+"""`python -m torchrelay.webhook.offline -f FILE`, which is `torchrelay inject`: prints a manifest as the webhook would have its
+pods. Asks no cluster."""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import dataclasses
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from torchrelay.protocol import kube_names as kube
+from torchrelay.protocol.errors import TorchrelayError, UserError
+from torchrelay.protocol.names import EXIT_USAGE
+from torchrelay.webhook.inject import injected
+from torchrelay.webhook.settings import AUTO, Settings, load
+from torchrelay.webhook.templates import NAMED_LATER, templates, trainjob_pod_annotations
+from torchrelay.webhook.yaml_text import dump, split
+
+_FOR_THE_WEBHOOK = "its pods are prepared by the webhook when they are made; here they are only annotated"
+
+
+@dataclass(frozen=True)
+class Done:
+    """`text`: the manifest. `notes`: what the user should know."""
+
+    text: str
+    notes: list[str]
+
+
+def inject_text(text: str, settings: Settings, authority: str) -> Done:
+    """Raises UserError for what is no manifest, and for wrong annotations. Documents without pods stay as they are written."""
+    parts, notes, pods = [], [], 0
+    for written in split(text):
+        try:
+            document = yaml.safe_load(written)
+        except yaml.YAMLError as e:
+            raise UserError(f"this is no YAML: {e}") from e
+        new = copy.deepcopy(document)
+        said = [note for one in _members(new) for note in _inject_document(one, settings, authority)]
+        notes += said
+        pods += new != document
+        parts.append(written if new == document else dump(new))
+    if not pods:
+        raise UserError("there is nothing in it that makes pods, or all of it says torchrelay.dev/inject: false")
+    if not authority:
+        notes.append(f"{kube.ENV_CA} is empty, so the webhook has to fill it in; --ca-file gives it")
+    return Done("---\n".join(parts), notes)
+
+
+def _members(document: Any) -> list[dict[str, Any]]:
+    if not isinstance(document, dict):
+        return []
+    if document.get("kind") == "List":
+        return [member for item in document.get("items") or () for member in _members(item)]
+    return [document]
+
+
+def _inject_document(document: dict[str, Any], settings: Settings, authority: str) -> list[str]:
+    kind, name = document.get("kind", ""), (document.get("metadata") or {}).get("name", "")
+    if kind == "TrainJob":
+        trainjob_pod_annotations(document).setdefault(kube.INJECT, "true")
+        return [f"TrainJob {name}: {_FOR_THE_WEBHOOK}"]
+    found = templates(document)
+    chosen = [t for t in found if kube.INJECT in ((t.get("metadata") or {}).get("annotations") or {})]
+    notes = []
+    for template in chosen or found:
+        _annotations(template).setdefault(kube.INJECT, "true")
+        grouped = kube.JOB in (template["metadata"].get("labels") or {})
+        if kind in NAMED_LATER or not (name or grouped):
+            notes.append(f"{kind} {name}: {_FOR_THE_WEBHOOK}")
+        else:
+            notes += [f"{kind} {name}: {note}" for note in _inject_template(template, kind, name, settings, authority)]
+    return list(dict.fromkeys(notes))
+
+
+def _annotations(template: dict[str, Any]) -> dict[str, Any]:
+    metadata = template["metadata"] = template.get("metadata") or {}
+    metadata["annotations"] = metadata.get("annotations") or {}
+    return metadata["annotations"]  # type: ignore[no-any-return]
+
+
+def _inject_template(
+    template: dict[str, Any], kind: str, name: str, settings: Settings, authority: str
+) -> tuple[str, ...]:
+    pod = copy.deepcopy(template)
+    if kind != "Pod":
+        pod["metadata"]["ownerReferences"] = [{"kind": kind, "name": name, "controller": True}]
+    new, decision = injected(pod, settings, authority or None)
+    if decision.denied:
+        raise UserError(f"{kind} {name}: {decision.denied}")
+    if kind != "Pod":
+        del new["metadata"]["ownerReferences"]
+    template.update(new)
+    return decision.notes
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="torchrelay inject", description=__doc__)
+    parser.add_argument("-f", "--filename", required=True, help="a manifest; - for stdin")
+    parser.add_argument("--config", type=Path, help="the webhook's configuration")
+    parser.add_argument("--ca-file", type=Path, help="the controller's certificate authority")
+    parser.add_argument("--sidecar", choices=(kube.CLASSIC, kube.NATIVE))
+    parser.add_argument("--image", help="of the agent")
+    given = parser.parse_args(arguments)
+    try:
+        settings = load(given.config) if given.config else Settings()
+        # Operators with an older idea of a pod lose `restartPolicy` of an init container on the way: classic works with all.
+        sidecar = given.sidecar or (kube.CLASSIC if settings.sidecar == AUTO else settings.sidecar)
+        agent = dataclasses.replace(settings.agent, image=given.image) if given.image else settings.agent
+        authority = _read(given.ca_file) if given.ca_file else ""
+        text = sys.stdin.read() if given.filename == "-" else _read(Path(given.filename))
+        done = inject_text(text, dataclasses.replace(settings, sidecar=sidecar, agent=agent), authority)
+    except UserError as e:
+        print(f"torchrelay: {e}", file=sys.stderr)
+        return EXIT_USAGE
+    except TorchrelayError as e:
+        print(f"torchrelay: {e}", file=sys.stderr)
+        return 1
+    for note in done.notes:
+        print(f"torchrelay: {note}", file=sys.stderr)
+    sys.stdout.write(done.text)
+    return 0
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as e:
+        raise UserError(f"{path} cannot be read: {e}") from e
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,99 @@
+"""What the training container gets: environment and mounts, and nothing else of it is touched."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torchrelay.protocol import kube_names as kube
+from torchrelay.protocol import names
+from torchrelay.protocol.kube_annotations import Wishes
+
+PYTHONPATH = "PYTHONPATH"
+Variable = dict[str, Any]
+
+
+def field(name: str, path: str) -> Variable:
+    """A variable with a value of the pod's own, which is known when it runs."""
+    return {"name": name, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}}
+
+
+def value(name: str, text: str) -> Variable:
+    return {"name": name, "value": text}
+
+
+def training_mounts() -> list[dict[str, Any]]:
+    return [
+        {"name": kube.CODE_VOLUME, "mountPath": kube.CODE_FOLDER, "readOnly": True},
+        {"name": kube.RUN_VOLUME, "mountPath": kube.RUN_FOLDER},
+    ]
+
+
+def training_env(env: list[Variable], wishes: Wishes) -> tuple[list[Variable], list[str]]:
+    """The environment with ours in it, and notes about what could not be set."""
+    new = _chained(env)
+    notes = []
+    for ours in _ours(wishes):
+        there = [e for e in new if e["name"] == ours["name"]]
+        if not there:
+            new.append(ours)
+        elif any(_meaning(e) != _meaning(ours) for e in there):
+            notes.append(f"{ours['name']} is set by the pod itself and stays as it is")
+    return new, notes
+
+
+def _ours(wishes: Wishes) -> list[Variable]:
+    variables = [
+        value(names.ENV_ROOTS, kube.ROOT_FOLDER),
+        value(names.ENV_SOCKET, kube.SOCKET_PATH),
+        value(names.ENV_JOURNAL, kube.JOURNAL_FOLDER),
+        field(names.ENV_WORKER, "metadata.name"),
+        field(names.ENV_TOKEN, "metadata.uid"),
+        field(names.ENV_ADDRESS, "status.podIP"),
+        value(kube.ENV_ASK, "1"),
+    ]
+    if wishes.buddy_every is not None:
+        variables.append(value(kube.ENV_BUDDY_EVERY, str(wishes.buddy_every)))
+    if wishes.checkpoint_dir:
+        variables.append(value(kube.ENV_CHECKPOINT_DIR, wishes.checkpoint_dir))
+    return variables
+
+
+def _chained(env: list[Variable]) -> list[Variable]:
+    """PYTHONPATH with our folder first. The user's entry keeps its place and its form under another name, and is referred
+    to: so a value from a ConfigMap, or one with references of its own, stays what it was."""
+    at = _last(env, PYTHONPATH)
+    if at is None:
+        return [*env, value(PYTHONPATH, kube.SITE_FOLDER)]
+    theirs = env[at]
+    folders = (theirs.get("value") or "").split(":")
+    if folders[0] == kube.SITE_FOLDER:
+        return list(env)
+    if kube.SITE_FOLDER in folders:
+        # Somebody came after us and went in front, perhaps with a sitecustomize that loads no other.
+        was = _last(env, names.ENV_PYTHONPATH_WAS)
+        if was is not None and "valueFrom" in env[was]:
+            return list(env)
+        before = "" if was is None else env[was].get("value") or ""
+        others = ":".join(f for f in folders if f != kube.SITE_FOLDER)
+        theirs = value(PYTHONPATH, others.replace(f"$({names.ENV_PYTHONPATH_WAS})", before))
+    # An empty entry of PYTHONPATH would mean the current folder.
+    some = bool(theirs.get("value") or theirs.get("valueFrom"))
+    text = f"{kube.SITE_FOLDER}:$({names.ENV_PYTHONPATH_WAS})" if some else kube.SITE_FOLDER
+    before_it, after_it = (
+        [e for e in part if e["name"] != names.ENV_PYTHONPATH_WAS] for part in (env[:at], env[at + 1 :])
+    )
+    return [*before_it, {**theirs, "name": names.ENV_PYTHONPATH_WAS}, value(PYTHONPATH, text), *after_it]
+
+
+def _last(env: list[Variable], name: str) -> int | None:
+    """Of several with one name the last counts."""
+    return max((i for i, e in enumerate(env) if e["name"] == name), default=None)
+
+
+def _meaning(variable: Variable) -> Any:
+    """The API server fills in `apiVersion` of a fieldRef."""
+    source = variable.get("valueFrom")
+    if not source:
+        return variable.get("value") or ""
+    reference = source.get("fieldRef")
+    return ("field", reference.get("fieldPath")) if reference else source

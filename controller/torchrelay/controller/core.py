@@ -64,7 +64,7 @@ class Core:
             health or HealthPolicy(), self.job, self.outbox, self.driver, self._requests, self.end_job
         )
         self._exits = Exits(config, self.job, self.outbox, self.driver, self.health, self.end_job)
-        self._watch = HangWatch(config.policy, self.job, self.outbox, self.driver)
+        self._watch = HangWatch(config.policy, self.job, self.outbox, self.driver, self.health)
         self._judge = Judge(config, self.job, self.outbox, self._end_check)
         self._nodes = Nodes(config.policy, self.job, self.outbox, self._exits, self.driver.node_lost, self.end_job)
         self._started = False

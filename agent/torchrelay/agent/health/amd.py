@@ -19,7 +19,6 @@ from torchrelay.agent.health.source import AbsentError, Source
 from torchrelay.protocol.health import kinds as k
 from torchrelay.protocol.messages import HealthSignal
 
-
 RESET_EVENT = "GPU_PRE_RESET"
 EVENTS_AT_ONCE = 10
 _RESIDENCIES = ("prochot_residency_acc", "socket_thm_residency_acc", "vr_thm_residency_acc", "hbm_thm_residency_acc")
@@ -60,7 +59,8 @@ class Amd:
     def devices(self) -> list[dict[str, str]]:
         smi = self._smi
         return [
-            {"device": gpu.uuid, "pci": smi.amdsmi_get_gpu_device_bdf(gpu.handle), "name": "AMD GPU"} for gpu in self._gpus
+            {"device": gpu.uuid, "pci": smi.amdsmi_get_gpu_device_bdf(gpu.handle), "name": "AMD GPU"}
+            for gpu in self._gpus
         ]
 
     def poll(self) -> list[HealthSignal]:

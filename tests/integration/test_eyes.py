@@ -38,6 +38,9 @@ class Told:
             self.signals += message.signals
         else:
             self.sources.append(message)
+        self.wake()
+
+    def wake(self) -> None:
         self._more.set()
 
     async def until(self, condition: Callable[[], Any]) -> Any:

@@ -86,7 +86,7 @@ class Node:
         self._shims: ShimServer
         self._session: Session
         self._machine = FakeMachine(Path(config.machine)) if config.machine else None
-        places = Places(config.machine, config.host, config.watched)
+        places = Places(config.machine, config.host, config.watched, config.notices, config.dcgm)
         self._eyes = Eyes(places, list(config.workers()), environ, self._send, self._worker_with)
 
     async def run(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -16,9 +17,12 @@ import psutil
 from torchrelay.agent.fake_machine.machine import ENV_STATE
 from torchrelay.agent.health.devices import Device, gpus_of, order_with, usage, visible
 from torchrelay.agent.health.files import Files
+from torchrelay.agent.health.host_cpu import HostCpu
 from torchrelay.agent.health.kernel_log import KernelLog, normal_pci
 from torchrelay.agent.health.memory import MemoryLimit
+from torchrelay.agent.health.notices import Notices
 from torchrelay.agent.health.probe_process import HANG_S, OK, ProbeProcess
+from torchrelay.agent.health.source import Covered
 from torchrelay.agent.health.xids import XidMerger
 from torchrelay.protocol.health import kinds as k
 from torchrelay.protocol.messages import HealthSignal, HealthSignals, HealthSources
@@ -26,17 +30,27 @@ from torchrelay.protocol.names import WorkerId
 
 log = logging.getLogger(__name__)
 
-KERNEL_LOG = "kernel-log"
+KERNEL_LOG, DCGM = "kernel-log", "dcgm"
+AUTO, OFF = "auto", "off"
+DCGM_URL = "http://127.0.0.1:9400/metrics"
+DCGM_POLL_S = 5.0
+"""The exporter itself looks every 30 s, unless it is told otherwise."""
+NOTICES_S, HOST_CPU_EVERY = 1.0, 5
+"""How often files of the machine are looked at, and at which of these times its processors."""
 _OOMS = (k.OOM_PROGRAM, k.OOM_NODE)
 
 
 @dataclass(frozen=True)
 class Places:
-    """Where to look. `library`: an NVML that is not the system's; `root`: of a fake machine, or empty."""
+    """Where to look. `root`: of a fake machine, or empty; `notices`: files that say that the machine has to go; `dcgm`: URL of
+    a dcgm-exporter, AUTO to look for one beside NVIDIA GPUs, or OFF.
+    """
 
     root: str = ""
     host: str = ""
     watched: tuple[str, ...] = ()
+    notices: tuple[str, ...] = ()
+    dcgm: str = AUTO
 
     @property
     def sys(self) -> Path:
@@ -51,16 +65,26 @@ class Places:
         if self.root:
             library = Path(self.root) / "lib" / "libnvidia-ml.so.1"
             state = {ENV_STATE: str(Path(self.root) / "nvml.state")}
-            return {"nvidia": {"library": str(library), "env": state}, "network": {"sys": str(self.sys)}}
+            fake: dict[str, dict[str, Any]] = {
+                "nvidia": {"library": str(library), "env": state},
+                "network": {"sys": str(self.sys)},
+            }
+            return fake | ({DCGM: self._exporter()} if self.dcgm not in (AUTO, OFF) else {})
         found: dict[str, dict[str, Any]] = {}
         if Path("/dev/nvidiactl").exists() or Path("/proc/driver/nvidia").exists():
             found["nvidia"] = {}
+        if self.dcgm not in (AUTO, OFF) or ("nvidia" in found and self.dcgm == AUTO):
+            found[DCGM] = self._exporter()
         if Path("/dev/kfd").exists():
             found["amd"] = {}
         interfaces = interfaces_with(self.host)
         if interfaces or (self.sys / "class" / "infiniband").exists():
             found["network"] = {"interfaces": interfaces}
         return found
+
+    def _exporter(self) -> dict[str, Any]:
+        required = self.dcgm != AUTO
+        return {"url": self.dcgm if required else DCGM_URL, "required": required, "poll_s": DCGM_POLL_S}
 
 
 def interfaces_with(address: str) -> list[str]:
@@ -91,29 +115,34 @@ class Eyes:
         self._kernel_log = KernelLog(places.kernel_log, self._from_kernel, self._kernel_log_died)
         self._memory = MemoryLimit()
         self._files = Files(places.watched, self.tell)
-        self._probes = [
-            ProbeProcess(name, options, self._from_probe, self._found(name), self._state, hang_s)
+        self._notices = Notices(places.notices, Path(places.root or "/"))
+        self._host_cpu = HostCpu(Path(places.root or "/"))
+        self._probes = {
+            name: ProbeProcess(
+                name, options, self._from_probe(name), self._found(name), self._state, hang_s, self._leave_to_exporter
+            )
             for name, options in places.probes().items()
-        ]
+        }
 
     async def run(self) -> None:
         """Until cancelled."""
         probed = self._places.probes()
         for name in ("nvidia", "amd", "network"):
             self.states[name] = "starting" if name in probed else "not present: no such device on this machine"
+        if DCGM in probed:
+            self.states[DCGM] = "starting"
         reason = self._kernel_log.open()
         self.states[KERNEL_LOG] = f"not present: {reason}" if reason else OK
         self._xids.has_kernel_log = not reason
         self._files.start()
         self._announce()
-        tasks = [asyncio.ensure_future(probe.run()) for probe in self._probes]
+        tasks = [asyncio.ensure_future(probe.run()) for probe in self._probes.values()]
+        tasks.append(asyncio.ensure_future(self._look_around()))
         try:
-            if tasks:
-                # Those that turned out to be absent end; one that raises, which is a bug, takes all of them with it.
-                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-                for task in done:
-                    task.result()
-            await asyncio.get_running_loop().create_future()
+            # Those that turned out to be absent end; one that raises, which is a bug, takes all of them with it.
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+            for task in done:
+                task.result()
         finally:
             for task in tasks:
                 task.cancel()
@@ -121,9 +150,16 @@ class Eyes:
             self._files.stop()
             self._kernel_log.close()
 
+    async def _look_around(self) -> None:
+        """What files say of the machine itself. Until cancelled."""
+        for turn in itertools.count():
+            for signal in (*self._notices.poll(), *(() if turn % HOST_CPU_EVERY else self._host_cpu.poll())):
+                self._told(signal)
+            await asyncio.sleep(NOTICES_S)
+
     @property
     def probe_pids(self) -> list[int]:
-        return [probe.pid for probe in self._probes if probe.pid is not None]
+        return [probe.pid for probe in self._probes.values() if probe.pid is not None]
 
     def tell(self, signal: HealthSignal) -> None:
         self._told(signal)
@@ -155,7 +191,7 @@ class Eyes:
             known = [Device(d["device"], d["pci"], d.get("name", "")) for d in devices]
             if source == "network":
                 self._ports = known
-            else:
+            elif source != DCGM or not self._gpus:
                 self._gpus = known
                 self._by_pci = {normal_pci(d.pci): d.device for d in known}
             self._announce()
@@ -173,6 +209,8 @@ class Eyes:
         self._send(HealthSources(dict(self.states), self._usage()))
 
     def _state(self, source: str, text: str) -> None:
+        if source == DCGM and text != OK:
+            self._leave_to_exporter({})
         if self.states.get(source) != text:
             self.states[source] = text
             if text != "starting":
@@ -196,13 +234,23 @@ class Eyes:
         seen = HealthSignal(signal.kind, device, worker, signal.code, signal.value, 0.0, signal.detail)
         self._xids.from_kernel(seen) if seen.kind == k.XID else self._told(seen)
 
-    def _from_probe(self, signals: list[HealthSignal]) -> None:
-        rest = [s for s in signals if s.kind != k.XID]
-        for signal in signals:
-            if signal.kind == k.XID:
-                self._xids.from_driver(signal)
-        if rest:
-            self._send(HealthSignals(tuple(rest)))
+    def _leave_to_exporter(self, covered: Covered) -> None:
+        if (nvidia := self._probes.get("nvidia")) is not None:
+            nvidia.leave(covered)
+
+    def _from_probe(self, source: str) -> Callable[[list[HealthSignal]], None]:
+        def seen(signals: list[HealthSignal]) -> None:
+            for signal in signals:
+                if signal.kind != k.XID:
+                    continue
+                if source != DCGM:
+                    self._xids.from_driver(signal)
+                elif self.states.get("nvidia") != OK:
+                    self._xids.from_exporter(signal)
+            if rest := [s for s in signals if s.kind != k.XID]:
+                self._send(HealthSignals(tuple(rest)))
+
+        return seen
 
     def _told(self, signal: HealthSignal) -> None:
         with contextlib.suppress(asyncio.CancelledError):

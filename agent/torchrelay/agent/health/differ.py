@@ -22,6 +22,7 @@ HEALTHY = {
     k.BAD_PAGES: 0.0,
     k.LINK_DOWN: 0.0,
     k.DRIVER_HANG: 0.0,
+    k.CHECKPOINT_BROKEN: 0.0,
 }
 """A level that starts there is not told."""
 

@@ -58,6 +58,10 @@ class HealthDesk:
         self._sources: dict[str, dict[str, str]] = {}
         self._verdicts: deque[str] = deque(maxlen=VERDICTS_SHOWN)
 
+    def take_policy(self, policy: HealthPolicy) -> None:
+        """What has been seen and told stays."""
+        self.judge.policy = policy
+
     @property
     def is_waiting(self) -> bool:
         return self.judge.is_waiting

@@ -189,9 +189,12 @@ def migrate(
 def clear(
     subject: Annotated[str, typer.Argument(metavar="DEVICE", help="Device or node, as `status` names it.")],
     reason: Annotated[str, typer.Option("--reason", help="Why it may be used again; kept in the events.")],
+    check: Annotated[
+        bool, typer.Option("--check", help="Only if its node, which looks at it now, finds it well.")
+    ] = False,
     run_id: a.RunId = None,
 ) -> int:
     """Take a device or a node of the running job out of quarantine."""
     from torchrelay.cli import clear as command
 
-    return asyncio.run(command.clear(subject, reason, run_id))
+    return asyncio.run(command.clear(subject, reason, run_id, check))

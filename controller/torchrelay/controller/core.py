@@ -137,6 +137,8 @@ class Core:
                 self.health.signals(node, message, now_s)
         elif isinstance(message, msg.HealthSources):
             self.health.sources(node, message)
+        elif isinstance(message, msg.DeviceChecked):
+            self.health.device_checked(message)
         elif isinstance(message, msg.JournalContent):
             self._journal_content(node, message, now_s)
         elif (worker := self._worker(node, message.worker)) is None:
@@ -183,7 +185,7 @@ class Core:
         return job_status(self._config.run_id, self.job, self.driver, self._judge.now(), now_s, self.health.lines())
 
     def clear(self, request: msg.ClearRequest) -> msg.ClearReply:
-        return self.health.clear(request.subject, request.reason)
+        return self.health.clear(request)
 
     def end_job(self, exit_code: int, reason: str, signal_number: int = signal.SIGTERM) -> None:
         """Ends the job on all nodes; the first reason is the one that counts."""

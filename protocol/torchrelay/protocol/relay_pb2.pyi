@@ -663,7 +663,7 @@ class JournalContent(_message.Message):
     def __init__(self, worker: _Optional[str] = ..., boundaries: _Optional[_Mapping[int, bytes]] = ..., gates: _Optional[_Mapping[int, bytes]] = ..., set_up: _Optional[bytes] = ...) -> None: ...
 
 class FromAgent(_message.Message):
-    __slots__ = ("agent_hello", "from_worker", "worker_exited", "progress", "journal_content", "health_signals", "health_sources")
+    __slots__ = ("agent_hello", "from_worker", "worker_exited", "progress", "journal_content", "health_signals", "health_sources", "device_checked")
     AGENT_HELLO_FIELD_NUMBER: _ClassVar[int]
     FROM_WORKER_FIELD_NUMBER: _ClassVar[int]
     WORKER_EXITED_FIELD_NUMBER: _ClassVar[int]
@@ -671,6 +671,7 @@ class FromAgent(_message.Message):
     JOURNAL_CONTENT_FIELD_NUMBER: _ClassVar[int]
     HEALTH_SIGNALS_FIELD_NUMBER: _ClassVar[int]
     HEALTH_SOURCES_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_CHECKED_FIELD_NUMBER: _ClassVar[int]
     agent_hello: AgentHello
     from_worker: FromWorker
     worker_exited: WorkerExited
@@ -678,7 +679,8 @@ class FromAgent(_message.Message):
     journal_content: JournalContent
     health_signals: HealthSignals
     health_sources: HealthSources
-    def __init__(self, agent_hello: _Optional[_Union[AgentHello, _Mapping]] = ..., from_worker: _Optional[_Union[FromWorker, _Mapping]] = ..., worker_exited: _Optional[_Union[WorkerExited, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., journal_content: _Optional[_Union[JournalContent, _Mapping]] = ..., health_signals: _Optional[_Union[HealthSignals, _Mapping]] = ..., health_sources: _Optional[_Union[HealthSources, _Mapping]] = ...) -> None: ...
+    device_checked: DeviceChecked
+    def __init__(self, agent_hello: _Optional[_Union[AgentHello, _Mapping]] = ..., from_worker: _Optional[_Union[FromWorker, _Mapping]] = ..., worker_exited: _Optional[_Union[WorkerExited, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., journal_content: _Optional[_Union[JournalContent, _Mapping]] = ..., health_signals: _Optional[_Union[HealthSignals, _Mapping]] = ..., health_sources: _Optional[_Union[HealthSources, _Mapping]] = ..., device_checked: _Optional[_Union[DeviceChecked, _Mapping]] = ...) -> None: ...
 
 class ToWorker(_message.Message):
     __slots__ = ("worker", "order")
@@ -723,20 +725,40 @@ class LookClosely(_message.Message):
     def __init__(self, on: _Optional[bool] = ...) -> None: ...
 
 class ToAgent(_message.Message):
-    __slots__ = ("to_worker", "fence", "fetch_journal", "stop_job", "taken", "look_closely")
+    __slots__ = ("to_worker", "fence", "fetch_journal", "stop_job", "taken", "look_closely", "check_device")
     TO_WORKER_FIELD_NUMBER: _ClassVar[int]
     FENCE_FIELD_NUMBER: _ClassVar[int]
     FETCH_JOURNAL_FIELD_NUMBER: _ClassVar[int]
     STOP_JOB_FIELD_NUMBER: _ClassVar[int]
     TAKEN_FIELD_NUMBER: _ClassVar[int]
     LOOK_CLOSELY_FIELD_NUMBER: _ClassVar[int]
+    CHECK_DEVICE_FIELD_NUMBER: _ClassVar[int]
     to_worker: ToWorker
     fence: Fence
     fetch_journal: FetchJournal
     stop_job: StopJob
     taken: Taken
     look_closely: LookClosely
-    def __init__(self, to_worker: _Optional[_Union[ToWorker, _Mapping]] = ..., fence: _Optional[_Union[Fence, _Mapping]] = ..., fetch_journal: _Optional[_Union[FetchJournal, _Mapping]] = ..., stop_job: _Optional[_Union[StopJob, _Mapping]] = ..., taken: _Optional[_Union[Taken, _Mapping]] = ..., look_closely: _Optional[_Union[LookClosely, _Mapping]] = ...) -> None: ...
+    check_device: CheckDevice
+    def __init__(self, to_worker: _Optional[_Union[ToWorker, _Mapping]] = ..., fence: _Optional[_Union[Fence, _Mapping]] = ..., fetch_journal: _Optional[_Union[FetchJournal, _Mapping]] = ..., stop_job: _Optional[_Union[StopJob, _Mapping]] = ..., taken: _Optional[_Union[Taken, _Mapping]] = ..., look_closely: _Optional[_Union[LookClosely, _Mapping]] = ..., check_device: _Optional[_Union[CheckDevice, _Mapping]] = ...) -> None: ...
+
+class CheckDevice(_message.Message):
+    __slots__ = ("subject",)
+    SUBJECT_FIELD_NUMBER: _ClassVar[int]
+    subject: str
+    def __init__(self, subject: _Optional[str] = ...) -> None: ...
+
+class DeviceChecked(_message.Message):
+    __slots__ = ("subject", "found", "message", "signals")
+    SUBJECT_FIELD_NUMBER: _ClassVar[int]
+    FOUND_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    SIGNALS_FIELD_NUMBER: _ClassVar[int]
+    subject: str
+    found: bool
+    message: str
+    signals: _containers.RepeatedCompositeFieldContainer[HealthSignal]
+    def __init__(self, subject: _Optional[str] = ..., found: _Optional[bool] = ..., message: _Optional[str] = ..., signals: _Optional[_Iterable[_Union[HealthSignal, _Mapping]]] = ...) -> None: ...
 
 class RankStatus(_message.Message):
     __slots__ = ("rank", "worker", "node", "pid", "boundary", "phase", "state")
@@ -925,20 +947,24 @@ class HealthSources(_message.Message):
     def __init__(self, sources: _Optional[_Mapping[str, str]] = ..., devices: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class ClearRequest(_message.Message):
-    __slots__ = ("subject", "reason")
+    __slots__ = ("subject", "reason", "check")
     SUBJECT_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    CHECK_FIELD_NUMBER: _ClassVar[int]
     subject: str
     reason: str
-    def __init__(self, subject: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+    check: bool
+    def __init__(self, subject: _Optional[str] = ..., reason: _Optional[str] = ..., check: _Optional[bool] = ...) -> None: ...
 
 class ClearReply(_message.Message):
-    __slots__ = ("cleared", "message")
+    __slots__ = ("cleared", "message", "checking")
     CLEARED_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    CHECKING_FIELD_NUMBER: _ClassVar[int]
     cleared: bool
     message: str
-    def __init__(self, cleared: _Optional[bool] = ..., message: _Optional[str] = ...) -> None: ...
+    checking: bool
+    def __init__(self, cleared: _Optional[bool] = ..., message: _Optional[str] = ..., checking: _Optional[bool] = ...) -> None: ...
 
 class StopRequest(_message.Message):
     __slots__ = ("signal",)

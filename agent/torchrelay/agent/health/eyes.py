@@ -35,6 +35,7 @@ AUTO, OFF = "auto", "off"
 DCGM_URL = "http://127.0.0.1:9400/metrics"
 DCGM_POLL_S = 5.0
 """The exporter itself looks every 30 s, unless it is told otherwise."""
+FAKE_NOTICE = "notice"
 NOTICES_S, HOST_CPU_EVERY = 1.0, 5
 """How often files of the machine are looked at, and at which of these times its processors."""
 _OOMS = (k.OOM_PROGRAM, k.OOM_NODE)
@@ -115,7 +116,8 @@ class Eyes:
         self._kernel_log = KernelLog(places.kernel_log, self._from_kernel, self._kernel_log_died)
         self._memory = MemoryLimit()
         self._files = Files(places.watched, self.tell)
-        self._notices = Notices(places.notices, Path(places.root or "/"))
+        notices = (*places.notices, str(Path(places.root) / FAKE_NOTICE)) if places.root else places.notices
+        self._notices = Notices(notices, Path(places.root or "/"))
         self._host_cpu = HostCpu(Path(places.root or "/"))
         self._probes = {
             name: ProbeProcess(
@@ -192,8 +194,9 @@ class Eyes:
             if source == "network":
                 self._ports = known
             elif source != DCGM or not self._gpus:
-                self._gpus = known
-                self._by_pci = {normal_pci(d.pci): d.device for d in known}
+                # A source that starts anew may miss a GPU that was lost: who uses which does not change by that.
+                self._gpus += [d for d in known if d.device not in {g.device for g in self._gpus}]
+                self._by_pci = {normal_pci(d.pci): d.device for d in self._gpus}
             self._announce()
 
         return found

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+import sys
 import time
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -102,7 +103,7 @@ class Gpu:
 
 class Nvidia:
     def __init__(self) -> None:
-        self._gpus = [Gpu(nv.nvmlDeviceGetHandleByIndex(i)) for i in range(nv.nvmlDeviceGetCount())]
+        self._gpus = [gpu for i in range(nv.nvmlDeviceGetCount()) if (gpu := _gpu(i)) is not None]
         self._differ = Differ()
         self._polls = 0
         self._left: Covered = {}
@@ -116,14 +117,17 @@ class Nvidia:
         self._polls += 1
         signals = []
         for gpu in self._gpus:
-            if gpu.lost:
+            now_and_then = self._polls % LINKS_EVERY == 0
+            if gpu.lost and not now_and_then:
                 continue
             try:
-                reading = gpu.read(with_links=self._polls % LINKS_EVERY == 0)
+                reading = gpu.read(with_links=now_and_then)
             except (nv.NVMLError_GpuIsLost, nv.NVMLError_Unknown) as e:
+                if not gpu.lost:
+                    signals.append(HealthSignal(k.GPU_LOST, gpu.uuid, detail=str(e)))
                 gpu.lost = True
-                signals.append(HealthSignal(k.GPU_LOST, gpu.uuid, detail=str(e)))
                 continue
+            gpu.lost = False
             signals += self._recovery(gpu, reading.pop(k.RECOVERY_ACTION, None))
             signals += self._differ.update(gpu.uuid, reading)
         return signals
@@ -170,6 +174,15 @@ class Nvidia:
             return []
         gpu = self._by_address.get(ctypes.cast(event.device, ctypes.c_void_p).value)
         return [HealthSignal(k.XID, gpu.uuid if gpu else "", code=int(event.eventData), detail="")]
+
+
+def _gpu(index: int) -> Gpu | None:
+    """None for one that was lost before: it has no name any more, and the others are to be read."""
+    try:
+        return Gpu(nv.nvmlDeviceGetHandleByIndex(index))
+    except (nv.NVMLError_GpuIsLost, nv.NVMLError_Unknown) as e:
+        print(f"GPU {index} of the driver cannot be asked: {e}", file=sys.stderr)
+        return None
 
 
 def _told(call: Callable[[], Any]) -> Any:

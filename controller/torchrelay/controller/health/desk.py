@@ -20,7 +20,7 @@ from torchrelay.protocol.health import kinds as k
 from torchrelay.protocol.health.classify import Verdict
 from torchrelay.protocol.health.history import Seen
 from torchrelay.protocol.health.policy import HealthPolicy
-from torchrelay.protocol.messages import ClearReply, HealthSignals, HealthSources
+from torchrelay.protocol.messages import ClearReply, ClearRequest, DeviceChecked, HealthSignals, HealthSources
 from torchrelay.protocol.phases import PLANNED
 
 EXIT_PROGRAM = 1
@@ -137,8 +137,13 @@ class HealthDesk:
         """Why the failure of this worker is its device's and not the program's, or empty."""
         return self.judge.blamed(worker.node, [*worker.devices, worker.worker], now_s)
 
-    def clear(self, subject: str, reason: str) -> ClearReply:
-        return self._quarantine.clear(subject, reason)
+    def clear(self, request: ClearRequest) -> ClearReply:
+        if request.check:
+            return self._quarantine.check(request.subject, request.reason)
+        return self._quarantine.clear(request.subject, request.reason)
+
+    def device_checked(self, message: DeviceChecked) -> None:
+        self._quarantine.checked(message)
 
     def lines(self) -> tuple[str, ...]:
         """For `torchrelay status`: what is not known because a source is dead, and the newest verdicts."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from torchrelay.protocol.messages.health import HealthSignals, HealthSources
+from torchrelay.protocol.messages.health import HealthSignal, HealthSignals, HealthSources
 from torchrelay.protocol.messages.shim_orders import ShimOrder
 from torchrelay.protocol.messages.shim_reports import ShimReport
 
@@ -89,7 +89,19 @@ class JournalContent:
     set_up: bytes = b""
 
 
-FromAgent = AgentHello | FromWorker | WorkerExited | Progress | JournalContent | HealthSignals | HealthSources
+@dataclass(frozen=True)
+class DeviceChecked:
+    """The answer to CheckDevice: `found` if somebody could read it, and what was not as it should be while it was looked at."""
+
+    subject: str
+    found: bool
+    message: str
+    signals: tuple[HealthSignal, ...] = ()
+
+
+FromAgent = (
+    AgentHello | FromWorker | WorkerExited | Progress | JournalContent | HealthSignals | HealthSources | DeviceChecked
+)
 
 
 @dataclass(frozen=True)
@@ -135,4 +147,11 @@ class LookClosely:
     on: bool
 
 
-ToAgent = ToWorker | Fence | FetchJournal | StopJob | Taken | LookClosely
+@dataclass(frozen=True)
+class CheckDevice:
+    """Look at this device, or at all of the node, afresh: may it be used again?"""
+
+    subject: str
+
+
+ToAgent = ToWorker | Fence | FetchJournal | StopJob | Taken | LookClosely | CheckDevice

@@ -7,11 +7,18 @@ from pathlib import Path
 import pytest
 from support.fake_job import FakeJob
 
-from torchrelay.protocol.events import HealthVerdict, MigrationFinished, MoveNotMade, QuarantineCleared
+from torchrelay.protocol.events import HealthVerdict, Log, MigrationFinished, MoveNotMade, QuarantineCleared
 from torchrelay.protocol.health import kinds as k
 from torchrelay.protocol.health.node_facts import Condition, NodeEvidence, NodeFacts, Notice, Taint
 from torchrelay.protocol.health.policy_file import default_policy
-from torchrelay.protocol.messages import HealthSignal, HealthSignals
+from torchrelay.protocol.messages import (
+    CheckDevice,
+    ClearRequest,
+    DeviceChecked,
+    HealthSignal,
+    HealthSignals,
+    HealthSources,
+)
 
 RANKS_A_NODE = 8
 
@@ -110,8 +117,64 @@ def test_the_end_of_a_notice_heals_nothing_else(tmp_path: Path) -> None:
 def test_a_second_notice_after_a_person_has_cleared_the_first_counts(tmp_path: Path) -> None:
     job, evidence = job_with(tmp_path, spares=0), NodeEvidence()
     know(job, evidence, NodeFacts(cordoned=True))
-    assert job.core.health.clear("n1", "looked at it").cleared
+    assert job.core.health.clear(ClearRequest("n1", "looked at it")).cleared
     know(job, evidence, NodeFacts())
     job.tick(1.0)
     know(job, evidence, NodeFacts(cordoned=True))
     assert job.core.status(job.now_s).quarantine != ()
+
+
+def in_quarantine(folder: Path) -> FakeJob:
+    job = job_with(folder, spares=0)
+    job.give(HealthSources({}, {"n1.w0": "nvidia-driver GPU-7"}), "n1")
+    job.give(HealthSignals((HealthSignal(k.XID, "GPU-7", code=79),)), "n1")
+    assert job.core.status(job.now_s).quarantine[0].startswith("GPU-7")
+    job.core.take()
+    return job
+
+
+def ask(job: FakeJob, subject: str) -> list[tuple[str, object]]:
+    reply = job.core.clear(ClearRequest(subject, "was reset", True))
+    assert reply.checking, reply.message
+    orders, _ = job.core.take()
+    return list(orders)
+
+
+def test_a_check_that_is_passed_clears(tmp_path: Path) -> None:
+    job = in_quarantine(tmp_path)
+    assert ask(job, "GPU-7") == [("n1", CheckDevice("GPU-7"))]
+    watched_only = (HealthSignal(k.ECC_LIFETIME, "GPU-7", value=3.0),)
+    job.give(DeviceChecked("GPU-7", True, "looked at 4 times", watched_only), "n1")
+    assert job.core.status(job.now_s).quarantine == ()
+    (cleared,) = job.told(QuarantineCleared)
+    assert cleared.reason == "was reset; a check was passed: looked at 4 times"
+
+
+@pytest.mark.parametrize(
+    ("found", "signals"),
+    [
+        (False, ()),
+        (True, (HealthSignal(k.REMAP_PENDING, "GPU-7"),)),
+        (True, (HealthSignal(k.TEMPERATURE_MARGIN, "GPU-7", value=1.0),)),
+        (True, (HealthSignal(k.LINK_DOWN, "GPU-7", value=1.0),)),
+    ],
+)
+def test_a_check_that_is_not_passed_does_not(tmp_path: Path, found: bool, signals: tuple[HealthSignal, ...]) -> None:
+    job = in_quarantine(tmp_path)
+    ask(job, "GPU-7")
+    job.give(DeviceChecked("GPU-7", found, "nvidia does not answer", signals), "n1")
+    assert job.core.status(job.now_s).quarantine != ()
+    assert "the check was not passed" in job.told(Log)[-1].text
+
+
+def test_an_answer_that_nobody_asked_for_clears_nothing(tmp_path: Path) -> None:
+    job = in_quarantine(tmp_path)
+    job.give(DeviceChecked("GPU-7", True, "well"), "n1")
+    assert job.core.status(job.now_s).quarantine != ()
+
+
+def test_a_device_that_no_node_has_cannot_be_checked(tmp_path: Path) -> None:
+    job = in_quarantine(tmp_path)
+    job.core.job.quarantine["GPU-9"] = "left behind"
+    reply = job.core.clear(ClearRequest("GPU-9", "was reset", True))
+    assert (reply.cleared, reply.checking) == (False, False)

@@ -12,7 +12,7 @@ from support.fake_machines import fake_machine
 from torchrelay.agent.fake_machine.machine import FakeMachine
 from torchrelay.agent.health import check as check_module
 from torchrelay.agent.health.check import check
-from torchrelay.agent.health.eyes import Places
+from torchrelay.agent.health.places import Places
 from torchrelay.protocol.health import kinds as k
 from torchrelay.protocol.messages import DeviceChecked
 

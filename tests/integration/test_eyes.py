@@ -17,7 +17,8 @@ from support.fake_machines import fake_machine
 from torchrelay.agent.fake_machine.machine import FakeMachine
 from torchrelay.agent.health import eyes as eyes_module
 from torchrelay.agent.health import probe_process
-from torchrelay.agent.health.eyes import KERNEL_LOG, Eyes, Places
+from torchrelay.agent.health.eyes import KERNEL_LOG, Eyes
+from torchrelay.agent.health.places import Places
 from torchrelay.protocol.health import kinds as k
 from torchrelay.protocol.messages import HealthSignal, HealthSignals, HealthSources
 from torchrelay.protocol.names import WorkerId

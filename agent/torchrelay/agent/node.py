@@ -18,7 +18,8 @@ from torchrelay.agent.fake_machine.replay import play
 from torchrelay.agent.fake_machine.strike import strike
 from torchrelay.agent.fault_book import FaultBook
 from torchrelay.agent.health.check import check
-from torchrelay.agent.health.eyes import Eyes, Places
+from torchrelay.agent.health.eyes import Eyes
+from torchrelay.agent.health.places import Places
 from torchrelay.agent.health.process import exit_reason
 from torchrelay.agent.health.vitals import Vitals
 from torchrelay.agent.journal_copies import JournalCopies

@@ -149,6 +149,17 @@ class Core:
             self._exits.exited(worker, message, now_s)
         self._settle(now_s)
 
+    def evidence(self, node: str, signals: msg.HealthSignals, now_s: float) -> None:
+        """What others than its agent say of a node, such as a cluster: no sign of life of the agent."""
+        if (
+            self.ended is None
+            and node in self.job.nodes
+            and not self._nodes.is_lost(node)
+            and not self._exits.is_failing
+        ):
+            self.health.signals(node, signals, now_s)
+            self._settle(now_s)
+
     def tick(self, now_s: float) -> None:
         """To be called every `tick_every_s`."""
         if self.ended is not None:

@@ -33,7 +33,9 @@ class NodeClient(Protocol):
 
 
 class NodeWatch:
-    """`tell(node, signals)` takes what is seen; `nodes()` names the job's nodes, for what is known of none."""
+    """`tell(node, signals)` takes what is seen, as Core.evidence does; `nodes()` names the job's nodes, for what
+    is known of none.
+    """
 
     def __init__(
         self,

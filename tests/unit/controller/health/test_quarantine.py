@@ -32,7 +32,8 @@ def job_with(folder: Path, spares: int = RANKS_A_NODE) -> FakeJob:
 
 def know(job: FakeJob, evidence: NodeEvidence, facts: NodeFacts, node: str = "n1") -> None:
     if signals := evidence.update(facts):
-        job.give(HealthSignals(signals), node)
+        job.core.evidence(node, HealthSignals(signals), job.now_s)
+        job.tick(0.05)
 
 
 def moved(job: FakeJob) -> list[tuple[str, int]]:
@@ -92,6 +93,19 @@ def test_a_kubelet_that_stays_silent_moves_before_its_pods_are_deleted(tmp_path:
     assert job.told(MigrationFinished) == []
     job.tick(3.0)
     assert len(moved(job)) == RANKS_A_NODE
+
+
+def test_what_others_say_of_a_node_is_no_sign_of_life_of_its_agent(tmp_path: Path) -> None:
+    job = job_with(tmp_path)
+    job.tick(1.0)
+    heard_s = job.core.job.nodes["n1"].heard_s
+    job.now_s += 2.0
+    signals = NodeEvidence().update(NodeFacts(conditions=(Condition("MemoryPressure", "True"),)))
+    job.core.evidence("n1", HealthSignals(signals), job.now_s)
+    job.core.evidence("n7", HealthSignals(signals), job.now_s)
+    assert job.core.job.nodes["n1"].heard_s == heard_s
+    job.tick(0.05)
+    assert [(v.node, v.rule) for v in job.told(HealthVerdict)] == [("n1", "node-pressure")]
 
 
 def test_a_notice_that_is_taken_back_lifts_the_quarantine_that_it_made(tmp_path: Path) -> None:

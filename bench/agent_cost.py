@@ -14,7 +14,8 @@ from pathlib import Path
 import psutil
 
 from torchrelay.agent.fake_machine.machine import FakeMachine
-from torchrelay.agent.health.eyes import Eyes, Places
+from torchrelay.agent.health.eyes import Eyes
+from torchrelay.agent.health.places import Places
 from torchrelay.protocol.names import WorkerId
 
 DEVICES = 8

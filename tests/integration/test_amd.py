@@ -46,9 +46,21 @@ class Probe:
         return [(s["kind"], s["value"]) for s in signals]
 
 
-def test_errors_pages_and_heat_are_told_and_a_lost_gpu_too(tmp_path: Path) -> None:
-    env = fake_amd.build(tmp_path)
-    with Probe(env) as probe:
+@pytest.fixture(scope="module")
+def fake(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    return fake_amd.build(tmp_path_factory.mktemp("amd"))
+
+
+def write(fake: dict[str, str], state: str) -> None:
+    path = Path(fake["FAKE_AMD"])
+    new = path.with_name("new")
+    new.write_text(state)
+    new.replace(path)
+
+
+def test_errors_pages_and_heat_are_told_and_a_lost_gpu_too(fake: dict[str, str]) -> None:
+    write(fake, "")
+    with Probe(fake) as probe:
         assert probe.line()["devices"] == [{"device": GPU, "pci": "0000:63:00.0", "name": "AMD GPU"}]
         assert probe.line() == {"signals": []}
         for state, expected in (
@@ -58,10 +70,51 @@ def test_errors_pages_and_heat_are_told_and_a_lost_gpu_too(tmp_path: Path) -> No
             ("uncorrected 1\ncorrected 7\npages 9\ntemperature 98\n", (k.TEMPERATURE_MARGIN, 2.0)),
             ("lost 1\n", (k.GPU_LOST, 1.0)),
         ):
-            new = tmp_path / "new"
-            new.write_text(state)
-            new.replace(tmp_path / "state")
+            write(fake, state)
             assert probe.signals() == [expected]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "kind", "value"),
+    [
+        ("", "xgmi 1\n", k.XGMI_ERRORS, 1.0),
+        ("", "width 8\n", k.PCIE_WIDTH, 0.5),
+        ("", "replays 3\n", k.PCIE_REPLAYS, 3.0),
+        ("throttled 10\n", "throttled 12\n", k.HW_SLOWDOWN, 1.0),
+        ("old 1\n", "old 1\nthrottled 1\n", k.HW_SLOWDOWN, 1.0),
+        ("", "resets 1\n", k.AMD_RESET, 1.0),
+    ],
+)
+def test_links_throttling_and_resets_are_told(
+    fake: dict[str, str], before: str, after: str, kind: str, value: float
+) -> None:
+    write(fake, before)
+    with Probe(fake) as probe:
+        assert "devices" in probe.line()
+        assert probe.line() == {"signals": []}
+        write(fake, after)
+        assert probe.signals() == [(kind, value)]
+
+
+def test_an_error_names_its_block(fake: dict[str, str]) -> None:
+    write(fake, "uncorrected 2\n")
+    with Probe(fake) as probe:
+        assert "devices" in probe.line()
+        assert probe.line() == {"signals": []}
+        write(fake, "uncorrected 3\n")
+        while not (signals := probe.line()["signals"]):
+            pass
+        assert [(s["kind"], s["value"], s["detail"]) for s in signals] == [(k.RAS_UNCORRECTED, 1.0, "in block UMC")]
+
+
+def test_an_xgmi_error_that_may_not_be_reset_counts_once(fake: dict[str, str]) -> None:
+    write(fake, "may-not-reset 1\n")
+    with Probe(fake) as probe:
+        assert "devices" in probe.line()
+        assert probe.line() == {"signals": []}
+        write(fake, "may-not-reset 1\nxgmi 1\n")
+        assert probe.signals() == [(k.XGMI_ERRORS, 1.0)]
+        assert [probe.line() for _ in range(3)] == [{"signals": []}] * 3
 
 
 def test_without_the_library_there_is_no_such_device(tmp_path: Path) -> None:

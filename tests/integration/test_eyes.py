@@ -15,8 +15,10 @@ import pytest
 from support.fake_machines import fake_machine
 
 from torchrelay.agent.fake_machine.machine import FakeMachine
+from torchrelay.agent.health import eyes as eyes_module
 from torchrelay.agent.health import probe_process
-from torchrelay.agent.health.eyes import KERNEL_LOG, Eyes, Places
+from torchrelay.agent.health.eyes import KERNEL_LOG, Eyes
+from torchrelay.agent.health.places import Places
 from torchrelay.protocol.health import kinds as k
 from torchrelay.protocol.messages import HealthSignal, HealthSignals, HealthSources
 from torchrelay.protocol.names import WorkerId
@@ -38,6 +40,9 @@ class Told:
             self.signals += message.signals
         else:
             self.sources.append(message)
+        self.wake()
+
+    def wake(self) -> None:
         self._more.set()
 
     async def until(self, condition: Callable[[], Any]) -> Any:
@@ -121,8 +126,29 @@ def test_readings_that_move_are_told(tmp_path: Path) -> None:
             assert (await told.first(k.TEMPERATURE_MARGIN, device=gpu(0))).value == 2.0
             assert (await told.first(k.REMAP_PENDING)).device == gpu(1)
             assert (await told.first(k.HW_SLOWDOWN)).device == gpu(1)
+            machine.set(1, "ecc-lifetime", 3)
+            machine.set(1, "retired-pages", 60)
             assert (await told.first(k.PCIE_WIDTH)).value == 0.5
+            assert (await told.first(k.ECC_LIFETIME)).value == 3.0
+            assert (await told.first(k.RETIRED_PAGES)).value == 60.0
             await told.first(k.RECOVERY_ACTION, code=4)
+
+    on(tmp_path, scenario)
+
+
+def test_what_is_written_about_the_machine_itself_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(eyes_module, "NOTICES_S", 0.1)
+
+    async def scenario(machine: FakeMachine) -> None:
+        machine.write("proc/pressure/cpu", "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\n")
+        async with watching(machine) as (_, told):
+            machine.write("proc/pressure/cpu", "some avg10=0.00 avg60=0.00 avg300=0.00 total=900000000\n")
+            machine.write("notice", "new fan\n")
+            notice = await told.first(k.NODE_CONDITION, value=1.0)
+            assert (notice.device, notice.detail) == ("notice", "notice (new fan)")
+            machine.write("notice", "")
+            await told.first(k.NODE_CONDITION, value=0.0)
+            assert (await told.first(k.HOST_CPU)).value == 1.0
 
     on(tmp_path, scenario)
 
@@ -139,12 +165,17 @@ def test_a_lost_device_is_told_once_and_the_others_are_read_on(tmp_path: Path) -
     on(tmp_path, scenario)
 
 
-def test_nvlinks_that_go_down_are_noticed(tmp_path: Path) -> None:
+def test_nvlinks_that_go_down_and_a_lost_device_that_is_back_are_noticed(tmp_path: Path) -> None:
     async def scenario(machine: FakeMachine) -> None:
         machine.set(0, "nvlinks", 4)
         async with watching(machine) as (_, told):
+            machine.set(1, "lost", 1)
+            await told.first(k.GPU_LOST, device=gpu(1))
+            machine.set(1, "lost", 0)
+            machine.set(1, "retired-pending", 1)
             machine.set(0, "nvlinks-down", 1)
             assert (await told.first(k.NVLINK_DOWN)).value == 1.0
+            await told.first(k.RETIRED_PENDING, device=gpu(1))
 
     on(tmp_path, scenario)
 

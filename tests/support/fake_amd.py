@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 NOT_SUPPORTED = 2
@@ -13,6 +15,8 @@ CODE = """
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+enum { NO_PERMISSION = 10, NO_DATA = 40, UMC = 1, XGMI = 128 };
 static long long number(const char *key, long long missing)
 {
     char line[128], name[64];
@@ -51,6 +55,62 @@ int amdsmi_get_gpu_total_ecc_count(void *gpu, uint64_t *counts)
     counts[0] = (uint64_t)number("corrected", 0), counts[1] = (uint64_t)number("uncorrected", 0), counts[2] = 0;
     return 0;
 }
+int amdsmi_get_gpu_ecc_enabled(void *gpu, uint64_t *blocks) { (void)gpu; *blocks = UMC | XGMI; return 0; }
+int amdsmi_get_gpu_ecc_count(void *gpu, uint64_t block, uint64_t *counts)
+{
+    (void)gpu;
+    counts[0] = counts[1] = counts[2] = 0;
+    if (block == UMC) counts[0] = (uint64_t)number("corrected", 0), counts[1] = (uint64_t)number("uncorrected", 0);
+    return 0;
+}
+static long long xgmi_reset_at;
+int amdsmi_gpu_xgmi_error_status(void *gpu, uint32_t *status)
+{
+    (void)gpu;
+    *status = number("xgmi", 0) > xgmi_reset_at;
+    return 0;
+}
+int amdsmi_reset_gpu_xgmi_error(void *gpu)
+{
+    (void)gpu;
+    if (number("may-not-reset", 0)) return NO_PERMISSION;
+    xgmi_reset_at = number("xgmi", 0);
+    return 0;
+}
+int amdsmi_get_pcie_info(void *gpu, char *info)
+{
+    (void)gpu;
+    memset(info, 0xff, PCIE_SIZE);
+    *(uint16_t *)(info + PCIE_MAX_WIDTH) = 16;
+    *(uint16_t *)(info + PCIE_WIDTH) = (uint16_t)number("width", 16);
+    *(uint64_t *)(info + PCIE_REPLAYS) = (uint64_t)number("replays", 0);
+    return 0;
+}
+int amdsmi_get_gpu_metrics_info(void *gpu, char *metrics)
+{
+    (void)gpu;
+    memset(metrics, 0xff, METRICS_SIZE);
+    if (number("old", 0)) *(uint32_t *)(metrics + THROTTLE_STATUS) = (uint32_t)number("throttled", 0);
+    else *(uint64_t *)(metrics + PROCHOT) = (uint64_t)number("throttled", 0);
+    return 0;
+}
+int amdsmi_init_gpu_event_notification(void *gpu) { (void)gpu; return 0; }
+int amdsmi_set_gpu_event_notification_mask(void *gpu, uint64_t mask) { (void)gpu; return mask == 1 << 2 ? 0 : NO_DATA; }
+typedef struct { void *gpu; uint32_t event; char message[256]; uint32_t padding; } event_t;
+int amdsmi_get_gpu_event_notification(int timeout_ms, uint32_t *count, event_t *events)
+{
+    static long long told;
+    for (int waited_ms = 0; waited_ms < timeout_ms; waited_ms += 5, usleep(5000))
+        if (number("resets", 0) > told) {
+            told++;
+            *count = 1;
+            events[0].gpu = (void *)2, events[0].event = 3;
+            strcpy(events[0].message, "reset begins");
+            return 0;
+        }
+    *count = 0;
+    return NO_DATA;
+}
 int amdsmi_get_gpu_bad_page_info(void *gpu, uint32_t *count, void *pages)
 {
     (void)gpu;
@@ -68,6 +128,21 @@ int amdsmi_get_temp_metric(void *gpu, int sensor, int metric, int64_t *value)
 """
 
 
+OFFSETS = """
+from amdsmi import amdsmi_wrapper as w
+pcie, metrics = w.amdsmi_pcie_info_t, w.amdsmi_gpu_metrics_t
+found = {
+    "PCIE_SIZE": w.ctypes.sizeof(pcie), "METRICS_SIZE": w.ctypes.sizeof(metrics),
+    "PCIE_MAX_WIDTH": pcie.pcie_static.offset + w.struct_pcie_static_.max_pcie_width.offset,
+    "PCIE_WIDTH": pcie.pcie_metric.offset + w.struct_pcie_metric_.pcie_width.offset,
+    "PCIE_REPLAYS": pcie.pcie_metric.offset + w.struct_pcie_metric_.pcie_replay_count.offset,
+    "THROTTLE_STATUS": metrics.throttle_status.offset, "PROCHOT": metrics.prochot_residency_acc.offset,
+}
+print(*(f"-D{name}={value}" for name, value in found.items()))
+"""
+"""Where amdsmi itself has the fields: its wrapper is the only header that is at hand."""
+
+
 def build(root: Path) -> dict[str, str]:
     """The environment with which amdsmi finds it; `root/state` is what it answers."""
     spec = importlib.util.find_spec("amdsmi")
@@ -76,10 +151,23 @@ def build(root: Path) -> dict[str, str]:
     wrapper = Path(spec.origin).with_name("amdsmi_wrapper.py").read_text()
     names = set(re.findall(r"_libraries\['libamd_smi.so'\]\.(\w+)", wrapper))
     ours = set(re.findall(r"^int (\w+)\(", CODE, re.MULTILINE))
-    stubs = "".join(f"int {name}(void) {{ return {NOT_SUPPORTED}; }}\n" for name in sorted(names - ours))
     library = root / "lib" / "libamd_smi.so"
     library.parent.mkdir(parents=True)
-    (root / "fake.c").write_text(CODE + stubs)
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", str(library), str(root / "fake.c")], check=True)
+    environ = {"ROCM_PATH": str(root), "FAKE_AMD": str(root / "state")}
+    _compile(library, _stubs(names))
+    asked = [sys.executable, "-c", OFFSETS]
+    done = subprocess.run(asked, env=os.environ | environ, capture_output=True, text=True, check=True)
+    library.unlink()
+    _compile(library, CODE + _stubs(names - ours), done.stdout.splitlines()[-1].split())
     (root / "state").write_text("")
-    return {"ROCM_PATH": str(root), "FAKE_AMD": str(root / "state")}
+    return environ
+
+
+def _stubs(names: set[str]) -> str:
+    return "".join(f"int {name}(void) {{ return {NOT_SUPPORTED}; }}\n" for name in sorted(names))
+
+
+def _compile(library: Path, code: str, macros: list[str] | None = None) -> None:
+    source = library.with_suffix(".c")
+    source.write_text(code)
+    subprocess.run(["cc", "-shared", "-fPIC", *(macros or []), "-o", str(library), str(source)], check=True)

@@ -25,7 +25,8 @@ class AgentConfig:
     `tee`, `redirects`, `log_dir`, `role`: as torchrun's flags. `resume`: all processes start as spares.
     `machine`: a folder for a fake machine, to which faults of devices are given; empty: the real one is watched.
     `replay`: a timeline of faults that is played on it once the job is protected.
-    `watched`: folders of checkpoints and flight recorder dumps. `grace_s`: between the signal that ends the job and
+    `watched`: folders of checkpoints and flight recorder dumps. `notices`: files that say, while they are there, that this
+    machine has to go. `dcgm`: URL of a dcgm-exporter, `auto` or `off`. `grace_s`: between the signal that ends the job and
     SIGKILL. `orphan_s`: after this long without a controller, ranks that are done may leave, and the node ends by the
     rules of torchrun.
     """
@@ -55,6 +56,8 @@ class AgentConfig:
     machine: str = ""
     replay: str = ""
     watched: tuple[str, ...] = ()
+    notices: tuple[str, ...] = ()
+    dcgm: str = "auto"
     grace_s: float = 30.0
     orphan_s: float = 60.0
 

@@ -17,7 +17,9 @@ from torchrelay.agent.fake_machine.machine import MAX_GPUS, FakeMachine
 from torchrelay.agent.fake_machine.replay import play
 from torchrelay.agent.fake_machine.strike import strike
 from torchrelay.agent.fault_book import FaultBook
-from torchrelay.agent.health.eyes import Eyes, Places
+from torchrelay.agent.health.check import check
+from torchrelay.agent.health.eyes import Eyes
+from torchrelay.agent.health.places import Places
 from torchrelay.agent.health.process import exit_reason
 from torchrelay.agent.health.vitals import Vitals
 from torchrelay.agent.journal_copies import JournalCopies
@@ -34,6 +36,7 @@ from torchrelay.protocol.messages import (
     Ack,
     AgentHello,
     Assign,
+    CheckDevice,
     Explain,
     Explained,
     FaultInjected,
@@ -86,8 +89,8 @@ class Node:
         self._shims: ShimServer
         self._session: Session
         self._machine = FakeMachine(Path(config.machine)) if config.machine else None
-        places = Places(config.machine, config.host, config.watched)
-        self._eyes = Eyes(places, list(config.workers()), environ, self._send, self._worker_with)
+        self._places = Places(config.machine, config.host, config.watched, config.notices, config.dcgm)
+        self._eyes = Eyes(self._places, list(config.workers()), environ, self._send, self._worker_with)
 
     async def run(self) -> int:
         """Until the job is stopped; returns the exit code. All processes of the node are gone then."""
@@ -205,11 +208,16 @@ class Node:
         elif isinstance(order, FetchJournal):
             worker = WorkerId(order.worker)
             self._send(self._journals.content(worker) if worker in self._ranks else self._copies.content(worker))
+        elif isinstance(order, CheckDevice):
+            self._keep(self._check(order.subject))
         elif isinstance(order, StopJob):
             self.stop(order.exit_code, order.signal, order.reason)
         elif isinstance(order, LookClosely):
             self._cadence.closely = order.on
             self._pause.end()
+
+    async def _check(self, subject: str) -> None:
+        self._send(await check(self._config.node, self._places.probes(), subject))
 
     def _keep(self, work: Coroutine[Any, Any, None]) -> None:
         # The loop itself holds on to no task.

@@ -71,6 +71,8 @@ def run(
     health_policy: a.HealthPolicy = None,
     observe: a.Observe = False,
     watch_folder: a.WatchFolder = None,
+    node_notice: a.NodeNotice = None,
+    dcgm: a.Dcgm = "auto",
     replay: a.Replay = None,
     controller: a.Controller = None,
     controller_port: a.ControllerPort = None,
@@ -100,6 +102,8 @@ def run(
         health_policy=health_policy,
         observe=observe,
         watch_folders=tuple(watch_folder or ()),
+        node_notices=tuple(node_notice or ()),
+        dcgm=dcgm,
         replay=replay,
         controller=controller,
         controller_port=controller_port,
@@ -185,12 +189,15 @@ def migrate(
 def clear(
     subject: Annotated[str, typer.Argument(metavar="DEVICE", help="Device or node, as `status` names it.")],
     reason: Annotated[str, typer.Option("--reason", help="Why it may be used again; kept in the events.")],
+    check: Annotated[
+        bool, typer.Option("--check", help="Only if its node, which looks at it now, finds it well.")
+    ] = False,
     run_id: a.RunId = None,
 ) -> int:
     """Take a device or a node of the running job out of quarantine."""
     from torchrelay.cli import clear as command
 
-    return asyncio.run(command.clear(subject, reason, run_id))
+    return asyncio.run(command.clear(subject, reason, run_id, check))
 
 
 @app.command(

@@ -103,6 +103,20 @@ WatchFolder = Annotated[
         rich_help_panel=_RELAY,
     ),
 ]
+NodeNotice = Annotated[
+    list[Path] | None,
+    typer.Option(
+        metavar="FILE",
+        help="While this file is there, this machine has to go. May be repeated.",
+        rich_help_panel=_RELAY,
+    ),
+]
+Dcgm = Annotated[
+    str,
+    typer.Option(
+        metavar="URL", help="Metrics of a dcgm-exporter, auto (beside NVIDIA GPUs) or off.", rich_help_panel=_RELAY
+    ),
+]
 Controller = Annotated[
     str | None,
     typer.Option(

@@ -11,11 +11,12 @@ from torchrelay.cli.teller import make_console
 from torchrelay.protocol.names import EXIT_USAGE
 
 
-async def clear(subject: str, reason: str, run_id: str | None) -> int:
-    """0, or 2 if it is not in quarantine. Raises UserError if there is no such job."""
+async def clear(subject: str, reason: str, run_id: str | None, check: bool = False) -> int:
+    """0, or 2 if it is not in quarantine; with `check` 0 once it is being looked at. Raises UserError if there is no such job."""
     state = folder.state_folder(os.environ)
     run = folder.choose_run(state, run_id)
     async with Control(run.controller_host, run.controller_port, folder.read_secret(state / run.folder)) as control:
-        reply = await control.clear(subject, reason)
-    make_console(sys.stderr).print(narrate.line(reply.message, "" if reply.cleared else "red"))
-    return 0 if reply.cleared else EXIT_USAGE
+        reply = await control.clear(subject, reason, check)
+    done = reply.cleared or reply.checking
+    make_console(sys.stderr).print(narrate.line(reply.message, "" if done else "red"))
+    return 0 if done else EXIT_USAGE

@@ -47,6 +47,8 @@ def agent_config(
         "machine": str(run_folder / "machine") if options.needs_fake_machine else "",
         "replay": str(options.replay) if options.replay else "",
         "watched": list(map(str, options.watch_folders)),
+        "notices": list(map(str, options.node_notices)),
+        "dcgm": options.dcgm,
         "resume": options.resume is not None,
         "tee": _streams(options.tee),
         "redirects": _streams(options.redirects),
@@ -109,6 +111,7 @@ def resume_command(given: GivenOptions, directory: str) -> str:
         "--log-dir": given.log_dir,
         "--jit-dir": given.jit_dir,
         "--health-policy": given.health_policy,
+        "--dcgm": given.dcgm,
         "--controller": given.controller,
         "--controller-port": given.controller_port,
         "--events": given.events,
@@ -116,7 +119,10 @@ def resume_command(given: GivenOptions, directory: str) -> str:
     for flag, value in values.items():
         if value != getattr(default, flag[2:].replace("-", "_")):
             flags += [flag, str(value)]
+    for flag, paths in (("--watch-folder", given.watch_folders), ("--node-notice", given.node_notices)):
+        flags += [word for path in paths for word in (flag, str(path))]
     switches = {
+        "--observe": given.observe,
         "--json": given.json_summary,
         "--quiet": given.quiet,
         "--no-python": given.no_python,

@@ -70,9 +70,11 @@ class Control:
         answer: MigrateReply = convert.from_proto(reply)
         return answer
 
-    async def clear(self, subject: str, reason: str) -> ClearReply:
+    async def clear(self, subject: str, reason: str, check: bool = False) -> ClearReply:
         try:
-            reply = await self._stub.Clear(convert.to_proto(ClearRequest(subject, reason)), timeout=CALL_TIMEOUT_S)
+            reply = await self._stub.Clear(
+                convert.to_proto(ClearRequest(subject, reason, check)), timeout=CALL_TIMEOUT_S
+            )
         except grpc.aio.AioRpcError as e:
             raise _as_ours(e, self._address) from e
         answer: ClearReply = convert.from_proto(reply)

@@ -43,6 +43,8 @@ class GivenOptions:
     health_policy: Path | None = None
     observe: bool = False
     watch_folders: tuple[Path, ...] = ()
+    node_notices: tuple[Path, ...] = ()
+    dcgm: str = "auto"
     replay: Path | None = None
     controller: str | None = None
     controller_port: int | None = None
@@ -75,6 +77,8 @@ class RunOptions:
     health_policy: Path | None
     observe: bool
     watch_folders: tuple[Path, ...]
+    node_notices: tuple[Path, ...]
+    dcgm: str
     replay: Path | None
     controller: tuple[str, int] | None
     """Where the job's controller listens, if this command does not start it."""
@@ -149,6 +153,8 @@ def check(given: GivenOptions, machine: Machine, environment: Mapping[str, str])
         health_policy=given.health_policy.absolute() if given.health_policy else None,
         observe=given.observe,
         watch_folders=tuple(folder.absolute() for folder in given.watch_folders),
+        node_notices=tuple(file.absolute() for file in given.node_notices),
+        dcgm=given.dcgm,
         replay=given.replay.absolute() if given.replay else None,
         controller=parse_address("--controller", given.controller) if given.controller else None,
         controller_port=_controller_port(given, nnodes, machine),
@@ -259,6 +265,8 @@ def _check_health(given: GivenOptions, faults: tuple[Fault, ...], machine: Machi
     for folder in given.watch_folders:
         if not folder.is_dir():
             raise UserError(f"--watch-folder {folder}: no such folder; make it, or leave it out")
+    if given.dcgm not in ("auto", "off") and not given.dcgm.startswith(("http://", "https://")):
+        raise UserError(f"--dcgm {given.dcgm}: give the URL of a dcgm-exporter's metrics, auto or off")
     of_devices = [f"--inject {fault}" for fault in faults if fault.is_of_a_device]
     if given.replay is not None:
         of_devices.append(f"--replay {given.replay}")

@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import time
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 
 from torchrelay.controller.checkpoint import read_checkpoint
@@ -47,7 +47,7 @@ async def serve(config: ControllerConfig, secret: bytes) -> int:
     try:
         _write_address(Path(config.address_file), config.listen_host, port)
         log.info("listening on %s:%d", host, port)
-        with _end_with_the_command(relay), _end_by_signal(relay):
+        with _end_with_the_command(relay), _end_by_signal(relay), _policy_watched(config, core):
             await relay.run()
             if not await relay.all_gone(AGENTS_END_S):
                 log.warning("some agents are still there, and are left to themselves")
@@ -56,6 +56,14 @@ async def serve(config: ControllerConfig, secret: bytes) -> int:
     if core.ended is None:
         raise FatalError("the controller ended before the job")
     return core.ended.exit_code
+
+
+def _policy_watched(config: ControllerConfig, core: Core) -> AbstractContextManager[object]:
+    if not config.health_policy:
+        return nullcontext()
+    from torchrelay.controller.health.policy_watch import PolicyWatch
+
+    return PolicyWatch(Path(config.health_policy), config.health_observe, core.health.take_policy, core.outbox.log)
 
 
 def _write_address(path: Path, host: str, port: int) -> None:

@@ -65,7 +65,7 @@ class Core:
             health or HealthPolicy(), self.job, self.outbox, self.driver, self._requests, self.end_job
         )
         self._exits = Exits(config, self.job, self.outbox, self.driver, self.health, self.end_job)
-        self._watch = HangWatch(config.policy, self.job, self.outbox, self.driver)
+        self._watch = HangWatch(config.policy, self.job, self.outbox, self.driver, self.health)
         self._judge = Judge(config, self.job, self.outbox, self._end_check)
         self._nodes = Nodes(config.policy, self.job, self.outbox, self._exits, self.driver.node_lost, self.end_job)
         self._entrance = Entrance(self.job, self.outbox)
@@ -152,6 +152,8 @@ class Core:
         elif isinstance(message, msg.WorkerStarted):
             self._entrance.take_in(node, message.info, now_s)
             self._consider_start(now_s)
+        elif isinstance(message, msg.DeviceChecked):
+            self.health.device_checked(message)
         elif isinstance(message, msg.JournalContent):
             self._journal_content(node, message, now_s)
         elif (worker := self._worker(node, message.worker)) is None:
@@ -165,6 +167,17 @@ class Core:
         elif isinstance(message, msg.WorkerExited):
             self._exits.exited(worker, message, now_s)
         self._settle(now_s)
+
+    def evidence(self, node: str, signals: msg.HealthSignals, now_s: float) -> None:
+        """What others than its agent say of a node, such as a cluster: no sign of life of the agent."""
+        if (
+            self.ended is None
+            and node in self.job.nodes
+            and not self._nodes.is_lost(node)
+            and not self._exits.is_failing
+        ):
+            self.health.signals(node, signals, now_s)
+            self._settle(now_s)
 
     def tick(self, now_s: float) -> None:
         """To be called every `tick_every_s`."""
@@ -239,7 +252,7 @@ class Core:
         return job_status(self._config.run_id, self.job, self.driver, self._judge.now(), now_s, self.health.lines())
 
     def clear(self, request: msg.ClearRequest) -> msg.ClearReply:
-        return self.health.clear(request.subject, request.reason)
+        return self.health.clear(request)
 
     def end_job(self, exit_code: int, reason: str, signal_number: int = signal.SIGTERM) -> None:
         """Ends the job on all nodes; the first reason is the one that counts."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from torchrelay.controller.config import Policy
 from torchrelay.controller.decide.hang import Culprit, Vital, find_culprit, threshold_s
 from torchrelay.controller.driver import Driver
+from torchrelay.controller.health.desk import HealthDesk
 from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.outbox import Outbox
 from torchrelay.controller.witness import Witness
@@ -18,10 +19,11 @@ UNEASY_S = 2.0
 
 
 class HangWatch:
-    def __init__(self, policy: Policy, job: Job, outbox: Outbox, driver: Driver) -> None:
-        self._policy, self._job, self._outbox, self._driver = policy, job, outbox, driver
+    def __init__(self, policy: Policy, job: Job, outbox: Outbox, driver: Driver, health: HealthDesk) -> None:
+        self._policy, self._job, self._outbox, self._driver, self._health = policy, job, outbox, driver, health
         self._witness = Witness(policy, job, outbox)
         self._named: tuple[int, float] | None = None
+        self._suspect: Worker | None = None
 
     def is_uneasy(self, now_s: float) -> bool:
         """Whether a rank is stopped or stands still, so that a verdict may be due any moment."""
@@ -36,6 +38,12 @@ class HangWatch:
 
     def tick(self, now_s: float) -> None:
         phase = self._driver.phase
+        if self._suspect is not None and phase is not Phase.SUSPECTED:
+            suspect, self._suspect = self._suspect, None
+            migration = self._driver.migration
+            confirmed = migration is not None and suspect.rank in migration.state.lost
+            if confirmed and self._health.ended(suspect, "hang", 0, now_s):
+                return
         if phase in (Phase.HEALTHY, Phase.SUSPECTED, Phase.COMMITTED) or (
             phase is Phase.PREPARING and self._driver.kind == PLANNED
         ):
@@ -57,8 +65,10 @@ class HangWatch:
         if migration is None:
             if culprit is not None:
                 self._outbox.emit(Suspected(culprit.rank, culprit.reason, culprit.evidence, culprit.stack))
-                since_s = _since_s(self._job.holder(culprit.rank), culprit, now_s)
-                raised = m.SuspicionRaised(culprit.rank, culprit.reason, since_s)
+                worker = self._job.holder(culprit.rank)
+                if worker.stopped_since_s is None:
+                    self._suspect = worker  # a process is stopped by somebody else
+                raised = m.SuspicionRaised(culprit.rank, culprit.reason, _since_s(worker, culprit, now_s))
                 self._driver.begin(raised, now_s)
         elif phase is Phase.SUSPECTED:
             if culprit is None or culprit.rank != migration.state.rank:

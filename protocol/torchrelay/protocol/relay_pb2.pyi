@@ -738,7 +738,7 @@ class WorkerStarted(_message.Message):
     def __init__(self, worker: _Optional[str] = ..., rank: _Optional[int] = ..., pid: _Optional[int] = ..., launch: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class FromAgent(_message.Message):
-    __slots__ = ("agent_hello", "from_worker", "worker_exited", "progress", "journal_content", "health_signals", "health_sources", "worker_started")
+    __slots__ = ("agent_hello", "from_worker", "worker_exited", "progress", "journal_content", "health_signals", "health_sources", "worker_started", "device_checked")
     AGENT_HELLO_FIELD_NUMBER: _ClassVar[int]
     FROM_WORKER_FIELD_NUMBER: _ClassVar[int]
     WORKER_EXITED_FIELD_NUMBER: _ClassVar[int]
@@ -747,6 +747,7 @@ class FromAgent(_message.Message):
     HEALTH_SIGNALS_FIELD_NUMBER: _ClassVar[int]
     HEALTH_SOURCES_FIELD_NUMBER: _ClassVar[int]
     WORKER_STARTED_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_CHECKED_FIELD_NUMBER: _ClassVar[int]
     agent_hello: AgentHello
     from_worker: FromWorker
     worker_exited: WorkerExited
@@ -755,7 +756,8 @@ class FromAgent(_message.Message):
     health_signals: HealthSignals
     health_sources: HealthSources
     worker_started: WorkerStarted
-    def __init__(self, agent_hello: _Optional[_Union[AgentHello, _Mapping]] = ..., from_worker: _Optional[_Union[FromWorker, _Mapping]] = ..., worker_exited: _Optional[_Union[WorkerExited, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., journal_content: _Optional[_Union[JournalContent, _Mapping]] = ..., health_signals: _Optional[_Union[HealthSignals, _Mapping]] = ..., health_sources: _Optional[_Union[HealthSources, _Mapping]] = ..., worker_started: _Optional[_Union[WorkerStarted, _Mapping]] = ...) -> None: ...
+    device_checked: DeviceChecked
+    def __init__(self, agent_hello: _Optional[_Union[AgentHello, _Mapping]] = ..., from_worker: _Optional[_Union[FromWorker, _Mapping]] = ..., worker_exited: _Optional[_Union[WorkerExited, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., journal_content: _Optional[_Union[JournalContent, _Mapping]] = ..., health_signals: _Optional[_Union[HealthSignals, _Mapping]] = ..., health_sources: _Optional[_Union[HealthSources, _Mapping]] = ..., worker_started: _Optional[_Union[WorkerStarted, _Mapping]] = ..., device_checked: _Optional[_Union[DeviceChecked, _Mapping]] = ...) -> None: ...
 
 class ToWorker(_message.Message):
     __slots__ = ("worker", "order")
@@ -804,7 +806,7 @@ class TellAgain(_message.Message):
     def __init__(self) -> None: ...
 
 class ToAgent(_message.Message):
-    __slots__ = ("to_worker", "fence", "fetch_journal", "stop_job", "taken", "look_closely", "tell_again")
+    __slots__ = ("to_worker", "fence", "fetch_journal", "stop_job", "taken", "look_closely", "tell_again", "check_device")
     TO_WORKER_FIELD_NUMBER: _ClassVar[int]
     FENCE_FIELD_NUMBER: _ClassVar[int]
     FETCH_JOURNAL_FIELD_NUMBER: _ClassVar[int]
@@ -812,6 +814,7 @@ class ToAgent(_message.Message):
     TAKEN_FIELD_NUMBER: _ClassVar[int]
     LOOK_CLOSELY_FIELD_NUMBER: _ClassVar[int]
     TELL_AGAIN_FIELD_NUMBER: _ClassVar[int]
+    CHECK_DEVICE_FIELD_NUMBER: _ClassVar[int]
     to_worker: ToWorker
     fence: Fence
     fetch_journal: FetchJournal
@@ -819,7 +822,26 @@ class ToAgent(_message.Message):
     taken: Taken
     look_closely: LookClosely
     tell_again: TellAgain
-    def __init__(self, to_worker: _Optional[_Union[ToWorker, _Mapping]] = ..., fence: _Optional[_Union[Fence, _Mapping]] = ..., fetch_journal: _Optional[_Union[FetchJournal, _Mapping]] = ..., stop_job: _Optional[_Union[StopJob, _Mapping]] = ..., taken: _Optional[_Union[Taken, _Mapping]] = ..., look_closely: _Optional[_Union[LookClosely, _Mapping]] = ..., tell_again: _Optional[_Union[TellAgain, _Mapping]] = ...) -> None: ...
+    check_device: CheckDevice
+    def __init__(self, to_worker: _Optional[_Union[ToWorker, _Mapping]] = ..., fence: _Optional[_Union[Fence, _Mapping]] = ..., fetch_journal: _Optional[_Union[FetchJournal, _Mapping]] = ..., stop_job: _Optional[_Union[StopJob, _Mapping]] = ..., taken: _Optional[_Union[Taken, _Mapping]] = ..., look_closely: _Optional[_Union[LookClosely, _Mapping]] = ..., tell_again: _Optional[_Union[TellAgain, _Mapping]] = ..., check_device: _Optional[_Union[CheckDevice, _Mapping]] = ...) -> None: ...
+
+class CheckDevice(_message.Message):
+    __slots__ = ("subject",)
+    SUBJECT_FIELD_NUMBER: _ClassVar[int]
+    subject: str
+    def __init__(self, subject: _Optional[str] = ...) -> None: ...
+
+class DeviceChecked(_message.Message):
+    __slots__ = ("subject", "found", "message", "signals")
+    SUBJECT_FIELD_NUMBER: _ClassVar[int]
+    FOUND_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    SIGNALS_FIELD_NUMBER: _ClassVar[int]
+    subject: str
+    found: bool
+    message: str
+    signals: _containers.RepeatedCompositeFieldContainer[HealthSignal]
+    def __init__(self, subject: _Optional[str] = ..., found: _Optional[bool] = ..., message: _Optional[str] = ..., signals: _Optional[_Iterable[_Union[HealthSignal, _Mapping]]] = ...) -> None: ...
 
 class RankStatus(_message.Message):
     __slots__ = ("rank", "worker", "node", "pid", "boundary", "phase", "state")
@@ -1010,20 +1032,24 @@ class HealthSources(_message.Message):
     def __init__(self, sources: _Optional[_Mapping[str, str]] = ..., devices: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class ClearRequest(_message.Message):
-    __slots__ = ("subject", "reason")
+    __slots__ = ("subject", "reason", "check")
     SUBJECT_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    CHECK_FIELD_NUMBER: _ClassVar[int]
     subject: str
     reason: str
-    def __init__(self, subject: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+    check: bool
+    def __init__(self, subject: _Optional[str] = ..., reason: _Optional[str] = ..., check: _Optional[bool] = ...) -> None: ...
 
 class ClearReply(_message.Message):
-    __slots__ = ("cleared", "message")
+    __slots__ = ("cleared", "message", "checking")
     CLEARED_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    CHECKING_FIELD_NUMBER: _ClassVar[int]
     cleared: bool
     message: str
-    def __init__(self, cleared: _Optional[bool] = ..., message: _Optional[str] = ...) -> None: ...
+    checking: bool
+    def __init__(self, cleared: _Optional[bool] = ..., message: _Optional[str] = ..., checking: _Optional[bool] = ...) -> None: ...
 
 class StopRequest(_message.Message):
     __slots__ = ("signal",)

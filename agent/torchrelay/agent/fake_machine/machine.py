@@ -96,6 +96,15 @@ class FakeMachine:
         finally:
             os.close(file)
 
+    def write(self, path: str, text: str) -> None:
+        """A file of the machine; without text it is gone."""
+        file = self.root / path
+        if text:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            _replace(file, text)
+        else:
+            file.unlink()
+
     def port(self, number: int, file: str, text: str) -> None:
         path = self.sys / "class" / "infiniband" / f"mlx5_{number}" / "ports" / "1" / file
         _replace(path, text + "\n")

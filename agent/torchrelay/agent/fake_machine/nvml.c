@@ -24,10 +24,10 @@ enum { VALUE_UNSIGNED_LONG_LONG = 3, UNSET = -1 };
 static const char *keys[MAX_KEYS] = {
     "temperature", "slowdown", "ecc-corrected", "ecc-uncorrected", "remap-pending", "remap-failed", "retired-pending",
     "nvlink-errors", "pcie-replays", "recovery-action", "pcie-width", "pcie-lanes", "throttle", "nvlinks", "nvlinks-down",
-    "lost",
+    "lost", "ecc-lifetime", "retired-pages",
 };
 enum { TEMPERATURE, SLOWDOWN, ECC_C, ECC_U, REMAP_P, REMAP_F, RETIRED, NVLINK_ERR, REPLAYS, RECOVERY, WIDTH, LANES, THROTTLE,
-       NVLINKS, NVLINKS_DOWN, LOST };
+       NVLINKS, NVLINKS_DOWN, LOST, ECC_LIFETIME, RETIRED_PAGES };
 
 typedef struct { int index; long long value[MAX_KEYS]; } gpu_t;
 typedef struct { gpu_t *device; unsigned long long type, data; unsigned int gpu_instance, compute_instance; } event_t;
@@ -49,7 +49,7 @@ static ino_t read_inode;
 
 static void defaults(void)
 {
-    static const long long healthy[MAX_KEYS] = {45, 90, 0, 0, 0, 0, 0, 0, 0, UNSET, 16, 16, 0, 0, 0, 0};
+    static const long long healthy[MAX_KEYS] = {45, 90, 0, 0, 0, 0, 0, 0, 0, UNSET, 16, 16, 0, 0, 0, 0, 0, 0};
     for (int i = 0; i < MAX_GPUS; i++) {
         gpus[i].index = i;
         memcpy(gpus[i].value, healthy, sizeof healthy);
@@ -180,6 +180,7 @@ int nvmlDeviceGetFieldValues(gpu_t *gpu, int count, field_t *fields)
 {
     static const struct { uint32_t field; int key; } known[] = {
         {3, ECC_C}, {4, ECC_U}, {144, REMAP_P}, {145, REMAP_F}, {31, RETIRED}, {52, NVLINK_ERR}, {94, REPLAYS}, {230, RECOVERY},
+        {6, ECC_LIFETIME}, {29, RETIRED_PAGES},
     };
     enter("nvmlDeviceGetFieldValues");
     if (gpu->value[LOST]) return GPU_IS_LOST;

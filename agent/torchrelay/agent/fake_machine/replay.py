@@ -20,7 +20,7 @@ from torchrelay.protocol.errors import UserError
 
 PLAYED = "played.jsonl"
 DONE = "done"
-CALLS = ("set", "add", "xid", "hang", "say", "port", "count")
+CALLS = ("set", "add", "xid", "hang", "say", "port", "count", "write")
 
 
 def read_timeline(path: Path) -> list[dict[str, Any]]:

@@ -14,11 +14,15 @@ HEALTHY = {
     k.REMAP_PENDING: 0.0,
     k.REMAP_FAILED: 0.0,
     k.RETIRED_PENDING: 0.0,
+    k.RETIRED_PAGES: 0.0,
+    k.ECC_LIFETIME: 0.0,
+    k.DCGM_HEALTH: 0.0,
     k.NVLINK_DOWN: 0.0,
     k.PCIE_WIDTH: 1.0,
     k.BAD_PAGES: 0.0,
     k.LINK_DOWN: 0.0,
     k.DRIVER_HANG: 0.0,
+    k.CHECKPOINT_BROKEN: 0.0,
 }
 """A level that starts there is not told."""
 
@@ -40,6 +44,10 @@ class Differ:
             if told is not None:
                 signals.append(HealthSignal(kind, device, value=told, detail=detail))
         return signals
+
+    def start_at(self, device: str, kind: str, value: float) -> None:
+        """Somebody else has told of a counter up to there."""
+        self._counters[device, kind] = value
 
     def _counter(self, device: str, kind: str, value: float) -> float | None:
         before = self._counters.get((device, kind))

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
-
-from torchrelay.agent.fake_machine.machine import ENV_STATE
 from torchrelay.agent.health.devices import Device, gpus_of, order_with, usage, visible
 from torchrelay.agent.health.files import Files
+from torchrelay.agent.health.host_cpu import HostCpu
 from torchrelay.agent.health.kernel_log import KernelLog, normal_pci
 from torchrelay.agent.health.memory import MemoryLimit
+from torchrelay.agent.health.notices import Notices
+from torchrelay.agent.health.places import DCGM, Places
 from torchrelay.agent.health.probe_process import HANG_S, OK, ProbeProcess
+from torchrelay.agent.health.source import Covered
 from torchrelay.agent.health.xids import XidMerger
 from torchrelay.protocol.health import kinds as k
 from torchrelay.protocol.messages import HealthSignal, HealthSignals, HealthSources
@@ -27,46 +28,10 @@ from torchrelay.protocol.names import WorkerId
 log = logging.getLogger(__name__)
 
 KERNEL_LOG = "kernel-log"
+FAKE_NOTICE = "notice"
+NOTICES_S, HOST_CPU_EVERY = 1.0, 5
+"""How often files of the machine are looked at, and at which of these times its processors."""
 _OOMS = (k.OOM_PROGRAM, k.OOM_NODE)
-
-
-@dataclass(frozen=True)
-class Places:
-    """Where to look. `library`: an NVML that is not the system's; `root`: of a fake machine, or empty."""
-
-    root: str = ""
-    host: str = ""
-    watched: tuple[str, ...] = ()
-
-    @property
-    def sys(self) -> Path:
-        return Path(self.root or "/") / "sys"
-
-    @property
-    def kernel_log(self) -> Path:
-        return Path(self.root or "/") / "dev" / "kmsg"
-
-    def probes(self) -> dict[str, dict[str, Any]]:
-        """Source -> options. Raises nothing: what is not there is `absent`."""
-        if self.root:
-            library = Path(self.root) / "lib" / "libnvidia-ml.so.1"
-            state = {ENV_STATE: str(Path(self.root) / "nvml.state")}
-            return {"nvidia": {"library": str(library), "env": state}, "network": {"sys": str(self.sys)}}
-        found: dict[str, dict[str, Any]] = {}
-        if Path("/dev/nvidiactl").exists() or Path("/proc/driver/nvidia").exists():
-            found["nvidia"] = {}
-        if Path("/dev/kfd").exists():
-            found["amd"] = {}
-        interfaces = interfaces_with(self.host)
-        if interfaces or (self.sys / "class" / "infiniband").exists():
-            found["network"] = {"interfaces": interfaces}
-        return found
-
-
-def interfaces_with(address: str) -> list[str]:
-    """The network interfaces that carry this address; none for loopback."""
-    found = [n for n, all_of_it in psutil.net_if_addrs().items() if any(a.address == address for a in all_of_it)]
-    return [n for n in found if n != "lo"]
 
 
 class Eyes:
@@ -91,29 +56,35 @@ class Eyes:
         self._kernel_log = KernelLog(places.kernel_log, self._from_kernel, self._kernel_log_died)
         self._memory = MemoryLimit()
         self._files = Files(places.watched, self.tell)
-        self._probes = [
-            ProbeProcess(name, options, self._from_probe, self._found(name), self._state, hang_s)
+        notices = (*places.notices, str(Path(places.root) / FAKE_NOTICE)) if places.root else places.notices
+        self._notices = Notices(notices, Path(places.root or "/"))
+        self._host_cpu = HostCpu(Path(places.root or "/"))
+        self._probes = {
+            name: ProbeProcess(
+                name, options, self._from_probe(name), self._found(name), self._state, hang_s, self._leave_to_exporter
+            )
             for name, options in places.probes().items()
-        ]
+        }
 
     async def run(self) -> None:
         """Until cancelled."""
         probed = self._places.probes()
         for name in ("nvidia", "amd", "network"):
             self.states[name] = "starting" if name in probed else "not present: no such device on this machine"
+        if DCGM in probed:
+            self.states[DCGM] = "starting"
         reason = self._kernel_log.open()
         self.states[KERNEL_LOG] = f"not present: {reason}" if reason else OK
         self._xids.has_kernel_log = not reason
         self._files.start()
         self._announce()
-        tasks = [asyncio.ensure_future(probe.run()) for probe in self._probes]
+        tasks = [asyncio.ensure_future(probe.run()) for probe in self._probes.values()]
+        tasks.append(asyncio.ensure_future(self._look_around()))
         try:
-            if tasks:
-                # Those that turned out to be absent end; one that raises, which is a bug, takes all of them with it.
-                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-                for task in done:
-                    task.result()
-            await asyncio.get_running_loop().create_future()
+            # Those that turned out to be absent end; one that raises, which is a bug, takes all of them with it.
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+            for task in done:
+                task.result()
         finally:
             for task in tasks:
                 task.cancel()
@@ -121,9 +92,16 @@ class Eyes:
             self._files.stop()
             self._kernel_log.close()
 
+    async def _look_around(self) -> None:
+        """What files say of the machine itself. Until cancelled."""
+        for turn in itertools.count():
+            for signal in (*self._notices.poll(), *(() if turn % HOST_CPU_EVERY else self._host_cpu.poll())):
+                self._told(signal)
+            await asyncio.sleep(NOTICES_S)
+
     @property
     def probe_pids(self) -> list[int]:
-        return [probe.pid for probe in self._probes if probe.pid is not None]
+        return [probe.pid for probe in self._probes.values() if probe.pid is not None]
 
     def tell(self, signal: HealthSignal) -> None:
         self._told(signal)
@@ -155,9 +133,10 @@ class Eyes:
             known = [Device(d["device"], d["pci"], d.get("name", "")) for d in devices]
             if source == "network":
                 self._ports = known
-            else:
-                self._gpus = known
-                self._by_pci = {normal_pci(d.pci): d.device for d in known}
+            elif source != DCGM or not self._gpus:
+                # A source that starts anew may miss a GPU that was lost: who uses which does not change by that.
+                self._gpus += [d for d in known if d.device not in {g.device for g in self._gpus}]
+                self._by_pci = {normal_pci(d.pci): d.device for d in self._gpus}
             self._announce()
 
         return found
@@ -173,6 +152,8 @@ class Eyes:
         self._send(HealthSources(dict(self.states), self._usage()))
 
     def _state(self, source: str, text: str) -> None:
+        if source == DCGM and text != OK:
+            self._leave_to_exporter({})
         if self.states.get(source) != text:
             self.states[source] = text
             if text != "starting":
@@ -196,13 +177,23 @@ class Eyes:
         seen = HealthSignal(signal.kind, device, worker, signal.code, signal.value, 0.0, signal.detail)
         self._xids.from_kernel(seen) if seen.kind == k.XID else self._told(seen)
 
-    def _from_probe(self, signals: list[HealthSignal]) -> None:
-        rest = [s for s in signals if s.kind != k.XID]
-        for signal in signals:
-            if signal.kind == k.XID:
-                self._xids.from_driver(signal)
-        if rest:
-            self._send(HealthSignals(tuple(rest)))
+    def _leave_to_exporter(self, covered: Covered) -> None:
+        if (nvidia := self._probes.get("nvidia")) is not None:
+            nvidia.leave(covered)
+
+    def _from_probe(self, source: str) -> Callable[[list[HealthSignal]], None]:
+        def seen(signals: list[HealthSignal]) -> None:
+            for signal in signals:
+                if signal.kind != k.XID:
+                    continue
+                if source != DCGM:
+                    self._xids.from_driver(signal)
+                elif self.states.get("nvidia") != OK:
+                    self._xids.from_exporter(signal)
+            if rest := [s for s in signals if s.kind != k.XID]:
+                self._send(HealthSignals(tuple(rest)))
+
+        return seen
 
     def _told(self, signal: HealthSignal) -> None:
         with contextlib.suppress(asyncio.CancelledError):

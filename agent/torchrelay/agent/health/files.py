@@ -1,4 +1,5 @@
-"""Files that tell of a job's health: checkpoints on disk, which a fallback needs, and dumps of PyTorch's flight recorder.
+"""Files that tell of a job's health: checkpoints on disk, which a fallback needs (how old, and are they whole?), and dumps of
+PyTorch's flight recorder.
 
 Changes come by inotify through watchdog, whose threads hand them to the agent's loop.
 """
@@ -15,6 +16,8 @@ from pathlib import Path
 from watchdog.events import FileClosedEvent, FileMovedEvent, FileSystemEvent, FileSystemEventHandler
 from watchdog.observers import Observer
 
+from torchrelay.agent.health.checkpoints import what_is_broken
+from torchrelay.agent.health.differ import Differ
 from torchrelay.agent.health.flight_recorder import Dumps
 from torchrelay.protocol.health import kinds as k
 from torchrelay.protocol.messages import HealthSignal
@@ -23,6 +26,9 @@ log = logging.getLogger(__name__)
 
 AGE_EVERY_S = 600.0
 """How often the age of the newest checkpoint is told, while there is one."""
+SHOWN = 3
+SETTLED_S = 30.0
+"""After so long without a write a checkpoint is taken for finished, and looked at."""
 
 
 class Files:
@@ -34,6 +40,9 @@ class Files:
         self._dumps = Dumps()
         self._newest_s: dict[str, float] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._settling: dict[str, asyncio.TimerHandle] = {}
+        self._looking: set[asyncio.Task[None]] = set()
+        self._differ = Differ()
 
     def start(self) -> None:
         if self._observer is None:
@@ -44,6 +53,8 @@ class Files:
                 self._observer.schedule(_Handler(partial(self._from_thread, loop, folder)), folder, recursive=True)
                 files = (p for p in Path(folder).rglob("*") if p.is_file())
                 self._newest_s[folder] = max((p.stat().st_mtime for p in files), default=0.0)
+                if self._newest_s[folder]:
+                    self._settle(folder)
             except OSError as e:
                 self._tell(HealthSignal(k.SOURCE_DEAD, folder, detail=f"{folder} cannot be watched: {e.strerror}"))
         self._observer.start()
@@ -52,6 +63,10 @@ class Files:
     def stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        for timer in self._settling.values():
+            timer.cancel()
+        for task in self._looking:
+            task.cancel()
         if self._observer is not None and self._observer.is_alive():
             self._observer.stop()
             self._observer.join()
@@ -64,6 +79,28 @@ class Files:
         if culprit is not None:
             self._tell(HealthSignal(k.FLIGHT_RECORDER, folder, code=culprit.rank, detail=culprit.reason))
         self._newest_s[folder] = time.time()
+        self._settle(folder)
+
+    def _settle(self, folder: str) -> None:
+        if (before := self._settling.get(folder)) is not None:
+            before.cancel()
+        self._settling[folder] = asyncio.get_running_loop().call_later(SETTLED_S, self._look, folder)
+
+    def _look(self, folder: str) -> None:
+        task = asyncio.ensure_future(self._is_whole(folder))
+        self._looking.add(task)
+        task.add_done_callback(self._looking.discard)
+
+    async def _is_whole(self, folder: str) -> None:
+        """In a thread: a file system may take its time."""
+        try:
+            broken = await asyncio.to_thread(what_is_broken, Path(folder))
+        except OSError as e:
+            log.debug("%s cannot be looked at: %s", folder, e)
+            return
+        detail = "; ".join(broken[:SHOWN]) + (f"; and {len(broken) - SHOWN} more" if len(broken) > SHOWN else "")
+        for signal in self._differ.update(folder, {k.CHECKPOINT_BROKEN: float(len(broken))}, detail):
+            self._tell(signal)
 
     def _age(self) -> None:
         for folder, newest_s in self._newest_s.items():

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from torchrelay.agent.health.cgroup import cgroup_file
 from torchrelay.protocol.health import kinds as k
 
 
@@ -14,7 +15,7 @@ class MemoryLimit:
     """The control group of this process, which the workers share. `root`: where control groups are mounted."""
 
     def __init__(self, root: Path = Path("/sys/fs/cgroup"), proc: Path = Path("/proc/self/cgroup")) -> None:
-        self._file = _events_file(root, proc)
+        self._file = cgroup_file(root, proc, "memory", "memory.events", "memory.oom_control")
         self._known = self._read()
 
     def killed(self) -> str:
@@ -33,23 +34,3 @@ class MemoryLimit:
             return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()}
         except OSError:
             return {}
-
-
-def _events_file(root: Path, proc: Path) -> Path | None:
-    try:
-        lines = proc.read_text().splitlines()
-    except OSError:
-        return None
-    for line in lines:
-        number, controllers, path = line.split(":", 2)
-        if number == "0":
-            candidate = root / path.lstrip("/") / "memory.events"
-        elif "memory" in controllers.split(","):
-            candidate = root / "memory" / path.lstrip("/") / "memory.oom_control"
-        else:
-            continue
-        # In a container the path is the host's, and what is mounted is the container's own group.
-        for file in (candidate, root / "memory.events", root / "memory" / "memory.oom_control"):
-            if file.exists():
-                return file
-    return None

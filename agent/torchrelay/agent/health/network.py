@@ -35,7 +35,7 @@ class Port:
         self.name, self.pci = name, os.path.realpath(device)
         self._folder = folder
         self._downed = _read_number(folder / _DOWNED)
-        self._was_up = self.state() == UP
+        self.was_up = self.state() == UP
 
     def state(self) -> float:
         """As the level link-down has it. A port that never was up is not connected, which is no fault."""
@@ -50,9 +50,9 @@ class Port:
         downed = _read_number(self._folder / _DOWNED)
         flaps = int(downed - self._downed) if downed is not None and self._downed is not None else 0
         self._downed = downed
-        if self._was_up or state == UP:
+        if self.was_up or state == UP:
             reading[k.LINK_DOWN] = state
-            self._was_up = True
+            self.was_up = True
         return reading, max(flaps, 0)
 
 
@@ -63,7 +63,7 @@ class Interface:
         self.name, self.pci = folder.name, os.path.realpath(folder / "device")
         self._folder = folder
         self._changes = _read_number(folder / "carrier_changes")
-        self._was_up = self._is_up()
+        self.was_up = self._is_up()
 
     def _is_up(self) -> bool:
         return _read_text(self._folder / "operstate") == "up"
@@ -76,15 +76,19 @@ class Interface:
         self._changes = changes
         reading: dict[str, float | None] = {k.PORT + "carrier_changes": changes}
         up = self._is_up()
-        if self._was_up or up:
+        if self.was_up or up:
             reading[k.LINK_DOWN] = UP if up else DOWN
-            self._was_up = True
+            self.was_up = True
         return reading, max(flaps, 0)
 
 
 class Network:
-    def __init__(self, sys: Path, interfaces: Sequence[str]) -> None:
+    """`strict`: a port that is down from the start counts as down, and not as one that is not connected."""
+
+    def __init__(self, sys: Path, interfaces: Sequence[str], strict: bool = False) -> None:
         self._ports: list[Port | Interface] = [*_ports(sys), *_interfaces(sys, interfaces)]
+        for port in self._ports if strict else ():
+            port.was_up = True
         self._differ = Differ()
         self._gone: set[str] = set()
         if not self._ports:
@@ -141,4 +145,4 @@ def _read_number(path: Path) -> float | None:
 
 def open_source(options: dict[str, Any]) -> Source:
     """`sys`: where sysfs is; `interfaces`: those of Ethernet that the job uses. Raises AbsentError."""
-    return Network(Path(options.get("sys") or "/sys"), options.get("interfaces", ()))
+    return Network(Path(options.get("sys") or "/sys"), options.get("interfaces", ()), bool(options.get("check")))

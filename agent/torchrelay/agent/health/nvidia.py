@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+import sys
 import time
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 import pynvml as nv
 
 from torchrelay.agent.health.differ import Differ
-from torchrelay.agent.health.source import AbsentError, Source
+from torchrelay.agent.health.source import AbsentError, Covered, Source
 from torchrelay.protocol.health import kinds as k
 from torchrelay.protocol.messages import HealthSignal
 
@@ -26,7 +27,9 @@ _FIELDS: dict[str, tuple[int, ...]] = {
     k.ECC_UNCORRECTED: (nv.NVML_FI_DEV_ECC_DBE_VOL_TOTAL,),
     k.REMAP_PENDING: (nv.NVML_FI_DEV_REMAPPED_PENDING,),
     k.REMAP_FAILED: (nv.NVML_FI_DEV_REMAPPED_FAILURE,),
+    k.ECC_LIFETIME: (nv.NVML_FI_DEV_ECC_DBE_AGG_TOTAL,),
     k.RETIRED_PENDING: (nv.NVML_FI_DEV_RETIRED_PENDING,),
+    k.RETIRED_PAGES: (nv.NVML_FI_DEV_RETIRED_SBE, nv.NVML_FI_DEV_RETIRED_DBE),
     k.NVLINK_ERRORS: (
         nv.NVML_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL,
         nv.NVML_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL,
@@ -36,7 +39,6 @@ _FIELDS: dict[str, tuple[int, ...]] = {
     k.PCIE_REPLAYS: (nv.NVML_FI_DEV_PCIE_REPLAY_COUNTER,),
     k.RECOVERY_ACTION: (nv.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION,),
 }
-_FIELD_IDS = [number for numbers in _FIELDS.values() for number in numbers]
 _SLOWDOWNS = (
     nv.nvmlClocksEventReasonHwSlowdown
     | nv.nvmlClocksEventReasonHwThermalSlowdown
@@ -58,6 +60,8 @@ class Gpu:
         self.lost = False
         self.recovery: int | None = None
         self.slow, self.slowdowns = False, 0
+        self.left: frozenset[str] = frozenset()
+        """Kinds that another source reads."""
 
     def _links(self, asked: Iterable[int]) -> set[int]:
         return {i for i in asked if _told(functools.partial(nv.nvmlDeviceGetNvLinkState, self.handle, i)) == 1}
@@ -65,27 +69,33 @@ class Gpu:
     def read(self, with_links: bool) -> dict[str, float | None]:
         """Raises NVMLError where the device does not answer at all."""
         reading = self._fields()
-        celsius = _told(lambda: nv.nvmlDeviceGetTemperature(self.handle, nv.NVML_TEMPERATURE_GPU))
-        if self.limit_c and celsius is not None:
-            reading[k.TEMPERATURE_MARGIN] = self.limit_c - celsius
-        width = _told(lambda: nv.nvmlDeviceGetCurrPcieLinkWidth(self.handle))
-        if self.lanes and width:
-            reading[k.PCIE_WIDTH] = width / self.lanes
-        reasons = _told(lambda: nv.nvmlDeviceGetCurrentClocksEventReasons(self.handle))
-        if reasons is not None:
-            slow = bool(reasons & _SLOWDOWNS)
-            self.slowdowns += slow and not self.slow
-            self.slow = slow
-            reading[k.HW_SLOWDOWN] = self.slowdowns
+        if self.limit_c and k.TEMPERATURE_MARGIN not in self.left:
+            celsius = _told(lambda: nv.nvmlDeviceGetTemperature(self.handle, nv.NVML_TEMPERATURE_GPU))
+            reading[k.TEMPERATURE_MARGIN] = None if celsius is None else self.limit_c - celsius
+        if self.lanes and k.PCIE_WIDTH not in self.left:
+            width = _told(lambda: nv.nvmlDeviceGetCurrPcieLinkWidth(self.handle))
+            reading[k.PCIE_WIDTH] = width / self.lanes if width else None
+        if k.HW_SLOWDOWN not in self.left:
+            reading[k.HW_SLOWDOWN] = self._slowdowns()
         if with_links and self.links_up:
             reading[k.NVLINK_DOWN] = len(self.links_up - self._links(self.links_up))
         return reading
 
+    def _slowdowns(self) -> float | None:
+        reasons = _told(lambda: nv.nvmlDeviceGetCurrentClocksEventReasons(self.handle))
+        if reasons is None:
+            return None
+        slow = bool(reasons & _SLOWDOWNS)
+        self.slowdowns += slow and not self.slow
+        self.slow = slow
+        return float(self.slowdowns)
+
     def _fields(self) -> dict[str, float | None]:
-        values = nv.nvmlDeviceGetFieldValues(self.handle, _FIELD_IDS)
+        wanted = {kind: numbers for kind, numbers in _FIELDS.items() if kind not in self.left}
+        values = nv.nvmlDeviceGetFieldValues(self.handle, [n for numbers in wanted.values() for n in numbers])
         told = {v.fieldId: _number(v) for v in values if v.nvmlReturn == nv.NVML_SUCCESS}
         reading: dict[str, float | None] = {}
-        for kind, numbers in _FIELDS.items():
+        for kind, numbers in wanted.items():
             known = [told[n] for n in numbers if n in told]
             reading[kind] = sum(known) if known else None
         return reading
@@ -93,9 +103,10 @@ class Gpu:
 
 class Nvidia:
     def __init__(self) -> None:
-        self._gpus = [Gpu(nv.nvmlDeviceGetHandleByIndex(i)) for i in range(nv.nvmlDeviceGetCount())]
+        self._gpus = [gpu for i in range(nv.nvmlDeviceGetCount()) if (gpu := _gpu(i)) is not None]
         self._differ = Differ()
         self._polls = 0
+        self._left: Covered = {}
         self._by_address = {ctypes.cast(g.handle, ctypes.c_void_p).value: g for g in self._gpus}
         self._events = self._register()
 
@@ -106,17 +117,30 @@ class Nvidia:
         self._polls += 1
         signals = []
         for gpu in self._gpus:
-            if gpu.lost:
+            now_and_then = self._polls % LINKS_EVERY == 0
+            if gpu.lost and not now_and_then:
                 continue
             try:
-                reading = gpu.read(with_links=self._polls % LINKS_EVERY == 0)
+                reading = gpu.read(with_links=now_and_then)
             except (nv.NVMLError_GpuIsLost, nv.NVMLError_Unknown) as e:
+                if not gpu.lost:
+                    signals.append(HealthSignal(k.GPU_LOST, gpu.uuid, detail=str(e)))
                 gpu.lost = True
-                signals.append(HealthSignal(k.GPU_LOST, gpu.uuid, detail=str(e)))
                 continue
-            signals += self._recovery(gpu, reading.pop(k.RECOVERY_ACTION))
+            gpu.lost = False
+            signals += self._recovery(gpu, reading.pop(k.RECOVERY_ACTION, None))
             signals += self._differ.update(gpu.uuid, reading)
         return signals
+
+    def leave(self, covered: Covered) -> None:
+        """What is read by another source; its recovery action and whether it is lost every GPU is asked for all the same."""
+        for gpu in self._gpus:
+            before, now = self._left.get(gpu.uuid, {}), covered.get(gpu.uuid, {})
+            gpu.left = frozenset(now)
+            for kind in before.keys() - now.keys():
+                if kind in k.COUNTERS and kind != k.HW_SLOWDOWN:
+                    self._differ.start_at(gpu.uuid, kind, before[kind])
+        self._left = covered
 
     def gpu(self, uuid: str) -> Gpu:
         return next(g for g in self._gpus if g.uuid == uuid)
@@ -150,6 +174,15 @@ class Nvidia:
             return []
         gpu = self._by_address.get(ctypes.cast(event.device, ctypes.c_void_p).value)
         return [HealthSignal(k.XID, gpu.uuid if gpu else "", code=int(event.eventData), detail="")]
+
+
+def _gpu(index: int) -> Gpu | None:
+    """None for one that was lost before: it has no name any more, and the others are to be read."""
+    try:
+        return Gpu(nv.nvmlDeviceGetHandleByIndex(index))
+    except (nv.NVMLError_GpuIsLost, nv.NVMLError_Unknown) as e:
+        print(f"GPU {index} of the driver cannot be asked: {e}", file=sys.stderr)
+        return None
 
 
 def _told(call: Callable[[], Any]) -> Any:

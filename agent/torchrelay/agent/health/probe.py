@@ -1,8 +1,8 @@
 """`python -m torchrelay.agent.health.probe SOURCE OPTIONS`: one source of evidence, in a process of its own.
 
 A call into a driver may never return, or take the process with it: neither must happen to the agent. Each line on stdout
-is a JSON object: `devices` (once), `signals` (a list, mostly empty: it is also the sign of life), or `absent` (why there is
-nothing to read; the process ends).
+is a JSON object: `devices` (once), `signals` (a list, mostly empty: it is also the sign of life), `covers` (what another source
+need not read), or `absent` (why there is nothing to read; the process ends). A line on stdin is what to leave to another one.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ import dataclasses
 import importlib
 import json
 import os
+import select
 import signal
 import sys
 import time
 from typing import Any
 
-from torchrelay.agent.health.source import AbsentError, Source
+from torchrelay.agent.health.source import AbsentError, Covered, Covering, Source, Yielding
 from torchrelay.protocol.messages import HealthSignal
 
 POLL_S = 0.9
@@ -25,6 +26,7 @@ POLL_S = 0.9
 SOURCES = {
     "nvidia": "torchrelay.agent.health.nvidia",
     "amd": "torchrelay.agent.health.amd",
+    "dcgm": "torchrelay.agent.health.dcgm",
     "network": "torchrelay.agent.health.network",
 }
 _PR_SET_PDEATHSIG = 1
@@ -42,12 +44,35 @@ def main(name: str, options: dict[str, Any]) -> int:
     _say({"devices": source.devices()})
     poll_s = float(options.get("poll_s", POLL_S))
     due_s = time.monotonic()
+    orders = Orders()
     while True:
+        if isinstance(source, Yielding):
+            for covered in orders.read():
+                source.leave(covered)
         _tell(source.poll())
+        if isinstance(source, Covering):
+            _say({"covers": source.covers()})
         due_s = max(due_s + poll_s, time.monotonic())
         while (left_s := due_s - time.monotonic()) > 0:
             if signals := source.wait(left_s):
                 _tell(signals)
+
+
+class Orders:
+    """Lines on a file that nobody waits for."""
+
+    def __init__(self, file: int = 0) -> None:
+        self._file, self._rest, self._open = file, b"", True
+
+    def read(self) -> list[Covered]:
+        """The whole lines that have come since the last call."""
+        found: list[Covered] = []
+        while self._open and select.select([self._file], [], [], 0)[0]:
+            data = os.read(self._file, 1 << 16)
+            self._open = bool(data)
+            *lines, self._rest = (self._rest + data).split(b"\n")
+            found += map(json.loads, lines)
+        return found
 
 
 def _tell(signals: list[HealthSignal]) -> None:

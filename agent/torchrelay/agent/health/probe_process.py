@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from torchrelay.agent.health.source import Covered
 from torchrelay.protocol.health import kinds as k
 from torchrelay.protocol.messages import HealthSignal
 
@@ -29,7 +30,7 @@ LINE_LIMIT_BYTES = 1 << 20
 
 
 class ProbeProcess:
-    """`tell(signals)`, `found(devices)` and `state(source, text)` are called as its lines come."""
+    """`tell(signals)`, `found(devices)`, `state(source, text)` and `covers(covered)` are called as its lines come."""
 
     def __init__(
         self,
@@ -39,9 +40,12 @@ class ProbeProcess:
         found: Callable[[list[dict[str, str]]], None],
         state: Callable[[str, str], None],
         hang_s: float = HANG_S,
+        covers: Callable[[Covered], None] = lambda covered: None,
     ) -> None:
         self._name, self._options, self._hang_s = name, {"parent": os.getpid(), **options}, hang_s
-        self._tell, self._found, self._state = tell, found, state
+        self._tell, self._found, self._state, self._covers = tell, found, state, covers
+        self.left: Covered = {}
+        """What another source reads."""
         self._process: asyncio.subprocess.Process | None = None
         self._hanging_s = 0.0
         self._absent = ""
@@ -49,6 +53,17 @@ class ProbeProcess:
     @property
     def pid(self) -> int | None:
         return self._process.pid if self._process is not None and self._process.returncode is None else None
+
+    def leave(self, covered: Covered) -> None:
+        """These readings are another source's from now on, also after this one was started anew."""
+        if covered != self.left:
+            self.left = covered
+            self._order()
+
+    def _order(self) -> None:
+        process = self._process
+        if process is not None and process.stdin is not None and process.returncode is None:
+            process.stdin.write(json.dumps(self.left).encode() + b"\n")
 
     async def run(self) -> None:
         """Until there turns out to be no such device, or cancelled."""
@@ -72,7 +87,7 @@ class ProbeProcess:
             "torchrelay.agent.health.probe",
             self._name,
             json.dumps(self._options),
-            stdin=asyncio.subprocess.DEVNULL,
+            stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             limit=LINE_LIMIT_BYTES,
@@ -80,6 +95,8 @@ class ProbeProcess:
         assert process.stdout is not None
         assert process.stderr is not None
         errors = asyncio.ensure_future(process.stderr.read())
+        if self.left:
+            self._order()
         said, at_end, reason = False, False, ""
         try:
             while (line := await self._line(process.stdout)) is not None:
@@ -136,6 +153,8 @@ class ProbeProcess:
             return False
         if "absent" in values:
             self._absent = str(values["absent"])
+        if "covers" in values:
+            self._covers(values["covers"])
         if "devices" in values:
             self._state(self._name, OK)
             self._found(values["devices"])

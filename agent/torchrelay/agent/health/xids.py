@@ -10,6 +10,8 @@ from torchrelay.protocol.messages import HealthSignal
 HOLD_S = 0.3
 """The driver's event waits so long for its line; both come within some milliseconds."""
 SAME_S = 2.0
+EXPORTER_LAG_S = 90.0
+"""A dcgm-exporter looks every 30 s by default, and is looked at now and then."""
 
 
 class XidMerger:
@@ -30,9 +32,13 @@ class XidMerger:
         else:
             self._release(signal)
 
-    def _release(self, signal: HealthSignal) -> None:
+    def from_exporter(self, signal: HealthSignal) -> None:
+        """Comes late, and only counts if nobody else has seen it."""
+        self._release(signal, EXPORTER_LAG_S)
+
+    def _release(self, signal: HealthSignal, same_s: float = SAME_S) -> None:
         now_s = asyncio.get_running_loop().time()
         last_s = self._told.get((signal.device, signal.code))
-        if last_s is None or now_s - last_s > SAME_S:
+        if last_s is None or now_s - last_s > same_s:
             self._told[signal.device, signal.code] = now_s
             self._tell(signal)

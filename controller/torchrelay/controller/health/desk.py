@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import deque
 from collections.abc import Callable
 
 from torchrelay.controller.driver import Driver
 from torchrelay.controller.health.corruption import odd_one_out
 from torchrelay.controller.health.judge import Judge
+from torchrelay.controller.health.quarantine import Quarantine
 from torchrelay.controller.health.stragglers import Stragglers
 from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.outbox import Outbox
 from torchrelay.controller.requests import Requests
 from torchrelay.protocol import migration_events as m
-from torchrelay.protocol.events import HealthVerdict, QuarantineCleared
+from torchrelay.protocol.events import HealthVerdict
 from torchrelay.protocol.health import kinds as k
 from torchrelay.protocol.health.classify import Verdict
 from torchrelay.protocol.health.history import Seen
 from torchrelay.protocol.health.policy import HealthPolicy
-from torchrelay.protocol.messages import ClearReply, HealthSignals, HealthSources
+from torchrelay.protocol.messages import ClearReply, ClearRequest, DeviceChecked, HealthSignals, HealthSources
 from torchrelay.protocol.phases import PLANNED
 
 EXIT_PROGRAM = 1
 DONE, OBSERVED, REFUSED, TOLD = "done", "observed", "refused", "told"
-SLOW_CAUSES = (k.HW_SLOWDOWN, k.TEMPERATURE_MARGIN, k.PCIE_WIDTH, k.PCIE_REPLAYS)
+EVENTS_THAT_SLOW = (k.HW_SLOWDOWN, k.PCIE_REPLAYS)
 CAUSE_S = 600.0
+HOT_C, FULL_WIDTH, SHORT_OF_CPU = 10.0, 1.0, 0.2
+"""From where on a level counts as the cause of a slow rank: degrees left, share of the lanes, share of the time."""
 STEP_OF_RATIO = 0.2
 SILENT_STEP_S = 0.5
 SILENT_S = 3.0
@@ -46,6 +50,7 @@ class HealthDesk:
     ) -> None:
         self._job, self._outbox, self._driver, self._requests, self._end_job = job, outbox, driver, requests, end_job
         self.judge = Judge(policy)
+        self._quarantine = Quarantine(job, outbox, self.judge)
         self._stragglers = Stragglers()
         self._ratios: dict[str, float] = {}
         self._suspect: int | None = None
@@ -53,13 +58,22 @@ class HealthDesk:
         self._sources: dict[str, dict[str, str]] = {}
         self._verdicts: deque[str] = deque(maxlen=VERDICTS_SHOWN)
 
+    def take_policy(self, policy: HealthPolicy) -> None:
+        """What has been seen and told stays."""
+        self.judge.policy = policy
+
     @property
     def is_waiting(self) -> bool:
         return self.judge.is_waiting
 
     def signals(self, node: str, message: HealthSignals, now_s: float) -> None:
         for s in message.signals:
-            self._see(Seen(s.kind, now_s - s.age_s, node, s.device, s.worker, s.code, s.value, s.detail), now_s)
+            seen = Seen(s.kind, now_s - s.age_s, node, s.device, s.worker, s.code, s.value, s.detail)
+            worker = self._job.workers.get(s.worker)
+            if s.kind == k.OOM_NODE and worker is not None and self._job.is_holder(worker):
+                # By rank: a second time in another process is the same program.
+                seen = dataclasses.replace(seen, node="", worker=f"rank {worker.rank}")
+            self._see(seen, now_s)
 
     def sources(self, node: str, message: HealthSources) -> None:
         self._sources[node] = dict(message.sources)
@@ -111,7 +125,7 @@ class HealthDesk:
         self._see(Seen(k.SDC, now_s, worker.node, "", worker.worker, 0, 1.0, found[1]), now_s)
 
     def ended(self, worker: Worker, text: str, exit_code: int, now_s: float) -> bool:
-        """A rank was ended by an error of native code; `text` says how. Whether the job ends for it."""
+        """A rank was ended by an error of native code, or hangs; `text` says how. Whether the job ends for it."""
         detail = f"{text} in step {worker.seen_boundary + 1}"
         seen = Seen(k.EXIT, now_s, "", "", f"rank {worker.rank}", exit_code, 1.0, detail)
         verdict = self.judge.see(seen, now_s)
@@ -123,14 +137,13 @@ class HealthDesk:
         """Why the failure of this worker is its device's and not the program's, or empty."""
         return self.judge.blamed(worker.node, [*worker.devices, worker.worker], now_s)
 
-    def clear(self, subject: str, reason: str) -> ClearReply:
-        if self._job.quarantine.pop(subject, None) is None:
-            kept = ", ".join(self._job.quarantine) or "nothing"
-            return ClearReply(False, f"{subject} is not in quarantine; {kept} is")
-        for node in self._job.nodes:
-            self.judge.history.forget(node, subject)
-        self._outbox.emit(QuarantineCleared(subject, reason))
-        return ClearReply(True, f"{subject} may be used again")
+    def clear(self, request: ClearRequest) -> ClearReply:
+        if request.check:
+            return self._quarantine.check(request.subject, request.reason)
+        return self._quarantine.clear(request.subject, request.reason)
+
+    def device_checked(self, message: DeviceChecked) -> None:
+        self._quarantine.checked(message)
 
     def lines(self) -> tuple[str, ...]:
         """For `torchrelay status`: what is not known because a source is dead, and the newest verdicts."""
@@ -140,6 +153,8 @@ class HealthDesk:
         return (*dead, *self._verdicts)
 
     def _see(self, seen: Seen, now_s: float) -> None:
+        if seen.kind == k.NODE_CONDITION and not seen.value:
+            self._quarantine.notice_over(seen)
         verdict = self.judge.see(seen, now_s)
         if verdict is not None:
             self._carry_out(verdict, now_s)
@@ -154,7 +169,7 @@ class HealthDesk:
             self._tell(v, ranks, DONE)
             self._end_job(v.seen.code or EXIT_PROGRAM, f"the program's own fault: {v.reason}")
             return
-        self._put_in_quarantine(v)
+        self._quarantine.put(v)
         if because := self._cannot(v, ranks, now_s):
             self._tell(v, ranks, REFUSED, because)
             return
@@ -166,12 +181,7 @@ class HealthDesk:
                 self._want(rank, v, now_s)
         if v.quarantine == k.NODE:
             for worker in self._job.rank_workers:
-                if (
-                    worker.node == v.seen.node
-                    and worker.alive
-                    and worker.rank not in ranks
-                    and not self.judge.storm(now_s)
-                ):
+                if worker.node == v.seen.node and worker.alive and worker.rank not in ranks:
                     self._want(worker.rank, v, now_s)
 
     def _want(self, rank: int, v: Verdict, now_s: float) -> None:
@@ -179,14 +189,18 @@ class HealthDesk:
             self._requests.want(rank, v.reason, now_s)
 
     def _cannot(self, v: Verdict, ranks: list[int], now_s: float) -> str:
-        """Why nothing is done; empty if something is. Takes from what the job may have automatically."""
+        """Why nothing is done; empty if something is. Takes one from what the job may have automatically, however many ranks
+        it is about: a machine that goes is one reason.
+        """
         if not ranks:
             return "no rank uses it"
         if because := self._job.unprotected_because():
             return because
         if v.action == k.REPLACE and len(ranks) == self._job.world_size:
             return "it is about all ranks, and nobody would be left to go on from"
-        return next((storm for _ in ranks if (storm := self.judge.storm(now_s))), "")
+        if all(map(self._requests.is_wanted, ranks)):
+            return ""  # as they do already, for what came first
+        return self.judge.storm(now_s)
 
     def _concerned(self, v: Verdict) -> list[Worker]:
         seen = v.seen
@@ -199,19 +213,6 @@ class HealthDesk:
         everybody = not seen.device or (v.quarantine == k.NODE and not users)
         return here if everybody else users
 
-    def _put_in_quarantine(self, v: Verdict) -> None:
-        if v.quarantine == k.NODE:
-            self._job.quarantine.setdefault(v.seen.node, v.reason)
-        elif v.quarantine == k.DEVICE:
-            for device in self._devices_of(v):
-                self._job.quarantine.setdefault(device, v.reason)
-
-    def _devices_of(self, v: Verdict) -> list[str]:
-        if v.seen.device:
-            return [v.seen.device]
-        worker = self._job.workers.get(v.seen.worker)
-        return [d for d in worker.devices if d.startswith("GPU-")] if worker else []
-
     def _replace(self, rank: int, v: Verdict, now_s: float) -> None:
         worker, migration = self._job.holder(rank), self._driver.migration
         since_s = worker.fault_s if worker.fault_s is not None else v.since_s
@@ -222,17 +223,28 @@ class HealthDesk:
             self._driver.feed(lost, now_s)
 
     def _why_slow(self, worker: Worker, now_s: float) -> str:
-        causes = [
-            kept[-1].kind
-            for kind in SLOW_CAUSES
-            for device in worker.devices
-            if (kept := self.judge.history.of(kind, worker.node, device)) and now_s - kept[-1].time_s <= CAUSE_S
+        """`straggler-host` of the policy goes by the word host-cpu."""
+        on_device = [kind for device in worker.devices for kind in self._slowed_by(worker.node, device, now_s)]
+        if on_device:
+            return f"on its device: {', '.join(on_device)}"
+        newest = self._newest(k.HOST_CPU, worker.node, worker.node)
+        if newest is not None and newest.value >= SHORT_OF_CPU:
+            return f"on its host: host-cpu: {newest.detail}"
+        return "its device and its host show no cause: it is the program's share, or something that is not watched"
+
+    def _slowed_by(self, node: str, device: str, now_s: float) -> list[str]:
+        found = [
+            kind
+            for kind in EVENTS_THAT_SLOW
+            if (newest := self._newest(kind, node, device)) is not None and now_s - newest.time_s <= CAUSE_S
         ]
-        return (
-            f"on its device: {', '.join(causes)}"
-            if causes
-            else "its device shows no cause: the host, or the program's share"
-        )
+        margin, width = (self._newest(kind, node, device) for kind in (k.TEMPERATURE_MARGIN, k.PCIE_WIDTH))
+        found += [k.TEMPERATURE_MARGIN] if margin is not None and margin.value <= HOT_C else []
+        return found + ([k.PCIE_WIDTH] if width is not None and width.value < FULL_WIDTH else [])
+
+    def _newest(self, kind: str, node: str, subject: str) -> Seen | None:
+        kept = self.judge.history.of(kind, node, subject)
+        return kept[-1] if kept else None
 
     def _tell(self, v: Verdict, ranks: list[int], outcome: str, because: str = "") -> None:
         s = v.seen

@@ -9,6 +9,8 @@ A false alarm is a verdict that would move or end a rank, or end the job. Rates 
 - symbol errors: up to 3, twice a day; PCIe replays: up to 5, four times a day
 - XID 43 or 45 alone, once in 10 days; the recovery action `none` when the driver starts
 - hardware slowdown for a moment, twice a day
+- a kubelet that does not answer for up to 40 s, once a week for each node; memory pressure for minutes, once a day
+- processes that wait for a processor for up to 90 % of the time, for minutes, four times a day
 - evaluations and saves of a second to 9 minutes on one rank while the others wait, four a day for each node
 """
 
@@ -68,6 +70,21 @@ def port_noise(rng: random.Random, days: float) -> Iterator[Noise]:
         yield at_s, "port-symbol_error", float(rng.randint(1, 3)), 0
 
 
+def node_noise(rng: random.Random, days: float) -> Iterator[Seen]:
+    """Of the machine as a whole."""
+    blips = (
+        (1 / 7, "condition:Ready", "condition Ready=Unknown", 40.0),
+        (1, "condition:MemoryPressure", "condition MemoryPressure=True", 600.0),
+    )
+    for per_day, device, detail, most_s in blips:
+        for at_s in _times(rng, days, per_day):
+            yield Seen(k.NODE_CONDITION, at_s, "n0", device, detail=detail)
+            yield Seen(k.NODE_CONDITION, at_s + rng.uniform(1, most_s), "n0", device, value=0.0, detail=detail)
+    for at_s in _times(rng, days, 4):
+        yield Seen(k.HOST_CPU, at_s, "n0", value=rng.uniform(0.1, 0.9))
+        yield Seen(k.HOST_CPU, at_s + rng.uniform(10, 900), "n0", value=0.0)
+
+
 def _times(rng: random.Random, days: float, per_day: float) -> Iterator[float]:
     at_s = rng.expovariate(per_day / DAY_S)
     while at_s < days * DAY_S:
@@ -79,7 +96,7 @@ def false_alarms(days: float, seed: int) -> list[str]:
     """Of one node with DEVICES GPUs and as many ports, for so many days; each with its reason."""
     rng, judge, found = random.Random(seed), Judge(default_policy()), []
     order = count()
-    queue: list[tuple[float, int, Seen | None]] = []
+    queue: list[tuple[float, int, Seen | None]] = [(s.time_s, next(order), s) for s in node_noise(rng, days)]
     for number in range(DEVICES):
         noise = {f"GPU-{number}": device_noise(rng, days), f"port-{number}": port_noise(rng, days)}
         for device, all_of_it in noise.items():

@@ -7,7 +7,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from torchrelay.protocol.health.history import History, Seen
-from torchrelay.protocol.health.kinds import ACTIONS, IGNORE, LEVELS, NOBODY, RECOVERY_ACTION, WATCH, XID
+from torchrelay.protocol.health.kinds import (
+    ACTIONS,
+    IGNORE,
+    LEVELS,
+    NOBODY,
+    NODE_CONDITION,
+    RECOVERY_ACTION,
+    WATCH,
+    XID,
+)
 from torchrelay.protocol.health.policy import HealthPolicy, Rule
 
 UNKNOWN = "unknown"
@@ -82,7 +91,8 @@ def _judge(history: History, newest: Seen, rule: Rule, policy: HealthPolicy, now
         since_s = _level_since_s(history.of(newest.kind, newest.node, newest.subject), rule)
         if since_s is None or now_s - since_s < rule.for_s:
             return None
-        return _verdict(rule, newest, since_s, policy, f"{newest} is {newest.value:g}{_for(now_s - since_s)}", history)
+        value = "" if newest.kind == NODE_CONDITION else f" is {newest.value:g}"
+        return _verdict(rule, newest, since_s, policy, f"{newest}{value}{_for(now_s - since_s)}", history)
     if rule.devices > 1:
         subjects = _subjects_with(history, rule, newest.time_s)
         if len(subjects) < rule.devices:
@@ -102,7 +112,7 @@ def _judge(history: History, newest: Seen, rule: Rule, policy: HealthPolicy, now
 
 def _verdict(rule: Rule, newest: Seen, since_s: float, policy: HealthPolicy, what: str, history: History) -> Verdict:
     action, quarantine, reason = rule.verdict, rule.quarantine, f"{what}: {rule.why}"
-    if newest.detail:
+    if newest.detail and newest.kind != NODE_CONDITION:
         reason += f" [{newest.detail}]"
     if rule.secondary and (cause := _cause(history, newest, policy)) is not None:
         reason = (

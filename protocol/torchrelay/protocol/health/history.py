@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from torchrelay.protocol.health.kinds import LEVELS
+from torchrelay.protocol.health.kinds import LEVELS, NODE_CONDITION
 
 REMEMBERED_S = 24 * 3600.0
 REMEMBERED = 2048
@@ -33,6 +33,8 @@ class Seen:
         return self.device or self.worker or self.node
 
     def __str__(self) -> str:
+        if self.kind == NODE_CONDITION:
+            return f"{self.detail} on {self.node}"
         what = f"XID {self.code}" if self.kind == "xid" else f"{self.kind} {self.code}" if self.code else self.kind
         return f"{what} on {self.subject}"
 

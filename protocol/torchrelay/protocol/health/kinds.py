@@ -22,7 +22,6 @@ LINK_FLAP = "link-flap"
 SOURCE_DEAD = "source-dead"
 SDC = "sdc"
 FLIGHT_RECORDER = "flight-recorder"
-NODE_CONDITION = "node-condition"
 
 # Counters: `value` is by how much it went up.
 ECC_UNCORRECTED, ECC_CORRECTED = "gpu-ecc-uncorrected", "gpu-ecc-corrected"
@@ -49,7 +48,9 @@ PORT = "port-"
 # Levels: `value` is what it is now; it holds until the next one.
 TEMPERATURE_MARGIN = "gpu-temperature-margin"
 REMAP_PENDING, REMAP_FAILED = "gpu-remap-pending", "gpu-remap-failed"
-RETIRED_PENDING = "gpu-retired-pending"
+RETIRED_PENDING, RETIRED_PAGES = "gpu-retired-pending", "gpu-retired-pages"
+ECC_LIFETIME = "gpu-ecc-lifetime"
+DCGM_HEALTH = "dcgm-health"
 NVLINK_DOWN = "gpu-nvlink-down"
 PCIE_WIDTH = "gpu-pcie-width"
 BAD_PAGES = "amd-bad-pages"
@@ -57,13 +58,19 @@ LINK_DOWN = "link-down"
 DRIVER_HANG = "driver-hang"
 STRAGGLER = "straggler"
 CHECKPOINT_AGE = "checkpoint-age"
+CHECKPOINT_BROKEN = "checkpoint-broken"
 NODE_SILENT = "node-silent"
+NODE_CONDITION = "node-condition"
+HOST_CPU = "host-cpu"
 
 LEVELS = (
     TEMPERATURE_MARGIN,
     REMAP_PENDING,
     REMAP_FAILED,
     RETIRED_PENDING,
+    RETIRED_PAGES,
+    ECC_LIFETIME,
+    DCGM_HEALTH,
     NVLINK_DOWN,
     PCIE_WIDTH,
     BAD_PAGES,
@@ -71,7 +78,10 @@ LEVELS = (
     DRIVER_HANG,
     STRAGGLER,
     CHECKPOINT_AGE,
+    CHECKPOINT_BROKEN,
     NODE_SILENT,
+    NODE_CONDITION,
+    HOST_CPU,
 )
 COUNTERS = (
     ECC_UNCORRECTED,
@@ -100,6 +110,5 @@ EVENTS = (
     SOURCE_DEAD,
     SDC,
     FLIGHT_RECORDER,
-    NODE_CONDITION,
 )
 KINDS = (*EVENTS, *COUNTERS, *LEVELS)

@@ -5,6 +5,8 @@ agent they travel as JSON (`wire`). Reports state past facts, orders are command
 """
 
 from torchrelay.protocol.messages.agent import AgentHello as AgentHello
+from torchrelay.protocol.messages.agent import CheckDevice as CheckDevice
+from torchrelay.protocol.messages.agent import DeviceChecked as DeviceChecked
 from torchrelay.protocol.messages.agent import Fence as Fence
 from torchrelay.protocol.messages.agent import FetchJournal as FetchJournal
 from torchrelay.protocol.messages.agent import FromAgent as FromAgent

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from torchrelay.protocol.messages.health import HealthSignals, HealthSources
+from torchrelay.protocol.messages.health import HealthSignal, HealthSignals, HealthSources
 from torchrelay.protocol.messages.shim_orders import ShimOrder
 from torchrelay.protocol.messages.shim_reports import ShimReport
 
@@ -112,8 +112,26 @@ class WorkerStarted:
         return WorkerInfo(self.worker, self.rank, self.pid, self.launch)
 
 
+@dataclass(frozen=True)
+class DeviceChecked:
+    """The answer to CheckDevice: `found` if somebody could read it, and what was not as it should be while it was looked at."""
+
+    subject: str
+    found: bool
+    message: str
+    signals: tuple[HealthSignal, ...] = ()
+
+
 FromAgent = (
-    AgentHello | WorkerStarted | FromWorker | WorkerExited | Progress | JournalContent | HealthSignals | HealthSources
+    AgentHello
+    | WorkerStarted
+    | FromWorker
+    | WorkerExited
+    | Progress
+    | JournalContent
+    | HealthSignals
+    | HealthSources
+    | DeviceChecked
 )
 
 
@@ -165,4 +183,11 @@ class TellAgain:
     """The controller is new to this job: what workers have said of themselves is to be said once more."""
 
 
-ToAgent = ToWorker | Fence | FetchJournal | StopJob | Taken | LookClosely | TellAgain
+@dataclass(frozen=True)
+class CheckDevice:
+    """Look at this device, or at all of the node, afresh: may it be used again?"""
+
+    subject: str
+
+
+ToAgent = ToWorker | Fence | FetchJournal | StopJob | Taken | LookClosely | TellAgain | CheckDevice

@@ -116,16 +116,20 @@ class MigrateReply:
 
 @dataclass(frozen=True)
 class ClearRequest:
-    """A person, or a check that was passed, takes `subject` (a device or a node) out of quarantine."""
+    """A person, or with `check` a check that is passed, takes `subject` (a device or a node) out of quarantine."""
 
     subject: str
     reason: str
+    check: bool = False
 
 
 @dataclass(frozen=True)
 class ClearReply:
+    """`checking`: the agent looks at it; what came of it is told as an event."""
+
     cleared: bool
     message: str
+    checking: bool = False
 
 
 @dataclass(frozen=True)

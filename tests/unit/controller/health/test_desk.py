@@ -166,6 +166,61 @@ def test_memory_that_the_machine_ran_out_of_replaces(tmp_path: Path) -> None:
     assert moved(job) == [("unplanned", 1)]
 
 
+def test_memory_that_ran_out_for_the_same_rank_twice_is_the_programs_own_growth(tmp_path: Path) -> None:
+    job = job_with(tmp_path, spares=2)
+    for victim in ("n0.w1", "n0.s0"):
+        assert job.stop is None
+        see(job, k.OOM_NODE, worker=victim)
+        job.die(victim)
+        moved(job)
+    assert job.stop is not None
+    assert "twice" in job.stop.reason
+    assert len(job.told(MigrationStarted)) == 1
+
+
+def test_memory_that_ran_out_for_two_ranks_replaces_both(tmp_path: Path) -> None:
+    job = job_with(tmp_path, spares=2)
+    for victim in ("n0.w1", "n0.w2"):
+        see(job, k.OOM_NODE, worker=victim)
+        job.die(victim)
+        moved(job)
+    assert moved(job) == [("unplanned", 1), ("unplanned", 2)]
+
+
+def hang(job: FakeJob, worker: str) -> None:
+    """Its peers wait for it, and it does nothing."""
+    others = {w for w in job.ranks if w not in job.dead} - {worker}
+    job.waiting, job.still, job.asleep = others, others | {worker}, {worker}
+    for _ in range(40):
+        job.tick(0.5)
+        if job.told(MigrationStarted) or job.stop is not None:
+            break
+    job.waiting, job.still, job.asleep = set(), set(), set()
+    job.settle()
+
+
+def test_a_hang_at_the_same_step_twice_is_the_programs(tmp_path: Path) -> None:
+    job = job_with(tmp_path, spares=2)
+    hang(job, "n0.w1")
+    assert moved(job) == [("unplanned", 1)]
+    job.events.clear()
+    hang(job, "n0.s0")
+    job.tick(2.0)
+    assert job.stop is not None
+    assert "hang in step 6" in job.stop.reason
+
+
+def test_a_hang_at_another_step_is_replaced_again(tmp_path: Path) -> None:
+    job = job_with(tmp_path, spares=2)
+    hang(job, "n0.w1")
+    assert moved(job) == [("unplanned", 1)]
+    job.events.clear()
+    job.boundary += 3
+    job.tick(1.0)
+    hang(job, "n0.s0")
+    assert moved(job) == [("unplanned", 1)]
+
+
 def test_the_same_crash_at_the_same_step_twice_ends_the_job(tmp_path: Path) -> None:
     job = job_with(tmp_path, spares=2)
     job.die("n0.w1", signal=signal.SIGSEGV)
@@ -225,6 +280,49 @@ def test_a_straggler_is_moved_with_the_cause_that_was_found(tmp_path: Path) -> N
     assert (verdict.action, verdict.ranks) == (k.MIGRATE, (2,))
     assert "on its device: gpu-hw-slowdown" in verdict.reason
     assert moved(job)[:1] == [("planned", 2)]
+
+
+def slow_rank_2(job: FakeJob) -> HealthVerdict:
+    for _ in range(900):
+        job.boundary += 1
+        for worker in ("n0.w0", "n0.w1"):
+            job.waited_s[worker] = job.waited_s.get(worker, 0.0) + 0.04
+        job.tick(0.05)
+        if job.told(MigrationStarted):
+            break
+    (verdict,) = [v for v in job.told(HealthVerdict) if v.rule.startswith("straggler")]
+    found: HealthVerdict = verdict
+    return found
+
+
+def test_a_straggler_whose_host_is_short_of_processors_is_moved_and_its_device_is_not_blamed(tmp_path: Path) -> None:
+    job = job_with(tmp_path)
+    see(job, k.HOST_CPU, value=0.6, detail="the control group was throttled for 60 % of the time")
+    verdict = slow_rank_2(job)
+    assert (verdict.rule, verdict.action, verdict.ranks) == ("straggler-host", k.MIGRATE, (2,))
+    assert "control group was throttled" in verdict.reason
+    assert moved(job)[:1] == [("planned", 2)]
+    assert job.core.status(job.now_s).quarantine == ()
+
+
+def test_a_cause_that_is_over_is_not_named(tmp_path: Path) -> None:
+    job = job_with(tmp_path)
+    see(job, k.HOST_CPU, value=0.6)
+    see(job, k.HOST_CPU, value=0.0)
+    for margin in (4.0, 20.0):
+        see(job, k.TEMPERATURE_MARGIN, "GPU-2", value=margin)
+    verdict = slow_rank_2(job)
+    assert verdict.rule == "straggler"
+    assert "show no cause" in verdict.reason
+
+
+def test_evidence_that_comes_twice_for_one_fault_counts_as_one_migration(tmp_path: Path) -> None:
+    job = job_with(tmp_path, spares=2, policy=dataclasses.replace(POLICY, limits=Limits(storm_migrations=2)))
+    see(job, k.XID, "GPU-0", code=48)
+    see(job, k.ECC_UNCORRECTED, "GPU-0")
+    assert moved(job) == [("unplanned", 0)]
+    see(job, k.XID, "GPU-1", code=79)
+    assert moved(job) == [("unplanned", 0), ("unplanned", 1)]
 
 
 def test_ranks_of_equal_pace_are_no_stragglers(tmp_path: Path) -> None:

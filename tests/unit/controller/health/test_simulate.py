@@ -14,7 +14,7 @@ def test_healthy_noise_of_some_device_days_leads_to_nothing() -> None:
     assert simulate.false_alarms(2.0, 1) == []
 
 
-@pytest.mark.parametrize("kind", [k.LINK_FLAP, k.ECC_CORRECTED, k.TEMPERATURE_MARGIN])
+@pytest.mark.parametrize("kind", [k.LINK_FLAP, k.ECC_CORRECTED, k.TEMPERATURE_MARGIN, k.NODE_CONDITION, k.HOST_CPU])
 def test_a_policy_that_is_too_nervous_is_found_out(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     rules = []
     for rule in default_policy().rules:

@@ -1,0 +1,101 @@
+"""What is given no rank, and why, until a person or the end of its reason clears it."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from torchrelay.controller.health.judge import Judge
+from torchrelay.controller.job import Job
+from torchrelay.controller.outbox import Outbox
+from torchrelay.protocol.events import QuarantineCleared
+from torchrelay.protocol.health import kinds as k
+from torchrelay.protocol.health.classify import Verdict, classify
+from torchrelay.protocol.health.history import History, Seen
+from torchrelay.protocol.messages import CheckDevice, ClearReply, DeviceChecked
+
+LONG_S = 86400.0
+
+
+class Quarantine:
+    def __init__(self, job: Job, outbox: Outbox, judge: Judge) -> None:
+        self._job, self._outbox, self._judge = job, outbox, judge
+        self._by_notice: dict[str, set[str]] = {}
+        """Node -> the notices that it is in quarantine for, if nothing else was the first reason."""
+        self._checks: dict[str, str] = {}
+        """Subject -> why it is asked for."""
+
+    def put(self, v: Verdict) -> None:
+        if v.quarantine == k.NODE:
+            if v.seen.kind == k.NODE_CONDITION and v.seen.node not in self._job.quarantine:
+                self._by_notice.setdefault(v.seen.node, set())
+            if v.seen.kind == k.NODE_CONDITION and v.seen.node in self._by_notice:
+                self._by_notice[v.seen.node].add(v.seen.subject)
+            elif v.seen.kind != k.NODE_CONDITION:
+                self._by_notice.pop(v.seen.node, None)  # the end of a notice does not heal that
+            self._job.quarantine.setdefault(v.seen.node, v.reason)
+        elif v.quarantine == k.DEVICE:
+            for device in self._devices_of(v):
+                self._job.quarantine.setdefault(device, v.reason)
+
+    def notice_over(self, seen: Seen) -> None:
+        """Whoever runs the machine took a notice back: that is a person's word, or the word of who acts for one."""
+        notices = self._by_notice.get(seen.node)
+        if notices is None or seen.subject not in notices:
+            return
+        notices.discard(seen.subject)
+        if not notices:
+            del self._by_notice[seen.node]
+            if self._job.quarantine.pop(seen.node, None) is not None:
+                self._outbox.emit(QuarantineCleared(seen.node, f"it is over: {seen.detail}"))
+
+    def check(self, subject: str, reason: str) -> ClearReply:
+        """Has the agent look; `checked` takes what it saw."""
+        if subject not in self._job.quarantine:
+            return self.clear(subject, reason)
+        users = (w.node for w in self._job.workers.values() if subject in w.devices)
+        node = subject if subject in self._job.nodes else next(users, "")
+        if not node:
+            return ClearReply(
+                False, f"no node of this job is known to have {subject}; look at it, and clear it without a check"
+            )
+        self._checks[subject] = reason
+        self._outbox.to_agent(node, CheckDevice(subject))
+        return ClearReply(False, f"{node} looks at {subject}; if it is well, it is cleared, and told either way", True)
+
+    def checked(self, message: DeviceChecked) -> None:
+        reason = self._checks.pop(message.subject, None)
+        if reason is None or message.subject not in self._job.quarantine:
+            return
+        if problem := message.message if not message.found else self._problem(message):
+            self._outbox.log("warning", f"{message.subject} stays in quarantine, the check was not passed: {problem}")
+        else:
+            self.clear(message.subject, f"{reason}; a check was passed: {message.message}")
+
+    def _problem(self, message: DeviceChecked) -> str:
+        """What the policy would act on, had it been seen in a device that is used."""
+        history = History()
+        policy = dataclasses.replace(self._judge.policy, observe=False)
+        for s in message.signals:
+            seen = Seen(s.kind, 0.0, "", s.device, s.worker, s.code, s.value, s.detail)
+            history.add(seen)
+            # As if it had lasted for as long as any row waits.
+            verdict = classify(history, seen, policy, LONG_S)
+            if verdict.action in (k.MIGRATE, k.REPLACE, k.STOP):
+                return verdict.reason
+        return ""
+
+    def clear(self, subject: str, reason: str) -> ClearReply:
+        if self._job.quarantine.pop(subject, None) is None:
+            kept = ", ".join(self._job.quarantine) or "nothing"
+            return ClearReply(False, f"{subject} is not in quarantine; {kept} is")
+        self._by_notice.pop(subject, None)
+        for node in self._job.nodes:
+            self._judge.history.forget(node, subject)
+        self._outbox.emit(QuarantineCleared(subject, reason))
+        return ClearReply(True, f"{subject} may be used again")
+
+    def _devices_of(self, v: Verdict) -> list[str]:
+        if v.seen.device:
+            return [v.seen.device]
+        worker = self._job.workers.get(v.seen.worker)
+        return [d for d in worker.devices if d.startswith("GPU-")] if worker else []

@@ -1,0 +1,91 @@
+"""What is known of a machine as a whole, from whoever runs it, and the evidence in it. Pure.
+
+Whoever watches (a Kubernetes client, the agent with files of its machine) gives the facts as they are now, each time they
+change; what is evidence of them, and what is over, comes out. Which of it matters is said by the policy, by the text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from torchrelay.protocol.health import kinds as k
+from torchrelay.protocol.messages import HealthSignal
+
+READY = "Ready"
+"""The one condition that is well when it is true."""
+NO_EXECUTE = "NoExecute"
+FROM_THE_START = " (there from the start)"
+
+
+@dataclass(frozen=True)
+class Condition:
+    """As a Kubernetes node has it. `status`: True, False or Unknown."""
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class Taint:
+    key: str
+    value: str = ""
+    effect: str = "NoSchedule"
+
+
+@dataclass(frozen=True)
+class Notice:
+    """`what`: eviction, termination, shutdown or notice; `text`: who says so, until when, and why."""
+
+    what: str
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class NodeFacts:
+    """`cordoned`: no new pods are to come (Kubernetes: spec.unschedulable)."""
+
+    cordoned: bool = False
+    taints: tuple[Taint, ...] = ()
+    conditions: tuple[Condition, ...] = ()
+    notices: tuple[Notice, ...] = ()
+
+
+class NodeEvidence:
+    """Of one node: `update` says what began or is over since the facts before."""
+
+    def __init__(self) -> None:
+        self._holding: dict[str, str] = {}
+        self._tolerated: frozenset[Taint] | None = None
+
+    def update(self, facts: NodeFacts) -> tuple[HealthSignal, ...]:
+        if self._tolerated is None:
+            # The job's pods were started here all the same.
+            self._tolerated = frozenset(facts.taints)
+        now = dict(evidence(facts, self._tolerated))
+        over = [_signal(subject, text, 0.0) for subject, text in self._holding.items() if subject not in now]
+        begun = [_signal(s, text, 1.0) for s, text in now.items() if self._holding.get(s) != text]
+        self._holding = now
+        return (*over, *begun)
+
+
+def evidence(facts: NodeFacts, tolerated: Iterable[Taint] = ()) -> Iterable[tuple[str, str]]:
+    """What is not as it should be: the subject, and the text that the policy's rows are about."""
+    if facts.cordoned:
+        yield "cordon", "cordon"
+    for taint in facts.taints:
+        name = f"{taint.key}={taint.value}" if taint.value else taint.key
+        known = FROM_THE_START if taint in tolerated and taint.effect == NO_EXECUTE else ""
+        yield f"taint:{taint.key}:{taint.effect}", f"taint {name}:{taint.effect}{known}"
+    for c in facts.conditions:
+        if (c.status != "True") if c.type == READY else (c.status == "True"):
+            why = ": ".join(filter(None, (c.reason, " ".join(c.message.split()))))
+            yield f"condition:{c.type}", f"condition {c.type}={c.status}" + (f" ({why})" if why else "")
+    for notice in facts.notices:
+        yield notice.what, notice.what + (f" ({notice.text})" if notice.text else "")
+
+
+def _signal(subject: str, text: str, value: float) -> HealthSignal:
+    return HealthSignal(k.NODE_CONDITION, subject, value=value, detail=text)

@@ -97,6 +97,7 @@ class Engine(Protocol):
         ...
 
     def waiting(self, on: bool) -> None: ...
+    def is_waiting(self) -> bool: ...
     def summed_up(self, tensors: list[torch.Tensor]) -> None:
         """What these tensors hold now depends on what they held before, and torch has not counted it as a write."""
         ...
@@ -113,6 +114,23 @@ class Collectives:
             self._wrap(name, parameter, place, objects=False)
         for name, (parameter, place) in _OBJECTS_OUT.items():
             self._wrap(name, parameter, place, objects=True)
+        self._wrap_wait()
+
+    def _wrap_wait(self) -> None:
+        """What was called with `async_op` is waited for later: fully_shard gathers so, and would seem to compute."""
+        original = dist.Work.wait
+
+        @functools.wraps(original)
+        def wait(work: Any, *args: Any, **kwargs: Any) -> Any:
+            if self._inside or self._engine.mode() == "off" or self._engine.is_waiting():
+                return original(work, *args, **kwargs)
+            self._engine.waiting(True)
+            try:
+                return original(work, *args, **kwargs)
+            finally:
+                self._engine.waiting(False)
+
+        setattr(dist.Work, "wait", wait)  # noqa: B010 - mypy forbids the assignment
 
     def _wrap(self, name: str, parameter: str, place: int, *, objects: bool) -> None:
         original = getattr(c10d, name, None)

@@ -121,6 +121,9 @@ class Engine:
         self.journal.wait(on)
         self.alive()
 
+    def is_waiting(self) -> bool:
+        return bool(self.journal.waiting)
+
     def alive(self) -> None:
         self.journal.count += 1
         self.journal.publish()
@@ -254,6 +257,8 @@ class Engine:
         self._start_step()
         self.draws.at_boundary()
         before = self.commit.state if self.commit is not None else None
+        if self.writer.begins_anew():
+            self.trees, before = ModuleTrees(), None
         state = self.writer.walk(journaling.script_frames(activation.frame), before)
         now = rng.capture()
         self.commit = Commit(number, activation, data_loader.Drawn.note(activation.item, now), state, now)

@@ -46,6 +46,9 @@ class FakeEngine:
     def waiting(self, on: bool) -> None:
         self.waits.append(on)
 
+    def is_waiting(self) -> bool:
+        return self.waits.count(True) > self.waits.count(False)
+
     def summed_up(self, tensors: list[torch.Tensor]) -> None:
         self.summed += tensors
 
@@ -63,6 +66,7 @@ def engine(job: None, monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
         for module in (c10d, dist):
             if hasattr(module, name):
                 monkeypatch.setattr(module, name, getattr(module, name))
+    monkeypatch.setattr(dist.Work, "wait", dist.Work.wait)
     engine = FakeEngine()
     Collectives(engine).install()
     return engine
@@ -131,6 +135,21 @@ def test_an_asynchronous_call_is_answered_with_something_to_wait_for(engine: Fak
     assert answered is not None
     assert answered.wait()
     assert answered.is_completed()
+
+
+def test_who_waits_for_an_asynchronous_call_waits(engine: FakeEngine) -> None:
+    work = dist.all_reduce(torch.ones(1), async_op=True)
+    assert work is not None
+    engine.waits.clear()
+    work.wait()
+    assert engine.waits == [True, False]
+    engine.waiting(True)  # a pipeline's step does, around all of its messages
+    work.wait()
+    assert engine.is_waiting()
+    engine.waits.clear()
+    engine.now = "off"
+    work.wait()
+    assert engine.waits == []
 
 
 class Breaking:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 
 from torchrelay.cli.relay_score import process
@@ -43,7 +42,8 @@ def run_undisturbed(entry: Entry, corpus: Path, folder: Path) -> Path:
     for _ in range(ABORTS + 1):
         shutil.rmtree(out, ignore_errors=True)
         out.mkdir(parents=True)
-        code = process.run([*torchrun, *entry.command(corpus)], folder, environment(out), entry.timeout_s)
+        variables = environment(out, **entry.variables(corpus))
+        code = process.run([*torchrun, *entry.command(corpus)], folder, variables, entry.timeout_s)
         if code == 0 or _ABORTED not in (folder / "stderr").read_text(encoding="utf-8", errors="replace"):
             break
     if code != 0:
@@ -59,7 +59,7 @@ def run_struck(entry: Entry, cell: Cell, corpus: Path, reference: Path, folder: 
     log = EventFile(folder / "events.jsonl")
     torchrelay = [sys.executable, "-m", "torchrelay.cli", "run", f"--nproc-per-node={entry.ranks}", "--spares=1"]
     options = ["--events", str(log.path), "--jit-dir", str(folder / "jit")]
-    variables: Mapping[str, str] = {"TORCHRELAY_STATE_DIR": str(folder / "state")}
+    variables = {**entry.variables(corpus), "TORCHRELAY_STATE_DIR": str(folder / "state")}
     struck = folder / "struck"
     if cell.in_place:
         strike = f"{cell.phase}:{cell.rank}:{_SIGNALS[cell.kind]}:{struck}"

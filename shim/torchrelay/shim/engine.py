@@ -67,6 +67,8 @@ class Engine:
         self.step_stack: list[Activation] = []
         self.chain: set[str] = set()
         self.first_step_due = False
+        self._not_captured: Exception | None = None
+        """What went wrong at the latest loop's head, as long as no optimizer step was seen."""
         self.capturing = True
         """Off once something could not be captured: the rank goes on, unprotected."""
         self._depth = 0
@@ -181,7 +183,10 @@ class Engine:
         except Exception as error:
             if self.shadow is not None:
                 raise
-            self._give_up(error)
+            if self.tracker.boundary_site is None and not self.stepped:
+                self.commit, self._not_captured = None, error  # a loop of set-up, with half-made objects in sight?
+            else:
+                self._give_up(error)
             return
         if at_boundary:
             self._pause_if_wanted()
@@ -271,6 +276,7 @@ class Engine:
             self.faults.strike_in_forward(state.roots)
         self.replicas.at_boundary(self.commit)
         self.reporter.at_boundary(self.commit)
+        self._not_captured = None
 
     def caught(self, error: BaseException, activation: Activation) -> bool:
         commit = self.commit
@@ -331,7 +337,9 @@ class Engine:
             self.reporter.step_in_no_loop(frame)
             return
         if self.commit is None and self.capturing:
-            return
+            if self._not_captured is None:
+                return
+            self._give_up(self._not_captured)  # it was the training loop
         self.again.leave()
         if self.capturing:
             self.gate(frame)

@@ -382,6 +382,47 @@ def test_a_second_training_loop_is_reported_and_a_loss_in_it_is_torn(script: Loo
     assert "a second training loop" in report.unprotected[0]
 
 
+HALF_MADE = """
+    import torch
+    weight = torch.nn.Parameter(torch.ones(1))
+    optimizer = object.__new__(torch.optim.SGD)
+    for layer in range(2):  # of a class's own: its base is not initialised yet
+        weight.requires_grad_(layer > 0)
+"""
+
+
+def test_half_made_objects_in_a_loop_of_set_up_do_not_cost_the_protection(script: LoopScript) -> None:
+    script.run(
+        HALF_MADE
+        + """
+    optimizer.__init__([weight], lr=0.1)
+    for batch in range(3):
+        step()
+        weight.grad, rate = None, optimizer.defaults
+    """
+    )
+    assert script.boundaries == [(0, 9), (1, 9), (2, 9)]
+    assert script.engine.capturing
+
+
+def test_what_cannot_be_captured_in_the_training_loop_costs_it_at_its_first_step(
+    script: LoopScript, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passed: list[int] = []
+    monkeypatch.setattr(script.engine.comms, "gate", passed.append)
+    script.run(
+        HALF_MADE
+        + """
+    for batch in range(3):
+        step()
+        weight.grad, kind = None, type(optimizer)
+    """
+    )
+    assert (script.boundaries, script.engine.capturing) == ([], False)
+    assert "param_groups" in str(script.sent)
+    assert passed == [-1, -1, -1], "the others must not wait for it in their gates"
+
+
 def test_without_protection_a_tracker_does_nothing() -> None:
     tracker = LoopTracker()
     items = [1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -15,7 +16,7 @@ from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
 from torchrelay.protocol.journal import PHASES
 from torchrelay.protocol.messages import Disabled, FirstStep
 from torchrelay.shim import journaling, replicas
-from torchrelay.shim.adapters import data_loader, ddp, process_group
+from torchrelay.shim.adapters import data_loader, ddp, process_group, threads
 from torchrelay.shim.capture import rng, undo
 from torchrelay.shim.capture.modules import ModuleTrees
 from torchrelay.shim.capture.replay_point import ReplayPoint
@@ -35,6 +36,7 @@ from torchrelay.shim.recovery import Recovery
 from torchrelay.shim.reporting import Reporter
 from torchrelay.shim.rewind import Rewind
 
+_BESIDE = "a rank was lost or moved while this thread communicated, or before it went on: the new one is not in it"
 _LATE_FORWARD = "a forward pass of a sharded model after the optimizer step"
 
 
@@ -101,6 +103,21 @@ class Engine:
 
     def replayed(self, name: str, group: str) -> Entry | None:
         return self.records.replayed(name, group)
+
+    def beside(self, call: Callable[[], Any]) -> Any:
+        """A collective on another thread. Raises UnsupportedError where a migration has come between: the new rank is not in it."""
+        thread, generation = threading.current_thread(), self.comms.now
+        if not self.tracker.live or not threads.started_by_python(thread):
+            return call()  # autograd's: part of the step
+        self.reporter.beside()
+        if thread in generation.older:
+            raise UnsupportedError(_BESIDE)
+        try:
+            return call()
+        except RuntimeError as error:
+            if self.comms.now is generation and not (self.recovery.interrupted() or is_communication_failure(error)):
+                raise
+            raise UnsupportedError(_BESIDE) from error
 
     def record(self, entry: Entry) -> None:
         self.records.add(entry, after_gate=self.position == "after")

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -24,6 +26,7 @@ class FakeEngine:
         self.interruptions: list[RuntimeError] = []
         self.waits: list[bool] = []
         self.summed: list[torch.Tensor] = []
+        self.threads: list[threading.Thread] = []
 
     def mode(self) -> str:
         return self.now
@@ -48,6 +51,13 @@ class FakeEngine:
 
     def is_waiting(self) -> bool:
         return self.waits.count(True) > self.waits.count(False)
+
+    def on_training_thread(self) -> bool:
+        return threading.current_thread() is threading.main_thread()
+
+    def beside(self, call: Any) -> Any:
+        self.threads.append(threading.current_thread())
+        return call()
 
     def summed_up(self, tensors: list[torch.Tensor]) -> None:
         self.summed += tensors
@@ -150,6 +160,13 @@ def test_who_waits_for_an_asynchronous_call_waits(engine: FakeEngine) -> None:
     engine.now = "off"
     work.wait()
     assert engine.waits == []
+
+
+def test_collectives_of_another_thread_are_told_and_not_recorded(engine: FakeEngine) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(dist.barrier).result()
+    assert len(engine.threads) == 1
+    assert (engine.recorded, engine.waits) == ([], [])
 
 
 class Breaking:

@@ -19,6 +19,8 @@ from torchrelay.protocol.errors import UserError
 _SIGNALS = {"kill": "SIGKILL", "stop": "SIGSTOP"}
 PLANNED_STEP_S = 0.1
 """A planned move stops a few tenths of a second ahead; with quick steps, that were the whole run of a small program."""
+PATIENCE = 4
+"""How many times its limit a reference may take: on a busy machine a program that is merely slow must not be left out."""
 ABORTS = 3
 _ABORTED = "terminate called without an active exception"
 """torch 2.13 now and then aborts a rank at the end of the interpreter, without us too: such a run says nothing of the program."""
@@ -43,11 +45,11 @@ def run_undisturbed(entry: Entry, corpus: Path, folder: Path) -> Path:
         shutil.rmtree(out, ignore_errors=True)
         out.mkdir(parents=True)
         variables = environment(out, **entry.variables(corpus))
-        code = process.run([*torchrun, *entry.command(corpus)], folder, variables, entry.timeout_s)
+        code = process.run([*torchrun, *entry.command(corpus)], folder, variables, PATIENCE * entry.timeout_s)
         if code == 0 or _ABORTED not in (folder / "stderr").read_text(encoding="utf-8", errors="replace"):
             break
     if code != 0:
-        how = f"no end within {entry.timeout_s:g} s" if code is None else f"exit code {code}"
+        how = f"no end within {PATIENCE * entry.timeout_s:g} s" if code is None else f"exit code {code}"
         raise UserError(f"{entry.name} does not run under torchrun: {how}\n{tail(folder / 'stderr')}")
     return out
 

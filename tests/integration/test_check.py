@@ -50,6 +50,7 @@ def named(report: dict[str, Any], folder: Path, name: str) -> list[tuple[str, in
             ("state", UNPROTECTED, [LEFT, BARS, BARS_LATER, LEFT, LEFT]),
             ("builtin_comm_hook", UNPROTECTED, [BARS]),
             ("two_optimizers_in_turn", PARTLY, [PART_OF_STEP]),
+            ("closure_called_again", PARTLY, [PART_OF_STEP]),
             ("second_loop", UNPROTECTED, [BARS]),
             ("generator_in_a_variable", UNPROTECTED, [BARS]),
             ("comm_hook", UNPROTECTED, [BARS]),
@@ -77,6 +78,7 @@ def test_what_cannot_be_protected_is_named_with_its_line(
         ("no_loop", UNPROTECTED, ["no-loop"], BARS, "is in no loop of the script's own files"),
         ("no_replica", PARTLY, ["no-replica"] * 2, ALONE, "mine"),
         ("large_tensor_after_the_step", PARTLY, ["large-fresh-tensor"], PART_OF_STEP, "big"),
+        ("collectives_beside", PARTLY, ["side-thread"], PART_OF_STEP, "an asynchronous checkpoint"),
     ],
 )
 def test_what_no_line_makes_is_named_too(

@@ -112,6 +112,19 @@ _BODIES = {
             second.step()  # GAP several-steps
             second.zero_grad()
     """,
+    "closure_called_again": """
+        dist.init_process_group("gloo")
+        model = DDP(torch.nn.Linear(8, 8))
+        opt = torch.optim.LBFGS(model.parameters(), max_iter=3)
+        for (x,) in batches():
+            def closure():
+                opt.zero_grad()
+                loss = model(x).pow(2).mean()
+                loss.backward()
+                return loss
+
+            opt.step(closure)  # GAP closure
+    """,
     "second_loop": """
         model, opt = start()
         for n in range(3):
@@ -129,6 +142,15 @@ _BODIES = {
         for (x,) in batches():
             step(model, opt, x)
             mine = mine + dist.get_rank()
+    """,
+    "collectives_beside": """
+        model, opt = start()
+        beside = dist.new_group()
+        for (x,) in batches():
+            step(model, opt, x)
+            thread = threading.Thread(target=dist.all_reduce, args=(torch.ones(1),), kwargs={"group": beside})
+            thread.start()
+            thread.join()
     """,
     "large_tensor_after_the_step": """
         model, opt = start()

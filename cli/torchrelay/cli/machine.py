@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import socket
 import subprocess
@@ -13,6 +14,9 @@ from torchrelay.protocol.errors import UserError
 
 _NVIDIA_GPUS = Path("/proc/driver/nvidia/gpus")
 _NVIDIA_SMI_TIMEOUT_S = 20
+_EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_FIRST_PORT = 10_000
+_TRIES = 100
 
 
 class LocalMachine:
@@ -32,6 +36,12 @@ class LocalMachine:
         return True
 
     def free_port(self) -> int:
+        """Not one of those that the kernel gives away itself: somebody else could get it before rank 0 listens there."""
+        ephemeral = ephemeral_ports()
+        candidates = [port for port in range(_FIRST_PORT, 1 << 16) if port not in ephemeral]
+        for port in random.sample(candidates, min(_TRIES, len(candidates))):
+            if self.port_is_free(port):
+                return port
         with _listen(0) as sock:
             return int(sock.getsockname()[1])
 
@@ -63,6 +73,15 @@ class LocalMachine:
         if not os.access(existing, os.W_OK | os.X_OK):
             return f"this user cannot write into {existing}; give another path"
         return None
+
+
+def ephemeral_ports(setting: Path = _EPHEMERAL) -> range:
+    """Those that outgoing connections get, and whoever asks for any port; Linux's own default where it cannot be read."""
+    try:
+        first, last = map(int, setting.read_text(encoding="ascii").split())
+    except (OSError, ValueError):
+        first, last = 32768, 60999
+    return range(first, last + 1)
 
 
 def _listen(port: int) -> socket.socket:

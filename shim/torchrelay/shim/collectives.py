@@ -97,6 +97,12 @@ class Engine(Protocol):
         ...
 
     def waiting(self, on: bool) -> None: ...
+    def is_waiting(self) -> bool: ...
+    def on_training_thread(self) -> bool: ...
+    def beside(self, call: Callable[[], Any]) -> Any:
+        """A collective on another thread. Raises UnsupportedError where a migration has come between."""
+        ...
+
     def summed_up(self, tensors: list[torch.Tensor]) -> None:
         """What these tensors hold now depends on what they held before, and torch has not counted it as a write."""
         ...
@@ -113,6 +119,24 @@ class Collectives:
             self._wrap(name, parameter, place, objects=False)
         for name, (parameter, place) in _OBJECTS_OUT.items():
             self._wrap(name, parameter, place, objects=True)
+        self._wrap_wait()
+
+    def _wrap_wait(self) -> None:
+        """What was called with `async_op` is waited for later: fully_shard gathers so, and would seem to compute."""
+        original = dist.Work.wait
+
+        @functools.wraps(original)
+        def wait(work: Any, *args: Any, **kwargs: Any) -> Any:
+            engine = self._engine
+            if self._inside or not engine.on_training_thread() or engine.mode() == "off" or engine.is_waiting():
+                return original(work, *args, **kwargs)
+            engine.waiting(True)
+            try:
+                return original(work, *args, **kwargs)
+            finally:
+                engine.waiting(False)
+
+        setattr(dist.Work, "wait", wait)  # noqa: B010 - mypy forbids the assignment
 
     def _wrap(self, name: str, parameter: str, place: int, *, objects: bool) -> None:
         original = getattr(c10d, name, None)
@@ -121,6 +145,8 @@ class Collectives:
 
         @functools.wraps(original)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
+            if not self._engine.on_training_thread():
+                return self._engine.beside(functools.partial(original, *args, **kwargs))
             if self._inside or (mode := self._engine.mode()) == "off":
                 return original(*args, **kwargs)
             out = kwargs.get(parameter, args[place] if 0 <= place < len(args) else None)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -41,6 +42,8 @@ class Generation:
     gate: Gate | None = None
     stores: list[Any] = field(default_factory=list)
     inodes: set[str] = field(default_factory=set)
+    older: weakref.WeakSet[threading.Thread] = field(default_factory=weakref.WeakSet)
+    """Threads that ran when it began: what they were in the middle of, a new process knows nothing of."""
 
 
 class Communicators:
@@ -97,7 +100,7 @@ class Communicators:
         Raises RuntimeError when peers do not come or the generation is broken meanwhile.
         """
         self._previous = (self.now, dict(self._installed))
-        self.now = Generation(generation)
+        self.now = Generation(generation, older=weakref.WeakSet(threading.enumerate()))
         self._exchanges += 1
         backend_type = groups.unused_type(self._exchanges)
         with self.connecting():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -15,7 +16,7 @@ from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
 from torchrelay.protocol.journal import PHASES
 from torchrelay.protocol.messages import Disabled, FirstStep
 from torchrelay.shim import journaling, replicas
-from torchrelay.shim.adapters import data_loader, ddp, process_group
+from torchrelay.shim.adapters import data_loader, ddp, process_group, threads
 from torchrelay.shim.capture import rng, undo
 from torchrelay.shim.capture.modules import ModuleTrees
 from torchrelay.shim.capture.replay_point import ReplayPoint
@@ -35,6 +36,7 @@ from torchrelay.shim.recovery import Recovery
 from torchrelay.shim.reporting import Reporter
 from torchrelay.shim.rewind import Rewind
 
+_BESIDE = "a rank was lost or moved while this thread communicated, or before it went on: the new one is not in it"
 _LATE_FORWARD = "a forward pass of a sharded model after the optimizer step"
 
 
@@ -67,6 +69,8 @@ class Engine:
         self.step_stack: list[Activation] = []
         self.chain: set[str] = set()
         self.first_step_due = False
+        self._not_captured: Exception | None = None
+        """What went wrong at the latest loop's head, as long as no optimizer step was seen."""
         self.capturing = True
         """Off once something could not be captured: the rank goes on, unprotected."""
         self._depth = 0
@@ -100,6 +104,21 @@ class Engine:
     def replayed(self, name: str, group: str) -> Entry | None:
         return self.records.replayed(name, group)
 
+    def beside(self, call: Callable[[], Any]) -> Any:
+        """A collective on another thread. Raises UnsupportedError where a migration has come between: the new rank is not in it."""
+        thread, generation = threading.current_thread(), self.comms.now
+        if not self.tracker.live or not threads.started_by_python(thread):
+            return call()  # autograd's: part of the step
+        self.reporter.beside()
+        if thread in generation.older:
+            raise UnsupportedError(_BESIDE)
+        try:
+            return call()
+        except RuntimeError as error:
+            if self.comms.now is generation and not (self.recovery.interrupted() or is_communication_failure(error)):
+                raise
+            raise UnsupportedError(_BESIDE) from error
+
     def record(self, entry: Entry) -> None:
         self.records.add(entry, after_gate=self.position == "after")
 
@@ -120,6 +139,9 @@ class Engine:
     def waiting(self, on: bool) -> None:
         self.journal.wait(on)
         self.alive()
+
+    def is_waiting(self) -> bool:
+        return bool(self.journal.waiting)
 
     def alive(self) -> None:
         self.journal.count += 1
@@ -178,7 +200,10 @@ class Engine:
         except Exception as error:
             if self.shadow is not None:
                 raise
-            self._give_up(error)
+            if self.tracker.boundary_site is None and not self.stepped:
+                self.commit, self._not_captured = None, error  # a loop of set-up, with half-made objects in sight?
+            else:
+                self._give_up(error)
             return
         if at_boundary:
             self._pause_if_wanted()
@@ -254,6 +279,8 @@ class Engine:
         self._start_step()
         self.draws.at_boundary()
         before = self.commit.state if self.commit is not None else None
+        if self.writer.begins_anew():
+            self.trees, before = ModuleTrees(), None
         state = self.writer.walk(journaling.script_frames(activation.frame), before)
         now = rng.capture()
         self.commit = Commit(number, activation, data_loader.Drawn.note(activation.item, now), state, now)
@@ -266,6 +293,7 @@ class Engine:
             self.faults.strike_in_forward(state.roots)
         self.replicas.at_boundary(self.commit)
         self.reporter.at_boundary(self.commit)
+        self._not_captured = None
 
     def caught(self, error: BaseException, activation: Activation) -> bool:
         commit = self.commit
@@ -326,7 +354,9 @@ class Engine:
             self.reporter.step_in_no_loop(frame)
             return
         if self.commit is None and self.capturing:
-            return
+            if self._not_captured is None:
+                return
+            self._give_up(self._not_captured)  # it was the training loop
         self.again.leave()
         if self.capturing:
             self.gate(frame)

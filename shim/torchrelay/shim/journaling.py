@@ -79,6 +79,11 @@ class Writer:
         """Host state at the head of an outer loop, for joiners that pass it on their way in."""
         return pickled(payload.HeadState(encode(self.walk(script_frames(activation.frame))), rng.capture()))
 
+    def begins_anew(self) -> bool:
+        """Whether this is the first boundary in an outermost loop: before it, set-up may have put other tensors into the models."""
+        outermost = self._engine.tracker.stack[0]
+        return self._set_up != (outermost.site, outermost.entry)
+
     def boundary(self, commit: Commit) -> None:
         stack = self._engine.tracker.stack
         links = stack[: stack.index(commit.activation) + 1]

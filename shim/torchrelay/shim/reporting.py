@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from torchrelay.shim.engine import Engine
 
 _SET_UP_STEPS = 3
+_BESIDE = (
+    "collectives on another thread than the one that trains (an asynchronous checkpoint): if a rank is lost or moved while "
+    "they are under way, they fail, and what they were for is not done"
+)
 _TORCH = os.path.dirname(torch.__file__)
 
 
@@ -34,6 +38,8 @@ class Reporter:
         self._late_forward: Gap | None = None
         self._wrapped_at: dict[int, Place] = {}
         self._steps_in_set_up = 0
+        self._beside: Gap | None = None
+        self._evaluations: Gap | None = None
 
     # What the engine tells.
 
@@ -42,7 +48,15 @@ class Reporter:
         self._astray = None
         unknown = commit.state.unknown
         settled = self._engine.tracker.boundary_site is not None
-        key = (self._engine.writer.no_way_in, len(unknown), settled, commit.activation.site, self._turns)
+        key = (
+            self._engine.writer.no_way_in,
+            len(unknown),
+            settled,
+            commit.activation.site,
+            self._turns,
+            self._beside,
+            self._evaluations,
+        )
         if key != self._key:
             self._key = key
             self.report(commit)
@@ -81,6 +95,20 @@ class Reporter:
                 "sharded-forward", PART_OF_STEP, f"{what}: a rank that is lost in it is not replaced"
             )
             self.report(commit)
+
+    def beside(self) -> None:
+        """Another thread than the one that trains communicates."""
+        if self._beside is None:
+            self._beside = Gap("side-thread", PART_OF_STEP, _BESIDE)
+
+    def evaluated_again(self, frame: FrameType) -> None:
+        """An optimizer has called its closure a second time in a step, between two writes to the parameters."""
+        if self._evaluations is None:
+            text = (
+                "an optimizer that calls its closure several times in a step (LBFGS): a rank that is lost after the first call "
+                "and before the step is over is not replaced"
+            )
+            self._evaluations = Gap("closure", PART_OF_STEP, text, *call_site(frame, _TORCH))
 
     def step_in_set_up(self, frame: FrameType) -> None:
         """Before any loop was seen. Loading a checkpoint steps once or twice; who steps again trains there."""
@@ -137,7 +165,8 @@ class Reporter:
         )
 
     def gaps(self, commit: Commit) -> list[Gap]:
-        found = [gap for gap in (self._astray, self._turns, self._late_forward) if gap is not None]
+        seen = (self._astray, self._turns, self._late_forward, self._beside, self._evaluations)
+        found = [gap for gap in seen if gap is not None]
         found += self._wrappers()
         found += [Gap("fsdp1", ALONE, text) for text in wrappers.limits(commit.state.roots)]
         found += [

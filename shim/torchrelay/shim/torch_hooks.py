@@ -87,6 +87,8 @@ def _before_step(runtime: Runtime, optimizer: Any, args: tuple[Any, ...], kwargs
         if not passed:
             passed.append(True)
             engine.before_step(frame)
+        elif engine.takes_part():
+            engine.reporter.evaluated_again(frame)
         return result
 
     passed: list[bool] = []

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from torchrelay.cli.machine import LocalMachine, address_towards, visible_gpus
+from torchrelay.cli.machine import LocalMachine, address_towards, ephemeral_ports, visible_gpus
 from torchrelay.protocol.errors import UserError
 
 HERE = LocalMachine()
@@ -17,6 +17,19 @@ def test_a_port_with_a_listener_is_not_free() -> None:
     assert HERE.port_is_free(port)
     with socket.create_server(("127.0.0.1", port)):
         assert not HERE.port_is_free(port)
+
+
+def test_a_chosen_port_is_none_that_the_kernel_gives_to_others_meanwhile() -> None:
+    ports = {HERE.free_port() for _ in range(20)}
+    assert not any(port in ephemeral_ports() for port in ports)
+    assert len(ports) > 1, "two jobs that start together would get the same"
+
+
+def test_the_range_of_the_kernels_own_ports_is_read(tmp_path: Path) -> None:
+    setting = tmp_path / "range"
+    setting.write_text("40000\t40009\n")
+    assert ephemeral_ports(setting) == range(40000, 40010)
+    assert ephemeral_ports(tmp_path / "none") == range(32768, 61000)
 
 
 def test_scripts_that_python_could_not_run_are_told_apart(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -24,6 +26,7 @@ class FakeEngine:
         self.interruptions: list[RuntimeError] = []
         self.waits: list[bool] = []
         self.summed: list[torch.Tensor] = []
+        self.threads: list[threading.Thread] = []
 
     def mode(self) -> str:
         return self.now
@@ -46,6 +49,16 @@ class FakeEngine:
     def waiting(self, on: bool) -> None:
         self.waits.append(on)
 
+    def is_waiting(self) -> bool:
+        return self.waits.count(True) > self.waits.count(False)
+
+    def on_training_thread(self) -> bool:
+        return threading.current_thread() is threading.main_thread()
+
+    def beside(self, call: Any) -> Any:
+        self.threads.append(threading.current_thread())
+        return call()
+
     def summed_up(self, tensors: list[torch.Tensor]) -> None:
         self.summed += tensors
 
@@ -63,6 +76,7 @@ def engine(job: None, monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
         for module in (c10d, dist):
             if hasattr(module, name):
                 monkeypatch.setattr(module, name, getattr(module, name))
+    monkeypatch.setattr(dist.Work, "wait", dist.Work.wait)
     engine = FakeEngine()
     Collectives(engine).install()
     return engine
@@ -131,6 +145,28 @@ def test_an_asynchronous_call_is_answered_with_something_to_wait_for(engine: Fak
     assert answered is not None
     assert answered.wait()
     assert answered.is_completed()
+
+
+def test_who_waits_for_an_asynchronous_call_waits(engine: FakeEngine) -> None:
+    work = dist.all_reduce(torch.ones(1), async_op=True)
+    assert work is not None
+    engine.waits.clear()
+    work.wait()
+    assert engine.waits == [True, False]
+    engine.waiting(True)  # a pipeline's step does, around all of its messages
+    work.wait()
+    assert engine.is_waiting()
+    engine.waits.clear()
+    engine.now = "off"
+    work.wait()
+    assert engine.waits == []
+
+
+def test_collectives_of_another_thread_are_told_and_not_recorded(engine: FakeEngine) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(dist.barrier).result()
+    assert len(engine.threads) == 1
+    assert (engine.recorded, engine.waits) == ([], [])
 
 
 class Breaking:

@@ -33,6 +33,15 @@ def test_parameters_optimizer_state_and_large_values_are_listed_by_path() -> Non
     assert found["module0.0.weight"].data_ptr() == model[0].weight.data_ptr()  # type: ignore[index]
 
 
+def test_tensors_without_content_are_nothing_to_compare_or_send() -> None:
+    with torch.device("meta"):
+        planned = torch.nn.Sequential(torch.nn.Linear(200, 200), torch.nn.BatchNorm1d(200))
+    state = take({"model": planned, "cache": torch.empty(100_000, device="meta")})
+    assert device.catalogue(state, state.roots) == {}
+    planned.to_empty(device="cpu")
+    assert "module0.0.weight" in device.catalogue(state, state.roots)
+
+
 def test_what_a_data_parallel_wrapper_keeps_equal_is_named() -> None:
     model, optimizer = trained()
     other, others = trained()

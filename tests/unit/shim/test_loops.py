@@ -1,10 +1,17 @@
 from __future__ import annotations
 
+import threading
+import weakref
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.loop_script import LOST, LoopScript
 
+from torchrelay.protocol.errors import UnsupportedError
+from torchrelay.shim.comms import Generation
 from torchrelay.shim.loops import LoopTracker, plain_range
 
 
@@ -380,6 +387,93 @@ def test_a_second_training_loop_is_reported_and_a_loss_in_it_is_torn(script: Loo
     assert script.engine.gates_passed == 5
     (report,) = [r for r in script.sent if getattr(r, "unprotected", ())]
     assert "a second training loop" in report.unprotected[0]
+
+
+HALF_MADE = """
+    import torch
+    weight = torch.nn.Parameter(torch.ones(1))
+    optimizer = object.__new__(torch.optim.SGD)
+    for layer in range(2):  # of a class's own: its base is not initialised yet
+        weight.requires_grad_(layer > 0)
+"""
+
+
+def test_half_made_objects_in_a_loop_of_set_up_do_not_cost_the_protection(script: LoopScript) -> None:
+    script.run(
+        HALF_MADE
+        + """
+    optimizer.__init__([weight], lr=0.1)
+    for batch in range(3):
+        step()
+        weight.grad, rate = None, optimizer.defaults
+    """
+    )
+    assert script.boundaries == [(0, 9), (1, 9), (2, 9)]
+    assert script.engine.capturing
+
+
+def test_what_cannot_be_captured_in_the_training_loop_costs_it_at_its_first_step(
+    script: LoopScript, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passed: list[int] = []
+    monkeypatch.setattr(script.engine.comms, "gate", passed.append)
+    script.run(
+        HALF_MADE
+        + """
+    for batch in range(3):
+        step()
+        weight.grad, kind = None, type(optimizer)
+    """
+    )
+    assert (script.boundaries, script.engine.capturing) == ([], False)
+    assert "param_groups" in str(script.sent)
+    assert passed == [-1, -1, -1], "the others must not wait for it in their gates"
+
+
+@pytest.fixture
+def training(script: LoopScript) -> LoopScript:
+    script.tracker.live = True
+    return script
+
+
+def on_a_thread(script: LoopScript, call: Callable[[], Any]) -> Any:
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(script.engine.beside, call).result()
+
+
+def test_another_threads_communication_is_reported_and_left_alone(training: LoopScript) -> None:
+    assert on_a_thread(training, lambda: 7) == 7
+    training.run("for batch in range(2):\n    step()")
+    told = [gap.kind for report in training.sent for gap in getattr(report, "gaps", ())]
+    assert told[-1:] == ["side-thread"]
+
+
+def broken() -> None:
+    raise RuntimeError(LOST)
+
+
+def fails() -> None:
+    raise RuntimeError("no such file")
+
+
+def test_another_threads_communication_that_a_loss_breaks_says_so(training: LoopScript) -> None:
+    with pytest.raises(UnsupportedError, match="a rank was lost or moved while this thread communicated") as caught:
+        on_a_thread(training, broken)
+    assert str(caught.value.__cause__) == LOST
+    with pytest.raises(RuntimeError, match="no such file"):
+        on_a_thread(training, fails)
+
+
+def test_a_thread_from_before_a_migration_is_not_let_into_the_new_communicators(training: LoopScript) -> None:
+    entered: list[str] = []
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(lambda: None).result()
+        training.engine.comms.now = Generation(1, older=weakref.WeakSet(threading.enumerate()))
+        refused = pool.submit(training.engine.beside, lambda: entered.append("old"))
+        with pytest.raises(UnsupportedError, match="the new one is not in it"):
+            refused.result()
+    on_a_thread(training, lambda: entered.append("new"))
+    assert entered == ["new"]
 
 
 def test_without_protection_a_tracker_does_nothing() -> None:

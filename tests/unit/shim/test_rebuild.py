@@ -303,6 +303,16 @@ def reduce_by(factor: int, value: int) -> int:
     return factor * value
 
 
+def test_a_method_that_is_held_twice_is_one_object_again() -> None:
+    owner = collections.Counter(a=3)
+    method = owner.total
+    target: dict[str, Any] = {"owner": collections.Counter()}
+    carry({"owner": owner, "new": Holder(bound=method, part=functools.partial(method, 3))}, target)
+    new = target["new"]
+    assert new.bound.__self__ is target["owner"]
+    assert new.part.func is new.bound
+
+
 def test_functions_methods_and_partials_of_what_training_has_made_are_found_again() -> None:
     owner = collections.Counter(a=3)
     source = {"owner": owner, "new": Holder(by_name=len, bound=owner.total, part=functools.partial(reduce_by, 3))}

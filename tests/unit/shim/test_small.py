@@ -28,6 +28,18 @@ def test_a_value_is_built_again_bit_by_bit(tensor: torch.Tensor) -> None:
     assert small.fits(value, tensor)
 
 
+def test_what_has_no_content_has_its_form_alone() -> None:
+    planned = torch.empty(100_000, dtype=torch.bfloat16, device="meta")
+    assert small.is_small(planned), "there is nothing that a donor could give"
+    value = small.take(planned)
+    built = small.build(value)
+    assert (built.device.type, built.shape, built.dtype, value.data) == ("meta", planned.shape, planned.dtype, b"")
+    small.put(value, planned)
+    assert small.fits(value, planned)
+    assert not small.fits(value, torch.zeros(100_000, dtype=torch.bfloat16)), "content would be given up for nothing"
+    assert not small.fits(small.take(torch.zeros(3)), torch.empty(3, device="meta"))
+
+
 def test_putting_writes_in_place_past_autograd() -> None:
     tensor = torch.zeros(2, requires_grad=True)
     alias = tensor.detach()

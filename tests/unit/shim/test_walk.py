@@ -41,8 +41,9 @@ def test_cycles_end() -> None:
 
 
 def test_what_set_up_makes_anew_is_not_looked_into() -> None:
-    lock = threading.Lock()
-    assert kinds({"lock": lock, "module": random, "function": take, "type": Holder, "error": ValueError([])}) == []
+    lock, union = threading.Lock(), int | None
+    found = kinds({"lock": lock, "module": random, "function": take, "type": Holder, "error": ValueError([])})
+    assert (found, kinds({"union": union}), take({"union": union}).unknown) == ([], [], [])
 
 
 def test_plain_values_have_no_nodes_and_mutable_ones_inside_tuples_do() -> None:

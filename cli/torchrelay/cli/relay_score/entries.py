@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,8 +20,8 @@ LAUNCHES = ("script", "module")
 class Entry:
     """One program. `steps`: optimizer steps in a run; `epoch_step`: the first step of a later epoch, 0 if it has none.
 
-    `launch`: `script` (a path below the corpus) or `module` (as after `-m`). `phases`: those in which it can be struck;
-    `places`: those of its own in which it strikes itself.
+    `launch`: `script` (a path below the corpus) or `module` (as after `-m`), which finds more of the corpus in the folders of
+    `path`. `phases`: those in which it can be struck; `places`: those of its own in which it strikes itself.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Entry:
     args: tuple[str, ...] = ()
     ranks: int = 2
     launch: str = "script"
+    path: tuple[str, ...] = ()
     epoch_step: int = 0
     phases: tuple[str, ...] = ()
     places: tuple[str, ...] = ()
@@ -41,6 +43,10 @@ class Entry:
         if self.launch == "module":
             return ["-m", self.program, *self.args]
         return [str(corpus / self.program), *self.args]
+
+    def variables(self, corpus: Path) -> dict[str, str]:
+        """What it needs in its environment."""
+        return {"PYTHONPATH": os.pathsep.join(str(corpus / folder) for folder in self.path)} if self.path else {}
 
     def missing(self) -> list[str]:
         """Packages that it needs and that are not installed."""
@@ -83,8 +89,10 @@ def _entry(path: Path, record: Any, default_phases: tuple[str, ...]) -> Entry:
         raise UserError(f"{path}: {record!r}: {e}") from e
     if entry.launch not in LAUNCHES:
         raise UserError(f"{path}: {entry.name}: launch is one of {', '.join(LAUNCHES)}")
-    if entry.launch == "script" and not (path.parent / entry.program).is_file():
-        raise UserError(f"{path}: {entry.name}: there is no {entry.program}")
+    files = (entry.program,) if entry.launch == "script" else ()
+    absent = [p for p in (*files, *entry.path) if not (path.parent / p).exists()]
+    if absent:
+        raise UserError(f"{path}: {entry.name}: there is no {absent[0]}")
     if entry.steps < 8 or entry.ranks < 2:
         raise UserError(f"{path}: {entry.name}: an entry has 8 steps and 2 ranks at the least")
     return entry

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 
 from torchrelay.cli.relay_score import process
@@ -20,6 +19,8 @@ from torchrelay.protocol.errors import UserError
 _SIGNALS = {"kill": "SIGKILL", "stop": "SIGSTOP"}
 PLANNED_STEP_S = 0.1
 """A planned move stops a few tenths of a second ahead; with quick steps, that were the whole run of a small program."""
+PATIENCE = 4
+"""How many times its limit a reference may take: on a busy machine a program that is merely slow must not be left out."""
 ABORTS = 3
 _ABORTED = "terminate called without an active exception"
 """torch 2.13 now and then aborts a rank at the end of the interpreter, without us too: such a run says nothing of the program."""
@@ -43,11 +44,12 @@ def run_undisturbed(entry: Entry, corpus: Path, folder: Path) -> Path:
     for _ in range(ABORTS + 1):
         shutil.rmtree(out, ignore_errors=True)
         out.mkdir(parents=True)
-        code = process.run([*torchrun, *entry.command(corpus)], folder, environment(out), entry.timeout_s)
+        variables = environment(out, **entry.variables(corpus))
+        code = process.run([*torchrun, *entry.command(corpus)], folder, variables, PATIENCE * entry.timeout_s)
         if code == 0 or _ABORTED not in (folder / "stderr").read_text(encoding="utf-8", errors="replace"):
             break
     if code != 0:
-        how = f"no end within {entry.timeout_s:g} s" if code is None else f"exit code {code}"
+        how = f"no end within {PATIENCE * entry.timeout_s:g} s" if code is None else f"exit code {code}"
         raise UserError(f"{entry.name} does not run under torchrun: {how}\n{tail(folder / 'stderr')}")
     return out
 
@@ -59,7 +61,7 @@ def run_struck(entry: Entry, cell: Cell, corpus: Path, reference: Path, folder: 
     log = EventFile(folder / "events.jsonl")
     torchrelay = [sys.executable, "-m", "torchrelay.cli", "run", f"--nproc-per-node={entry.ranks}", "--spares=1"]
     options = ["--events", str(log.path), "--jit-dir", str(folder / "jit")]
-    variables: Mapping[str, str] = {"TORCHRELAY_STATE_DIR": str(folder / "state")}
+    variables = {**entry.variables(corpus), "TORCHRELAY_STATE_DIR": str(folder / "state")}
     struck = folder / "struck"
     if cell.in_place:
         strike = f"{cell.phase}:{cell.rank}:{_SIGNALS[cell.kind]}:{struck}"

@@ -54,7 +54,7 @@ def whole(state: HostState, roots: Sequence[torch.nn.Module]) -> dict[str, torch
                     found[f"optimizer{number}.{place}.{key}"] = value
     for path, tensor in state.large.items():
         found[f"value.{path}"] = tensor
-    return found
+    return {path: tensor for path, tensor in found.items() if not tensor.is_meta}
 
 
 def gradients(state: HostState) -> dict[str, torch.Tensor]:

@@ -45,6 +45,7 @@ class Rebuild:
         self._dropped: list[str] = []
         self.last: dict[int, Any] = {}
         """What loader iterators have yielded last, by id."""
+        self._methods: dict[tuple[int, str], Any] = {}
 
     def resolve(self, nodes: list[EncodedNode]) -> None:
         """Finds or makes the object of each node; `objects` may be exchanged before `fill`.
@@ -151,7 +152,8 @@ class Rebuild:
         if first is ABSENT:
             return ABSENT
         if value[0] == METHOD:
-            return getattr(first, value[2], ABSENT)
+            # One method for all that hold it: lightning copies what it logs with, and knows by identity what not to copy.
+            return self._methods.setdefault((id(first), value[2]), getattr(first, value[2], ABSENT))
         arguments = [self._decode(v, ABSENT) for v in value[2]]
         keywords = {k: self._decode(v, ABSENT) for k, v in value[3].items()}
         if any(v is ABSENT for v in (*arguments, *keywords.values())):

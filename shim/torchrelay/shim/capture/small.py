@@ -18,6 +18,9 @@ SMALL_BYTES = 64 << 10
 FRESH_BYTES = 1 << 20
 """The same for tensors that the step has made and that are read after its gate: no other rank has them."""
 
+_META = "meta"
+"""A device whose tensors have no content: models are built there before they are spread over ranks."""
+
 
 @dataclass(frozen=True)
 class TensorValue:
@@ -37,7 +40,7 @@ def is_small(tensor: torch.Tensor, limit_bytes: int = SMALL_BYTES) -> bool:
         type(tensor) in (torch.Tensor, torch.nn.Parameter)
         and tensor.layout is torch.strided
         and not tensor.is_quantized
-        and tensor.numel() * tensor.element_size() <= limit_bytes
+        and (tensor.is_meta or tensor.numel() * tensor.element_size() <= limit_bytes)
     )
 
 
@@ -46,8 +49,9 @@ def take(tensor: torch.Tensor) -> TensorValue:
     part, spread = tensor, None
     if type(tensor) is not torch.Tensor:
         part, spread = waited_for(local(tensor)), spread_of(tensor)
-    name = _dtype_name(tensor.dtype)
-    return TensorValue(name, tuple(part.shape), _device_name(tensor.device), leaf_grad, tensor_bytes(part), spread)
+    name, device = _dtype_name(tensor.dtype), _device_name(tensor.device)
+    data = b"" if part.is_meta else tensor_bytes(part)
+    return TensorValue(name, tuple(part.shape), device, leaf_grad, data, spread)
 
 
 @functools.cache
@@ -68,7 +72,10 @@ def _dtype(name: str) -> torch.dtype:
 def build(value: TensorValue) -> torch.Tensor:
     """A new tensor with the recorded content."""
     dtype = _dtype(value.dtype)
-    tensor = byte_tensor(value.data).view(dtype).reshape(value.shape).clone().to(value.device)
+    if value.device == _META:
+        tensor = torch.empty(value.shape, dtype=dtype, device=_META)
+    else:
+        tensor = byte_tensor(value.data).view(dtype).reshape(value.shape).clone().to(value.device)
     if value.spread is not None:
         tensor = around(tensor, value.spread)
     return tensor.requires_grad_() if value.requires_grad else tensor
@@ -80,6 +87,7 @@ def fits(value: TensorValue, tensor: Any) -> bool:
         and tuple(local(tensor).shape) == value.shape
         and str(tensor.dtype) == f"torch.{value.dtype}"
         and spread_of(tensor) == value.spread
+        and local(tensor).is_meta == (value.device == _META)
     )
 
 

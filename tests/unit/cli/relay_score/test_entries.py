@@ -25,10 +25,10 @@ def test_the_corpus_of_the_checkout_is_whole() -> None:
     assert {e.group for e in entries} >= {"loops", "data", "state", "ddp", "sharded", "frameworks", "side-work"}
     for entry in entries:
         assert entry.epoch_step < entry.steps, entry.name
-        source = (corpus / entry.program).read_text()
-        assert "torchrelay" not in source.lower(), f"{entry.name} is to know nothing of what it is run with"
-    programs = {corpus / e.program for e in entries}
-    helpers = {corpus / "programs" / f"{name}.py" for name in ("ending", "pace", "setting")}
+    for file in corpus.rglob("*.py"):
+        assert "torchrelay" not in file.read_text().lower(), f"{file.name} is to know nothing of what it is run with"
+    programs = {corpus / e.program for e in entries if e.launch == "script"}
+    helpers = {corpus / "programs" / f"{name}.py" for name in ("ending", "pace", "setting", "titan")}
     assert set((corpus / "programs").glob("*.py")) == programs | helpers
 
 
@@ -38,10 +38,15 @@ def test_a_record_needs_no_more_than_its_name_group_program_and_steps(tmp_path: 
     assert entry.command(tmp_path) == [str(tmp_path / "one.py")]
 
 
-def test_a_module_is_started_as_one(tmp_path: Path) -> None:
-    record = RECORD | {"launch": "module", "program": "package.train", "args": ["--steps", "12"]}
+def test_a_module_is_started_as_one_and_finds_more_of_the_corpus(tmp_path: Path) -> None:
+    record = RECORD | {"launch": "module", "program": "package.train", "args": ["--steps", "12"], "path": ["a", "b"]}
+    for folder in "ab":
+        (tmp_path / folder).mkdir()
     (entry,) = load(manifest(tmp_path, record), PHASES)
     assert entry.command(tmp_path) == ["-m", "package.train", "--steps", "12"]
+    assert entry.variables(tmp_path) == {"PYTHONPATH": f"{tmp_path}/a:{tmp_path}/b"}
+    (without,) = load(manifest(tmp_path, RECORD), PHASES)
+    assert without.variables(tmp_path) == {}
 
 
 def test_what_an_entry_needs_and_is_not_there_is_named(tmp_path: Path) -> None:
@@ -55,6 +60,7 @@ def test_what_an_entry_needs_and_is_not_there_is_named(tmp_path: Path) -> None:
         ([RECORD, RECORD], "the name one is given twice"),
         ([RECORD | {"colour": "red"}], "colour"),
         ([RECORD | {"program": "two.py"}], "there is no two.py"),
+        ([RECORD | {"path": ["three"]}], "there is no three"),
         ([RECORD | {"launch": "notebook"}], "launch is one of script, module"),
         ([RECORD | {"steps": 3}], "8 steps and 2 ranks"),
         (["one"], "one"),

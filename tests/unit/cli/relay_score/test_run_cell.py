@@ -40,3 +40,20 @@ def test_a_reference_that_fails_otherwise_is_not_run_again(tmp_path: Path) -> No
     with pytest.raises(UserError, match="does not run under torchrun: exit code 1"):
         run(tmp_path, with_the_words=False)
     assert (tmp_path / "runs").read_text() == "x"
+
+
+def test_a_reference_may_take_longer_than_a_cell_and_not_for_ever(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text("import threading\nthreading.Event().wait()")
+    entry = Entry("endless", "basics", "program.py", steps=8, ranks=1, timeout_s=0.5)
+    with pytest.raises(UserError, match="no end within 2 s"):
+        run_cell.run_undisturbed(entry, tmp_path, tmp_path)
+
+
+def test_a_reference_has_the_folders_of_the_corpus_that_its_entry_names_on_its_path(tmp_path: Path) -> None:
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "said.py").write_text("word = 'found'")
+    (tmp_path / "program.py").write_text(
+        "import os, said\nopen(os.path.join(os.environ['CORPUS_OUT'], said.word), 'w').close()"
+    )
+    entry = Entry("one", "basics", "program.py", steps=8, ranks=1, path=("more",))
+    assert [p.name for p in run_cell.run_undisturbed(entry, tmp_path, tmp_path).iterdir()] == ["found"]

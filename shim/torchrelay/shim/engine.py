@@ -31,6 +31,8 @@ from torchrelay.shim.journal_copies import CopiedJournal
 from torchrelay.shim.late_writes import LateWrites
 from torchrelay.shim.link import AgentLink
 from torchrelay.shim.loops import Activation, LoopTracker
+from torchrelay.shim.payload import place_of
+from torchrelay.shim.phases import Phases
 from torchrelay.shim.recovery import Recovery
 from torchrelay.shim.reporting import Reporter
 from torchrelay.shim.rewind import Rewind
@@ -61,11 +63,18 @@ class Engine:
         self.gates_passed = 0
         self.records = CollectiveRecords()
         self.shadow: Any = None
+        self.way_in: Any = None
+        """A joiner's, as long as it is on its way to the loop that it enters."""
+        self.phases = Phases()
         self.stepped = False
         self.astray = False
-        """Whether steps are done in another loop than the one that was found to be the training loop."""
+        """Whether a step was done in a loop that was not known to train: until it comes round, there is no boundary in it."""
+        self.gradients_open = False
+        """Whether there was a backward since the latest boundary, and no optimizer step after it."""
         self.step_stack: list[Activation] = []
         self.chain: set[str] = set()
+        """Sites of the loops around and of those that train."""
+        self._looked_at: set[str] = set()
         self.first_step_due = False
         self.capturing = True
         """Off once something could not be captured: the rank goes on, unprotected."""
@@ -131,19 +140,22 @@ class Engine:
 
     # What goes wrong.
 
-    def interrupted(self, error: RuntimeError) -> None:
-        """After a failed communication. Returns if it is to be tried again, on a new generation; raises otherwise."""
+    def interrupted(self, error: RuntimeError, position: str = "") -> None:
+        """After a failed communication. Returns if it is to be tried again, on a new generation; raises otherwise.
+
+        `position`: where that is no place that the engine itself knows.
+        """
         if self.recovery.rewinding is not None:
             raise self.recovery.rewinding from None
         if self.commit is None or not (self.recovery.interrupted() or is_communication_failure(error)):
             raise error
-        if self.recovery.stand(self.standing_position(), error) == "rewind":
+        if self.recovery.stand(position or self.standing_position(), error) == "rewind":
             self.rewind()
 
     def interrupted_for_good(self, error: RuntimeError) -> None:
         """The same for what cannot be called again, such as a backward: before the gate only."""
         past_gate = self.position in ("after", "update")
-        self.interrupted(error)
+        self.interrupted(error, "once" if past_gate else "")
         reason = "a backward or forward was interrupted after the optimizer step; it cannot be repeated"
         raise UnsupportedError(reason if past_gate else str(error)) from error
 
@@ -153,15 +165,27 @@ class Engine:
         raise self.recovery.rewinding from None
 
     def standing_position(self) -> str:
+        if self.astray or (self.position in ("body", "gate") and self._has_left(sys._getframe(1))):
+            return "astray"
         if (
-            self.astray
-            or self.position == "update"
+            self.position == "update"
             or (self.position == "after" and self._steps < self._expected_steps)
         ):
             return "torn"
         return "sharded" if self._gathered_late else self.position
 
     # What the loops tell.
+
+    def place(self) -> str:
+        """Of the latest boundary; empty where its loop is over."""
+        stack = self.tracker.stack
+        if self.commit is None or self.commit.activation not in stack:
+            return ""
+        return place_of(stack[: stack.index(self.commit.activation) + 1])
+
+    def _has_left(self, frame: FrameType) -> bool:
+        """Whether the loop that the latest boundary is in is over."""
+        return self.commit is not None and self.commit.activation not in self.tracker.running(frame)
 
     def entering(self, activation: Activation, depth: int) -> None:
         pass
@@ -188,21 +212,34 @@ class Engine:
         tracker = self.tracker
         if activation.heads == 1:
             activation.first_mark = len(self.records.log)
+        self.phases.head(activation, tracker.stack)
         if self.stepped and activation.heads > 1 and activation in self.step_stack:
             self._refine(activation, depth)
-        known = tracker.boundary_site is not None
-        if activation.site == tracker.boundary_site:
-            if self.stepped or self.commit is None:
+        known = bool(tracker.boundary_sites)
+        if activation.site in tracker.boundary_sites:
+            if self.stepped or self.commit is None or self._begins_anew(activation):
                 self.take_boundary(activation, self.gates_passed)
                 return True
         elif not known and depth == 0 and activation.heads == 1 and not self.stepped:
             self.take_boundary(activation, self.gates_passed)
             return True
-        elif (known and activation.site in self.chain) or (not known and activation.heads == 1):
-            if known:
-                self.records.cut(activation.first_mark)
+        elif activation.site in self.chain:
+            self.records.cut(activation.first_mark)
             activation.head = self.writer.head(activation)
+        elif activation.heads == 1 and not (known and activation.site in self._looked_at):
+            self._looked_at.add(activation.site)
+            activation.head = self.writer.head(activation)  # it may turn out to be around a training loop
         return False
+
+    def _begins_anew(self, activation: Activation) -> bool:
+        """Whether the boundary with this number is here from now on, since the loop that it was in ended without another step.
+
+        Gradients that were computed there would be lost by going back to here.
+        """
+        assert self.commit is not None
+        return (
+            activation.heads == 1 and self.commit.activation not in self.tracker.stack and not self.gradients_open
+        )
 
     def _give_up(self, error: Exception) -> None:
         """This rank cannot be replaced any more, nor stand in for others; it still takes part in the gates."""
@@ -238,11 +275,12 @@ class Engine:
     def _refine(self, activation: Activation, depth: int) -> None:
         """The training loop is the innermost one around an optimizer step that comes round again in the same activation."""
         around_step = [a.site for a in self.step_stack]
-        now = self.tracker.boundary_site
-        if now not in around_step or around_step.index(now) < depth:
-            self.tracker.boundary_site = activation.site
+        known = self.tracker.boundary_sites.intersection(around_step)
+        if all(around_step.index(site) < depth for site in known):
+            self.tracker.boundary_sites -= known
+            self.tracker.boundary_sites.add(activation.site)
             self.reporter.loop_found()
-            self.chain = {a.site for a in self.tracker.stack[: depth + 1]}
+            self.chain |= {a.site for a in self.tracker.stack[: depth + 1]}
 
     def take_boundary(self, activation: Activation, number: int) -> None:
         """The head of the training loop: remembers everything that the iteration can change, and writes it down."""
@@ -252,6 +290,7 @@ class Engine:
         self.records.cut(activation.first_mark)
         self.records.body_mark = len(self.records.log)
         self._start_step()
+        self.gradients_open = False
         self.draws.at_boundary()
         before = self.commit.state if self.commit is not None else None
         state = self.writer.walk(journaling.script_frames(activation.frame), before)
@@ -315,13 +354,20 @@ class Engine:
         self._depth += 1
         if self._depth > 1:
             return
-        if self.position == "after" and self.commit is not None:
-            self._look_astray(frame)
         if self.position == "set-up":
+            if self.way_in is not None:
+                self.way_in.at_step(frame)
             self.reporter.step_in_set_up(frame)
-        if self.position != "body":
+        if self.position not in ("body", "after"):
             return
         running = self.tracker.running(frame)
+        if self.commit is not None and running and self.commit.activation not in running:
+            self._step_elsewhere(running)
+            return
+        if self.position == "after":
+            if self.commit is not None and running and self._steps:
+                self.reporter.another_step(frame)
+            return
         if not running:
             self.reporter.step_in_no_loop(frame)
             return
@@ -331,28 +377,36 @@ class Engine:
         if self.capturing:
             self.gate(frame)
         else:
-            self._gate_only()
+            self._gate_only(-1)
         self.step_stack = running
 
-    def _gate_only(self) -> None:
-        self.comms.gate(-1)
+    def _gate_only(self, number: int) -> None:
+        self.comms.gate(number)
         self.gates_passed += 1
+        self.gradients_open = False
         self.journal.gates_passed = self.gates_passed
         self.position = "update"
         self.phase("update")
 
-    def _look_astray(self, frame: FrameType) -> None:
-        """A step outside of the loop that the boundaries are in: nobody can come in here, until that loop is reached again."""
+    def _step_elsewhere(self, running: list[Activation]) -> None:
+        """A step outside of the loop that the boundaries are in: nobody can come in here, until this loop comes round."""
         assert self.commit is not None
-        running = self.tracker.running(frame)
-        if running and self.commit.activation not in running:
-            if not self.astray:
-                self.reporter.step_in_another_loop(self.commit, running[-1].site)
-            self.astray = True
-            self.gates_passed += 1
-            self.journal.gates_passed = self.gates_passed
-        elif running and self._steps:
-            self.reporter.another_step(frame)
+        if self.shadow is not None:
+            raise StateMismatchError("a further training loop begins where there are no peers yet")
+        if self.astray and self.step_stack[-1] in running:
+            return  # another one in the same iteration
+        self.reporter.step_in_another_loop(self.commit, running[-1].site)
+        self.astray, self._steps, self.step_stack = True, 0, running
+        self.again.leave()
+        self.waiting(True)
+        try:
+            self._gate_only(self.gates_passed + 1)
+        except RuntimeError as error:
+            self.interrupted(error)
+            raise
+        finally:
+            self.waiting(False)
+        self.records.after, self.records.replay = [], {}
 
     def gate(self, frame: FrameType) -> None:
         """Passes only after every rank has all its gradients of this step."""
@@ -369,6 +423,7 @@ class Engine:
             self._wait_in_gate()
             self.records.after, self.records.replay = [], {}
         self.gates_passed = boundary + 1
+        self.gradients_open = False
         self.journal.gates_passed = self.gates_passed
         self.position = "update"
         self.phase("update")
@@ -417,7 +472,7 @@ class Engine:
             if self.shadow is not None:
                 self.shadow.at_step_end()
             else:
-                if self.commit is not None:
+                if self.commit is not None and not self.astray:
                     self.late.note(self.commit.state)
                 self.inject("after-step")
 

@@ -246,6 +246,7 @@ class _Attempt:
                 len(log),
                 engine.layouts.as_text(max(boundary, engine.gates_passed)),
                 engine.late_now(),
+                engine.place() if boundary == engine.gates_passed else "",
             )
         )
 

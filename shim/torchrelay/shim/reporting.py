@@ -41,7 +41,7 @@ class Reporter:
         """Reports where something has changed that decides whether a rank can be replaced. Costs a comparison."""
         self._astray = None
         unknown = commit.state.unknown
-        settled = self._engine.tracker.boundary_site is not None
+        settled = bool(self._engine.tracker.boundary_sites)
         key = (self._engine.writer.no_way_in, len(unknown), settled, commit.activation.site, self._turns)
         if key != self._key:
             self._key = key
@@ -69,7 +69,10 @@ class Reporter:
 
     def step_in_another_loop(self, commit: Commit, site_key: str) -> None:
         site = sites.SITES[site_key]
-        text = f"a second training loop, {site.file}:{site.line}: a rank that is lost in it is not replaced"
+        text = (
+            f"a further training loop, {site.file}:{site.line}: a rank that is lost in its first iteration, before it is known "
+            "to train, is not replaced"
+        )
         self._astray = Gap("second-loop", BARS, text, site.file, site.line)
         self.report(commit)
         self._key = None
@@ -111,7 +114,7 @@ class Reporter:
         gaps = tuple(self.gaps(commit))
         notes = tuple(f"{file}: its loops are not seen: {reason}" for file, reason in sites.LEFT_ALONE.items())
         notes += tuple(commit.state.data)
-        settled = engine.tracker.boundary_site is not None
+        settled = bool(engine.tracker.boundary_sites)
         says = (site.file, site.line, settled, size, len(tensors), gaps, notes)
         if says == self._said and not always:
             return

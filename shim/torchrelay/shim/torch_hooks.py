@@ -107,6 +107,8 @@ def _forward(engine: Engine, wrapped: Any, call: Callable[[], Any]) -> Any:
     engine.alive()
     if engine.shadow is not None:
         engine.shadow.before_forward(wrapped)
+    elif engine.way_in is not None:
+        wrapped.require_backward_grad_sync = False  # a step of a loop that is over: there are no peers
     if torch.is_grad_enabled():
         engine.inject("forward")
     while True:
@@ -185,6 +187,7 @@ def _wrap_backward(runtime: Runtime) -> None:
         if engine is None or not engine.takes_part():
             return original(*args, **kwargs)
         engine.waiting(bool(engine.wrapped))
+        engine.gradients_open = True
         try:
             with _backward_fault(engine):
                 return original(*args, **kwargs)

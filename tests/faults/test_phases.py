@@ -30,7 +30,15 @@ def test_a_rank_is_replaced_in_a_later_loop(kind: str, fault: str, undisturbed: 
 
 @pytest.mark.parametrize(("kind", "step"), [("finetune", 17), ("turns", 19)])
 def test_a_rank_is_moved_in_a_later_loop(kind: str, step: int, undisturbed: Undisturbed, tmp_path: Path) -> None:
-    run = relay(
-        tmp_path, SCRIPT, kind, ranks=RANKS, inject=[f"planned:rank=1,step={step - 3}"], planned_at=[step]
-    )
-    assert_unharmed(run, undisturbed(SCRIPT, kind, ranks=RANKS), RANKS, [f"planned:rank=1,step={step - 3}"], 1)
+    fault = f"planned:rank=1,step={step}"
+    run = relay(tmp_path, SCRIPT, kind, ranks=RANKS, inject=[fault], planned_at=[step])
+    assert_unharmed(run, undisturbed(SCRIPT, kind, ranks=RANKS), RANKS, [f"{fault},phase=forward"], 1)
+    assert run.committed()[0]["kind"] == "planned"
+
+
+def test_a_loss_before_a_loop_is_known_to_train_ends_the_job_with_the_reason(tmp_path: Path) -> None:
+    run = relay(tmp_path, SCRIPT, "finetune", ranks=RANKS, inject=["kill:rank=1,step=13,phase=backward"])
+    assert run.status not in (0, 76), run.told()
+    assert not list(run.out.iterdir()), run.told()
+    assert "in a forward, backward or pipeline step that cannot be called again" in run.told()
+    assert run.committed() == []

@@ -34,6 +34,7 @@ class LoopScript:
         link = SimpleNamespace(send=self.sent.append, lost=False)
         self.engine = Engine(0, 1, "127.0.0.1", link, JournalWriter(folder / "journal"), self.tracker)  # type: ignore[arg-type]
         monkeypatch.setattr(self.engine, "_wait_in_gate", lambda: None)
+        monkeypatch.setattr(self.engine.comms, "gate", lambda number: None)
         monkeypatch.setattr(self.engine.recovery, "stand", lambda position, error: self._stand(position))
         monkeypatch.setattr("builtins.__torchrelay__", self.tracker, raising=False)
         take = self.engine.take_boundary

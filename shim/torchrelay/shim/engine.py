@@ -185,7 +185,7 @@ class Engine:
 
     def _has_left(self, frame: FrameType) -> bool:
         """Whether the loop that the latest boundary is in is over."""
-        return self.commit is not None and self.commit.activation not in self.tracker.running(frame)
+        return self.commit is not None and self.commit.activation not in self.tracker.around(frame)
 
     def entering(self, activation: Activation, depth: int) -> None:
         pass
@@ -482,7 +482,9 @@ class Engine:
 
     def step_now(self) -> int:
         """Number of the step that is being done, from 1."""
-        stepped = self.position in ("update", "after") and not self._drawing and not self.astray
+        stepped = self.position in ("update", "after") and not self._drawing
+        if stepped and self.position == "after" and self.on_training_thread() and self._has_left(sys._getframe(1)):
+            stepped = self.astray and self.step_stack[-1] in self.tracker.stack
         return self.gates_passed if stepped else self.gates_passed + 1
 
     def wait_alone(self) -> None:

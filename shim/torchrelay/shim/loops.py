@@ -206,7 +206,13 @@ class LoopTracker:
         return any(a.site in self.boundary_sites for a in self.stack)
 
     def running(self, frame: FrameType | None) -> list[Activation]:
-        """Activations whose loop encloses what `frame` does now, outermost first."""
+        """Activations whose loop encloses what `frame` does now, outermost first. Drops the others."""
+        alive = self.around(frame)
+        del self.stack[len(alive) :]
+        return alive
+
+    def around(self, frame: FrameType | None) -> list[Activation]:
+        """The same; drops nothing, for those who may be asking from another thread or from a hook."""
         callers = set()
         while frame is not None:
             callers.add(frame)
@@ -217,7 +223,6 @@ class LoopTracker:
             if activation.frame not in callers or not site.line <= activation.frame.f_lineno <= site.end_line:
                 break
             alive.append(activation)
-        del self.stack[len(alive) :]
         return alive
 
     def _prune(self, frame: FrameType, site: Site) -> None:

@@ -182,7 +182,7 @@ def arrive_checkpointing(turn: Turn) -> None:
     s = turn.state
     for rank in s.survivors:
         worker = s.holders[rank]
-        turn.order(rank, worker, SaveCheckpoint(s.generation, s.directory, rank in s.savers))
+        turn.order(rank, worker, SaveCheckpoint(s.generation, s.directory, rank in s.savers, s.target))
         turn.do(ReadJournal(rank, worker))
 
 

@@ -503,14 +503,16 @@ class Abandon(_message.Message):
     def __init__(self, generation: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class SaveCheckpoint(_message.Message):
-    __slots__ = ("generation", "directory", "save_tensors")
+    __slots__ = ("generation", "directory", "save_tensors", "target")
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     DIRECTORY_FIELD_NUMBER: _ClassVar[int]
     SAVE_TENSORS_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
     generation: int
     directory: str
     save_tensors: bool
-    def __init__(self, generation: _Optional[int] = ..., directory: _Optional[str] = ..., save_tensors: _Optional[bool] = ...) -> None: ...
+    target: int
+    def __init__(self, generation: _Optional[int] = ..., directory: _Optional[str] = ..., save_tensors: _Optional[bool] = ..., target: _Optional[int] = ...) -> None: ...
 
 class MayFinish(_message.Message):
     __slots__ = ()

@@ -25,6 +25,7 @@ from torchrelay.shim.commit import Commit
 from torchrelay.shim.comms import Communicators, is_communication_failure
 from torchrelay.shim.costs import Costs
 from torchrelay.shim.done_again import DoneAgain
+from torchrelay.shim.early_updates import EarlyUpdates
 from torchrelay.shim.fault_injection import FaultInjector
 from torchrelay.shim.hold import Hold
 from torchrelay.shim.journal_copies import CopiedJournal
@@ -65,7 +66,7 @@ class Engine:
         self.shadow: Any = None
         self.way_in: Any = None
         """A joiner's, as long as it is on its way to the loop that it enters."""
-        self.phases = Phases()
+        self.phases, self.early = Phases(), EarlyUpdates()
         self.stepped = False
         self.astray = False
         """Whether a step was done in a loop that was not known to train: until it comes round, there is no boundary in it."""
@@ -80,7 +81,7 @@ class Engine:
         """Off once something could not be captured: the rank goes on, unprotected."""
         self._depth = 0
         self._steps = 0
-        self._expected_steps = 1
+        self._updating_early = False
         self._main = threading.main_thread().ident
         self.writer = journaling.Writer(self)
         self.replicas = replicas.ReplicaChecks(self)
@@ -167,14 +168,15 @@ class Engine:
     def standing_position(self) -> str:
         if self.astray or (self.position in ("body", "gate") and self._has_left(sys._getframe(1))):
             return "astray"
-        if (
-            self.position == "update"
-            or (self.position == "after" and self._steps < self._expected_steps)
-        ):
+        if self.position == "update" or (self.position == "after" and not self._all_updated()):
             return "torn"
         return "sharded" if self._gathered_late else self.position
 
     # What the loops tell.
+
+    def _all_updated(self) -> bool:
+        """Whether an iteration of this loop has no further update to make, as far as that is known."""
+        return self.commit is None or self._steps > self.early.last(self.commit.activation.site)
 
     def place(self) -> str:
         """Of the latest boundary; empty where its loop is over."""
@@ -196,6 +198,8 @@ class Engine:
     def at_head(self, activation: Activation, depth: int) -> None:
         if not self.capturing:
             self._start_step()
+            return
+        if self.early.pending and self._late_gate(activation):
             return
         try:
             at_boundary = self._reach(activation, depth)
@@ -231,6 +235,23 @@ class Engine:
             activation.head = self.writer.head(activation)  # it may turn out to be around a training loop
         return False
 
+    def _late_gate(self, activation: Activation) -> bool:
+        """The iteration is over, and what its early updates have done was not confirmed. Whether it has to be done again."""
+        commit = self.commit
+        if commit is None or (activation is not commit.activation and commit.activation in self.tracker.stack):
+            return False
+        self.position = "gate"
+        self.phase("gate")
+        try:
+            self._wait_in_gate("gate" if activation is commit.activation else "astray")
+        except Rewind:
+            activation.heads -= 1
+            self._go_back(commit)
+            return True
+        self._passed(commit.boundary + 1)
+        self.stepped = True
+        return False
+
     def _begins_anew(self, activation: Activation) -> bool:
         """Whether the boundary with this number is here from now on, since the loop that it was in ended without another step.
 
@@ -259,7 +280,6 @@ class Engine:
         if self._forbidden is not None:
             self._forbidden.__exit__(None, None, None)
             self._forbidden = None
-        self._expected_steps = max(self._steps, 1)
         self.stepped, self._steps, self._depth = False, 0, 0
         self.position, self.astray, self._gathered_late = "body", False, False
 
@@ -279,13 +299,14 @@ class Engine:
         if all(around_step.index(site) < depth for site in known):
             self.tracker.boundary_sites -= known
             self.tracker.boundary_sites.add(activation.site)
-            self.reporter.loop_found()
             self.chain |= {a.site for a in self.tracker.stack[: depth + 1]}
 
     def take_boundary(self, activation: Activation, number: int) -> None:
         """The head of the training loop: remembers everything that the iteration can change, and writes it down."""
-        if self.shadow is not None and self.shadow.tail is not None:
-            self.shadow.at_next_head(activation)
+        if self.shadow is not None and self.position == "after":
+            self.shadow.at_step_end()  # an iteration with fewer updates than others
+            if self.shadow is not None:
+                self.shadow.at_next_head(activation)
         started_s = time.perf_counter()
         self.records.cut(activation.first_mark)
         self.records.body_mark = len(self.records.log)
@@ -326,6 +347,7 @@ class Engine:
         if not commit.item.untouched():
             raise StateMismatchError("the step wrote into its own batch: it cannot be done again")
         self.again.leave()
+        self.take_back_early(commit.boundary)
         undo.undo(commit.state)
         undo.drop_gradients([o for _, o in commit.state.optimizers])
         rng.restore(commit.rng)
@@ -348,7 +370,12 @@ class Engine:
 
     # What the optimizer tells.
 
-    def before_step(self, frame: FrameType) -> None:
+    def take_back_early(self, target: int) -> None:
+        """Updates before the gate, if all meet at the boundary that they came after."""
+        if self.early.pending and self.commit is not None and target == self.commit.boundary:
+            self.early.put_back(self.commit.state)
+
+    def before_step(self, frame: FrameType, optimizer: torch.optim.Optimizer | None = None) -> None:
         if not self.tracker.live or threading.get_ident() != self._main:
             return
         self._depth += 1
@@ -364,9 +391,15 @@ class Engine:
         if self.commit is not None and running and self.commit.activation not in running:
             self._step_elsewhere(running)
             return
+        if self.commit is not None and running:
+            site = self.commit.activation.site
+            moved = self.early.learn(site, self._steps, after_backward=self.gradients_open)
+            if moved:
+                self.reporter.in_turn()
+            if self.position == "body" and self._steps < self.early.before_gate(site):
+                self._update_early(optimizer, running)
+                return
         if self.position == "after":
-            if self.commit is not None and running and self._steps:
-                self.reporter.another_step(frame)
             return
         if not running:
             self.reporter.step_in_no_loop(frame)
@@ -379,6 +412,13 @@ class Engine:
         else:
             self._gate_only(-1)
         self.step_stack = running
+
+    def _update_early(self, optimizer: Any, running: list[Activation]) -> None:
+        """Another one comes in this iteration, behind a backward: the gate is there."""
+        self.step_stack, self.gradients_open, self._updating_early = running, False, True
+        if self.shadow is None and optimizer is not None:
+            self.early.keep(optimizer)
+            self.again.ignore(self.early.tensors())
 
     def _gate_only(self, number: int) -> None:
         self.comms.gate(number)
@@ -415,22 +455,27 @@ class Engine:
         self.position = "gate"
         self.phase("gate")
         if self.shadow is not None:
-            self.shadow.at_gate(frame)
+            self.shadow.at_gate(frame, self.commit.activation.heads)
         else:
             self.inject("gate")
             self.layouts.note(boundary + 1, self.wrapped)
             self._write_gate(frame)  # before the gate: whoever passes it relies on this rank's journal being whole
-            self._wait_in_gate()
-            self.records.after, self.records.replay = [], {}
-        self.gates_passed = boundary + 1
-        self.gradients_open = False
-        self.journal.gates_passed = self.gates_passed
+            self._wait_in_gate("gate")
+        self._passed(boundary + 1)
         self.position = "update"
         self.phase("update")
         self.inject("optimizer")
         if self.first_step_due and self.shadow is None:
             self.first_step_due = False
             self.link.send(FirstStep(self.comms.now.number, self.gates_passed))
+
+    def _passed(self, number: int) -> None:
+        if self.shadow is None:
+            self.records.after, self.records.replay = [], {}
+        self.gates_passed = number
+        self.gradients_open = False
+        self.early.drop()
+        self.journal.gates_passed = number
 
     def _write_gate(self, frame: FrameType) -> None:
         assert self.commit is not None
@@ -441,7 +486,7 @@ class Engine:
         except Exception as error:  # noqa: BLE001 - as at the head
             self._give_up(error)
 
-    def _wait_in_gate(self) -> None:
+    def _wait_in_gate(self, position: str) -> None:
         self.waiting(True)
         started_s = time.perf_counter()
         try:
@@ -451,7 +496,7 @@ class Engine:
         except RuntimeError as error:
             if self.commit is None:
                 raise
-            if self.recovery.stand("gate", error) == "rewind":
+            if self.recovery.stand(position, error) == "rewind":
                 self.rewind()
         finally:
             self.waiting(False)
@@ -460,8 +505,9 @@ class Engine:
         if not self.tracker.live or threading.get_ident() != self._main:
             return
         self._depth = max(self._depth - 1, 0)
-        if self._depth > 0 or self.position not in ("update", "after"):
+        if self._depth > 0 or not (self.position in ("update", "after") or self._updating_early):
             return
+        self._updating_early = False
         self._steps += 1
         if self._steps > 1:
             self.tracker.watch_inside = True
@@ -469,12 +515,18 @@ class Engine:
             self.stepped = True
             self.position = "after"
             self.phase("after")
-            if self.shadow is not None:
+            self._updated()
+            self.inject("after-step")
+        elif self.position == "after":
+            self._updated()
+
+    def _updated(self) -> None:
+        """After an update behind the gate: the tensors of the next boundary are there, if it was the last one."""
+        if self.shadow is not None:
+            if self._all_updated():
                 self.shadow.at_step_end()
-            else:
-                if self.commit is not None and not self.astray:
-                    self.late.note(self.commit.state)
-                self.inject("after-step")
+        elif self.commit is not None and not self.astray:
+            self.late.note(self.commit.state)
 
     def inject(self, phase: str) -> None:
         if self.faults is not None and self.faults.armed and self.shadow is None and self.records.answers is None:

@@ -86,6 +86,7 @@ class Joiner:
         self._put(journal.nodes, activation.frame, journal.loaders)
         engine.draws.expected.clear()
         engine.tracker.boundary_sites, engine.chain = set(journal.training), set(journal.around)
+        engine.early.turns = dict(journal.turns)
         engine.gates_passed = journal.boundary
         engine.journal.gates_passed = journal.boundary
         engine.records.log = [e for link in (journal.links[1:]) for e in link.prologue]
@@ -200,14 +201,19 @@ class Joiner:
         elif wrapped.will_sync_module_buffers() and not self.at_collective(None):
             raise StateMismatchError("a forward after the optimizer step takes buffers from rank 0, which is further")
 
-    def at_gate(self, frame: FrameType) -> None:
+    def at_gate(self, frame: FrameType, heads: int) -> None:
         assert self._gate is not None
+        if heads != self._gate.heads:
+            raise StateMismatchError("the iteration ended here without the optimizer step that the lost rank had come to")
         self.check_answered()
         assert self._journal is not None
         self._put(self._gate.on(self._journal), frame)
         rng.restore(self._gate.rng)
 
     def at_step_end(self) -> None:
+        """After the last update of the iteration. Does nothing where that was another one before."""
+        if self._arrived is not None:
+            return
         engine, plan = self._engine, self._plan
         assert plan is not None
         assert self._gate is not None
@@ -224,6 +230,7 @@ class Joiner:
         destination.put_gradients()
         assert engine.commit is not None
         engine.late.note(engine.commit.state)
+        self._arrived = arrived
         if plan.offline:
             if dynamo.compilations():
                 raise StateMismatchError(
@@ -234,7 +241,7 @@ class Joiner:
             self._be_the_rank()
             self._watch_to_the_end(destination)
         else:
-            self._begin_tail(destination, arrived, finished)
+            self._begin_tail(destination, finished)
 
     def _be_the_rank(self) -> None:
         self._engine.shadow, self._engine.records.answers = None, None
@@ -248,9 +255,9 @@ class Joiner:
 
     # Through the rest of a step that the donor is through with.
 
-    def _begin_tail(self, destination: Destination, arrived: Transferred, finished: collective_records.ByGroup) -> None:
+    def _begin_tail(self, destination: Destination, finished: collective_records.ByGroup) -> None:
         assert self._plan is not None
-        self._arrived, self._destination = arrived, destination
+        self._destination = destination
         self._engine.records.answers, self._engine.records.others = [], finished
         self._staging.release()  # what the script says and writes from here on, the lost rank has not
         gradients = destination.own_gradients()

@@ -138,6 +138,7 @@ class Writer:
             self.no_way_in,
             tuple(sorted(self._engine.tracker.boundary_sites)),
             tuple(sorted(self._engine.chain)),
+            dict(self._engine.early.turns),
         )
         data = pickled(record)
         if settled:
@@ -184,7 +185,7 @@ class Writer:
             for n, node in enumerate(state.nodes)
             if n >= len(before) or node is not before[n] or not node.written
         }
-        record = payload.GateJournal(commit.boundary, len(written), changed, rng.capture(), body, fresh)
+        record = payload.GateJournal(commit.boundary, len(written), changed, rng.capture(), body, fresh, commit.activation.heads)
         data = pickled(record)
         engine.journal.write_gate(commit.boundary, data)
         engine.phases.gate(data)

@@ -93,6 +93,7 @@ class Loop:
             raise
         activation.item = item
         self._tracker.head(activation)
+        activation.replay = False  # the head may have been taken back itself
         return activation.item
 
     def __del__(self) -> None:
@@ -149,6 +150,7 @@ class LoopTracker:
                     activation.replay = False
                 else:
                     self.head(activation)
+                    activation.replay = False
                 return
 
     def head(self, activation: Activation) -> None:

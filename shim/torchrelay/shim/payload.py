@@ -93,6 +93,8 @@ class BoundaryJournal:
     training: tuple[str, ...] = ()
     """All loops that are known to train, and `around` those around them: where other ranks take boundaries."""
     around: tuple[str, ...] = ()
+    turns: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """As in EarlyUpdates."""
 
     def place(self) -> str:
         return place_of(self.links)
@@ -117,6 +119,8 @@ class GateJournal:
     collectives: tuple[Any, ...]
     lost: tuple[str, ...]
     """Tensors of the step that are too large to be in here and are read later: with them, there is no way back."""
+    heads: int = 0
+    """How often the training loop's head had been reached: iterations without an update can come before it."""
 
     def on(self, boundary: BoundaryJournal) -> list[bytes]:
         """All nodes at the gate."""

@@ -271,6 +271,7 @@ class _Attempt:
 
         commit = self._engine.commit
         assert commit is not None
+        self._engine.take_back_early(order.boundary)
         tensors = self._engine.replicas.tensors(commit)
         if self._position == "after":
             tensors |= {path: local(g) for path, g in device.gradients(commit.state).items()}
@@ -310,6 +311,7 @@ class _Attempt:
 
         commit = self._engine.commit
         assert commit is not None
+        self._engine.take_back_early(order.target)
         size = (
             tensor_files.save(Path(order.directory), self._engine.replicas.tensors(commit)) if order.save_tensors else 0
         )

@@ -30,7 +30,6 @@ class Reporter:
         self._key: tuple[Any, ...] | None = None
         self._fresh: tuple[str, ...] = ()
         self._astray: Gap | None = None
-        self._turns: Gap | None = None
         self._late_forward: Gap | None = None
         self._wrapped_at: dict[int, Place] = {}
         self._steps_in_set_up = 0
@@ -42,7 +41,7 @@ class Reporter:
         self._astray = None
         unknown = commit.state.unknown
         settled = bool(self._engine.tracker.boundary_sites)
-        key = (self._engine.writer.no_way_in, len(unknown), settled, commit.activation.site, self._turns)
+        key = (self._engine.writer.no_way_in, len(unknown), settled, commit.activation.site)
         if key != self._key:
             self._key = key
             self.report(commit)
@@ -53,19 +52,9 @@ class Reporter:
             self._fresh = fresh
             self.report(commit)
 
-    def loop_found(self) -> None:
-        """The training loop is another one than was thought: how often it steps is to be seen anew."""
-        self._turns = None
-
-    def another_step(self, frame: FrameType) -> None:
-        """A further optimizer step in an iteration that has done one."""
-        if self._turns is None and self._key is not None and self._key[2]:
-            place = call_site(frame, _TORCH)
-            text = (
-                "a second optimizer step in the same iteration: a rank that is lost between the first one and this one "
-                "cannot be replaced"
-            )
-            self._turns = Gap("several-steps", PART_OF_STEP, text, *place)
+    def in_turn(self) -> None:
+        """Optimizers take turns in one iteration: from the next one on the gate is in front of the last of them."""
+        self._key = None
 
     def step_in_another_loop(self, commit: Commit, site_key: str) -> None:
         site = sites.SITES[site_key]
@@ -114,6 +103,9 @@ class Reporter:
         gaps = tuple(self.gaps(commit))
         notes = tuple(f"{file}: its loops are not seen: {reason}" for file, reason in sites.LEFT_ALONE.items())
         notes += tuple(commit.state.data)
+        if engine.early.copied_bytes:
+            size_mib = engine.early.copied_bytes / (1 << 20)
+            notes += (f"optimizers in turn: what all but the last one update is copied in each step, {size_mib:.1f} MiB",)
         settled = bool(engine.tracker.boundary_sites)
         says = (site.file, site.line, settled, size, len(tensors), gaps, notes)
         if says == self._said and not always:
@@ -140,7 +132,7 @@ class Reporter:
         )
 
     def gaps(self, commit: Commit) -> list[Gap]:
-        found = [gap for gap in (self._astray, self._turns, self._late_forward) if gap is not None]
+        found = [gap for gap in (self._astray, self._late_forward) if gap is not None]
         found += self._wrappers()
         found += [Gap("fsdp1", ALONE, text) for text in wrappers.limits(commit.state.roots)]
         found += [

@@ -79,14 +79,14 @@ def _before_step(runtime: Runtime, optimizer: Any, args: tuple[Any, ...], kwargs
     frame = sys._getframe(1)
     closure = _closure_of(args, kwargs)
     if closure is None:
-        engine.before_step(frame)
+        engine.before_step(frame, optimizer)
         return None
 
     def gated() -> Any:
         result = closure()
         if not passed:
             passed.append(True)
-            engine.before_step(frame)
+            engine.before_step(frame, optimizer)
         return result
 
     passed: list[bool] = []

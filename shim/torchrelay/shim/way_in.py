@@ -61,9 +61,10 @@ class WayIn:
         self._goals = deque(_goal(passed, 0) for passed in set_up.passed)
         self._chain: list[Activation] = []
         """Of the loops that are running, those that the next goal is in, as far as they were reached."""
-        self._heads = 0
         self._stepping: Activation | None = None
-        """The training loop whose last iteration is gone through, and how often its head had been reached."""
+        self._heads = 0
+        """The training loop whose last iteration is gone through, and how often its head had been reached when it ended."""
+        self._early = 0
 
     # What the loops tell.
 
@@ -165,7 +166,8 @@ class WayIn:
         self._joining.put(goal, goal.journal.nodes, activation.frame, whole=True)
         self._engine.draws.expected.clear()
         rng.restore(goal.journal.rng)
-        self._stepping, self._heads = activation, activation.heads
+        self._stepping, self._early = activation, 0
+        self._heads = goal.gate.heads if goal.gate is not None else activation.heads
         if goal.gate is None:
             self._is_past(goal)
 
@@ -180,7 +182,13 @@ class WayIn:
         goal = self._goals[0] if self._goals else None
         running = self._engine.tracker.running(frame)
         if goal is not None and goal.gate is not None and len(self._chain) == len(goal.journal.links):
-            if self._chain[-1] not in running or self._chain[-1].heads != self._heads:
+            loop = self._chain[-1]
+            if loop not in running or loop.heads > self._heads:
+                raise StateMismatchError("a training loop that is over went on otherwise here than in the lost rank")
+            if self._early < goal.journal.turns.get(loop.site, (0, 0))[0]:
+                self._early += 1
+                return
+            if loop.heads != self._heads:
                 raise StateMismatchError("a training loop that is over went on otherwise here than in the lost rank")
             self._joining.put(goal, goal.gate.on(goal.journal), frame, whole=False)
             rng.restore(goal.gate.rng)

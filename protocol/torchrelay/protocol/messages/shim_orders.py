@@ -119,6 +119,8 @@ class SaveCheckpoint:
     generation: int
     directory: str
     save_tensors: bool
+    target: int = -1
+    """The boundary whose tensors these are."""
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from faults.conftest import Undisturbed
 from support.relay_run import assert_unharmed, relay
-from support.training import differences
 
 RANKS = 2
 
@@ -38,20 +37,3 @@ def test_a_rank_is_replaced_in_an_evaluation(rank: int, undisturbed: Undisturbed
     run = relay(tmp_path, "evaluation.py", ranks=RANKS, environment=environment)
     assert struck.exists(), run.told()
     assert_unharmed(run, undisturbed("evaluation.py", ranks=RANKS), RANKS, [], 1)
-
-
-def test_a_second_training_loop_is_told_and_never_entered_with_wrong_numbers(tmp_path: Path) -> None:
-    args = ("randint", "permutation")
-    run = relay(tmp_path, "resident.py", *args, ranks=RANKS, inject=["kill:rank=1,step=22,phase=backward"])
-    assert run.status == 137, run.told()
-    assert not list(run.out.iterdir())
-    assert "a second training loop" in run.stderr
-    assert run.named("migration_started") == []
-    assert "a second training loop" in run.named("job_finished")[0]["reason"]
-
-
-def test_a_second_training_loop_without_a_loss_is_as_ever(undisturbed: Undisturbed, tmp_path: Path) -> None:
-    args = ("randint", "permutation")
-    run = relay(tmp_path, "resident.py", *args, ranks=RANKS, spares=0)
-    assert run.status == 0, run.told()
-    assert differences(undisturbed("resident.py", *args, ranks=RANKS), run.out, RANKS) == []

@@ -115,6 +115,7 @@ def send_plans(turn: Turn) -> None:
             offline=s.offline,
             late=s.late.get(rank, {}) if s.entries[rank] == "shadow" else {},
             donor_collectives=s.donor_collectives.get(rank, -1),
+            place=next((t.place for t in s.standings.values() if t.boundary == s.target and t.place), ""),
         )
         turn.order(rank, joiner.worker, plan)
     for rank in s.survivors:
@@ -181,7 +182,7 @@ def arrive_checkpointing(turn: Turn) -> None:
     s = turn.state
     for rank in s.survivors:
         worker = s.holders[rank]
-        turn.order(rank, worker, SaveCheckpoint(s.generation, s.directory, rank in s.savers))
+        turn.order(rank, worker, SaveCheckpoint(s.generation, s.directory, rank in s.savers, s.target))
         turn.do(ReadJournal(rank, worker))
 
 

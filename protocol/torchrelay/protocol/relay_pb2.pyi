@@ -142,7 +142,7 @@ class Explain(_message.Message):
     def __init__(self, request: _Optional[int] = ..., watch_s: _Optional[float] = ...) -> None: ...
 
 class ReplicaCheck(_message.Message):
-    __slots__ = ("boundary", "digests", "ddp_paths")
+    __slots__ = ("boundary", "digests", "ddp_paths", "since")
     class DigestsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -153,13 +153,15 @@ class ReplicaCheck(_message.Message):
     BOUNDARY_FIELD_NUMBER: _ClassVar[int]
     DIGESTS_FIELD_NUMBER: _ClassVar[int]
     DDP_PATHS_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
     boundary: int
     digests: _containers.ScalarMap[str, str]
     ddp_paths: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, boundary: _Optional[int] = ..., digests: _Optional[_Mapping[str, str]] = ..., ddp_paths: _Optional[_Iterable[str]] = ...) -> None: ...
+    since: int
+    def __init__(self, boundary: _Optional[int] = ..., digests: _Optional[_Mapping[str, str]] = ..., ddp_paths: _Optional[_Iterable[str]] = ..., since: _Optional[int] = ...) -> None: ...
 
 class Standing(_message.Message):
-    __slots__ = ("generation", "boundary", "gates_passed", "position", "detail", "store_host", "store_port", "collective_log", "log_length", "ddp_layout", "late")
+    __slots__ = ("generation", "boundary", "gates_passed", "position", "detail", "store_host", "store_port", "collective_log", "log_length", "ddp_layout", "late", "place")
     class LateEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -178,6 +180,7 @@ class Standing(_message.Message):
     LOG_LENGTH_FIELD_NUMBER: _ClassVar[int]
     DDP_LAYOUT_FIELD_NUMBER: _ClassVar[int]
     LATE_FIELD_NUMBER: _ClassVar[int]
+    PLACE_FIELD_NUMBER: _ClassVar[int]
     generation: int
     boundary: int
     gates_passed: int
@@ -189,7 +192,8 @@ class Standing(_message.Message):
     log_length: int
     ddp_layout: str
     late: _containers.ScalarMap[str, int]
-    def __init__(self, generation: _Optional[int] = ..., boundary: _Optional[int] = ..., gates_passed: _Optional[int] = ..., position: _Optional[str] = ..., detail: _Optional[str] = ..., store_host: _Optional[str] = ..., store_port: _Optional[int] = ..., collective_log: _Optional[bytes] = ..., log_length: _Optional[int] = ..., ddp_layout: _Optional[str] = ..., late: _Optional[_Mapping[str, int]] = ...) -> None: ...
+    place: str
+    def __init__(self, generation: _Optional[int] = ..., boundary: _Optional[int] = ..., gates_passed: _Optional[int] = ..., position: _Optional[str] = ..., detail: _Optional[str] = ..., store_host: _Optional[str] = ..., store_port: _Optional[int] = ..., collective_log: _Optional[bytes] = ..., log_length: _Optional[int] = ..., ddp_layout: _Optional[str] = ..., late: _Optional[_Mapping[str, int]] = ..., place: _Optional[str] = ...) -> None: ...
 
 class QuiesceAnswer(_message.Message):
     __slots__ = ("quiesce_id", "accepted", "at_boundary")
@@ -471,7 +475,7 @@ class Serve(_message.Message):
     def __init__(self, generation: _Optional[int] = ..., boundary: _Optional[int] = ..., token: _Optional[str] = ..., peer_host: _Optional[str] = ...) -> None: ...
 
 class Plan(_message.Message):
-    __slots__ = ("generation", "target", "action", "journal", "gate_journal", "collective_log", "ddp_layout", "donor_host", "donor_port", "token", "directory", "offline", "late", "donor_collectives")
+    __slots__ = ("generation", "target", "action", "journal", "gate_journal", "collective_log", "ddp_layout", "donor_host", "donor_port", "token", "directory", "offline", "late", "donor_collectives", "place")
     class LateEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -493,6 +497,7 @@ class Plan(_message.Message):
     OFFLINE_FIELD_NUMBER: _ClassVar[int]
     LATE_FIELD_NUMBER: _ClassVar[int]
     DONOR_COLLECTIVES_FIELD_NUMBER: _ClassVar[int]
+    PLACE_FIELD_NUMBER: _ClassVar[int]
     generation: int
     target: int
     action: str
@@ -507,7 +512,8 @@ class Plan(_message.Message):
     offline: bool
     late: _containers.ScalarMap[str, int]
     donor_collectives: int
-    def __init__(self, generation: _Optional[int] = ..., target: _Optional[int] = ..., action: _Optional[str] = ..., journal: _Optional[bytes] = ..., gate_journal: _Optional[bytes] = ..., collective_log: _Optional[bytes] = ..., ddp_layout: _Optional[str] = ..., donor_host: _Optional[str] = ..., donor_port: _Optional[int] = ..., token: _Optional[str] = ..., directory: _Optional[str] = ..., offline: _Optional[bool] = ..., late: _Optional[_Mapping[str, int]] = ..., donor_collectives: _Optional[int] = ...) -> None: ...
+    place: str
+    def __init__(self, generation: _Optional[int] = ..., target: _Optional[int] = ..., action: _Optional[str] = ..., journal: _Optional[bytes] = ..., gate_journal: _Optional[bytes] = ..., collective_log: _Optional[bytes] = ..., ddp_layout: _Optional[str] = ..., donor_host: _Optional[str] = ..., donor_port: _Optional[int] = ..., token: _Optional[str] = ..., directory: _Optional[str] = ..., offline: _Optional[bool] = ..., late: _Optional[_Mapping[str, int]] = ..., donor_collectives: _Optional[int] = ..., place: _Optional[str] = ...) -> None: ...
 
 class Rebuild(_message.Message):
     __slots__ = ("generation", "target", "store_host", "store_port")
@@ -536,14 +542,16 @@ class Abandon(_message.Message):
     def __init__(self, generation: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class SaveCheckpoint(_message.Message):
-    __slots__ = ("generation", "directory", "save_tensors")
+    __slots__ = ("generation", "directory", "save_tensors", "target")
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     DIRECTORY_FIELD_NUMBER: _ClassVar[int]
     SAVE_TENSORS_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
     generation: int
     directory: str
     save_tensors: bool
-    def __init__(self, generation: _Optional[int] = ..., directory: _Optional[str] = ..., save_tensors: _Optional[bool] = ...) -> None: ...
+    target: int
+    def __init__(self, generation: _Optional[int] = ..., directory: _Optional[str] = ..., save_tensors: _Optional[bool] = ..., target: _Optional[int] = ...) -> None: ...
 
 class MayFinish(_message.Message):
     __slots__ = ()

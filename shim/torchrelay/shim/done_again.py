@@ -31,6 +31,7 @@ class DoneAgain:
         self._memory = MemoryRanges()
         self._aliases: list[tuple[Any, int, list[int]]] = []
         self._written: set[int] = set()
+        self._ignored: set[int] = set()
 
     def begin(self, state: HostState) -> None:
         """`state`: of the boundary that the step starts at."""
@@ -42,6 +43,13 @@ class DoneAgain:
         self._access = DataAccess(self._reached, self._replaced)
         self._access.begin()
 
+    def ignore(self, tensors: Iterable[torch.Tensor]) -> None:
+        """From here on these may be written to, since they can be put back. Raises StateMismatchError as `leave` does."""
+        if self._access is not None:
+            self._check()
+            ids = {id(tensor) for tensor in tensors}
+            self._ignored |= {number for number, tensor in enumerate(self._tensors) if id(tensor) in ids}
+
     def leave(self) -> None:
         """Raises StateMismatchError, each time anew, if a large tensor was written to."""
         if self._access is not None:
@@ -49,12 +57,13 @@ class DoneAgain:
             self._access.end()
             self._access = None
             self._tensors, self._paths, self._memory = [], [], MemoryRanges()
-            self._aliases, self._written = [], set()
+            self._aliases, self._written, self._ignored = [], set(), set()
 
     def _check(self) -> None:
         for alias, version, numbers in self._aliases:
             if alias._version != version:
                 self._written.update(numbers)
+        self._written -= self._ignored
         if self._written:
             written = [self._paths[number] for number in sorted(self._written)]
             raise StateMismatchError(

@@ -26,12 +26,15 @@ from torchrelay.shim.commit import Commit
 from torchrelay.shim.comms import Communicators, is_communication_failure
 from torchrelay.shim.costs import Costs
 from torchrelay.shim.done_again import DoneAgain
+from torchrelay.shim.early_updates import EarlyUpdates
 from torchrelay.shim.fault_injection import FaultInjector
 from torchrelay.shim.hold import Hold
 from torchrelay.shim.journal_copies import CopiedJournal
 from torchrelay.shim.late_writes import LateWrites
 from torchrelay.shim.link import AgentLink
 from torchrelay.shim.loops import Activation, LoopTracker
+from torchrelay.shim.payload import place_of
+from torchrelay.shim.phases import Phases
 from torchrelay.shim.recovery import Recovery
 from torchrelay.shim.reporting import Reporter
 from torchrelay.shim.rewind import Rewind
@@ -63,11 +66,18 @@ class Engine:
         self.gates_passed = 0
         self.records = CollectiveRecords()
         self.shadow: Any = None
+        self.way_in: Any = None
+        """A joiner's, as long as it is on its way to the loop that it enters."""
+        self.phases, self.early = Phases(), EarlyUpdates()
         self.stepped = False
         self.astray = False
-        """Whether steps are done in another loop than the one that was found to be the training loop."""
+        """Whether a step was done in a loop that was not known to train: until it comes round, there is no boundary in it."""
+        self.gradients_open = False
+        """Whether there was a backward since the latest boundary, and no optimizer step after it."""
         self.step_stack: list[Activation] = []
         self.chain: set[str] = set()
+        """Sites of the loops around and of those that train."""
+        self._looked_at: set[str] = set()
         self.first_step_due = False
         self._not_captured: Exception | None = None
         """What went wrong at the latest loop's head, as long as no optimizer step was seen."""
@@ -75,7 +85,7 @@ class Engine:
         """Off once something could not be captured: the rank goes on, unprotected."""
         self._depth = 0
         self._steps = 0
-        self._expected_steps = 1
+        self._updating_early = False
         self._main = threading.main_thread().ident
         self.writer = journaling.Writer(self)
         self.replicas = replicas.ReplicaChecks(self)
@@ -153,19 +163,22 @@ class Engine:
 
     # What goes wrong.
 
-    def interrupted(self, error: RuntimeError) -> None:
-        """After a failed communication. Returns if it is to be tried again, on a new generation; raises otherwise."""
+    def interrupted(self, error: RuntimeError, position: str = "") -> None:
+        """After a failed communication. Returns if it is to be tried again, on a new generation; raises otherwise.
+
+        `position`: where that is no place that the engine itself knows.
+        """
         if self.recovery.rewinding is not None:
             raise self.recovery.rewinding from None
         if self.commit is None or not (self.recovery.interrupted() or is_communication_failure(error)):
             raise error
-        if self.recovery.stand(self.standing_position(), error) == "rewind":
+        if self.recovery.stand(position or self.standing_position(), error) == "rewind":
             self.rewind()
 
     def interrupted_for_good(self, error: RuntimeError) -> None:
         """The same for what cannot be called again, such as a backward: before the gate only."""
         past_gate = self.position in ("after", "update")
-        self.interrupted(error)
+        self.interrupted(error, "once" if past_gate else "")
         reason = "a backward or forward was interrupted after the optimizer step; it cannot be repeated"
         raise UnsupportedError(reason if past_gate else str(error)) from error
 
@@ -175,15 +188,28 @@ class Engine:
         raise self.recovery.rewinding from None
 
     def standing_position(self) -> str:
-        if (
-            self.astray
-            or self.position == "update"
-            or (self.position == "after" and self._steps < self._expected_steps)
-        ):
+        if self.astray or (self.position in ("body", "gate") and self._has_left(sys._getframe(1))):
+            return "astray"
+        if self.position == "update" or (self.position == "after" and not self._all_updated()):
             return "torn"
         return "sharded" if self._gathered_late else self.position
 
     # What the loops tell.
+
+    def _all_updated(self) -> bool:
+        """Whether an iteration of this loop has no further update to make, as far as that is known."""
+        return self.commit is None or self._steps > self.early.last(self.commit.activation.site)
+
+    def place(self) -> str:
+        """Of the latest boundary; empty where its loop is over."""
+        stack = self.tracker.stack
+        if self.commit is None or self.commit.activation not in stack:
+            return ""
+        return place_of(stack[: stack.index(self.commit.activation) + 1])
+
+    def _has_left(self, frame: FrameType) -> bool:
+        """Whether the loop that the latest boundary is in is over."""
+        return self.commit is not None and self.commit.activation not in self.tracker.around(frame)
 
     def entering(self, activation: Activation, depth: int) -> None:
         pass
@@ -194,6 +220,8 @@ class Engine:
     def at_head(self, activation: Activation, depth: int) -> None:
         if not self.capturing:
             self._start_step()
+            return
+        if self.early.pending and self._late_gate(activation):
             return
         try:
             at_boundary = self._reach(activation, depth)
@@ -213,21 +241,49 @@ class Engine:
         tracker = self.tracker
         if activation.heads == 1:
             activation.first_mark = len(self.records.log)
+        self.phases.head(activation, tracker.stack)
         if self.stepped and activation.heads > 1 and activation in self.step_stack:
             self._refine(activation, depth)
-        known = tracker.boundary_site is not None
-        if activation.site == tracker.boundary_site:
-            if self.stepped or self.commit is None:
+        known = bool(tracker.boundary_sites)
+        if activation.site in tracker.boundary_sites:
+            if self.stepped or self.commit is None or self._begins_anew(activation):
                 self.take_boundary(activation, self.gates_passed)
                 return True
         elif not known and depth == 0 and activation.heads == 1 and not self.stepped:
             self.take_boundary(activation, self.gates_passed)
             return True
-        elif (known and activation.site in self.chain) or (not known and activation.heads == 1):
-            if known:
-                self.records.cut(activation.first_mark)
+        elif activation.site in self.chain:
+            self.records.cut(activation.first_mark)
             activation.head = self.writer.head(activation)
+        elif activation.heads == 1 and not (known and activation.site in self._looked_at):
+            self._looked_at.add(activation.site)
+            activation.head = self.writer.head(activation)  # it may turn out to be around a training loop
         return False
+
+    def _late_gate(self, activation: Activation) -> bool:
+        """The iteration is over, and what its early updates have done was not confirmed. Whether it has to be done again."""
+        commit = self.commit
+        if commit is None or (activation is not commit.activation and commit.activation in self.tracker.stack):
+            return False
+        self.position = "gate"
+        self.phase("gate")
+        try:
+            self._wait_in_gate("gate" if activation is commit.activation else "astray")
+        except Rewind:
+            activation.heads -= 1
+            self._go_back(commit)
+            return True
+        self._passed(commit.boundary + 1)
+        self.stepped = True
+        return False
+
+    def _begins_anew(self, activation: Activation) -> bool:
+        """Whether the boundary with this number is here from now on, since the loop that it was in ended without another step.
+
+        Gradients that were computed there would be lost by going back to here.
+        """
+        assert self.commit is not None
+        return activation.heads == 1 and self.commit.activation not in self.tracker.stack and not self.gradients_open
 
     def _give_up(self, error: Exception) -> None:
         """This rank cannot be replaced any more, nor stand in for others; it still takes part in the gates."""
@@ -247,7 +303,6 @@ class Engine:
         if self._forbidden is not None:
             self._forbidden.__exit__(None, None, None)
             self._forbidden = None
-        self._expected_steps = max(self._steps, 1)
         self.stepped, self._steps, self._depth = False, 0, 0
         self.position, self.astray, self._gathered_late = "body", False, False
 
@@ -263,20 +318,23 @@ class Engine:
     def _refine(self, activation: Activation, depth: int) -> None:
         """The training loop is the innermost one around an optimizer step that comes round again in the same activation."""
         around_step = [a.site for a in self.step_stack]
-        now = self.tracker.boundary_site
-        if now not in around_step or around_step.index(now) < depth:
-            self.tracker.boundary_site = activation.site
-            self.reporter.loop_found()
-            self.chain = {a.site for a in self.tracker.stack[: depth + 1]}
+        known = self.tracker.boundary_sites.intersection(around_step)
+        if all(around_step.index(site) < depth for site in known):
+            self.tracker.boundary_sites -= known
+            self.tracker.boundary_sites.add(activation.site)
+            self.chain |= {a.site for a in self.tracker.stack[: depth + 1]}
 
     def take_boundary(self, activation: Activation, number: int) -> None:
         """The head of the training loop: remembers everything that the iteration can change, and writes it down."""
-        if self.shadow is not None and self.shadow.tail is not None:
-            self.shadow.at_next_head(activation)
+        if self.shadow is not None and self.position == "after":
+            self.shadow.at_step_end()  # an iteration with fewer updates than others
+            if self.shadow is not None:
+                self.shadow.at_next_head(activation)
         started_s = time.perf_counter()
         self.records.cut(activation.first_mark)
         self.records.body_mark = len(self.records.log)
         self._start_step()
+        self.gradients_open = False
         self.draws.at_boundary()
         before = self.commit.state if self.commit is not None else None
         if self.writer.begins_anew():
@@ -315,6 +373,7 @@ class Engine:
         if not commit.item.untouched():
             raise StateMismatchError("the step wrote into its own batch: it cannot be done again")
         self.again.leave()
+        self.take_back_early(commit.boundary)
         undo.undo(commit.state)
         undo.drop_gradients([o for _, o in commit.state.optimizers])
         rng.restore(commit.rng)
@@ -337,19 +396,37 @@ class Engine:
 
     # What the optimizer tells.
 
-    def before_step(self, frame: FrameType) -> None:
+    def take_back_early(self, target: int) -> None:
+        """Updates before the gate, if all meet at the boundary that they came after."""
+        if self.early.pending and self.commit is not None and target == self.commit.boundary:
+            self.early.put_back(self.commit.state)
+
+    def before_step(self, frame: FrameType, optimizer: torch.optim.Optimizer | None = None) -> None:
         if not self.tracker.live or threading.get_ident() != self._main:
             return
         self._depth += 1
         if self._depth > 1:
             return
-        if self.position == "after" and self.commit is not None:
-            self._look_astray(frame)
         if self.position == "set-up":
+            if self.way_in is not None:
+                self.way_in.at_step(frame)
             self.reporter.step_in_set_up(frame)
-        if self.position != "body":
+        if self.position not in ("body", "after"):
             return
         running = self.tracker.running(frame)
+        if self.commit is not None and running and self.commit.activation not in running:
+            self._step_elsewhere(running)
+            return
+        if self.commit is not None and running:
+            site = self.commit.activation.site
+            moved = self.early.learn(site, self._steps, after_backward=self.gradients_open)
+            if moved:
+                self.reporter.in_turn()
+            if self.position == "body" and self._steps < self.early.before_gate(site):
+                self._update_early(optimizer, running)
+                return
+        if self.position == "after":
+            return
         if not running:
             self.reporter.step_in_no_loop(frame)
             return
@@ -361,28 +438,43 @@ class Engine:
         if self.capturing:
             self.gate(frame)
         else:
-            self._gate_only()
+            self._gate_only(-1)
         self.step_stack = running
 
-    def _gate_only(self) -> None:
-        self.comms.gate(-1)
+    def _update_early(self, optimizer: Any, running: list[Activation]) -> None:
+        """Another one comes in this iteration, behind a backward: the gate is there."""
+        self.step_stack, self.gradients_open, self._updating_early = running, False, True
+        if self.shadow is None and optimizer is not None:
+            self.early.keep(optimizer)
+            self.again.ignore(self.early.tensors())
+
+    def _gate_only(self, number: int) -> None:
+        self.comms.gate(number)
         self.gates_passed += 1
+        self.gradients_open = False
         self.journal.gates_passed = self.gates_passed
         self.position = "update"
         self.phase("update")
 
-    def _look_astray(self, frame: FrameType) -> None:
-        """A step outside of the loop that the boundaries are in: nobody can come in here, until that loop is reached again."""
+    def _step_elsewhere(self, running: list[Activation]) -> None:
+        """A step outside of the loop that the boundaries are in: nobody can come in here, until this loop comes round."""
         assert self.commit is not None
-        running = self.tracker.running(frame)
-        if running and self.commit.activation not in running:
-            if not self.astray:
-                self.reporter.step_in_another_loop(self.commit, running[-1].site)
-            self.astray = True
-            self.gates_passed += 1
-            self.journal.gates_passed = self.gates_passed
-        elif running and self._steps:
-            self.reporter.another_step(frame)
+        if self.shadow is not None:
+            raise StateMismatchError("a further training loop begins where there are no peers yet")
+        if self.astray and self.step_stack[-1] in running:
+            return  # another one in the same iteration
+        self.reporter.step_in_another_loop(self.commit, running[-1].site)
+        self.astray, self._steps, self.step_stack = True, 0, running
+        self.again.leave()
+        self.waiting(True)
+        try:
+            self._gate_only(self.gates_passed + 1)
+        except RuntimeError as error:
+            self.interrupted(error)
+            raise
+        finally:
+            self.waiting(False)
+        self.records.after, self.records.replay = [], {}
 
     def gate(self, frame: FrameType) -> None:
         """Passes only after every rank has all its gradients of this step."""
@@ -391,21 +483,27 @@ class Engine:
         self.position = "gate"
         self.phase("gate")
         if self.shadow is not None:
-            self.shadow.at_gate(frame)
+            self.shadow.at_gate(frame, self.commit.activation.heads)
         else:
             self.inject("gate")
             self.layouts.note(boundary + 1, self.wrapped)
             self._write_gate(frame)  # before the gate: whoever passes it relies on this rank's journal being whole
-            self._wait_in_gate()
-            self.records.after, self.records.replay = [], {}
-        self.gates_passed = boundary + 1
-        self.journal.gates_passed = self.gates_passed
+            self._wait_in_gate("gate")
+        self._passed(boundary + 1)
         self.position = "update"
         self.phase("update")
         self.inject("optimizer")
         if self.first_step_due and self.shadow is None:
             self.first_step_due = False
             self.link.send(FirstStep(self.comms.now.number, self.gates_passed))
+
+    def _passed(self, number: int) -> None:
+        if self.shadow is None:
+            self.records.after, self.records.replay = [], {}
+        self.gates_passed = number
+        self.gradients_open = False
+        self.early.drop()
+        self.journal.gates_passed = number
 
     def _write_gate(self, frame: FrameType) -> None:
         assert self.commit is not None
@@ -416,7 +514,7 @@ class Engine:
         except Exception as error:  # noqa: BLE001 - as at the head
             self._give_up(error)
 
-    def _wait_in_gate(self) -> None:
+    def _wait_in_gate(self, position: str) -> None:
         self.waiting(True)
         started_s = time.perf_counter()
         try:
@@ -426,7 +524,7 @@ class Engine:
         except RuntimeError as error:
             if self.commit is None:
                 raise
-            if self.recovery.stand("gate", error) == "rewind":
+            if self.recovery.stand(position, error) == "rewind":
                 self.rewind()
         finally:
             self.waiting(False)
@@ -435,8 +533,9 @@ class Engine:
         if not self.tracker.live or threading.get_ident() != self._main:
             return
         self._depth = max(self._depth - 1, 0)
-        if self._depth > 0 or self.position not in ("update", "after"):
+        if self._depth > 0 or not (self.position in ("update", "after") or self._updating_early):
             return
+        self._updating_early = False
         self._steps += 1
         if self._steps > 1:
             self.tracker.watch_inside = True
@@ -444,12 +543,18 @@ class Engine:
             self.stepped = True
             self.position = "after"
             self.phase("after")
-            if self.shadow is not None:
+            self._updated()
+            self.inject("after-step")
+        elif self.position == "after":
+            self._updated()
+
+    def _updated(self) -> None:
+        """After an update behind the gate: the tensors of the next boundary are there, if it was the last one."""
+        if self.shadow is not None:
+            if self._all_updated():
                 self.shadow.at_step_end()
-            else:
-                if self.commit is not None:
-                    self.late.note(self.commit.state)
-                self.inject("after-step")
+        elif self.commit is not None and not self.astray:
+            self.late.note(self.commit.state)
 
     def inject(self, phase: str) -> None:
         if self.faults is not None and self.faults.armed and self.shadow is None and self.records.answers is None:
@@ -457,7 +562,9 @@ class Engine:
 
     def step_now(self) -> int:
         """Number of the step that is being done, from 1."""
-        stepped = self.position in ("update", "after") and not self._drawing and not self.astray
+        stepped = self.position in ("update", "after") and not self._drawing
+        if stepped and self.position == "after" and self.on_training_thread() and self._has_left(sys._getframe(1)):
+            stepped = self.astray and self.step_stack[-1] in self.tracker.stack
         return self.gates_passed if stepped else self.gates_passed + 1
 
     def wait_alone(self) -> None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import sys
 import time
-from collections import deque
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from torchrelay.protocol.errors import JournalError, StateMismatchError
+from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.protocol.messages import (
     Assign,
     Commit,
@@ -38,6 +37,7 @@ from torchrelay.shim.journaling import script_frames
 from torchrelay.shim.loops import Activation
 from torchrelay.shim.tail import Tail
 from torchrelay.shim.watch import Watch
+from torchrelay.shim.way_in import Goal, WayIn
 
 if TYPE_CHECKING:
     from torchrelay.shim.engine import Engine
@@ -46,108 +46,52 @@ if TYPE_CHECKING:
 
 
 class Joiner:
-    """Listener of the loops until the process has entered; then the engine takes over."""
+    """Enters where its way in ends; from there on the engine is what the loops talk to."""
 
     def __init__(self, engine: Engine, assign: Assign, staging: Staging) -> None:
         self._engine, self._staging = engine, staging
         self.generation = assign.generation
         self.set_up: payload.SetUpJournal = payload.load(assign.set_up, payload.SetUpJournal)
         engine.records.answers = list(self.set_up.collectives)
+        engine.way_in = WayIn(engine, self.set_up, self)
         self._plan: Plan | None = None
         self._journal: payload.BoundaryJournal | None = None
         self._gate: payload.GateJournal | None = None
-        self._matched = 0
+        self._trees = self.set_up.trees
         self._arrived: Transferred | None = None
         self._destination: Destination | None = None
         self.tail: Tail | None = None
 
     # On the way in.
 
-    def entering(self, activation: Activation, depth: int) -> None:
-        if depth != self._matched:
-            return
-        if depth == 0:
-            if (activation.site, activation.entry) != (self.set_up.site, self.set_up.entry):
-                return
-            self._wait_for_plan()
+    def wait_for_plan(self) -> payload.BoundaryJournal:
+        self._wait_for_plan()
         assert self._journal is not None
-        links = self._journal.links
-        if depth < len(links) and activation.site == links[depth].site:
-            link = links[depth]
-            self._matched = depth + 1
-            rng.restore(link.entry_rng)
-            self._engine.draws.expected = deque((record, True) for record in link.loaders)
+        return self._journal
 
-    def _check_answered(self) -> None:
+    def check_answered(self) -> None:
         left = self._engine.records.answers
         if left:
             raise StateMismatchError(f"the lost rank called {left[0].name} before its loop; this process did not")
 
-    def made(self, activation: Activation, depth: int) -> None:
-        link = self._link(activation, depth)
-        if link is None:
-            return
-        if link.iterator is not None:
-            activation.iterator = iter([link.item])
-        elif not data_loader.passes_items_through(activation.iterator):
-            for record in self._engine.draws.expected:
-                self._engine.draws.expected[self._engine.draws.expected.index(record)] = (record[0], False)
-            for iterator in activation.loaders:
-                self._engine.draws.tracks[iterator].skip = 0
-
-    def _link(self, activation: Activation, depth: int) -> payload.LinkRecord | None:
-        if self._journal is None or depth >= self._matched:
-            return None
-        link = self._journal.links[depth]
-        return link if link.site == activation.site else None
-
-    def at_head(self, activation: Activation, depth: int) -> None:
-        activation.first_mark = len(self._engine.records.log)
-        link = self._link(activation, depth)
-        if link is None or activation.heads != 1:
-            return
-        assert self._journal is not None
-        self._check_answered()
-        if link.iterator is not None:
-            activation.iterator = link.iterator
-        elif activation.iterator is not None:
-            for _ in range(link.heads - 1):
-                activation.item = next(activation.iterator, _EXHAUSTED)
-                if activation.item is _EXHAUSTED:
-                    raise StateMismatchError(f"the loop at {link.site} ends before the recorded iteration {link.heads}")
-        activation.heads, activation.rng, activation.entry = link.heads, link.entry_rng, link.entry
-        if depth < len(self._journal.links) - 1:
-            state: payload.HeadState = payload.load(link.head, payload.HeadState)
-            self._put(state.nodes, activation.frame)
-            activation.head = link.head
-            self._engine.records.log += self._journal.links[depth + 1].prologue
-            self._engine.records.answers = list(self._journal.links[depth + 1].prologue)
-            rng.restore(state.rng)
-        else:
-            self._enter(activation)
-
-    def caught(self, error: BaseException, activation: Activation) -> bool:
-        return False
-
-    def drawn(self, iterator: Any, default: tuple[Any, ...]) -> Any:
-        return next(iterator, *default)
+    def put(self, goal: Goal, nodes: list[bytes], innermost: FrameType, *, whole: bool) -> None:
+        self._put(nodes, innermost, goal.journal.loaders if whole else None, goal.trees)
 
     # At the head.
 
-    def _enter(self, activation: Activation) -> None:
-        engine, journal, plan = self._engine, self._journal, self._plan
-        assert journal is not None
+    def enter(self, goal: Goal, activation: Activation) -> None:
+        engine, journal, plan = self._engine, goal.journal, self._plan
         assert plan is not None
+        engine.way_in, self._trees = None, goal.trees
         self._put(journal.nodes, activation.frame, journal.loaders)
         engine.draws.expected.clear()
-        if journal.settled:
-            engine.tracker.boundary_site = activation.site
-            engine.chain = {link.site for link in journal.links}
+        engine.tracker.boundary_sites, engine.chain = set(journal.training), set(journal.around)
+        engine.early.turns = dict(journal.turns)
         engine.gates_passed = journal.boundary
         engine.journal.gates_passed = journal.boundary
         engine.records.log = [e for link in (journal.links[1:]) for e in link.prologue]
-        engine.records.log[:0] = self.set_up.collectives
-        self._marks(journal)
+        engine.records.log[:0] = goal.before[0]
+        self._marks(goal)
         if plan.action == "enter":
             self._take_state(activation.frame)
             self._staging.release()
@@ -166,23 +110,26 @@ class Joiner:
                 engine.commit.state
             )  # whoever has saved these tensors may have been in the middle of the step
 
-    def _marks(self, journal: payload.BoundaryJournal) -> None:
-        mark = len(self.set_up.collectives)
-        for activation, link in zip(self._engine.tracker.stack, journal.links):
-            if link is not journal.links[0]:
+    def _marks(self, goal: Goal) -> None:
+        mark, passed, links = len(goal.before[0]), self._engine.phases.passed, goal.journal.links
+        passed[:] = goal.before[1]
+        for activation, link in zip(self._engine.tracker.stack, links):
+            if link is not links[0]:
                 mark += len(link.prologue)
-            activation.first_mark = mark
+                passed += link.passed
+            activation.first_mark, activation.first_passed = mark, len(passed)
 
     def _put(
         self,
         encoded: list[bytes],
         innermost: FrameType,
         loaders: dict[int, payload.LoaderRecord] | None = None,
+        trees: tuple[Any, ...] | None = None,
     ) -> None:
         nodes = decode(encoded)
         rebuild = StateRebuild(script_frames(innermost), self._engine.writer.modules.namespaces())
         rebuild.resolve(nodes)
-        self._put_bases(nodes, rebuild.objects)
+        self._put_bases(nodes, rebuild.objects, self._trees if trees is None else trees)
         for number, record in (loaders or {}).items():
             there = rebuild.objects[number]
             loader = rebuild.objects[record.loader] if record.loader >= 0 else ABSENT
@@ -198,11 +145,12 @@ class Joiner:
         if loaders is not None:  # at an outer loop's head it can still come
             rebuild.check_complete()
 
-    def _put_bases(self, nodes: list[EncodedNode], objects: list[Any]) -> None:
+    @staticmethod
+    def _put_bases(nodes: list[EncodedNode], objects: list[Any], trees: tuple[Any, ...]) -> None:
         """The trees of modules as the lost rank's set-up had made them; journals hold the difference to that."""
         for node, root in zip(nodes, objects):
             if node.kind is Kind.MODULE and isinstance(root, torch.nn.Module) and node.content[0] >= 0:
-                put_tree(self.set_up.trees[node.content[0]], root, lambda value, there: value)
+                put_tree(trees[node.content[0]], root, lambda value, there: value)
 
     def _take_state(self, innermost: FrameType) -> None:
         """Tensors from the donor, then the communicators of the new generation, then the go-ahead."""
@@ -253,14 +201,21 @@ class Joiner:
         elif wrapped.will_sync_module_buffers() and not self.at_collective(None):
             raise StateMismatchError("a forward after the optimizer step takes buffers from rank 0, which is further")
 
-    def at_gate(self, frame: FrameType) -> None:
+    def at_gate(self, frame: FrameType, heads: int) -> None:
         assert self._gate is not None
-        self._check_answered()
+        if heads != self._gate.heads:
+            raise StateMismatchError(
+                "the iteration ended here without the optimizer step that the lost rank had come to"
+            )
+        self.check_answered()
         assert self._journal is not None
         self._put(self._gate.on(self._journal), frame)
         rng.restore(self._gate.rng)
 
     def at_step_end(self) -> None:
+        """After the last update of the iteration. Does nothing where that was another one before."""
+        if self._arrived is not None:
+            return
         engine, plan = self._engine, self._plan
         assert plan is not None
         assert self._gate is not None
@@ -277,6 +232,7 @@ class Joiner:
         destination.put_gradients()
         assert engine.commit is not None
         engine.late.note(engine.commit.state)
+        self._arrived = arrived
         if plan.offline:
             if dynamo.compilations():
                 raise StateMismatchError(
@@ -287,7 +243,7 @@ class Joiner:
             self._be_the_rank()
             self._watch_to_the_end(destination)
         else:
-            self._begin_tail(destination, arrived, finished)
+            self._begin_tail(destination, finished)
 
     def _be_the_rank(self) -> None:
         self._engine.shadow, self._engine.records.answers = None, None
@@ -301,9 +257,9 @@ class Joiner:
 
     # Through the rest of a step that the donor is through with.
 
-    def _begin_tail(self, destination: Destination, arrived: Transferred, finished: collective_records.ByGroup) -> None:
+    def _begin_tail(self, destination: Destination, finished: collective_records.ByGroup) -> None:
         assert self._plan is not None
-        self._arrived, self._destination = arrived, destination
+        self._destination = destination
         self._engine.records.answers, self._engine.records.others = [], finished
         self._staging.release()  # what the script says and writes from here on, the lost rank has not
         gradients = destination.own_gradients()
@@ -371,6 +327,10 @@ class Joiner:
             elif isinstance(order, Plan) and order.generation == self.generation:
                 self._plan = order
                 self._journal = payload.load(order.journal, payload.BoundaryJournal)
+                if order.place and order.action == "enter" and order.place != self._journal.place():
+                    raise StateMismatchError(
+                        f"the others meet at boundary {order.target} in another loop than the one where the lost rank was"
+                    )
                 if self._journal.iterators:
                     raise StateMismatchError(f"{', '.join(self._journal.iterators)}: what it yields next is not known")
                 if order.action == "shadow":
@@ -379,9 +339,6 @@ class Joiner:
                         raise StateMismatchError(
                             f"{', '.join(self._gate.lost)}: made by the lost rank's step, read after it, too large to be journalled"
                         )
-        assert self._journal is not None
-        if self._journal.links[0].site != self.set_up.site:
-            raise JournalError("the training loop moved on to another place while this process prepared")
 
     def _send_prepared(self) -> None:
         host, port = self._engine.recovery.store(self.generation)
@@ -402,6 +359,3 @@ class Joiner:
         """Tells the controller that another spare is needed; what the set-up printed is shown, for whoever looks for the reason."""
         self._staging.show()
         self._send(OrderFailed(self.generation, "join", f"{type(error).__name__}: {error}"[:500]))
-
-
-_EXHAUSTED = object()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchrelay.shim import payload, sites
 from torchrelay.shim.capture import rng
-from torchrelay.shim.capture.encode import encode, pickled, tree_base
+from torchrelay.shim.capture.encode import encode, encode_whole, pickled, tree_base
 from torchrelay.shim.capture.host_state import HostState
 from torchrelay.shim.capture.kinds import Kind
 from torchrelay.shim.capture.rewalk import Restart, Rewalk
@@ -60,7 +60,9 @@ class Writer:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self.modules = ScriptModules()
-        self._set_up: tuple[str, int] | None = None
+        self._set_up: payload.SetUpJournal | None = None
+        self._young_at = -1
+        """The boundary that the set-up's journal was written at, if some ranks may not be in that loop yet."""
         self.no_way_in: tuple[str, ...] = ()
         """What is at the latest boundary that a joiner could not be led to."""
         self.last_bytes = 0
@@ -77,7 +79,30 @@ class Writer:
 
     def head(self, activation: Activation) -> bytes:
         """Host state at the head of an outer loop, for joiners that pass it on their way in."""
-        return pickled(payload.HeadState(encode(self.walk(script_frames(activation.frame))), rng.capture()))
+        outermost = self._engine.tracker.stack[0]
+        write = encode if self._is_set_up_of(outermost) else encode_whole
+        return pickled(payload.HeadState(write(self.walk(script_frames(activation.frame))), rng.capture()))
+
+    def _is_set_up_of(self, outermost: Activation) -> bool:
+        written = self._set_up
+        return written is not None and (written.site, written.entry) == (outermost.site, outermost.entry)
+
+    def _write_set_up(self, commit: Commit, links: list[Activation]) -> None:
+        engine, outermost = self._engine, links[0]
+        collectives = tuple(engine.records.log[: outermost.first_mark])
+        contents = [node.content for node in commit.state.nodes if node.kind is Kind.MODULE]
+        trees = tuple(tree_base(content) for content in contents)
+        passed = engine.phases.between(None, outermost)
+        self._young_at = commit.boundary if passed else -1
+        self._set_up = payload.SetUpJournal(
+            outermost.site, outermost.entry, collectives, trees, passed, young=bool(passed)
+        )
+        engine.journal.write_set_up(pickled(self._set_up))
+        for place, content in enumerate(contents):
+            content.tree.base, content.tree.base_place = content, place
+        for node in commit.state.nodes:
+            if node.kind is Kind.MODULE:
+                node.written = b""  # it was the difference to the set-up before
 
     def begins_anew(self) -> bool:
         """Whether this is the first boundary in an outermost loop: before it, set-up may have put other tensors into the models."""
@@ -87,18 +112,12 @@ class Writer:
     def boundary(self, commit: Commit) -> None:
         stack = self._engine.tracker.stack
         links = stack[: stack.index(commit.activation) + 1]
-        outermost = (links[0].site, links[0].entry)
-        if self._set_up != outermost:
-            self._set_up = outermost
-            collectives = tuple(self._engine.records.log[: links[0].first_mark])
-            contents = [node.content for node in commit.state.nodes if node.kind is Kind.MODULE]
-            trees = tuple(tree_base(content) for content in contents)
-            self._engine.journal.write_set_up(pickled(payload.SetUpJournal(*outermost, collectives, trees)))
-            for place, content in enumerate(contents):
-                content.tree.base, content.tree.base_place = content, place
-            for node in commit.state.nodes:
-                if node.kind is Kind.MODULE:
-                    node.written = b""  # it was the difference to the set-up before
+        if not self._is_set_up_of(links[0]):
+            self._write_set_up(commit, links)
+        elif 0 <= self._young_at < commit.boundary:  # all have passed a gate in this loop
+            assert self._set_up is not None
+            self._young_at, self._set_up = -1, replace(self._set_up, young=False)
+            self._engine.journal.write_set_up(pickled(self._set_up))
         records = [self._link(depth, links) for depth in range(len(links))]
         in_loops = {id(iterator) for link in links for iterator in link.loaders}
         loaders = {}
@@ -109,7 +128,7 @@ class Writer:
                     loader = self._engine.draws.tracks[node.obj].loader
                     loaders[number] = replace(drawn, loader=commit.state.index.get(id(loader), -1))
         nodes = encode(commit.state)
-        settled = self._engine.tracker.boundary_site is not None
+        settled = bool(self._engine.tracker.boundary_sites)
         if not settled:
             commit.activation.head = pickled(payload.HeadState(nodes, commit.rng))
         self.no_way_in = self._iterators(commit)
@@ -122,8 +141,14 @@ class Writer:
             tuple(commit.state.large),
             loaders,
             self.no_way_in,
+            tuple(sorted(self._engine.tracker.boundary_sites)),
+            tuple(sorted(self._engine.chain)),
+            dict(self._engine.early.turns),
         )
         data = pickled(record)
+        if settled:
+            assert self._set_up is not None
+            self._engine.phases.boundary(links, data, self._set_up.trees)
         self._engine.journal.write_boundary(commit.boundary, data)
         self.last_bytes = len(data)
 
@@ -150,6 +175,7 @@ class Writer:
             loaders=tuple(r for r in records if r is not None),
             head=link.head if depth < len(links) - 1 else b"",
             prologue=tuple(self._engine.records.log[start : link.first_mark]),
+            passed=self._engine.phases.between(links[depth - 1], link) if depth else (),
         )
 
     def gate(self, commit: Commit, frame: FrameType) -> None:
@@ -164,6 +190,10 @@ class Writer:
             for n, node in enumerate(state.nodes)
             if n >= len(before) or node is not before[n] or not node.written
         }
-        record = payload.GateJournal(commit.boundary, len(written), changed, rng.capture(), body, fresh)
-        engine.journal.write_gate(commit.boundary, pickled(record))
+        record = payload.GateJournal(
+            commit.boundary, len(written), changed, rng.capture(), body, fresh, commit.activation.heads
+        )
+        data = pickled(record)
+        engine.journal.write_gate(commit.boundary, data)
+        engine.phases.gate(data)
         engine.reporter.at_gate(commit, fresh)

@@ -17,14 +17,19 @@ _RANGE_ITERATORS = (type(iter(range(0))), type(iter(range(1 << 65))))
 
 
 class Activation:
-    """One run of one loop statement, from its start to its end."""
+    """One run of one loop statement, from its start to its end.
+
+    `entry`: how often its statement was entered since the loop around it was at its head, or since the script's start.
+    """
 
     __slots__ = (
         "entry",
         "first_mark",
+        "first_passed",
         "frame",
         "head",
         "heads",
+        "inner",
         "item",
         "iterator",
         "loaders",
@@ -41,6 +46,9 @@ class Activation:
         self.replay = False
         self.head = b""
         self.first_mark = 0
+        self.first_passed = 0
+        self.inner: dict[str, int] = {}
+        """How often each loop right inside of it was entered since its head."""
         self.loaders: list[Any] = []
 
 
@@ -85,6 +93,7 @@ class Loop:
             raise
         activation.item = item
         self._tracker.head(activation)
+        activation.replay = False  # the head may have been taken back itself
         return activation.item
 
     def __del__(self) -> None:
@@ -98,7 +107,8 @@ class LoopTracker:
         self.live = False
         self.listener: Listener | None = None
         self.stack: list[Activation] = []
-        self.boundary_site: str | None = None
+        self.boundary_sites: set[str] = set()
+        """The loops that train: several where one follows the other."""
         self.watch_inside = False
         """Several optimizer steps were seen in one iteration: the training loop may be a deeper one."""
         self._entries: dict[str, int] = {}
@@ -112,9 +122,9 @@ class LoopTracker:
         self._prune(frame, SITES[site])
         if self.inside_boundary() and not self.watch_inside:
             return 0
-        if not self.stack:
-            self._entries[site] = self._entries.get(site, 0) + 1
-        activation = Activation(site, frame, rng.capture(), self._entries.get(site, 0))
+        entries = self.stack[-1].inner if self.stack else self._entries
+        entries[site] = entries.get(site, 0) + 1
+        activation = Activation(site, frame, rng.capture(), entries[site])
         self.stack.append(activation)
         assert self.listener is not None
         self.listener.entering(activation, len(self.stack) - 1)
@@ -140,6 +150,7 @@ class LoopTracker:
                     activation.replay = False
                 else:
                     self.head(activation)
+                    activation.replay = False
                 return
 
     def head(self, activation: Activation) -> None:
@@ -148,6 +159,7 @@ class LoopTracker:
         depth = self.stack.index(activation)
         del self.stack[depth + 1 :]
         activation.heads += 1
+        activation.inner.clear()
         assert self.listener is not None
         self.listener.at_head(activation, depth)
 
@@ -193,10 +205,16 @@ class LoopTracker:
             self.stack[-1].loaders.append(iterator)
 
     def inside_boundary(self) -> bool:
-        return any(a.site == self.boundary_site for a in self.stack)
+        return any(a.site in self.boundary_sites for a in self.stack)
 
     def running(self, frame: FrameType | None) -> list[Activation]:
-        """Activations whose loop encloses what `frame` does now, outermost first."""
+        """Activations whose loop encloses what `frame` does now, outermost first. Drops the others."""
+        alive = self.around(frame)
+        del self.stack[len(alive) :]
+        return alive
+
+    def around(self, frame: FrameType | None) -> list[Activation]:
+        """The same; drops nothing, for those who may be asking from another thread or from a hook."""
         callers = set()
         while frame is not None:
             callers.add(frame)
@@ -207,7 +225,6 @@ class LoopTracker:
             if activation.frame not in callers or not site.line <= activation.frame.f_lineno <= site.end_line:
                 break
             alive.append(activation)
-        del self.stack[len(alive) :]
         return alive
 
     def _prune(self, frame: FrameType, site: Site) -> None:

@@ -6,6 +6,7 @@ A journal comes from the job's own processes through its own agent; tensors othe
 from __future__ import annotations
 
 import pickle
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,7 +38,8 @@ class LinkRecord:
 
     `heads`: how often its head was reached. `iterator`: a range's own position, or None where items are drawn again.
     `head`: host state and generators at its latest head, for all links but the last. `prologue`: results of the collectives
-    between the head of the loop around it (or the script's start) and its own first head.
+    between the head of the loop around it (or the script's start) and its own first head; `passed`: the training loops that were
+    gone through there.
     """
 
     site: str
@@ -49,6 +51,23 @@ class LinkRecord:
     loaders: tuple[LoaderRecord, ...]
     head: bytes
     prologue: tuple[Any, ...]
+    passed: tuple[PassedLoop, ...] = ()
+
+
+@dataclass(frozen=True)
+class PassedLoop:
+    """A training loop that is over: its last boundary and, if a step followed that, its gate. `trees`: as in SetUpJournal.
+
+    A joiner goes through its last iteration only. `mark`: how many collectives had been done when it began, since the head of the
+    loop around it.
+    """
+
+    site: str
+    entry: int
+    journal: bytes
+    gate: bytes
+    trees: tuple[Any, ...]
+    mark: int
 
 
 @dataclass(frozen=True)
@@ -71,6 +90,20 @@ class BoundaryJournal:
     """Loader iterators that the walk reaches, by node: `it = iter(loader)` kept in a variable."""
     iterators: tuple[str, ...] = ()
     """Others that are kept in variables: they cannot be led to their place, so nobody can take over."""
+    training: tuple[str, ...] = ()
+    """All loops that are known to train, and `around` those around them: where other ranks take boundaries."""
+    around: tuple[str, ...] = ()
+    turns: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """As in EarlyUpdates."""
+
+    def place(self) -> str:
+        return place_of(self.links)
+
+
+def place_of(links: Sequence[Any]) -> str:
+    """Which of the places it is that can have one boundary's number, where one training loop follows the other."""
+    around = "|".join(f"{link.site}#{link.entry}@{link.heads}" for link in links[:-1])
+    return f"{around}|{links[-1].site}#{links[-1].entry}"
 
 
 @dataclass(frozen=True)
@@ -86,6 +119,8 @@ class GateJournal:
     collectives: tuple[Any, ...]
     lost: tuple[str, ...]
     """Tensors of the step that are too large to be in here and are read later: with them, there is no way back."""
+    heads: int = 0
+    """How often the training loop's head had been reached: iterations without an update can come before it."""
 
     def on(self, boundary: BoundaryJournal) -> list[bytes]:
         """All nodes at the gate."""
@@ -97,13 +132,16 @@ class GateJournal:
 class SetUpJournal:
     """`site`, `entry`: the outermost training loop, and how many times it had been entered.
 
-    `trees`: flags, plain attributes and small buffers of each tree of modules, in the order of the walk.
+    `trees`: flags, plain attributes and small buffers of each tree of modules, in the order of the walk. `passed`: training loops
+    that were over before it. `young`: some ranks may still be in the last of these, so that a joiner may have to enter there.
     """
 
     site: str
     entry: int
     collectives: tuple[Any, ...]
     trees: tuple[Any, ...]
+    passed: tuple[PassedLoop, ...] = ()
+    young: bool = False
 
 
 def dump(record: Any) -> bytes:

@@ -246,6 +246,7 @@ class _Attempt:
                 len(log),
                 engine.layouts.as_text(max(boundary, engine.gates_passed)),
                 engine.late_now(),
+                engine.place() if boundary == engine.gates_passed else "",
             )
         )
 
@@ -270,6 +271,7 @@ class _Attempt:
 
         commit = self._engine.commit
         assert commit is not None
+        self._engine.take_back_early(order.boundary)
         tensors = self._engine.replicas.tensors(commit)
         if self._position == "after":
             tensors |= {path: local(g) for path, g in device.gradients(commit.state).items()}
@@ -309,6 +311,7 @@ class _Attempt:
 
         commit = self._engine.commit
         assert commit is not None
+        self._engine.take_back_early(order.target)
         size = (
             tensor_files.save(Path(order.directory), self._engine.replicas.tensors(commit)) if order.save_tensors else 0
         )

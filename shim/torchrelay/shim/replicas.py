@@ -1,6 +1,7 @@
 """Content digests of the device state, taken now and then at boundaries: who holds the same bytes can stand in for a loss.
 
-All ranks check at the same boundaries: at the first ones, at powers of two, then every 1024 steps, so that the cost fades.
+All ranks check at the same boundaries: at the first ones, at powers of two, then every 1024 steps, so that the cost fades. Each training
+loop of the script starts this anew, since it can have tensors of its own.
 Two ranks that were equal at a checked boundary and passed the same gates since still are.
 """
 
@@ -30,6 +31,8 @@ def is_due(boundary: int) -> bool:
 class ReplicaChecks:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self._since = 0
+        self._loop: tuple[str, int, str] | None = None
 
     @staticmethod
     def tensors(commit: Commit) -> dict[str, torch.Tensor]:
@@ -37,11 +40,18 @@ class ReplicaChecks:
         return device.catalogue(commit.state, commit.state.roots)
 
     def at_boundary(self, commit: Commit) -> None:
-        if not is_due(commit.boundary) or self._engine.shadow is not None:
+        outermost, innermost = self._engine.tracker.stack[0], commit.activation
+        loop = outermost.site, outermost.entry, innermost.site
+        if loop != self._loop:
+            if self._loop is not None:
+                self._since = commit.boundary
+            self._loop = loop
+        due = is_due(commit.boundary) or is_due(commit.boundary - self._since)
+        if not due or self._engine.shadow is not None:
             return
         digests = digest.digests(self.tensors(commit))
         paths = device.kept_paths(commit.state.roots, commit.state, self._kept(commit))
-        self._engine.link.send(ReplicaCheck(commit.boundary, digests, tuple(paths)))
+        self._engine.link.send(ReplicaCheck(commit.boundary, digests, tuple(paths), self._since))
         self._engine.reporter.report(commit, always=True)  # with what steps cost by now
 
     def _kept(self, commit: Commit) -> dict[int, str]:

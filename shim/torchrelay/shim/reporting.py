@@ -34,7 +34,6 @@ class Reporter:
         self._key: tuple[Any, ...] | None = None
         self._fresh: tuple[str, ...] = ()
         self._astray: Gap | None = None
-        self._turns: Gap | None = None
         self._late_forward: Gap | None = None
         self._wrapped_at: dict[int, Place] = {}
         self._steps_in_set_up = 0
@@ -47,13 +46,12 @@ class Reporter:
         """Reports where something has changed that decides whether a rank can be replaced. Costs a comparison."""
         self._astray = None
         unknown = commit.state.unknown
-        settled = self._engine.tracker.boundary_site is not None
+        settled = bool(self._engine.tracker.boundary_sites)
         key = (
             self._engine.writer.no_way_in,
             len(unknown),
             settled,
             commit.activation.site,
-            self._turns,
             self._beside,
             self._evaluations,
         )
@@ -67,23 +65,16 @@ class Reporter:
             self._fresh = fresh
             self.report(commit)
 
-    def loop_found(self) -> None:
-        """The training loop is another one than was thought: how often it steps is to be seen anew."""
-        self._turns = None
-
-    def another_step(self, frame: FrameType) -> None:
-        """A further optimizer step in an iteration that has done one."""
-        if self._turns is None and self._key is not None and self._key[2]:
-            place = call_site(frame, _TORCH)
-            text = (
-                "a second optimizer step in the same iteration: a rank that is lost between the first one and this one "
-                "cannot be replaced"
-            )
-            self._turns = Gap("several-steps", PART_OF_STEP, text, *place)
+    def in_turn(self) -> None:
+        """Optimizers take turns in one iteration: from the next one on the gate is in front of the last of them."""
+        self._key = None
 
     def step_in_another_loop(self, commit: Commit, site_key: str) -> None:
         site = sites.SITES[site_key]
-        text = f"a second training loop, {site.file}:{site.line}: a rank that is lost in it is not replaced"
+        text = (
+            f"a further training loop, {site.file}:{site.line}: a rank that is lost in its first iteration, before it is known "
+            "to train, is not replaced"
+        )
         self._astray = Gap("second-loop", BARS, text, site.file, site.line)
         self.report(commit)
         self._key = None
@@ -139,7 +130,12 @@ class Reporter:
         gaps = tuple(self.gaps(commit))
         notes = tuple(f"{file}: its loops are not seen: {reason}" for file, reason in sites.LEFT_ALONE.items())
         notes += tuple(commit.state.data)
-        settled = engine.tracker.boundary_site is not None
+        if engine.early.copied_bytes:
+            size_mib = engine.early.copied_bytes / (1 << 20)
+            notes += (
+                f"optimizers in turn: what all but the last one update is copied in each step, {size_mib:.1f} MiB",
+            )
+        settled = bool(engine.tracker.boundary_sites)
         says = (site.file, site.line, settled, size, len(tensors), gaps, notes)
         if says == self._said and not always:
             return
@@ -165,7 +161,7 @@ class Reporter:
         )
 
     def gaps(self, commit: Commit) -> list[Gap]:
-        seen = (self._astray, self._turns, self._late_forward, self._beside, self._evaluations)
+        seen = (self._astray, self._late_forward, self._beside, self._evaluations)
         found = [gap for gap in seen if gap is not None]
         found += self._wrappers()
         found += [Gap("fsdp1", ALONE, text) for text in wrappers.limits(commit.state.roots)]

@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from torchrelay.protocol import names
-from torchrelay.protocol.errors import TorchrelayError, UnsupportedError
+from torchrelay.protocol.errors import StateMismatchError, TorchrelayError, UnsupportedError
 from torchrelay.protocol.messages import (
     Armed,
     Assign,
@@ -262,7 +262,7 @@ class Runtime:
 
     def _go_live(self, engine: Engine) -> None:
         tracker = self._standby.tracker()
-        tracker.listener = self._joiner or engine
+        tracker.listener = engine.way_in or engine
         engine.draws.live = True
         tracker.live = True
 
@@ -314,6 +314,9 @@ class Runtime:
             self.link.send(ScriptFailed(type(failure).__name__, str(failure)[:1000], code, boundary))
             return
         if engine is None or self._off:
+            return
+        if self._joiner is not None and engine.way_in is not None:
+            self._joiner.failed(StateMismatchError("the script ended before the loop that the lost rank was in"))
             return
         engine.position = "finished"
         engine.journal.boundary = engine.gates_passed

@@ -79,14 +79,14 @@ def _before_step(runtime: Runtime, optimizer: Any, args: tuple[Any, ...], kwargs
     frame = sys._getframe(1)
     closure = _closure_of(args, kwargs)
     if closure is None:
-        engine.before_step(frame)
+        engine.before_step(frame, optimizer)
         return None
 
     def gated() -> Any:
         result = closure()
         if not passed:
             passed.append(True)
-            engine.before_step(frame)
+            engine.before_step(frame, optimizer)
         elif engine.takes_part():
             engine.reporter.evaluated_again(frame)
         return result
@@ -108,6 +108,8 @@ def _forward(engine: Engine, wrapped: Any, call: Callable[[], Any]) -> Any:
         return call()
     if engine.shadow is not None:
         engine.shadow.before_forward(wrapped)
+    elif engine.way_in is not None:
+        wrapped.require_backward_grad_sync = False  # a step of a loop that is over: there are no peers
     if torch.is_grad_enabled():
         engine.inject("forward")
     while True:
@@ -186,6 +188,7 @@ def _wrap_backward(runtime: Runtime) -> None:
         if engine is None or not engine.takes_part():
             return original(*args, **kwargs)
         engine.waiting(bool(engine.wrapped))
+        engine.gradients_open = True
         try:
             with _backward_fault(engine):
                 return original(*args, **kwargs)

@@ -370,23 +370,79 @@ def test_a_batch_that_was_written_into_cannot_be_done_again(script: LoopScript) 
         )
 
 
-def test_a_second_training_loop_is_reported_and_a_loss_in_it_is_torn(script: LoopScript) -> None:
+def test_a_further_training_loop_has_boundaries_from_its_second_iteration_on(script: LoopScript) -> None:
     script.run(
         """
         for batch in range(2):
             step()
         for other in range(3):
+            before.append(standing())
             step()
-            if other == 1:
-                at_second.append(standing())
+            after.append(standing())
     """,
-        at_second=(found := []),
+        before=(before := []),
+        after=(after := []),
         standing=script.engine.standing_position,
     )
-    assert found == ["torn"]
+    assert (before, after) == (["after", "body", "body"], ["astray", "after", "after"])
+    assert script.numbers_by_line() == {2: [0, 1], 4: [3, 4]}
     assert script.engine.gates_passed == 5
-    (report,) = [r for r in script.sent if getattr(r, "unprotected", ())]
-    assert "a second training loop" in report.unprotected[0]
+    (said,) = {text for report in script.sent for text in getattr(report, "unprotected", ())}
+    assert "a further training loop" in said
+
+
+def test_loops_that_are_known_to_train_have_a_boundary_at_their_first_head(script: LoopScript) -> None:
+    script.run("""
+        def train(count):
+            for batch in range(count):
+                if batch == 3:
+                    return
+                step()
+        for turn in range(2):
+            for first in range(2):
+                step()
+            for second in range(2):
+                step()
+        train(2)
+        train(5)
+        train(1)
+    """)
+    # 4 is both the last head of a loop that is left there and the first one of the next.
+    assert script.numbers_by_line() == {7: [0], 8: [1, 4, 5], 10: [3, 6, 7], 3: [9, 10, 11, 12, 13, 13]}
+
+
+def test_a_boundary_is_not_taken_anew_where_gradients_of_the_loop_before_are_open(script: LoopScript) -> None:
+    script.run(
+        """
+        for epoch in range(2):
+            for batch in range(3):
+                if batch == 2:
+                    backward()
+                else:
+                    step()
+                standings.append(standing())
+    """,
+        backward=lambda: setattr(script.engine, "gradients_open", True),
+        standing=script.engine.standing_position,
+        standings=(standings := []),
+    )
+    assert script.numbers_by_line() == {2: [0], 3: [1, 2, 3, 4]}
+    assert standings == ["after", "after", "body", "astray", "after", "body"]
+
+
+def test_a_loop_that_was_left_without_another_step_cannot_be_gone_back_to(script: LoopScript) -> None:
+    script.run(
+        """
+        for batch in range(3):
+            if batch == 2:
+                break
+            step()
+        standings.append(standing())
+    """,
+        standing=script.engine.standing_position,
+        standings=(standings := []),
+    )
+    assert standings == ["astray"]
 
 
 HALF_MADE = """

@@ -53,11 +53,15 @@ def choose_donor(
 def is_replica(
     lost: Sequence[ReplicaCheck], donor: Sequence[ReplicaCheck], target: int, ranks: tuple[int, int]
 ) -> tuple[bool, str]:
-    """Whether the donor has an equal copy of each of the lost rank's tensors, and how that is known. `ranks`: of both."""
-    ours = {c.boundary: c for c in lost}
-    theirs = {c.boundary: c for c in donor}
+    """Whether the donor has an equal copy of each of the lost rank's tensors, and how that is known. `ranks`: of both.
+
+    Checks from before the training loop that the donor is in tell nothing: each loop can have tensors of its own.
+    """
+    since = max((c.since for c in donor), default=0)
+    ours = {c.boundary: c for c in lost if c.boundary >= since}
+    theirs = {c.boundary: c for c in donor if c.boundary >= since}
     common = [b for b in ours if b in theirs and b <= target]
-    trained = [b for b in common if b >= 1 or b == target]
+    trained = [b for b in common if b > since or b == target]
     if trained:
         return _equal_digests(ours[max(trained)], theirs[max(trained)])
     if common:

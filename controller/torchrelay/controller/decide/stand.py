@@ -13,6 +13,14 @@ class Cannot:
     reason: str
 
 
+_NO_WAY = {
+    "astray": "stands where no boundary can be gone back to: in the first iteration of a further training loop, or in a step that "
+    "began in a loop that is over",
+    "once": "was interrupted after optimizer step {step}, in a forward, backward or pipeline step that cannot be called again",
+}
+"""Positions that no way leads from, and why."""
+
+
 @dataclass(frozen=True)
 class Target:
     """`actions`: by survivor's rank, as in messages.Plan. `offline`: nobody needs a communicator any more."""
@@ -41,6 +49,14 @@ def decide_target(standings: Mapping[int, Standing]) -> Target | Cannot:
         return Cannot(
             f"rank {sharded[0]} has used its sharded model for another forward pass since optimizer step {boundary}: a new "
             "process cannot do that again by itself"
+        )
+    for rank, s in sorted(standings.items()):
+        if s.position in _NO_WAY:
+            return Cannot(f"rank {rank} {_NO_WAY[s.position].format(step=boundary)}: {s.detail or 'no further detail'}")
+    places = {rank: s.place for rank, s in sorted(standings.items()) if s.boundary == boundary and s.place}
+    if len(set(places.values())) > 1:
+        return Cannot(
+            f"ranks {', '.join(map(str, places))} are at boundary {boundary} in different loops, between two that train"
         )
     actions: dict[int, str] = {}
     for rank, s in sorted(standings.items()):

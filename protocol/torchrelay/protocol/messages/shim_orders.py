@@ -103,6 +103,8 @@ class Plan:
     """For `shadow`: tensors that the donor has written since the optimizer step, where the joiner starts, and how often."""
     donor_collectives: int = -1
     """The donor stands in the collective after this many since its gate, or (-1) at the head of `target`."""
+    place: str = ""
+    """Which loop's boundary `target` is, as in Standing; empty if nobody is there yet."""
 
 
 @dataclass(frozen=True)
@@ -133,6 +135,8 @@ class SaveCheckpoint:
     generation: int
     directory: str
     save_tensors: bool
+    target: int = -1
+    """The boundary whose tensors these are."""
 
 
 @dataclass(frozen=True)

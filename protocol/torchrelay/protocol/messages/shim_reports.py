@@ -92,6 +92,8 @@ class ReplicaCheck:
 
     `PATH@0,2`: on these ranks. `PATH@=0,2`: nothing made them equal at the start, so they are if they were so at a check.
     """
+    since: int = 0
+    """The first boundary of the training loop that runs: what was compared before it may have been other tensors."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,8 @@ class Standing:
     """This rank stands still, at a place from where it can be rewound, sent forward or left as it is.
 
     `position`: `head` (of the loop), `body` (before the gate), `gate`, `after` (past the gate), `sharded` (the same, and a
-    sharded model has communicated since), `finished` (script's end).
+    sharded model has communicated since), `once` (the same, in what cannot be called again), `astray` (in a step of a loop that is not
+    known to train yet, or after a loop that ended in the middle of a step), `finished` (script's end).
     `collective_log`: results of the collectives since the last gate that was passed, for ranks that have to catch up.
     `store_port`: where this rank would host the store of the next generation.
     """
@@ -117,6 +120,8 @@ class Standing:
     """Bucket layout of each data parallel wrapper, as the shim writes it; a joiner must use a survivor's."""
     late: dict[str, int] = field(default_factory=dict)
     """Tensors that were written since the latest optimizer step (after it in the same iteration, not by it), and how often."""
+    place: str = ""
+    """Which loop's boundary it is, where one training loop follows the other: two can have the same number."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,209 @@
+"""A joiner's way through the script's loops: past those that are over, into those around the place where it enters.
+
+Of a training loop that is over it does the last iteration alone, with tensors that are its own affair: what comes of it is replaced by
+what the journals say, at that loop's last gate, and wholly where it enters.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Protocol
+
+from torchrelay.protocol.errors import JournalError, StateMismatchError
+from torchrelay.shim import payload
+from torchrelay.shim.adapters import data_loader
+from torchrelay.shim.capture import rng
+from torchrelay.shim.loops import Activation
+from torchrelay.shim.sites import SITES
+
+if TYPE_CHECKING:
+    from torchrelay.shim.engine import Engine
+
+_EXHAUSTED = object()
+
+
+@dataclass
+class Goal:
+    """A boundary to be led to. `depth`: of the outermost loop that is not entered on the way to the goal after this one.
+
+    `before`: where it is entered, the collectives before the outermost loop, and the training loops that were over by then.
+    """
+
+    journal: payload.BoundaryJournal
+    trees: tuple[Any, ...]
+    depth: int
+    gate: payload.GateJournal | None = None
+    last: bool = False
+    before: tuple[tuple[Any, ...], tuple[payload.PassedLoop, ...]] = ((), ())
+
+
+class Joining(Protocol):
+    """What is done with it where it has come."""
+
+    def wait_for_plan(self) -> payload.BoundaryJournal: ...
+    def put(self, goal: Goal, nodes: list[bytes], innermost: FrameType, *, whole: bool) -> None: ...
+    def enter(self, goal: Goal, activation: Activation) -> None: ...
+    def check_answered(self) -> None: ...
+
+
+def _goal(passed: payload.PassedLoop, depth: int) -> Goal:
+    gate = payload.load(passed.gate, payload.GateJournal) if passed.gate else None
+    return Goal(payload.load(passed.journal, payload.BoundaryJournal), passed.trees, depth, gate)
+
+
+class WayIn:
+    """Listener of the loops until the joiner has entered."""
+
+    def __init__(self, engine: Engine, set_up: payload.SetUpJournal, joining: Joining) -> None:
+        self._engine, self._set_up, self._joining = engine, set_up, joining
+        self._goals = deque(_goal(passed, 0) for passed in set_up.passed)
+        self._chain: list[Activation] = []
+        """Of the loops that are running, those that the next goal is in, as far as they were reached."""
+        self._stepping: Activation | None = None
+        self._heads = 0
+        """The training loop whose last iteration is gone through, and how often its head had been reached when it ended."""
+        self._early = 0
+
+    # What the loops tell.
+
+    def entering(self, activation: Activation, depth: int) -> None:
+        if depth != len(self._chain):
+            return
+        if depth == 0:
+            self._look_for_plan(activation)
+        if not self._goals:
+            return
+        links = self._goals[0].journal.links
+        if depth >= len(links) or (activation.site, activation.entry) != (links[depth].site, links[depth].entry):
+            return
+        self._chain.append(activation)
+        link = links[depth]
+        rng.restore(link.entry_rng)
+        self._engine.draws.expected = deque((record, True) for record in link.loaders)
+
+    def _look_for_plan(self, activation: Activation) -> None:
+        """Where the script may have to be entered, and no further, the others have to say where they meet."""
+        place, goals, set_up = (activation.site, activation.entry), self._goals, self._set_up
+        if goals and goals[-1].last:
+            return
+        before = set_up.collectives, set_up.passed
+        if not goals and place == (set_up.site, set_up.entry):
+            goals.append(Goal(self._joining.wait_for_plan(), set_up.trees, 0, last=True, before=before))
+        elif set_up.young and len(goals) == 1 and place == self._first(goals[0]):
+            journal = self._joining.wait_for_plan()
+            if self._first(Goal(journal, (), 0)) == place:
+                own = set_up.collectives[: set_up.passed[-1].mark], set_up.passed[:-1]
+                goals[0] = Goal(journal, goals[0].trees, 0, last=True, before=own)
+                self._engine.records.answers = []
+            else:
+                goals.append(Goal(journal, set_up.trees, 0, last=True, before=before))
+        else:
+            return
+        if self._first(goals[-1]) not in (place, (set_up.site, set_up.entry)):
+            raise JournalError("the training loop moved on to another place while this process prepared")
+
+    @staticmethod
+    def _first(goal: Goal) -> tuple[str, int]:
+        link = goal.journal.links[goal.depth]
+        return link.site, link.entry
+
+    def made(self, activation: Activation, depth: int) -> None:
+        link = self._link(activation, depth)
+        if link is None:
+            return
+        draws = self._engine.draws
+        if link.iterator is not None:
+            activation.iterator = iter([link.item])
+        elif not data_loader.passes_items_through(activation.iterator):
+            draws.expected = deque((record, False) for record, _ in draws.expected)
+            for iterator in activation.loaders:
+                draws.tracks[iterator].skip = 0
+
+    def _link(self, activation: Activation, depth: int) -> payload.LinkRecord | None:
+        if depth >= len(self._chain) or self._chain[depth] is not activation:
+            return None
+        return self._goals[0].journal.links[depth]
+
+    def at_head(self, activation: Activation, depth: int) -> None:
+        engine = self._engine
+        if activation.heads == 1:
+            activation.first_mark = len(engine.records.log)
+        link = self._link(activation, depth)
+        if link is None or activation.heads != 1:
+            return
+        goal = self._goals[0]
+        if goal.last:
+            self._joining.check_answered()
+        if link.iterator is not None:
+            activation.iterator = link.iterator
+        elif activation.iterator is not None:
+            for _ in range(link.heads - 1):
+                activation.item = next(activation.iterator, _EXHAUSTED)
+                if activation.item is _EXHAUSTED:
+                    raise StateMismatchError(f"the loop at {link.site} ends before the recorded iteration {link.heads}")
+        activation.heads, activation.rng, activation.entry = link.heads, link.entry_rng, link.entry
+        if depth < len(goal.journal.links) - 1:
+            self._pass_head(goal, activation, depth, link)
+        elif goal.last:
+            self._joining.enter(goal, activation)
+        else:
+            self._begin_last_iteration(goal, activation)
+
+    def _pass_head(self, goal: Goal, activation: Activation, depth: int, link: payload.LinkRecord) -> None:
+        state: payload.HeadState = payload.load(link.head, payload.HeadState)
+        self._joining.put(goal, state.nodes, activation.frame, whole=False)
+        activation.head = link.head
+        below = goal.journal.links[depth + 1]
+        if goal.last:
+            self._engine.records.log += below.prologue
+            self._engine.records.answers = list(below.prologue)
+        self._goals.extendleft(_goal(passed, depth + 1) for passed in reversed(below.passed))
+        rng.restore(state.rng)
+
+    def _begin_last_iteration(self, goal: Goal, activation: Activation) -> None:
+        self._joining.put(goal, goal.journal.nodes, activation.frame, whole=True)
+        self._engine.draws.expected.clear()
+        rng.restore(goal.journal.rng)
+        self._stepping, self._early = activation, 0
+        self._heads = goal.gate.heads if goal.gate is not None else activation.heads
+        if goal.gate is None:
+            self._is_past(goal)
+
+    def _is_past(self, goal: Goal) -> None:
+        self._goals.popleft()
+        del self._chain[goal.depth :]
+
+    # What the optimizer tells.
+
+    def at_step(self, frame: FrameType) -> None:
+        """Raises StateMismatchError for a step that the lost rank did not make."""
+        goal = self._goals[0] if self._goals else None
+        running = self._engine.tracker.running(frame)
+        if goal is not None and goal.gate is not None and len(self._chain) == len(goal.journal.links):
+            loop = self._chain[-1]
+            if loop not in running or loop.heads > self._heads:
+                raise StateMismatchError("a training loop that is over went on otherwise here than in the lost rank")
+            if self._early < goal.journal.turns.get(loop.site, (0, 0))[0]:
+                self._early += 1
+                return
+            if loop.heads != self._heads:
+                raise StateMismatchError("a training loop that is over went on otherwise here than in the lost rank")
+            self._joining.put(goal, goal.gate.on(goal.journal), frame, whole=False)
+            rng.restore(goal.gate.rng)
+            self._is_past(goal)
+        elif self._stepping is not None and self._stepping in running and self._stepping.heads != self._heads:
+            site = SITES[self._stepping.site]
+            raise StateMismatchError(
+                f"the training loop at {site.file}:{site.line} did not end here where it had ended"
+            )
+        elif running and running[-1].heads > 1 and running[-1] is not self._stepping:
+            site = SITES[running[-1].site]
+            raise StateMismatchError(f"the loop at {site.file}:{site.line} trains here, and did not in the lost rank")
+
+    def caught(self, error: BaseException, activation: Activation) -> bool:
+        return False
+
+    def drawn(self, iterator: Any, default: tuple[Any, ...]) -> Any:
+        return next(iterator, *default)

@@ -1,0 +1,44 @@
+"""Training loops one after the other: a rank is replaced in each of them, and the job ends bitwise as if it had not been."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from faults.conftest import Undisturbed
+from support.relay_run import assert_unharmed, relay
+
+SCRIPT, RANKS = "phases.py", 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "fault"),
+    [
+        ("finetune", "kill:rank=1,step=16,phase=backward"),
+        ("finetune", "kill:rank=0,step=17,phase=optimizer"),
+        ("twice", "kill:rank=1,step=13,phase=forward"),
+        ("twice", "kill:rank=0,step=20,phase=after-step"),
+        ("turns", "kill:rank=1,step=18,phase=backward"),
+        ("turns", "kill:rank=0,step=24,phase=gate"),
+        ("stopped", "kill:rank=1,step=11,phase=backward"),
+    ],
+)
+def test_a_rank_is_replaced_in_a_later_loop(kind: str, fault: str, undisturbed: Undisturbed, tmp_path: Path) -> None:
+    run = relay(tmp_path, SCRIPT, kind, ranks=RANKS, inject=[fault])
+    assert_unharmed(run, undisturbed(SCRIPT, kind, ranks=RANKS), RANKS, [fault], 1)
+
+
+@pytest.mark.parametrize(("kind", "step"), [("finetune", 17), ("turns", 19)])
+def test_a_rank_is_moved_in_a_later_loop(kind: str, step: int, undisturbed: Undisturbed, tmp_path: Path) -> None:
+    fault = f"planned:rank=1,step={step}"
+    run = relay(tmp_path, SCRIPT, kind, ranks=RANKS, inject=[fault], planned_at=[step])
+    assert_unharmed(run, undisturbed(SCRIPT, kind, ranks=RANKS), RANKS, [f"{fault},phase=forward"], 1)
+    assert run.committed()[0]["kind"] == "planned"
+
+
+def test_a_loss_before_a_loop_is_known_to_train_ends_the_job_with_the_reason(tmp_path: Path) -> None:
+    run = relay(tmp_path, SCRIPT, "finetune", ranks=RANKS, inject=["kill:rank=1,step=13,phase=backward"])
+    assert run.status not in (0, 76), run.told()
+    assert not list(run.out.iterdir()), run.told()
+    assert "in a forward, backward or pipeline step that cannot be called again" in run.told()
+    assert run.committed() == []

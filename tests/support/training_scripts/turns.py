@@ -1,0 +1,91 @@
+"""Two networks and two optimizers. Usage: turns.py OUT KIND
+
+gan: one is stepped, then the other, each after a backward of its own. critic: the second one in every third iteration alone, and the
+weights of the first are clipped past torch's count. pair: one backward, then both optimizers.
+"""
+
+import sys
+
+import common
+import final_state
+import pace
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
+
+
+def network(inputs):
+    plain = nn.Sequential(nn.Linear(inputs, 160), nn.Tanh(), nn.Dropout(0.1), nn.Linear(160, 160), nn.Linear(160, 8))
+    return DistributedDataParallel(plain, bucket_cap_mb=0.05)
+
+
+class Turns:
+    """The middle weight of each network is larger than what the journal takes."""
+
+    def __init__(self, kind):
+        self.kind = kind
+        self.maker, self.judge = network(6), network(8)
+        self.of_maker = torch.optim.Adam(self.maker.parameters(), lr=2e-3, betas=(0.5, 0.99))
+        self.of_judge = torch.optim.AdamW(self.judge.parameters(), lr=2e-3)
+        self.losses, self.kept = [], []
+
+    def judges(self, real, made):
+        self.of_judge.zero_grad()
+        loss = (self.judge(real) - 1).square().mean() + self.judge(made.detach()).square().mean()
+        loss.backward()
+        self.of_judge.step()
+        if self.kind == "critic":
+            for p in self.judge.parameters():
+                p.data.mul_(0.99)
+        return loss.item()
+
+    def makes(self, made):
+        self.of_maker.zero_grad()
+        loss = (self.judge(made) - 1).square().mean()
+        loss.backward()
+        self.of_maker.step()
+        return loss.item()
+
+    def iteration(self, number, real):
+        pace.hold(number)
+        pace.work()
+        made = self.maker(torch.randn(len(real), 6))
+        if self.kind == "pair":
+            self.of_judge.zero_grad()
+            self.of_maker.zero_grad()
+            loss = (self.judge(made) - real).square().mean()
+            loss.backward()
+            self.of_judge.step()
+            self.of_maker.step()
+            self.losses.append(loss.item())
+            return
+        self.losses.append(self.judges(real, made))
+        if self.kind == "gan" or number % 3 == 2:
+            self.losses.append(self.makes(made))
+        mean = torch.tensor(self.losses[-1])
+        dist.all_reduce(mean)
+        self.kept.append(mean.item())
+
+
+def main():
+    out, kind = sys.argv[1:]
+    _, world_size = common.start()
+    turns = Turns(kind)
+    sampler = DistributedSampler(TensorDataset(common.data(7 * 4 * world_size)[0]))
+    loader = DataLoader(sampler.dataset, batch_size=4, sampler=sampler)
+    number = 0
+    for epoch in range(3):
+        sampler.set_epoch(epoch)
+        for (real,) in loader:
+            number += 1
+            turns.iteration(number, real)
+    other = {"judge": turns.judge.state_dict(), "of_judge": turns.of_judge.state_dict(), "kept": turns.kept}
+    final_state.write(out, turns.losses, turns.maker, turns.of_maker, **other)
+    common.end()
+
+
+if __name__ == "__main__":
+    main()

@@ -228,7 +228,7 @@ class Engine:
         except Exception as error:
             if self.shadow is not None:
                 raise
-            if self.tracker.boundary_site is None and not self.stepped:
+            if not self.tracker.boundary_sites and not self.stepped:
                 self.commit, self._not_captured = None, error  # a loop of set-up, with half-made objects in sight?
             else:
                 self._give_up(error)

@@ -106,8 +106,7 @@ class Writer:
 
     def begins_anew(self) -> bool:
         """Whether this is the first boundary in an outermost loop: before it, set-up may have put other tensors into the models."""
-        outermost = self._engine.tracker.stack[0]
-        return self._set_up != (outermost.site, outermost.entry)
+        return not self._is_set_up_of(self._engine.tracker.stack[0])
 
     def boundary(self, commit: Commit) -> None:
         stack = self._engine.tracker.stack

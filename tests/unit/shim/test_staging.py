@@ -27,9 +27,12 @@ def test_output_and_files_of_the_set_up_go_aside_until_the_process_speaks_for_it
 def test_when_the_way_in_fails_what_was_printed_is_shown(capfd: pytest.CaptureFixture[str]) -> None:
     staging = Staging()
     staging.begin()
-    os.write(1, b"the reason\n")
-    staging.show()
-    staging.show()
+    try:
+        os.write(1, b"the reason\n")
+        staging.show()
+        staging.show()
+    finally:
+        staging._files.release()  # a process would end here with its files aside; this one has other tests to run
     out, err = capfd.readouterr()
     assert (out + err).count("the reason") == 1
 

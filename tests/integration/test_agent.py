@@ -12,7 +12,9 @@ from integration.agent_harness import Controller, agent, ends_of, serving
 from torchrelay.agent.health.process import GONE, process_state
 from torchrelay.protocol.messages import (
     Assign,
+    CheckDevice,
     Commit,
+    DeviceChecked,
     Disabled,
     FaultInjected,
     Fence,
@@ -226,6 +228,17 @@ def test_an_order_that_no_frame_can_hold_fails_instead_of_vanishing(tmp_path: Pa
             )
             assert (failed.generation, failed.order) == (4, "Assign")
             assert "larger than a frame may be" in failed.reason
+
+    run(scenario())
+
+
+def test_a_device_that_nobody_knows_is_looked_for_and_not_found(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        controller = Controller()
+        async with serving(controller) as port, agent(tmp_path, port, nproc_per_node=1):
+            controller.order(CheckDevice("GPU-1"))
+            checked = await controller.first(DeviceChecked)
+            assert (checked.subject, checked.found, checked.message) == ("GPU-1", False, "no source knows it")
 
     run(scenario())
 

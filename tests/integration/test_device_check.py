@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from integration.test_dcgm import exporter
 from integration.test_eyes import gpu
 from support.fake_machines import fake_machine
 
@@ -44,6 +45,10 @@ def test_a_device_that_cannot_be_read_is_not_found(machine: FakeMachine, monkeyp
     machine.set(1, "lost", 1)
     assert not looked_at(machine, gpu(1)).found
     assert looked_at(machine, gpu(0)).found
+    with exporter() as found_elsewhere:
+        found_elsewhere.values["DCGM_FI_DEV_PCIE_REPLAY_COUNTER", 1] = 0.0
+        both = Places(str(machine.root), dcgm=found_elsewhere.url).probes()
+        assert not asyncio.run(check("n0", both, gpu(1))).found, "an exporter can go on about what is lost"
     monkeypatch.setattr(check_module, "LIMIT_S", 3.0)
     machine.hang("nvmlDeviceGetFieldValues")
     found = looked_at(machine, gpu(0))

@@ -176,6 +176,8 @@ def test_nvlinks_that_go_down_and_a_lost_device_that_is_back_are_noticed(tmp_pat
             machine.set(0, "nvlinks-down", 1)
             assert (await told.first(k.NVLINK_DOWN)).value == 1.0
             await told.first(k.RETIRED_PENDING, device=gpu(1))
+            machine.set(1, "lost", 1)
+            await told.until(lambda: [s.kind for s in told.signals].count(k.GPU_LOST) == 2)
 
     on(tmp_path, scenario)
 

@@ -102,24 +102,26 @@ def relay(
                 process.kill()  # its controller, agent and ranks end when it is gone
                 process.wait()
     said = (folder / "stdout").read_text(), (folder / "stderr").read_text()
-    return Finished(process.returncode, *said, tuple(_events(events)), out)
+    return Finished(process.returncode, *said, tuple(read_events(events)), out)
 
 
 def _wait(process: subprocess.Popen[bytes], events: Path, holds: list[Path]) -> None:
     end = time.monotonic() + RUN_S
     while process.poll() is None and not all(hold.exists() for hold in holds) and time.monotonic() < end:
-        for hold in holds[: _planned_and_ready(_events(events))]:
+        for hold in holds[: planned_and_ready(read_events(events))]:
             hold.touch()
         time.sleep(0.02)
     process.wait(max(end - time.monotonic(), 0.0))
 
 
-def _planned_and_ready(events: list[dict[str, Any]]) -> int:
+def planned_and_ready(events: list[dict[str, Any]]) -> int:
+    """How many planned migrations are about to stop the job."""
     planned = {e["migration"] for e in events if e["name"] == "migration_started" and e["kind"] == "planned"}
     return len({e["migration"] for e in events if e["name"] == "phase" and e["phase"] == "quiescing"} & planned)
 
 
-def _events(path: Path) -> list[dict[str, Any]]:
+def read_events(path: Path) -> list[dict[str, Any]]:
+    """The whole lines of a file that `--events` writes."""
     if not path.exists():
         return []
     return [json.loads(line) for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]

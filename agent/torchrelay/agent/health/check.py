@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
+from torchrelay.agent.health.places import DCGM
 from torchrelay.protocol.messages import DeviceChecked, HealthSignal
 
 LOOKS = 4
@@ -19,9 +20,14 @@ LIMIT_S = 30.0
 
 
 async def check(node: str, sources: Mapping[str, dict[str, Any]], subject: str) -> DeviceChecked:
-    """`sources`: name -> options of its probe; `subject`: a device, or `node`, which is all of its devices."""
+    """`sources`: name -> options of its probe; `subject`: a device, or `node`, which is all of its devices.
+
+    A dcgm-exporter's word, which can be old, does not count where the driver can be asked; and every source has to answer.
+    """
     seen, missing, found = [], [], False
     for name, options in sources.items():
+        if name == DCGM and "nvidia" in sources:
+            continue
         try:
             devices, signals = await asyncio.wait_for(_look(name, options), LIMIT_S)
         except TimeoutError:
@@ -32,7 +38,7 @@ async def check(node: str, sources: Mapping[str, dict[str, Any]], subject: str) 
             continue
         found = found or subject in devices or bool(devices and subject == node)
         seen += [s for s in signals if subject in (s.device, node)]
-    if not found or (subject == node and missing):
+    if not found or missing:
         return DeviceChecked(subject, False, "; ".join(missing) or "no source knows it", tuple(seen))
     return DeviceChecked(subject, True, f"it was looked at {LOOKS} times in {LOOKS * LOOK_S:g} s", tuple(seen))
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from torchrelay.protocol.health.history import History, Seen
 from torchrelay.protocol.health.kinds import (
     ACTIONS,
+    EXPLAINING,
     IGNORE,
     LEVELS,
     NOBODY,
@@ -53,7 +54,7 @@ def classify(history: History, newest: Seen, policy: HealthPolicy, now_s: float)
         worst = max(found, key=lambda v: ACTIONS.index(v.action))
         return _with_due(worst, min(due, default=None))
     known = bool(policy.rules_of(newest.kind)) and (bool(fitting) or newest.kind != XID)
-    if known:
+    if known or newest.kind in EXPLAINING:
         return Verdict(
             IGNORE, "", f"{newest}: not enough to act on", newest, newest.time_s, due_s=min(due, default=None)
         )

@@ -111,4 +111,6 @@ EVENTS = (
     SDC,
     FLIGHT_RECORDER,
 )
+EXPLAINING = (HOST_CPU,)
+"""Kinds that explain other evidence: where no row speaks of them, there is nothing to tell."""
 KINDS = (*EVENTS, *COUNTERS, *LEVELS)

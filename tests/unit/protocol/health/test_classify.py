@@ -7,6 +7,7 @@ import pytest
 from torchrelay.protocol.health import kinds as k
 from torchrelay.protocol.health.classify import UNKNOWN, Verdict, classify
 from torchrelay.protocol.health.history import REMEMBERED_S, History, Seen
+from torchrelay.protocol.health.policy import HealthPolicy
 from torchrelay.protocol.health.policy_file import default_policy
 
 POLICY = default_policy()
@@ -295,6 +296,14 @@ def test_a_dead_source_is_told_and_is_no_health() -> None:
 def test_an_xid_that_the_table_lacks_is_watched() -> None:
     verdict = Case().xid(999)
     assert (verdict.action, verdict.rule) == (k.WATCH, UNKNOWN)
+
+
+def test_what_only_explains_is_not_told_where_no_row_speaks_of_it() -> None:
+    history = History()
+    for kind, action in ((k.HOST_CPU, k.IGNORE), (k.REMAP_PENDING, k.WATCH)):
+        seen = Seen(kind, 0.0, "n0", value=0.9)
+        history.add(seen)
+        assert classify(history, seen, HealthPolicy(), 0.0).action == action
 
 
 def test_observe_says_what_it_would_do() -> None:

@@ -32,6 +32,7 @@ def test_when_the_way_in_fails_what_was_printed_is_shown(capfd: pytest.CaptureFi
     staging.show()
     out, err = capfd.readouterr()
     assert (out + err).count("the reason") == 1
+    staging.release()  # or what other tests write goes aside
 
 
 def test_what_was_never_begun_ends_quietly(capfd: pytest.CaptureFixture[str]) -> None:

@@ -18,8 +18,10 @@ GLOO = "gloo"
 
 
 class Entrance:
-    def __init__(self, job: Job, outbox: Outbox) -> None:
-        self._job, self._outbox = job, outbox
+    """`adopts`: whether others start the processes of this job."""
+
+    def __init__(self, job: Job, outbox: Outbox, adopts: bool) -> None:
+        self._job, self._outbox, self._adopts = job, outbox, adopts
         self._first_s: float | None = None
         self._remembered: dict[int, str] = {}
         self._kept: list[tuple[Worker, WorkerExited]] = []
@@ -71,16 +73,23 @@ class Entrance:
         self._outbox.log("info", f"{info.worker} was there before this controller: {_what(rank)}")
         self._outbox.to_agent(node, TellAgain())
 
-    def is_gathering(self, now_s: float) -> bool:
+    def keeps(self, worker: Worker, exited: WorkerExited, now_s: float) -> bool:
+        """Whether the end of a process is not to be judged now, or not at all."""
+        if self._adopts and worker.armed is None and self._job.protection == "pending":
+            self._job.forget(worker)  # a program that prepares data, or a start that failed
+            return True
+        if self._is_gathering(now_s):
+            self._kept.append((worker, exited))
+            return True
+        return False
+
+    def _is_gathering(self, now_s: float) -> bool:
         """Whether agents of a job that trains are still to come: before that no end can be judged."""
         return self._first_s is not None and self._job.protection == "pending" and now_s - self._first_s < MISSING_S
 
-    def keep(self, worker: Worker, exited: WorkerExited) -> None:
-        self._kept.append((worker, exited))
-
     def take_kept(self, now_s: float) -> list[tuple[Worker, WorkerExited]]:
         """What was kept, once all are there or their time is over."""
-        if self.is_gathering(now_s):
+        if self._is_gathering(now_s):
             return []
         kept, self._kept = self._kept, []
         return kept
@@ -104,10 +113,6 @@ class Entrance:
             lost.seen_boundary = 0
             found.append(lost)
         return found
-
-    def is_stranger(self, worker: Worker) -> bool:
-        """Whether a process that has ended had no process group yet: a program that prepares data, or a start that failed."""
-        return worker.armed is None and self._job.protection == "pending"
 
 
 def _what(rank: int) -> str:

@@ -29,7 +29,7 @@ class World:
             adopted=True,
         )
         self.core = Core(config, lambda: 0.0)
-        self.core.remember(holders or {})
+        self.core.entrance.remember(holders or {})
         self.now_s = 100.0
 
     def attach(self, node: str, *workers: msg.WorkerInfo) -> list[Any]:

@@ -63,7 +63,7 @@ class Ledger:
         if (meanwhile := self.runs.get(pod.key)) is not None and meanwhile is not run:
             return meanwhile  # another agent's stream has made it
         run = self.runs[pod.key] = JobRun(pod.key, int(launch["WORLD_SIZE"]), launch, _jit_folder(pod))
-        run.core.remember(holders)
+        run.core.entrance.remember(holders)
         return run
 
     def drop_old(self) -> None:

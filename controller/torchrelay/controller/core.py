@@ -57,7 +57,7 @@ class Core:
         health: HealthPolicy | None = None,
     ) -> None:
         self._config, self._checkpoint = config, checkpoint
-        self.job = Job(config.world_size)
+        self.job = Job(config.world_size, config.losses_barred)
         self.outbox = Outbox(self.job, wall_s)
         self.driver = Driver(config, self.job, self.outbox, self.end_job, checkpoint)
         self._requests = Requests(self.job, self.outbox, self.driver)

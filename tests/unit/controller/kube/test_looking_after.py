@@ -21,6 +21,7 @@ from torchrelay.controller.kube.wishes import Wishes
 from torchrelay.protocol import events as e
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol.errors import RefusedError, RetryableError
+from torchrelay.protocol.kube_annotations import Wishes as Asked
 from torchrelay.protocol.names import NO_RANK
 from torchrelay.protocol.pod_tls import PodIdentity
 
@@ -35,9 +36,18 @@ def manifest(name: str, **spec: Any) -> dict[str, Any]:
             "name": name,
             "namespace": "team",
             "labels": {"torchrelay.dev/job": "llama"},
-            "annotations": {"torchrelay.dev/inject": "true", "torchrelay.dev/injected": "1", "torchrelay.dev/spares": "1"},
+            "annotations": {
+                "torchrelay.dev/inject": "true",
+                "torchrelay.dev/injected": "1",
+                "torchrelay.dev/spares": "1",
+            },
         },
-        "spec": {"nodeName": f"n{name[-1]}", "restartPolicy": "Never", "containers": [{"name": "t", "env": env}], **spec},
+        "spec": {
+            "nodeName": f"n{name[-1]}",
+            "restartPolicy": "Never",
+            "containers": [{"name": "t", "env": env}],
+            **spec,
+        },
         "status": {"phase": "Running"},
     }
 
@@ -52,7 +62,7 @@ class World:
         self.remembered: dict[int, str] = {}
         for rank in range(2):
             self.add(manifest(f"llama-{rank}"))
-        self.run = self.ledger.runs[KEY] = JobRun(KEY, 2, LAUNCH, "/nowhere")
+        self.run = self.ledger.runs[KEY] = JobRun(KEY, 2, LAUNCH, Asked())
 
     async def _find(self, identity: PodIdentity) -> Pod | None:
         found = await self.api.get(PODS, identity.pod, identity.namespace)
@@ -113,7 +123,10 @@ def test_a_job_gets_its_resource_its_pool_and_one_spare_and_no_second_one() -> N
         pool = w.api.named(SPARE_POOLS, "llama")
         assert (pool["spec"], pool["status"]) == ({"job": "llama", "spares": 1}, {"wanted": 1, "ready": 1, "warm": 0})
         (spare,) = w.spares()
-        assert spare.manifest["metadata"]["ownerReferences"][0]["uid"] == w.api.named(TRAINING_JOBS, "llama")["metadata"]["uid"]
+        assert (
+            spare.manifest["metadata"]["ownerReferences"][0]["uid"]
+            == w.api.named(TRAINING_JOBS, "llama")["metadata"]["uid"]
+        )
         assert w.run.core.job.spares_coming == 1
 
     in_world(test)
@@ -248,7 +261,11 @@ def test_a_pod_finds_its_job_and_an_alien_does_not() -> None:
         pod = w.pod("llama-1")
         identity = PodIdentity("team", "llama-1", pod.uid)
         assert await w.ledger.run_for(identity, w.hello(pod, 1)) is w.run
-        for other in (PodIdentity("other", "llama-1", pod.uid), PodIdentity("team", "llama-1", "u"), PodIdentity("team", "x", "u")):
+        for other in (
+            PodIdentity("other", "llama-1", pod.uid),
+            PodIdentity("team", "llama-1", "u"),
+            PodIdentity("team", "x", "u"),
+        ):
             with pytest.raises(RefusedError):
                 await w.ledger.run_for(other, w.hello(pod, 1))
 

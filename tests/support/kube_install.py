@@ -60,10 +60,17 @@ class Installation:
     def logs(self) -> str:
         text = self.kubectl("get", "pods", f"--namespace={NAMESPACE}", "--output=wide")
         for selector in (CONTROLLERS, WEBHOOKS):
-            try:
-                text += self.kubectl("logs", f"--namespace={NAMESPACE}", selector, "--tail=300")
-            except AssertionError as e:
-                text += f"{e}\n"  # it is just being replaced
+            for previous in (False, True):
+                try:
+                    text += self.kubectl(
+                        "logs",
+                        f"--namespace={NAMESPACE}",
+                        selector,
+                        "--tail=300",
+                        f"--previous={str(previous).lower()}",
+                    )
+                except AssertionError as e:
+                    text += f"{e}\n"  # it is just being replaced, or there was none before it
         return text
 
 

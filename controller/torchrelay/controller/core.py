@@ -279,6 +279,8 @@ class Core:
         job = self.job
         if job.protection == "off":
             return
+        if self._config.observe:
+            return self._protect(False, "its policy is to observe: nothing is done")
         disabled = [w for w in job.rank_workers if w.disabled]
         if disabled:
             self._protect(False, f"rank {disabled[0].rank}: {disabled[0].disabled}")

@@ -14,6 +14,8 @@ from torchrelay.protocol.names import NO_RANK
 
 MISSING_S = 15.0
 """For the agents of a job to find a new controller; whoever does not come counts as lost, if its peers wait for it."""
+WAITED_S = 2.0
+STANDING = ("standing", "finished")
 GLOO = "gloo"
 
 
@@ -95,8 +97,8 @@ class Entrance:
         return kept
 
     def missing(self, now_s: float) -> list[Worker]:
-        """Holders that an earlier controller knew and that have not come; each is told once."""
-        if self._first_s is None or now_s - self._first_s < MISSING_S:
+        """Holders that an earlier controller knew and that have not come while their peers wait; each is told once."""
+        if self._first_s is None or now_s - self._first_s < MISSING_S or not self._is_waited_for(now_s):
             return []
         job = self._job
         found = []
@@ -113,6 +115,19 @@ class Entrance:
             lost.seen_boundary = 0
             found.append(lost)
         return found
+
+    def _is_waited_for(self, now_s: float) -> bool:
+        """Whether ranks that are here stand still for others. An agent that does not come proves nothing by itself."""
+        here = [w for w in self._job.rank_workers if w.alive]
+        return (
+            any(
+                w.progress is not None
+                and (w.progress.waiting or w.progress.phase in STANDING)
+                and now_s - w.moved_s >= WAITED_S
+                for w in here
+            )
+            or not here
+        )
 
 
 def _what(rank: int) -> str:

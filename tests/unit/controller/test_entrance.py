@@ -136,6 +136,7 @@ def test_a_rank_that_never_comes_was_lost_while_nobody_was_there() -> None:
     world.tick(MISSING_S - 1.0)
     assert world.core.driver.migration is None
     world.tick(1.0)
+    world.tick()
     assert world.core.driver.migration is not None
     assert world.core.driver.migration.state.rank == 1
     assert "while no controller was there" in world.core.driver.migration.state.reason
@@ -185,3 +186,19 @@ def test_a_loss_ends_a_job_that_is_moved_by_plan_alone() -> None:
 
 def test_and_such_a_job_can_be_moved_by_plan() -> None:
     assert running(planned_only=True).core.migrate(msg.MigrateRequest(1, "fan"), 100.0).accepted
+
+
+def test_a_rank_that_does_not_come_is_not_lost_while_the_others_train() -> None:
+    world = World({0: "a.1", 1: "b.1"})
+    world.attach("s", trains(NO_RANK, "s"))
+    world.say("s", "s.1", msg.Warm(""))
+    world.attach("a", trains(0, "a"))
+    for count in range(30):
+        progress = msg.WorkerProgress("a.1", count, count, "body", True, count, "R")
+        world.core.receive("a", msg.Progress((progress,)), world.now_s)
+        world.tick(1.0)
+    assert world.core.driver.migration is None
+    assert world.core.job.holders == {0: "a.1"}
+    world.attach("b", trains(1, "b"))
+    world.tick(1.0)
+    assert (world.core.job.protection, world.core.ended) == ("on", None)

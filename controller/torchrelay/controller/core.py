@@ -279,10 +279,10 @@ class Core:
         job = self.job
         if job.protection == "off":
             return
-        if self._config.observe:
-            return self._protect(False, "its policy is to observe: nothing is done")
         disabled = [w for w in job.rank_workers if w.disabled]
-        if disabled:
+        if self._config.observe:
+            self._protect(False, "its policy is to observe: nothing is done")
+        elif disabled:
             self._protect(False, f"rank {disabled[0].rank}: {disabled[0].disabled}")
         elif job.protection == "pending" and self._config.resume_dir:
             if self.driver.migration is None and job.holders:

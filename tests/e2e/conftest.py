@@ -13,7 +13,7 @@ collect_ignore_glob = [] if os.environ.get("TORCHRELAY_E2E") else ["test_*.py"]
 if os.environ.get("TORCHRELAY_E2E"):
     from support.kube_install import Installation
     from support.kubectl import Kubectl
-    from support.training_pods import Training
+    from support.training_pods import Training, summary
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -53,5 +53,7 @@ def training(
     name = request.node.name.removeprefix("test_").replace("_", "-")[:30].strip("-")
     job = Training(kubectl, name, tmp_path)
     yield job
+    for migration in job.migrations():
+        print(summary(migration))
     if os.environ.get("TORCHRELAY_E2E_KEEP") != "1":
         job.delete()

@@ -7,13 +7,14 @@ from torchrelay.webhook.stores import Stored
 
 
 class FakeStore:
-    """A Secret and a caBundle. Each of `rivals` is written just before one write of ours."""
+    """A Secret and a caBundle. Each of `rivals` is written just before one write of ours. `deaf`: nothing can be published."""
 
     def __init__(self) -> None:
         self.data: Data = {}
         self.version = 0
         self.published: list[bytes] = []
         self.rivals: list[Data] = []
+        self.deaf = False
 
     async def read(self) -> Stored:
         return Stored(dict(self.data), str(self.version) if self.version else "")
@@ -27,4 +28,6 @@ class FakeStore:
         return True
 
     async def publish(self, authorities: bytes) -> None:
+        if self.deaf:
+            raise ConnectionError("nobody listens")
         self.published.append(authorities)

@@ -51,16 +51,26 @@ class Installation:
         deployment = f"deployment/{name}"
         self.kubectl("scale", f"--namespace={NAMESPACE}", deployment, f"--replicas={replicas}")
         if replicas:
-            self.kubectl("rollout", "status", f"--namespace={NAMESPACE}", deployment, "--timeout=50s")
+            self.kubectl("rollout", "status", f"--namespace={NAMESPACE}", deployment, "--timeout=55s")
             return
         selector = CONTROLLERS if name == "torchrelay-controller" else WEBHOOKS
         pods = ("pods", f"--namespace={NAMESPACE}", selector)
-        wait_for(f"the end of {name}", lambda: None if self.kubectl.items(*pods) else True, 60.0)
+        wait_for(f"the end of {name}", lambda: None if self.kubectl.items(*pods) else True, 120.0, self.logs)
 
     def logs(self) -> str:
         text = self.kubectl("get", "pods", f"--namespace={NAMESPACE}", "--output=wide")
         for selector in (CONTROLLERS, WEBHOOKS):
-            text += self.kubectl("logs", f"--namespace={NAMESPACE}", selector, "--tail=300")
+            for previous in (False, True):
+                try:
+                    text += self.kubectl(
+                        "logs",
+                        f"--namespace={NAMESPACE}",
+                        selector,
+                        "--tail=300",
+                        f"--previous={str(previous).lower()}",
+                    )
+                except AssertionError as e:
+                    text += f"{e}\n"  # it is just being replaced, or there was none before it
         return text
 
 

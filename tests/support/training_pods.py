@@ -28,6 +28,13 @@ def python() -> str:
     return str(ROOT / ".venv/bin/python")
 
 
+def summary(migration: dict[str, Any]) -> str:
+    """One line, with the seconds of each phase."""
+    phases = ", ".join(f"{p['phase']} {p.get('seconds', 0.0):.2f}" for p in migration.get("phases", ()))
+    told = {k: migration.get(k) for k in ("kind", "rank", "outcome", "stepsRedone", "downtimeSeconds")}
+    return f"{told} ({phases})"
+
+
 class Training:
     """`protected`: it asks for torchrelay. `held`: steps at which ranks wait for `let_pass`."""
 
@@ -185,6 +192,10 @@ class Training:
     def pods(self) -> dict[str, dict[str, Any]]:
         found = self.kubectl.items("pods", f"--selector=torchrelay.dev/job={self.name}")
         return {pod["metadata"]["name"]: pod for pod in found}
+
+    def ended(self) -> set[str]:
+        """Pods whose containers all have ended."""
+        return {name for name, pod in self.pods().items() if pod["status"]["phase"] in ("Succeeded", "Failed")}
 
     def describe(self) -> str:
         """All that a person would look at."""

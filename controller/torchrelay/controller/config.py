@@ -72,6 +72,10 @@ class ControllerConfig:
     listen_port: int = 0
     adopted: bool = False
     """Whether others start the processes (in pods): they come and go, and ask what they are to be."""
+    observe: bool = False
+    """Whether the job is only watched: no rank of it is replaced or moved."""
+    planned_only: bool = False
+    """Whether ranks are moved while they live, and a lost one ends the job."""
     check_steps: int = 0
     """After this many steps of every rank the job is over, with the protection report; 0: it is no check."""
     resume_dir: str = ""
@@ -84,6 +88,11 @@ class ControllerConfig:
     @property
     def world_size(self) -> int:
         return self.nnodes * self.nproc_per_node
+
+    @property
+    def losses_barred(self) -> str:
+        """Why lost ranks are not replaced, by the user's choice."""
+        return "its policy is planned-only: lost ranks are not replaced" if self.planned_only else ""
 
 
 def load_config(path: Path) -> ControllerConfig:

@@ -17,12 +17,13 @@ from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.judge import Judge
 from torchrelay.controller.nodes import Nodes
 from torchrelay.controller.outbox import Outbox
+from torchrelay.controller.progress import ProgressTeller
 from torchrelay.controller.requests import Requests
 from torchrelay.controller.status import job_status
 from torchrelay.controller.watch import HangWatch
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol import migration_events as m
-from torchrelay.protocol.events import FaultFired, JobFinished, JobStarted, ProgressMade, Protection, ReportMade
+from torchrelay.protocol.events import FaultFired, JobFinished, JobStarted, Protection, ReportMade
 from torchrelay.protocol.health.policy import HealthPolicy
 from torchrelay.protocol.names import NO_RANK
 
@@ -30,7 +31,6 @@ CALM_TICK_S = 1.0
 """While all goes well, nothing but agents that stay away is noticed by the clock alone."""
 ALERT_TICK_S = 0.05
 """While a verdict or a deadline may be due."""
-PROGRESS_EVERY_S = 0.5
 FOR_THE_MIGRATION = (
     msg.Standing,
     msg.QuiesceAnswer,
@@ -57,7 +57,7 @@ class Core:
         health: HealthPolicy | None = None,
     ) -> None:
         self._config, self._checkpoint = config, checkpoint
-        self.job = Job(config.world_size)
+        self.job = Job(config.world_size, config.losses_barred)
         self.outbox = Outbox(self.job, wall_s)
         self.driver = Driver(config, self.job, self.outbox, self.end_job, checkpoint)
         self._requests = Requests(self.job, self.outbox, self.driver)
@@ -67,12 +67,11 @@ class Core:
         self._exits = Exits(config, self.job, self.outbox, self.driver, self.health, self.end_job)
         self._watch = HangWatch(config.policy, self.job, self.outbox, self.driver, self.health)
         self._judge = Judge(config, self.job, self.outbox, self._end_check)
-        self._nodes = Nodes(config.policy, self.job, self.outbox, self._exits, self.driver.node_lost, self.end_job)
-        self._entrance = Entrance(self.job, self.outbox)
+        self.nodes = Nodes(config.policy, self.job, self.outbox, self._exits, self.driver.node_lost, self.end_job)
+        self.entrance = Entrance(self.job, self.outbox, config.adopted)
         self._started = False
         self._released = False
-        self._last_progress: ProgressMade | None = None
-        self._last_progress_s = 0.0
+        self._progress = ProgressTeller(self.job, self.outbox)
         self.ended: JobFinished | None = None
         self._handlers: dict[type, Callable[[Worker, Any, float], None]] = {
             msg.Hello: self._hello,
@@ -88,8 +87,8 @@ class Core:
             msg.Held: self._held,
             msg.Explained: self._watch.explained,
         }
-        self._handlers[msg.JournalsCopied] = self._nodes.copied
-        self._handlers[msg.JournalCopyLost] = self._nodes.copy_lost
+        self._handlers[msg.JournalsCopied] = self.nodes.copied
+        self._handlers[msg.JournalCopyLost] = self.nodes.copy_lost
         self._handlers.update(dict.fromkeys(FOR_THE_MIGRATION, self._for_the_migration))
 
     def take(self) -> tuple[list[tuple[str, msg.ToAgent]], list[msg.JobEvent]]:
@@ -98,17 +97,17 @@ class Core:
 
     def take_hang_ups(self) -> list[str]:
         """Nodes that were given up since the last call: their streams are to be closed."""
-        taken, self._nodes.to_hang_up = self._nodes.to_hang_up, []
+        taken, self.nodes.to_hang_up = self.nodes.to_hang_up, []
         return taken
 
     def attach(self, hello: msg.AgentHello, now_s: float) -> None:
-        if self._nodes.is_lost(hello.node):
-            self._nodes.is_back(hello.node)
+        if self.nodes.is_lost(hello.node):
+            self.nodes.is_back(hello.node)
             return
         if self._config.adopted:
             self.job.attach(dataclasses.replace(hello, workers=()), now_s)
             for info in hello.workers:
-                self._entrance.take_in(hello.node, info, now_s)
+                self.entrance.take_in(hello.node, info, now_s)
         else:
             self.job.attach(hello, now_s)
         if self.ended is not None:
@@ -134,9 +133,9 @@ class Core:
 
     def receive(self, node: str, message: msg.FromAgent, now_s: float) -> None:
         """Takes a report of the agent of `node`. What comes after the job's end is of no interest."""
-        if self.ended is not None or self._nodes.is_lost(node):
+        if self.ended is not None or self.nodes.is_lost(node):
             return
-        self._nodes.heard(node, now_s)
+        self.nodes.heard(node, now_s)
         if isinstance(message, msg.AgentHello):
             self.attach(message, now_s)
         elif isinstance(message, msg.Progress):
@@ -150,7 +149,7 @@ class Core:
         elif isinstance(message, msg.HealthSources):
             self.health.sources(node, message)
         elif isinstance(message, msg.WorkerStarted):
-            self._entrance.take_in(node, message.info, now_s)
+            self.entrance.take_in(node, message.info, now_s)
             self._consider_start(now_s)
         elif isinstance(message, msg.DeviceChecked):
             self.health.device_checked(message)
@@ -160,11 +159,7 @@ class Core:
             self.outbox.log_once("warning", f"{node} speaks of {message.worker}, which is none of its workers")
         elif isinstance(message, msg.FromWorker):
             self._handlers[type(message.report)](worker, message.report, now_s)
-        elif isinstance(message, msg.WorkerExited) and self._config.adopted and self._entrance.is_stranger(worker):
-            self.job.forget(worker)
-        elif isinstance(message, msg.WorkerExited) and self._entrance.is_gathering(now_s):
-            self._entrance.keep(worker, message)
-        elif isinstance(message, msg.WorkerExited):
+        elif isinstance(message, msg.WorkerExited) and not self.entrance.keeps(worker, message, now_s):
             self._exits.exited(worker, message, now_s)
         self._settle(now_s)
 
@@ -189,7 +184,7 @@ class Core:
             self._watch.tick(now_s)
             self._requests.tick(now_s)
         if self.ended is None and self._started:
-            self._nodes.tick(now_s)
+            self.nodes.tick(now_s)
         if self.ended is None and not self._exits.is_failing:
             self.health.tick(now_s)
         self._settle(now_s)
@@ -200,7 +195,7 @@ class Core:
         """How much time may pass now until the next tick; any other call may shorten it."""
         pending = self.driver.migration is not None or self._exits.is_waiting or self._requests.is_waiting
         pending = pending or self.health.is_waiting
-        uneasy = self._watch.is_uneasy(now_s) or self._nodes.is_uneasy(now_s)
+        uneasy = self._watch.is_uneasy(now_s) or self.nodes.is_uneasy(now_s)
         return ALERT_TICK_S if pending or uneasy else CALM_TICK_S
 
     def migrate(self, request: msg.MigrateRequest, now_s: float) -> msg.MigrateReply:
@@ -208,14 +203,10 @@ class Core:
             return msg.MigrateReply(False, "", "the job is ending")
         return self._requests.migrate(request.rank, request.reason, now_s)
 
-    def remember(self, holders: dict[int, str]) -> None:
-        """Rank -> the worker that had it, as an earlier controller of this job has written down. To be called before any attach."""
-        self._entrance.remember(holders)
-
     def _lose_missing(self, now_s: float) -> None:
-        for worker, exited in self._entrance.take_kept(now_s):
+        for worker, exited in self.entrance.take_kept(now_s):
             self._exits.exited(worker, exited, now_s)
-        missing = self._entrance.missing(now_s)
+        missing = self.entrance.missing(now_s)
         if missing:
             self._consider_start(now_s)
             self._settle(now_s)
@@ -235,13 +226,8 @@ class Core:
     def lose(self, node: str, reason: str, now_s: float) -> None:
         """It is known from elsewhere that nothing of `node` lives."""
         if self.ended is None and self._started:
-            self._nodes.gone(node, reason, now_s)
+            self.nodes.gone(node, reason, now_s)
             self._settle(now_s)
-
-    def release(self, node: str, reason: str) -> None:
-        """No process of the node takes part any more: its agent ends."""
-        if node in self.job.nodes:
-            self.outbox.to_agent(node, msg.StopJob(0, int(signal.SIGTERM), reason))
 
     def stop(self, signal_number: int) -> None:
         """The user ends the job."""
@@ -261,7 +247,7 @@ class Core:
             self._judge.job_over()
             self.ended = JobFinished(exit_code, reason)
             self.outbox.to_all_agents(_stop(self.ended, signal_number))
-            self._tell_last_progress()
+            self._progress.tell_last()
             self.outbox.emit(self.ended)
 
     def _worker(self, node: str, worker: str) -> Worker | None:
@@ -289,7 +275,7 @@ class Core:
         ranks = self.job.rank_workers
         if len(ranks) == self.job.world_size:
             self.job.clock.reached(self.job.boundary, now_s)
-            self._tell_progress(now_s)
+            self._progress.tell(now_s)
             if self.driver.migration is None and all(w.finishing for w in ranks):
                 self._release(ranks)
                 if not any(w.alive for w in ranks):
@@ -307,7 +293,9 @@ class Core:
         if job.protection == "off":
             return
         disabled = [w for w in job.rank_workers if w.disabled]
-        if disabled:
+        if self._config.observe:
+            self._protect(False, "its policy is to observe: nothing is done")
+        elif disabled:
             self._protect(False, f"rank {disabled[0].rank}: {disabled[0].disabled}")
         elif job.protection == "pending" and self._config.resume_dir:
             if self.driver.migration is None and job.holders:
@@ -330,23 +318,6 @@ class Core:
         for worker in self.job.rank_workers:
             if worker.alive:
                 self.outbox.to_worker(worker.worker, msg.Protect(on, reason))
-
-    def _tell_progress(self, now_s: float) -> None:
-        if now_s - self._last_progress_s < PROGRESS_EVERY_S:
-            return
-        alive = sum(w.alive for w in self.job.rank_workers)
-        spares = sum(w.warm for w in self.job.spares)
-        made = ProgressMade(self.job.boundary, round(self.job.clock.steps_per_s(now_s), 3), alive, spares)
-        last = self._last_progress
-        if last is None or (made.boundary, made.ranks, made.spares) != (last.boundary, last.ranks, last.spares):
-            self._last_progress, self._last_progress_s = made, now_s
-            self.outbox.emit(made)
-
-    def _tell_last_progress(self) -> None:
-        """The steps done since progress was told are part of what the job is said to have done."""
-        last = self._last_progress
-        if last is not None and self.job.boundary > last.boundary:
-            self.outbox.emit(dataclasses.replace(last, boundary=self.job.boundary))
 
     def _hello(self, worker: Worker, report: msg.Hello, now_s: float) -> None:
         worker.pid = report.pid

@@ -14,12 +14,16 @@ from torchrelay.protocol.names import NO_RANK
 
 MISSING_S = 15.0
 """For the agents of a job to find a new controller; whoever does not come counts as lost, if its peers wait for it."""
+WAITED_S = 2.0
+STANDING = ("standing", "finished")
 GLOO = "gloo"
 
 
 class Entrance:
-    def __init__(self, job: Job, outbox: Outbox) -> None:
-        self._job, self._outbox = job, outbox
+    """`adopts`: whether others start the processes of this job."""
+
+    def __init__(self, job: Job, outbox: Outbox, adopts: bool) -> None:
+        self._job, self._outbox, self._adopts = job, outbox, adopts
         self._first_s: float | None = None
         self._remembered: dict[int, str] = {}
         self._kept: list[tuple[Worker, WorkerExited]] = []
@@ -71,23 +75,30 @@ class Entrance:
         self._outbox.log("info", f"{info.worker} was there before this controller: {_what(rank)}")
         self._outbox.to_agent(node, TellAgain())
 
-    def is_gathering(self, now_s: float) -> bool:
+    def keeps(self, worker: Worker, exited: WorkerExited, now_s: float) -> bool:
+        """Whether the end of a process is not to be judged now, or not at all."""
+        if self._adopts and worker.armed is None and self._job.protection == "pending":
+            self._job.forget(worker)  # a program that prepares data, or a start that failed
+            return True
+        if self._is_gathering(now_s):
+            self._kept.append((worker, exited))
+            return True
+        return False
+
+    def _is_gathering(self, now_s: float) -> bool:
         """Whether agents of a job that trains are still to come: before that no end can be judged."""
         return self._first_s is not None and self._job.protection == "pending" and now_s - self._first_s < MISSING_S
 
-    def keep(self, worker: Worker, exited: WorkerExited) -> None:
-        self._kept.append((worker, exited))
-
     def take_kept(self, now_s: float) -> list[tuple[Worker, WorkerExited]]:
         """What was kept, once all are there or their time is over."""
-        if self.is_gathering(now_s):
+        if self._is_gathering(now_s):
             return []
         kept, self._kept = self._kept, []
         return kept
 
     def missing(self, now_s: float) -> list[Worker]:
-        """Holders that an earlier controller knew and that have not come; each is told once."""
-        if self._first_s is None or now_s - self._first_s < MISSING_S:
+        """Holders that an earlier controller knew and that have not come while their peers wait; each is told once."""
+        if self._first_s is None or now_s - self._first_s < MISSING_S or not self._is_waited_for(now_s):
             return []
         job = self._job
         found = []
@@ -105,9 +116,18 @@ class Entrance:
             found.append(lost)
         return found
 
-    def is_stranger(self, worker: Worker) -> bool:
-        """Whether a process that has ended had no process group yet: a program that prepares data, or a start that failed."""
-        return worker.armed is None and self._job.protection == "pending"
+    def _is_waited_for(self, now_s: float) -> bool:
+        """Whether ranks that are here stand still for others. An agent that does not come proves nothing by itself."""
+        here = [w for w in self._job.rank_workers if w.alive]
+        return (
+            any(
+                w.progress is not None
+                and (w.progress.waiting or w.progress.phase in STANDING)
+                and now_s - w.moved_s >= WAITED_S
+                for w in here
+            )
+            or not here
+        )
 
 
 def _what(rank: int) -> str:

@@ -134,7 +134,7 @@ class StepClock:
 class Job:
     """`holders`: rank -> worker of the generation in force; `generation`: the newest that was ever used."""
 
-    def __init__(self, world_size: int) -> None:
+    def __init__(self, world_size: int, losses_barred: str = "") -> None:
         self.world_size = world_size
         self.nodes: dict[str, Node] = {}
         self.workers: dict[str, Worker] = {}
@@ -145,6 +145,8 @@ class Job:
         self.journals: dict[int, RankJournal] = {}
         self.quarantine: dict[str, str] = {}
         """Device or node -> why it is given no rank."""
+        self.losses_barred = losses_barred
+        """Why lost ranks are not replaced, by somebody's choice."""
         self.spares_coming = 0
         """Spares that somebody makes, and that have not come yet."""
         self.generation = 0
@@ -225,10 +227,15 @@ class Job:
         keeper = self.nodes.get(known.copies_to)
         return keeper.node if keeper is not None and not keeper.lost else ""
 
-    def unprotected_because(self, dead: str = "") -> str:
-        """Why a lost rank could not be replaced now; empty if it could. `dead` need not have reached its loop."""
+    def unprotected_because(self, dead: str = "", planned: bool = False) -> str:
+        """Why a lost rank could not be replaced now, or moved if `planned`; empty if it could.
+
+        `dead` need not have reached its loop.
+        """
         if self.protection != "on":
             return self.protection_reason
+        if self.losses_barred and not planned:
+            return self.losses_barred
         for worker in self.rank_workers:
             if worker.exited is not None and worker.worker != dead and worker.exited.exit_code == 0:
                 return f"rank {worker.rank} has ended already, and cannot take part in new communicators"

@@ -67,6 +67,11 @@ class Nodes:
         self._outbox.orders.append((node, StopJob(1, int(signal.SIGKILL), reason)))
         self._outbox.log_once("warning", f"{node} is back; its workers are ended, since its ranks live elsewhere")
 
+    def release(self, node: str, reason: str) -> None:
+        """No process of the node takes part any more: its agent ends."""
+        if node in self._job.nodes:
+            self._outbox.to_agent(node, StopJob(0, int(signal.SIGTERM), reason))
+
     def gone(self, node: str, reason: str, now_s: float) -> None:
         """Nobody has to wait for its silence to prove anything. A job that cannot be repaired is left to the clock."""
         known = self._job.nodes.get(node)

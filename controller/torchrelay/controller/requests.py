@@ -94,7 +94,7 @@ class Requests:
         if migration is not None:
             s = migration.state
             return f"{s.migration} is under way (rank {s.rank}, {s.phase.value})", "ask again when it is over"
-        if because := job.unprotected_because():
+        if because := job.unprotected_because(planned=True):
             return f"not yet: {because}", ""
         if not any(w.warm for w in job.spares if not job.quarantined(w)):
             return "the spare is still starting", "ask again in a few seconds"

@@ -133,7 +133,7 @@ class Relay(relay_pb2_grpc.RelayServicer):
 
     def release(self, node: str, reason: str) -> None:
         """The agent of `node` is not needed any more."""
-        self._core.release(node, reason)
+        self._core.nodes.release(node, reason)
         self._flush()
 
     async def Attach(  # the service's name for it

@@ -16,7 +16,7 @@ LAUNCH = {"RANK": "1", "WORLD_SIZE": "2"}
 class World:
     """A job of two ranks whose pods are `a`, `b`, and a spare `s`."""
 
-    def __init__(self, holders: dict[int, str] | None = None) -> None:
+    def __init__(self, holders: dict[int, str] | None = None, **policy: bool) -> None:
         config = ControllerConfig(
             run_id="r",
             nnodes=2,
@@ -27,9 +27,10 @@ class World:
             master_addr="",
             master_port=1,
             adopted=True,
+            **policy,  # type: ignore[arg-type]
         )
         self.core = Core(config, lambda: 0.0)
-        self.core.remember(holders or {})
+        self.core.entrance.remember(holders or {})
         self.now_s = 100.0
 
     def attach(self, node: str, *workers: msg.WorkerInfo) -> list[Any]:
@@ -135,6 +136,7 @@ def test_a_rank_that_never_comes_was_lost_while_nobody_was_there() -> None:
     world.tick(MISSING_S - 1.0)
     assert world.core.driver.migration is None
     world.tick(1.0)
+    world.tick()
     assert world.core.driver.migration is not None
     assert world.core.driver.migration.state.rank == 1
     assert "while no controller was there" in world.core.driver.migration.state.reason
@@ -145,3 +147,58 @@ def test_a_process_of_before_without_anything_written_down_is_believed() -> None
     world.attach("a", trains(0, "a"))
     world.attach("b", trains(1, "b"))
     assert world.core.job.holders == {0: "a.1", 1: "b.1"}
+
+
+def running(**policy: bool) -> World:
+    world = World(**policy)
+    for rank, node in enumerate("ab"):
+        world.attach(node, msg.WorkerInfo(f"{node}.1", rank, 1, LAUNCH))
+        world.say(node, f"{node}.1", msg.Armed(rank, 2, "gloo", ""))
+        progress = msg.WorkerProgress(f"{node}.1", 7, 7, "body", True, 1, "S")
+        world.core.receive(node, msg.Progress((progress,)), world.now_s)
+    world.attach("s", msg.WorkerInfo("s.1", NO_RANK, 1, LAUNCH))
+    world.say("s", "s.1", msg.Warm(""))
+    return world
+
+
+def test_a_job_that_is_only_observed_is_told_that_it_is_not_protected() -> None:
+    world = World(observe=True)
+    world.attach("a", msg.WorkerInfo("a.1", 0, 1, LAUNCH))
+    orders = world.attach("b", msg.WorkerInfo("b.1", 1, 1, LAUNCH)) + world.say("b", "b.1", msg.Armed(1, 2, "gloo", ""))
+    assert [o.on for o in orders if isinstance(o, msg.Protect)] == [False, False]
+    assert "observe" in world.core.job.protection_reason
+
+
+def test_a_loss_is_replaced_by_default() -> None:
+    world = running()
+    world.end("b", "b.1")
+    assert world.core.driver.migration is not None
+
+
+def test_a_loss_ends_a_job_that_is_moved_by_plan_alone() -> None:
+    world = running(planned_only=True)
+    world.end("b", "b.1")
+    world.tick(3.0)
+    assert world.core.driver.migration is None
+    assert world.core.ended is not None
+    assert "planned-only" in world.core.ended.reason
+
+
+def test_and_such_a_job_can_be_moved_by_plan() -> None:
+    assert running(planned_only=True).core.migrate(msg.MigrateRequest(1, "fan"), 100.0).accepted
+
+
+def test_a_rank_that_does_not_come_is_not_lost_while_the_others_train() -> None:
+    world = World({0: "a.1", 1: "b.1"})
+    world.attach("s", trains(NO_RANK, "s"))
+    world.say("s", "s.1", msg.Warm(""))
+    world.attach("a", trains(0, "a"))
+    for count in range(30):
+        progress = msg.WorkerProgress("a.1", count, count, "body", True, count, "R")
+        world.core.receive("a", msg.Progress((progress,)), world.now_s)
+        world.tick(1.0)
+    assert world.core.driver.migration is None
+    assert world.core.job.holders == {0: "a.1"}
+    world.attach("b", trains(1, "b"))
+    world.tick(1.0)
+    assert (world.core.job.protection, world.core.ended) == ("on", None)

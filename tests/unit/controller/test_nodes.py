@@ -125,7 +125,7 @@ def test_copies_that_fail_again_and_again_are_tried_ever_more_seldom(job: FakeJo
         job.say("n0.w0", msg.JournalCopyLost("n1", "it does not answer"))
         while not [o for o in job.orders[before:] if isinstance(o, msg.ToWorker)]:
             job.now_s += 5.0
-            job.core._nodes.assign_keepers(job.now_s)
+            job.core.nodes.assign_keepers(job.now_s)
             job._collect()
         pauses.append(job.told(events.Log)[-1].text.rpartition("in ")[2])
     assert pauses == ["10 s", "20 s", "40 s", "80 s", "160 s", "320 s", "640 s", "640 s", "640 s"]

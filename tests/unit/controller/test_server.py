@@ -14,7 +14,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from torchrelay.controller import core
+from torchrelay.controller import core, progress
 from torchrelay.controller.config import ControllerConfig, Policy
 from torchrelay.controller.core import Core
 from torchrelay.controller.server import Relay
@@ -140,7 +140,7 @@ def test_a_watcher_that_comes_late_hears_everything_from_the_start_to_the_end() 
 def test_who_wants_no_progress_hears_of_it_once_at_the_end(
     without_progress: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(core, "PROGRESS_EVERY_S", 0.0)
+    monkeypatch.setattr(progress, "EVERY_S", 0.0)
 
     async def test(b: Bench) -> None:
         call = await b.attach()

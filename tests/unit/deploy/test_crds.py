@@ -11,6 +11,7 @@ import jsonschema
 import pytest
 import yaml
 from support import kube_schema
+from support.custom_resources import EXAMPLES, SHORT_NAMES, WRONG
 
 from torchrelay.protocol import kube_names as kube
 
@@ -19,7 +20,6 @@ CRDS: dict[str, dict[str, Any]] = {
     d["spec"]["names"]["kind"]: d for d in (yaml.safe_load(p.read_text()) for p in sorted(FOLDER.glob("*.yaml")))
 }
 KINDS = sorted(CRDS)
-SHORT_NAMES = {"TrainingJob": "tj", "SparePool": "sp", "Migration": "mig", "Quarantine": "quar"}
 _FORBIDDEN = {
     "$ref",
     "definitions",
@@ -32,28 +32,6 @@ _FORBIDDEN = {
     "xml",
 }
 _TYPES = {"object", "array", "string", "integer", "number", "boolean"}
-_NOW = "2026-11-21T12:00:00Z"
-CONDITION = {"type": "Ready", "status": "True", "reason": "Warm", "message": "", "lastTransitionTime": _NOW}
-EXAMPLES: dict[str, dict[str, Any]] = {
-    "TrainingJob": {"spec": {}, "status": {"ranks": [{"rank": 0, "pod": "a"}], "conditions": [CONDITION]}},
-    "SparePool": {"spec": {"spares": 2, "topologyKeys": ["topology.kubernetes.io/zone"]}, "status": {"warm": 1}},
-    "Migration": {"spec": {"job": "llama", "rank": 3}, "status": {"downtimeSeconds": 1.5, "startedAt": _NOW}},
-    "Quarantine": {"spec": {"node": "n1", "reason": "XID 79"}, "status": {"since": _NOW}},
-}
-WRONG = [
-    ("TrainingJob", "spec", {"policy": "maybe"}),
-    ("TrainingJob", "spec", {"fallback": ["pray"]}),
-    ("SparePool", "spec", {}),
-    ("SparePool", "spec", {"spares": -1}),
-    ("SparePool", "spec", {"spares": 1.5}),
-    ("Migration", "spec", {"job": "llama"}),
-    ("Migration", "spec", {"job": "llama", "rank": 1, "node": "n1"}),
-    ("Migration", "spec", {"rank": 1}),
-    ("Migration", "spec", {"job": "llama", "rank": -1}),
-    ("Quarantine", "spec", {"node": "n1"}),
-    ("Quarantine", "spec", {"node": "", "reason": "x"}),
-    ("Quarantine", "status", {"conditions": [{"type": "Ready"}]}),
-]
 
 
 def version_of(kind: str) -> dict[str, Any]:

@@ -6,10 +6,7 @@ from typing import Any
 
 import pytest
 from support.rendered_chart import EVERYWHERE, Grant, grants, may, render_deploy
-
-HOME = "torchrelay-system"
-JOBS = ("trainingjobs", "migrations", "sparepools")
-CONTROLLER, WEBHOOK = "torchrelay-controller", "torchrelay-webhook"
+from support.rights import CONTROLLER, FOR_THE_CONTROLLER, HOME, JOBS, NOT_FOR_THE_CONTROLLER, WEBHOOK
 
 
 def of(account: str, values: dict[str, Any] | None = None) -> set[Grant]:
@@ -42,49 +39,12 @@ def test_with_certificates_of_others_the_webhook_may_do_nothing_at_all() -> None
     assert of(WEBHOOK, {"webhook": {"certificates": "cert-manager"}}) == set()
 
 
-@pytest.mark.parametrize(
-    ("verb", "resource", "namespace", "name"),
-    [
-        ("list", "secrets", "team", ""),
-        ("get", "secrets", "team", "anything"),
-        ("list", "secrets", HOME, ""),
-        ("get", "secrets", HOME, "torchrelay-webhook-cert"),
-        ("update", "secrets", HOME, "torchrelay-ca"),
-        ("create", "secrets", "team", ""),
-        ("patch", "nodes", "", "n1"),
-        ("delete", "nodes", "", "n1"),
-        ("create", "configmaps", HOME, ""),
-        ("patch", "configmaps", "team", "torchrelay-ca"),
-        ("delete", "torchrelay.dev/trainingjobs", "team", "llama"),
-        ("get", "coordination.k8s.io/leases", "kube-system", "kube-scheduler"),
-        ("update", "coordination.k8s.io/leases", HOME, "another"),
-        ("patch", "admissionregistration.k8s.io/mutatingwebhookconfigurations", "", "torchrelay"),
-        ("create", "rbac.authorization.k8s.io/clusterrolebindings", "", ""),
-        ("delete", "apps/deployments", "team", "web"),
-    ],
-)
+@pytest.mark.parametrize(("verb", "resource", "namespace", "name"), NOT_FOR_THE_CONTROLLER)
 def test_the_controller_may_not(verb: str, resource: str, namespace: str, name: str) -> None:
     assert not may(of(CONTROLLER), verb, resource, namespace, name)
 
 
-@pytest.mark.parametrize(
-    ("verb", "resource", "namespace", "name"),
-    [
-        *[(verb, "pods", "team", "p") for verb in ("get", "list", "watch", "create", "delete")],
-        *[(verb, "events", "team", "e") for verb in ("create", "patch")],
-        *[(v, f"torchrelay.dev/{r}", "team", "x") for r in JOBS for v in ("get", "list", "watch", "create", "patch")],
-        *[("patch", f"torchrelay.dev/{r}/status", "team", "x") for r in JOBS],
-        *[(verb, "nodes", "", "n1") for verb in ("get", "list", "watch")],
-        *[(verb, "torchrelay.dev/quarantines", "", "q") for verb in ("get", "list", "watch", "create", "patch")],
-        ("create", "authentication.k8s.io/tokenreviews", "", ""),
-        ("get", "secrets", HOME, "torchrelay-ca"),
-        ("create", "secrets", HOME, ""),
-        ("get", "configmaps", HOME, "torchrelay-ca"),
-        ("patch", "configmaps", HOME, "torchrelay-ca"),
-        ("create", "coordination.k8s.io/leases", HOME, ""),
-        *[(verb, "coordination.k8s.io/leases", HOME, CONTROLLER) for verb in ("get", "update", "patch")],
-    ],
-)
+@pytest.mark.parametrize(("verb", "resource", "namespace", "name"), FOR_THE_CONTROLLER)
 def test_the_controller_may(verb: str, resource: str, namespace: str, name: str) -> None:
     assert may(of(CONTROLLER), verb, resource, namespace, name)
 

@@ -101,6 +101,20 @@ def test_a_new_authority_signs_only_after_it_was_published_for_a_day() -> None:
     assert x509.load_pem_x509_certificate(later[TLS_CRT]).issuer == new.subject
 
 
+def test_an_authority_stays_trusted_until_every_replica_serves_a_leaf_of_the_next() -> None:
+    data, day = fresh(), START
+    first = x509.load_pem_x509_certificate(data[CA_CRT])
+    while x509.load_pem_x509_certificate(data[TLS_CRT]).issuer == first.subject:
+        day, old_leaf = day + DAY, data[TLS_CRT]
+        data, _ = renewed(data, NAMES, day)
+    soon, _ = renewed(data, NAMES, day + dt.timedelta(minutes=1))
+    assert trusted(old_leaf, soon[CA_CRT], day)
+    later, reason = renewed(soon, NAMES, day + PUBLISHED_BEFORE_USE)
+    assert reason == "an authority that signs nothing any more is dropped"
+    assert not trusted(old_leaf, later[CA_CRT], day)
+    assert trusted(later[TLS_CRT], later[CA_CRT], day + PUBLISHED_BEFORE_USE)
+
+
 @pytest.mark.parametrize("lost", [CA_CRT, CA_KEY, TLS_CRT, TLS_KEY])
 def test_what_is_missing_or_broken_is_made_anew(lost: str) -> None:
     for broken in (b"", b"garbage", None):

@@ -226,6 +226,16 @@ def test_processes_are_shared_unless_the_node_shares_its_own_or_the_user_says_no
     assert any("shareProcessNamespace" in note for note in decision.notes)
 
 
+@pytest.mark.parametrize(
+    ("policy", "noted"), [(None, True), ("ClusterFirst", True), ("ClusterFirstWithHostNet", False)]
+)
+def test_on_the_hosts_network_a_dns_policy_that_hides_the_controller_is_said(policy: str | None, noted: bool) -> None:
+    hosted = pod("bare")
+    hosted["spec"] |= {"hostNetwork": True, **({"dnsPolicy": policy} if policy else {})}
+    _, decision = injected(hosted, NATIVE, AUTHORITY)
+    assert any("dnsPolicy" in note for note in decision.notes) == noted
+
+
 def test_a_cluster_can_bring_torchrelay_in_its_own_way() -> None:
     mount = {"name": "src", "mountPath": "/src", "readOnly": True}
     agent = AgentSettings(

@@ -66,6 +66,21 @@ def test_a_renewed_leaf_is_served_without_a_restart() -> None:
     assert served(context) == store.data[TLS_CRT] != before
 
 
+def test_what_api_servers_could_not_be_told_of_is_not_served() -> None:
+    store, clock = FakeStore(), Clock()
+    ours, context = keeper(store, clock)
+    asyncio.run(ours.refresh())
+    before = served(context)
+    clock.now += LEAF_LIFETIME
+    store.deaf = True
+    with pytest.raises(ConnectionError):
+        asyncio.run(ours.refresh())
+    assert served(context) == before
+    store.deaf = False
+    asyncio.run(ours.refresh())
+    assert served(context) == store.data[TLS_CRT] != before
+
+
 def test_two_replicas_end_up_with_the_same_certificate() -> None:
     store, clock = FakeStore(), Clock()
     (one, first), (other, second) = keeper(store, clock), keeper(store, clock)

@@ -65,6 +65,8 @@ def injected(pod: Pod, settings: Settings, authority: str | None) -> tuple[Pod, 
         f"{name} is no annotation of torchrelay" for name in unknown
     ]
     _share_processes(new["spec"], all_notes)
+    if new["spec"].get("hostNetwork") and new["spec"].get("dnsPolicy") not in ("ClusterFirstWithHostNet", "None"):
+        all_notes.append("with hostNetwork the agent finds the controller only if dnsPolicy is ClusterFirstWithHostNet")
     _mark(new, container, all_notes)
     return new, Decision(notes=tuple(all_notes))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import logging
+import os
 import ssl
 import tempfile
 from collections.abc import Callable
@@ -101,6 +102,7 @@ def load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
         paths = Path(folder) / TLS_CRT, Path(folder) / TLS_KEY
         for path, content in zip(paths, (certificate, key)):
-            path.touch(mode=0o600)
-            path.write_bytes(content)
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
         context.load_cert_chain(*paths)

@@ -283,9 +283,17 @@ class PodNode:
             )
             if self._cadence.is_to_be_told(seen, now_s):
                 self._send(Progress(seen))
-            if self._processes and not seen and self._session.away_s > self._config.orphan_s:
-                self._finish("the training process is gone, and no controller is there")
+            if self._session.away_s > self._config.orphan_s:
+                self._govern_alone()
             await self._pause.sleep(self._cadence.pause_s(seen))
+
+    def _govern_alone(self) -> None:
+        """No controller is there: who is done may leave, and so may this agent, then."""
+        if self._processes and not self._living():
+            self._finish("the training process is gone, and no controller is there")
+        for process in self._living():
+            if process.words.finishing:
+                self._shims.send(process.worker, MayFinish())
 
 
 def _info(process: _Process) -> WorkerInfo:

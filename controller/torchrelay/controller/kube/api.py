@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import httpx2
+import msgspec
 from lightkube import AsyncClient
 from lightkube.core.exceptions import ApiError, LoadResourceError
 from lightkube.generic_resource import create_global_resource, create_namespaced_resource
@@ -158,5 +159,6 @@ class _errors:  # reads as a statement
             if error.status.code in _LASTING:
                 raise Refused(error.status.code, text) from error
             raise RetryableError(text) from error
-        if isinstance(error, httpx2.HTTPError):
+        # A connection that breaks in the middle of a line leaves half an object.
+        if isinstance(error, (httpx2.HTTPError, httpx2.StreamError, msgspec.DecodeError, OSError)):
             raise RetryableError(f"{self._what}: the API server cannot be reached: {error}") from error

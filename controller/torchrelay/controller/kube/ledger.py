@@ -10,13 +10,10 @@ from torchrelay.controller.kube.nodes import read_node
 from torchrelay.controller.kube.pods import JobKey, Pod
 from torchrelay.controller.kube.run import JobRun
 from torchrelay.protocol.errors import RefusedError, RetryableError, UserError
-from torchrelay.protocol.kube_annotations import read
+from torchrelay.protocol.kube_annotations import Wishes, read
 from torchrelay.protocol.messages import AgentHello
 from torchrelay.protocol.names import NO_RANK
 from torchrelay.protocol.pod_tls import PodIdentity
-
-NO_FOLDER = "/torchrelay-has-no-checkpoint-dir"
-"""Where a job names no folder for checkpoints, nothing can be saved: the attempt fails, and says so."""
 
 
 class Ledger:
@@ -62,8 +59,8 @@ class Ledger:
         holders = await self._remember(pod.key) if trains and run is None else {}
         if (meanwhile := self.runs.get(pod.key)) is not None and meanwhile is not run:
             return meanwhile  # another agent's stream has made it
-        run = self.runs[pod.key] = JobRun(pod.key, int(launch["WORLD_SIZE"]), launch, _jit_folder(pod))
-        run.core.remember(holders)
+        run = self.runs[pod.key] = JobRun(pod.key, int(launch["WORLD_SIZE"]), launch, _wishes(pod))
+        run.core.entrance.remember(holders)
         return run
 
     def drop_old(self) -> None:
@@ -109,8 +106,9 @@ class Ledger:
         return next((p for p in self.pods_of(key) if p.name == name), None)
 
 
-def _jit_folder(pod: Pod) -> str:
+def _wishes(pod: Pod) -> Wishes:
+    """The webhook has let nothing else through; where it was away, the defaults hold."""
     try:
-        return read(pod.annotations).checkpoint_dir or NO_FOLDER
+        return read(pod.annotations)
     except UserError:
-        return NO_FOLDER
+        return Wishes()

@@ -14,11 +14,15 @@ from torchrelay.controller.kube.decide.removal import Deleted, judge_removal
 from torchrelay.controller.kube.pods import JobKey
 from torchrelay.controller.kube.story import Story
 from torchrelay.controller.server import Relay
+from torchrelay.protocol import kube_names as kube
+from torchrelay.protocol.kube_annotations import Wishes
 from torchrelay.protocol.messages import JobEvent, MigrateReply, MigrateRequest
 from torchrelay.protocol.names import DEFAULT_MASTER_PORT
 
 log = logging.getLogger(__name__)
 
+NO_FOLDER = "/torchrelay-has-no-checkpoint-dir"
+"""Where a job names no folder for checkpoints, nothing can be saved: the attempt fails, and says so."""
 EXIT_REMOVED = 143
 """128 + SIGTERM: what a process ends with whose pod is deleted."""
 _UNTOLD = ("progress", "report", "coverage")
@@ -28,9 +32,9 @@ _UNTOLD = ("progress", "report", "coverage")
 class JobRun:
     """`launch`: what the launcher told one of its processes. `restarts` of the job make runs of their own."""
 
-    def __init__(self, key: JobKey, world_size: int, launch: Mapping[str, str], jit_folder: str) -> None:
+    def __init__(self, key: JobKey, world_size: int, launch: Mapping[str, str], wishes: Wishes) -> None:
         self.key, self.id = key, secrets.token_hex(3)
-        self.core = Core(_config(key, self.id, world_size, launch, jit_folder), time.time)
+        self.core = Core(_config(key, self.id, world_size, launch, wishes), time.time)
         self.story = Story(key.name, f"{key.name[:40]}-{self.id}", lambda: self.core.job.holders)
         self.relay = Relay(self.core, self._hear)
         self._sent_away: set[str] = set()
@@ -87,7 +91,7 @@ class JobRun:
         return self.relay.migrate(MigrateRequest(rank, reason))
 
 
-def _config(key: JobKey, run: str, world_size: int, launch: Mapping[str, str], jit_folder: str) -> ControllerConfig:
+def _config(key: JobKey, run: str, world_size: int, launch: Mapping[str, str], wishes: Wishes) -> ControllerConfig:
     port = launch.get("MASTER_PORT", "")
     return ControllerConfig(
         run_id=f"{key.name}-{run}",
@@ -95,8 +99,10 @@ def _config(key: JobKey, run: str, world_size: int, launch: Mapping[str, str], j
         nproc_per_node=1,
         secret_file="",
         address_file="",
-        jit_dir=jit_folder,
+        jit_dir=wishes.checkpoint_dir or NO_FOLDER,
         master_addr=launch.get("MASTER_ADDR", ""),
         master_port=int(port) if port.isdigit() else DEFAULT_MASTER_PORT,
         adopted=True,
+        observe=wishes.policy == kube.POLICY_OBSERVE,
+        planned_only=wishes.policy == kube.POLICY_PLANNED_ONLY,
     )

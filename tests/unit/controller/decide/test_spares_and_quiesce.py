@@ -41,3 +41,10 @@ def test_the_boundary_lies_as_far_ahead_as_the_question_takes(step_s: float, tri
     point = choose_boundary(100, step_s, tries, Policy())
     assert point.boundary == 100 + ahead
     assert point.allowance_s == pytest.approx(3 * ahead * step_s)
+
+
+def test_a_spare_that_is_being_made_is_waited_for_but_not_before_one_that_is_there() -> None:
+    choice = choose_spare([], 1, "n0", coming=2)
+    assert (choice.worker, choice.soon) == ("", True)
+    assert "being made (2 are)" in choice.reason
+    assert choose_spare([Spare("n1.s0", "n1", warm=True)], 1, "n0", coming=2).worker == "n1.s0"

@@ -1,0 +1,86 @@
+"""A Kubernetes API in memory, for tests without a cluster."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from typing import Any
+
+from torchrelay.controller.kube.api import ALL, CONFLICT, NOT_FOUND, Kind, Object, Refused
+from torchrelay.protocol.errors import RetryableError
+
+
+class FakeApi:
+    """As `kube.api.Api`. `away`: every call fails as if the API server were not there."""
+
+    def __init__(self) -> None:
+        self.objects: dict[tuple[str, str, str], Object] = {}
+        self.away = False
+        self._numbers = itertools.count(1)
+
+    def put(self, kind: Kind, manifest: Object) -> Object:
+        """As if it had been there before."""
+        made = copy.deepcopy(manifest)
+        meta = made["metadata"]
+        number = next(self._numbers)
+        meta.setdefault("name", f"{meta.get('generateName', '')}{number}")
+        meta.setdefault("uid", f"uid-{number:04}")
+        meta.setdefault("creationTimestamp", f"2026-01-01T00:00:{number:02}Z")
+        self.objects[self._key(kind, meta["name"], meta.get("namespace"))] = made
+        return copy.deepcopy(made)
+
+    def named(self, kind: Kind, name: str, namespace: str = "team") -> Object:
+        return self.objects[self._key(kind, name, namespace)]
+
+    def all(self, kind: Kind) -> list[Object]:
+        return [o for (of, _, _), o in self.objects.items() if of == kind.name]
+
+    async def list(self, kind: Kind, namespace: str = ALL, labels: Any = None) -> tuple[list[Object], str]:
+        self._check()
+        return copy.deepcopy(self.all(kind)), "1"
+
+    async def get(self, kind: Kind, name: str, namespace: str | None = None) -> Object | None:
+        self._check()
+        return copy.deepcopy(self.objects.get(self._key(kind, name, namespace)))
+
+    async def create(self, kind: Kind, manifest: Object) -> Object:
+        self._check()
+        meta = manifest["metadata"]
+        if "name" in meta and self._key(kind, meta["name"], meta.get("namespace")) in self.objects:
+            raise Refused(CONFLICT, f"{meta['name']} exists")
+        return self.put(kind, manifest)
+
+    async def replace(self, kind: Kind, manifest: Object) -> Object:
+        self._check()
+        return self.put(kind, manifest)
+
+    async def patch(
+        self, kind: Kind, name: str, patch: Object, namespace: str | None = None, status: bool = False
+    ) -> Object:
+        self._check()
+        found = self.objects.get(self._key(kind, name, namespace))
+        if found is None:
+            raise Refused(NOT_FOUND, f"{name} is not there")
+        _merge(found, patch)
+        return copy.deepcopy(found)
+
+    async def delete(self, kind: Kind, name: str, namespace: str | None = None, grace_s: int | None = None) -> None:
+        self._check()
+        self.objects.pop(self._key(kind, name, namespace), None)
+
+    def _check(self) -> None:
+        if self.away:
+            raise RetryableError("the API server cannot be reached")
+
+    def _key(self, kind: Kind, name: str, namespace: str | None) -> tuple[str, str, str]:
+        return kind.name, (namespace or "") if kind.namespaced else "", name
+
+
+def _merge(target: Object, patch: Object) -> None:
+    for key, value in patch.items():
+        if value is None:
+            target.pop(key, None)
+        elif isinstance(value, dict) and isinstance(target.get(key), dict):
+            _merge(target[key], value)
+        else:
+            target[key] = copy.deepcopy(value)

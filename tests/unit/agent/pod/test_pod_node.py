@@ -1,0 +1,256 @@
+"""The agent beside a process that it did not start, over a real socket; the controller is played by the test."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from torchrelay.agent.pod.config import PodConfig
+from torchrelay.agent.pod.node import PodNode
+from torchrelay.protocol import messages as msg
+from torchrelay.protocol import wire
+from torchrelay.protocol.errors import UserError
+from torchrelay.protocol.names import NO_RANK
+
+LAUNCH = {"RANK": "1", "WORLD_SIZE": "2"}
+WORKER = "train-1:0a1b2c3d.1"
+WITHIN_S = 10.0
+
+
+class FakeSession:
+    def __init__(self) -> None:
+        self.sent: list[Any] = []
+        self.connected, self.away_s = False, 0.0
+
+    def send(self, message: Any) -> None:
+        self.sent.append(message)
+
+    async def run(self) -> None:
+        await asyncio.Event().wait()
+
+    def close(self) -> None:
+        pass
+
+    def of(self, kind: type) -> list[Any]:
+        return [m for m in self.sent if isinstance(m, kind)]
+
+
+class Shim:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+
+    def say(self, *reports: Any) -> None:
+        self._writer.write(b"".join(map(wire.encode, reports)))
+
+    async def hear(self) -> Any:
+        head = await asyncio.wait_for(self._reader.readexactly(wire.HEAD_BYTES), WITHIN_S)
+        data = await asyncio.wait_for(self._reader.readexactly(wire.frame_length(head)), WITHIN_S)
+        return wire.decode(data, wire.ORDERS)
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class World:
+    def __init__(self, folder: Path) -> None:
+        self.config = PodConfig(
+            "team", "train-1", "0a1b2c3d-9", "127.0.0.1", "x:1", "x:2", b"", folder / "run", folder / "token", 0.1, 0.1
+        )
+        self.config.run_folder.mkdir()
+        self.node = PodNode(self.config)
+        self.session = self.node._session = FakeSession()  # type: ignore[assignment]
+        self.task = asyncio.create_task(self.node.run())
+        self._shims: list[Shim] = []
+
+    async def shim(self, spare: bool = False, launch: dict[str, str] | None = None, token: str = "0a1b2c3d-9") -> Shim:
+        await self.until(self.config.socket.exists)
+        shim = Shim(*await asyncio.open_unix_connection(str(self.config.socket)))
+        self._shims.append(shim)
+        shim.say(msg.Hello("train-1", token, 1, "3", spare, LAUNCH if launch is None else launch))
+        return shim
+
+    async def until(self, true: Callable[[], Any]) -> None:
+        async def look() -> None:
+            while not true():  # noqa: ASYNC110 - what the agent does tells nobody
+                await asyncio.sleep(0.01)
+
+        await asyncio.wait_for(look(), WITHIN_S)
+
+    def order(self, order: Any, worker: str = WORKER) -> None:
+        self.node._ordered(msg.ToWorker(worker, order))
+
+    async def close(self) -> None:
+        for shim in self._shims:
+            shim.close()
+        self.task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self.task
+
+
+@pytest.fixture
+def in_world(tmp_path: Path) -> Callable[[Callable[[World], Coroutine[Any, Any, None]]], None]:
+    def run(test: Callable[[World], Coroutine[Any, Any, None]]) -> None:
+        async def go() -> None:
+            world = World(tmp_path)
+            try:
+                await test(world)
+            finally:
+                await world.close()
+
+        asyncio.run(go())
+
+    return run
+
+
+def test_a_process_is_told_what_the_controller_says(in_world: Any) -> None:
+    async def test(w: World) -> None:
+        shim = await w.shim()
+        assert await shim.hear() == msg.Ack()
+        await w.until(lambda: w.session.of(msg.WorkerStarted))
+        assert w.session.of(msg.WorkerStarted) == [msg.WorkerStarted(WORKER, 1, os.getpid(), LAUNCH)]
+        w.order(msg.Begin(WORKER, "", True))
+        assert await shim.hear() == msg.Begin(WORKER, str(w.config.journals / WORKER), True)
+
+    in_world(test)
+
+
+def test_a_controller_that_is_new_to_it_does_not_let_it_begin_again(in_world: Any) -> None:
+    async def test(w: World) -> None:
+        shim = await w.shim()
+        await shim.hear()
+        await w.until(lambda: w.session.of(msg.WorkerStarted))
+        w.order(msg.Begin(WORKER, "", False))
+        await shim.hear()
+        w.order(msg.Begin(WORKER, "", False))
+        w.order(msg.MayFinish())
+        assert await shim.hear() == msg.MayFinish()
+
+    in_world(test)
+
+
+def test_what_takes_no_part_in_a_job_goes_on_without_the_controller(in_world: Any) -> None:
+    async def test(w: World) -> None:
+        shim = await w.shim(launch={})
+        await shim.hear()
+        begin = await shim.hear()
+        assert isinstance(begin, msg.Begin)
+        assert not begin.spare
+        assert w.session.of(msg.WorkerStarted) == []
+
+    in_world(test)
+
+
+def test_the_end_of_the_connection_is_the_end_of_the_process_and_the_next_one_has_another_name(in_world: Any) -> None:
+    async def test(w: World) -> None:
+        first = await w.shim()
+        await first.hear()
+        first.close()
+        await w.until(lambda: w.session.of(msg.WorkerExited))
+        assert w.session.of(msg.WorkerExited) == [msg.WorkerExited(WORKER, 137, 9, False)]
+        second = await w.shim()
+        await second.hear()
+        await w.until(lambda: len(w.session.of(msg.WorkerStarted)) == 2)
+        assert w.session.of(msg.WorkerStarted)[1].worker == "train-1:0a1b2c3d.2"
+
+    in_world(test)
+
+
+def test_a_process_with_a_token_of_another_pod_is_turned_away(in_world: Any) -> None:
+    async def test(w: World) -> None:
+        shim = await w.shim(token="other")
+        with pytest.raises(asyncio.IncompleteReadError):
+            await shim.hear()
+        assert w.session.of(msg.WorkerStarted) == []
+
+    in_world(test)
+
+
+def test_a_fenced_process_is_told_to_end_and_its_end_says_so(in_world: Any) -> None:
+    async def test(w: World) -> None:
+        shim = await w.shim(launch={**LAUNCH})
+        await shim.hear()
+        await w.until(lambda: w.session.of(msg.WorkerStarted))
+        process = next(iter(w.node._processes.values()))
+        process.pid = 0  # it is this test
+        w.node._ordered(msg.Fence(WORKER))
+        assert await shim.hear() == msg.EndNow(137)
+        shim.close()
+        await w.until(lambda: w.session.of(msg.WorkerExited))
+        assert w.session.of(msg.WorkerExited)[0].fenced
+
+    in_world(test)
+
+
+def test_what_it_said_is_told_again_to_a_new_controller(in_world: Any) -> None:
+    async def test(w: World) -> None:
+        shim = await w.shim(spare=True)
+        await shim.hear()
+        await w.until(lambda: w.session.of(msg.WorkerStarted))
+        w.order(msg.Begin(WORKER, "", True))
+        shim.say(msg.Warm("2.13"))
+        w.order(msg.Assign(4, 0, 2, {"RANK": "0"}))
+        await w.until(lambda: msg.FromWorker(WORKER, msg.Warm("2.13")) in w.session.sent)
+        w.session.sent.clear()
+        w.node._ordered(msg.TellAgain())
+        assert w.session.of(msg.FromWorker) == [msg.FromWorker(WORKER, msg.Warm("2.13"))]
+        (info,) = w.node._hello().workers
+        assert (info.rank, info.generation, info.protected, info.launch) == (0, 4, True, {"RANK": "0"})
+
+    in_world(test)
+
+
+def test_a_spare_ends_with_the_job_and_the_agent_after_it(in_world: Any) -> None:
+    async def test(w: World) -> None:
+        shim = await w.shim(spare=True)
+        await shim.hear()
+        await w.until(lambda: w.session.of(msg.WorkerStarted))
+        assert w.session.of(msg.WorkerStarted)[0].rank == NO_RANK
+        w.node._ordered(msg.StopJob(0, 15, "all ranks are done"))
+        assert await shim.hear() == msg.EndNow(0)
+        await asyncio.wait_for(w.task, WITHIN_S)
+
+    in_world(test)
+
+
+def test_a_script_that_is_not_protected_is_left_alone_when_the_job_ends(in_world: Any) -> None:
+    async def test(w: World) -> None:
+        shim = await w.shim()
+        await shim.hear()
+        await w.until(lambda: w.session.of(msg.WorkerStarted))
+        w.order(msg.Begin(WORKER, "", False))
+        await shim.hear()
+        w.node._ordered(msg.StopJob(1, 15, "a rank failed"))
+        await asyncio.wait_for(w.task, WITHIN_S)
+        with pytest.raises(asyncio.IncompleteReadError):
+            await shim.hear()
+
+    in_world(test)
+
+
+def test_without_a_controller_who_is_done_may_leave(in_world: Any) -> None:
+    async def test(w: World) -> None:
+        shim = await w.shim()
+        await shim.hear()
+        await w.until(lambda: w.session.of(msg.WorkerStarted))
+        shim.say(msg.Finishing(40))
+        w.session.away_s = w.config.orphan_s + 1.0
+        assert await shim.hear() == msg.MayFinish()
+        shim.close()
+        await asyncio.wait_for(w.task, WITHIN_S)
+
+    in_world(test)
+
+
+def test_the_environment_of_the_webhook_is_needed_as_a_whole() -> None:
+    names = ("NAMESPACE", "POD", "POD_UID", "POD_IP", "CONTROLLER", "ENROLL", "CA")
+    environ = {f"TORCHRELAY_{name}": name.lower() for name in names}
+    assert PodConfig.from_environ(environ).node == "pod:pod_uid"
+    for name in environ:
+        with pytest.raises(UserError, match=name):
+            PodConfig.from_environ({k: v for k, v in environ.items() if k != name})

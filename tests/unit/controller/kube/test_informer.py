@@ -1,0 +1,95 @@
+"""A mirror of objects: nothing is missed over gaps."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from torchrelay.controller.kube import informer
+from torchrelay.controller.kube.api import PODS, Object
+from torchrelay.controller.kube.informer import Informer
+from torchrelay.protocol.errors import RetryableError
+
+Change = tuple[str, bool]
+
+
+def pod(uid: str) -> Object:
+    return {"metadata": {"uid": uid, "managedFields": [{"large": "thing"}]}}
+
+
+class Scripted:
+    """Lists and watches as they come; the last watch stays open."""
+
+    def __init__(self, lists: list[list[str] | Exception], watches: list[list[tuple[str, str]]]) -> None:
+        self._lists, self._watches = lists, watches
+        self.all_seen = asyncio.Event()
+
+    async def list(self, *_: Any) -> tuple[list[Object], str]:
+        found = self._lists.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return [pod(uid) for uid in found], "7"
+
+    async def watch(self, *_: Any) -> AsyncIterator[tuple[str, Object]]:
+        for what, uid in self._watches.pop(0):
+            yield what, pod(uid)
+        if self._watches:
+            raise RetryableError("410 Gone")
+        self.all_seen.set()
+        await asyncio.Event().wait()
+
+
+def mirror(scripted: Callable[[], Scripted]) -> list[Change]:
+    changes: list[Change] = []
+
+    def changed(found: Object, deleted: bool) -> None:
+        assert "managedFields" not in found["metadata"] or deleted
+        changes.append((found["metadata"]["uid"], deleted))
+
+    async def run() -> None:
+        api = scripted()
+        task = asyncio.create_task(Informer(api, PODS, changed).run())  # type: ignore[arg-type]
+        await asyncio.wait_for(api.all_seen.wait(), 10)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+    asyncio.run(run())
+    return changes
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(informer, "FIRST_BACKOFF_S", 0.0)
+
+
+def test_what_is_listed_and_what_changes_is_told() -> None:
+    changes = mirror(lambda: Scripted([["a"]], [[("ADDED", "b"), ("MODIFIED", "a"), ("DELETED", "b")]]))
+    assert changes == [("a", False), ("b", False), ("a", False), ("b", True)]
+
+
+def test_what_went_in_a_gap_is_told_as_deleted() -> None:
+    changes = mirror(lambda: Scripted([["a", "b"], ["b", "c"]], [[("MODIFIED", "a")], []]))
+    assert changes[3:] == [("a", True), ("b", False), ("c", False)]
+
+
+def test_a_list_that_fails_is_tried_again() -> None:
+    changes = mirror(lambda: Scripted([RetryableError("away"), ["a"]], [[]]))
+    assert changes == [("a", False)]
+
+
+def test_a_silent_watch_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(informer, "SILENT_S", 0.05)
+
+    class Silent(Scripted):
+        async def watch(self, *_: Any) -> AsyncIterator[tuple[str, Object]]:
+            if not self._lists:
+                self.all_seen.set()
+            await asyncio.Event().wait()
+            yield "", {}
+
+    assert mirror(lambda: Silent([["a"], ["a", "b"]], [])) == [("a", False), ("a", False), ("b", False)]

@@ -53,6 +53,7 @@ class Engine:
         self.link, self.journal, self.tracker = link, journal, tracker
         self.trees = ModuleTrees()
         self.draws = data_loader.Draws()
+        self.draws.is_state = self.is_state
         self.comms = Communicators(rank, world_size, address)
         self.wrapped: list[torch.nn.parallel.DistributedDataParallel] = []
         self.layouts = ddp.Layouts()
@@ -95,6 +96,9 @@ class Engine:
         """Whether a sharded model has communicated since the optimizer step: a new process could not do that again."""
         self.again = DoneAgain()
         self.summed_up = self.again.summed_up
+
+    def is_state(self, obj: Any) -> bool:
+        return self.commit is not None and id(obj) in self.commit.state.index
 
     # What the collectives ask.
 
@@ -379,7 +383,7 @@ class Engine:
         rng.restore(commit.rng)
         self.draws.rewind()
         activation = commit.activation
-        activation.item = data_loader.copy_structure(commit.item.item)
+        activation.item = commit.item.again(self.is_state)
         activation.replay = True
         del self.tracker.stack[self.tracker.stack.index(activation) + 1 :]
         self.records.cut(self.records.body_mark)

@@ -127,6 +127,10 @@ class ScriptFinder:
 
     def _exchange(self, spec: ModuleSpec, loader: SourceFileLoader, only: frozenset[str] | None = None) -> None:
         """`only`: of an installed framework, the functions whose loops are rewritten."""
+        if only is None:
+            sites.INSTRUMENTED_FILES.add(
+                loader.path
+            )  # without loops, and if it cannot be rewritten, it has state all the same
         try:
             loops = only is not None or self._is_users(spec.name, loader.path)
             generators = GENERATORS.get(spec.name, frozenset())

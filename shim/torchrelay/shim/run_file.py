@@ -100,6 +100,7 @@ def _prepare(filename: str, runtime: Runtime, publish: Callable[[], None]) -> Fu
         main["__file__"] = filename
         main["__cached__"] = None
     main["__loader__"] = SourceFileLoader("__main__", filename)
+    sites.INSTRUMENTED_FILES.add(filename)
     if made.sites or made.next_calls:
         sites.register(filename, made.sites, made.code, made.plain)
         publish()

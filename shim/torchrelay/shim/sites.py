@@ -25,6 +25,7 @@ class Site:
 
 SITES: dict[str, Site] = {}
 INSTRUMENTED_FILES: set[str] = set()
+"""Whose variables are state: all of the user's, with loops or without, and those of known frameworks that were rewritten."""
 PACKAGES: set[str] = set()
 """Files of installed frameworks among them: their globals are not the script's state."""
 LEFT_ALONE: dict[str, str] = {}

@@ -5,11 +5,12 @@ import sys
 from collections.abc import Iterator
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, cast
 
 import pytest
 
-from torchrelay.shim import finder, sites
+from torchrelay.shim import finder, run_file, sites
 from torchrelay.shim.adapters.frameworks import TRAINING_LOOPS
 from torchrelay.shim.finder import InstrumentedLoader, ScriptFinder
 from torchrelay.shim.instrument import instrument
@@ -57,6 +58,28 @@ def test_the_training_loops_of_a_known_framework_are_rewritten_where_it_is_insta
 def test_the_rest_of_an_installed_package_is_left_alone(package: Path) -> None:
     assert type(loader_of("some_framework.other", package)) is SourceFileLoader
     assert sites.LEFT_ALONE == {}
+
+
+def test_a_module_of_the_users_without_loops_has_state_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sites, "INSTRUMENTED_FILES", set())
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "counters_of_mine.py").write_text("seen = 0")
+    (tmp_path / "loops_of_mine.py").write_text(LOOPS)
+    assert type(loader_of("counters_of_mine", tmp_path)) is SourceFileLoader
+    assert type(loader_of("loops_of_mine", tmp_path)) is InstrumentedLoader
+    assert {str(tmp_path / f"{name}_of_mine.py") for name in ("counters", "loops")} == sites.INSTRUMENTED_FILES
+
+
+def test_a_script_without_loops_has_state_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sites, "INSTRUMENTED_FILES", set())
+    monkeypatch.setattr(run_file.script_end, "expect", lambda runtime, *, from_file: None)
+    monkeypatch.setitem(sys.modules, "__main__", ModuleType("__main__"))
+    script, runtime = tmp_path / "train.py", cast(Any, None)
+    script.write_text("losses = []\ntrainer.fit(losses)")
+    run_file._prepare(str(script), runtime, lambda: None)
+    assert {str(script)} == sites.INSTRUMENTED_FILES
 
 
 def test_a_version_that_has_moved_its_loops_is_named(package: Path) -> None:

@@ -445,6 +445,30 @@ def test_a_loop_that_was_left_without_another_step_cannot_be_gone_back_to(script
     assert standings == ["astray"]
 
 
+@pytest.mark.parametrize("failures", [0, 1])
+@pytest.mark.parametrize("around", ["{}", "enumerate({})", "zip('a', {})"])
+def test_what_a_loop_gives_out_is_the_object_itself_also_in_the_first_iteration(
+    script: LoopScript, around: str, failures: int
+) -> None:
+    """A learning rate that is set on a copy of the optimizer's group is no learning rate."""
+    script.failures = failures
+    item = "group" if around == "{}" else "(_, group)"
+    names = script.run(f"""
+        import torch
+        optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=9.0)
+        rates = []
+        for batch in range(3):
+            for {item} in {around.format("optimizer.param_groups")}:
+                group["lr"] = float(batch)
+                group["times"] = group.get("times", 0) + 1
+            fail()
+            step()
+            rates.append((optimizer.param_groups[0]["lr"], optimizer.param_groups[0]["times"]))
+    """)
+    assert names["rates"] == [(0.0, 1), (1.0, 2), (2.0, 3)]
+    assert len(script.stood) == failures
+
+
 HALF_MADE = """
     import torch
     weight = torch.nn.Parameter(torch.ones(1))

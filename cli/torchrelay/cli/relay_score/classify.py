@@ -21,6 +21,8 @@ CLASSES = (IDENTICAL, FALLBACK, NO_MIGRATION, NOT_INJECTED, LOST, WRONG)
 
 _COULD_NOT = " could not do "
 """How the controller says that a process failed at what it was told."""
+_NOT_REPLACED = " cannot be replaced: "
+"""How it says that it did not even begin a migration."""
 MAXIMUM_STEPS_REDONE = {"planned": 0, "unplanned": 1}
 
 
@@ -83,7 +85,7 @@ def _ended_early(ran: Ran) -> Verdict:
     if crashed:
         why = _why_not(ran)
         return Verdict(LOST, f"{crashed}; {why}" if why and why not in crashed else crashed)
-    named = _protection(ran) or _why_not(ran)
+    named = _protection(ran) or _why_not(ran) or ran.summary.reason.partition(_NOT_REPLACED)[2]
     if named:
         return Verdict(FALLBACK, f"stopped: {named}")
     return Verdict(LOST, f"exit code {ran.exit_code}: {ran.summary.reason or 'no reason given'}")

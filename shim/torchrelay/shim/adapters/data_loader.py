@@ -81,13 +81,19 @@ def _set_order(loader: Any, order: Order) -> None:
             vars(owner).update(fields)
 
 
-def copy_structure(item: Any) -> Any:
-    """The item with containers of its own: a step may put moved tensors into the dict that it was given."""
+def copy_structure(item: Any, originals: dict[int, Any] | None = None) -> Any:
+    """The item with containers of its own: a step may put moved tensors into the dict that it was given.
+
+    `originals`: gets the container that each copy was made of, by the copy's id.
+    """
+    made = item
     if type(item) is dict:
-        return {k: copy_structure(v) for k, v in item.items()}
-    if type(item) in (list, tuple):
-        return type(item)(copy_structure(v) for v in item)
-    return item
+        made = {k: copy_structure(v, originals) for k, v in item.items()}
+    elif type(item) in (list, tuple):
+        made = type(item)(copy_structure(v, originals) for v in item)
+    if originals is not None and type(item) in (dict, list):
+        originals[id(made)] = item
+    return made
 
 
 def tensors_in(item: Any) -> list[torch.Tensor]:
@@ -114,11 +120,28 @@ class Drawn:
     after: rng.RngState
     versions: list[tuple[torch.Tensor, int]] = field(default_factory=list)
     effects: tuple[Callable[[], None], ...] = ()
+    originals: dict[int, Any] = field(default_factory=dict)
 
     @classmethod
     def note(cls, item: Any, after: rng.RngState | None = None) -> Drawn:
-        kept = copy_structure(item)
-        return cls(kept, after or rng.capture(), [(t, t._version) for t in tensors_in(kept)])
+        originals: dict[int, Any] = {}
+        kept = copy_structure(item, originals)
+        return cls(kept, after or rng.capture(), [(t, t._version) for t in tensors_in(kept)], (), originals)
+
+    def again(self, is_state: Callable[[Any], bool]) -> Any:
+        """The item as it was. `is_state`: of a container that was put back in its place, such as an optimizer's group, which a
+        step has to be given itself."""
+        return self._again(self.item, is_state)
+
+    def _again(self, kept: Any, is_state: Callable[[Any], bool]) -> Any:
+        original = self.originals.get(id(kept))
+        if original is not None and is_state(original):
+            return original
+        if type(kept) is dict:
+            return {k: self._again(v, is_state) for k, v in kept.items()}
+        if type(kept) in (list, tuple):
+            return type(kept)(self._again(v, is_state) for v in kept)
+        return kept
 
     def untouched(self) -> bool:
         return all(t._version == version for t, version in self.versions)
@@ -140,6 +163,8 @@ class Draws:
         self.on_draw: Callable[[], None] | None = None
         self.touched: list[Callable[[], Callable[[], None]]] = []
         """Makers of effects: what was below the draw in progress and has changed with it."""
+        self.is_state: Callable[[Any], bool] = lambda _: False
+        """Whether a rewind has put the content of this container back in its place."""
         self.rewinds = 0
         self.boundary = 0
         """How many there have been."""
@@ -180,6 +205,7 @@ class Draws:
             rng.restore(drawn.after)
             for again in drawn.effects:
                 again()
+            item = drawn.again(self.is_state)
         else:
             self._nested = not isinstance(iterator, LoaderIter)
             self.touched.clear()
@@ -190,7 +216,7 @@ class Draws:
             drawn = Drawn.note(item)
             drawn.effects = tuple(effects() for effects in self.touched)
         self.consumed.setdefault(id(iterator), (iterator, []))[1].append(drawn)
-        return copy_structure(drawn.item)
+        return item
 
     def record(self, iterator: Any) -> LoaderRecord | None:
         track = self.tracks.get(iterator)

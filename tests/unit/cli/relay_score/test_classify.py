@@ -50,6 +50,14 @@ def test_other_numbers_are_wrong_even_where_no_fault_struck() -> None:
     assert classify(ran).outcome == WRONG
 
 
+def test_a_migration_that_was_refused_from_the_start_has_its_reason() -> None:
+    verdict = classify(
+        ended(137, reason="rank 1 (n0.w1) was killed by signal 9 and cannot be replaced: rank 1: a hook")
+    )
+    assert (verdict.outcome, verdict.reason) == (FALLBACK, "stopped: rank 1: a hook")
+    assert classify(ended(137, reason="rank 1 (n0.w1) was killed by signal 9")).outcome == LOST
+
+
 def test_of_many_differences_the_first_are_told() -> None:
     verdict = classify(replace(GOOD, differences=tuple(f"d{i}" for i in range(9))))
     assert verdict.reason == "d0; d1; d2; d3 and 5 more"

@@ -9,7 +9,8 @@ from __future__ import annotations
 import functools
 import pickle
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -106,6 +107,15 @@ class Collectives:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._inside = False
+
+    @contextmanager
+    def left_alone(self) -> Iterator[None]:
+        """What is called within is done as it is: communication of a backward, which is not the script's own."""
+        before, self._inside = self._inside, True
+        try:
+            yield
+        finally:
+            self._inside = before
 
     def install(self) -> None:
         """Wraps the functions in both modules that offer them."""

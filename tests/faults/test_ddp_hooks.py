@@ -27,7 +27,7 @@ def test_a_rank_is_replaced(kind: str, fault: str, undisturbed: Undisturbed, tmp
     assert_unharmed(run, undisturbed(SCRIPT, kind, ranks=RANKS), RANKS, [fault], 1)
 
 
-@pytest.mark.parametrize("kind", ["power", "static"])
+@pytest.mark.parametrize("kind", ["own", "static"])
 def test_a_rank_is_moved(kind: str, undisturbed: Undisturbed, tmp_path: Path) -> None:
     fault = "planned:rank=1,step=8"
     run = relay(tmp_path, SCRIPT, kind, ranks=RANKS, inject=[fault], planned_at=[8])

@@ -8,7 +8,7 @@ import pace
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
@@ -58,9 +58,6 @@ def wrap(kind):
         model.register_comm_hook(None, default_hooks.fp16_compress_wrapper(default_hooks.allreduce_hook))
     elif kind == "builtin":
         model._register_builtin_comm_hook(dist.BuiltinCommHookType.FP16_COMPRESS)
-    elif kind == "power":
-        state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=1, start_powerSGD_iter=4, min_compression_rate=1)
-        model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
     elif kind == "own":
         model.register_comm_hook(Counted(), rounded)
     elif kind == "hidden":

@@ -29,11 +29,9 @@ _KNOWN = frozenset(
         _MODULE + "default_hooks.bf16_compress_hook",
         _MODULE + "default_hooks.fp16_compress_wrapper.<locals>.fp16_compress_wrapper_hook",
         _MODULE + "default_hooks.bf16_compress_wrapper.<locals>.bf16_compress_wrapper_hook",
-        _MODULE + "powerSGD_hook.powerSGD_hook",
-        _MODULE + "powerSGD_hook.batched_powerSGD_hook",
     }
 )
-"""Of torch, those that keep nothing but in the state that they are given."""
+"""Of torch, those that keep nothing. PowerSGD's could be seen, but it hangs on gloo by itself, so that it was never tried."""
 
 _builtin: weakref.WeakKeyDictionary[DistributedDataParallel, Any] = weakref.WeakKeyDictionary()
 """Hooks in C++, of which nothing is left in Python."""

@@ -258,9 +258,7 @@ class Engine:
         Gradients that were computed there would be lost by going back to here.
         """
         assert self.commit is not None
-        return (
-            activation.heads == 1 and self.commit.activation not in self.tracker.stack and not self.gradients_open
-        )
+        return activation.heads == 1 and self.commit.activation not in self.tracker.stack and not self.gradients_open
 
     def _give_up(self, error: Exception) -> None:
         """This rank cannot be replaced any more, nor stand in for others; it still takes part in the gates."""

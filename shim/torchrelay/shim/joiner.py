@@ -204,7 +204,9 @@ class Joiner:
     def at_gate(self, frame: FrameType, heads: int) -> None:
         assert self._gate is not None
         if heads != self._gate.heads:
-            raise StateMismatchError("the iteration ended here without the optimizer step that the lost rank had come to")
+            raise StateMismatchError(
+                "the iteration ended here without the optimizer step that the lost rank had come to"
+            )
         self.check_answered()
         assert self._journal is not None
         self._put(self._gate.on(self._journal), frame)

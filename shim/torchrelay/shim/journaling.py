@@ -185,7 +185,9 @@ class Writer:
             for n, node in enumerate(state.nodes)
             if n >= len(before) or node is not before[n] or not node.written
         }
-        record = payload.GateJournal(commit.boundary, len(written), changed, rng.capture(), body, fresh, commit.activation.heads)
+        record = payload.GateJournal(
+            commit.boundary, len(written), changed, rng.capture(), body, fresh, commit.activation.heads
+        )
         data = pickled(record)
         engine.journal.write_gate(commit.boundary, data)
         engine.phases.gate(data)

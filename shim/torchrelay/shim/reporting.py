@@ -105,7 +105,9 @@ class Reporter:
         notes += tuple(commit.state.data)
         if engine.early.copied_bytes:
             size_mib = engine.early.copied_bytes / (1 << 20)
-            notes += (f"optimizers in turn: what all but the last one update is copied in each step, {size_mib:.1f} MiB",)
+            notes += (
+                f"optimizers in turn: what all but the last one update is copied in each step, {size_mib:.1f} MiB",
+            )
         settled = bool(engine.tracker.boundary_sites)
         says = (site.file, site.line, settled, size, len(tensors), gaps, notes)
         if says == self._said and not always:

@@ -1,7 +1,7 @@
 """A joiner's way through the script's loops: past those that are over, into those around the place where it enters.
 
-Of a training loop that is over it does the last iteration alone, with tensors that are its own affair: what comes of it is replaced by
-what the journals say, at that loop's last gate, and wholly where it enters.
+Of a training loop that is over it does the last iteration alone, with tensors that are its own affair: what comes of it is
+replaced by what the journals say, at that loop's last gate, and wholly where it enters.
 """
 
 from __future__ import annotations
@@ -195,7 +195,9 @@ class WayIn:
             self._is_past(goal)
         elif self._stepping is not None and self._stepping in running and self._stepping.heads != self._heads:
             site = SITES[self._stepping.site]
-            raise StateMismatchError(f"the training loop at {site.file}:{site.line} did not end here where it had ended")
+            raise StateMismatchError(
+                f"the training loop at {site.file}:{site.line} did not end here where it had ended"
+            )
         elif running and running[-1].heads > 1 and running[-1] is not self._stepping:
             site = SITES[running[-1].site]
             raise StateMismatchError(f"the loop at {site.file}:{site.line} trains here, and did not in the lost rank")
@@ -205,5 +207,3 @@ class WayIn:
 
     def drawn(self, iterator: Any, default: tuple[Any, ...]) -> Any:
         return next(iterator, *default)
-
-

@@ -3,7 +3,8 @@
 What a hook communicates belongs to the backward, so it is neither recorded nor repeated by itself.
 
 Leans on `DistributedDataParallel._comm_hooks` (hook and state of each), `_register_builtin_comm_hook`,
-`torch.distributed._register_comm_hook` and `_register_builtin_comm_hook`, and on the names of the hooks below. Seen on torch 2.13.0.
+`torch.distributed._register_comm_hook` and `_register_builtin_comm_hook`, and on the names of the hooks below.
+Seen on torch 2.13.0.
 """
 
 from __future__ import annotations
@@ -68,7 +69,9 @@ def _keeps_nothing(hook: Any) -> bool:
         return False
     cells = [cell.cell_contents for cell in hook.__closure__ or ()]
     defaults = [*(hook.__defaults__ or ()), *(hook.__kwdefaults__ or {}).values()]
-    return all(type(v) in PLAIN or isinstance(v, (type, dist.ProcessGroup)) or _keeps_nothing(v) for v in cells + defaults)
+    return all(
+        type(v) in PLAIN or isinstance(v, (type, dist.ProcessGroup)) or _keeps_nothing(v) for v in cells + defaults
+    )
 
 
 def register_again(ddp: DistributedDataParallel) -> None:
@@ -99,4 +102,4 @@ def install(left_alone: Callable[[], AbstractContextManager[None]]) -> None:
         return original_register(reducer, state, apart)
 
     setattr(DistributedDataParallel, "_register_builtin_comm_hook", _register_builtin_comm_hook)  # noqa: B010 - mypy forbids it
-    dist._register_comm_hook = _register_comm_hook
+    setattr(dist, "_register_comm_hook", _register_comm_hook)  # noqa: B010 - the same

@@ -5,8 +5,8 @@ and ranks with different layouts mix gradients up without any error. After the f
 order in which gradients became ready; a rank that was there keeps that layout (`_reset_state` keeps the buckets), one that
 was not, or whose rebuild was still due, gets a new reducer with the layout written out.
 
-With `static_graph=True` the first backward of a reducer has one collective more than the later ones, so that all ranks get new reducers,
-survivors too; and the layout is the final one in the third step only.
+With `static_graph=True` the first backward of a reducer has one collective more than the later ones, so that all ranks get
+new reducers, survivors too; and the layout is the final one in the third step only.
 
 Leans on `reducer._reset_state`, `_ddp_init_helper`, `_build_params_for_reducer`, `_build_debug_param_to_name_mapping`,
 `_get_ddp_logging_data` (keys `rebuilt_per_bucket_param_indices`, `prev_iteration_grad_ready_order_indices`),
@@ -204,7 +204,9 @@ def new_reducer(ddp: DistributedDataParallel, wanted: Layout, lend_name: LendNam
     if reason := why_not_carried(ddp):
         raise UnsupportedError(reason)
     if ddp.static_graph and not wanted and not settled:
-        raise UnsupportedError("DistributedDataParallel with static_graph=True cannot be carried over in its first two steps")
+        raise UnsupportedError(
+            "DistributedDataParallel with static_graph=True cannot be carried over in its first two steps"
+        )
     parameters, sparse = ddp._build_params_for_reducer()
     names = ddp._build_debug_param_to_name_mapping(parameters)
     with _assignment(wanted, ddp.bucket_bytes_cap), lend_name(ddp.process_group):

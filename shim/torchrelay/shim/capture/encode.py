@@ -183,7 +183,9 @@ def encode(state: HostState) -> list[bytes]:
 def encode_whole(state: HostState) -> list[bytes]:
     """The same, but with nothing left out because the journal of the set-up has it."""
     trees = [node for node in state.nodes if node.kind is Kind.MODULE]
-    kept = [(node, node.content.tree, node.content.tree.base, node.content.tree.base_place, node.written) for node in trees]
+    kept = [
+        (node, node.content.tree, node.content.tree.base, node.content.tree.base_place, node.written) for node in trees
+    ]
     for node, tree, *_ in kept:
         tree.base, tree.base_place, node.written = None, -1, b""
     try:

@@ -72,7 +72,10 @@ class CollectiveRecords:
             self.log.append(entry)
 
     def answer(self, name: str, group: str, *, without_result: bool = False) -> Entry:
-        """`without_result`: the call gives this rank nothing. Raises StateMismatchError where this process takes another way than the lost rank did, or its peers are not there yet."""
+        """`without_result`: the call gives this rank nothing.
+
+        Raises StateMismatchError where this process takes another way than the lost rank did, or its peers are not there yet.
+        """
         if self.others is not None:
             left = self.others.get(group)
             if not left:

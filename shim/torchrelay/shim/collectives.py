@@ -56,7 +56,7 @@ SAME_ON_ALL_RANKS = frozenset(
 )
 """Their results can be taken from any rank's record."""
 _GATHERED = frozenset({"gather", "gather_object"})
-"""Whoever is not their root has no result at all: once another rank has finished the call, this one has nothing left to do in it."""
+"""Whoever is not their root has no result at all: once another rank has finished the call, nothing is left to do in it."""
 
 
 @dataclass(frozen=True)

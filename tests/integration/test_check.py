@@ -48,14 +48,10 @@ def named(report: dict[str, Any], folder: Path, name: str) -> list[tuple[str, in
         4,
         [
             ("state", UNPROTECTED, [LEFT, BARS, BARS_LATER, LEFT, LEFT]),
-            ("builtin_comm_hook", UNPROTECTED, [BARS]),
-            ("two_optimizers_in_turn", PARTLY, [PART_OF_STEP]),
             ("closure_called_again", PARTLY, [PART_OF_STEP]),
-            ("second_loop", UNPROTECTED, [BARS]),
             ("generator_in_a_variable", UNPROTECTED, [BARS]),
             ("comm_hook", UNPROTECTED, [BARS]),
             ("library_comm_hook", UNPROTECTED, [BARS]),
-            ("static_graph", UNPROTECTED, [BARS]),
         ],
     ),
 )

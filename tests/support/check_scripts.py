@@ -72,45 +72,26 @@ _BODIES = {
     "comm_hook": """
         model, opt = start()
 
-        def halve(state, bucket):  # GAP ddp
-            return default_hooks.allreduce_hook(state, bucket)
+        def counting(seen):
+            def count(state, bucket):  # GAP ddp
+                seen.append(bucket.index())
+                return default_hooks.allreduce_hook(state, bucket)
 
-        model.register_comm_hook(None, halve)
+            return count
+
+        model.register_comm_hook(None, counting([]))
         for (x,) in batches():
             step(model, opt, x)
     """,
     "library_comm_hook": """
+        from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
+
         dist.init_process_group("gloo")
         model = DDP(torch.nn.Linear(8, 8))  # GAP ddp
-        model.register_comm_hook(dist.group.WORLD, default_hooks.allreduce_hook)
+        model.register_comm_hook(powerSGD_hook.PowerSGDState(None), powerSGD_hook.powerSGD_hook)
         opt = torch.optim.SGD(model.parameters(), 0.1)
         for (x,) in batches():
             step(model, opt, x)
-    """,
-    "builtin_comm_hook": """
-        dist.init_process_group("gloo")
-        model = DDP(torch.nn.Linear(8, 8))  # GAP ddp
-        model._register_builtin_comm_hook(dist.BuiltinCommHookType.ALLREDUCE)
-        opt = torch.optim.SGD(model.parameters(), 0.1)
-        for (x,) in batches():
-            step(model, opt, x)
-    """,
-    "static_graph": """
-        dist.init_process_group("gloo")
-        model = DDP(torch.nn.Linear(8, 8), static_graph=True)  # GAP ddp
-        opt = torch.optim.SGD(model.parameters(), 0.1)
-        for (x,) in batches():
-            step(model, opt, x)
-    """,
-    "two_optimizers_in_turn": """
-        model, opt = start()
-        other = DDP(torch.nn.Linear(8, 8))
-        second = torch.optim.SGD(other.parameters(), 0.1)
-        for (x,) in batches():
-            step(model, opt, x)
-            other(x).sum().backward()
-            second.step()  # GAP several-steps
-            second.zero_grad()
     """,
     "closure_called_again": """
         dist.init_process_group("gloo")
@@ -124,13 +105,6 @@ _BODIES = {
                 return loss
 
             opt.step(closure)  # GAP closure
-    """,
-    "second_loop": """
-        model, opt = start()
-        for n in range(3):
-            step(model, opt, torch.randn(4, 8))
-        for (x,) in batches():  # GAP second-loop
-            step(model, opt, x)
     """,
     "no_loop": """
         model, opt = start()

@@ -209,9 +209,25 @@ def _check_nodes(given: GivenOptions, nnodes: int) -> None:
         )
 
 
+_LAUNCHERS = {
+    "accelerate": "accelerate launch",
+    "accelerate.commands.launch": "accelerate launch",
+    "deepspeed": "deepspeed",
+    "torchrun": "torchrun",
+}
+"""Commands and modules that start the script as other processes, where nothing of it would be seen."""
+
+
 def _check_program(given: GivenOptions, machine: Machine) -> None:
     if given.module and given.no_python:
         raise UserError("-m and --no-python exclude each other: a module is run by Python")
+    launcher = _LAUNCHERS.get(given.script if given.module else Path(given.script).name)
+    if launcher:
+        raise UserError(
+            f"{given.script} starts ranks, and so does torchrelay run: give it the script that {launcher} would start, with "
+            "that one's own options as variables (ACCELERATE_MIXED_PRECISION=bf16): "
+            "torchrelay run --nproc-per-node 4 train.py --its --args"
+        )
     if given.no_python:
         problem = machine.program_problem(given.script)
     elif given.module:

@@ -71,30 +71,35 @@ class CollectiveRecords:
         if len(self.log) < _MAX_ENTRIES:
             self.log.append(entry)
 
-    def answer(self, name: str, group: str) -> Entry:
-        """Raises StateMismatchError where this process takes another way than the lost rank did, or its peers are not there yet."""
+    def answer(self, name: str, group: str, *, without_result: bool = False) -> Entry:
+        """`without_result`: the call gives this rank nothing.
+
+        Raises StateMismatchError where this process takes another way than the lost rank did, or its peers are not there yet.
+        """
         if self.others is not None:
             left = self.others.get(group)
             if not left:
                 raise StateMismatchError(
                     f"the script calls {name}, which no other member of group {group!r} has finished"
                 )
-            entry = _for_all(_matching(left.pop(0), name, group))
+            entry = _for_all(_matching(left.pop(0), name, group), without_result=without_result)
             self.after.append(entry)
             return entry
         if not self.answers:
             raise StateMismatchError(f"the script calls {name} where the lost rank did not")
         return _matching(self.answers.pop(0), name, group)
 
-    def replayed(self, name: str, group: str) -> Entry | None:
+    def replayed(self, name: str, group: str, *, without_result: bool = False) -> Entry | None:
         """Raises UnsupportedError for a result that only the rank that had it knows."""
         left = self.replay.get(group)
         if not left:
             return None
-        return _for_all(_matching(left.pop(0), name, group))
+        return _for_all(_matching(left.pop(0), name, group), without_result=without_result)
 
 
-def _for_all(entry: Entry) -> Entry:
+def _for_all(entry: Entry, *, without_result: bool) -> Entry:
+    if without_result:
+        return Entry(entry.name, entry.group, None)
     if entry.name not in SAME_ON_ALL_RANKS or entry.results is None:
         raise UnsupportedError(
             f"{entry.name} after the optimizer step: its result was one rank's own or too large to keep"

@@ -9,7 +9,8 @@ from __future__ import annotations
 import functools
 import pickle
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -54,6 +55,8 @@ SAME_ON_ALL_RANKS = frozenset(
     | {"functional.all_reduce", "functional.broadcast", "functional.all_gather_single", "functional.all_gather_tensor"}
 )
 """Their results can be taken from any rank's record."""
+_GATHERED = frozenset({"gather", "gather_object"})
+"""Whoever is not their root has no result at all: once another rank has finished the call, nothing is left to do in it."""
 
 
 @dataclass(frozen=True)
@@ -81,13 +84,13 @@ class Engine(Protocol):
         """Whether a joiner has come to where its peers are, so that this collective is done with them."""
         ...
 
-    def answer(self, name: str, group: str) -> Entry: ...
+    def answer(self, name: str, group: str, *, without_result: bool = False) -> Entry: ...
     def record(self, entry: Entry) -> None: ...
     def interrupted(self, error: RuntimeError) -> None:
         """Returns if the collective is to be called again; raises Rewind or the error otherwise."""
         ...
 
-    def replayed(self, name: str, group: str) -> Entry | None: ...
+    def replayed(self, name: str, group: str, *, without_result: bool = False) -> Entry | None: ...
     def sharded_alone(self) -> None:
         """A sharded model's own collective where there are no peers. Raises StateMismatchError where its result is needed."""
         ...
@@ -112,6 +115,15 @@ class Collectives:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._inside = False
+
+    @contextmanager
+    def left_alone(self) -> Iterator[None]:
+        """What is called within is done as it is: communication of a backward, which is not the script's own."""
+        before, self._inside = self._inside, True
+        try:
+            yield
+        finally:
+            self._inside = before
 
     def install(self) -> None:
         """Wraps the functions in both modules that offer them."""
@@ -165,7 +177,7 @@ class Collectives:
         if mode == "answer" and engine.caught_up(call.group):
             mode = engine.mode()
         if mode == "answer":
-            call.put(engine.answer(call.name, call.group))
+            call.put(engine.answer(call.name, call.group, without_result=call.without_result()))
             return _Done() if asynchronous else None
         if call.name in SUMS_UP:
             engine.summed_up(call.tensors())
@@ -209,7 +221,7 @@ class Collectives:
     def _repeat(self, call: _Call, *, asynchronous: bool) -> Any:
         before = call.inputs()
         while True:
-            entry = self._engine.replayed(call.name, call.group)
+            entry = self._engine.replayed(call.name, call.group, without_result=call.without_result())
             if entry is not None:
                 call.put(entry)
                 self._engine.record(entry)
@@ -239,6 +251,9 @@ class _Call:
             return []
         return list(self.out) if isinstance(self.out, (list, tuple)) else [self.out]
 
+    def without_result(self) -> bool:
+        return self.name in _GATHERED and self.out is None
+
     def inputs(self) -> list[torch.Tensor]:
         return [t.detach().clone() for t in self.tensors()] if self.name in _IN_PLACE else []
 
@@ -257,7 +272,7 @@ class _Call:
         return Entry(self.name, self.group, [small.take(t) for t in tensors])
 
     def put(self, entry: Entry) -> None:
-        if entry.results is None:
+        if entry.results is None or self.without_result():
             return
         if self.objects:
             values = pickle.loads(entry.results) if entry.results else []

@@ -112,11 +112,11 @@ class Engine:
     def caught_up(self, group: str) -> bool:
         return self.shadow is not None and bool(self.shadow.at_collective(group))
 
-    def answer(self, name: str, group: str) -> Entry:
-        return self.records.answer(name, group)
+    def answer(self, name: str, group: str, *, without_result: bool = False) -> Entry:
+        return self.records.answer(name, group, without_result=without_result)
 
-    def replayed(self, name: str, group: str) -> Entry | None:
-        return self.records.replayed(name, group)
+    def replayed(self, name: str, group: str, *, without_result: bool = False) -> Entry | None:
+        return self.records.replayed(name, group, without_result=without_result)
 
     def beside(self, call: Callable[[], Any]) -> Any:
         """A collective on another thread. Raises UnsupportedError where a migration has come between: the new rank is not in it."""

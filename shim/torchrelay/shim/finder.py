@@ -85,7 +85,10 @@ class ScriptFinder:
         # An installed package that is started as the script is the user's, wherever it lies.
         self._script_package = name.partition(".")[0]
         if self._script_package in _LAUNCHERS:
-            self._runtime.disable(f"{name} is a launcher, not a training script")
+            self._runtime.disable(
+                f"{name} is a launcher, not a training script: give the script itself to `torchrelay run`, and what the launcher "
+                "would have set as variables (ACCELERATE_MIXED_PRECISION=bf16)"
+            )
             self._script_names, self._script_package = (), ""
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:

@@ -197,7 +197,7 @@ class Joiner:
     def before_forward(self, wrapped: Any) -> None:
         """There are no peers yet: gradients stay here, and what came from rank 0 is in the journals."""
         if self.tail is None:
-            wrapped.require_backward_grad_sync = False  # each time anew: scripts set it themselves, step by step
+            ddp.without_peers(wrapped)  # each time anew: scripts set the flag themselves, step by step
         elif wrapped.will_sync_module_buffers() and not self.at_collective(None):
             raise StateMismatchError("a forward after the optimizer step takes buffers from rank 0, which is further")
 

@@ -1,7 +1,8 @@
 """Training loops one after the other: what a new process needs of those that are over, to get to the one that runs.
 
-It goes through the script from its top, and what set-up follows a loop (another optimizer, another wrapper) it has to do itself. It cannot
-do the loop's steps; of each it does the last iteration, from the loop's last boundary, so that the loop ends for it as it did.
+It goes through the script from its top, and what set-up follows a loop (another optimizer, another wrapper) it has to do itself.
+It cannot do the loop's steps; of each it does the last iteration, from the loop's last boundary, so that the loop ends for it as
+it did.
 """
 
 from __future__ import annotations
@@ -55,5 +56,5 @@ class Phases:
                 self._latest = None
 
     def between(self, outer: Activation | None, inner: Activation) -> tuple[PassedLoop, ...]:
-        """Those that were gone through between the latest head of `outer` (None: the script's start) and the first one of `inner`."""
+        """Those between the latest head of `outer` (None: the script's start) and the first one of `inner`."""
         return tuple(self.passed[outer.first_passed if outer is not None else 0 : inner.first_passed])

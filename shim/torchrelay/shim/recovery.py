@@ -332,8 +332,7 @@ class _Attempt:
 
     def _abandoned(self) -> tuple[str, int]:
         self._drop()
-        for wrapped in self._engine.wrapped:
-            wrapped.reducer._reset_state()
+        self._engine.layouts.abandoned(self._engine.wrapped, self._engine.comms.lend_name)
         return "abandoned", 0
 
     def _drop(self) -> None:

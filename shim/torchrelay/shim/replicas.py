@@ -1,7 +1,7 @@
 """Content digests of the device state, taken now and then at boundaries: who holds the same bytes can stand in for a loss.
 
-All ranks check at the same boundaries: at the first ones, at powers of two, then every 1024 steps, so that the cost fades. Each training
-loop of the script starts this anew, since it can have tensors of its own.
+All ranks check at the same boundaries: at the first ones, at powers of two, then every 1024 steps, so that the cost fades. Each
+training loop of the script starts this anew, since it can have tensors of its own.
 Two ranks that were equal at a checked boundary and passed the same gates since still are.
 """
 

@@ -11,7 +11,7 @@ import torch
 from torchrelay.protocol.messages import Gap, Report
 from torchrelay.protocol.names import ALONE, BARS, BARS_LATER, LEFT, PART_OF_STEP
 from torchrelay.shim import journaling, sites
-from torchrelay.shim.adapters import ddp, wrappers
+from torchrelay.shim.adapters import comm_hooks, ddp, wrappers
 from torchrelay.shim.capture import device, small
 from torchrelay.shim.origins import NOWHERE, Place, call_site, of_function, where_made
 
@@ -188,7 +188,7 @@ class Reporter:
         for wrapped in self._engine.wrapped:
             reason = ddp.why_not_carried(wrapped)
             if reason:
-                hooks = ddp.comm_hooks(wrapped)
+                hooks = comm_hooks.of(wrapped)
                 place = of_function(hooks[-1]) if hooks else NOWHERE
                 if place.file not in sites.INSTRUMENTED_FILES:
                     place = self._wrapped_at.get(id(wrapped), NOWHERE)

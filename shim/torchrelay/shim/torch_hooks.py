@@ -12,7 +12,7 @@ import torch
 from torch.distributed import distributed_c10d as c10d
 from torch.optim import optimizer as optimizers
 
-from torchrelay.shim.adapters import data_loader, ddp, fsdp2, pipelining, process_group, tensor_data
+from torchrelay.shim.adapters import comm_hooks, data_loader, ddp, fsdp2, pipelining, process_group, tensor_data
 from torchrelay.shim.collectives import Collectives
 
 if TYPE_CHECKING:
@@ -60,7 +60,9 @@ def install(runtime: Runtime) -> None:
 
 def install_for(engine: Engine) -> None:
     """The hooks that need an engine from the start."""
-    Collectives(engine).install()
+    collectives = Collectives(engine)
+    collectives.install()
+    comm_hooks.install(collectives.left_alone)
     ddp.install(engine.ddp_built, functools.partial(_forward, engine))
     data_loader.install(engine.draws, engine.on_training_thread)
     engine.draws.on_create = engine.tracker.loader_created
@@ -109,7 +111,7 @@ def _forward(engine: Engine, wrapped: Any, call: Callable[[], Any]) -> Any:
     if engine.shadow is not None:
         engine.shadow.before_forward(wrapped)
     elif engine.way_in is not None:
-        wrapped.require_backward_grad_sync = False  # a step of a loop that is over: there are no peers
+        ddp.without_peers(wrapped)  # a step of a loop that is over
     if torch.is_grad_enabled():
         engine.inject("forward")
     while True:

@@ -1,7 +1,7 @@
 """A joiner's way through the script's loops: past those that are over, into those around the place where it enters.
 
-Of a training loop that is over it does the last iteration alone, with tensors that are its own affair: what comes of it is replaced by
-what the journals say, at that loop's last gate, and wholly where it enters.
+Of a training loop that is over it does the last iteration alone, with tensors that are its own affair: what comes of it is
+replaced by what the journals say, at that loop's last gate, and wholly where it enters.
 """
 
 from __future__ import annotations

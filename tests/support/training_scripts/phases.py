@@ -1,7 +1,7 @@
 """Training loops one after the other. Usage: phases.py OUT KIND
 
-twice: one function, called twice. finetune: another wrapper and optimizer for the second loop, after a look at what came of the first.
-turns: two loops in turn in each round. stopped: the first loop is left in the middle, by return.
+twice: one function, called twice. finetune: another wrapper and optimizer for the second loop, after a look at what came of the
+first. turns: two loops in turn in each round. stopped: the first loop is left in the middle, by return.
 """
 
 import copy
@@ -74,7 +74,7 @@ def finetune(model, losses, loader, sampler, x, y):
 
 def main():
     out, kind = sys.argv[1:]
-    rank, world_size = common.start()
+    _, world_size = common.start()
     model = common.model()
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     data = common.data(6 * 4 * world_size)

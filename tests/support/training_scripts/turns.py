@@ -1,7 +1,7 @@
 """Two networks and two optimizers. Usage: turns.py OUT KIND
 
-gan: one is stepped, then the other, each after a backward of its own. critic: the second one in every third iteration alone, and the
-weights of the first are clipped past torch's count. pair: one backward, then both optimizers.
+gan: one is stepped, then the other, each after a backward of its own. critic: the second one in every third iteration alone, and
+the weights of the first are made smaller past torch's count. pair: one backward, then both optimizers.
 """
 
 import sys

@@ -77,6 +77,12 @@ def given(**changes: Any) -> GivenOptions:
         ({"redirects": "2:1"}, "no local rank 2", "0 to 1"),
         ({"resume": Path("/no/such/folder")}, "--resume /no/such/folder", "the message of the ended run"),
         ({"script": "missing.py"}, "missing.py: no such file", "give the training script"),
+        ({"script": "bin/accelerate"}, "bin/accelerate starts ranks", "torchrelay run --nproc-per-node 4 train.py"),
+        (
+            {"script": "accelerate.commands.launch", "module": True},
+            "starts ranks",
+            "that accelerate launch would start",
+        ),
     ],
 )
 def test_bad_options_are_refused_with_what_to_do(changes: dict[str, Any], said: str, advised: str) -> None:

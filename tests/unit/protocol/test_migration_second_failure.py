@@ -180,7 +180,7 @@ def test_a_dead_rank_that_was_to_save_the_tensors_makes_another_one_do_it() -> N
     world.run()
     assert world.finished is not None
     assert world.finished.outcome == "checkpoint"
-    assert world.orders(msg.SaveCheckpoint, 6) == {"w2": msg.SaveCheckpoint(6, "/jit", True)}
+    assert world.orders(msg.SaveCheckpoint, 6) == {"w2": msg.SaveCheckpoint(6, "/jit", True, 7)}
 
 
 def test_who_died_while_saving_is_not_waited_for_in_the_next_round() -> None:
@@ -192,7 +192,7 @@ def test_who_died_while_saving_is_not_waited_for_in_the_next_round() -> None:
     world.run()
     assert world.finished is not None
     assert world.finished.outcome == "checkpoint"
-    assert world.orders(msg.SaveCheckpoint, 6) == {"w3": msg.SaveCheckpoint(6, "/jit", True)}
+    assert world.orders(msg.SaveCheckpoint, 6) == {"w3": msg.SaveCheckpoint(6, "/jit", True, 7)}
 
 
 def test_when_nobody_is_left_the_job_cannot_go_on() -> None:

@@ -58,3 +58,14 @@ def test_an_endless_evaluation_does_not_fill_the_memory(monkeypatch: pytest.Monk
     records.after = []
     records.add(entry("a", 9), after_gate=True)
     assert records.after[0].results is not None
+
+
+def test_whoever_gets_nothing_of_a_gather_has_nothing_left_to_do_once_another_rank_is_through() -> None:
+    records = CollectiveRecords()
+    records.replay = {"a": [entry("a", 0, "gather"), entry("a", 1, "gather")]}
+    assert records.replayed("gather", "a", without_result=True) == Entry("gather", "a", None)
+    with pytest.raises(UnsupportedError, match="one rank's own"):
+        records.replayed("gather", "a")  # the root
+    records.others = {"a": [entry("a", 0, "gather_object")]}
+    assert records.answer("gather_object", "a", without_result=True) == Entry("gather_object", "a", None)
+    assert [e.name for e in records.after] == ["gather_object"]

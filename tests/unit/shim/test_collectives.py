@@ -34,10 +34,10 @@ class FakeEngine:
     def caught_up(self, group: str) -> bool:
         return False
 
-    def answer(self, name: str, group: str) -> Entry:
+    def answer(self, name: str, group: str, *, without_result: bool = False) -> Entry:
         return self.answers.pop(0)
 
-    def replayed(self, name: str, group: str) -> Entry | None:
+    def replayed(self, name: str, group: str, *, without_result: bool = False) -> Entry | None:
         return self.replays.pop(0) if self.replays else None
 
     def record(self, entry: Entry) -> None:

@@ -101,8 +101,8 @@ class Standing:
     """This rank stands still, at a place from where it can be rewound, sent forward or left as it is.
 
     `position`: `head` (of the loop), `body` (before the gate), `gate`, `after` (past the gate), `sharded` (the same, and a
-    sharded model has communicated since), `once` (the same, in what cannot be called again), `astray` (in a step of a loop that is not
-    known to train yet, or after a loop that ended in the middle of a step), `finished` (script's end).
+    sharded model has communicated since), `once` (the same, in what cannot be called again), `astray` (in a step of a loop that
+    is not known to train yet, or after a loop that ended in the middle of a step), `finished` (script's end).
     `collective_log`: results of the collectives since the last gate that was passed, for ranks that have to catch up.
     `store_port`: where this rank would host the store of the next generation.
     """

@@ -5,16 +5,18 @@ and ranks with different layouts mix gradients up without any error. After the f
 order in which gradients became ready; a rank that was there keeps that layout (`_reset_state` keeps the buckets), one that
 was not, or whose rebuild was still due, gets a new reducer with the layout written out.
 
+With `static_graph=True` the first backward of a reducer has one collective more than the later ones, so that all ranks get
+new reducers, survivors too; and the layout is the final one in the third step only.
+
 Leans on `reducer._reset_state`, `_ddp_init_helper`, `_build_params_for_reducer`, `_build_debug_param_to_name_mapping`,
 `_get_ddp_logging_data` (keys `rebuilt_per_bucket_param_indices`, `prev_iteration_grad_ready_order_indices`),
-`torch.distributed._compute_bucket_assignment_by_size`, `_comm_hooks`, `_register_builtin_comm_hook`. Seen on torch 2.13.0.
+`torch.distributed._compute_bucket_assignment_by_size`, `_static_graph_delay_allreduce_enqueued`. Seen on torch 2.13.0.
 """
 
 from __future__ import annotations
 
 import functools
 import json
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -24,6 +26,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from torchrelay.protocol.errors import UnsupportedError
+from torchrelay.shim.adapters import comm_hooks
 
 Layout = list[list[int]]
 """Parameter indices of each bucket, in the order in which buckets are reduced."""
@@ -37,9 +40,8 @@ def check_supported() -> None:
         "_build_params_for_reducer",
         "_build_debug_param_to_name_mapping",
         "_get_ddp_logging_data",
-        "_register_builtin_comm_hook",
     )
-    missing = [name for name in needed if not hasattr(DistributedDataParallel, name)]
+    missing = [name for name in needed if not hasattr(DistributedDataParallel, name)] + comm_hooks.missing()
     if not hasattr(dist.Reducer, "_reset_state"):
         missing.append("Reducer._reset_state")
     if missing:
@@ -83,7 +85,7 @@ def layout(ddp: DistributedDataParallel, ready: list[int]) -> Layout:
     rebuilt = str(ddp._get_ddp_logging_data().get("rebuilt_per_bucket_param_indices", ""))
     if rebuilt:
         return [_indices(bucket) for bucket in rebuilt.split(",")]
-    if not ready or (ddp.find_unused_parameters and not ddp.static_graph):
+    if not ready or ddp.find_unused_parameters or ddp.static_graph:
         return []
     parameters, sparse = ddp._build_params_for_reducer()
     config = getattr(ddp, "_bucket_config", None)
@@ -149,10 +151,19 @@ class Layouts:
         known = self._known.get(target, self._latest())
         for number, ddp in enumerate(wrapped):
             wanted, rebuilt = known[number] if number < len(known) else ([], False)
-            if target == 0 or rebuilt or not wanted:
-                ddp.reducer._reset_state()
+            if ddp.static_graph or (wanted and target > 0 and not rebuilt):
+                new_reducer(ddp, wanted if target > 0 else [], lend_name, settled=target == 0)
             else:
-                new_reducer(ddp, wanted, lend_name)
+                ddp.reducer._reset_state()
+
+    def abandoned(self, wrapped: Sequence[DistributedDataParallel], lend_name: LendName) -> None:
+        """A migration that came to nothing, in all ranks that stood still for it."""
+        known = self._latest()
+        for number, ddp in enumerate(wrapped):
+            if ddp.static_graph and number < len(known) and known[number][0]:
+                new_reducer(ddp, known[number][0], lend_name)
+            else:
+                ddp.reducer._reset_state()
 
     def _latest(self) -> list[tuple[Layout, bool]]:
         return self._known[max(self._known)] if self._known else []
@@ -164,7 +175,7 @@ def prepare_joiner(
     """Reducers on the new generation's communicators, in a survivor's layout, which is returned."""
     layouts: list[Layout] = json.loads(text) if text and target > 0 else []
     for number, ddp in enumerate(wrapped):
-        new_reducer(ddp, layouts[number] if number < len(layouts) else [], lend_name)
+        new_reducer(ddp, layouts[number] if number < len(layouts) else [], lend_name, settled=target == 0)
     return layouts
 
 
@@ -172,39 +183,39 @@ def _has_rebuilt(ddp: DistributedDataParallel) -> bool:
     return bool(ddp._get_ddp_logging_data().get("rebuilt_per_bucket_param_indices", ""))
 
 
-_builtin_hooks: weakref.WeakSet[DistributedDataParallel] = weakref.WeakSet()
-"""Wrappers with a communication hook in C++, of which nothing is left in Python."""
-
-
-def comm_hooks(ddp: DistributedDataParallel) -> list[Any]:
-    """Communication hooks of the wrapper that are Python functions."""
-    return [hook for hook, _ in getattr(ddp, "_comm_hooks", ())]
-
-
 def why_not_carried(ddp: DistributedDataParallel) -> str:
     """Why no new communicator could be put below the wrapper; empty if one could. Touches no reducer."""
-    if hooks := comm_hooks(ddp):
-        name = getattr(hooks[-1], "__qualname__", type(hooks[-1]).__qualname__)
-        return f"the communication hook {name} of DistributedDataParallel cannot be carried over yet"
-    if ddp in _builtin_hooks:
-        return "a built-in communication hook of DistributedDataParallel cannot be carried over yet"
+    return comm_hooks.why_not_carried(ddp)
+
+
+def without_peers(ddp: Any) -> None:
+    """The next forward and backward communicate nothing."""
+    ddp.require_backward_grad_sync = False
     if ddp.static_graph:
-        return "DistributedDataParallel with static_graph=True cannot be carried over yet"
-    return ""
+        ddp._static_graph_delay_allreduce_enqueued = True
 
 
-def new_reducer(ddp: DistributedDataParallel, wanted: Layout, lend_name: LendName) -> None:
+def new_reducer(ddp: DistributedDataParallel, wanted: Layout, lend_name: LendName, *, settled: bool = False) -> None:
     """A fresh reducer on the group's present communicator; `wanted` empty means the layout that DDP starts with.
 
     `lend_name(group)`: DDP's logger asks for the default backend's name, which torch knows for its built-in types alone.
+    `settled`: no step was done yet, so that this is the layout to start with. Raises UnsupportedError.
     """
     if reason := why_not_carried(ddp):
         raise UnsupportedError(reason)
+    if ddp.static_graph and not wanted and not settled:
+        raise UnsupportedError(
+            "DistributedDataParallel with static_graph=True cannot be carried over in its first two steps"
+        )
     parameters, sparse = ddp._build_params_for_reducer()
     names = ddp._build_debug_param_to_name_mapping(parameters)
     with _assignment(wanted, ddp.bucket_bytes_cap), lend_name(ddp.process_group):
         ddp.__dict__.pop("reducer", None)  # the old one takes its hooks along before the new one sets its own
         ddp._ddp_init_helper(parameters, sparse, names, ddp.static_graph)
+        if ddp.static_graph:
+            ddp._static_graph_delay_allreduce_enqueued = False
+            ddp.reducer._set_static_graph()
+    comm_hooks.register_again(ddp)
 
 
 @contextmanager
@@ -226,22 +237,15 @@ def install(
     """Tells of each wrapper that is built, and lets `before_forward` run `_pre_forward`, where a forward communicates."""
     original_init: Callable[..., None] = DistributedDataParallel.__init__
     original_pre: Callable[..., Any] = DistributedDataParallel._pre_forward
-    original_builtin: Callable[..., Any] = DistributedDataParallel._register_builtin_comm_hook
 
     @functools.wraps(original_init)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         original_init(self, *args, **kwargs)
         on_built(self)
 
-    @functools.wraps(original_builtin)
-    def _register_builtin_comm_hook(self: Any, comm_hook_type: Any) -> Any:
-        _builtin_hooks.add(self)
-        return original_builtin(self, comm_hook_type)
-
     @functools.wraps(original_pre)
     def _pre_forward(self: Any, *args: Any, **kwargs: Any) -> Any:
         return before_forward(self, lambda: original_pre(self, *args, **kwargs))
 
-    setattr(DistributedDataParallel, "_register_builtin_comm_hook", _register_builtin_comm_hook)  # noqa: B010 - as below
     setattr(DistributedDataParallel, "__init__", __init__)  # noqa: B010 - mypy forbids the assignment
     setattr(DistributedDataParallel, "_pre_forward", _pre_forward)  # noqa: B010 - the same

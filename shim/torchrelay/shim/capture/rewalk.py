@@ -234,7 +234,8 @@ class Rewalk(Walk):
 
     def _renewed_ddp(self, node: Node) -> Node | None:
         flags = ddp_flags(node.obj)
-        if node.obj._modules.get("module") is not node.edges[0][1]:
+        module = node.obj._modules.get("module")
+        if module is not node.edges[0][1] or len(node.edges) != 1 + bool(node.obj._comm_hooks):
             raise Restart
         return None if flags == node.content else Node(node.kind, node.obj, node.parent, node.key, flags, node.edges)
 

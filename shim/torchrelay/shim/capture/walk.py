@@ -240,6 +240,8 @@ class Walk:
     def _ddp(self, kind: Kind, obj: torch.nn.parallel.DistributedDataParallel, parent: int, key: Any) -> None:
         number = self._add(kind, obj, parent, key, ddp_flags(obj))
         self._edge(number, "module", obj.module)
+        if obj._comm_hooks:
+            self._edge(number, "_comm_hooks", obj._comm_hooks)
 
     def _optimizer(self, kind: Kind, obj: torch.optim.Optimizer, parent: int, key: Any) -> None:
         content = optimizer_attributes(obj)

@@ -107,3 +107,17 @@ def test_a_finished_rank_that_wrote_after_its_last_update_gives_nothing() -> Non
     assert isinstance(donor, Cannot)
     assert "average.weight" in donor.reason
     assert isinstance(choose_donor(1, 9, {0: replace(finished, late={})}, checks), Donor)
+
+
+def test_checks_from_before_the_training_loop_that_runs_prove_nothing() -> None:
+    old = [check(4, a="1"), check(8, a="1")]
+    anew = replace(check(9, a="1"), since=9)
+    checks = {0: [*old, anew], 1: old}
+    assert isinstance(choose_donor(1, 10, {0: at(10, 10)}, checks), Cannot)
+    # At the loop's first boundary itself contents are known; equality by initialisation holds for no later one.
+    checks = {0: [*old, anew], 1: [*old, anew]}
+    assert isinstance(choose_donor(1, 9, {0: at(9, 9)}, checks), Donor)
+    assert isinstance(choose_donor(1, 10, {0: at(10, 10)}, checks), Cannot)
+    later = replace(check(10, a="1"), since=9)
+    checks = {0: [*old, anew, later], 1: [*old, anew, later]}
+    assert isinstance(choose_donor(1, 12, {0: at(12, 12)}, checks), Donor)

@@ -93,3 +93,22 @@ def test_nobody_takes_over_while_a_sharded_model_is_used_after_the_update() -> N
     found = decide_target({0: at(5, 6, "sharded"), 1: at(6, 6, "body")})
     assert isinstance(found, Cannot)
     assert "rank 0 has used its sharded model for another forward pass" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("position", "why"),
+    [("astray", "where no boundary can be gone back to"), ("once", "interrupted after optimizer step 6, in a forward")],
+)
+def test_nobody_goes_on_where_one_rank_cannot(position: str, why: str) -> None:
+    target = decide_target({0: at(6, 6, "head"), 1: at(5, 6, position)})
+    assert isinstance(target, Cannot)
+    assert f"rank 1 {'stands' if position == 'astray' else 'was'}" in target.reason
+    assert why in target.reason
+
+
+def test_one_number_in_two_loops_is_no_meeting_place() -> None:
+    here, there = replace(at(6, 6, "body"), place="a.py:3#1"), replace(at(6, 6, "body"), place="a.py:9#1")
+    assert isinstance(decide_target({0: here, 1: here, 2: at(5, 6, "after")}), Target)
+    target = decide_target({0: here, 1: there})
+    assert isinstance(target, Cannot)
+    assert "ranks 0, 1 are at boundary 6 in different loops" in target.reason

@@ -1,0 +1,48 @@
+"""What stands between a data parallel backward and the communicator is there again with the new one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from faults.conftest import Undisturbed
+from support.relay_run import assert_unharmed, relay
+
+SCRIPT, RANKS = "hooks.py", 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "fault"),
+    [
+        ("fp16", "kill:rank=1,step=7,phase=backward"),
+        ("builtin", "kill:rank=0,step=7,phase=gate"),
+        ("own", "kill:rank=0,step=7,phase=backward"),
+        ("static", "kill:rank=1,step=7,phase=backward"),
+        ("static", "kill:rank=0,step=10,phase=optimizer"),
+        ("static", "kill:rank=0,step=1,phase=backward"),
+    ],
+)
+def test_a_rank_is_replaced(kind: str, fault: str, undisturbed: Undisturbed, tmp_path: Path) -> None:
+    run = relay(tmp_path, SCRIPT, kind, ranks=RANKS, inject=[fault])
+    assert_unharmed(run, undisturbed(SCRIPT, kind, ranks=RANKS), RANKS, [fault], 1)
+
+
+@pytest.mark.parametrize("kind", ["own", "static"])
+def test_a_rank_is_moved(kind: str, undisturbed: Undisturbed, tmp_path: Path) -> None:
+    fault = "planned:rank=1,step=8"
+    run = relay(tmp_path, SCRIPT, kind, ranks=RANKS, inject=[fault], planned_at=[8])
+    assert_unharmed(run, undisturbed(SCRIPT, kind, ranks=RANKS), RANKS, [f"{fault},phase=forward"], 1)
+
+
+def test_a_loss_in_the_second_step_under_a_static_graph_is_refused(tmp_path: Path) -> None:
+    run = relay(tmp_path, SCRIPT, "static", ranks=RANKS, inject=["kill:rank=1,step=2,phase=backward"])
+    assert run.status not in (0, 76), run.told()
+    assert "static_graph=True cannot be carried over in its first two steps" in run.told()
+    assert not list(run.out.iterdir())
+
+
+def test_a_hook_with_state_that_nobody_sees_is_refused(tmp_path: Path) -> None:
+    run = relay(tmp_path, SCRIPT, "hidden", ranks=RANKS, inject=["kill:rank=1,step=7,phase=backward"])
+    assert run.status not in (0, 76), run.told()
+    assert "may keep state that is not seen" in run.told()
+    assert run.committed() == []

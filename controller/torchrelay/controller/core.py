@@ -168,7 +168,7 @@ class Core:
         if (
             self.ended is None
             and node in self.job.nodes
-            and not self._nodes.is_lost(node)
+            and not self.nodes.is_lost(node)
             and not self._exits.is_failing
         ):
             self.health.signals(node, signals, now_s)

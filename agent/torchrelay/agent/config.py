@@ -25,7 +25,7 @@ class AgentConfig:
     `tee`, `redirects`, `log_dir`, `role`: as torchrun's flags. `resume`: all processes start as spares.
     `machine`: a folder for a fake machine, to which faults of devices are given; empty: the real one is watched.
     `replay`: a timeline of faults that is played on it once the job is protected.
-    `watched`: folders of checkpoints and flight recorder dumps. `grace_s`: between the signal that ends the job and
+    `buddy_every`: ranks copy their state into host memory after so many steps; 0: never. `watched`: folders of checkpoints and flight recorder dumps. `grace_s`: between the signal that ends the job and
     SIGKILL. `orphan_s`: after this long without a controller, ranks that are done may leave, and the node ends by the
     rules of torchrun.
     """
@@ -55,6 +55,7 @@ class AgentConfig:
     machine: str = ""
     replay: str = ""
     watched: tuple[str, ...] = ()
+    buddy_every: int = 0
     grace_s: float = 30.0
     orphan_s: float = 60.0
 
@@ -69,6 +70,11 @@ class AgentConfig:
     @property
     def socket_path(self) -> Path:
         return Path(self.run_dir) / f"agent-{self.node}.sock"
+
+    @property
+    def kept_path(self) -> Path:
+        """Where ranks of this node keep copies of their state."""
+        return Path(self.journal_dir) / f"kept-{self.node}"
 
     @property
     def made_files_path(self) -> Path:

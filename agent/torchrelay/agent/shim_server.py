@@ -46,7 +46,7 @@ class ShimEvents:
 
 class ShimServer:
     def __init__(self, path: Path, tokens: Mapping[WorkerId, str], events: ShimEvents) -> None:
-        self._path, self._tokens, self._events = path, tokens, events
+        self._path, self._tokens, self._events = path, dict(tokens), events
         self._listener: socket.socket | None = None
         self._connected: dict[WorkerId, _Connection] = {}
         self._strangers: set[_Connection] = set()
@@ -77,6 +77,10 @@ class ShimServer:
             self._path.unlink(missing_ok=True)
         for connection in [*self._connected.values(), *self._strangers]:
             connection.close()
+
+    def expect(self, worker: WorkerId, token: str) -> None:
+        """One more worker, which will show `token`."""
+        self._tokens[worker] = token
 
     def send(self, worker: WorkerId, order: Any) -> None:
         """Queues an order, also for a worker that is still to connect. Raises FrameError if it is too large."""

@@ -46,6 +46,7 @@ def agent_config(
         "inject": [str(fault) for fault in options.faults],
         "machine": str(run_folder / "machine") if options.needs_fake_machine else "",
         "replay": str(options.replay) if options.replay else "",
+        "buddy_every": options.buddy_every,
         "watched": list(map(str, options.watch_folders)),
         "resume": options.resume is not None,
         "tee": _streams(options.tee),
@@ -73,6 +74,7 @@ def controller_config(options: RunOptions, run_id: str, secret_file: Path, addre
         "check_steps": options.check_steps,
         "resume_dir": str(options.resume) if options.resume else "",
         "resume_command": resume_command(options.given, DIRECTORY),
+        "buddy_every": options.buddy_every,
         "health_policy": str(options.health_policy) if options.health_policy else "",
         "health_observe": options.observe,
     }
@@ -104,6 +106,7 @@ def resume_command(given: GivenOptions, directory: str) -> str:
         "--master-port": given.master_port,
         "--role": given.role,
         "--spares": given.spares,
+        "--buddy-every": given.buddy_every,
         "--redirects": given.redirects,
         "--tee": given.tee,
         "--log-dir": given.log_dir,

@@ -35,6 +35,7 @@ class GivenOptions:
     log_dir: Path | None = None
     role: str = "default"
     spares: int = 0
+    buddy_every: int = 0
     inject: tuple[str, ...] = ()
     events: Path | None = None
     json_summary: bool = False
@@ -67,6 +68,7 @@ class RunOptions:
     log_dir: Path | None
     role: str
     spares: int
+    buddy_every: int
     faults: tuple[Fault, ...]
     events: Path | None
     json_summary: bool
@@ -121,6 +123,8 @@ def check(given: GivenOptions, machine: Machine, environment: Mapping[str, str])
     _check_nodes(given, nnodes)
     if given.spares < 0:
         raise UserError(f"--spares {given.spares}: give the number of spare processes on this machine, 0 or more")
+    if given.buddy_every < 0:
+        raise UserError(f"--buddy-every {given.buddy_every}: give the steps between two copies, or 0 for none")
     _check_program(given, machine)
     faults = tuple(parse_fault(text, nnodes * nproc) for text in given.inject)
     _check_faults(given, faults, nnodes, nproc)
@@ -141,6 +145,7 @@ def check(given: GivenOptions, machine: Machine, environment: Mapping[str, str])
         log_dir=given.log_dir,
         role=given.role,
         spares=given.spares,
+        buddy_every=given.buddy_every,
         faults=faults,
         events=given.events,
         json_summary=given.json_summary,

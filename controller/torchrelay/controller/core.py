@@ -139,12 +139,20 @@ class Core:
             self.health.sources(node, message)
         elif isinstance(message, msg.JournalContent):
             self._journal_content(node, message, now_s)
+        elif isinstance(message, msg.KeptCopies):
+            self.driver.kept_arrived(node, message, now_s)
+        elif isinstance(message, msg.WorkerStarted):
+            self.driver.rollback.started(node, message, now_s)
+            self.driver.feed(m.SpareWarm(), now_s)
         elif (worker := self._worker(node, message.worker)) is None:
             self.outbox.log_once("warning", f"{node} speaks of {message.worker}, which is none of its workers")
         elif isinstance(message, msg.FromWorker):
             self._handlers[type(message.report)](worker, message.report, now_s)
         elif isinstance(message, msg.WorkerExited):
             self._exits.exited(worker, message, now_s)
+            if worker.started_for != NO_RANK and worker.rank == NO_RANK:
+                self.driver.rollback.ended(worker)
+                self.driver.feed(m.SpareWarm(), now_s)
         self._settle(now_s)
 
     def tick(self, now_s: float) -> None:

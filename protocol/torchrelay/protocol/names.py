@@ -23,6 +23,10 @@ ENV_ADDRESS = "TORCHRELAY_ADDRESS"
 ENV_INJECT = "TORCHRELAY_INJECT"
 ENV_ROOTS = "TORCHRELAY_ROOTS"
 ENV_PYTHONPATH_WAS = "TORCHRELAY_PYTHONPATH_WAS"
+ENV_BUDDY_EVERY = "TORCHRELAY_BUDDY_EVERY"
+"""After this many steps a rank copies its state into host memory, again and again."""
+ENV_KEPT = "TORCHRELAY_KEPT"
+"""With it: the folder of this node, in shared memory, where these copies lie."""
 ENV_HOLD_AT = "TORCHRELAY_HOLD_AT"
 """At this boundary a rank stands still for good, and until then its files go aside: `torchrelay check`."""
 ENV_MADE_FILES = "TORCHRELAY_MADE_FILES"
@@ -37,6 +41,8 @@ SHIM_ENV = (
     ENV_INJECT,
     ENV_ROOTS,
     ENV_PYTHONPATH_WAS,
+    ENV_BUDDY_EVERY,
+    ENV_KEPT,
     ENV_HOLD_AT,
     ENV_MADE_FILES,
 )

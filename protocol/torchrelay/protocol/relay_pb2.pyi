@@ -432,7 +432,7 @@ class Serve(_message.Message):
     def __init__(self, generation: _Optional[int] = ..., boundary: _Optional[int] = ..., token: _Optional[str] = ..., peer_host: _Optional[str] = ...) -> None: ...
 
 class Plan(_message.Message):
-    __slots__ = ("generation", "target", "action", "journal", "gate_journal", "collective_log", "ddp_layout", "donor_host", "donor_port", "token", "directory", "offline", "late", "donor_collectives")
+    __slots__ = ("generation", "target", "action", "journal", "gate_journal", "collective_log", "ddp_layout", "donor_host", "donor_port", "token", "directory", "offline", "late", "donor_collectives", "kept")
     class LateEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -454,6 +454,7 @@ class Plan(_message.Message):
     OFFLINE_FIELD_NUMBER: _ClassVar[int]
     LATE_FIELD_NUMBER: _ClassVar[int]
     DONOR_COLLECTIVES_FIELD_NUMBER: _ClassVar[int]
+    KEPT_FIELD_NUMBER: _ClassVar[int]
     generation: int
     target: int
     action: str
@@ -468,7 +469,8 @@ class Plan(_message.Message):
     offline: bool
     late: _containers.ScalarMap[str, int]
     donor_collectives: int
-    def __init__(self, generation: _Optional[int] = ..., target: _Optional[int] = ..., action: _Optional[str] = ..., journal: _Optional[bytes] = ..., gate_journal: _Optional[bytes] = ..., collective_log: _Optional[bytes] = ..., ddp_layout: _Optional[str] = ..., donor_host: _Optional[str] = ..., donor_port: _Optional[int] = ..., token: _Optional[str] = ..., directory: _Optional[str] = ..., offline: _Optional[bool] = ..., late: _Optional[_Mapping[str, int]] = ..., donor_collectives: _Optional[int] = ...) -> None: ...
+    kept: str
+    def __init__(self, generation: _Optional[int] = ..., target: _Optional[int] = ..., action: _Optional[str] = ..., journal: _Optional[bytes] = ..., gate_journal: _Optional[bytes] = ..., collective_log: _Optional[bytes] = ..., ddp_layout: _Optional[str] = ..., donor_host: _Optional[str] = ..., donor_port: _Optional[int] = ..., token: _Optional[str] = ..., directory: _Optional[str] = ..., offline: _Optional[bool] = ..., late: _Optional[_Mapping[str, int]] = ..., donor_collectives: _Optional[int] = ..., kept: _Optional[str] = ...) -> None: ...
 
 class Rebuild(_message.Message):
     __slots__ = ("generation", "target", "store_host", "store_port")
@@ -662,8 +664,44 @@ class JournalContent(_message.Message):
     set_up: bytes
     def __init__(self, worker: _Optional[str] = ..., boundaries: _Optional[_Mapping[int, bytes]] = ..., gates: _Optional[_Mapping[int, bytes]] = ..., set_up: _Optional[bytes] = ...) -> None: ...
 
+class WorkerStarted(_message.Message):
+    __slots__ = ("worker", "rank", "pid", "reason")
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    worker: str
+    rank: int
+    pid: int
+    reason: str
+    def __init__(self, worker: _Optional[str] = ..., rank: _Optional[int] = ..., pid: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class KeptCopy(_message.Message):
+    __slots__ = ("rank", "boundary", "directory", "journal", "set_up", "ddp_layout")
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    BOUNDARY_FIELD_NUMBER: _ClassVar[int]
+    DIRECTORY_FIELD_NUMBER: _ClassVar[int]
+    JOURNAL_FIELD_NUMBER: _ClassVar[int]
+    SET_UP_FIELD_NUMBER: _ClassVar[int]
+    DDP_LAYOUT_FIELD_NUMBER: _ClassVar[int]
+    rank: int
+    boundary: int
+    directory: str
+    journal: bytes
+    set_up: bytes
+    ddp_layout: str
+    def __init__(self, rank: _Optional[int] = ..., boundary: _Optional[int] = ..., directory: _Optional[str] = ..., journal: _Optional[bytes] = ..., set_up: _Optional[bytes] = ..., ddp_layout: _Optional[str] = ...) -> None: ...
+
+class KeptCopies(_message.Message):
+    __slots__ = ("copies", "last")
+    COPIES_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    copies: _containers.RepeatedCompositeFieldContainer[KeptCopy]
+    last: bool
+    def __init__(self, copies: _Optional[_Iterable[_Union[KeptCopy, _Mapping]]] = ..., last: _Optional[bool] = ...) -> None: ...
+
 class FromAgent(_message.Message):
-    __slots__ = ("agent_hello", "from_worker", "worker_exited", "progress", "journal_content", "health_signals", "health_sources")
+    __slots__ = ("agent_hello", "from_worker", "worker_exited", "progress", "journal_content", "health_signals", "health_sources", "worker_started", "kept_copies")
     AGENT_HELLO_FIELD_NUMBER: _ClassVar[int]
     FROM_WORKER_FIELD_NUMBER: _ClassVar[int]
     WORKER_EXITED_FIELD_NUMBER: _ClassVar[int]
@@ -671,6 +709,8 @@ class FromAgent(_message.Message):
     JOURNAL_CONTENT_FIELD_NUMBER: _ClassVar[int]
     HEALTH_SIGNALS_FIELD_NUMBER: _ClassVar[int]
     HEALTH_SOURCES_FIELD_NUMBER: _ClassVar[int]
+    WORKER_STARTED_FIELD_NUMBER: _ClassVar[int]
+    KEPT_COPIES_FIELD_NUMBER: _ClassVar[int]
     agent_hello: AgentHello
     from_worker: FromWorker
     worker_exited: WorkerExited
@@ -678,7 +718,9 @@ class FromAgent(_message.Message):
     journal_content: JournalContent
     health_signals: HealthSignals
     health_sources: HealthSources
-    def __init__(self, agent_hello: _Optional[_Union[AgentHello, _Mapping]] = ..., from_worker: _Optional[_Union[FromWorker, _Mapping]] = ..., worker_exited: _Optional[_Union[WorkerExited, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., journal_content: _Optional[_Union[JournalContent, _Mapping]] = ..., health_signals: _Optional[_Union[HealthSignals, _Mapping]] = ..., health_sources: _Optional[_Union[HealthSources, _Mapping]] = ...) -> None: ...
+    worker_started: WorkerStarted
+    kept_copies: KeptCopies
+    def __init__(self, agent_hello: _Optional[_Union[AgentHello, _Mapping]] = ..., from_worker: _Optional[_Union[FromWorker, _Mapping]] = ..., worker_exited: _Optional[_Union[WorkerExited, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., journal_content: _Optional[_Union[JournalContent, _Mapping]] = ..., health_signals: _Optional[_Union[HealthSignals, _Mapping]] = ..., health_sources: _Optional[_Union[HealthSources, _Mapping]] = ..., worker_started: _Optional[_Union[WorkerStarted, _Mapping]] = ..., kept_copies: _Optional[_Union[KeptCopies, _Mapping]] = ...) -> None: ...
 
 class ToWorker(_message.Message):
     __slots__ = ("worker", "order")
@@ -722,21 +764,35 @@ class LookClosely(_message.Message):
     on: bool
     def __init__(self, on: _Optional[bool] = ...) -> None: ...
 
+class StartWorker(_message.Message):
+    __slots__ = ("rank",)
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    rank: int
+    def __init__(self, rank: _Optional[int] = ...) -> None: ...
+
+class FetchKept(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class ToAgent(_message.Message):
-    __slots__ = ("to_worker", "fence", "fetch_journal", "stop_job", "taken", "look_closely")
+    __slots__ = ("to_worker", "fence", "fetch_journal", "stop_job", "taken", "look_closely", "start_worker", "fetch_kept")
     TO_WORKER_FIELD_NUMBER: _ClassVar[int]
     FENCE_FIELD_NUMBER: _ClassVar[int]
     FETCH_JOURNAL_FIELD_NUMBER: _ClassVar[int]
     STOP_JOB_FIELD_NUMBER: _ClassVar[int]
     TAKEN_FIELD_NUMBER: _ClassVar[int]
     LOOK_CLOSELY_FIELD_NUMBER: _ClassVar[int]
+    START_WORKER_FIELD_NUMBER: _ClassVar[int]
+    FETCH_KEPT_FIELD_NUMBER: _ClassVar[int]
     to_worker: ToWorker
     fence: Fence
     fetch_journal: FetchJournal
     stop_job: StopJob
     taken: Taken
     look_closely: LookClosely
-    def __init__(self, to_worker: _Optional[_Union[ToWorker, _Mapping]] = ..., fence: _Optional[_Union[Fence, _Mapping]] = ..., fetch_journal: _Optional[_Union[FetchJournal, _Mapping]] = ..., stop_job: _Optional[_Union[StopJob, _Mapping]] = ..., taken: _Optional[_Union[Taken, _Mapping]] = ..., look_closely: _Optional[_Union[LookClosely, _Mapping]] = ...) -> None: ...
+    start_worker: StartWorker
+    fetch_kept: FetchKept
+    def __init__(self, to_worker: _Optional[_Union[ToWorker, _Mapping]] = ..., fence: _Optional[_Union[Fence, _Mapping]] = ..., fetch_journal: _Optional[_Union[FetchJournal, _Mapping]] = ..., stop_job: _Optional[_Union[StopJob, _Mapping]] = ..., taken: _Optional[_Union[Taken, _Mapping]] = ..., look_closely: _Optional[_Union[LookClosely, _Mapping]] = ..., start_worker: _Optional[_Union[StartWorker, _Mapping]] = ..., fetch_kept: _Optional[_Union[FetchKept, _Mapping]] = ...) -> None: ...
 
 class RankStatus(_message.Message):
     __slots__ = ("rank", "worker", "node", "pid", "boundary", "phase", "state")

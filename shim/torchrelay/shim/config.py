@@ -26,6 +26,9 @@ class ShimConfig:
     hold_at: int = 0
     """The boundary at which `torchrelay check` wants the rank to stand still; 0: it is no check."""
     made_files: str = ""
+    buddy_every: int = 0
+    """After so many steps the state is copied into host memory, below `kept`; 0: never."""
+    kept: str = ""
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> ShimConfig:
@@ -48,6 +51,8 @@ class ShimConfig:
             roots=tuple(filter(None, environ.get(names.ENV_ROOTS, "").split(os.pathsep))),
             hold_at=int(environ.get(names.ENV_HOLD_AT) or 0),
             made_files=environ.get(names.ENV_MADE_FILES, ""),
+            buddy_every=int(environ.get(names.ENV_BUDDY_EVERY) or 0),
+            kept=environ.get(names.ENV_KEPT, ""),
         )
 
 

@@ -35,10 +35,10 @@ class Destination:
         """Raises StateMismatchError, ChannelClosedError, RefusedError, CheckpointError."""
         from torchrelay.shim import transfer
 
-        if plan.directory:
+        if plan.directory or plan.kept:
             from torchrelay.shim import tensor_files
 
-            return tensor_files.load(Path(plan.directory), self.place)
+            return tensor_files.load(Path(plan.directory or plan.kept), self.place)
         return transfer.receive(
             plan.donor_host,
             plan.donor_port,

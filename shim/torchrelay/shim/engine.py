@@ -28,6 +28,7 @@ from torchrelay.shim.done_again import DoneAgain
 from torchrelay.shim.fault_injection import FaultInjector
 from torchrelay.shim.hold import Hold
 from torchrelay.shim.journal_copies import CopiedJournal
+from torchrelay.shim.keep import Keeper
 from torchrelay.shim.late_writes import LateWrites
 from torchrelay.shim.link import AgentLink
 from torchrelay.shim.loops import Activation, LoopTracker
@@ -75,6 +76,7 @@ class Engine:
         self._main = threading.main_thread().ident
         self.writer = journaling.Writer(self)
         self.replicas = replicas.ReplicaChecks(self)
+        self.keeper: Keeper | None = None
         self.late = LateWrites()
         self._forbidden: TorchFunctionMode | None = None
         self._gathered_late = False
@@ -265,6 +267,8 @@ class Engine:
         if self.faults is not None and self.shadow is None and not self.wrapped:
             self.faults.strike_in_forward(state.roots)
         self.replicas.at_boundary(self.commit)
+        if self.keeper is not None:
+            self.keeper.at_boundary(self.commit)
         self.reporter.at_boundary(self.commit)
 
     def caught(self, error: BaseException, activation: Activation) -> bool:

@@ -64,6 +64,8 @@ class Writer:
         self.no_way_in: tuple[str, ...] = ()
         """What is at the latest boundary that a joiner could not be led to."""
         self.last_bytes = 0
+        self.latest = b"", b""
+        """The latest boundary's journal, and the recording of the set-up that it goes with."""
 
     def walk(self, frames: Sequence[FrameType], base: HostState | None = None, *, at_gate: bool = False) -> HostState:
         """`base`: the state at the latest boundary, which most of this one will be equal to."""
@@ -88,7 +90,9 @@ class Writer:
             collectives = tuple(self._engine.records.log[: links[0].first_mark])
             contents = [node.content for node in commit.state.nodes if node.kind is Kind.MODULE]
             trees = tuple(tree_base(content) for content in contents)
-            self._engine.journal.write_set_up(pickled(payload.SetUpJournal(*outermost, collectives, trees)))
+            set_up = pickled(payload.SetUpJournal(*outermost, collectives, trees))
+            self.latest = b"", set_up
+            self._engine.journal.write_set_up(set_up)
             for place, content in enumerate(contents):
                 content.tree.base, content.tree.base_place = content, place
             for node in commit.state.nodes:
@@ -120,7 +124,7 @@ class Writer:
         )
         data = pickled(record)
         self._engine.journal.write_boundary(commit.boundary, data)
-        self.last_bytes = len(data)
+        self.last_bytes, self.latest = len(data), (data, self.latest[1])
 
     def _iterators(self, commit: Commit) -> tuple[str, ...]:
         """Iterators that a joiner cannot lead to their place. A running loop's own is led there by the loop."""

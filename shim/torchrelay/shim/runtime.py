@@ -240,11 +240,14 @@ class Runtime:
         from torchrelay.shim.fault_injection import FaultInjector
         from torchrelay.shim.hold import Hold
         from torchrelay.shim.journal_copies import CopiedJournal, JournalCopies
+        from torchrelay.shim.keep import Keeper
 
         journal = CopiedJournal(Path(self.config.journal), JournalCopies(self.link, self.config.worker))
         engine = Engine(rank, world_size, self.config.address, self.link, journal, self._standby.tracker())
         if self.config.hold_at:
             engine.hold = Hold(engine, self.config.hold_at)
+        if self.config.buddy_every:
+            engine.keeper = Keeper(engine, self.config.buddy_every, Path(self.config.kept))
         if self._faults:
             engine.faults = FaultInjector(self._faults, self.link, engine.step_now, engine.wait_alone, journal.waited_s)
         torch_hooks.install_for(engine)

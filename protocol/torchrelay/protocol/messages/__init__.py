@@ -7,11 +7,15 @@ agent they travel as JSON (`wire`). Reports state past facts, orders are command
 from torchrelay.protocol.messages.agent import AgentHello as AgentHello
 from torchrelay.protocol.messages.agent import Fence as Fence
 from torchrelay.protocol.messages.agent import FetchJournal as FetchJournal
+from torchrelay.protocol.messages.agent import FetchKept as FetchKept
 from torchrelay.protocol.messages.agent import FromAgent as FromAgent
 from torchrelay.protocol.messages.agent import FromWorker as FromWorker
 from torchrelay.protocol.messages.agent import JournalContent as JournalContent
+from torchrelay.protocol.messages.agent import KeptCopies as KeptCopies
+from torchrelay.protocol.messages.agent import KeptCopy as KeptCopy
 from torchrelay.protocol.messages.agent import LookClosely as LookClosely
 from torchrelay.protocol.messages.agent import Progress as Progress
+from torchrelay.protocol.messages.agent import StartWorker as StartWorker
 from torchrelay.protocol.messages.agent import StopJob as StopJob
 from torchrelay.protocol.messages.agent import Taken as Taken
 from torchrelay.protocol.messages.agent import ToAgent as ToAgent
@@ -19,6 +23,7 @@ from torchrelay.protocol.messages.agent import ToWorker as ToWorker
 from torchrelay.protocol.messages.agent import WorkerExited as WorkerExited
 from torchrelay.protocol.messages.agent import WorkerInfo as WorkerInfo
 from torchrelay.protocol.messages.agent import WorkerProgress as WorkerProgress
+from torchrelay.protocol.messages.agent import WorkerStarted as WorkerStarted
 from torchrelay.protocol.messages.health import HealthSignal as HealthSignal
 from torchrelay.protocol.messages.health import HealthSignals as HealthSignals
 from torchrelay.protocol.messages.health import HealthSources as HealthSources

@@ -89,7 +89,47 @@ class JournalContent:
     set_up: bytes = b""
 
 
-FromAgent = AgentHello | FromWorker | WorkerExited | Progress | JournalContent | HealthSignals | HealthSources
+@dataclass(frozen=True)
+class WorkerStarted:
+    """A process that was asked for with StartWorker; it warms up as a spare does. `pid` 0: it could not be, for `reason`."""
+
+    worker: str
+    rank: int
+    pid: int
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class KeptCopy:
+    """A whole copy of a rank's state at `boundary` that this node has. The tensors are in `directory`, in shared memory."""
+
+    rank: int
+    boundary: int
+    directory: str
+    journal: bytes = b""
+    set_up: bytes = b""
+    ddp_layout: str = ""
+
+
+@dataclass(frozen=True)
+class KeptCopies:
+    """`last`: there are no more of them on this node."""
+
+    copies: tuple[KeptCopy, ...] = ()
+    last: bool = True
+
+
+FromAgent = (
+    AgentHello
+    | FromWorker
+    | WorkerExited
+    | Progress
+    | JournalContent
+    | HealthSignals
+    | HealthSources
+    | WorkerStarted
+    | KeptCopies
+)
 
 
 @dataclass(frozen=True)
@@ -135,4 +175,16 @@ class LookClosely:
     on: bool
 
 
-ToAgent = ToWorker | Fence | FetchJournal | StopJob | Taken | LookClosely
+@dataclass(frozen=True)
+class StartWorker:
+    """Start one more process, which is to take over `rank` on its own node; answered by WorkerStarted."""
+
+    rank: int
+
+
+@dataclass(frozen=True)
+class FetchKept:
+    """Say which whole copies of ranks' states this node has; answered by KeptCopies."""
+
+
+ToAgent = ToWorker | Fence | FetchJournal | StopJob | Taken | LookClosely | StartWorker | FetchKept

@@ -87,6 +87,8 @@ class Plan:
     """For `shadow`: tensors that the donor has written since the optimizer step, where the joiner starts, and how often."""
     donor_collectives: int = -1
     """The donor stands in the collective after this many since its gate, or (-1) at the head of `target`."""
+    kept: str = ""
+    """For `enter` of a rollback: the folder of the rank's copy, taken at `target`, from which its tensors come."""
 
 
 @dataclass(frozen=True)

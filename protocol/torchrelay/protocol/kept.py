@@ -1,0 +1,71 @@
+"""Where a rank's copies of its own state lie, for the shim that writes them and the agent that finds them.
+
+Standard library only. Below a node's folder, on a memory file system, each rank has two folders that it fills in turn:
+`rank-3/0` and `rank-3/1`. In one lie the journal of the boundary, the recording of the set-up and the bucket layouts, each
+behind a header as in `journal`, and the tensors (see the shim's `tensor_files`), whose list is written last and
+taken away first: without it the copy is not whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from torchrelay.protocol.journal import read_slot, write_slot
+
+SLOTS = 2
+WHOLE = "tensors.json"
+_JOURNAL, _SET_UP, _LAYOUT = "journal", "set-up", "layout"
+
+
+@dataclass(frozen=True)
+class KeptParts:
+    """All of a copy but its tensors."""
+
+    boundary: int
+    journal: bytes
+    set_up: bytes
+    ddp_layout: str
+
+
+def slot_folder(kept: Path, rank: int, boundary: int, every: int) -> Path:
+    """Where the copy of `boundary` goes; the one before, `every` steps older, is in the other folder."""
+    return kept / f"rank-{rank}" / str(boundary // every % SLOTS)
+
+
+def open_slot(folder: Path) -> None:
+    """From here on the folder holds no whole copy. Raises OSError."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    (folder / WHOLE).unlink(missing_ok=True)
+
+
+def write_parts(folder: Path, parts: KeptParts) -> None:
+    """Raises OSError, JournalError."""
+    for name, data in (
+        (_JOURNAL, parts.journal),
+        (_SET_UP, parts.set_up),
+        (_LAYOUT, parts.ddp_layout.encode()),
+    ):
+        write_slot(folder / name, parts.boundary, data)
+
+
+def read_parts(folder: Path) -> KeptParts | None:
+    """None where there is no whole copy."""
+    if not (folder / WHOLE).exists():
+        return None
+    found = [read_slot(folder / name) for name in (_JOURNAL, _SET_UP, _LAYOUT)]
+    journal, set_up, layout = found
+    if journal is None or set_up is None or layout is None or len({slot[0] for slot in (journal, set_up, layout)}) > 1:
+        return None
+    return KeptParts(journal[0], journal[1], set_up[1], layout[1].decode())
+
+
+def whole_copies(kept: Path) -> dict[int, list[tuple[Path, KeptParts]]]:
+    """By rank, the whole copies that are below the folder of a node."""
+    found: dict[int, list[tuple[Path, KeptParts]]] = {}
+    for folder in sorted(kept.glob("rank-*/[0-9]")):
+        rank = folder.parent.name.removeprefix("rank-")
+        parts = read_parts(folder)
+        if rank.isdigit() and parts is not None:
+            found.setdefault(int(rank), []).append((folder, parts))
+    return found

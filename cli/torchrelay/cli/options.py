@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from torchrelay.protocol.errors import UserError
-from torchrelay.protocol.faults import COMPILERS, NODE, Fault, parse_fault
+from torchrelay.protocol.faults import COMPILERS, COPY, NODE, Fault, parse_fault
 from torchrelay.protocol.health.policy_file import read_policy
 from torchrelay.protocol.names import DEFAULT_CONTROLLER_PORT, DEFAULT_MASTER_PORT, ENV_SECRET
 
@@ -223,6 +223,10 @@ def _check_program(given: GivenOptions, machine: Machine) -> None:
 
 def _check_faults(given: GivenOptions, faults: Iterable[Fault], nnodes: int, nproc: int) -> None:
     for fault in faults:
+        if fault.phase == COPY and not given.buddy_every:
+            raise UserError(
+                f"--inject {fault}: nothing is copied; give --buddy-every, with a copy at the head of that step"
+            )
         if fault.kind != NODE:
             continue
         if nnodes == 1:

@@ -7,6 +7,7 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
+from torchrelay.controller.buddies import Buddies
 from torchrelay.controller.checkpoint import JobCheckpoint
 from torchrelay.controller.config import ControllerConfig
 from torchrelay.controller.driver import Driver
@@ -67,6 +68,7 @@ class Core:
         self._watch = HangWatch(config.policy, self.job, self.outbox, self.driver)
         self._judge = Judge(config, self.job, self.outbox, self._end_check)
         self._nodes = Nodes(config.policy, self.job, self.outbox, self._exits, self.driver.node_lost, self.end_job)
+        self._buddies = Buddies(config.buddy_every, self.job, self.outbox)
         self._started = False
         self._released = False
         self._last_progress: ProgressMade | None = None
@@ -85,6 +87,8 @@ class Core:
             msg.MigrationWanted: self._migration_wanted,
             msg.Held: self._held,
             msg.Explained: self._watch.explained,
+            msg.CopyReady: self._buddies.ready,
+            msg.CopyTaken: self._buddies.taken,
         }
         self._handlers[msg.JournalsCopied] = self._nodes.copied
         self._handlers[msg.JournalCopyLost] = self._nodes.copy_lost
@@ -222,7 +226,8 @@ class Core:
         if self.ended is not None or not self._started:
             return
         self._consider_protection()
-        self._judge.settle()
+        if self._judge.settle() and self._config.buddy_every:
+            self._buddies.settle(self._judge.known())
         if self.ended is not None:
             return
         ranks = self.job.rank_workers

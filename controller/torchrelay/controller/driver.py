@@ -296,7 +296,8 @@ class Driver:
 
     def _home_of(self, rank: int) -> str:
         if rank in self._job.holders:
-            return self._job.holder(rank).node
+            holder = self._job.holder(rank)
+            return holder.copy_on if self._job.nodes[holder.node].lost and holder.copy_on else holder.node
         number = rank // self._config.nproc_per_node
         return next((n.node for n in self._job.nodes.values() if n.node_rank == number), "")
 
@@ -355,7 +356,8 @@ class Driver:
         self._outbox.to_all_agents(LookClosely(False))
         if f.outcome != CLEARED:
             self.done += 1
-            self.last = f"{s.migration} ({s.kind}, rank {s.rank}): {f.outcome}: {f.reason}"
+            redone = f", {s.steps_redone} steps done again" if s.steps_redone else ""
+            self.last = f"{s.migration} ({s.kind}, rank {s.rank}): {f.outcome}{redone}: {f.reason}"
         if f.outcome == CHECKPOINT:
             command = self._resume_command(f.directory)
             self._end_job(EXIT_NO_SPARE_LEFT, f"{f.reason}; go on with: {command}")

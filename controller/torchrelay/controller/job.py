@@ -55,6 +55,8 @@ class Worker:
     """The same once these copies are whole."""
     fault_s: float | None = None
     """When a fault of --inject was about to strike here: the true start of what is then detected."""
+    copy_on: str = ""
+    """The other node on which its buddy has whole copies of its state."""
     started_for: int = NO_RANK
     """The rank that it was started for in the middle of the job; no spare for others."""
 

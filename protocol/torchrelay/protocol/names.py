@@ -75,11 +75,13 @@ MADE_FILES = "made-files"
 """In the run's folder, during `torchrelay check`: what its ranks have made."""
 
 BARS, BARS_LATER, PART_OF_STEP, ALONE, LEFT = "bars", "bars-later", "part-of-step", "alone", "left"
+GOES_BACK = "goes-back"
 GAP_EFFECTS = {
     BARS: "no rank can be replaced",
     BARS_LATER: "from some point on no rank can be replaced",
     PART_OF_STEP: "a rank that is lost in a certain part of a step cannot be replaced",
     ALONE: "a rank that is lost without warning cannot be replaced; a planned move works",
+    GOES_BACK: "if it is lost without warning, all ranks go back to their latest copies and do the steps since then again",
     LEFT: "ranks are replaced without it: a new process has what its own set-up made",
 }
 """What a gap in the protection does, by its name on the wire."""

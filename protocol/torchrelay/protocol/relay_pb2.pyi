@@ -45,7 +45,7 @@ class Disabled(_message.Message):
     def __init__(self, reason: _Optional[str] = ...) -> None: ...
 
 class Report(_message.Message):
-    __slots__ = ("file", "line", "device_state_bytes", "journal_bytes", "tensors", "unprotected", "notes", "gaps", "boundary", "settled", "head_s", "gate_s", "barrier_s", "memory_bytes")
+    __slots__ = ("file", "line", "device_state_bytes", "journal_bytes", "tensors", "unprotected", "notes", "gaps", "boundary", "settled", "head_s", "gate_s", "barrier_s", "memory_bytes", "copy_every", "copy_bytes", "copy_s", "copy_failed")
     FILE_FIELD_NUMBER: _ClassVar[int]
     LINE_FIELD_NUMBER: _ClassVar[int]
     DEVICE_STATE_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -60,6 +60,10 @@ class Report(_message.Message):
     GATE_S_FIELD_NUMBER: _ClassVar[int]
     BARRIER_S_FIELD_NUMBER: _ClassVar[int]
     MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    COPY_EVERY_FIELD_NUMBER: _ClassVar[int]
+    COPY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    COPY_S_FIELD_NUMBER: _ClassVar[int]
+    COPY_FAILED_FIELD_NUMBER: _ClassVar[int]
     file: str
     line: int
     device_state_bytes: int
@@ -74,7 +78,11 @@ class Report(_message.Message):
     gate_s: float
     barrier_s: float
     memory_bytes: int
-    def __init__(self, file: _Optional[str] = ..., line: _Optional[int] = ..., device_state_bytes: _Optional[int] = ..., journal_bytes: _Optional[int] = ..., tensors: _Optional[int] = ..., unprotected: _Optional[_Iterable[str]] = ..., notes: _Optional[_Iterable[str]] = ..., gaps: _Optional[_Iterable[_Union[Gap, _Mapping]]] = ..., boundary: _Optional[int] = ..., settled: _Optional[bool] = ..., head_s: _Optional[float] = ..., gate_s: _Optional[float] = ..., barrier_s: _Optional[float] = ..., memory_bytes: _Optional[int] = ...) -> None: ...
+    copy_every: int
+    copy_bytes: int
+    copy_s: float
+    copy_failed: str
+    def __init__(self, file: _Optional[str] = ..., line: _Optional[int] = ..., device_state_bytes: _Optional[int] = ..., journal_bytes: _Optional[int] = ..., tensors: _Optional[int] = ..., unprotected: _Optional[_Iterable[str]] = ..., notes: _Optional[_Iterable[str]] = ..., gaps: _Optional[_Iterable[_Union[Gap, _Mapping]]] = ..., boundary: _Optional[int] = ..., settled: _Optional[bool] = ..., head_s: _Optional[float] = ..., gate_s: _Optional[float] = ..., barrier_s: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., copy_every: _Optional[int] = ..., copy_bytes: _Optional[int] = ..., copy_s: _Optional[float] = ..., copy_failed: _Optional[str] = ...) -> None: ...
 
 class Gap(_message.Message):
     __slots__ = ("kind", "effect", "text", "file", "line")
@@ -306,8 +314,32 @@ class JournalCopyLost(_message.Message):
     reason: str
     def __init__(self, node: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
+class CopyReady(_message.Message):
+    __slots__ = ("boundary", "host", "port", "token")
+    BOUNDARY_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    boundary: int
+    host: str
+    port: int
+    token: str
+    def __init__(self, boundary: _Optional[int] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., token: _Optional[str] = ...) -> None: ...
+
+class CopyTaken(_message.Message):
+    __slots__ = ("rank", "boundary", "size_bytes", "reason")
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    BOUNDARY_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    rank: int
+    boundary: int
+    size_bytes: int
+    reason: str
+    def __init__(self, rank: _Optional[int] = ..., boundary: _Optional[int] = ..., size_bytes: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
 class ShimReport(_message.Message):
-    __slots__ = ("hello", "warm", "armed", "disabled", "report", "replica_check", "standing", "quiesce_answer", "prepared", "serving", "transferred", "rebuilt", "verified", "resumed", "first_step", "order_failed", "script_failed", "finishing", "fault_injected", "migration_wanted", "checkpoint_saved", "held", "explained", "journals_copied", "journal_copy_lost")
+    __slots__ = ("hello", "warm", "armed", "disabled", "report", "replica_check", "standing", "quiesce_answer", "prepared", "serving", "transferred", "rebuilt", "verified", "resumed", "first_step", "order_failed", "script_failed", "finishing", "fault_injected", "migration_wanted", "checkpoint_saved", "held", "explained", "journals_copied", "journal_copy_lost", "copy_ready", "copy_taken")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     WARM_FIELD_NUMBER: _ClassVar[int]
     ARMED_FIELD_NUMBER: _ClassVar[int]
@@ -333,6 +365,8 @@ class ShimReport(_message.Message):
     EXPLAINED_FIELD_NUMBER: _ClassVar[int]
     JOURNALS_COPIED_FIELD_NUMBER: _ClassVar[int]
     JOURNAL_COPY_LOST_FIELD_NUMBER: _ClassVar[int]
+    COPY_READY_FIELD_NUMBER: _ClassVar[int]
+    COPY_TAKEN_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     warm: Warm
     armed: Armed
@@ -358,7 +392,9 @@ class ShimReport(_message.Message):
     explained: Explained
     journals_copied: JournalsCopied
     journal_copy_lost: JournalCopyLost
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., warm: _Optional[_Union[Warm, _Mapping]] = ..., armed: _Optional[_Union[Armed, _Mapping]] = ..., disabled: _Optional[_Union[Disabled, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., replica_check: _Optional[_Union[ReplicaCheck, _Mapping]] = ..., standing: _Optional[_Union[Standing, _Mapping]] = ..., quiesce_answer: _Optional[_Union[QuiesceAnswer, _Mapping]] = ..., prepared: _Optional[_Union[Prepared, _Mapping]] = ..., serving: _Optional[_Union[Serving, _Mapping]] = ..., transferred: _Optional[_Union[Transferred, _Mapping]] = ..., rebuilt: _Optional[_Union[Rebuilt, _Mapping]] = ..., verified: _Optional[_Union[Verified, _Mapping]] = ..., resumed: _Optional[_Union[Resumed, _Mapping]] = ..., first_step: _Optional[_Union[FirstStep, _Mapping]] = ..., order_failed: _Optional[_Union[OrderFailed, _Mapping]] = ..., script_failed: _Optional[_Union[ScriptFailed, _Mapping]] = ..., finishing: _Optional[_Union[Finishing, _Mapping]] = ..., fault_injected: _Optional[_Union[FaultInjected, _Mapping]] = ..., migration_wanted: _Optional[_Union[MigrationWanted, _Mapping]] = ..., checkpoint_saved: _Optional[_Union[CheckpointSaved, _Mapping]] = ..., held: _Optional[_Union[Held, _Mapping]] = ..., explained: _Optional[_Union[Explained, _Mapping]] = ..., journals_copied: _Optional[_Union[JournalsCopied, _Mapping]] = ..., journal_copy_lost: _Optional[_Union[JournalCopyLost, _Mapping]] = ...) -> None: ...
+    copy_ready: CopyReady
+    copy_taken: CopyTaken
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., warm: _Optional[_Union[Warm, _Mapping]] = ..., armed: _Optional[_Union[Armed, _Mapping]] = ..., disabled: _Optional[_Union[Disabled, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., replica_check: _Optional[_Union[ReplicaCheck, _Mapping]] = ..., standing: _Optional[_Union[Standing, _Mapping]] = ..., quiesce_answer: _Optional[_Union[QuiesceAnswer, _Mapping]] = ..., prepared: _Optional[_Union[Prepared, _Mapping]] = ..., serving: _Optional[_Union[Serving, _Mapping]] = ..., transferred: _Optional[_Union[Transferred, _Mapping]] = ..., rebuilt: _Optional[_Union[Rebuilt, _Mapping]] = ..., verified: _Optional[_Union[Verified, _Mapping]] = ..., resumed: _Optional[_Union[Resumed, _Mapping]] = ..., first_step: _Optional[_Union[FirstStep, _Mapping]] = ..., order_failed: _Optional[_Union[OrderFailed, _Mapping]] = ..., script_failed: _Optional[_Union[ScriptFailed, _Mapping]] = ..., finishing: _Optional[_Union[Finishing, _Mapping]] = ..., fault_injected: _Optional[_Union[FaultInjected, _Mapping]] = ..., migration_wanted: _Optional[_Union[MigrationWanted, _Mapping]] = ..., checkpoint_saved: _Optional[_Union[CheckpointSaved, _Mapping]] = ..., held: _Optional[_Union[Held, _Mapping]] = ..., explained: _Optional[_Union[Explained, _Mapping]] = ..., journals_copied: _Optional[_Union[JournalsCopied, _Mapping]] = ..., journal_copy_lost: _Optional[_Union[JournalCopyLost, _Mapping]] = ..., copy_ready: _Optional[_Union[CopyReady, _Mapping]] = ..., copy_taken: _Optional[_Union[CopyTaken, _Mapping]] = ...) -> None: ...
 
 class Ack(_message.Message):
     __slots__ = ()
@@ -524,8 +560,34 @@ class CopyJournals(_message.Message):
     token: bytes
     def __init__(self, node: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., token: _Optional[bytes] = ...) -> None: ...
 
+class KeepCopies(_message.Message):
+    __slots__ = ("on", "reason", "buddy", "buddy_host")
+    ON_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    BUDDY_FIELD_NUMBER: _ClassVar[int]
+    BUDDY_HOST_FIELD_NUMBER: _ClassVar[int]
+    on: bool
+    reason: str
+    buddy: int
+    buddy_host: str
+    def __init__(self, on: _Optional[bool] = ..., reason: _Optional[str] = ..., buddy: _Optional[int] = ..., buddy_host: _Optional[str] = ...) -> None: ...
+
+class TakeCopy(_message.Message):
+    __slots__ = ("rank", "boundary", "host", "port", "token")
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    BOUNDARY_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    rank: int
+    boundary: int
+    host: str
+    port: int
+    token: str
+    def __init__(self, rank: _Optional[int] = ..., boundary: _Optional[int] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., token: _Optional[str] = ...) -> None: ...
+
 class ShimOrder(_message.Message):
-    __slots__ = ("ack", "protect", "assign", "interrupt", "quiesce_at", "quiesce_decided", "serve", "plan", "rebuild", "commit", "abandon", "save_checkpoint", "may_finish", "explain", "copy_journals")
+    __slots__ = ("ack", "protect", "assign", "interrupt", "quiesce_at", "quiesce_decided", "serve", "plan", "rebuild", "commit", "abandon", "save_checkpoint", "may_finish", "explain", "copy_journals", "keep_copies", "take_copy")
     ACK_FIELD_NUMBER: _ClassVar[int]
     PROTECT_FIELD_NUMBER: _ClassVar[int]
     ASSIGN_FIELD_NUMBER: _ClassVar[int]
@@ -541,6 +603,8 @@ class ShimOrder(_message.Message):
     MAY_FINISH_FIELD_NUMBER: _ClassVar[int]
     EXPLAIN_FIELD_NUMBER: _ClassVar[int]
     COPY_JOURNALS_FIELD_NUMBER: _ClassVar[int]
+    KEEP_COPIES_FIELD_NUMBER: _ClassVar[int]
+    TAKE_COPY_FIELD_NUMBER: _ClassVar[int]
     ack: Ack
     protect: Protect
     assign: Assign
@@ -556,7 +620,9 @@ class ShimOrder(_message.Message):
     may_finish: MayFinish
     explain: Explain
     copy_journals: CopyJournals
-    def __init__(self, ack: _Optional[_Union[Ack, _Mapping]] = ..., protect: _Optional[_Union[Protect, _Mapping]] = ..., assign: _Optional[_Union[Assign, _Mapping]] = ..., interrupt: _Optional[_Union[Interrupt, _Mapping]] = ..., quiesce_at: _Optional[_Union[QuiesceAt, _Mapping]] = ..., quiesce_decided: _Optional[_Union[QuiesceDecided, _Mapping]] = ..., serve: _Optional[_Union[Serve, _Mapping]] = ..., plan: _Optional[_Union[Plan, _Mapping]] = ..., rebuild: _Optional[_Union[Rebuild, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., abandon: _Optional[_Union[Abandon, _Mapping]] = ..., save_checkpoint: _Optional[_Union[SaveCheckpoint, _Mapping]] = ..., may_finish: _Optional[_Union[MayFinish, _Mapping]] = ..., explain: _Optional[_Union[Explain, _Mapping]] = ..., copy_journals: _Optional[_Union[CopyJournals, _Mapping]] = ...) -> None: ...
+    keep_copies: KeepCopies
+    take_copy: TakeCopy
+    def __init__(self, ack: _Optional[_Union[Ack, _Mapping]] = ..., protect: _Optional[_Union[Protect, _Mapping]] = ..., assign: _Optional[_Union[Assign, _Mapping]] = ..., interrupt: _Optional[_Union[Interrupt, _Mapping]] = ..., quiesce_at: _Optional[_Union[QuiesceAt, _Mapping]] = ..., quiesce_decided: _Optional[_Union[QuiesceDecided, _Mapping]] = ..., serve: _Optional[_Union[Serve, _Mapping]] = ..., plan: _Optional[_Union[Plan, _Mapping]] = ..., rebuild: _Optional[_Union[Rebuild, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., abandon: _Optional[_Union[Abandon, _Mapping]] = ..., save_checkpoint: _Optional[_Union[SaveCheckpoint, _Mapping]] = ..., may_finish: _Optional[_Union[MayFinish, _Mapping]] = ..., explain: _Optional[_Union[Explain, _Mapping]] = ..., copy_journals: _Optional[_Union[CopyJournals, _Mapping]] = ..., keep_copies: _Optional[_Union[KeepCopies, _Mapping]] = ..., take_copy: _Optional[_Union[TakeCopy, _Mapping]] = ...) -> None: ...
 
 class WorkerInfo(_message.Message):
     __slots__ = ("worker", "rank", "pid")
@@ -839,7 +905,7 @@ class RankGap(_message.Message):
     def __init__(self, ranks: _Optional[_Iterable[int]] = ..., kind: _Optional[str] = ..., effect: _Optional[str] = ..., text: _Optional[str] = ..., file: _Optional[str] = ..., line: _Optional[int] = ...) -> None: ...
 
 class Coverage(_message.Message):
-    __slots__ = ("level", "reason", "file", "line", "against", "gaps", "notes", "step_s", "head_s", "gate_s", "barrier_s", "journal_bytes", "memory_bytes", "device_state_bytes", "tensors")
+    __slots__ = ("level", "reason", "file", "line", "against", "gaps", "notes", "step_s", "head_s", "gate_s", "barrier_s", "journal_bytes", "memory_bytes", "device_state_bytes", "tensors", "copy_every", "copy_bytes", "copy_s")
     LEVEL_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     FILE_FIELD_NUMBER: _ClassVar[int]
@@ -855,6 +921,9 @@ class Coverage(_message.Message):
     MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     DEVICE_STATE_BYTES_FIELD_NUMBER: _ClassVar[int]
     TENSORS_FIELD_NUMBER: _ClassVar[int]
+    COPY_EVERY_FIELD_NUMBER: _ClassVar[int]
+    COPY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    COPY_S_FIELD_NUMBER: _ClassVar[int]
     level: str
     reason: str
     file: str
@@ -870,7 +939,10 @@ class Coverage(_message.Message):
     memory_bytes: int
     device_state_bytes: int
     tensors: int
-    def __init__(self, level: _Optional[str] = ..., reason: _Optional[str] = ..., file: _Optional[str] = ..., line: _Optional[int] = ..., against: _Optional[_Iterable[_Union[Against, _Mapping]]] = ..., gaps: _Optional[_Iterable[_Union[RankGap, _Mapping]]] = ..., notes: _Optional[_Iterable[str]] = ..., step_s: _Optional[float] = ..., head_s: _Optional[float] = ..., gate_s: _Optional[float] = ..., barrier_s: _Optional[float] = ..., journal_bytes: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., device_state_bytes: _Optional[int] = ..., tensors: _Optional[int] = ...) -> None: ...
+    copy_every: int
+    copy_bytes: int
+    copy_s: float
+    def __init__(self, level: _Optional[str] = ..., reason: _Optional[str] = ..., file: _Optional[str] = ..., line: _Optional[int] = ..., against: _Optional[_Iterable[_Union[Against, _Mapping]]] = ..., gaps: _Optional[_Iterable[_Union[RankGap, _Mapping]]] = ..., notes: _Optional[_Iterable[str]] = ..., step_s: _Optional[float] = ..., head_s: _Optional[float] = ..., gate_s: _Optional[float] = ..., barrier_s: _Optional[float] = ..., journal_bytes: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., device_state_bytes: _Optional[int] = ..., tensors: _Optional[int] = ..., copy_every: _Optional[int] = ..., copy_bytes: _Optional[int] = ..., copy_s: _Optional[float] = ...) -> None: ...
 
 class JobStatus(_message.Message):
     __slots__ = ("run_id", "world_size", "generation", "spares_warm", "spares_total", "protection", "protection_reason", "steps_per_s", "migrations_done", "last_migration", "ranks", "reports", "coverage", "quarantine", "health")

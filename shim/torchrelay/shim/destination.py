@@ -35,10 +35,14 @@ class Destination:
         """Raises StateMismatchError, ChannelClosedError, RefusedError, CheckpointError."""
         from torchrelay.shim import transfer
 
-        if plan.directory or plan.kept:
+        if plan.kept:
+            from torchrelay.shim import kept_tensors
+
+            return kept_tensors.load(Path(plan.kept), self.place)
+        if plan.directory:
             from torchrelay.shim import tensor_files
 
-            return tensor_files.load(Path(plan.directory or plan.kept), self.place)
+            return tensor_files.load(Path(plan.directory), self.place)
         return transfer.receive(
             plan.donor_host,
             plan.donor_port,

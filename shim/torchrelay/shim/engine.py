@@ -368,6 +368,8 @@ class Engine:
             self.shadow.at_gate(frame)
         else:
             self.inject("gate")
+            if self.keeper is not None:
+                self.keeper.at_gate(boundary)
             self.layouts.note(boundary + 1, self.wrapped)
             self._write_gate(frame)  # before the gate: whoever passes it relies on this rank's journal being whole
             self._wait_in_gate()

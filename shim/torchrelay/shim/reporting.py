@@ -42,7 +42,9 @@ class Reporter:
         self._astray = None
         unknown = commit.state.unknown
         settled = self._engine.tracker.boundary_site is not None
-        key = (self._engine.writer.no_way_in, len(unknown), settled, commit.activation.site, self._turns)
+        keeper = self._engine.keeper
+        failed = keeper.failed if keeper is not None else ""
+        key = (self._engine.writer.no_way_in, len(unknown), settled, commit.activation.site, self._turns, failed)
         if key != self._key:
             self._key = key
             self.report(commit)
@@ -133,7 +135,14 @@ class Reporter:
                 gate_s,
                 barrier_s,
                 engine.journal.allocated_bytes,
+                *self._copies(),
             )
+        )
+
+    def _copies(self) -> tuple[int, int, float, str]:
+        keeper = self._engine.keeper
+        return (
+            (keeper.every, keeper.size_bytes, keeper.cost_s, keeper.failed) if keeper is not None else (0, 0, 0.0, "")
         )
 
     def gaps(self, commit: Commit) -> list[Gap]:

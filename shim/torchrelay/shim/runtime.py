@@ -292,6 +292,8 @@ class Runtime:
     def finish(self, failure: BaseException | None) -> None:
         """The script has ended. Its state may still be needed by a joiner, so this may wait."""
         engine = self.engine
+        if engine is not None and engine.keeper is not None:
+            engine.keeper.close()
         boundary = engine.commit.boundary if engine is not None and engine.commit is not None else -1
         if failure is not None:
             if (

@@ -92,7 +92,9 @@ class ProbeProcess:
             if not at_end or not (await asyncio.wait((ended,), timeout=END_S))[0]:
                 _kill(process)
             # What hangs in the kernel does not end; it is left behind.
-            for left in (await asyncio.wait((ended, asyncio.ensure_future(process.stdout.read()), errors), timeout=END_S))[1]:
+            for left in (
+                await asyncio.wait((ended, asyncio.ensure_future(process.stdout.read()), errors), timeout=END_S)
+            )[1]:
                 left.cancel()
         if not reason:
             last = errors.result().decode("utf-8", "replace").strip().splitlines()[-1:] if errors.done() else []

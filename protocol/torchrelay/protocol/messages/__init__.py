@@ -47,6 +47,7 @@ from torchrelay.protocol.messages.shim_orders import Commit as Commit
 from torchrelay.protocol.messages.shim_orders import CopyJournals as CopyJournals
 from torchrelay.protocol.messages.shim_orders import Explain as Explain
 from torchrelay.protocol.messages.shim_orders import Interrupt as Interrupt
+from torchrelay.protocol.messages.shim_orders import KeepCopies as KeepCopies
 from torchrelay.protocol.messages.shim_orders import MayFinish as MayFinish
 from torchrelay.protocol.messages.shim_orders import Plan as Plan
 from torchrelay.protocol.messages.shim_orders import Protect as Protect
@@ -56,8 +57,11 @@ from torchrelay.protocol.messages.shim_orders import Rebuild as Rebuild
 from torchrelay.protocol.messages.shim_orders import SaveCheckpoint as SaveCheckpoint
 from torchrelay.protocol.messages.shim_orders import Serve as Serve
 from torchrelay.protocol.messages.shim_orders import ShimOrder as ShimOrder
+from torchrelay.protocol.messages.shim_orders import TakeCopy as TakeCopy
 from torchrelay.protocol.messages.shim_reports import Armed as Armed
 from torchrelay.protocol.messages.shim_reports import CheckpointSaved as CheckpointSaved
+from torchrelay.protocol.messages.shim_reports import CopyReady as CopyReady
+from torchrelay.protocol.messages.shim_reports import CopyTaken as CopyTaken
 from torchrelay.protocol.messages.shim_reports import Disabled as Disabled
 from torchrelay.protocol.messages.shim_reports import Explained as Explained
 from torchrelay.protocol.messages.shim_reports import FaultInjected as FaultInjected

@@ -144,6 +144,27 @@ class CopyJournals:
     token: bytes
 
 
+@dataclass(frozen=True)
+class KeepCopies:
+    """Whether copies of the state are to be kept, and which rank, on another node, fetches one (-1: none does)."""
+
+    on: bool
+    reason: str
+    buddy: int = -1
+    buddy_host: str = ""
+
+
+@dataclass(frozen=True)
+class TakeCopy:
+    """Fetch the copy of `rank`, taken at `boundary`, from the channel that it has opened, and keep it for it."""
+
+    rank: int
+    boundary: int
+    host: str
+    port: int
+    token: str
+
+
 ShimOrder = (
     Ack
     | Protect
@@ -160,4 +181,6 @@ ShimOrder = (
     | MayFinish
     | Explain
     | CopyJournals
+    | KeepCopies
+    | TakeCopy
 )

@@ -77,6 +77,11 @@ class Report:
     gate_s: float = 0.0
     barrier_s: float = 0.0
     memory_bytes: int = 0
+    copy_every: int = 0
+    """Steps between two copies of the state in host memory; 0: there are none. `copy_s`: of the training thread, for one."""
+    copy_bytes: int = 0
+    copy_s: float = 0.0
+    copy_failed: str = ""
 
 
 @dataclass(frozen=True)
@@ -272,6 +277,26 @@ class JournalCopyLost:
     reason: str
 
 
+@dataclass(frozen=True)
+class CopyReady:
+    """This rank's copy, taken at `boundary`, can be fetched by its buddy, who shows `token`."""
+
+    boundary: int
+    host: str
+    port: int
+    token: str
+
+
+@dataclass(frozen=True)
+class CopyTaken:
+    """This process holds the whole copy of `rank`; with a `reason` it could not fetch it."""
+
+    rank: int
+    boundary: int
+    size_bytes: int
+    reason: str = ""
+
+
 ShimReport = (
     Hello
     | Warm
@@ -298,4 +323,6 @@ ShimReport = (
     | Explained
     | JournalsCopied
     | JournalCopyLost
+    | CopyReady
+    | CopyTaken
 )

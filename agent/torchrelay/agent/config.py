@@ -25,7 +25,8 @@ class AgentConfig:
     `tee`, `redirects`, `log_dir`, `role`: as torchrun's flags. `resume`: all processes start as spares.
     `machine`: a folder for a fake machine, to which faults of devices are given; empty: the real one is watched.
     `replay`: a timeline of faults that is played on it once the job is protected.
-    `buddy_every`: ranks copy their state into host memory after so many steps; 0: never. `watched`: folders of checkpoints and flight recorder dumps. `grace_s`: between the signal that ends the job and
+    `buddy_every`: ranks copy their state into host memory after so many steps; 0: never.
+    `watched`: folders of checkpoints and flight recorder dumps. `grace_s`: between the signal that ends the job and
     SIGKILL. `orphan_s`: after this long without a controller, ranks that are done may leave, and the node ends by the
     rules of torchrun.
     """

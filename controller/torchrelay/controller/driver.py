@@ -247,7 +247,7 @@ class Driver:
     def _filled_in(self, rank: int, worker: str, order: ShimOrder) -> ShimOrder:
         if self.kind == ROLLBACK and isinstance(order, (Assign, Plan)):
             return self._from_copy(rank, order)
-        c, journal = self._config, self._job.journal(rank)
+        journal = self._job.journal(rank)
         if isinstance(order, Assign):
             return dataclasses.replace(order, env=self._env(rank), set_up=journal.set_up)
         if isinstance(order, Plan) and order.action in ("enter", "shadow"):

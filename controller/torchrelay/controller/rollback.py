@@ -69,7 +69,7 @@ class Rollback:
         self._nodes = places
         self.copies = {rank: self._found[rank][step.boundary][node] for rank, node in places.items()}
         stale = tuple(rank for rank in s.joiners if self.copies[rank].set_up != job.journal(rank).set_up)
-        self._in_place, self._starting = set(s.survivors), set()
+        self._in_place, self._starting = {*s.survivors, *stale}, set()
         self._starts.clear()
         job.go_back(step.boundary)
         return m.RollBackDecided(step.boundary, step.redone, f"{step.reason}: {self._why}", stale)

@@ -1,9 +1,9 @@
 """Where a rank's copies of its own state lie, for the shim that writes them and the agent that finds them.
 
 Standard library only. Below a node's folder, on a memory file system, each rank has two folders that it fills in turn:
-`rank-3/0` and `rank-3/1`; what a rank keeps for rank 3 of another node is in `buddy-of-3/0` and `1`. In one lie the journal of the boundary, the recording of the set-up and the bucket layouts, each
-behind a header as in `journal`, and the tensors (see the shim's `tensor_files`), whose list is written last and
-taken away first: without it the copy is not whole.
+`rank-3/0` and `rank-3/1`; what a rank keeps for rank 3 of another node is in `buddy-of-3/0` and `1`. In one lie the journal
+of the boundary, the recording of the set-up and the bucket layouts, each behind a header as in `journal`, and the tensors
+(see the shim's `kept_tensors`), whose list is written last and taken away first: without it the copy is not whole.
 """
 
 from __future__ import annotations

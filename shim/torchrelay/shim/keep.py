@@ -36,6 +36,7 @@ class Keeper:
         self._taker = Taker(engine.link, folder, every)
         self._slots: dict[Path, KeptTensors] = {}
         self._turn: int | None = None
+        self._latest = -1
         self._finishing: threading.Thread | None = None
         self.size_bytes = 0
         self._copied_s, self._waited_s, self._copies = 0.0, 0.0, 0
@@ -71,16 +72,18 @@ class Keeper:
         return SLOTS * self.size_bytes
 
     def at_boundary(self, commit: Commit) -> None:
-        turn = commit.boundary // self.every
-        due = turn != self._turn if self._turn is not None else commit.boundary % self.every == 0
+        turn, is_first = commit.boundary // self.every, self._turn is None
+        # Until the training loop is known, more than one head can be the one of boundary 0: the last one counts.
+        due = commit.boundary % self.every == 0 if is_first else turn != self._turn or commit.boundary == self._latest
         self._turn = turn
         if not due or not self._on or self._engine.shadow is not None:
             return
+        self._latest = commit.boundary
         self.wait()
         slot = slot_folder(self._folder, self._engine.rank, commit.boundary, self.every)
         started_s = time.perf_counter()
         try:
-            before = read_parts(slot)
+            before = read_parts(slot) if is_first else None
             if before is not None and before.boundary == commit.boundary:
                 return  # this process has just entered from it
             self._copy(commit, slot)

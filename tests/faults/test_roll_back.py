@@ -30,9 +30,7 @@ SCRIPT, RANKS, EVERY = "sharded.py", 2, 3
 def test_a_rank_whose_shards_nobody_else_has_is_lost_without_a_trace(
     faults: list[str], redone: list[int], undisturbed: Undisturbed, tmp_path: Path
 ) -> None:
-    run = relay(
-        tmp_path, SCRIPT, ranks=RANKS, spares=len(faults), inject=faults, options=[f"--buddy-every={EVERY}"]
-    )
+    run = relay(tmp_path, SCRIPT, ranks=RANKS, spares=len(faults), inject=faults, options=[f"--buddy-every={EVERY}"])
     assert run.status == 0, run.told()
     assert sorted(run.faults()) == sorted(faults), run.told()
     assert [m["kind"] for m in run.committed()] == ["rollback"] * len(faults), run.told()

@@ -9,6 +9,7 @@ the loop on rank 0; the copy is made at the head that begins it.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import statistics
@@ -65,7 +66,7 @@ def run(folder: Path, every: int, layers: int, steps: int) -> tuple[list[float],
     )
     found = json.loads(out.read_text())
     heads = found["heads"]
-    return [b - a for a, b in zip(heads, heads[1:])], found["bytes"]
+    return [b - a for a, b in itertools.pairwise(heads)], found["bytes"]
 
 
 def main() -> None:

@@ -12,6 +12,7 @@ from torchrelay.agent.output import parse_streams
 from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.faults import parse_fault
 from torchrelay.protocol.names import MADE_FILES, Rank, WorkerId
+from torchrelay.protocol.numbers import parse_watch
 from torchrelay.protocol.wire import field_types
 
 
@@ -25,6 +26,7 @@ class AgentConfig:
     `tee`, `redirects`, `log_dir`, `role`: as torchrun's flags. `resume`: all processes start as spares.
     `machine`: a folder for a fake machine, to which faults of devices are given; empty: the real one is watched.
     `replay`: a timeline of faults that is played on it once the job is protected.
+    `number_watches`: as `--watch` takes them.
     `buddy_every`: ranks copy their state into host memory after so many steps; 0: never.
     `watched`: folders of checkpoints and flight recorder dumps. `grace_s`: between the signal that ends the job and
     SIGKILL. `orphan_s`: after this long without a controller, ranks that are done may leave, and the node ends by the
@@ -57,6 +59,7 @@ class AgentConfig:
     replay: str = ""
     watched: tuple[str, ...] = ()
     buddy_every: int = 0
+    number_watches: tuple[str, ...] = ()
     grace_s: float = 30.0
     orphan_s: float = 60.0
 
@@ -129,5 +132,7 @@ def _check(path: Path, config: AgentConfig) -> None:
     for text in config.inject:
         if parse_fault(text, config.world_size).is_of_a_device and not config.machine:
             raise UserError(f"{path}: {text} is a fault of a device, and machine names no folder for a fake one")
+    for text in config.number_watches:
+        parse_watch(text)
     parse_streams("tee", config.tee)
     parse_streams("redirects", config.redirects)

@@ -9,6 +9,7 @@ from typing import Any
 
 from torchrelay.cli.folder import journal_folder
 from torchrelay.cli.options import LOOPBACK, GivenOptions, RunOptions
+from torchrelay.protocol.numbers import REPLICAS
 
 ORPHAN_S = 60.0
 ORPHAN_OF_ONE_MACHINE_S = 10.0
@@ -47,6 +48,7 @@ def agent_config(
         "machine": str(run_folder / "machine") if options.needs_fake_machine else "",
         "replay": str(options.replay) if options.replay else "",
         "buddy_every": options.buddy_every,
+        "number_watches": list(map(str, options.watches)),
         "watched": list(map(str, options.watch_folders)),
         "resume": options.resume is not None,
         "tee": _streams(options.tee),
@@ -75,6 +77,7 @@ def controller_config(options: RunOptions, run_id: str, secret_file: Path, addre
         "resume_dir": str(options.resume) if options.resume else "",
         "resume_command": resume_command(options.given, DIRECTORY),
         "buddy_every": options.buddy_every,
+        "replica_action": next((w.action for w in options.watches if w.what == REPLICAS), ""),
         "health_policy": str(options.health_policy) if options.health_policy else "",
         "health_observe": options.observe,
     }
@@ -119,6 +122,8 @@ def resume_command(given: GivenOptions, directory: str) -> str:
     for flag, value in values.items():
         if value != getattr(default, flag[2:].replace("-", "_")):
             flags += [flag, str(value)]
+    for watch in given.watch:
+        flags += ["--watch", watch]
     switches = {
         "--json": given.json_summary,
         "--quiet": given.quiet,

@@ -12,6 +12,7 @@ from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.faults import COMPILERS, COPY, NODE, Fault, parse_fault
 from torchrelay.protocol.health.policy_file import read_policy
 from torchrelay.protocol.names import DEFAULT_CONTROLLER_PORT, DEFAULT_MASTER_PORT, ENV_SECRET
+from torchrelay.protocol.numbers import NumberWatch, parse_watch
 
 LOOPBACK = "127.0.0.1"
 MINIMUM_SECRET_CHARACTERS = 16
@@ -36,6 +37,7 @@ class GivenOptions:
     role: str = "default"
     spares: int = 0
     buddy_every: int = 0
+    watch: tuple[str, ...] = ()
     inject: tuple[str, ...] = ()
     events: Path | None = None
     json_summary: bool = False
@@ -69,6 +71,7 @@ class RunOptions:
     role: str
     spares: int
     buddy_every: int
+    watches: tuple[NumberWatch, ...]
     faults: tuple[Fault, ...]
     events: Path | None
     json_summary: bool
@@ -146,6 +149,7 @@ def check(given: GivenOptions, machine: Machine, environment: Mapping[str, str])
         role=given.role,
         spares=given.spares,
         buddy_every=given.buddy_every,
+        watches=_watches(given.watch),
         faults=faults,
         events=given.events,
         json_summary=given.json_summary,
@@ -161,6 +165,14 @@ def check(given: GivenOptions, machine: Machine, environment: Mapping[str, str])
         secret=_secret(nnodes, environment),
         given=given,
     )
+
+
+def _watches(texts: Iterable[str]) -> tuple[NumberWatch, ...]:
+    watches = tuple(map(parse_watch, texts))
+    for number, watch in enumerate(watches):
+        if watch.what in [w.what for w in watches[:number]]:
+            raise UserError(f"--watch {watch}: {watch.what} is watched already; give each number once")
+    return watches
 
 
 def _node_count(text: str) -> int:

@@ -16,6 +16,7 @@ from torchrelay.controller.health.desk import HealthDesk
 from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.judge import Judge
 from torchrelay.controller.nodes import Nodes
+from torchrelay.controller.numbers import NumberDesk
 from torchrelay.controller.outbox import Outbox
 from torchrelay.controller.requests import Requests
 from torchrelay.controller.status import job_status
@@ -62,12 +63,19 @@ class Core:
         self.driver = Driver(config, self.job, self.outbox, self.end_job, checkpoint)
         self._requests = Requests(self.job, self.outbox, self.driver)
         self.health = HealthDesk(
-            health or HealthPolicy(), self.job, self.outbox, self.driver, self._requests, self.end_job
+            health or HealthPolicy(),
+            self.job,
+            self.outbox,
+            self.driver,
+            self._requests,
+            self.end_job,
+            config.replica_action,
         )
         self._exits = Exits(config, self.job, self.outbox, self.driver, self.health, self.end_job)
         self._watch = HangWatch(config.policy, self.job, self.outbox, self.driver)
         self._judge = Judge(config, self.job, self.outbox, self._end_check)
         self._nodes = Nodes(config.policy, self.job, self.outbox, self._exits, self.driver.node_lost, self.end_job)
+        self._numbers = NumberDesk(self.job, self.outbox, self.driver, self.end_job)
         self._buddies = Buddies(config.buddy_every, self.job, self.outbox)
         self._started = False
         self._released = False
@@ -87,6 +95,7 @@ class Core:
             msg.MigrationWanted: self._migration_wanted,
             msg.Held: self._held,
             msg.Explained: self._watch.explained,
+            msg.NumberAlarm: self._numbers.alarm,
             msg.CopyReady: self._buddies.ready,
             msg.CopyTaken: self._buddies.taken,
         }
@@ -167,6 +176,7 @@ class Core:
         self._exits.tick(now_s)
         if self.ended is None and not self._exits.is_failing:
             self._watch.tick(now_s)
+            self._numbers.tick(now_s)
             self._requests.tick(now_s)
         if self.ended is None and self._started:
             self._nodes.tick(now_s)
@@ -177,7 +187,7 @@ class Core:
     def tick_every_s(self, now_s: float) -> float:
         """How much time may pass now until the next tick; any other call may shorten it."""
         pending = self.driver.migration is not None or self._exits.is_waiting or self._requests.is_waiting
-        pending = pending or self.health.is_waiting
+        pending = pending or self.health.is_waiting or self._numbers.is_waiting
         uneasy = self._watch.is_uneasy(now_s) or self._nodes.is_uneasy(now_s)
         return ALERT_TICK_S if pending or uneasy else CALM_TICK_S
 

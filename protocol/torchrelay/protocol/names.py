@@ -27,6 +27,8 @@ ENV_BUDDY_EVERY = "TORCHRELAY_BUDDY_EVERY"
 """After this many steps a rank copies its state into host memory, again and again."""
 ENV_KEPT = "TORCHRELAY_KEPT"
 """With it: the folder of this node, in shared memory, where these copies lie."""
+ENV_WATCH = "TORCHRELAY_WATCH"
+"""Watches on numbers, as `numbers.parse_watches` reads them."""
 ENV_HOLD_AT = "TORCHRELAY_HOLD_AT"
 """At this boundary a rank stands still for good, and until then its files go aside: `torchrelay check`."""
 ENV_MADE_FILES = "TORCHRELAY_MADE_FILES"
@@ -43,6 +45,7 @@ SHIM_ENV = (
     ENV_PYTHONPATH_WAS,
     ENV_BUDDY_EVERY,
     ENV_KEPT,
+    ENV_WATCH,
     ENV_HOLD_AT,
     ENV_MADE_FILES,
 )
@@ -64,6 +67,9 @@ EXIT_NO_SPARE_LEFT = 75
 """EX_TEMPFAIL of sysexits.h: the job ended with a just-in-time checkpoint and can go on from it."""
 EXIT_FAULT_NOT_INJECTED = 76
 """A fault that was asked for with --inject never fired, or a planned one led to no migration."""
+
+EXIT_SUSPECT_NUMBER = 77
+"""A watch on numbers has stopped the job before an update."""
 
 EXIT_CHECK_PARTLY = 3
 EXIT_CHECK_UNPROTECTED = 4

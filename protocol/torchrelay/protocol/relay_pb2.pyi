@@ -314,6 +314,22 @@ class JournalCopyLost(_message.Message):
     reason: str
     def __init__(self, node: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
+class NumberAlarm(_message.Message):
+    __slots__ = ("what", "boundary", "value", "mean", "action", "text")
+    WHAT_FIELD_NUMBER: _ClassVar[int]
+    BOUNDARY_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    MEAN_FIELD_NUMBER: _ClassVar[int]
+    ACTION_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    what: str
+    boundary: int
+    value: float
+    mean: float
+    action: str
+    text: str
+    def __init__(self, what: _Optional[str] = ..., boundary: _Optional[int] = ..., value: _Optional[float] = ..., mean: _Optional[float] = ..., action: _Optional[str] = ..., text: _Optional[str] = ...) -> None: ...
+
 class CopyReady(_message.Message):
     __slots__ = ("boundary", "host", "port", "token")
     BOUNDARY_FIELD_NUMBER: _ClassVar[int]
@@ -339,7 +355,7 @@ class CopyTaken(_message.Message):
     def __init__(self, rank: _Optional[int] = ..., boundary: _Optional[int] = ..., size_bytes: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class ShimReport(_message.Message):
-    __slots__ = ("hello", "warm", "armed", "disabled", "report", "replica_check", "standing", "quiesce_answer", "prepared", "serving", "transferred", "rebuilt", "verified", "resumed", "first_step", "order_failed", "script_failed", "finishing", "fault_injected", "migration_wanted", "checkpoint_saved", "held", "explained", "journals_copied", "journal_copy_lost", "copy_ready", "copy_taken")
+    __slots__ = ("hello", "warm", "armed", "disabled", "report", "replica_check", "standing", "quiesce_answer", "prepared", "serving", "transferred", "rebuilt", "verified", "resumed", "first_step", "order_failed", "script_failed", "finishing", "fault_injected", "migration_wanted", "checkpoint_saved", "held", "explained", "journals_copied", "journal_copy_lost", "copy_ready", "copy_taken", "number_alarm")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     WARM_FIELD_NUMBER: _ClassVar[int]
     ARMED_FIELD_NUMBER: _ClassVar[int]
@@ -367,6 +383,7 @@ class ShimReport(_message.Message):
     JOURNAL_COPY_LOST_FIELD_NUMBER: _ClassVar[int]
     COPY_READY_FIELD_NUMBER: _ClassVar[int]
     COPY_TAKEN_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_ALARM_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     warm: Warm
     armed: Armed
@@ -394,7 +411,8 @@ class ShimReport(_message.Message):
     journal_copy_lost: JournalCopyLost
     copy_ready: CopyReady
     copy_taken: CopyTaken
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., warm: _Optional[_Union[Warm, _Mapping]] = ..., armed: _Optional[_Union[Armed, _Mapping]] = ..., disabled: _Optional[_Union[Disabled, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., replica_check: _Optional[_Union[ReplicaCheck, _Mapping]] = ..., standing: _Optional[_Union[Standing, _Mapping]] = ..., quiesce_answer: _Optional[_Union[QuiesceAnswer, _Mapping]] = ..., prepared: _Optional[_Union[Prepared, _Mapping]] = ..., serving: _Optional[_Union[Serving, _Mapping]] = ..., transferred: _Optional[_Union[Transferred, _Mapping]] = ..., rebuilt: _Optional[_Union[Rebuilt, _Mapping]] = ..., verified: _Optional[_Union[Verified, _Mapping]] = ..., resumed: _Optional[_Union[Resumed, _Mapping]] = ..., first_step: _Optional[_Union[FirstStep, _Mapping]] = ..., order_failed: _Optional[_Union[OrderFailed, _Mapping]] = ..., script_failed: _Optional[_Union[ScriptFailed, _Mapping]] = ..., finishing: _Optional[_Union[Finishing, _Mapping]] = ..., fault_injected: _Optional[_Union[FaultInjected, _Mapping]] = ..., migration_wanted: _Optional[_Union[MigrationWanted, _Mapping]] = ..., checkpoint_saved: _Optional[_Union[CheckpointSaved, _Mapping]] = ..., held: _Optional[_Union[Held, _Mapping]] = ..., explained: _Optional[_Union[Explained, _Mapping]] = ..., journals_copied: _Optional[_Union[JournalsCopied, _Mapping]] = ..., journal_copy_lost: _Optional[_Union[JournalCopyLost, _Mapping]] = ..., copy_ready: _Optional[_Union[CopyReady, _Mapping]] = ..., copy_taken: _Optional[_Union[CopyTaken, _Mapping]] = ...) -> None: ...
+    number_alarm: NumberAlarm
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., warm: _Optional[_Union[Warm, _Mapping]] = ..., armed: _Optional[_Union[Armed, _Mapping]] = ..., disabled: _Optional[_Union[Disabled, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., replica_check: _Optional[_Union[ReplicaCheck, _Mapping]] = ..., standing: _Optional[_Union[Standing, _Mapping]] = ..., quiesce_answer: _Optional[_Union[QuiesceAnswer, _Mapping]] = ..., prepared: _Optional[_Union[Prepared, _Mapping]] = ..., serving: _Optional[_Union[Serving, _Mapping]] = ..., transferred: _Optional[_Union[Transferred, _Mapping]] = ..., rebuilt: _Optional[_Union[Rebuilt, _Mapping]] = ..., verified: _Optional[_Union[Verified, _Mapping]] = ..., resumed: _Optional[_Union[Resumed, _Mapping]] = ..., first_step: _Optional[_Union[FirstStep, _Mapping]] = ..., order_failed: _Optional[_Union[OrderFailed, _Mapping]] = ..., script_failed: _Optional[_Union[ScriptFailed, _Mapping]] = ..., finishing: _Optional[_Union[Finishing, _Mapping]] = ..., fault_injected: _Optional[_Union[FaultInjected, _Mapping]] = ..., migration_wanted: _Optional[_Union[MigrationWanted, _Mapping]] = ..., checkpoint_saved: _Optional[_Union[CheckpointSaved, _Mapping]] = ..., held: _Optional[_Union[Held, _Mapping]] = ..., explained: _Optional[_Union[Explained, _Mapping]] = ..., journals_copied: _Optional[_Union[JournalsCopied, _Mapping]] = ..., journal_copy_lost: _Optional[_Union[JournalCopyLost, _Mapping]] = ..., copy_ready: _Optional[_Union[CopyReady, _Mapping]] = ..., copy_taken: _Optional[_Union[CopyTaken, _Mapping]] = ..., number_alarm: _Optional[_Union[NumberAlarm, _Mapping]] = ...) -> None: ...
 
 class Ack(_message.Message):
     __slots__ = ()
@@ -560,6 +578,12 @@ class CopyJournals(_message.Message):
     token: bytes
     def __init__(self, node: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., token: _Optional[bytes] = ...) -> None: ...
 
+class NumbersDecided(_message.Message):
+    __slots__ = ("boundary",)
+    BOUNDARY_FIELD_NUMBER: _ClassVar[int]
+    boundary: int
+    def __init__(self, boundary: _Optional[int] = ...) -> None: ...
+
 class KeepCopies(_message.Message):
     __slots__ = ("on", "reason", "buddy", "buddy_host")
     ON_FIELD_NUMBER: _ClassVar[int]
@@ -587,7 +611,7 @@ class TakeCopy(_message.Message):
     def __init__(self, rank: _Optional[int] = ..., boundary: _Optional[int] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., token: _Optional[str] = ...) -> None: ...
 
 class ShimOrder(_message.Message):
-    __slots__ = ("ack", "protect", "assign", "interrupt", "quiesce_at", "quiesce_decided", "serve", "plan", "rebuild", "commit", "abandon", "save_checkpoint", "may_finish", "explain", "copy_journals", "keep_copies", "take_copy")
+    __slots__ = ("ack", "protect", "assign", "interrupt", "quiesce_at", "quiesce_decided", "serve", "plan", "rebuild", "commit", "abandon", "save_checkpoint", "may_finish", "explain", "copy_journals", "keep_copies", "take_copy", "numbers_decided")
     ACK_FIELD_NUMBER: _ClassVar[int]
     PROTECT_FIELD_NUMBER: _ClassVar[int]
     ASSIGN_FIELD_NUMBER: _ClassVar[int]
@@ -605,6 +629,7 @@ class ShimOrder(_message.Message):
     COPY_JOURNALS_FIELD_NUMBER: _ClassVar[int]
     KEEP_COPIES_FIELD_NUMBER: _ClassVar[int]
     TAKE_COPY_FIELD_NUMBER: _ClassVar[int]
+    NUMBERS_DECIDED_FIELD_NUMBER: _ClassVar[int]
     ack: Ack
     protect: Protect
     assign: Assign
@@ -622,7 +647,8 @@ class ShimOrder(_message.Message):
     copy_journals: CopyJournals
     keep_copies: KeepCopies
     take_copy: TakeCopy
-    def __init__(self, ack: _Optional[_Union[Ack, _Mapping]] = ..., protect: _Optional[_Union[Protect, _Mapping]] = ..., assign: _Optional[_Union[Assign, _Mapping]] = ..., interrupt: _Optional[_Union[Interrupt, _Mapping]] = ..., quiesce_at: _Optional[_Union[QuiesceAt, _Mapping]] = ..., quiesce_decided: _Optional[_Union[QuiesceDecided, _Mapping]] = ..., serve: _Optional[_Union[Serve, _Mapping]] = ..., plan: _Optional[_Union[Plan, _Mapping]] = ..., rebuild: _Optional[_Union[Rebuild, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., abandon: _Optional[_Union[Abandon, _Mapping]] = ..., save_checkpoint: _Optional[_Union[SaveCheckpoint, _Mapping]] = ..., may_finish: _Optional[_Union[MayFinish, _Mapping]] = ..., explain: _Optional[_Union[Explain, _Mapping]] = ..., copy_journals: _Optional[_Union[CopyJournals, _Mapping]] = ..., keep_copies: _Optional[_Union[KeepCopies, _Mapping]] = ..., take_copy: _Optional[_Union[TakeCopy, _Mapping]] = ...) -> None: ...
+    numbers_decided: NumbersDecided
+    def __init__(self, ack: _Optional[_Union[Ack, _Mapping]] = ..., protect: _Optional[_Union[Protect, _Mapping]] = ..., assign: _Optional[_Union[Assign, _Mapping]] = ..., interrupt: _Optional[_Union[Interrupt, _Mapping]] = ..., quiesce_at: _Optional[_Union[QuiesceAt, _Mapping]] = ..., quiesce_decided: _Optional[_Union[QuiesceDecided, _Mapping]] = ..., serve: _Optional[_Union[Serve, _Mapping]] = ..., plan: _Optional[_Union[Plan, _Mapping]] = ..., rebuild: _Optional[_Union[Rebuild, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., abandon: _Optional[_Union[Abandon, _Mapping]] = ..., save_checkpoint: _Optional[_Union[SaveCheckpoint, _Mapping]] = ..., may_finish: _Optional[_Union[MayFinish, _Mapping]] = ..., explain: _Optional[_Union[Explain, _Mapping]] = ..., copy_journals: _Optional[_Union[CopyJournals, _Mapping]] = ..., keep_copies: _Optional[_Union[KeepCopies, _Mapping]] = ..., take_copy: _Optional[_Union[TakeCopy, _Mapping]] = ..., numbers_decided: _Optional[_Union[NumbersDecided, _Mapping]] = ...) -> None: ...
 
 class WorkerInfo(_message.Message):
     __slots__ = ("worker", "rank", "pid")

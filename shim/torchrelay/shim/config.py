@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from torchrelay.protocol import names
 from torchrelay.protocol.errors import FatalError
 from torchrelay.protocol.faults import Fault, parse_fault
+from torchrelay.protocol.numbers import NumberWatch, parse_watches
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class ShimConfig:
     buddy_every: int = 0
     """After so many steps the state is copied into host memory, below `kept`; 0: never."""
     kept: str = ""
+    watches: tuple[NumberWatch, ...] = ()
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> ShimConfig:
@@ -53,6 +55,7 @@ class ShimConfig:
             made_files=environ.get(names.ENV_MADE_FILES, ""),
             buddy_every=int(environ.get(names.ENV_BUDDY_EVERY) or 0),
             kept=environ.get(names.ENV_KEPT, ""),
+            watches=parse_watches(environ.get(names.ENV_WATCH, "")),
         )
 
 

@@ -32,6 +32,7 @@ from torchrelay.shim.keep import Keeper
 from torchrelay.shim.late_writes import LateWrites
 from torchrelay.shim.link import AgentLink
 from torchrelay.shim.loops import Activation, LoopTracker
+from torchrelay.shim.numbers import Numbers
 from torchrelay.shim.recovery import Recovery
 from torchrelay.shim.reporting import Reporter
 from torchrelay.shim.rewind import Rewind
@@ -77,6 +78,7 @@ class Engine:
         self.writer = journaling.Writer(self)
         self.replicas = replicas.ReplicaChecks(self)
         self.keeper: Keeper | None = None
+        self.numbers: Numbers | None = None
         self.late = LateWrites()
         self._forbidden: TorchFunctionMode | None = None
         self._gathered_late = False
@@ -226,6 +228,8 @@ class Engine:
             self._forbidden = None
         self._expected_steps = max(self._steps, 1)
         self.stepped, self._steps, self._depth = False, 0, 0
+        if self.numbers is not None:
+            self.numbers.begin_step()
         self.position, self.astray, self._gathered_late = "body", False, False
 
     def _pause_if_wanted(self) -> None:
@@ -302,6 +306,8 @@ class Engine:
         self.records.cut(self.records.body_mark)
         self.stepped, self._steps, self._depth = False, 0, 0
         self.position = "body"
+        if self.numbers is not None:
+            self.numbers.begin_step()
         self.recovery.rewinding = None
         torch.clear_autocast_cache()
         self.again.begin(commit.state)
@@ -370,10 +376,14 @@ class Engine:
             self.inject("gate")
             if self.keeper is not None:
                 self.keeper.at_gate(boundary)
+            if self.numbers is not None:
+                self.numbers.at_gate(self.commit)
             self.layouts.note(boundary + 1, self.wrapped)
             self._write_gate(frame)  # before the gate: whoever passes it relies on this rank's journal being whole
             self._wait_in_gate()
             self.records.after, self.records.replay = [], {}
+            if self.numbers is not None:
+                self.numbers.passed()
         self.gates_passed = boundary + 1
         self.journal.gates_passed = self.gates_passed
         self.position = "update"

@@ -19,6 +19,7 @@ from torchrelay.protocol.messages import (
     CopyJournals,
     Interrupt,
     KeepCopies,
+    NumbersDecided,
     OrderFailed,
     Plan,
     QuiesceAnswer,
@@ -102,6 +103,9 @@ class Recovery:
             self._orders.put(order)
         elif isinstance(order, CopyJournals):
             self._engine.journal.copies.assign(order)
+        elif isinstance(order, NumbersDecided):
+            if self._engine.numbers is not None:
+                self._engine.numbers.decided(order)
         elif isinstance(order, (KeepCopies, TakeCopy)):
             keeper = self._engine.keeper
             if keeper is not None:

@@ -248,6 +248,11 @@ class Runtime:
             engine.hold = Hold(engine, self.config.hold_at)
         if self.config.buddy_every:
             engine.keeper = Keeper(engine, self.config.buddy_every, Path(self.config.kept))
+        if self.config.watches:
+            from torchrelay.shim.numbers import Numbers
+
+            engine.numbers = Numbers(engine, self.config.watches)
+            engine.replicas.every = max(w.every for w in self.config.watches)
         if self._faults:
             engine.faults = FaultInjector(self._faults, self.link, engine.step_now, engine.wait_alone, journal.waited_s)
         torch_hooks.install_for(engine)

@@ -49,6 +49,7 @@ from torchrelay.protocol.messages.shim_orders import Explain as Explain
 from torchrelay.protocol.messages.shim_orders import Interrupt as Interrupt
 from torchrelay.protocol.messages.shim_orders import KeepCopies as KeepCopies
 from torchrelay.protocol.messages.shim_orders import MayFinish as MayFinish
+from torchrelay.protocol.messages.shim_orders import NumbersDecided as NumbersDecided
 from torchrelay.protocol.messages.shim_orders import Plan as Plan
 from torchrelay.protocol.messages.shim_orders import Protect as Protect
 from torchrelay.protocol.messages.shim_orders import QuiesceAt as QuiesceAt
@@ -73,6 +74,7 @@ from torchrelay.protocol.messages.shim_reports import Hello as Hello
 from torchrelay.protocol.messages.shim_reports import JournalCopyLost as JournalCopyLost
 from torchrelay.protocol.messages.shim_reports import JournalsCopied as JournalsCopied
 from torchrelay.protocol.messages.shim_reports import MigrationWanted as MigrationWanted
+from torchrelay.protocol.messages.shim_reports import NumberAlarm as NumberAlarm
 from torchrelay.protocol.messages.shim_reports import OrderFailed as OrderFailed
 from torchrelay.protocol.messages.shim_reports import Prepared as Prepared
 from torchrelay.protocol.messages.shim_reports import QuiesceAnswer as QuiesceAnswer

@@ -165,6 +165,13 @@ class TakeCopy:
     token: str
 
 
+@dataclass(frozen=True)
+class NumbersDecided:
+    """The step that starts at `boundary` goes on, whatever was suspect about its numbers."""
+
+    boundary: int
+
+
 ShimOrder = (
     Ack
     | Protect
@@ -183,4 +190,5 @@ ShimOrder = (
     | CopyJournals
     | KeepCopies
     | TakeCopy
+    | NumbersDecided
 )

@@ -297,6 +297,21 @@ class CopyTaken:
     reason: str = ""
 
 
+@dataclass(frozen=True)
+class NumberAlarm:
+    """`what` (see `numbers`) of the step that starts at `boundary` is suspect; `text` says why.
+
+    Unless `action` is `alert`, the rank waits before its gate for NumbersDecided.
+    """
+
+    what: str
+    boundary: int
+    value: float
+    mean: float
+    action: str
+    text: str
+
+
 ShimReport = (
     Hello
     | Warm
@@ -325,4 +340,5 @@ ShimReport = (
     | JournalCopyLost
     | CopyReady
     | CopyTaken
+    | NumberAlarm
 )

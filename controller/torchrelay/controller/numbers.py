@@ -38,7 +38,7 @@ class NumberDesk:
         if not self._job.is_holder(worker):
             return
         if alarm.action == ALERT:
-            self._tell(NumberVerdict(GO_ON, (worker.rank,), f"rank {worker.rank}: {alarm.text}"))
+            self._tell(NumberVerdict(GO_ON, (worker.rank,), alarm.text))
             return
         if alarm.boundary != self._boundary or not self._open:
             self._open, self._boundary, self._since_s = {}, alarm.boundary, now_s
@@ -53,7 +53,8 @@ class NumberDesk:
         verdict = decide_numbers(alarms, self._job.world_size, tried, self._cannot())
         self._tell(verdict)
         if verdict.action == STOP:
-            self._end_job(EXIT_SUSPECT_NUMBER, verdict.reason)
+            listed = ", ".join(map(str, verdict.ranks))
+            self._end_job(EXIT_SUSPECT_NUMBER, f"rank {listed}: {verdict.reason}")
         elif verdict.action == GO_ON:
             for rank in alarms:
                 self._outbox.to_worker(self._job.holders[rank], NumbersDecided(self._boundary))

@@ -28,7 +28,10 @@ def decide_numbers(
     `cannot`: why no rank could be replaced now, or empty.
     """
     all_ranks = tuple(sorted(alarms))
-    said = "; ".join(f"rank {rank}: {alarm.text}" for rank in all_ranks for alarm in alarms[rank])
+    several = len(all_ranks) > 1
+    said = "; ".join(
+        f"rank {rank}: {alarm.text}" if several else alarm.text for rank in all_ranks for alarm in alarms[rank]
+    )
     if any(a.action == STOP for rank in all_ranks for a in alarms[rank]):
         return NumberVerdict(STOP, all_ranks, f"{said}; stopped before the update")
     suspects = _suspects(alarms)

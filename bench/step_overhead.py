@@ -3,6 +3,10 @@
 Runs come in pairs, with the order changed from pair to pair, so that a busy machine slows both alike. Of each run the
 median step counts, of each pair the ratio of its two medians, and of all pairs the median ratio. Processor time is shown
 beside wall time: it hardly depends on what else runs. The requirement is a ratio below 1.01.
+
+There are two shapes. `processor`: the model is computed on the processor that the shim runs on, whose caches it fills with
+its own data in each step. `device`: a tiny model, and the rest of the step is work that leaves the caches alone, as that of
+a device does.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,9 +55,17 @@ PLAIN = ["torch.distributed.run", "--standalone"]
 RELAY = ["torchrelay.cli", "run", "--spares", "0"]
 
 
-def fitting_batch(ranks: int, out: Path) -> int:
-    def step_s(batch: int) -> float:
-        return measure(PLAIN, ranks, ["--steps", str(CALIBRATION_STEPS), "--batch", str(batch)], out).wall_s
+SHAPES: dict[str, Callable[[int], list[str]]] = {
+    "processor": lambda amount: ["--batch", str(amount)],
+    "device": lambda amount: ["--batch", "1", "--device-rounds", str(amount * ROUNDS)],
+}
+"""What the script is told for an amount of work."""
+ROUNDS = 5_000
+
+
+def fitting_amount(shape: str, ranks: int, out: Path) -> int:
+    def step_s(amount: int) -> float:
+        return measure(PLAIN, ranks, ["--steps", str(CALIBRATION_STEPS), *SHAPES[shape](amount)], out).wall_s
 
     return calibrate(step_s, functools.partial(print, flush=True))
 
@@ -72,14 +85,18 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=6)
     parser.add_argument("--steps", type=int, default=120)
     parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--shape", choices=SHAPES, default="processor")
     parser.add_argument(
-        "--batch", type=int, help="sequences per rank; unless given, as many as make a step of 100 ms here"
+        "--amount",
+        type=int,
+        help=f"sequences per rank, or {ROUNDS} rounds of the device's work; unless given, what makes a step of 100 ms here",
     )
     parser.add_argument("--breakdown-only", action="store_true")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "steps.txt"
-        script = ["--steps", str(args.steps), "--batch", str(args.batch or fitting_batch(args.ranks, out))]
+        amount = args.amount or fitting_amount(args.shape, args.ranks, out)
+        script = ["--steps", str(args.steps), *SHAPES[args.shape](amount)]
         plain, relay = [], []
         for number in range(0 if args.breakdown_only else args.pairs):
             order = (PLAIN, RELAY) if number % 2 == 0 else (RELAY, PLAIN)
@@ -91,7 +108,8 @@ def main() -> None:
                 flush=True,
             )
         if plain:
-            print(f"\nmedian step with torchrelay / with torchrun, {args.pairs} pairs of {args.steps} steps:")
+            about = f"{args.ranks} ranks, shape {args.shape}, {args.pairs} pairs of {args.steps} steps"
+            print(f"\nmedian step with torchrelay / with torchrun, {about}:")
             print(ratio_text("wall time", [s.wall_s for s in plain], [s.wall_s for s in relay]))
             print(ratio_text("processor time", [s.cpu_s for s in plain], [s.cpu_s for s in relay]))
         parts = Path(folder) / "parts.json"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 from faults.conftest import Undisturbed
+from support.cells import few
 from support.relay_run import Finished, assert_unharmed, relay
 
 SCRIPT, RANKS, STEP = "uneven.py", 3, 15
@@ -46,42 +46,43 @@ def test_the_last_behind_the_gate_is_lost(rank: int, ahead: str, undisturbed: Un
     assert_finished_from_the_gate(run, rank, f"ranks {left} (before its gate) redo step {STEP + 1}")
 
 
-FEW = [
-    *[("shrink", "2"), ("average", "0,2"), ("flag", ""), ("mean average", ""), ("mean gradient", "")],
-    *[("data-average", "0,2"), ("mean data-average", ""), ("data-clamp", "2"), ("data-swap", "0,2")],
-]
-MORE = [
-    *[(what, ahead) for what in ("data-average data-clamp", "data-swap") for ahead in ("", "0,2", "2")],
+WRITES = [
+    *[("shrink", "2"), ("mean data-average", ""), ("data-swap", "0,2"), ("mean average", "")],
+    *[("average", "0,2"), ("flag", ""), ("mean gradient", ""), ("data-average", "0,2"), ("data-clamp", "2")],
+    *[(what, ahead) for what in ("data-average data-clamp", "data-swap") for ahead in ("", "2")],
+    *[("data-average data-clamp", "0,2")],
     *[
         (what, "")
         for what in ("data-average mean", "mean data-clamp", "data-swap mean", "mean data-late", "reduce mean")
     ],
-    *[(what, ahead) for what in ("shrink", "average", "sum", "flag") for ahead in ("", "0,2", "2")],
-    *[(what, "") for what in ("mean average-late", "shrink mean")],
+    *[(what, ahead) for what in ("shrink", "average", "sum") for ahead in ("", "0,2", "2")],
+    *[("flag", "0,2"), ("flag", "2"), ("mean average-late", ""), ("shrink mean", "")],
 ]
-ALL = FEW + [cell for cell in MORE if cell not in FEW]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("what", "ahead"), ALL if "TORCHRELAY_TEST_ROUNDS" in os.environ else FEW)
+@pytest.mark.parametrize(("what", "ahead"), few(4, list(dict.fromkeys(WRITES))))
 def test_tensors_that_are_written_after_the_optimizer_step_are_as_they_would_have_been(
     what: str, ahead: str, undisturbed: Undisturbed, tmp_path: Path
 ) -> None:
-    """All cells in `make test-long`."""
     run = lose(tmp_path, 1, *what.split(), ahead=ahead)
     assert_unharmed(run, undisturbed(SCRIPT, *what.split(), ranks=RANKS), RANKS, [], 1)
     assert_finished_from_the_gate(run, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("what", "ahead", "reason"),
-    [
-        ("average read", "0,2", "what a lost rank read there cannot be told any more"),
-        ("shrink mean sum", "", "the step keeps what it computed from module"),
-        ("gradient", "0,2", "the step reads gradients after its optimizer step"),
-        ("data-average read", "0,2", "what a lost rank read there cannot be told any more"),
-        ("data-read data-clamp", "0,2", "what a lost rank read there cannot be told any more"),
-    ],
+    few(
+        3,
+        [
+            ("shrink mean sum", "", "the step keeps what it computed from module"),
+            ("gradient", "0,2", "the step reads gradients after its optimizer step"),
+            ("data-read data-clamp", "0,2", "what a lost rank read there cannot be told any more"),
+            ("average read", "0,2", "what a lost rank read there cannot be told any more"),
+            ("data-average read", "0,2", "what a lost rank read there cannot be told any more"),
+        ],
+    ),
 )
 def test_what_cannot_be_restored_ends_in_a_checkpoint_and_never_in_wrong_numbers(
     what: str, ahead: str, reason: str, tmp_path: Path

@@ -104,7 +104,6 @@ def _forward(engine: Engine, wrapped: Any, call: Callable[[], Any]) -> Any:
     """The part of a data parallel forward that communicates."""
     if not engine.takes_part():
         return call()
-    engine.alive()
     if engine.shadow is not None:
         engine.shadow.before_forward(wrapped)
     if torch.is_grad_enabled():

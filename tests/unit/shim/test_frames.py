@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
@@ -52,3 +53,29 @@ def test_other_locals_are_left_as_they_are() -> None:
         return kept
 
     assert outer() == [1, 1]
+
+
+class Batch:
+    pass
+
+
+def test_what_the_script_rebinds_is_free_at_once() -> None:
+    batch = Batch()
+    alive = weakref.ref(batch)
+    assert frames.read_locals(sys._getframe())["batch"] is batch
+    batch = Batch()
+    assert alive() is None
+
+
+def test_the_locals_that_the_script_keeps_stay_its_own() -> None:
+    batch = Batch()
+    kept = locals()
+    assert frames.read_locals(sys._getframe())["batch"] is batch
+    assert kept["batch"] is batch
+
+
+def test_the_globals_of_a_module_stay_where_they_are() -> None:
+    namespace: dict[str, Any] = {"read_locals": frames.read_locals, "getframe": sys._getframe}
+    exec(compile("before = 1\nread = read_locals(getframe())", "<script>", "exec"), namespace)
+    assert namespace["before"] == 1
+    assert namespace["read"]["before"] == 1

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy
 import pytest
+import torch
 
-from torchrelay.shim.adapters.generators import NumpyMarker, PythonMarker
+from torchrelay.shim.adapters.generators import NumpyMarker, PythonMarker, TorchMarker
 from torchrelay.shim.capture import rng
 
 PYTHON_USES: list[Callable[[], Any]] = [
@@ -28,6 +29,20 @@ NUMPY_USES: list[Callable[[], Any]] = [
     lambda: numpy.random.binomial(10, 0.3),
 ]
 
+TORCH_USES: list[Callable[[], Any]] = [
+    lambda: torch.rand(1),
+    lambda: torch.randn(1),
+    lambda: torch.randn(1),
+    lambda: torch.randn(1, dtype=torch.float64),
+    lambda: torch.randn(1, dtype=torch.float64),
+    lambda: torch.randn(64),
+    lambda: torch.manual_seed(7),
+    lambda: torch.randperm(5),
+    lambda: torch.nn.functional.dropout(torch.ones(4)),
+    lambda: torch.empty(3).normal_(),
+    lambda: torch.set_rng_state(torch.Generator().manual_seed(9).get_state()),
+]
+
 
 def test_python_generators_memory_is_where_we_look() -> None:
     assert PythonMarker().works
@@ -37,13 +52,41 @@ def test_numpy_generators_memory_is_where_we_look() -> None:
     assert NumpyMarker().read() is not None
 
 
-@pytest.mark.parametrize("uses", [PYTHON_USES, NUMPY_USES], ids=["python", "numpy"])
-def test_each_use_of_a_generator_is_noticed(uses: list[Callable[[], Any]]) -> None:
-    marker = PythonMarker() if uses is PYTHON_USES else NumpyMarker()
+def test_torch_generators_memory_is_where_we_look() -> None:
+    assert TorchMarker().read() is not None
+
+
+MARKERS: list[tuple[type[PythonMarker | NumpyMarker | TorchMarker], list[Callable[[], Any]]]] = [
+    (PythonMarker, PYTHON_USES),
+    (NumpyMarker, NUMPY_USES),
+    (TorchMarker, TORCH_USES),
+]
+
+
+@pytest.mark.parametrize(("kind", "uses"), MARKERS, ids=["python", "numpy", "torch"])
+def test_each_use_of_a_generator_is_noticed(
+    kind: type[PythonMarker | NumpyMarker | TorchMarker], uses: list[Callable[[], Any]]
+) -> None:
+    marker = kind()
     for use in uses:
         before = marker.read()
         assert marker.read() == before
         use()
+        assert marker.read() != before
+
+
+@pytest.mark.parametrize("drawn", [1, 2, 311, 312, 623, 624, 625, 1248])
+def test_a_whole_round_of_the_generator_is_noticed(drawn: int) -> None:
+    """After as many numbers as it has words the counter is where it was."""
+    for kind, draw in (
+        (PythonMarker, lambda: random.getrandbits(32)),
+        (NumpyMarker, lambda: numpy.random.randint(0, 1 << 32, dtype=numpy.uint32)),
+        (TorchMarker, lambda: torch.randint(0, 1 << 24, (1,))),
+    ):
+        marker = kind()
+        before = marker.read()
+        for _ in range(drawn):
+            draw()
         assert marker.read() != before
 
 
@@ -52,9 +95,12 @@ def test_states_are_shared_until_the_generator_is_used() -> None:
     again = rng.capture()
     assert again.python is first.python
     assert again.numpy is first.numpy
+    assert again.torch_cpu is first.torch_cpu
     random.random()
     numpy.random.rand()
+    torch.rand(1)
     later = rng.capture()
+    assert later.torch_cpu != first.torch_cpu
     assert later.python != first.python
     assert later.numpy != first.numpy
 

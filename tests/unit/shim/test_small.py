@@ -54,3 +54,10 @@ def test_another_shape_or_type_does_not_fit() -> None:
 def test_a_dtype_that_torch_does_not_have_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="no dtype"):
         small.build(small.TensorValue(name, (), "cpu", False, b"\0\0\0\0"))
+
+
+def test_what_a_view_only_promises_to_conjugate_or_negate_is_taken_as_it_reads() -> None:
+    numbers = torch.tensor([1 + 2j, 3 - 4j])
+    for lazy in (numbers.conj(), numbers.conj().imag[:1]):
+        assert lazy.is_contiguous()
+        assert torch.equal(small.build(small.take(lazy)), lazy)

@@ -157,7 +157,7 @@ class LookAhead(ReplayPoint):
         at = self._places.of(self._generator)
         found = {"loader": self.loader, "at": at, "iterator": None, "index": 0}
         if at in (_AHEAD, _LAST):
-            now = _frame(self._generator).f_locals
+            now = frames.read_locals(_frame(self._generator))
             found.update(iterator=now["dataloader_iter"], index=now["batch_index"])
         return found
 

@@ -1,12 +1,13 @@
-"""Writing the local variables of a running frame.
+"""Reading and writing the local variables of a running frame.
 
-Python 3.13 and newer write through `f_locals` (PEP 667). Before, `PyFrame_LocalsToFast` copies the dictionary back. Seen on
-3.10, 3.11, 3.12, 3.13.
+Python 3.13 and newer read and write through `f_locals` (PEP 667). Before, `f_locals` is a dictionary that the frame keeps,
+filled anew each time it is asked for, and `PyFrame_LocalsToFast` copies it back. Seen on 3.10, 3.11, 3.12, 3.13.
 """
 
 from __future__ import annotations
 
 import ctypes
+import inspect
 import sys
 from collections.abc import Mapping
 from types import FrameType
@@ -17,6 +18,20 @@ _WRITE_THROUGH = sys.version_info >= (3, 13)
 
 def is_module_frame(frame: FrameType) -> bool:
     return frame.f_code.co_name == "<module>"
+
+
+def read_locals(frame: FrameType) -> dict[str, Any]:
+    """A copy. Nothing of it lives on in the frame: what the script rebinds, a batch or its logits, is free at once."""
+    kept = frame.f_locals
+    values = dict(kept)
+    # Unless the script has asked for it too: then it is the script's.
+    if not _WRITE_THROUGH and frame.f_code.co_flags & inspect.CO_OPTIMIZED and sys.getrefcount(kept) <= _ONLY_THE_FRAME:
+        kept.clear()
+    return values
+
+
+_ONLY_THE_FRAME = 3
+"""References to what the frame keeps: the frame's, the variable's, and that of the call that counts."""
 
 
 def set_locals(frame: FrameType, values: Mapping[str, Any]) -> None:

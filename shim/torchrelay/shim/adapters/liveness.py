@@ -10,6 +10,7 @@ import dis
 import functools
 import sys
 from types import CodeType, FrameType
+from typing import NamedTuple
 
 _ALL_LIVE = frozenset({"locals", "vars", "eval", "exec", "dir"})
 _NO_FALL_THROUGH = frozenset(
@@ -20,15 +21,34 @@ _NO_FALL_THROUGH = frozenset(
 
 def live_locals(frame: FrameType) -> frozenset[str] | None:
     """Names that may be read after the instruction that the frame is in; None if all have to be taken for live."""
+    return _answer(frame).live
+
+
+def dead_globals(frame: FrameType) -> frozenset[str]:
+    """Names that the code of a module writes, and that neither it nor its functions may read after where the frame is."""
+    return _answer(frame).dead
+
+
+class _Answer(NamedTuple):
+    code: CodeType
+    live: frozenset[str] | None
+    dead: frozenset[str]
+    """Empty for code that is not a module's."""
+
+
+def _answer(frame: FrameType) -> _Answer:
     code = frame.f_code
     key = (id(code), frame.f_lasti)  # hashing a code object looks at all that is in it
     known = _answers.get(key)
-    if known is None or known[0] is not code:
-        known = _answers[key] = (code, _live_after(code, frame.f_lasti))
-    return known[1]
+    if known is None or known.code is not code:
+        live, dead = _live_after(code, frame.f_lasti), frozenset[str]()
+        if live is not None and code.co_name == "<module>":
+            dead = frozenset(code.co_names) - live - read_by_functions(code)
+        known = _answers[key] = _Answer(code, live, dead)
+    return known
 
 
-_answers: dict[tuple[int, int], tuple[CodeType, frozenset[str] | None]] = {}
+_answers: dict[tuple[int, int], _Answer] = {}
 
 
 def _live_after(code: CodeType, offset: int) -> frozenset[str] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from types import FrameType
 from typing import Any, NamedTuple
@@ -10,6 +11,7 @@ import torch
 
 from torchrelay.shim.adapters import frames as frame_access
 from torchrelay.shim.adapters import liveness
+from torchrelay.shim.adapters.list_pointers import pointers
 from torchrelay.shim.capture.kinds import Kind, kind_of
 
 _OPTIMIZER_SKIP = frozenset({"state", "param_groups"})
@@ -17,25 +19,39 @@ _LOADER_PARTS = ("generator", "sampler", "batch_sampler", "dataset", "_iterator"
 _BELOW_A_DATASET = (Kind.TORCH_GENERATOR, Kind.PYTHON_RANDOM, Kind.NUMPY_RANDOM, Kind.DATASET)
 
 
-class GlobalsSeen(NamedTuple):
-    """All names of a module, those that are no state included, and which of them are dead."""
+NONE: frozenset[str] = frozenset()
+
+
+class Bindings(NamedTuple):
+    """All names of a module or of an object, those that are no state included; of a module, which of them are dead."""
 
     dead: frozenset[str]
     names: list[str]
     values: list[Any]
+    addresses: bytes
+    """Of names and values, which are alive as long as the lists are."""
 
     @classmethod
-    def of(cls, values: Mapping[str, Any], dead: frozenset[str]) -> GlobalsSeen:
-        return cls(dead, list(values), list(values.values()))
+    def of(cls, namespace: Mapping[str, Any], dead: frozenset[str] = NONE) -> Bindings:
+        names, values = list(namespace), list(namespace.values())
+        return cls(dead, names, values, pointers(names) + pointers(values))
 
-
-NONE: frozenset[str] = frozenset()
+    def still_true(self, namespace: Mapping[str, Any], dead: frozenset[str] = NONE) -> bool:
+        return dead == self.dead and self.addresses == pointers(list(namespace)) + pointers(list(namespace.values()))
 
 
 def live_names(frame: FrameType) -> dict[str, Any]:
     """Locals of a function's frame that can still be read."""
     live = liveness.live_locals(frame)
-    return {k: v for k, v in frame.f_locals.items() if (live is None or k in live) and not k.startswith("__")}
+    if live is not None:
+        seen = _not_hidden(live)
+        return {k: v for k, v in frame_access.read_locals(frame).items() if k in seen}
+    return {k: v for k, v in frame_access.read_locals(frame).items() if not k.startswith("__")}
+
+
+@functools.lru_cache(maxsize=512)
+def _not_hidden(names: frozenset[str]) -> frozenset[str]:
+    return frozenset(name for name in names if not name.startswith("__"))
 
 
 def global_names(values: Mapping[str, Any], dead: frozenset[str]) -> dict[str, Any]:
@@ -47,17 +63,8 @@ def global_names(values: Mapping[str, Any], dead: frozenset[str]) -> dict[str, A
 
 
 def dead_globals(frames: Sequence[FrameType]) -> dict[int, frozenset[str]]:
-    """By id of the namespace, for modules whose own code is running."""
-    return {id(f.f_globals): _dead_globals(f) for f in frames if frame_access.is_module_frame(f)}
-
-
-def _dead_globals(frame: FrameType) -> frozenset[str]:
-    """Globals of a module whose own code runs the loop: those that neither it nor any of its functions will read again."""
-    live = liveness.live_locals(frame)
-    if live is None:
-        return NONE
-    written = frozenset(frame.f_code.co_names)
-    return written - live - liveness.read_by_functions(frame.f_code)
+    """By id of the namespace, for modules whose own code is running: what neither it nor any of its functions will read."""
+    return {id(f.f_globals): liveness.dead_globals(f) for f in frames if frame_access.is_module_frame(f)}
 
 
 def ddp_flags(obj: torch.nn.parallel.DistributedDataParallel) -> dict[str, Any]:

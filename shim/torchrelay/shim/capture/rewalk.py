@@ -8,7 +8,6 @@ takes a walk from scratch: `Restart`. So a node's path is always the one that a 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import takewhile
 from operator import is_
 from types import FrameType
 from typing import Any
@@ -25,7 +24,7 @@ from torchrelay.shim.capture.long_list import LongContent
 from torchrelay.shim.capture.modules import ModuleTrees, TreeContent
 from torchrelay.shim.capture.parts import (
     NONE,
-    GlobalsSeen,
+    Bindings,
     attributes,
     dataset_parts,
     ddp_flags,
@@ -53,6 +52,10 @@ _COMES_AND_GOES = frozenset(
 """Kinds that leave no trace in a host state beside their node."""
 
 
+Edges = list[tuple[Any, Any]]
+_NOTHING = object()
+
+
 class Restart(Exception):
     """The earlier walk is no basis; always answered with a walk from scratch."""
 
@@ -64,6 +67,20 @@ def same_items(now: Any, then: Any) -> bool:
 
 def same_mapping(now: Mapping[Any, Any], then: Mapping[Any, Any]) -> bool:
     return len(now) == len(then) and all(map(is_, now.values(), then.values())) and all(map(is_, now, then))
+
+
+def edge_changes(then: Edges, now: Edges) -> tuple[Edges, Edges]:
+    """Edges that are no more, and those that are new. A key stands for one edge."""
+    if then is now:
+        return [], []
+    gone = dict(then)
+    new = []
+    for key, value in now:
+        if gone.get(key, _NOTHING) is value:
+            del gone[key]
+        else:
+            new.append((key, value))
+    return list(gone.items()), new
 
 
 def flat(key: Any, value: Any) -> Iterator[tuple[Any, Any]]:
@@ -78,7 +95,7 @@ def flat(key: Any, value: Any) -> Iterator[tuple[Any, Any]]:
         yield key, value
 
 
-def not_plain(content: Mapping[Any, Any]) -> list[tuple[Any, Any]]:
+def not_plain(content: Mapping[Any, Any]) -> Edges:
     return [(key, value) for key, value in content.items() if type(value) not in PLAIN]
 
 
@@ -97,8 +114,8 @@ class Rewalk(Walk):
 
     def run(self, frames: Sequence[FrameType], module_globals: Mapping[str, dict[str, Any]]) -> HostState:
         """As a walk's; `frames` may have more than the base's, deeper ones. Raises Restart."""
-        self._look_at_frames(frames)
-        self._look_at_globals(frames, module_globals)
+        first = self._look_at_frames(frames)
+        self._look_at_globals(first, frames, module_globals)
         uses = self.state.uses
         for number, node in enumerate(self._base.nodes):
             if uses[number] == 0:
@@ -123,45 +140,54 @@ class Rewalk(Walk):
             if len(self.state.free) > 64 + len(self.state.nodes) // 2:
                 raise Restart
         state = self.state
-        state.versions = [(tensor, tensor._version, name) for tensor, _, name in state.versions]
-        state.tree_versions = [(large, [t._version for _, t in large]) for large, _ in state.tree_versions]
+        if self._before is None:  # only a rewind asks for them, and it goes to the boundary
+            state.versions = [(tensor, tensor._version, name) for tensor, _, name in state.versions]
+            state.tree_versions = [(large, [t._version for _, t in large]) for large, _ in state.tree_versions]
         return state
 
     # Roots.
 
-    def _look_at_frames(self, frames: Sequence[FrameType]) -> None:
-        known = list(takewhile(lambda node: node.kind is Kind.FRAME, self._base.nodes))
-        now = [(n, frame) for n, frame in enumerate(frames) if not frame_access.is_module_frame(frame)]
-        if len(now) < len(known) or any(node.obj is not frame for node, (_, frame) in zip(known, now)):
-            raise Restart
-        if len(now) > len(known) and self._before is None:
-            raise Restart
-        for number, (node, (_, frame)) in enumerate(zip(known, now)):
+    def _look_at_frames(self, frames: Sequence[FrameType]) -> int:
+        """Returns how many nodes of the base are frames: they come first."""
+        known = 0
+        for place, frame in enumerate(frames):
+            if frame_access.is_module_frame(frame):
+                continue
             names = live_names(frame)
-            if not same_mapping(names, node.content):
-                self._replace(number, Node(Kind.FRAME, frame, -1, node.key, names, not_plain(names)))
-        for place, frame in now[len(known) :]:
-            names = live_names(frame)
-            number = self._add(Kind.FRAME, frame, -1, (place, frame.f_code.co_name), names)
-            self.state.nodes[number].edges = not_plain(names)
-            self._connect(number, [])
+            node = self._base.nodes[known] if known < len(self._base.nodes) else _GONE
+            if node.kind is Kind.FRAME:
+                if node.obj is not frame:
+                    raise Restart
+                if not same_mapping(names, node.content):
+                    self._replace(known, Node(Kind.FRAME, frame, -1, node.key, names, not_plain(names)))
+                known += 1
+            elif self._before is None:
+                raise Restart
+            else:
+                number = self._add(Kind.FRAME, frame, -1, (place, frame.f_code.co_name), names)
+                edges = self.state.nodes[number].edges = not_plain(names)
+                self._connect(number, edges, [])
+        if known < len(self._base.nodes) and self._base.nodes[known].kind is Kind.FRAME:
+            raise Restart
+        return known
 
-    def _look_at_globals(self, frames: Sequence[FrameType], module_globals: Mapping[str, dict[str, Any]]) -> None:
+    def _look_at_globals(
+        self, first: int, frames: Sequence[FrameType], module_globals: Mapping[str, dict[str, Any]]
+    ) -> None:
+        """`first`: where the base's nodes of modules begin."""
         nodes, dead = self._base.nodes, dead_globals(frames)
-        first = next((n for n, node in enumerate(nodes) if node.kind is not Kind.FRAME), len(nodes))
         last = first + len(module_globals)
-        if last < len(nodes) and nodes[last].kind is Kind.GLOBALS:
+        if last > len(nodes) or (last < len(nodes) and nodes[last].kind is Kind.GLOBALS):
             raise Restart
         for number, (name, values) in enumerate(module_globals.items(), first):
-            node = nodes[number] if number < len(nodes) else _GONE
+            node = nodes[number]
             if node.obj is not values or node.key != name:
                 raise Restart
-            seen: GlobalsSeen = node.seen
             dead_here = dead.get(id(values), NONE)
-            if dead_here == seen.dead and same_items(values.values(), seen.values) and same_items(values, seen.names):
+            if node.seen.still_true(values, dead_here):
                 continue
             names = global_names(values, dead_here)
-            now = Node(Kind.GLOBALS, values, -1, name, names, not_plain(names), GlobalsSeen.of(values, dead_here))
+            now = Node(Kind.GLOBALS, values, -1, name, names, not_plain(names), Bindings.of(values, dead_here))
             if same_mapping(names, node.content):
                 now.written = node.written
             self._replace(number, now)
@@ -208,15 +234,20 @@ class Rewalk(Walk):
 
     def _renewed_ddp(self, node: Node) -> Node | None:
         flags = ddp_flags(node.obj)
-        if node.obj.module is not node.edges[0][1]:
+        if node.obj._modules.get("module") is not node.edges[0][1]:
             raise Restart
         return None if flags == node.content else Node(node.kind, node.obj, node.parent, node.key, flags, node.edges)
 
     def _renewed_optimizer(self, node: Node) -> Node | None:
-        optimizer, content = node.obj, optimizer_attributes(node.obj)
+        optimizer = node.obj
         if optimizer.param_groups is not node.edges[0][1] or self._trees.has_plain_state(optimizer):
             raise Restart
+        fields = optimizer.__dict__
+        if node.seen is not None and node.seen.still_true(fields):
+            return None
+        content, seen = optimizer_attributes(optimizer), Bindings.of(fields)
         if same_mapping(content, node.content):
+            node.seen = seen
             return None
         edges = [("param_groups", optimizer.param_groups), *not_plain(content)]
         return Node(node.kind, optimizer, node.parent, node.key, content, edges)
@@ -247,11 +278,12 @@ class Rewalk(Walk):
         return super()._add(kind, obj, parent, key, content)
 
     def _replace(self, number: int, now: Node) -> None:
-        before = self._children(self._base.nodes[number])
+        gone, new = edge_changes(self._base.nodes[number].edges, now.edges)
         self.state.nodes[number] = now
+        before = self._children(gone)
         for _, child in before:
             self.state.uses[child] -= 1
-        after = self._connect(number, before)
+        after = self._connect(number, new, before)
         self._lost += [(number, way, child) for way, child in before if (way, child) not in after]
 
     def _drop(self, number: int, node: Node) -> None:
@@ -262,14 +294,14 @@ class Rewalk(Walk):
         state.nodes[number] = _GONE
         del state.index[id(node.obj)]
         state.free.append(number)
-        for way, child in self._children(node):
+        for way, child in self._children(node.edges):
             state.uses[child] -= 1
             self._lost.append((number, way, child))
 
-    def _children(self, node: Node) -> list[tuple[Any, int]]:
+    def _children(self, edges: Edges) -> list[tuple[Any, int]]:
         """Raises Restart where an edge leads to something that left a trace beside the nodes."""
         found = []
-        for key, value in node.edges:
+        for key, value in edges:
             for way, obj in flat(key, value):
                 child = self._base.index.get(id(obj))
                 if child is not None:
@@ -278,10 +310,10 @@ class Rewalk(Walk):
                     raise Restart
         return found
 
-    def _connect(self, number: int, before: list[tuple[Any, int]]) -> set[tuple[Any, int]]:
-        """Counts the edges of a node to known objects, and returns them."""
+    def _connect(self, number: int, edges: Edges, before: list[tuple[Any, int]]) -> set[tuple[Any, int]]:
+        """Counts new edges of a node to known objects, and returns them. `before`: edges that it has lost."""
         after = set()
-        for key, value in self.state.nodes[number].edges:
+        for key, value in edges:
             for way, obj in flat(key, value):
                 child = self.state.index.get(id(obj))
                 if child is None:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from torchrelay.shim.adapters.generators import NumpyMarker, PythonMarker
+from torchrelay.shim.adapters.generators import NumpyMarker, PythonMarker, TorchMarker
 
 
 class RngState(NamedTuple):
@@ -24,9 +24,9 @@ class RngState(NamedTuple):
 
 
 class _Kept:
-    """A generator's pickled state, made anew only when the generator was used: most scripts use one of the three."""
+    """A generator's written state, made anew only when the generator was used: most scripts use one of the three."""
 
-    def __init__(self, marker: PythonMarker | NumpyMarker, state: Callable[[], Any]) -> None:
+    def __init__(self, marker: PythonMarker | NumpyMarker | TorchMarker, state: Callable[[], bytes]) -> None:
         self._marker, self._state = marker, state
         self._seen: Any = None
         self._data = b""
@@ -34,22 +34,34 @@ class _Kept:
     def data(self) -> bytes:
         now = self._marker.read()
         if now is None or now != self._seen:
-            self._data = pickle.dumps(self._state(), pickle.HIGHEST_PROTOCOL)
+            self._data = self._state()
             self._seen = now
         return self._data
 
 
-def _numpy_state() -> Any:
+def _python_state() -> bytes:
+    return pickle.dumps(random.getstate(), pickle.HIGHEST_PROTOCOL)
+
+
+def _numpy_state() -> bytes:
     name, keys, *rest = sys.modules["numpy.random"].get_state()
-    return (name, keys.tobytes(), *rest)
+    return pickle.dumps((name, keys.tobytes(), *rest), pickle.HIGHEST_PROTOCOL)
 
 
-_python, _numpy = _Kept(PythonMarker(), random.getstate), _Kept(NumpyMarker(), _numpy_state)
+def _torch_state() -> bytes:
+    state = torch.default_generator.get_state()
+    return ctypes.string_at(state.data_ptr(), state.numel())
+
+
+_python, _numpy = _Kept(PythonMarker(), _python_state), _Kept(NumpyMarker(), _numpy_state)
+_torch = _Kept(TorchMarker(), _torch_state)
 
 
 def tensor_bytes(tensor: torch.Tensor) -> bytes:
     """The content of a small tensor on any device."""
-    flat = tensor.detach().cpu().contiguous()
+    flat = tensor
+    if not (tensor.is_cpu and tensor.is_contiguous()) or tensor.is_conj() or tensor.is_neg():
+        flat = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
     return ctypes.string_at(flat.data_ptr(), flat.numel() * flat.element_size())
 
 
@@ -63,12 +75,7 @@ def capture() -> RngState:
         device = torch.cuda.current_device()
         cuda = ((device, tensor_bytes(torch.cuda.get_rng_state(device))),)
     numpy = _numpy.data() if "numpy.random" in sys.modules else b""
-    return RngState(_torch_state(), _python.data(), numpy, cuda)
-
-
-def _torch_state() -> bytes:
-    state = torch.default_generator.get_state()
-    return ctypes.string_at(state.data_ptr(), state.numel())
+    return RngState(_torch.data(), _python.data(), numpy, cuda)
 
 
 def restore(state: RngState) -> None:

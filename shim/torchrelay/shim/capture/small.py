@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass, replace
 from typing import Any
@@ -41,12 +42,20 @@ def is_small(tensor: torch.Tensor, limit_bytes: int = SMALL_BYTES) -> bool:
 
 
 def take(tensor: torch.Tensor) -> TensorValue:
-    name = str(tensor.dtype).removeprefix("torch.")
     leaf_grad = tensor.requires_grad and tensor.is_leaf
-    part = tensor
+    part, spread = tensor, None
     if type(tensor) is not torch.Tensor:
-        part = waited_for(local(tensor))
-    return TensorValue(name, tuple(part.shape), str(tensor.device), leaf_grad, tensor_bytes(part), spread_of(tensor))
+        part, spread = waited_for(local(tensor)), spread_of(tensor)
+    name = _dtype_name(tensor.dtype)
+    return TensorValue(name, tuple(part.shape), _device_name(tensor.device), leaf_grad, tensor_bytes(part), spread)
+
+
+@functools.cache
+def _dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+_device_name = functools.cache(str)
 
 
 def _dtype(name: str) -> torch.dtype:

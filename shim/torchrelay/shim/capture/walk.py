@@ -24,7 +24,7 @@ from torchrelay.shim.capture.kinds import PLAIN, Kind, is_value, kind_of
 from torchrelay.shim.capture.long_list import LONG, LongContent
 from torchrelay.shim.capture.parts import (
     NONE,
-    GlobalsSeen,
+    Bindings,
     attributes,
     dataset_parts,
     ddp_flags,
@@ -64,7 +64,7 @@ class Walk:
         dead = dead_globals(frames)
         for name, values in module_globals.items():
             number = self._add(Kind.GLOBALS, values, -1, name, global_names(values, dead.get(id(values), NONE)))
-            self.state.nodes[number].seen = GlobalsSeen.of(values, dead.get(id(values), NONE))
+            self.state.nodes[number].seen = Bindings.of(values, dead.get(id(values), NONE))
         for number in range(len(self.state.nodes)):
             self._push(number, self.state.nodes[number].content)
         self._work_off()

@@ -135,6 +135,7 @@ def check(
     standalone: a.Standalone = False,
     steps: Annotated[int, typer.Option(min=2, help="After how many optimizer steps the report is made.")] = 5,
     timeout_s: Annotated[float, typer.Option("--timeout", min=1.0, help="Seconds that this may take.")] = 600.0,
+    buddy_every: a.BuddyEvery = 0,
     events: a.Events = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> int:
@@ -149,6 +150,7 @@ def check(
         master_port=master_port,
         module=module,
         no_python=no_python,
+        buddy_every=buddy_every,
         events=events,
     )
     checked = dataclasses.replace(options.check(given, machine.LocalMachine(), os.environ), check_steps=steps)

@@ -166,7 +166,7 @@ class Driver:
             self._roll_back(now_s)
 
     def _may_roll_back(self, s: State) -> bool:
-        return self.rollback.is_on and s.kind == UNPLANNED and not s.no_spare
+        return self.rollback.is_on and s.kind == UNPLANNED
 
     def _roll_back(self, now_s: float) -> None:
         if self.migration is not None and self.phase is Phase.QUIESCING and self.kind == UNPLANNED:

@@ -62,6 +62,12 @@ class Rollback:
         job = self._job
         places = {rank: job.holder(rank).node for rank in s.survivors}
         places |= {rank: job.workers[joiner.worker].node for rank, joiner in s.joiners.items()}
+        alone = [rank for rank in s.lost if rank not in s.joiners]
+        for rank in alone:
+            leaver = job.workers[s.lost[rank]]
+            if because := job.nodes[leaver.node].lost or job.quarantined(leaver):
+                return m.TargetImpossible(f"{self._why}; {s.no_spare}; and rank {rank} cannot start over: {because}")
+            places[rank] = leaver.node
         held = {rank: {b: set(nodes) for b, nodes in by.items()} for rank, by in self._found.items()}
         step = choose_step(held, places, {rank: s.standings[rank] for rank in s.survivors})
         if isinstance(step, Cannot):
@@ -69,7 +75,7 @@ class Rollback:
         self._nodes = places
         self.copies = {rank: self._found[rank][step.boundary][node] for rank, node in places.items()}
         stale = tuple(rank for rank in s.joiners if self.copies[rank].set_up != job.journal(rank).set_up)
-        self._in_place, self._starting = {*s.survivors, *stale}, set()
+        self._in_place, self._starting = {*s.survivors, *stale, *alone}, set()
         self._starts.clear()
         job.go_back(step.boundary)
         return m.RollBackDecided(step.boundary, step.redone, f"{step.reason}: {self._why}", stale)
@@ -86,7 +92,7 @@ class Rollback:
             peer_hosts={},
         )
 
-    # Who takes over. Survivors go on where they were, in new processes; spares are for what was lost.
+    # Who takes over. Survivors go on where they were, in new processes; spares are for what was lost, if there are any.
 
     def process_for(self, rank: int) -> m.SpareChosen | m.NoSpare | None:
         """None: one of the spares is to be taken."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import secrets
+import shutil
 import sys
 import threading
 from collections.abc import Mapping, Sequence
@@ -23,6 +24,7 @@ PATIENCE_S = 30.0
 """A buddy that has not fetched a copy by then is given up for this one: training waits for it at a gate."""
 DEADLINE_S = 120.0
 _CONNECTIONS = 2
+_END = TakeCopy(-1, -1, "", 0, "")
 _PARTS = ("kept/journal", "kept/set-up", "kept/layout")
 
 
@@ -40,7 +42,7 @@ class Giver:
     def give(self, kept: KeptTensors, parts: KeptParts) -> str:
         """Returns when the buddy has the copy: empty, or else why it has not."""
         host = self.peer_host
-        if not host:
+        if not host or self._off:
             return ""
         tensors = {**kept.views, **_as_tensors(parts)}
         token = secrets.token_hex(16)
@@ -63,6 +65,11 @@ class Giver:
                 self._donor = None
             donor.close()
 
+    def close(self) -> None:
+        """At the script's end nobody fetches copies any more."""
+        self._off = True
+        self.let_go()
+
     def let_go(self) -> None:
         """Whoever waits for the buddy waits no longer."""
         with self._lock:
@@ -81,19 +88,31 @@ class Taker:
         self._thread: threading.Thread | None = None
 
     def take(self, order: TakeCopy) -> None:
+        self._put(order)
+
+    def _put(self, order: TakeCopy | None) -> None:
         self._orders.put(order)
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="torchrelay-take", daemon=True)
             self._thread.start()
 
+    def drop(self) -> None:
+        """Copies that were fetched are of no use any more: their memory goes back to the system."""
+        self._put(None)
+
     def close(self) -> None:
         """Returns when nothing is fetched any more."""
         if self._thread is not None:
-            self._orders.put(None)
+            self._orders.put(_END)
             self._thread.join()
 
     def _work(self) -> None:
-        while (order := self._orders.get()) is not None:
+        while (order := self._orders.get()) != _END:
+            if order is None:
+                for slot in self._slots:
+                    shutil.rmtree(slot, ignore_errors=True)
+                self._slots.clear()
+                continue
             try:
                 size = self._fetch(order)
             except (OSError, TorchrelayError, RuntimeError) as e:

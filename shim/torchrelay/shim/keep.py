@@ -9,6 +9,7 @@ an older one knows that all ranks have the newer one.
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
 from pathlib import Path
@@ -59,6 +60,7 @@ class Keeper:
 
     def close(self) -> None:
         """No thread is left that computes: it would be torn in the interpreter's end."""
+        self._giver.close()
         self.wait()
         self._taker.close()
 
@@ -76,6 +78,8 @@ class Keeper:
         # Until the training loop is known, more than one head can be the one of boundary 0: the last one counts.
         due = commit.boundary % self.every == 0 if is_first else turn != self._turn or commit.boundary == self._latest
         self._turn = turn
+        if not self._on:
+            self._drop()
         if not due or not self._on or self._engine.shadow is not None:
             return
         self._latest = commit.boundary
@@ -103,6 +107,15 @@ class Keeper:
         if self._finishing is not None:
             self._finishing.join()
             self._finishing = None
+
+    def _drop(self) -> None:
+        """Others hold the same by now: the memory of the copies goes back to the system."""
+        if self._slots:
+            self.wait()
+            for slot in self._slots:
+                shutil.rmtree(slot, ignore_errors=True)
+            self._slots.clear()
+            self._taker.drop()
 
     def _copy(self, commit: Commit, slot: Path) -> None:
         engine = self._engine

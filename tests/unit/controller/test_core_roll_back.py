@@ -77,6 +77,27 @@ def test_a_process_that_cannot_be_started_leaves_the_job_to_the_spares(tmp_path:
     assert job.core.job.holders == {0: "n0.s1", 1: "n0.s0"}
 
 
+def test_without_a_spare_the_lost_rank_starts_over_in_its_place(tmp_path: Path) -> None:
+    job = sharded(tmp_path, spares=0)
+    job.kept["n0"] = tuple(copy(rank, 3) for rank in range(RANKS))
+    job.die("n0.w1")
+    job.settle()
+    (finished,) = job.told(events.MigrationFinished)
+    assert (finished.kind, finished.outcome) == ("rollback", "committed")
+    assert sorted(job.core.job.holders.values()) == ["n0.r0", "n0.r1"]
+
+
+def test_a_place_in_quarantine_is_not_taken_again(tmp_path: Path) -> None:
+    job = sharded(tmp_path, spares=0)
+    job.kept["n0"] = tuple(copy(rank, 3) for rank in range(RANKS))
+    job.core.job.workers["n0.w1"].devices = ("GPU-1",)
+    job.core.job.quarantine["GPU-1"] = "it has fallen off the bus"
+    job.die("n0.w1")
+    job.settle()
+    assert job.stop is not None
+    assert "no spare is left for rank 1; and rank 1 cannot start over: it has fallen off the bus" in job.stop.reason
+
+
 def test_what_was_said_of_later_steps_is_forgotten(job: FakeJob) -> None:
     job.die("n0.w1")
     job.settle()

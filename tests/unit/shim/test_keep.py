@@ -126,10 +126,22 @@ def test_a_copy_that_has_no_room_says_so_and_leaves_the_one_before(
 
 
 def test_nothing_is_copied_once_others_hold_the_same(keeper: Keeper, engine: Engine, tmp_path: Path) -> None:
-    keeper.assign(KeepCopies(False, "replicas"))
     train(keeper, engine, 0, 1, 2, 3)
+    keeper.wait()
+    assert held(tmp_path) == [0, 3]
+    keeper.assign(KeepCopies(False, "replicas"))
+    train(keeper, engine, 4, 5, 6)
     assert held(tmp_path) == []
-    assert keeper.cost_s == 0.0
+    assert not list(tmp_path.glob("*/*/*")), "their memory is free again"
+
+
+def test_the_script_s_end_waits_for_no_buddy(keeper: Keeper, engine: Engine) -> None:
+    keeper.assign(KeepCopies(True, "alone", 1, "127.0.0.1"))
+    train(keeper, engine, 0)
+    keeper.close()
+    train(keeper, engine, 3)
+    keeper.wait()
+    assert keeper.failed in ("", "its buddy has not fetched it")
 
 
 def test_a_buddy_gets_the_whole_copy_and_the_gate_before_the_next_one_waits_for_it(

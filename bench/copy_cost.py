@@ -1,4 +1,5 @@
-"""What `--buddy-every` costs: steps with a copy beside steps without one, of the same run, and runs without copies at all.
+"""What `--buddy-every` costs: steps with a copy beside steps without one, of the same run, and runs without copies at all; before
+that, how fast a copy is made by itself.
 
     python bench/copy_cost.py [--megabytes 96] [--every 5] [--steps 60] [--pairs 3]
 
@@ -16,7 +17,12 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
+
+import torch
+
+from torchrelay.shim.kept_tensors import KeptTensors
 
 SCRIPT = """
 import json, sys, time
@@ -69,6 +75,26 @@ def run(folder: Path, every: int, layers: int, steps: int) -> tuple[list[float],
     return [b - a for a, b in itertools.pairwise(heads)], found["bytes"]
 
 
+def rates(megabytes: int) -> None:
+    """How fast a copy is made: into new memory, into memory of an older copy, and its digests, which are taken beside training."""
+    torch.set_num_threads(1)
+    count = max(megabytes // 4, 1)
+    tensors = {str(i): torch.randn(1 << 20) for i in range(count)}
+    size = count * (4 << 20)
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as name:
+        kept = KeptTensors(Path(name))
+        took_s: dict[str, list[float]] = {"new memory": [], "older copy": [], "digests": []}
+        for turn in range(6):
+            started_s = time.perf_counter()
+            kept.fill(tensors)
+            filled_s = time.perf_counter()
+            kept.seal(turn)
+            took_s["older copy" if turn else "new memory"].append(filled_s - started_s)
+            took_s["digests"].append(time.perf_counter() - filled_s)
+    for what, seconds in took_s.items():
+        print(f"{what}: {size / min(seconds) / 1e9:.1f} GB/s, best of {len(seconds)}", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--megabytes", type=int, default=96)
@@ -76,6 +102,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--pairs", type=int, default=3)
     options = parser.parse_args()
+    rates(options.megabytes)
     layers = max(round(options.megabytes * 1e6 / BYTES_A_LAYER), 1)
     for _ in range(options.pairs):
         with tempfile.TemporaryDirectory() as name:

@@ -65,6 +65,15 @@ def test_a_rank_that_is_lost_with_its_machine_goes_on_from_the_copy_of_its_buddy
     assert differences(reference, job.out, RANKS) == [], said
 
 
+def test_without_a_spare_the_lost_rank_starts_over_where_it_was(undisturbed: Undisturbed, tmp_path: Path) -> None:
+    fault = "kill:rank=1,step=9,phase=gate"
+    run = relay(tmp_path, SCRIPT, ranks=RANKS, spares=0, inject=[fault], options=[f"--buddy-every={EVERY}"])
+    assert (run.status, run.faults()) == (0, [fault]), run.told()
+    (migration,) = run.committed()
+    assert (migration["kind"], migration["spares"]) == ("rollback", ["n0.r0", "n0.r1"]), run.told()
+    assert differences(undisturbed(SCRIPT, ranks=RANKS), run.out, RANKS) == [], run.told()
+
+
 def test_without_copies_the_loss_ends_the_job_and_says_why(tmp_path: Path) -> None:
     run = relay(tmp_path, SCRIPT, ranks=RANKS, inject=["kill:rank=1,step=6,phase=backward"])
     assert run.status == 137, run.told()

@@ -182,9 +182,14 @@ class Node:
         if isinstance(report, FaultInjected):
             self._faults.fired(report.fault)
             self._strike(worker, report.fault)
-            self._shims.send(worker, Ack())
+            self._keep(self._acknowledge(worker))
         elif isinstance(report, Finishing):
             self._finishing.add(worker)
+
+    async def _acknowledge(self, worker: WorkerId) -> None:
+        """Of a fault: it may end this agent too, and must have been told by then."""
+        await self._session.told()
+        self._shims.send(worker, Ack())
 
     def _strike(self, worker: WorkerId, text: str) -> None:
         if self._machine is None or not (fault := parse_fault(text)).is_of_a_device:

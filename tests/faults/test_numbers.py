@@ -58,7 +58,7 @@ def test_a_job_that_is_to_stop_stops_before_the_update(tmp_path: Path) -> None:
     ((action, ranks, reason),) = verdicts(run)
     assert (action, ranks) == ("stop", [1]), run.told()
     assert reason == f"loss of step {STEP} is nan; stopped before the update"
-    assert run.named("progress")[-1]["boundary"] == STEP - 1, run.told()
+    assert [int((run.out / f"updates-{rank}").read_text()) for rank in range(RANKS)] == [STEP - 1] * RANKS, run.told()
 
 
 def test_an_alert_changes_nothing(tmp_path: Path) -> None:

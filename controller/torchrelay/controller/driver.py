@@ -356,7 +356,7 @@ class Driver:
         self._outbox.to_all_agents(LookClosely(False))
         if f.outcome != CLEARED:
             self.done += 1
-            redone = f", {s.steps_redone} steps done again" if s.steps_redone else ""
+            redone = f", {s.steps_redone} step{'s' * (s.steps_redone > 1)} done again" if s.steps_redone else ""
             self.last = f"{s.migration} ({s.kind}, rank {s.rank}): {f.outcome}{redone}: {f.reason}"
         if f.outcome == CHECKPOINT:
             command = self._resume_command(f.directory)

@@ -49,6 +49,8 @@ def main():
         if wrong("gradient", step):
             flip(first.grad, EXPONENT_BIT)
         optimizer.step()
+        with open(os.path.join(out, f"updates-{os.environ['RANK']}"), "w") as f:
+            f.write(str(step))
         with torch.no_grad():
             if wrong("parameter", step):
                 flip(first, 3)

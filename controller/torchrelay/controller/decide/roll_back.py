@@ -41,9 +41,8 @@ def choose_step(
     boundary = max(at_hand)
     furthest = max((s.gates_passed + (s.position in _UNDER_WAY) for s in standings.values()), default=boundary)
     redone = max(furthest - boundary, 0)
-    return Step(
-        boundary, redone, f"all ranks go back to their copies of boundary {boundary}; {redone} steps are done again"
-    )
+    again = "1 step is" if redone == 1 else f"{redone} steps are"
+    return Step(boundary, redone, f"all ranks go back to their copies of boundary {boundary}; {again} done again")
 
 
 def _listed(items: Collection[int] | Collection[str]) -> str:

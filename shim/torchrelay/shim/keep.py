@@ -65,6 +65,10 @@ class Keeper:
         self._taker.close()
 
     @property
+    def is_on(self) -> bool:
+        return self._on
+
+    @property
     def cost_s(self) -> float:
         """What a copy takes of the training thread's time, mean."""
         return (self._copied_s + self._waited_s) / self._copies if self._copies else 0.0

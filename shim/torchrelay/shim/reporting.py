@@ -148,7 +148,9 @@ class Reporter:
     def gaps(self, commit: Commit) -> list[Gap]:
         found = [gap for gap in (self._astray, self._turns, self._late_forward) if gap is not None]
         found += self._wrappers()
-        found += [Gap("fsdp1", ALONE, text) for text in wrappers.limits(commit.state.roots)]
+        keeper = self._engine.keeper
+        if keeper is None or not keeper.is_on:  # new processes have nothing to put back
+            found += [Gap("fsdp1", ALONE, text) for text in wrappers.limits(commit.state.roots)]
         found += [
             Gap("spread", BARS, f"{name}: spread over ranks otherwise than its parameter: no rank can be replaced")
             for name in device.not_rebuilt(commit.state)

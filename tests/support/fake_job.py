@@ -214,10 +214,10 @@ class FakeJob:
     def _start(self, rank: int, node: str) -> list[msg.FromAgent]:
         worker = f"{node}.r{self.started}"
         if rank in self.unstartable:
-            return [msg.WorkerStarted(worker, rank, 0, "no memory")]
+            return [msg.LateWorker(worker, rank, 0, "no memory")]
         self.started += 1
         self.spares.append(worker)
-        return [msg.WorkerStarted(worker, rank, 300), msg.FromWorker(worker, msg.Warm("2.13"))]
+        return [msg.LateWorker(worker, rank, 300), msg.FromWorker(worker, msg.Warm("2.13"))]
 
     def _reports(self, worker: str, order: msg.ShimOrder) -> list[msg.ShimReport]:
         g, b = getattr(order, "generation", 0), self.boundary

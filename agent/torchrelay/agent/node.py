@@ -58,7 +58,7 @@ from torchrelay.protocol.messages import (
     WorkerExited,
     WorkerInfo,
     WorkerProgress,
-    WorkerStarted,
+    LateWorker,
 )
 from torchrelay.protocol.names import NO_RANK, WorkerId
 from torchrelay.protocol.pause import Pause
@@ -238,10 +238,10 @@ class Node:
             self._shims.expect(spec.worker, spec.token)
             self._supervisor.start_late(spec, self._output.open(spec.worker, spec.name, spec.local_rank))
         except (TorchrelayError, OSError) as e:
-            self._send(WorkerStarted(spec.worker, rank, 0, str(e)))
+            self._send(LateWorker(spec.worker, rank, 0, str(e)))
             return
         self._ranks[spec.worker] = NO_RANK
-        self._send(WorkerStarted(spec.worker, rank, self._supervisor.children[spec.worker].process.pid))
+        self._send(LateWorker(spec.worker, rank, self._supervisor.children[spec.worker].process.pid))
 
     def _tell_kept(self) -> None:
         for rank, copies in whole_copies(self._config.kept_path).items():

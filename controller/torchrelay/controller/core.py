@@ -154,7 +154,7 @@ class Core:
             self._journal_content(node, message, now_s)
         elif isinstance(message, msg.KeptCopies):
             self.driver.kept_arrived(node, message, now_s)
-        elif isinstance(message, msg.WorkerStarted):
+        elif isinstance(message, msg.LateWorker):
             self.driver.rollback.started(node, message, now_s)
             self.driver.feed(m.SpareWarm(), now_s)
         elif (worker := self._worker(node, message.worker)) is None:

@@ -9,7 +9,7 @@ from torchrelay.controller.decide.stand import Cannot
 from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.outbox import Outbox
 from torchrelay.protocol import migration_events as m
-from torchrelay.protocol.messages import FetchKept, KeptCopies, KeptCopy, StartWorker, WorkerStarted
+from torchrelay.protocol.messages import FetchKept, KeptCopies, KeptCopy, StartWorker, LateWorker
 from torchrelay.protocol.migration_state import State
 from torchrelay.protocol.names import NO_RANK
 
@@ -109,7 +109,7 @@ class Rollback:
             self._outbox.to_agent(self._nodes[rank], StartWorker(rank))
         return m.NoSpare(rank, f"rank {rank} waits for the process in which it starts over", soon=True)
 
-    def started(self, node: str, message: WorkerStarted, now_s: float) -> None:
+    def started(self, node: str, message: LateWorker, now_s: float) -> None:
         if message.pid == 0:
             self._outbox.log("warning", f"{node} could not start a process for rank {message.rank}: {message.reason}")
             self._starting.discard(message.rank)

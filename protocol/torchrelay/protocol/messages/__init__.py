@@ -23,7 +23,7 @@ from torchrelay.protocol.messages.agent import ToWorker as ToWorker
 from torchrelay.protocol.messages.agent import WorkerExited as WorkerExited
 from torchrelay.protocol.messages.agent import WorkerInfo as WorkerInfo
 from torchrelay.protocol.messages.agent import WorkerProgress as WorkerProgress
-from torchrelay.protocol.messages.agent import WorkerStarted as WorkerStarted
+from torchrelay.protocol.messages.agent import LateWorker as LateWorker
 from torchrelay.protocol.messages.health import HealthSignal as HealthSignal
 from torchrelay.protocol.messages.health import HealthSignals as HealthSignals
 from torchrelay.protocol.messages.health import HealthSources as HealthSources

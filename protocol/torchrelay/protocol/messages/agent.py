@@ -90,7 +90,7 @@ class JournalContent:
 
 
 @dataclass(frozen=True)
-class WorkerStarted:
+class LateWorker:
     """A process that was asked for with StartWorker; it warms up as a spare does. `pid` 0: it could not be, for `reason`."""
 
     worker: str
@@ -127,7 +127,7 @@ FromAgent = (
     | JournalContent
     | HealthSignals
     | HealthSources
-    | WorkerStarted
+    | LateWorker
     | KeptCopies
 )
 
@@ -177,7 +177,7 @@ class LookClosely:
 
 @dataclass(frozen=True)
 class StartWorker:
-    """Start one more process, which is to take over `rank` on its own node; answered by WorkerStarted."""
+    """Start one more process, which is to take over `rank` on its own node; answered by LateWorker."""
 
     rank: int
 

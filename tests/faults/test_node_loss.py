@@ -21,19 +21,28 @@ SILENT_S = 7.0
 
 
 class TwoMachines:
-    """Two commands on loopback, two ranks each; the first one has the controller and all spares."""
+    """Two commands on loopback, `local_ranks` each; the first one has the controller and all spares."""
 
-    def __init__(self, cli: Cli, *options: str, spares: int, **environment: str) -> None:
+    def __init__(
+        self,
+        cli: Cli,
+        *options: str,
+        spares: int,
+        script: str = SCRIPT,
+        local_ranks: int = 2,
+        **environment: str,
+    ) -> None:
         self.out, self._events = cli.folder / "out", cli.folder / "events"
         self.out.mkdir()
         with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
             controller, master = one.getsockname()[1], two.getsockname()[1]
-        common = ["run", "--nnodes=2", "--nproc-per-node=2", "--master-addr=127.0.0.1", f"--master-port={master}"]
-        script, environment = [str(SCRIPTS / SCRIPT), str(self.out)], SHARED | environment
+        common = ["run", "--nnodes=2", f"--nproc-per-node={local_ranks}", "--master-addr=127.0.0.1"]
+        common.append(f"--master-port={master}")
+        command, environment = [str(SCRIPTS / script), str(self.out)], SHARED | environment
         alone = [f"--controller-port={controller}", f"--spares={spares}", f"--events={self._events}"]
-        self.first = cli.start(*common, *options, *alone, *script, **environment)
+        self.first = cli.start(*common, *options, *alone, *command, **environment)
         joined = ["--node-rank=1", f"--controller=127.0.0.1:{controller}"]
-        self.second = cli.start(*common, *options, *joined, *script, **environment)
+        self.second = cli.start(*common, *options, *joined, *command, **environment)
 
     def events(self, name: str) -> list[dict[str, Any]]:
         lines = self._events.read_text().splitlines() if self._events.exists() else []

@@ -68,6 +68,10 @@ class FakeJob:
         self.moved_s: dict[str, float] = {}
         self.waited_s: dict[str, float] = {}
         self.busy_s: dict[str, float] = {}
+        self.kept: dict[str, tuple[msg.KeptCopy, ...]] = {}
+        """By node, the copies that its agent finds."""
+        self.started = 0
+        self.unstartable: set[int] = set()
         self.orders: list[msg.ToAgent] = []
         self.sent_to: list[tuple[str, msg.ToAgent]] = []
         self.events: list[Occurrence] = []
@@ -188,10 +192,14 @@ class FakeJob:
             self.orders.append(order)
             self.sent_to.append((node, order))
             if node not in self.silent:
-                self.due.extend((node, m) for m in self._answers(order))
+                self.due.extend((node, m) for m in self._answers(order, node))
         self._explain()
 
-    def _answers(self, order: msg.ToAgent) -> list[msg.FromAgent]:
+    def _answers(self, order: msg.ToAgent, node: str) -> list[msg.FromAgent]:
+        if isinstance(order, msg.FetchKept):
+            return [*(msg.KeptCopies((copy,), False) for copy in self.kept.get(node, ())), msg.KeptCopies()]
+        if isinstance(order, msg.StartWorker):
+            return self._start(order.rank, node)
         if isinstance(order, msg.Fence):
             self.dead.add(order.worker)
             return [msg.WorkerExited(order.worker, 137, 9, True)]
@@ -202,6 +210,14 @@ class FakeJob:
         if not isinstance(order, msg.ToWorker) or order.worker in self.mute | self.dead:
             return []
         return [msg.FromWorker(order.worker, report) for report in self._reports(order.worker, order.order)]
+
+    def _start(self, rank: int, node: str) -> list[msg.FromAgent]:
+        worker = f"{node}.r{self.started}"
+        if rank in self.unstartable:
+            return [msg.LateWorker(worker, rank, 0, "no memory")]
+        self.started += 1
+        self.spares.append(worker)
+        return [msg.LateWorker(worker, rank, 300), msg.FromWorker(worker, msg.Warm("2.13"))]
 
     def _reports(self, worker: str, order: msg.ShimOrder) -> list[msg.ShimReport]:
         g, b = getattr(order, "generation", 0), self.boundary

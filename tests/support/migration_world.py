@@ -42,6 +42,7 @@ class World:
         self.next_losses: list[m.RankLost] = []
         self.finished: m.Finished | None = None
         self.target_impossible = ""
+        self.rolls_back = False
         self.spare_is_starting = False
         self.restart_controller = False
         self._verified: set[tuple[str, int]] = set()
@@ -158,7 +159,9 @@ class World:
             case m.ChooseBoundary(tries):
                 self.feed(m.BoundaryChosen(BOUNDARY + tries, 1.0, "far enough"))
             case m.DecideTarget():
-                self.feed(self._decide())
+                s = self.state
+                back = self.rolls_back and s.kind == "unplanned" and not s.no_spare
+                self.feed(m.RollBackDecided(BOUNDARY - 4, 4, "nobody holds it") if back else self._decide())
             case m.WriteCheckpoint(directory):
                 self.feed(m.CheckpointWritten(directory))
             case m.Order(worker, rank, order):
@@ -172,15 +175,16 @@ class World:
 
     def _decide(self) -> m.TargetDecided | m.TargetImpossible:
         s = self.state
+        all_enter = s.kind in ("resume", "rollback")
         donors = {r: (r if s.kind == "planned" else min(s.survivors, default=-1)) for r in s.lost}
-        if self.target_impossible or (s.kind != "resume" and -1 in donors.values()):
+        if self.target_impossible or (not all_enter and -1 in donors.values()):
             return m.TargetImpossible(self.target_impossible or "nobody is left")
         return m.TargetDecided(
             BOUNDARY,
             "decided",
             actions=dict.fromkeys(s.survivors, "stay" if s.kind == "planned" else "rewind"),
             entries=dict.fromkeys(s.lost, "enter"),
-            donors={} if s.kind == "resume" else donors,
+            donors={} if all_enter else donors,
             tokens={r: f"token{r}" for r in s.lost},
             peer_hosts=dict.fromkeys(s.lost, "host"),
             offline=self.offline,
@@ -225,6 +229,7 @@ def begin(world: World, kind: str, rank: int = 1) -> None:
     elif kind == "resume":
         world.feed(m.ResumeRequested("from /jit"))
     else:
+        world.rolls_back = kind == "rollback"
         world.lose(rank)
 
 

@@ -12,6 +12,7 @@ from torchrelay.agent.output import parse_streams
 from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.faults import parse_fault
 from torchrelay.protocol.names import MADE_FILES, Rank, WorkerId
+from torchrelay.protocol.numbers import parse_watch
 from torchrelay.protocol.wire import field_types
 
 
@@ -25,6 +26,8 @@ class AgentConfig:
     `tee`, `redirects`, `log_dir`, `role`: as torchrun's flags. `resume`: all processes start as spares.
     `machine`: a folder for a fake machine, to which faults of devices are given; empty: the real one is watched.
     `replay`: a timeline of faults that is played on it once the job is protected.
+    `number_watches`: as `--watch` takes them.
+    `buddy_every`: ranks copy their state into host memory after so many steps; 0: never.
     `watched`: folders of checkpoints and flight recorder dumps. `notices`: files that say, while they are there, that this
     machine has to go. `dcgm`: URL of a dcgm-exporter, `auto` or `off`. `grace_s`: between the signal that ends the job and
     SIGKILL. `orphan_s`: after this long without a controller, ranks that are done may leave, and the node ends by the
@@ -58,6 +61,8 @@ class AgentConfig:
     watched: tuple[str, ...] = ()
     notices: tuple[str, ...] = ()
     dcgm: str = "auto"
+    buddy_every: int = 0
+    number_watches: tuple[str, ...] = ()
     grace_s: float = 30.0
     orphan_s: float = 60.0
 
@@ -72,6 +77,11 @@ class AgentConfig:
     @property
     def socket_path(self) -> Path:
         return Path(self.run_dir) / f"agent-{self.node}.sock"
+
+    @property
+    def kept_path(self) -> Path:
+        """Where ranks of this node keep copies of their state."""
+        return Path(self.journal_dir) / f"kept-{self.node}"
 
     @property
     def made_files_path(self) -> Path:
@@ -125,5 +135,7 @@ def _check(path: Path, config: AgentConfig) -> None:
     for text in config.inject:
         if parse_fault(text, config.world_size).is_of_a_device and not config.machine:
             raise UserError(f"{path}: {text} is a fault of a device, and machine names no folder for a fake one")
+    for text in config.number_watches:
+        parse_watch(text)
     parse_streams("tee", config.tee)
     parse_streams("redirects", config.redirects)

@@ -41,10 +41,26 @@ def worker_specs(config: AgentConfig, environ: Mapping[str, str]) -> list[Worker
         local_rank = None if rank is None else rank % config.nproc_per_node
         kind, number = worker.split(".")[1][0], worker.split(".")[1][1:]
         name = f"spare{number}" if kind == "s" else number
-        token, journal = secrets.token_hex(32), Path(config.journal_dir) / worker
-        env = _environment(config, environ, worker, rank, token, journal)
-        specs.append(WorkerSpec(worker, rank, local_rank, name, config.argv, env, token, journal))
+        specs.append(_spec(config, environ, worker, rank, local_rank, name))
     return specs
+
+
+def late_spec(config: AgentConfig, environ: Mapping[str, str], number: int) -> WorkerSpec:
+    """A further process, started in the middle of the job: as a spare."""
+    return _spec(config, environ, WorkerId(f"n{config.node_rank}.r{number}"), None, None, f"again{number}")
+
+
+def _spec(
+    config: AgentConfig,
+    environ: Mapping[str, str],
+    worker: WorkerId,
+    rank: Rank | None,
+    local_rank: int | None,
+    name: str,
+) -> WorkerSpec:
+    token, journal = secrets.token_hex(32), Path(config.journal_dir) / worker
+    env = _environment(config, environ, worker, rank, token, journal)
+    return WorkerSpec(worker, rank, local_rank, name, config.argv, env, token, journal)
 
 
 def _environment(
@@ -66,6 +82,10 @@ def _environment(
         names.ENV_ROOTS: os.pathsep.join(map(str, roots)),
         "TORCHELASTIC_ERROR_FILE": str(Path(config.run_dir) / f"{worker}-error.json"),
     }
+    if config.buddy_every:
+        env |= {names.ENV_BUDDY_EVERY: str(config.buddy_every), names.ENV_KEPT: str(config.kept_path)}
+    if config.number_watches:
+        env[names.ENV_WATCH] = ";".join(config.number_watches)
     if config.check_steps:
         env |= {
             names.ENV_HOLD_AT: str(config.check_steps),

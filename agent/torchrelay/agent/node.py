@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
+import shutil
 import signal
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
@@ -24,14 +25,15 @@ from torchrelay.agent.health.process import exit_reason
 from torchrelay.agent.health.vitals import Vitals
 from torchrelay.agent.journal_copies import JournalCopies
 from torchrelay.agent.journal_keeper import JournalKeeper
-from torchrelay.agent.launch import node_env, worker_specs
+from torchrelay.agent.launch import late_spec, node_env, worker_specs
 from torchrelay.agent.orphaned import Holder, judge
 from torchrelay.agent.output import Output
 from torchrelay.agent.session import Session
 from torchrelay.agent.shim_server import ShimEvents, ShimServer
 from torchrelay.agent.supervise import Child, Supervisor
-from torchrelay.protocol.errors import FrameError
+from torchrelay.protocol.errors import FrameError, TorchrelayError
 from torchrelay.protocol.faults import parse_fault
+from torchrelay.protocol.kept import whole_copies
 from torchrelay.protocol.messages import (
     Ack,
     AgentHello,
@@ -42,14 +44,19 @@ from torchrelay.protocol.messages import (
     FaultInjected,
     Fence,
     FetchJournal,
+    FetchKept,
     Finishing,
     FromWorker,
     Hello,
+    KeptCopies,
+    KeptCopy,
+    LateWorker,
     LookClosely,
     MayFinish,
     OrderFailed,
     Progress,
     Protect,
+    StartWorker,
     StopJob,
     ToWorker,
     WorkerExited,
@@ -84,6 +91,7 @@ class Node:
         self._vitals, self._cadence, self._pause = Vitals(), Cadence(), Pause()
         self._explainer = Explainer(self._ask_shim, lambda worker, report: self._send(FromWorker(worker, report)))
         self._a_child_changed = False
+        self._started_late = 0
         self._kept: set[asyncio.Task[None]] = set()
         self._stop: asyncio.Future[StopJob] = asyncio.get_running_loop().create_future()
         self._shims: ShimServer
@@ -128,6 +136,7 @@ class Node:
             self._shims.close()
             await self._copies.close()
             self._output.end()
+            shutil.rmtree(self._config.kept_path, ignore_errors=True)
             self._journals.remove()
 
     def stop(self, exit_code: int, signal_number: int, reason: str) -> None:
@@ -176,9 +185,14 @@ class Node:
         if isinstance(report, FaultInjected):
             self._faults.fired(report.fault)
             self._strike(worker, report.fault)
-            self._shims.send(worker, Ack())
+            self._keep(self._acknowledge(worker))
         elif isinstance(report, Finishing):
             self._finishing.add(worker)
+
+    async def _acknowledge(self, worker: WorkerId) -> None:
+        """Of a fault: it may end this agent too, and must have been told by then."""
+        await self._session.told()
+        self._shims.send(worker, Ack())
 
     def _strike(self, worker: WorkerId, text: str) -> None:
         if self._machine is None or not (fault := parse_fault(text)).is_of_a_device:
@@ -212,12 +226,37 @@ class Node:
             self._keep(self._check(order.subject))
         elif isinstance(order, StopJob):
             self.stop(order.exit_code, order.signal, order.reason)
+        elif isinstance(order, StartWorker):
+            self._start_worker(order.rank)
+        elif isinstance(order, FetchKept):
+            self._tell_kept()
         elif isinstance(order, LookClosely):
             self._cadence.closely = order.on
             self._pause.end()
 
     async def _check(self, subject: str) -> None:
         self._send(await check(self._config.node, self._places.probes(), subject))
+
+    def _start_worker(self, rank: int) -> None:
+        """A process beyond those that the job began with, for a rank that starts over."""
+        self._started_late += 1
+        spec = late_spec(self._config, self._environ, self._started_late - 1)
+        try:
+            self._journals.create(spec.worker)
+            self._shims.expect(spec.worker, spec.token)
+            self._supervisor.start_late(spec, self._output.open(spec.worker, spec.name, spec.local_rank))
+        except (TorchrelayError, OSError) as e:
+            self._send(LateWorker(spec.worker, rank, 0, str(e)))
+            return
+        self._ranks[spec.worker] = NO_RANK
+        self._send(LateWorker(spec.worker, rank, self._supervisor.children[spec.worker].process.pid))
+
+    def _tell_kept(self) -> None:
+        for rank, copies in whole_copies(self._config.kept_path).items():
+            for folder, parts in copies:
+                copy = KeptCopy(rank, parts.boundary, str(folder), parts.journal, parts.set_up, parts.ddp_layout)
+                self._send(KeptCopies((copy,), last=False))
+        self._send(KeptCopies())
 
     def _keep(self, work: Coroutine[Any, Any, None]) -> None:
         # The loop itself holds on to no task.

@@ -57,7 +57,7 @@ class Session:
         self._outbox: Outbox[relay_pb2.FromAgent] = Outbox()
         self._name = secrets.token_hex(8)
         self._progress: relay_pb2.FromAgent | None = None
-        self._something = asyncio.Event()
+        self._something, self._taken = asyncio.Event(), asyncio.Event()
         self._closing = False
         self.connected = False
         self._away_since_s = asyncio.get_running_loop().time()
@@ -77,6 +77,12 @@ class Session:
         else:
             self._outbox.add(packed)
         self._something.set()
+
+    async def told(self) -> None:
+        """Returns once the controller has everything that was sent."""
+        while not self._outbox.is_empty:
+            self._taken.clear()
+            await self._taken.wait()
 
     def close(self) -> None:
         """`run` returns as soon as the controller has been told of everything."""
@@ -130,6 +136,7 @@ class Session:
                     if due is not None:
                         await call.write(due[1])
                         self._outbox.wrote(due[0])
+                        self._taken.set()
                     else:
                         progress, self._progress = self._progress, None
                         await call.write(progress)
@@ -152,6 +159,7 @@ class Session:
                     self._arrived()  # not before it has answered: it may refuse
                     if isinstance(order, Taken):
                         self._outbox.taken(order.count)
+                        self._taken.set()
                     else:
                         self._on_order(order)
             return "it closed the stream"

@@ -49,7 +49,7 @@ class ShimServer:
     """`shared`: the folder is a volume that nobody but the agent and its training process mount: no user is turned away."""
 
     def __init__(self, path: Path, tokens: Mapping[WorkerId, str], events: ShimEvents, shared: bool = False) -> None:
-        self._path, self._tokens, self._events, self._shared = path, tokens, events, shared
+        self._path, self._tokens, self._events, self._shared = path, dict(tokens), events, shared
         self._listener: socket.socket | None = None
         self._connected: dict[WorkerId, _Connection] = {}
         self._strangers: set[_Connection] = set()
@@ -81,6 +81,10 @@ class ShimServer:
             self._path.unlink(missing_ok=True)
         for connection in [*self._connected.values(), *self._strangers]:
             connection.close()
+
+    def expect(self, worker: WorkerId, token: str) -> None:
+        """One more worker, which will show `token`."""
+        self._tokens[worker] = token
 
     def send(self, worker: WorkerId, order: Any) -> None:
         """Queues an order, also for a worker that is still to connect. Raises FrameError if it is too large."""

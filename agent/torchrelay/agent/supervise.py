@@ -8,11 +8,13 @@ import logging
 import os
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
+from torchrelay.agent import die_with_parent
 from torchrelay.agent.health.process import process_state
 from torchrelay.agent.launch import WorkerSpec
 from torchrelay.agent.output import STDERR, STDOUT
@@ -75,6 +77,28 @@ class Supervisor:
         finally:
             for stream in streams.values():
                 stream.close()
+        self._take_in(spec, process)
+
+    def start_late(self, spec: WorkerSpec, streams: dict[int, BinaryIO]) -> None:
+        """The same once there are other threads: the process itself asks to die with the agent. Raises FatalError."""
+        wrapped = [sys.executable, "-I", "-S", die_with_parent.__file__, str(os.getpid()), *spec.argv]
+        try:
+            process = subprocess.Popen(
+                wrapped,
+                env=spec.env,
+                stdin=subprocess.DEVNULL,
+                stdout=streams.get(STDOUT),
+                stderr=streams.get(STDERR),
+                start_new_session=True,
+            )
+        except OSError as e:
+            raise FatalError(f"{spec.argv[0]} cannot be started: {e}") from e
+        finally:
+            for stream in streams.values():
+                stream.close()
+        self._take_in(spec, process)
+
+    def _take_in(self, spec: WorkerSpec, process: subprocess.Popen[bytes]) -> None:
         child = Child(spec, process)
         self.children[spec.worker] = child
         self._watch(child)

@@ -65,6 +65,8 @@ def run(
     log_dir: a.LogDir = None,
     role: a.Role = "default",
     spares: a.Spares = 0,
+    buddy_every: a.BuddyEvery = 0,
+    watch: a.Watch = None,
     inject: a.Inject = None,
     resume: a.Resume = None,
     jit_dir: a.JitDir = Path("torchrelay-jit"),
@@ -96,6 +98,8 @@ def run(
         log_dir=log_dir,
         role=role,
         spares=spares,
+        buddy_every=buddy_every,
+        watch=tuple(watch or ()),
         inject=tuple(inject or ()),
         resume=resume,
         jit_dir=jit_dir,
@@ -135,6 +139,7 @@ def check(
     standalone: a.Standalone = False,
     steps: Annotated[int, typer.Option(min=2, help="After how many optimizer steps the report is made.")] = 5,
     timeout_s: Annotated[float, typer.Option("--timeout", min=1.0, help="Seconds that this may take.")] = 600.0,
+    buddy_every: a.BuddyEvery = 0,
     events: a.Events = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> int:
@@ -149,6 +154,7 @@ def check(
         master_port=master_port,
         module=module,
         no_python=no_python,
+        buddy_every=buddy_every,
         events=events,
     )
     checked = dataclasses.replace(options.check(given, machine.LocalMachine(), os.environ), check_steps=steps)

@@ -67,6 +67,22 @@ LogDir = Annotated[Path | None, typer.Option(help="Folder of these files.", rich
 Role = Annotated[str, typer.Option(help="Name before the rank in teed lines.", rich_help_panel=_TORCHRUN)]
 
 Spares = Annotated[int, typer.Option(metavar="N", help="Spare processes on this machine.", rich_help_panel=_RELAY)]
+Watch = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NUMBER",
+        help="Watch loss, grad-norm or replicas, as in grad-norm:action=retry,over=10. May be repeated.",
+        rich_help_panel=_RELAY,
+    ),
+]
+BuddyEvery = Annotated[
+    int,
+    typer.Option(
+        metavar="K",
+        help="Copy each rank's state into host memory every K steps: all go back to it where nobody else holds it.",
+        rich_help_panel=_RELAY,
+    ),
+]
 Inject = Annotated[
     list[str] | None,
     typer.Option(

@@ -9,6 +9,7 @@ from typing import Any
 
 from torchrelay.cli.folder import journal_folder
 from torchrelay.cli.options import LOOPBACK, GivenOptions, RunOptions
+from torchrelay.protocol.numbers import REPLICAS
 
 ORPHAN_S = 60.0
 ORPHAN_OF_ONE_MACHINE_S = 10.0
@@ -46,6 +47,8 @@ def agent_config(
         "inject": [str(fault) for fault in options.faults],
         "machine": str(run_folder / "machine") if options.needs_fake_machine else "",
         "replay": str(options.replay) if options.replay else "",
+        "buddy_every": options.buddy_every,
+        "number_watches": list(map(str, options.watches)),
         "watched": list(map(str, options.watch_folders)),
         "notices": list(map(str, options.node_notices)),
         "dcgm": options.dcgm,
@@ -75,6 +78,8 @@ def controller_config(options: RunOptions, run_id: str, secret_file: Path, addre
         "check_steps": options.check_steps,
         "resume_dir": str(options.resume) if options.resume else "",
         "resume_command": resume_command(options.given, DIRECTORY),
+        "buddy_every": options.buddy_every,
+        "replica_action": next((w.action for w in options.watches if w.what == REPLICAS), ""),
         "health_policy": str(options.health_policy) if options.health_policy else "",
         "health_observe": options.observe,
     }
@@ -106,6 +111,7 @@ def resume_command(given: GivenOptions, directory: str) -> str:
         "--master-port": given.master_port,
         "--role": given.role,
         "--spares": given.spares,
+        "--buddy-every": given.buddy_every,
         "--redirects": given.redirects,
         "--tee": given.tee,
         "--log-dir": given.log_dir,
@@ -121,6 +127,8 @@ def resume_command(given: GivenOptions, directory: str) -> str:
             flags += [flag, str(value)]
     for flag, paths in (("--watch-folder", given.watch_folders), ("--node-notice", given.node_notices)):
         flags += [word for path in paths for word in (flag, str(path))]
+    for watch in given.watch:
+        flags += ["--watch", watch]
     switches = {
         "--observe": given.observe,
         "--json": given.json_summary,

@@ -11,7 +11,7 @@ from torchrelay.protocol import events
 from torchrelay.protocol.health.kinds import IGNORE
 from torchrelay.protocol.messages import Coverage
 from torchrelay.protocol.names import EXIT_FAULT_NOT_INJECTED, EXIT_NO_SPARE_LEFT, PROTECTED, UNPROTECTED
-from torchrelay.protocol.phases import ABANDONED, CHECKPOINT, CLEARED, PLANNED, RESUME
+from torchrelay.protocol.phases import ABANDONED, CHECKPOINT, CLEARED, PLANNED, RESUME, ROLLBACK
 from torchrelay.protocol.wire import from_plain
 
 SHOWN_CALLS = 8
@@ -90,6 +90,10 @@ def _covered(before: Summary, now: Coverage) -> list[Text]:
 def _started(event: events.MigrationStarted) -> Text:
     if event.kind == RESUME:
         return line(f"all ranks enter from a checkpoint{_because(event.reason)}")
+    if event.kind == ROLLBACK:
+        return line(
+            f"migration {event.migration}: nobody holds what rank {event.rank} had; all ranks go back", "yellow"
+        )
     what = "is to move" if event.kind == PLANNED else "is lost"
     return line(f"migration {event.migration}: rank {event.rank} {what}{_because(event.reason)}", "yellow")
 
@@ -106,6 +110,8 @@ def _finished(event: events.MigrationFinished) -> Text:
         return line(f"{who} cannot be replaced{_because(event.reason)}", "red")
     redone = "no step" if event.steps_redone == 0 else render.count(event.steps_redone, "step")
     downtime = f"{render.seconds(sum(event.downtime_s.values()))} s of downtime"
+    if event.kind == ROLLBACK:
+        return line(f"all ranks went back to their copies: {redone} redone, {downtime}", "green")
     return line(f"{who} moved to {render.listed(event.spares)}: {redone} redone, {downtime}", "green")
 
 

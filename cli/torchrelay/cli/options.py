@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Protocol
 
 from torchrelay.protocol.errors import UserError
-from torchrelay.protocol.faults import COMPILERS, NODE, Fault, parse_fault
+from torchrelay.protocol.faults import COMPILERS, COPY, NODE, Fault, parse_fault
 from torchrelay.protocol.health.policy_file import read_policy
 from torchrelay.protocol.names import DEFAULT_CONTROLLER_PORT, DEFAULT_MASTER_PORT, ENV_SECRET
+from torchrelay.protocol.numbers import NumberWatch, parse_watch
 
 LOOPBACK = "127.0.0.1"
 MINIMUM_SECRET_CHARACTERS = 16
@@ -35,6 +36,8 @@ class GivenOptions:
     log_dir: Path | None = None
     role: str = "default"
     spares: int = 0
+    buddy_every: int = 0
+    watch: tuple[str, ...] = ()
     inject: tuple[str, ...] = ()
     events: Path | None = None
     json_summary: bool = False
@@ -69,6 +72,8 @@ class RunOptions:
     log_dir: Path | None
     role: str
     spares: int
+    buddy_every: int
+    watches: tuple[NumberWatch, ...]
     faults: tuple[Fault, ...]
     events: Path | None
     json_summary: bool
@@ -125,6 +130,8 @@ def check(given: GivenOptions, machine: Machine, environment: Mapping[str, str])
     _check_nodes(given, nnodes)
     if given.spares < 0:
         raise UserError(f"--spares {given.spares}: give the number of spare processes on this machine, 0 or more")
+    if given.buddy_every < 0:
+        raise UserError(f"--buddy-every {given.buddy_every}: give the steps between two copies, or 0 for none")
     _check_program(given, machine)
     faults = tuple(parse_fault(text, nnodes * nproc) for text in given.inject)
     _check_faults(given, faults, nnodes, nproc)
@@ -145,6 +152,8 @@ def check(given: GivenOptions, machine: Machine, environment: Mapping[str, str])
         log_dir=given.log_dir,
         role=given.role,
         spares=given.spares,
+        buddy_every=given.buddy_every,
+        watches=_watches(given.watch),
         faults=faults,
         events=given.events,
         json_summary=given.json_summary,
@@ -162,6 +171,14 @@ def check(given: GivenOptions, machine: Machine, environment: Mapping[str, str])
         secret=_secret(nnodes, environment),
         given=given,
     )
+
+
+def _watches(texts: Iterable[str]) -> tuple[NumberWatch, ...]:
+    watches = tuple(map(parse_watch, texts))
+    for number, watch in enumerate(watches):
+        if watch.what in [w.what for w in watches[:number]]:
+            raise UserError(f"--watch {watch}: {watch.what} is watched already; give each number once")
+    return watches
 
 
 def _node_count(text: str) -> int:
@@ -240,6 +257,10 @@ def _check_program(given: GivenOptions, machine: Machine) -> None:
 
 def _check_faults(given: GivenOptions, faults: Iterable[Fault], nnodes: int, nproc: int) -> None:
     for fault in faults:
+        if fault.phase == COPY and not given.buddy_every:
+            raise UserError(
+                f"--inject {fault}: nothing is copied; give --buddy-every, with a copy at the head of that step"
+            )
         if fault.kind != NODE:
             continue
         if nnodes == 1:

@@ -25,6 +25,8 @@ def report_view(c: Coverage, world_size: int) -> RenderableType:
         state = f"{render.count(c.tensors, 'tensor')} of {render.size(c.device_state_bytes)} on each rank"
         head.add_row("state", Text(f"{state}, and a journal of {render.size(c.journal_bytes)} in each step"))
         head.add_row("cost", Text(_cost(c)))
+        if c.copy_every:
+            head.add_row("copies", Text(_copies(c)))
     parts: list[RenderableType] = [head]
     if c.against:
         parts += [Text(), _against(c)]
@@ -42,6 +44,16 @@ def _cost(c: Coverage) -> str:
     return (
         f"{work_s * 1e3:.2f} ms a step on the training thread{share}, and {c.barrier_s * 1e3:.2f} ms or more in the gate; "
         f"{render.size(c.memory_bytes)} of shared memory a rank"
+    )
+
+
+def _copies(c: Coverage) -> str:
+    if not c.copy_bytes:
+        return f"of the state in host memory, every {c.copy_every} steps; none is made yet"
+    share_s = c.copy_s / c.copy_every
+    return (
+        f"{render.size(c.copy_bytes)} of each rank's state in host memory every {c.copy_every} steps, two of them kept; "
+        f"one takes {c.copy_s * 1e3:.2f} ms of the training thread, {share_s * 1e3:.3f} ms a step"
     )
 
 

@@ -80,6 +80,10 @@ class ControllerConfig:
     """After this many steps of every rank the job is over, with the protection report; 0: it is no check."""
     resume_dir: str = ""
     resume_command: str = "torchrelay run --resume {directory} ..."
+    replica_action: str = ""
+    """What is done about a rank whose replicas differ from it: one of numbers.ACTIONS; empty: as the policy says."""
+    buddy_every: int = 0
+    """After so many steps each rank copies its state, to go back to when nobody else holds it; 0: never."""
     health_policy: str = ""
     health_observe: bool = False
     policy: Policy = field(default_factory=Policy)

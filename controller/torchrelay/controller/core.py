@@ -7,6 +7,7 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
+from torchrelay.controller.buddies import Buddies
 from torchrelay.controller.checkpoint import JobCheckpoint
 from torchrelay.controller.config import ControllerConfig
 from torchrelay.controller.driver import Driver
@@ -16,6 +17,7 @@ from torchrelay.controller.health.desk import HealthDesk
 from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.judge import Judge
 from torchrelay.controller.nodes import Nodes
+from torchrelay.controller.numbers import NumberDesk
 from torchrelay.controller.outbox import Outbox
 from torchrelay.controller.progress import ProgressTeller
 from torchrelay.controller.requests import Requests
@@ -62,13 +64,21 @@ class Core:
         self.driver = Driver(config, self.job, self.outbox, self.end_job, checkpoint)
         self._requests = Requests(self.job, self.outbox, self.driver)
         self.health = HealthDesk(
-            health or HealthPolicy(), self.job, self.outbox, self.driver, self._requests, self.end_job
+            health or HealthPolicy(),
+            self.job,
+            self.outbox,
+            self.driver,
+            self._requests,
+            self.end_job,
+            config.replica_action,
         )
         self._exits = Exits(config, self.job, self.outbox, self.driver, self.health, self.end_job)
         self._watch = HangWatch(config.policy, self.job, self.outbox, self.driver, self.health)
         self._judge = Judge(config, self.job, self.outbox, self._end_check)
         self.nodes = Nodes(config.policy, self.job, self.outbox, self._exits, self.driver.node_lost, self.end_job)
         self.entrance = Entrance(self.job, self.outbox, config.adopted)
+        self._numbers = NumberDesk(self.job, self.outbox, self.driver, self.end_job)
+        self._buddies = Buddies(config.buddy_every, self.job, self.outbox)
         self._started = False
         self._released = False
         self._progress = ProgressTeller(self.job, self.outbox)
@@ -86,6 +96,9 @@ class Core:
             msg.MigrationWanted: self._migration_wanted,
             msg.Held: self._held,
             msg.Explained: self._watch.explained,
+            msg.NumberAlarm: self._numbers.alarm,
+            msg.CopyReady: self._buddies.ready,
+            msg.CopyTaken: self._buddies.taken,
         }
         self._handlers[msg.JournalsCopied] = self.nodes.copied
         self._handlers[msg.JournalCopyLost] = self.nodes.copy_lost
@@ -155,12 +168,20 @@ class Core:
             self.health.device_checked(message)
         elif isinstance(message, msg.JournalContent):
             self._journal_content(node, message, now_s)
+        elif isinstance(message, msg.KeptCopies):
+            self.driver.kept_arrived(node, message, now_s)
+        elif isinstance(message, msg.LateWorker):
+            self.driver.rollback.started(node, message, now_s)
+            self.driver.feed(m.SpareWarm(), now_s)
         elif (worker := self._worker(node, message.worker)) is None:
             self.outbox.log_once("warning", f"{node} speaks of {message.worker}, which is none of its workers")
         elif isinstance(message, msg.FromWorker):
             self._handlers[type(message.report)](worker, message.report, now_s)
         elif isinstance(message, msg.WorkerExited) and not self.entrance.keeps(worker, message, now_s):
             self._exits.exited(worker, message, now_s)
+            if worker.started_for != NO_RANK and worker.rank == NO_RANK:
+                self.driver.rollback.ended(worker)
+                self.driver.feed(m.SpareWarm(), now_s)
         self._settle(now_s)
 
     def evidence(self, node: str, signals: msg.HealthSignals, now_s: float) -> None:
@@ -182,6 +203,7 @@ class Core:
         self._exits.tick(now_s)
         if self.ended is None and not self._exits.is_failing:
             self._watch.tick(now_s)
+            self._numbers.tick(now_s)
             self._requests.tick(now_s)
         if self.ended is None and self._started:
             self.nodes.tick(now_s)
@@ -194,7 +216,7 @@ class Core:
     def tick_every_s(self, now_s: float) -> float:
         """How much time may pass now until the next tick; any other call may shorten it."""
         pending = self.driver.migration is not None or self._exits.is_waiting or self._requests.is_waiting
-        pending = pending or self.health.is_waiting
+        pending = pending or self.health.is_waiting or self._numbers.is_waiting
         uneasy = self._watch.is_uneasy(now_s) or self.nodes.is_uneasy(now_s)
         return ALERT_TICK_S if pending or uneasy else CALM_TICK_S
 
@@ -269,7 +291,8 @@ class Core:
         if self.ended is not None or not self._started:
             return
         self._consider_protection()
-        self._judge.settle()
+        if self._judge.settle() and self._config.buddy_every:
+            self._buddies.settle(self._judge.known())
         if self.ended is not None:
             return
         ranks = self.job.rank_workers

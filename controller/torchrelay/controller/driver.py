@@ -15,6 +15,7 @@ from torchrelay.controller.decide.spares import Spare, choose_spare
 from torchrelay.controller.decide.stand import Cannot
 from torchrelay.controller.job import Job
 from torchrelay.controller.outbox import Outbox
+from torchrelay.controller.rollback import Rollback
 from torchrelay.controller.targets import planned_target, resume_target, saved_job, unplanned_target
 from torchrelay.protocol import migration_events as m
 from torchrelay.protocol.events import (
@@ -26,11 +27,21 @@ from torchrelay.protocol.events import (
     PhaseChanged,
 )
 from torchrelay.protocol.launch_env import torchrun_env
-from torchrelay.protocol.messages import Assign, Fence, FetchJournal, LookClosely, Plan, ShimOrder
+from torchrelay.protocol.messages import Assign, Fence, FetchJournal, KeptCopies, LookClosely, Plan, ShimOrder
 from torchrelay.protocol.migration import Migration
 from torchrelay.protocol.migration_state import State
-from torchrelay.protocol.names import EXIT_NO_SPARE_LEFT
-from torchrelay.protocol.phases import CHECKPOINT, CLEARED, COMMITTED, DOWNTIME_ROWS, PLANNED, RESUME, Phase
+from torchrelay.protocol.names import EXIT_NO_SPARE_LEFT, NO_RANK
+from torchrelay.protocol.phases import (
+    CHECKPOINT,
+    CLEARED,
+    COMMITTED,
+    DOWNTIME_ROWS,
+    PLANNED,
+    RESUME,
+    ROLLBACK,
+    UNPLANNED,
+    Phase,
+)
 
 EXIT_CODE_WITHOUT_CAUSE = 1
 """Of a job that ends because a rank hangs: no process has an exit code to pass on."""
@@ -57,6 +68,7 @@ class Driver:
     ) -> None:
         self._config, self._job, self._outbox, self._end_job = config, job, outbox, end_job
         self._checkpoint = checkpoint
+        self.rollback = Rollback(config.buddy_every, job, outbox)
         self._queue: deque[m.Event] = deque()
         self._carrying_out = False
         self._announced = ""
@@ -149,8 +161,21 @@ class Driver:
         if rank is not None:
             self.feed(m.JournalRead(rank), now_s)
 
+    def kept_arrived(self, node: str, copies: KeptCopies, now_s: float) -> None:
+        if self.rollback.arrived(node, copies):
+            self._roll_back(now_s)
+
+    def _may_roll_back(self, s: State) -> bool:
+        return self.rollback.is_on and s.kind == UNPLANNED
+
+    def _roll_back(self, now_s: float) -> None:
+        if self.migration is not None and self.phase is Phase.QUIESCING and self.kind == UNPLANNED:
+            self.feed(self.rollback.decide(self.migration.state), now_s)
+
     def node_lost(self, node: str, now_s: float) -> None:
         """What its agent owed is asked for elsewhere; whoever it was to fence is as good as gone."""
+        if self.rollback.heard_all(node):
+            self._roll_back(now_s)
         workers = self._job.workers
         if self.migration is not None:
             fenced = [worker for worker in self.migration.state.fencing if workers[worker].node == node]
@@ -193,7 +218,11 @@ class Driver:
                 point = choose_boundary(furthest, self._job.clock.median_step_s, tries, self._config.policy)
                 self.feed(m.BoundaryChosen(point.boundary, point.allowance_s, point.reason), now_s)
             case m.DecideTarget():
-                self.feed(self._decide_target(s), now_s)
+                answer = self._decide_target(s)
+                if isinstance(answer, m.TargetImpossible) and self._may_roll_back(s):
+                    self.rollback.ask(answer.reason)
+                else:
+                    self.feed(answer, now_s)
             case m.WriteCheckpoint(directory):
                 self.feed(self._write_checkpoint(s, directory), now_s)
             case m.PhaseEntered(phase, elapsed_s):
@@ -216,17 +245,11 @@ class Driver:
                 self._finish(s, instruction)
 
     def _filled_in(self, rank: int, worker: str, order: ShimOrder) -> ShimOrder:
-        c, journal = self._config, self._job.journal(rank)
+        if self.kind == ROLLBACK and isinstance(order, (Assign, Plan)):
+            return self._from_copy(rank, order)
+        journal = self._job.journal(rank)
         if isinstance(order, Assign):
-            env = torchrun_env(
-                rank,
-                world_size=c.world_size,
-                nproc_per_node=c.nproc_per_node,
-                master_addr=c.master_addr,
-                master_port=c.master_port,
-                run_id=c.run_id,
-            )
-            return dataclasses.replace(order, env=self._job.launch.get(rank, env), set_up=journal.set_up)
+            return dataclasses.replace(order, env=self._env(rank), set_up=journal.set_up)
         if isinstance(order, Plan) and order.action in ("enter", "shadow"):
             shadow = order.action == "shadow"
             at = order.target - 1 if shadow else order.target
@@ -239,10 +262,33 @@ class Driver:
                 order = dataclasses.replace(order, collective_log=log, ddp_layout=part.ddp_layout)
         return order
 
+    def _env(self, rank: int) -> dict[str, str]:
+        if rank in self._job.launch:
+            return self._job.launch[rank]
+        c = self._config
+        return torchrun_env(
+            rank,
+            world_size=c.world_size,
+            nproc_per_node=c.nproc_per_node,
+            master_addr=c.master_addr,
+            master_port=c.master_port,
+            run_id=c.run_id,
+        )
+
+    def _from_copy(self, rank: int, order: Assign | Plan) -> Assign | Plan:
+        copy = self.rollback.copies[rank]
+        if isinstance(order, Assign):
+            return dataclasses.replace(order, env=self._env(rank), set_up=copy.set_up)
+        return dataclasses.replace(order, journal=copy.journal, ddp_layout=copy.ddp_layout, kept=copy.directory)
+
     def _choose_spare(self, rank: int) -> m.SpareChosen | m.NoSpare:
         job = self._job
+        if self.kind == ROLLBACK and (found := self.rollback.process_for(rank)) is not None:
+            return found
         spares = [
-            Spare(w.worker, w.node, w.warm, w.stopped_since_s is not None, job.quarantined(w)) for w in job.spares
+            Spare(w.worker, w.node, w.warm, w.stopped_since_s is not None, job.quarantined(w))
+            for w in job.spares
+            if w.started_for == NO_RANK
         ]
         choice = choose_spare(spares, rank, self._home_of(rank), job.spares_coming)
         if not choice.worker:
@@ -252,13 +298,16 @@ class Driver:
 
     def _home_of(self, rank: int) -> str:
         if rank in self._job.holders:
-            return self._job.holder(rank).node
+            holder = self._job.holder(rank)
+            return holder.copy_on if self._job.nodes[holder.node].lost and holder.copy_on else holder.node
         number = rank // self._config.nproc_per_node
         return next((n.node for n in self._job.nodes.values() if n.node_rank == number), "")
 
     def _decide_target(self, s: State) -> m.TargetDecided | m.TargetImpossible:
         if s.kind == PLANNED:
             return planned_target(self._job, s, secrets.token_hex)
+        if s.kind == ROLLBACK:
+            return self.rollback.target(s)
         if self._checkpoint is not None and s.kind == RESUME:
             return resume_target(self._checkpoint, str(Path(self._config.resume_dir).absolute()))
         return unplanned_target(self._job, s, secrets.token_hex, self._jit_folder)
@@ -309,7 +358,8 @@ class Driver:
         self._outbox.to_all_agents(LookClosely(False))
         if f.outcome != CLEARED:
             self.done += 1
-            self.last = f"{s.migration} ({s.kind}, rank {s.rank}): {f.outcome}: {f.reason}"
+            redone = f", {s.steps_redone} step{'s' * (s.steps_redone > 1)} done again" if s.steps_redone else ""
+            self.last = f"{s.migration} ({s.kind}, rank {s.rank}): {f.outcome}{redone}: {f.reason}"
         if f.outcome == CHECKPOINT:
             command = self._resume_command(f.directory)
             self._end_job(EXIT_NO_SPARE_LEFT, f"{f.reason}; go on with: {command}")

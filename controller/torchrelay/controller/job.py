@@ -56,6 +56,10 @@ class Worker:
     """The same once these copies are whole."""
     fault_s: float | None = None
     """When a fault of --inject was about to strike here: the true start of what is then detected."""
+    copy_on: str = ""
+    """The other node on which its buddy has whole copies of its state."""
+    started_for: int = NO_RANK
+    """The rank that it was started for in the middle of the job; no spare for others."""
 
     @property
     def alive(self) -> bool:
@@ -119,6 +123,10 @@ class StepClock:
             self._steps.append((now_s, boundary - self._last[1], now_s - self._last[0]))
         if self._last is None or boundary > self._last[1]:
             self._last = (now_s, boundary)
+
+    def go_back(self) -> None:
+        """The next boundary is no later than the last one."""
+        self._last = None
 
     @property
     def median_step_s(self) -> float:
@@ -208,6 +216,13 @@ class Job:
         """What the rank held then is suspected to be wrong: only what was checked before counts."""
         if self.checks.get(rank):
             self.checks[rank].pop()
+
+    def go_back(self, boundary: int) -> None:
+        """All ranks enter anew at `boundary`: what was said of later ones is of processes that are gone."""
+        self.journals.clear()
+        for rank, checks in self.checks.items():
+            self.checks[rank] = deque((c for c in checks if c.boundary <= boundary), maxlen=CHECKS_KEPT)
+        self.clock.go_back()
 
     def quarantined(self, worker: Worker) -> str:
         """Why the worker must be given no rank, or empty."""

@@ -33,25 +33,28 @@ class Judge:
         self._is_stale = True
 
     def now(self) -> Coverage:
+        return coverage(self.known())
+
+    def known(self) -> Known:
         job, policy = self._job, self._config.policy
-        return coverage(
-            Known(
-                job.world_size,
-                job.protection,
-                job.protection_reason,
-                {w.rank: w.report for w in job.rank_workers if w.report is not None},
-                {rank: tuple(checks) for rank, checks in job.checks.items()},
-                job.clock.median_step_s,
-                threshold_s(job.clock.median_step_s, policy) + NOTICING_S,
-                len(job.nodes),
-                frozenset(w.rank for w in job.rank_workers if w.copied_to),
-            )
+        return Known(
+            job.world_size,
+            job.protection,
+            job.protection_reason,
+            {w.rank: w.report for w in job.rank_workers if w.report is not None},
+            {rank: tuple(checks) for rank, checks in job.checks.items()},
+            job.clock.median_step_s,
+            threshold_s(job.clock.median_step_s, policy) + NOTICING_S,
+            len(job.nodes),
+            frozenset(w.rank for w in job.rank_workers if w.copied_to),
+            self._config.buddy_every,
+            frozenset(w.rank for w in job.rank_workers if w.copy_on),
         )
 
-    def settle(self) -> None:
-        """Tells the report if it says something new. Cheap as long as nothing has happened."""
+    def settle(self) -> bool:
+        """Tells the report if it says something new; whether anything had changed. Cheap as long as nothing has."""
         if not self._is_stale:
-            return
+            return False
         self._is_stale = False
         now = self.now()
         says = (now.level, now.reason, now.gaps, now.file, now.line)
@@ -60,6 +63,7 @@ class Judge:
             self._outbox.emit(CoverageKnown(dataclasses.asdict(now)))
         if self._config.check_steps and not self._is_over:
             self._end_check(now)
+        return True
 
     def job_over(self) -> None:
         """To be called before the job's last event: a check whose script ended by itself has its report too."""

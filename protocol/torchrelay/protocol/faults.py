@@ -18,7 +18,10 @@ other rank takes part in."""
 _OPTIONS = {"exit": ("code",), "xid": ("code",), "straggler": ("slow",)}
 DEFAULT_XID = 79
 DEFAULT_SLOW = 3.0
+COPY = "copy"
+"""In the middle of copying the state for `--buddy-every`, at the head of the step."""
 INJECT_PHASES = ("data", "forward", "backward", "gate", "optimizer", "after-step")
+"""Those that every step has."""
 
 
 @dataclass(frozen=True)
@@ -84,8 +87,8 @@ def parse_fault(text: str, world_size: int | None = None) -> Fault:
     if kind == "xid" and not 1 <= code <= 999:
         raise UserError(f"--inject {text}: code= is the number of an XID, as in code=79")
     phase = values.get("phase", "forward")
-    if phase not in INJECT_PHASES:
-        raise UserError(f"--inject {text}: unknown phase {phase!r}; use one of {', '.join(INJECT_PHASES)}")
+    if phase not in (*INJECT_PHASES, COPY):
+        raise UserError(f"--inject {text}: unknown phase {phase!r}; use one of {', '.join((*INJECT_PHASES, COPY))}")
     return Fault(kind, numbers["rank"], numbers["step"], phase, code, _slow(text, values.get("slow")))
 
 

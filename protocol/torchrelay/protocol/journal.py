@@ -201,7 +201,17 @@ def _is_whole(record: bytes) -> bool:
     return bool(crc == zlib.crc32(record[: _PROGRESS.size]))
 
 
-def _read_slot(path: Path) -> tuple[int, bytes] | None:
+def write_slot(path: Path, number: int, payload: bytes) -> None:
+    """One payload in a file of its own. Raises OSError, JournalError."""
+    slot = _Slot(path)
+    try:
+        slot.write(number, payload)
+    finally:
+        slot.close()
+
+
+def read_slot(path: Path) -> tuple[int, bytes] | None:
+    """Number and payload; None where there is no whole one. Raises OSError."""
     try:
         with open(path, "rb") as f:
             head = f.read(_HEADER.size)
@@ -220,7 +230,7 @@ def _read_slot(path: Path) -> tuple[int, bytes] | None:
 
 def read_journal(folder: Path) -> tuple[dict[int, bytes], dict[int, bytes], bytes]:
     """Whole boundary journals and gate journals by number, and the recording of the set-up (empty if there is none)."""
-    boundaries = [_read_slot(folder / f"boundary-{i}") for i in range(BOUNDARY_SLOTS)]
-    gates = [_read_slot(folder / f"gate-{i}") for i in range(GATE_SLOTS)]
-    set_up = _read_slot(folder / "set-up")
+    boundaries = [read_slot(folder / f"boundary-{i}") for i in range(BOUNDARY_SLOTS)]
+    gates = [read_slot(folder / f"gate-{i}") for i in range(GATE_SLOTS)]
+    set_up = read_slot(folder / "set-up")
     return dict(filter(None, boundaries)), dict(filter(None, gates)), set_up[1] if set_up else b""

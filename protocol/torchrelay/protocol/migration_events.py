@@ -125,6 +125,19 @@ class TargetImpossible:
 
 
 @dataclass(frozen=True)
+class RollBackDecided:
+    """Nobody holds what a lost rank had: every rank goes back to its copy of boundary `target`, as a new process.
+
+    `steps_redone`: how many steps are done again. `stale`: ranks whose joiners have come too far to go back with them.
+    """
+
+    target: int
+    steps_redone: int
+    reason: str
+    stale: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
 class RankFinished:
     """The rank's script has reached its end."""
 
@@ -169,6 +182,7 @@ Event = (
     | BoundaryChosen
     | TargetDecided
     | TargetImpossible
+    | RollBackDecided
     | RankFinished
     | CheckpointWritten
     | CheckpointFailed
@@ -218,7 +232,10 @@ class ChooseBoundary:
 
 @dataclass(frozen=True)
 class DecideTarget:
-    """Everybody stands; answered by TargetDecided or TargetImpossible. `checkpoint`: there is no joiner to be found."""
+    """Everybody stands; answered by TargetDecided, TargetImpossible or RollBackDecided.
+
+    `checkpoint`: there is no joiner to be found.
+    """
 
     checkpoint: bool = False
 

@@ -32,6 +32,7 @@ from torchrelay.protocol.migration_events import (
     RankLost,
     ReadJournal,
     ResumeRequested,
+    RollBackDecided,
     Said,
     SpareChosen,
     SuspicionRaised,
@@ -41,7 +42,7 @@ from torchrelay.protocol.migration_events import (
 from torchrelay.protocol.migration_state import Joiner
 from torchrelay.protocol.migration_steps import advance, choose_spares, send_plans
 from torchrelay.protocol.migration_turn import Turn, abandon, finish_committed, is_joiner, is_member, lose, restart
-from torchrelay.protocol.phases import CHECKPOINT, CLEARED, PLANNED, RESUME, UNPLANNED, Phase
+from torchrelay.protocol.phases import CHECKPOINT, CLEARED, PLANNED, RESUME, ROLLBACK, UNPLANNED, Phase
 
 QUIESCE_IDS_PER_GENERATION = 100
 
@@ -267,6 +268,17 @@ def target_decided(turn: Turn, event: TargetDecided) -> None:
     s.savers.extend(event.savers)
     turn.do(Noted(event.reason))
     turn.enter(Phase.CHECKPOINTING if s.no_spare else Phase.TRANSFERRING)
+
+
+def roll_back(turn: Turn, event: RollBackDecided) -> None:
+    """Survivors end too, and all ranks enter anew: the way of a joiner is the one that leads several steps back."""
+    s = turn.state
+    s.kind, s.steps_redone = ROLLBACK, event.steps_redone
+    s.journals.update(range(s.world_size))  # those of the copies count, and are there
+    s.finished.clear()
+    losses = [(rank, s.holders[rank]) for rank in s.survivors]
+    losses += [(rank, s.joiners[rank].worker) for rank in event.stale if rank in s.joiners]
+    restart(turn, losses, event.reason)
 
 
 def impossible(turn: Turn, event: Any) -> None:

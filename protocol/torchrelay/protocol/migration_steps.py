@@ -16,7 +16,7 @@ from torchrelay.protocol.migration_events import (
     WriteCheckpoint,
 )
 from torchrelay.protocol.migration_turn import Turn, finish_committed
-from torchrelay.protocol.phases import PLANNED, RESUME, Phase
+from torchrelay.protocol.phases import ALL_ENTER, PLANNED, Phase
 
 
 def arrive_fencing(turn: Turn) -> None:
@@ -41,7 +41,7 @@ def advance_fencing(turn: Turn) -> None:
 def choose_spares(turn: Turn) -> None:
     s = turn.state
     for rank in sorted(s.lost):
-        if rank not in s.joiners and not s.no_spare and (rank in s.journals or s.kind == RESUME):
+        if rank not in s.joiners and not s.no_spare and (rank in s.journals or s.kind in ALL_ENTER):
             turn.do(ChooseSpare(rank))
 
 
@@ -86,7 +86,7 @@ def advance_quiescing(turn: Turn) -> None:
 
 def arrive_transferring(turn: Turn) -> None:
     s = turn.state
-    if s.kind == RESUME:
+    if s.kind in ALL_ENTER:
         send_plans(turn)
         return
     for rank, donor in sorted(s.donors.items()):

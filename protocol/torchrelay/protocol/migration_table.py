@@ -100,6 +100,7 @@ TABLE: dict[Phase, Row] = {
             events.JournalRead: Transition(do.journal_read),
             events.TargetDecided: Transition(do.target_decided, (TR, CH)),
             events.TargetImpossible: Transition(do.impossible, (AB,)),
+            events.RollBackDecided: Transition(do.roll_back, (FE,)),
             events.WorkerGone: Transition(do.worker_gone),
             events.RankFinished: Transition(do.finished, (AB,)),
             messages.QuiesceAnswer: Transition(do.quiesce_answer, (AB,)),

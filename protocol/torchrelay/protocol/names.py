@@ -23,6 +23,12 @@ ENV_ADDRESS = "TORCHRELAY_ADDRESS"
 ENV_INJECT = "TORCHRELAY_INJECT"
 ENV_ROOTS = "TORCHRELAY_ROOTS"
 ENV_PYTHONPATH_WAS = "TORCHRELAY_PYTHONPATH_WAS"
+ENV_BUDDY_EVERY = "TORCHRELAY_BUDDY_EVERY"
+"""After this many steps a rank copies its state into host memory, again and again."""
+ENV_KEPT = "TORCHRELAY_KEPT"
+"""With it: the folder of this node, in shared memory, where these copies lie."""
+ENV_WATCH = "TORCHRELAY_WATCH"
+"""Watches on numbers, as `numbers.parse_watches` reads them."""
 ENV_HOLD_AT = "TORCHRELAY_HOLD_AT"
 """At this boundary a rank stands still for good, and until then its files go aside: `torchrelay check`."""
 ENV_MADE_FILES = "TORCHRELAY_MADE_FILES"
@@ -39,6 +45,9 @@ SHIM_ENV = (
     ENV_INJECT,
     ENV_ROOTS,
     ENV_PYTHONPATH_WAS,
+    ENV_BUDDY_EVERY,
+    ENV_KEPT,
+    ENV_WATCH,
     ENV_HOLD_AT,
     ENV_MADE_FILES,
     ENV_ASK,
@@ -62,6 +71,9 @@ EXIT_NO_SPARE_LEFT = 75
 EXIT_FAULT_NOT_INJECTED = 76
 """A fault that was asked for with --inject never fired, or a planned one led to no migration."""
 
+EXIT_SUSPECT_NUMBER = 77
+"""A watch on numbers has stopped the job before an update."""
+
 EXIT_CHECK_PARTLY = 3
 EXIT_CHECK_UNPROTECTED = 4
 """Of `torchrelay check`; 0 is protected, 1 is a script that failed."""
@@ -72,11 +84,13 @@ MADE_FILES = "made-files"
 """In the run's folder, during `torchrelay check`: what its ranks have made."""
 
 BARS, BARS_LATER, PART_OF_STEP, ALONE, LEFT = "bars", "bars-later", "part-of-step", "alone", "left"
+GOES_BACK = "goes-back"
 GAP_EFFECTS = {
     BARS: "no rank can be replaced",
     BARS_LATER: "from some point on no rank can be replaced",
     PART_OF_STEP: "a rank that is lost in a certain part of a step cannot be replaced",
     ALONE: "a rank that is lost without warning cannot be replaced; a planned move works",
+    GOES_BACK: "if it is lost without warning, all ranks go back to their latest copies and do the steps since then again",
     LEFT: "ranks are replaced without it: a new process has what its own set-up made",
 }
 """What a gap in the protection does, by its name on the wire."""

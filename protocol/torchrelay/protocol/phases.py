@@ -23,7 +23,11 @@ class Phase(str, enum.Enum):
 PLANNED = "planned"
 UNPLANNED = "unplanned"
 RESUME = "resume"
-KINDS = (PLANNED, UNPLANNED, RESUME)
+ROLLBACK = "rollback"
+"""An unplanned one in which nobody holds what is lost: all ranks go back to their latest common copies."""
+KINDS = (PLANNED, UNPLANNED, RESUME, ROLLBACK)
+ALL_ENTER = (RESUME, ROLLBACK)
+"""Of which no rank survives: every one is a joiner."""
 
 COMMITTED = "committed"
 ABANDONED = "abandoned"

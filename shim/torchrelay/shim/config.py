@@ -11,6 +11,7 @@ from torchrelay.protocol import names
 from torchrelay.protocol.errors import FatalError
 from torchrelay.protocol.faults import Fault, parse_fault
 from torchrelay.protocol.launch_env import TORCHRUN_NAMES
+from torchrelay.protocol.numbers import NumberWatch, parse_watches
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,10 @@ class ShimConfig:
     """Whether the agent is to say what this process is, once it is there."""
     launch: dict[str, str] = field(default_factory=dict)
     """What the launcher has set, where that was not the agent."""
+    buddy_every: int = 0
+    """After so many steps the state is copied into host memory, below `kept`; 0: never."""
+    kept: str = ""
+    watches: tuple[NumberWatch, ...] = ()
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str], launch: Mapping[str, str] = MappingProxyType({})) -> ShimConfig:
@@ -59,6 +64,9 @@ class ShimConfig:
             made_files=environ.get(names.ENV_MADE_FILES, ""),
             asks=environ.get(names.ENV_ASK) == "1",
             launch={name: launch[name] for name in TORCHRUN_NAMES if name in launch},
+            buddy_every=int(environ.get(names.ENV_BUDDY_EVERY) or 0),
+            kept=environ.get(names.ENV_KEPT, ""),
+            watches=parse_watches(environ.get(names.ENV_WATCH, "")),
         )
 
 

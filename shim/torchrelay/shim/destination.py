@@ -35,6 +35,10 @@ class Destination:
         """Raises StateMismatchError, ChannelClosedError, RefusedError, CheckpointError."""
         from torchrelay.shim import transfer
 
+        if plan.kept:
+            from torchrelay.shim import kept_tensors
+
+            return kept_tensors.load(Path(plan.kept), self.place)
         if plan.directory:
             from torchrelay.shim import tensor_files
 

@@ -30,9 +30,11 @@ from torchrelay.shim.early_updates import EarlyUpdates
 from torchrelay.shim.fault_injection import FaultInjector
 from torchrelay.shim.hold import Hold
 from torchrelay.shim.journal_copies import CopiedJournal
+from torchrelay.shim.keep import Keeper
 from torchrelay.shim.late_writes import LateWrites
 from torchrelay.shim.link import AgentLink
 from torchrelay.shim.loops import Activation, LoopTracker
+from torchrelay.shim.numbers import Numbers
 from torchrelay.shim.payload import place_of
 from torchrelay.shim.phases import Phases
 from torchrelay.shim.recovery import Recovery
@@ -90,6 +92,8 @@ class Engine:
         self._main = threading.main_thread().ident
         self.writer = journaling.Writer(self)
         self.replicas = replicas.ReplicaChecks(self)
+        self.keeper: Keeper | None = None
+        self.numbers: Numbers | None = None
         self.late = LateWrites()
         self._forbidden: TorchFunctionMode | None = None
         self._gathered_late = False
@@ -308,6 +312,8 @@ class Engine:
             self._forbidden.__exit__(None, None, None)
             self._forbidden = None
         self.stepped, self._steps, self._depth = False, 0, 0
+        if self.numbers is not None:
+            self.numbers.begin_step()
         self.position, self.astray, self._gathered_late = "body", False, False
 
     def _pause_if_wanted(self) -> None:
@@ -354,6 +360,8 @@ class Engine:
         if self.faults is not None and self.shadow is None and not self.wrapped:
             self.faults.strike_in_forward(state.roots)
         self.replicas.at_boundary(self.commit)
+        if self.keeper is not None:
+            self.keeper.at_boundary(self.commit)
         self.reporter.at_boundary(self.commit)
         self._not_captured = None
 
@@ -389,6 +397,8 @@ class Engine:
         self.records.cut(self.records.body_mark)
         self.stepped, self._steps, self._depth = False, 0, 0
         self.position = "body"
+        if self.numbers is not None:
+            self.numbers.begin_step()
         self.recovery.rewinding = None
         torch.clear_autocast_cache()
         self.again.begin(commit.state)
@@ -490,9 +500,15 @@ class Engine:
             self.shadow.at_gate(frame, self.commit.activation.heads)
         else:
             self.inject("gate")
+            if self.keeper is not None:
+                self.keeper.at_gate(boundary)
+            if self.numbers is not None:
+                self.numbers.at_gate(self.commit)
             self.layouts.note(boundary + 1, self.wrapped)
             self._write_gate(frame)  # before the gate: whoever passes it relies on this rank's journal being whole
             self._wait_in_gate("gate")
+            if self.numbers is not None:
+                self.numbers.passed()
         self._passed(boundary + 1)
         self.position = "update"
         self.phase("update")

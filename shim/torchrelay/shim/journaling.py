@@ -66,6 +66,8 @@ class Writer:
         self.no_way_in: tuple[str, ...] = ()
         """What is at the latest boundary that a joiner could not be led to."""
         self.last_bytes = 0
+        self.latest = b"", b""
+        """The latest boundary's journal, and the recording of the set-up that it goes with."""
 
     def walk(self, frames: Sequence[FrameType], base: HostState | None = None, *, at_gate: bool = False) -> HostState:
         """`base`: the state at the latest boundary, which most of this one will be equal to."""
@@ -97,12 +99,17 @@ class Writer:
         self._set_up = payload.SetUpJournal(
             outermost.site, outermost.entry, collectives, trees, passed, young=bool(passed)
         )
-        engine.journal.write_set_up(pickled(self._set_up))
+        self._put_set_up(self._set_up)
         for place, content in enumerate(contents):
             content.tree.base, content.tree.base_place = content, place
         for node in commit.state.nodes:
             if node.kind is Kind.MODULE:
                 node.written = b""  # it was the difference to the set-up before
+
+    def _put_set_up(self, record: payload.SetUpJournal) -> None:
+        data = pickled(record)
+        self.latest = b"", data
+        self._engine.journal.write_set_up(data)
 
     def begins_anew(self) -> bool:
         """Whether this is the first boundary in an outermost loop: before it, set-up may have put other tensors into the models."""
@@ -116,7 +123,7 @@ class Writer:
         elif 0 <= self._young_at < commit.boundary:  # all have passed a gate in this loop
             assert self._set_up is not None
             self._young_at, self._set_up = -1, replace(self._set_up, young=False)
-            self._engine.journal.write_set_up(pickled(self._set_up))
+            self._put_set_up(self._set_up)
         records = [self._link(depth, links) for depth in range(len(links))]
         in_loops = {id(iterator) for link in links for iterator in link.loaders}
         loaders = {}
@@ -149,7 +156,7 @@ class Writer:
             assert self._set_up is not None
             self._engine.phases.boundary(links, data, self._set_up.trees)
         self._engine.journal.write_boundary(commit.boundary, data)
-        self.last_bytes = len(data)
+        self.last_bytes, self.latest = len(data), (data, self.latest[1])
 
     def _iterators(self, commit: Commit) -> tuple[str, ...]:
         """Iterators that a joiner cannot lead to their place. A running loop's own is led there by the loop."""

@@ -18,6 +18,8 @@ from torchrelay.protocol.messages import (
     Commit,
     CopyJournals,
     Interrupt,
+    KeepCopies,
+    NumbersDecided,
     OrderFailed,
     Plan,
     QuiesceAnswer,
@@ -31,6 +33,7 @@ from torchrelay.protocol.messages import (
     Serving,
     ShimOrder,
     Standing,
+    TakeCopy,
     Verified,
 )
 from torchrelay.shim import collective_records, payload
@@ -80,6 +83,8 @@ class Recovery:
                 self._quiesce, self._decided = None, None
                 self._news.notify_all()
             self._engine.comms.break_all()
+            if self._engine.keeper is not None:
+                self._engine.keeper.interrupted()
             self._orders.put(order)
         elif isinstance(order, QuiesceAt):
             self._answer(order)
@@ -98,6 +103,13 @@ class Recovery:
             self._orders.put(order)
         elif isinstance(order, CopyJournals):
             self._engine.journal.copies.assign(order)
+        elif isinstance(order, NumbersDecided):
+            if self._engine.numbers is not None:
+                self._engine.numbers.decided(order)
+        elif isinstance(order, (KeepCopies, TakeCopy)):
+            keeper = self._engine.keeper
+            if keeper is not None:
+                keeper.assign(order) if isinstance(order, KeepCopies) else keeper.take(order)
         else:
             self._orders.put(order)
 

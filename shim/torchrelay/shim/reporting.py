@@ -47,6 +47,7 @@ class Reporter:
         self._astray = None
         unknown = commit.state.unknown
         settled = bool(self._engine.tracker.boundary_sites)
+        keeper = self._engine.keeper
         key = (
             self._engine.writer.no_way_in,
             len(unknown),
@@ -54,6 +55,7 @@ class Reporter:
             commit.activation.site,
             self._beside,
             self._evaluations,
+            keeper.failed if keeper is not None else "",
         )
         if key != self._key:
             self._key = key
@@ -157,14 +159,23 @@ class Reporter:
                 gate_s,
                 barrier_s,
                 engine.journal.allocated_bytes,
+                *self._copies(),
             )
+        )
+
+    def _copies(self) -> tuple[int, int, float, str]:
+        keeper = self._engine.keeper
+        return (
+            (keeper.every, keeper.size_bytes, keeper.cost_s, keeper.failed) if keeper is not None else (0, 0, 0.0, "")
         )
 
     def gaps(self, commit: Commit) -> list[Gap]:
         seen = (self._astray, self._late_forward, self._beside, self._evaluations)
         found = [gap for gap in seen if gap is not None]
         found += self._wrappers()
-        found += [Gap("fsdp1", ALONE, text) for text in wrappers.limits(commit.state.roots)]
+        keeper = self._engine.keeper
+        if keeper is None or not keeper.is_on:  # new processes have nothing to put back
+            found += [Gap("fsdp1", ALONE, text) for text in wrappers.limits(commit.state.roots)]
         found += [
             Gap("spread", BARS, f"{name}: spread over ranks otherwise than its parameter: no rank can be replaced")
             for name in device.not_rebuilt(commit.state)

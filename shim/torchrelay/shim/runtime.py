@@ -250,11 +250,19 @@ class Runtime:
         from torchrelay.shim.fault_injection import FaultInjector
         from torchrelay.shim.hold import Hold
         from torchrelay.shim.journal_copies import CopiedJournal, JournalCopies
+        from torchrelay.shim.keep import Keeper
 
         journal = CopiedJournal(Path(self.config.journal), JournalCopies(self.link, self.config.worker))
         engine = Engine(rank, world_size, self.config.address, self.link, journal, self._standby.tracker())
         if self.config.hold_at:
             engine.hold = Hold(engine, self.config.hold_at)
+        if self.config.buddy_every:
+            engine.keeper = Keeper(engine, self.config.buddy_every, Path(self.config.kept))
+        if self.config.watches:
+            from torchrelay.shim.numbers import Numbers
+
+            engine.numbers = Numbers(engine, self.config.watches)
+            engine.replicas.every = max(w.every for w in self.config.watches)
         if self._faults:
             engine.faults = FaultInjector(self._faults, self.link, engine.step_now, engine.wait_alone, journal.waited_s)
         torch_hooks.install_for(engine)
@@ -302,6 +310,8 @@ class Runtime:
     def finish(self, failure: BaseException | None) -> None:
         """The script has ended. Its state may still be needed by a joiner, so this may wait."""
         engine = self.engine
+        if engine is not None and engine.keeper is not None:
+            engine.keeper.close()
         boundary = engine.commit.boundary if engine is not None and engine.commit is not None else -1
         if failure is not None:
             if (

@@ -189,6 +189,8 @@ def _wrap_backward(runtime: Runtime) -> None:
         engine = runtime.engine
         if engine is None or not engine.takes_part():
             return original(*args, **kwargs)
+        if engine.numbers is not None:
+            engine.numbers.backward(args[0] if args else kwargs.get("tensors", ()))
         engine.waiting(bool(engine.wrapped))
         engine.gradients_open = True
         try:

@@ -206,3 +206,12 @@ def test_status_shows_job_and_ranks() -> None:
 def test_a_verdict_about_a_device_is_told_unless_nothing_follows_from_it(action: str, outcome: str, said: str) -> None:
     event = events.HealthVerdict(action, "xid-79", "n0", "GPU-a", (1,), outcome, "device", "XID 79 on GPU-a: gone")
     assert "".join(text.plain for text in narrate.notes(Summary(), event)) == said
+
+
+def test_a_roll_back_is_told_as_one() -> None:
+    begun = told(events.MigrationStarted("m1", "rollback", 1, "gone", 2))
+    assert begun.endswith("nobody holds what rank 1 had; all ranks go back")
+    done = events.MigrationFinished(
+        "m1", "rollback", "committed", 1, "s0", (0, 1), ("r0", "s0"), 4, {"prepare": 2.5}, 0.0, 10, 2, "done"
+    )
+    assert told(done).endswith("all ranks went back to their copies: 4 steps redone, 2.50 s of downtime")

@@ -208,3 +208,18 @@ def test_one_compiler_is_enough_and_only_faults_of_devices_need_it() -> None:
     assert check(given(inject=("xid:rank=0,step=1",)), FakeMachine(problems=some), {}).needs_fake_machine
     killed = check(given(inject=("kill:rank=0,step=1",)), FakeMachine(problems=NO_COMPILER), {})
     assert not killed.needs_fake_machine
+
+
+def test_copies_and_watches_are_checked_before_anything_starts() -> None:
+    options = check(given(buddy_every=5, watch=("loss:action=stop", "replicas")), FakeMachine(), {})
+    assert options.buddy_every == 5
+    assert [(w.what, w.action) for w in options.watches] == [("loss", "stop"), ("replicas", "alert")]
+    for wrong, said in (
+        ({"buddy_every": -1}, "--buddy-every -1"),
+        ({"watch": ("loss", "loss:action=stop")}, "loss is watched already"),
+        ({"watch": ("weights",)}, "unknown number 'weights'"),
+        ({"inject": ("kill:rank=0,step=3,phase=copy",)}, "nothing is copied; give --buddy-every"),
+    ):
+        with pytest.raises(UserError) as caught:
+            check(given(**wrong), FakeMachine(), {})
+        assert said in str(caught.value)

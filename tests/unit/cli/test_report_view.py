@@ -90,3 +90,12 @@ def test_a_check_that_made_nothing_has_nothing_to_remove(tmp_path: Path) -> None
 @pytest.mark.parametrize("level", ["unprotected", "pending"])
 def test_every_level_can_be_shown(level: str) -> None:
     assert "train.py:30" in shown(dataclasses.replace(REPORT, level=level, against=()))
+
+
+def test_what_copies_of_the_state_cost_is_shown_where_there_are_any() -> None:
+    assert "host memory" not in shown(REPORT)
+    copied = dataclasses.replace(REPORT, copy_every=50, copy_bytes=1 << 20, copy_s=0.01)
+    text = shown(copied)
+    assert "1.0 MiB of each rank's state in host memory every 50 steps, two of them kept" in text
+    assert "10.00 ms of the training thread, 0.200 ms a step" in " ".join(text.split())
+    assert "none is made yet" in shown(dataclasses.replace(copied, copy_bytes=0))

@@ -11,7 +11,7 @@ from torchrelay.protocol import messages as msg
 from torchrelay.protocol import migration_events as m
 
 ROUNDS = 60
-KINDS = ("planned", "unplanned", "resume")
+KINDS = ("planned", "unplanned", "resume", "rollback")
 
 
 def one_life(seed: int, kind: str) -> World:

@@ -7,7 +7,17 @@ from dataclasses import dataclass
 
 from torchrelay.controller.decide.donors import is_replica
 from torchrelay.protocol.messages import Against, Coverage, Gap, RankGap, ReplicaCheck, Report
-from torchrelay.protocol.names import ALONE, BARS, BARS_LATER, PART_OF_STEP, PARTLY, PENDING, PROTECTED, UNPROTECTED
+from torchrelay.protocol.names import (
+    ALONE,
+    BARS,
+    BARS_LATER,
+    GOES_BACK,
+    PART_OF_STEP,
+    PARTLY,
+    PENDING,
+    PROTECTED,
+    UNPROTECTED,
+)
 
 YES, SOME, NO = "yes", "partly", "no"
 
@@ -26,6 +36,10 @@ class Known:
     nodes: int = 1
     copied: frozenset[int] = frozenset()
     """Ranks whose journals another node has whole copies of."""
+    copy_every: int = 0
+    """Steps between two copies of each rank's state in host memory; 0: there are none."""
+    kept_elsewhere: frozenset[int] = frozenset()
+    """Ranks of whose state another node has a whole copy."""
 
 
 def coverage(k: Known) -> Coverage:
@@ -50,27 +64,38 @@ def coverage(k: Known) -> Coverage:
         max((r.memory_bytes for r in reports), default=0),
         max((r.device_state_bytes for r in reports), default=0),
         max((r.tensors for r in reports), default=0),
+        k.copy_every if _goes_back(k, gaps) else 0,
+        max((r.copy_bytes for r in reports), default=0),
+        max((r.copy_s for r in reports), default=0.0),
     )
 
 
 def without_replica(rank: int, k: Known) -> str:
     """Why nobody holds the same tensors as `rank`; empty if somebody does, or as long as it is not known."""
-    ours = [c for c in k.checks.get(rank, ()) if c.boundary >= 1]
-    if not ours:
+    compared = _compared(k)
+    if not compared:
         return ""
-    newest = ours[-1]
+    newest = {r: next(c for c in k.checks[r] if c.boundary == max(compared)) for r in range(k.world_size)}
     peers = [r for r in range(k.world_size) if r != rank]
     if not peers:
-        return "there is no other rank" if newest.digests else ""
+        return "there is no other rank" if newest[rank].digests else ""
     why = ""
     for peer in peers:
-        theirs = [c for c in k.checks.get(peer, ()) if c.boundary == newest.boundary]
-        if not theirs:
-            return ""
-        holds, why = is_replica((newest,), theirs, newest.boundary, (rank, peer))
+        holds, why = is_replica((newest[rank],), (newest[peer],), max(compared), (rank, peer))
         if holds:
             return ""
     return why
+
+
+def is_compared(k: Known) -> bool:
+    """Whether it is known of every rank if another one holds the same."""
+    return bool(_compared(k))
+
+
+def _compared(k: Known) -> set[int]:
+    """Boundaries after the first step of which all ranks have said what they hold."""
+    said = [{c.boundary for c in k.checks.get(rank, ()) if c.boundary >= 1} for rank in range(k.world_size)]
+    return set.intersection(*said) if said else set()
 
 
 def _merged(k: Known) -> tuple[RankGap, ...]:
@@ -82,8 +107,11 @@ def _merged(k: Known) -> tuple[RankGap, ...]:
     for rank in range(k.world_size):
         if why := without_replica(rank, k):
             text = f"no other rank holds the tensors of rank {rank}: {why}"
-            ranks[Gap("no-replica", ALONE, text)] = [rank]
-    order = (BARS, BARS_LATER, ALONE, PART_OF_STEP)
+            ranks[Gap("no-replica", GOES_BACK if k.copy_every else ALONE, text)] = [rank]
+        report = k.reports.get(rank)
+        if report is not None and report.copy_failed:
+            ranks.setdefault(Gap("copy", ALONE, report.copy_failed), []).append(rank)
+    order = (BARS, BARS_LATER, ALONE, PART_OF_STEP, GOES_BACK)
     found = [RankGap(tuple(r), g.kind, g.effect, g.text, g.file, g.line) for g, r in ranks.items()]
     return tuple(sorted(found, key=lambda g: order.index(g.effect) if g.effect in order else len(order)))
 
@@ -105,6 +133,8 @@ def _level(k: Known, gaps: Sequence[RankGap]) -> tuple[str, str]:
         held = all(g.kind == "no-replica" for g in alone)
         why = "no rank's tensors are held by another one as well" if held else alone[0].text
         return PARTLY, f"only planned moves: {why}"
+    if gaps and all(g.effect == GOES_BACK for g in gaps):
+        return PARTLY, f"any rank can be replaced; without warning all go back to copies, {_up_to(k)}"
     if gaps:
         return PARTLY, f"any rank can be replaced, with {len(gaps)} exception{'s' if len(gaps) > 1 else ''}"
     return PROTECTED, "any rank can be replaced, at any moment of a step"
@@ -126,9 +156,13 @@ def _against(k: Known, level: str, gaps: Sequence[RankGap]) -> tuple[Against, ..
     effects = {g.effect for g in gaps}
     alone = {rank for g in gaps if g.effect == ALONE for rank in g.ranks}
     how = "a spare takes over; tensors come from a rank that holds the same, the rest from the journal; the step is done again"
-    answer = SOME if effects - {ALONE} else YES
+    back = {rank for g in gaps if g.effect == GOES_BACK for rank in g.ranks}
+    answer = SOME if effects - {ALONE, GOES_BACK} else YES
     if len(alone) == k.world_size:
         answer, how = NO, "no other rank holds the same tensors"
+    elif back:
+        who = "any rank" if len(back) == k.world_size else f"rank {', '.join(map(str, sorted(back)))}"
+        answer, how = SOME, f"of {who}: all go back to their copies in host memory, {_up_to(k)}"
     elif alone:
         answer, how = SOME, f"{how}. Not rank {', '.join(map(str, sorted(alone)))}, whose tensors nobody else has"
     moved = SOME if effects & {BARS_LATER} or any(g.effect not in (ALONE, PART_OF_STEP) for g in gaps) else YES
@@ -145,6 +179,15 @@ def _against(k: Known, level: str, gaps: Sequence[RankGap]) -> tuple[Against, ..
     )
 
 
+def _goes_back(k: Known, gaps: Sequence[RankGap]) -> bool:
+    return k.copy_every > 0 and (not is_compared(k) or any(g.effect == GOES_BACK for g in gaps))
+
+
+def _up_to(k: Known) -> str:
+    most = 2 * k.copy_every
+    return f"which are made every {k.copy_every} steps: up to {most} steps are done again"
+
+
 def _of_a_machine(k: Known, process: str) -> Against:
     """`process`: what is true of a process that dies, which is the most that can be true of all of a machine's."""
     what = "a machine that is lost"
@@ -154,5 +197,8 @@ def _of_a_machine(k: Known, process: str) -> Against:
         return Against(
             what, NO, f"no other machine has the journals of rank {listed} yet" if missing else "as for a process"
         )
+    alone = [rank for rank in range(k.world_size) if without_replica(rank, k) and rank not in k.kept_elsewhere]
+    if alone:
+        return Against(what, NO, f"no other machine has a copy of the state of rank {', '.join(map(str, alone))}")
     how = "spares on the others take over, from copies of the journals; not where the controller runs, nor from two at once"
     return Against(what, SOME, how)

@@ -21,6 +21,8 @@ from torchrelay.protocol.health.classify import Verdict
 from torchrelay.protocol.health.history import Seen
 from torchrelay.protocol.health.policy import HealthPolicy
 from torchrelay.protocol.messages import ClearReply, ClearRequest, DeviceChecked, HealthSignals, HealthSources
+from torchrelay.protocol.names import EXIT_SUSPECT_NUMBER
+from torchrelay.protocol.numbers import ALERT, STOP
 from torchrelay.protocol.phases import PLANNED
 
 EXIT_PROGRAM = 1
@@ -37,7 +39,7 @@ VERDICTS_SHOWN = 5
 
 
 class HealthDesk:
-    """`end_job(exit_code, reason)` ends the job."""
+    """`end_job(exit_code, reason)` ends the job. `replica_action`: see ControllerConfig."""
 
     def __init__(
         self,
@@ -47,7 +49,9 @@ class HealthDesk:
         driver: Driver,
         requests: Requests,
         end_job: Callable[[int, str], None],
+        replica_action: str = "",
     ) -> None:
+        self._replica_action = replica_action
         self._job, self._outbox, self._driver, self._requests, self._end_job = job, outbox, driver, requests, end_job
         self.judge = Judge(policy)
         self._quarantine = Quarantine(job, outbox, self.judge)
@@ -122,7 +126,20 @@ class HealthDesk:
         self._suspect = rank = found[0]
         self._job.distrust_newest_check(rank)
         worker = self._job.holder(rank)
+        if self._replica_action in (ALERT, STOP):
+            self._as_watched(worker, found[1])
+            return
         self._see(Seen(k.SDC, now_s, worker.node, "", worker.worker, 0, 1.0, found[1]), now_s)
+
+    def _as_watched(self, worker: Worker, reason: str) -> None:
+        """`--watch replicas` says what is done, in place of the policy."""
+        ends = self._replica_action == STOP
+        action, outcome = (k.STOP, DONE) if ends else (k.WATCH, TOLD)
+        ranks = (worker.rank,)
+        self._outbox.emit(HealthVerdict(action, "replicas", worker.node, "", ranks, outcome, k.NOBODY, reason))
+        self._verdicts.append(f"{action}: rank {worker.rank}: {reason}")
+        if ends:
+            self._end_job(EXIT_SUSPECT_NUMBER, reason)
 
     def ended(self, worker: Worker, text: str, exit_code: int, now_s: float) -> bool:
         """A rank was ended by an error of native code, or hangs; `text` says how. Whether the job ends for it."""

@@ -9,11 +9,16 @@ from torchrelay.protocol.messages.agent import CheckDevice as CheckDevice
 from torchrelay.protocol.messages.agent import DeviceChecked as DeviceChecked
 from torchrelay.protocol.messages.agent import Fence as Fence
 from torchrelay.protocol.messages.agent import FetchJournal as FetchJournal
+from torchrelay.protocol.messages.agent import FetchKept as FetchKept
 from torchrelay.protocol.messages.agent import FromAgent as FromAgent
 from torchrelay.protocol.messages.agent import FromWorker as FromWorker
 from torchrelay.protocol.messages.agent import JournalContent as JournalContent
+from torchrelay.protocol.messages.agent import KeptCopies as KeptCopies
+from torchrelay.protocol.messages.agent import KeptCopy as KeptCopy
+from torchrelay.protocol.messages.agent import LateWorker as LateWorker
 from torchrelay.protocol.messages.agent import LookClosely as LookClosely
 from torchrelay.protocol.messages.agent import Progress as Progress
+from torchrelay.protocol.messages.agent import StartWorker as StartWorker
 from torchrelay.protocol.messages.agent import StopJob as StopJob
 from torchrelay.protocol.messages.agent import Taken as Taken
 from torchrelay.protocol.messages.agent import TellAgain as TellAgain
@@ -50,7 +55,9 @@ from torchrelay.protocol.messages.shim_orders import CopyJournals as CopyJournal
 from torchrelay.protocol.messages.shim_orders import EndNow as EndNow
 from torchrelay.protocol.messages.shim_orders import Explain as Explain
 from torchrelay.protocol.messages.shim_orders import Interrupt as Interrupt
+from torchrelay.protocol.messages.shim_orders import KeepCopies as KeepCopies
 from torchrelay.protocol.messages.shim_orders import MayFinish as MayFinish
+from torchrelay.protocol.messages.shim_orders import NumbersDecided as NumbersDecided
 from torchrelay.protocol.messages.shim_orders import Plan as Plan
 from torchrelay.protocol.messages.shim_orders import Protect as Protect
 from torchrelay.protocol.messages.shim_orders import QuiesceAt as QuiesceAt
@@ -59,8 +66,11 @@ from torchrelay.protocol.messages.shim_orders import Rebuild as Rebuild
 from torchrelay.protocol.messages.shim_orders import SaveCheckpoint as SaveCheckpoint
 from torchrelay.protocol.messages.shim_orders import Serve as Serve
 from torchrelay.protocol.messages.shim_orders import ShimOrder as ShimOrder
+from torchrelay.protocol.messages.shim_orders import TakeCopy as TakeCopy
 from torchrelay.protocol.messages.shim_reports import Armed as Armed
 from torchrelay.protocol.messages.shim_reports import CheckpointSaved as CheckpointSaved
+from torchrelay.protocol.messages.shim_reports import CopyReady as CopyReady
+from torchrelay.protocol.messages.shim_reports import CopyTaken as CopyTaken
 from torchrelay.protocol.messages.shim_reports import Disabled as Disabled
 from torchrelay.protocol.messages.shim_reports import Explained as Explained
 from torchrelay.protocol.messages.shim_reports import FaultInjected as FaultInjected
@@ -72,6 +82,7 @@ from torchrelay.protocol.messages.shim_reports import Hello as Hello
 from torchrelay.protocol.messages.shim_reports import JournalCopyLost as JournalCopyLost
 from torchrelay.protocol.messages.shim_reports import JournalsCopied as JournalsCopied
 from torchrelay.protocol.messages.shim_reports import MigrationWanted as MigrationWanted
+from torchrelay.protocol.messages.shim_reports import NumberAlarm as NumberAlarm
 from torchrelay.protocol.messages.shim_reports import OrderFailed as OrderFailed
 from torchrelay.protocol.messages.shim_reports import Prepared as Prepared
 from torchrelay.protocol.messages.shim_reports import QuiesceAnswer as QuiesceAnswer

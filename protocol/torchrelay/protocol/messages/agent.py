@@ -122,6 +122,36 @@ class DeviceChecked:
     signals: tuple[HealthSignal, ...] = ()
 
 
+@dataclass(frozen=True)
+class LateWorker:
+    """A process that was asked for with StartWorker; it warms up as a spare does. `pid` 0: it could not be, for `reason`."""
+
+    worker: str
+    rank: int
+    pid: int
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class KeptCopy:
+    """A whole copy of a rank's state at `boundary` that this node has. The tensors are in `directory`, in shared memory."""
+
+    rank: int
+    boundary: int
+    directory: str
+    journal: bytes = b""
+    set_up: bytes = b""
+    ddp_layout: str = ""
+
+
+@dataclass(frozen=True)
+class KeptCopies:
+    """`last`: there are no more of them on this node."""
+
+    copies: tuple[KeptCopy, ...] = ()
+    last: bool = True
+
+
 FromAgent = (
     AgentHello
     | WorkerStarted
@@ -132,6 +162,8 @@ FromAgent = (
     | HealthSignals
     | HealthSources
     | DeviceChecked
+    | LateWorker
+    | KeptCopies
 )
 
 
@@ -190,4 +222,18 @@ class CheckDevice:
     subject: str
 
 
-ToAgent = ToWorker | Fence | FetchJournal | StopJob | Taken | LookClosely | TellAgain | CheckDevice
+@dataclass(frozen=True)
+class StartWorker:
+    """Start one more process, which is to take over `rank` on its own node; answered by LateWorker."""
+
+    rank: int
+
+
+@dataclass(frozen=True)
+class FetchKept:
+    """Say which whole copies of ranks' states this node has; answered by KeptCopies."""
+
+
+ToAgent = (
+    ToWorker | Fence | FetchJournal | StopJob | Taken | LookClosely | TellAgain | CheckDevice | StartWorker | FetchKept
+)

@@ -62,6 +62,10 @@ class Coverage:
     memory_bytes: int
     device_state_bytes: int
     tensors: int
+    copy_every: int = 0
+    """Steps between two copies of the state in host memory; 0: none are made. `copy_s`: of the training thread, for one."""
+    copy_bytes: int = 0
+    copy_s: float = 0.0
 
 
 @dataclass(frozen=True)

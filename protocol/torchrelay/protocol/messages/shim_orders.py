@@ -105,6 +105,8 @@ class Plan:
     """The donor stands in the collective after this many since its gate, or (-1) at the head of `target`."""
     place: str = ""
     """Which loop's boundary `target` is, as in Standing; empty if nobody is there yet."""
+    kept: str = ""
+    """For `enter` of a rollback: the folder of the rank's copy, taken at `target`, from which its tensors come."""
 
 
 @dataclass(frozen=True)
@@ -162,6 +164,34 @@ class CopyJournals:
     token: bytes
 
 
+@dataclass(frozen=True)
+class KeepCopies:
+    """Whether copies of the state are to be kept, and which rank, on another node, fetches one (-1: none does)."""
+
+    on: bool
+    reason: str
+    buddy: int = -1
+    buddy_host: str = ""
+
+
+@dataclass(frozen=True)
+class TakeCopy:
+    """Fetch the copy of `rank`, taken at `boundary`, from the channel that it has opened, and keep it for it."""
+
+    rank: int
+    boundary: int
+    host: str
+    port: int
+    token: str
+
+
+@dataclass(frozen=True)
+class NumbersDecided:
+    """The step that starts at `boundary` goes on, whatever was suspect about its numbers."""
+
+    boundary: int
+
+
 ShimOrder = (
     Ack
     | Protect
@@ -180,4 +210,7 @@ ShimOrder = (
     | CopyJournals
     | Begin
     | EndNow
+    | KeepCopies
+    | TakeCopy
+    | NumbersDecided
 )

@@ -79,6 +79,11 @@ class Report:
     gate_s: float = 0.0
     barrier_s: float = 0.0
     memory_bytes: int = 0
+    copy_every: int = 0
+    """Steps between two copies of the state in host memory; 0: there are none. `copy_s`: of the training thread, for one."""
+    copy_bytes: int = 0
+    copy_s: float = 0.0
+    copy_failed: str = ""
 
 
 @dataclass(frozen=True)
@@ -279,6 +284,41 @@ class JournalCopyLost:
     reason: str
 
 
+@dataclass(frozen=True)
+class CopyReady:
+    """This rank's copy, taken at `boundary`, can be fetched by its buddy, who shows `token`."""
+
+    boundary: int
+    host: str
+    port: int
+    token: str
+
+
+@dataclass(frozen=True)
+class CopyTaken:
+    """This process holds the whole copy of `rank`; with a `reason` it could not fetch it."""
+
+    rank: int
+    boundary: int
+    size_bytes: int
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class NumberAlarm:
+    """`what` (see `numbers`) of the step that starts at `boundary` is suspect; `text` says why.
+
+    Unless `action` is `alert`, the rank waits before its gate for NumbersDecided.
+    """
+
+    what: str
+    boundary: int
+    value: float
+    mean: float
+    action: str
+    text: str
+
+
 ShimReport = (
     Hello
     | Warm
@@ -305,4 +345,7 @@ ShimReport = (
     | Explained
     | JournalsCopied
     | JournalCopyLost
+    | CopyReady
+    | CopyTaken
+    | NumberAlarm
 )

@@ -73,6 +73,7 @@ class Donor:
         self._threads: set[threading.Thread] = set()
         self._closed = False
         self._done = threading.Event()
+        self._given_up = False
         self._listener: socket.socket | None = None
         self._deadline = 0.0
 
@@ -97,8 +98,14 @@ class Donor:
         return int(listener.getsockname()[1])
 
     def wait(self, timeout_s: float) -> bool:
-        """Whether the peer said, within `timeout_s`, that it holds everything."""
-        return self._done.wait(timeout_s)
+        """Whether the peer said, within `timeout_s` and before `give_up`, that it holds everything."""
+        return self._done.wait(timeout_s) and not self._given_up
+
+    def give_up(self) -> None:
+        """Whoever is in `wait` waits no longer. On any thread."""
+        if not self._done.is_set():
+            self._given_up = True
+            self._done.set()
 
     def close(self) -> None:
         """Ends all connections and threads. May be called twice."""

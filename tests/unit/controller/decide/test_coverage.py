@@ -7,7 +7,7 @@ import pytest
 from torchrelay.controller.decide.coverage import Known, coverage
 from torchrelay.controller.decide.replaceable import replaceable
 from torchrelay.protocol.messages import Gap, ReplicaCheck, Report
-from torchrelay.protocol.names import ALONE, BARS, BARS_LATER, LEFT, PART_OF_STEP
+from torchrelay.protocol.names import ALONE, BARS, BARS_LATER, GOES_BACK, LEFT, PART_OF_STEP
 
 EQUAL = (ReplicaCheck(4, {"w": "aa"}, ("w",)),)
 
@@ -66,6 +66,44 @@ def test_tensors_that_nobody_else_has_are_a_gap_of_their_rank() -> None:
     everybody = {rank: (ReplicaCheck(4, {"shard": str(rank)}),) for rank in range(2)}
     found = coverage(known(report(), report(), checks=everybody))
     assert (found.level, found.against[0].answer, found.against[2].answer) == ("partly", "no", "yes")
+
+
+def test_with_copies_a_rank_that_is_alone_takes_all_back() -> None:
+    alone = {rank: (ReplicaCheck(4, {"shard": str(rank)}),) for rank in range(2)}
+    made = report(copy_every=5, copy_bytes=4096, copy_s=0.002)
+    found = coverage(known(made, made, checks=alone, copy_every=5))
+    assert [(gap.effect, gap.ranks) for gap in found.gaps] == [(GOES_BACK, (0,)), (GOES_BACK, (1,))]
+    assert (found.level, found.against[0].answer) == ("partly", "partly")
+    assert "every 5 steps: up to 10 steps are done again" in found.reason
+    assert (found.copy_every, found.copy_bytes, found.copy_s) == (5, 4096, 0.002)
+
+
+def test_copies_that_are_not_needed_or_fail_are_said() -> None:
+    assert coverage(known(report(), report(), copy_every=5)).copy_every == 0
+    alone = {rank: (ReplicaCheck(4, {"shard": str(rank)}),) for rank in range(2)}
+    full = report(copy_failed="the state could not be copied at boundary 5: no room")
+    found = coverage(known(full, report(), checks=alone, copy_every=5))
+    assert (ALONE, (0,), full.copy_failed) in [(gap.effect, gap.ranks, gap.text) for gap in found.gaps]
+
+
+def test_a_machine_with_a_rank_that_is_alone_needs_a_copy_of_its_state_elsewhere() -> None:
+    alone = {rank: (ReplicaCheck(4, {"shard": str(rank)}),) for rank in range(2)}
+    two = known(report(), report(), checks=alone, copy_every=5, nodes=2, copied=frozenset({0, 1}))
+    (row,) = [row for row in coverage(two).against if "machine" in row.what]
+    assert (row.answer, row.how) == ("no", "no other machine has a copy of the state of rank 0, 1")
+    two = dataclasses.replace(two, kept_elsewhere=frozenset({0, 1}))
+    (row,) = [row for row in coverage(two).against if "machine" in row.what]
+    assert row.answer == "partly"
+
+
+def test_a_rank_whose_check_came_first_is_not_yet_compared() -> None:
+    checks = {
+        0: (ReplicaCheck(4, {"shard": "0"}), ReplicaCheck(8, {"shard": "1"})),
+        1: (ReplicaCheck(4, {"shard": "2"}),),
+    }
+    assert len(coverage(known(report(), report(), checks=checks)).gaps) == 2, (
+        "boundary 4 counts until all have checked 8"
+    )
 
 
 def test_before_the_first_update_equal_or_unequal_tensors_prove_nothing() -> None:

@@ -1,0 +1,41 @@
+"""Which ranks keep copies of their state, and who keeps one of them on another node?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Keeping:
+    """`buddy`: the rank on another node that fetches the copies; -1: there is none."""
+
+    on: bool
+    reason: str
+    buddy: int = -1
+
+
+def decide_keeping(rank: int, without: Mapping[int, str], is_known: bool, nodes: Mapping[int, str]) -> Keeping:
+    """`without`: ranks whose tensors nobody else holds, with why; `is_known`: contents were compared since the first step.
+
+    `nodes`: rank -> its node. If one rank needs to go back, all do, so all keep copies; only those that nobody
+    could stand in for need one elsewhere, since their own may be lost with their node.
+    """
+    if is_known and not without:
+        return Keeping(False, "every rank's tensors are held by another one as well")
+    reason = f"rank {min(without)}: {without[min(without)]}" if without else "contents have not been compared yet"
+    return Keeping(True, reason, choose_buddy(rank, nodes))
+
+
+def choose_buddy(rank: int, nodes: Mapping[int, str]) -> int:
+    """The rank in the same place on the next node of the ring; -1 if there is no other node."""
+    ring = sorted(set(nodes.values()))
+    if len(ring) < 2:
+        return -1
+    here = _on(nodes, nodes[rank])
+    there = _on(nodes, ring[(ring.index(nodes[rank]) + 1) % len(ring)])
+    return there[here.index(rank) % len(there)]
+
+
+def _on(nodes: Mapping[int, str], node: str) -> Sequence[int]:
+    return sorted(rank for rank, where in nodes.items() if where == node)

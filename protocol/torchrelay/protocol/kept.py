@@ -1,0 +1,78 @@
+"""Where a rank's copies of its own state lie, for the shim that writes them and the agent that finds them.
+
+Standard library only. Below a node's folder, on a memory file system, each rank has two folders that it fills in turn:
+`rank-3/0` and `rank-3/1`; what a rank keeps for rank 3 of another node is in `buddy-of-3/0` and `1`. In one lie the journal
+of the boundary, the recording of the set-up and the bucket layouts, each behind a header as in `journal`, and the tensors
+(see the shim's `kept_tensors`), whose list is written last and taken away first: without it the copy is not whole.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from torchrelay.protocol.journal import read_slot, write_slot
+
+SLOTS = 2
+WHOLE = "tensors.json"
+_JOURNAL, _SET_UP, _LAYOUT = "journal", "set-up", "layout"
+_WHOSE = re.compile(r"(?:rank|buddy-of)-(\d+)")
+
+
+@dataclass(frozen=True)
+class KeptParts:
+    """All of a copy but its tensors."""
+
+    boundary: int
+    journal: bytes
+    set_up: bytes
+    ddp_layout: str
+
+
+def slot_folder(kept: Path, rank: int, boundary: int, every: int) -> Path:
+    """Where the copy of `boundary` goes; the one before, `every` steps older, is in the other folder."""
+    return kept / f"rank-{rank}" / str(boundary // every % SLOTS)
+
+
+def buddy_folder(kept: Path, rank: int, boundary: int, every: int) -> Path:
+    """The same for the copy of a rank of another node."""
+    return kept / f"buddy-of-{rank}" / str(boundary // every % SLOTS)
+
+
+def open_slot(folder: Path) -> None:
+    """From here on the folder holds no whole copy. Raises OSError."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    (folder / WHOLE).unlink(missing_ok=True)
+
+
+def write_parts(folder: Path, parts: KeptParts) -> None:
+    """Raises OSError, JournalError."""
+    for name, data in (
+        (_JOURNAL, parts.journal),
+        (_SET_UP, parts.set_up),
+        (_LAYOUT, parts.ddp_layout.encode()),
+    ):
+        write_slot(folder / name, parts.boundary, data)
+
+
+def read_parts(folder: Path) -> KeptParts | None:
+    """None where there is no whole copy."""
+    if not (folder / WHOLE).exists():
+        return None
+    found = [read_slot(folder / name) for name in (_JOURNAL, _SET_UP, _LAYOUT)]
+    journal, set_up, layout = found
+    if journal is None or set_up is None or layout is None or len({slot[0] for slot in (journal, set_up, layout)}) > 1:
+        return None
+    return KeptParts(journal[0], journal[1], set_up[1], layout[1].decode())
+
+
+def whole_copies(kept: Path) -> dict[int, list[tuple[Path, KeptParts]]]:
+    """By rank, the whole copies that are below the folder of a node."""
+    found: dict[int, list[tuple[Path, KeptParts]]] = {}
+    for folder in sorted(kept.glob("*/[0-9]")):
+        whose = _WHOSE.fullmatch(folder.parent.name)
+        parts = read_parts(folder) if whose else None
+        if whose and parts is not None:
+            found.setdefault(int(whose[1]), []).append((folder, parts))
+    return found

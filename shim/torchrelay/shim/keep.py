@@ -1,0 +1,146 @@
+"""Copies of the whole state in host memory, taken now and then at boundaries: what a job goes back to where nobody else
+holds what a lost rank had.
+
+The tensors are copied on the training thread, so they are of one moment; the rest is done beside training. A copy lies in
+shared memory, so it outlives the process, and the rank itself starts over from it. Two are kept: while one is written, the
+other is whole. A rank passes the last gate before its next copy only when the latest one is whole, so whoever overwrites
+an older one knows that all ranks have the newer one.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torchrelay.protocol.errors import TorchrelayError
+from torchrelay.protocol.kept import SLOTS, KeptParts, open_slot, read_parts, slot_folder, write_parts
+from torchrelay.protocol.messages import KeepCopies, TakeCopy
+from torchrelay.shim.buddy import Giver, Taker
+from torchrelay.shim.kept_tensors import KeptTensors
+
+if TYPE_CHECKING:
+    from torchrelay.shim.commit import Commit
+    from torchrelay.shim.engine import Engine
+
+
+class Keeper:
+    """`every`: steps between two copies; `folder`: this node's, see `protocol.kept`."""
+
+    def __init__(self, engine: Engine, every: int, folder: Path) -> None:
+        self._engine, self.every, self._folder = engine, every, folder
+        self._on = True
+        """As long as nobody knows whether other ranks hold the same, copies are made."""
+        self._giver = Giver(engine.link, engine.comms.address)
+        self._taker = Taker(engine.link, folder, every)
+        self._slots: dict[Path, KeptTensors] = {}
+        self._turn: int | None = None
+        self._latest = -1
+        self._finishing: threading.Thread | None = None
+        self.size_bytes = 0
+        self._copied_s, self._waited_s, self._copies = 0.0, 0.0, 0
+        self.failed = ""
+        """Why the latest copy could not be made."""
+
+    # On the link's thread.
+
+    def assign(self, order: KeepCopies) -> None:
+        self._on, self._giver.peer_host = order.on, order.buddy_host
+
+    def take(self, order: TakeCopy) -> None:
+        self._taker.take(order)
+
+    def interrupted(self) -> None:
+        """A migration begins: nobody may wait for a buddy that may be the one that is lost."""
+        self._giver.let_go()
+
+    # On the training thread.
+
+    def close(self) -> None:
+        """No thread is left that computes: it would be torn in the interpreter's end."""
+        self._giver.close()
+        self.wait()
+        self._taker.close()
+
+    @property
+    def is_on(self) -> bool:
+        return self._on
+
+    @property
+    def cost_s(self) -> float:
+        """What a copy takes of the training thread's time, mean."""
+        return (self._copied_s + self._waited_s) / self._copies if self._copies else 0.0
+
+    @property
+    def memory_bytes(self) -> int:
+        return SLOTS * self.size_bytes
+
+    def at_boundary(self, commit: Commit) -> None:
+        turn, is_first = commit.boundary // self.every, self._turn is None
+        # Until the training loop is known, more than one head can be the one of boundary 0: the last one counts.
+        due = commit.boundary % self.every == 0 if is_first else turn != self._turn or commit.boundary == self._latest
+        self._turn = turn
+        if not self._on:
+            self._drop()
+        if not due or not self._on or self._engine.shadow is not None:
+            return
+        self._latest = commit.boundary
+        self.wait()
+        slot = slot_folder(self._folder, self._engine.rank, commit.boundary, self.every)
+        started_s = time.perf_counter()
+        try:
+            before = read_parts(slot) if is_first else None
+            if before is not None and before.boundary == commit.boundary:
+                return  # this process has just entered from it
+            self._copy(commit, slot)
+        except (OSError, TorchrelayError, RuntimeError) as e:
+            self._fail(commit.boundary, e)
+        self._copied_s, self._copies = self._copied_s + time.perf_counter() - started_s, self._copies + 1
+
+    def at_gate(self, boundary: int) -> None:
+        """Of the step that starts at `boundary`."""
+        if self._finishing is not None and (boundary + 1) // self.every != boundary // self.every:
+            started_s = time.perf_counter()
+            self.wait()
+            self._waited_s += time.perf_counter() - started_s
+
+    def wait(self) -> None:
+        """Returns when the latest copy is whole, or has failed."""
+        if self._finishing is not None:
+            self._finishing.join()
+            self._finishing = None
+
+    def _drop(self) -> None:
+        """Others hold the same by now: the memory of the copies goes back to the system."""
+        if self._slots:
+            self.wait()
+            for slot in self._slots:
+                shutil.rmtree(slot, ignore_errors=True)
+            self._slots.clear()
+            self._taker.drop()
+
+    def _copy(self, commit: Commit, slot: Path) -> None:
+        engine = self._engine
+        journal, set_up = engine.writer.latest
+        parts = KeptParts(commit.boundary, journal, set_up, engine.layouts.as_text(commit.boundary))
+        open_slot(slot)
+        kept = self._slots.setdefault(slot, KeptTensors(slot))
+        kept.fill(engine.replicas.tensors(commit), lambda: engine.inject("copy"))
+        self._finishing = threading.Thread(
+            target=self._finish, args=(slot, kept, parts), name="torchrelay-keep", daemon=True
+        )
+        self._finishing.start()
+
+    def _finish(self, slot: Path, kept: KeptTensors, parts: KeptParts) -> None:
+        try:
+            write_parts(slot, parts)
+            kept.seal(parts.boundary)
+            self.size_bytes = kept.size_bytes
+            self.failed = self._giver.give(kept, parts)
+        except (OSError, TorchrelayError, RuntimeError) as e:
+            self._fail(parts.boundary, e)
+
+    def _fail(self, boundary: int, error: Exception) -> None:
+        self.failed = f"the state could not be copied at boundary {boundary}: {error}"

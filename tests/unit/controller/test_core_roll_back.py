@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.fake_job import FakeJob
+
+from torchrelay.protocol import events
+from torchrelay.protocol import messages as msg
+
+RANKS = 2
+
+
+def copy(rank: int, boundary: int, set_up: bytes = b"set-up") -> msg.KeptCopy:
+    return msg.KeptCopy(rank, boundary, f"/shm/rank-{rank}", f"copy of {rank}@{boundary}".encode(), set_up, "layout")
+
+
+def sharded(folder: Path, nnodes: int = 1, spares: int = 1) -> FakeJob:
+    job = FakeJob(folder, RANKS, spares, nnodes=nnodes, config={"buddy_every": 3})
+    job.train()
+    for worker, rank in job.ranks.items():
+        job.say(worker, msg.ReplicaCheck(4, {"shard": f"of {rank}"}))
+    return job
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> FakeJob:
+    job = sharded(tmp_path)
+    job.kept["n0"] = tuple(copy(rank, boundary) for rank in range(RANKS) for boundary in (0, 3))
+    return job
+
+
+def test_a_rank_that_nobody_can_stand_in_for_takes_all_back_to_their_copies(job: FakeJob) -> None:
+    job.die("n0.w1")
+    job.settle()
+    (finished,) = job.told(events.MigrationFinished)
+    assert (finished.kind, finished.outcome, finished.ranks) == ("rollback", "committed", (0, 1))
+    assert finished.steps_redone == 3, "from boundary 3, with the one in flight, at boundary 5"
+    assert job.core.job.holders == {0: "n0.r0", 1: "n0.s0"}
+    plans = job.sent(msg.Plan)
+    assert (plans["n0.r0"].action, plans["n0.r0"].target, plans["n0.r0"].kept) == ("enter", 3, "/shm/rank-0")
+    assert (plans["n0.s0"].journal, plans["n0.s0"].ddp_layout) == (b"copy of 1@3", "layout")
+    assert job.sent(msg.Assign)["n0.r0"].env["RANK"] == "0"
+    assert "3 steps done again" in job.core.status(job.now_s).last_migration
+
+
+def test_the_spare_is_not_spent_on_a_survivor(job: FakeJob) -> None:
+    job.die("n0.w1")
+    job.settle()
+    assert [o.rank for o in job.orders if isinstance(o, msg.StartWorker)] == [0]
+    assert job.sent(msg.Assign)["n0.s0"].rank == 1
+
+
+def test_a_joiner_with_another_set_up_than_the_copy_starts_over_too(job: FakeJob) -> None:
+    job.kept["n0"] = tuple(copy(rank, 3, b"another set-up") for rank in range(RANKS))
+    job.die("n0.w1")
+    job.settle()
+    assert sorted(job.core.job.holders.values()) == ["n0.r0", "n0.r1"]
+    assert {a.set_up for w, a in job.sent(msg.Assign).items() if ".r" in w} == {b"another set-up"}
+
+
+def test_without_copies_of_all_ranks_the_job_ends_with_both_reasons(job: FakeJob) -> None:
+    job.kept["n0"] = (copy(0, 3),)
+    job.die("n0.w1")
+    job.settle()
+    assert job.stop is not None
+    assert "no survivor holds a replica of the tensors of rank 1" in job.stop.reason
+    assert "there is no whole copy of the state of rank 1 yet" in job.stop.reason
+
+
+def test_a_process_that_cannot_be_started_leaves_the_job_to_the_spares(tmp_path: Path) -> None:
+    job = sharded(tmp_path, spares=2)
+    job.kept["n0"] = tuple(copy(rank, 3) for rank in range(RANKS))
+    job.unstartable = {0}
+    job.die("n0.w1")
+    job.settle()
+    assert job.core.job.holders == {0: "n0.s1", 1: "n0.s0"}
+
+
+def test_without_a_spare_the_lost_rank_starts_over_in_its_place(tmp_path: Path) -> None:
+    job = sharded(tmp_path, spares=0)
+    job.kept["n0"] = tuple(copy(rank, 3) for rank in range(RANKS))
+    job.die("n0.w1")
+    job.settle()
+    (finished,) = job.told(events.MigrationFinished)
+    assert (finished.kind, finished.outcome) == ("rollback", "committed")
+    assert sorted(job.core.job.holders.values()) == ["n0.r0", "n0.r1"]
+
+
+def test_a_place_in_quarantine_is_not_taken_again(tmp_path: Path) -> None:
+    job = sharded(tmp_path, spares=0)
+    job.kept["n0"] = tuple(copy(rank, 3) for rank in range(RANKS))
+    job.core.job.workers["n0.w1"].devices = ("GPU-1",)
+    job.core.job.quarantine["GPU-1"] = "it has fallen off the bus"
+    job.die("n0.w1")
+    job.settle()
+    assert job.stop is not None
+    assert "no spare is left for rank 1; and rank 1 cannot start over: it has fallen off the bus" in job.stop.reason
+
+
+def test_what_was_said_of_later_steps_is_forgotten(job: FakeJob) -> None:
+    job.die("n0.w1")
+    job.settle()
+    assert {c.boundary for checks in job.core.job.checks.values() for c in checks} == {3}
+    assert not any(journal.boundaries for journal in job.core.job.journals.values())
+
+
+def test_a_loss_with_a_replica_is_no_reason_to_go_back(tmp_path: Path) -> None:
+    job = FakeJob(tmp_path, 3, config={"buddy_every": 3})
+    job.train()
+    job.die("n0.w1")
+    job.settle()
+    (finished,) = job.told(events.MigrationFinished)
+    assert finished.kind == "unplanned"
+
+
+def test_ranks_are_told_to_stop_copying_once_each_has_a_replica(tmp_path: Path) -> None:
+    job = FakeJob(tmp_path, 3, config={"buddy_every": 3})
+    job.train()
+    assert {order.on for order in job.sent(msg.KeepCopies).values()} == {False}
+    assert set(job.sent(msg.KeepCopies)) == {"n0.w0", "n0.w1", "n0.w2"}
+
+
+def test_a_copy_is_handed_to_the_buddy_on_the_other_node_and_the_report_knows(tmp_path: Path) -> None:
+    job = sharded(tmp_path, nnodes=2)
+    keep = job.sent(msg.KeepCopies)
+    assert (keep["n0.w0"].buddy, keep["n0.w0"].buddy_host) == (1, "10.0.0.2")
+    job.say("n1.w0", msg.CopyReady(3, "10.0.0.2", 9300, "token"))
+    assert job.sent(msg.TakeCopy) == {"n0.w0": msg.TakeCopy(1, 3, "10.0.0.2", 9300, "token")}
+    assert job.core.job.holder(1).copy_on == ""
+    job.say("n0.w0", msg.CopyTaken(1, 3, 4096))
+    assert job.core.job.holder(1).copy_on == "n0"
+
+
+def test_a_copy_that_could_not_be_fetched_is_told(tmp_path: Path) -> None:
+    job = sharded(tmp_path, nnodes=2)
+    job.say("n0.w0", msg.CopyTaken(1, 3, 0, "ChannelClosedError: gone"))
+    assert any("could not fetch the copy of rank 1 of boundary 3" in e.text for e in job.told(events.Log))
+    assert job.core.job.holder(1).copy_on == ""

@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from torchrelay.protocol.kept import whole_copies
+from torchrelay.protocol.messages import CopyReady, CopyTaken, KeepCopies, TakeCopy
+from torchrelay.shim.buddy import Taker
+from torchrelay.shim.keep import Keeper
+from torchrelay.shim.kept_tensors import KeptTensors, load
+
+EVERY = 3
+
+
+class Link:
+    def __init__(self) -> None:
+        self.sent: list[Any] = []
+        self.said = threading.Event()
+
+    def send(self, report: Any) -> None:
+        self.sent.append(report)
+        self.said.set()
+
+    def wait(self) -> Any:
+        assert self.said.wait(20)
+        self.said.clear()
+        return self.sent[-1]
+
+
+class Engine:
+    """What a keeper asks of the engine."""
+
+    def __init__(self, rank: int = 0) -> None:
+        self.rank, self.link, self.shadow = rank, Link(), None
+        self.comms = SimpleNamespace(address="127.0.0.1")
+        self.writer = SimpleNamespace(latest=(b"journal", b"set-up"))
+        self.layouts = SimpleNamespace(as_text=lambda boundary: f"layout of {boundary}")
+        self.weight = torch.zeros(1000)
+        self.replicas = SimpleNamespace(tensors=lambda commit: {"w": self.weight, "b": self.weight[:3].clone()})
+        self.injected: list[str] = []
+
+    def inject(self, phase: str) -> None:
+        self.injected.append(phase)
+
+
+def train(keeper: Keeper, engine: Engine, *boundaries: int) -> None:
+    for boundary in boundaries:
+        engine.weight.fill_(boundary)
+        keeper.at_boundary(SimpleNamespace(boundary=boundary))  # type: ignore[arg-type]
+        keeper.at_gate(boundary)
+
+
+def held(folder: Path) -> list[int]:
+    return sorted(parts.boundary for _, parts in whole_copies(folder).get(0, ()))
+
+
+@pytest.fixture
+def engine() -> Engine:
+    return Engine()
+
+
+@pytest.fixture
+def keeper(engine: Engine, tmp_path: Path) -> Keeper:
+    return Keeper(engine, EVERY, tmp_path)  # type: ignore[arg-type]
+
+
+def test_the_two_latest_copies_are_whole_before_the_next_one_begins(
+    keeper: Keeper, engine: Engine, tmp_path: Path
+) -> None:
+    train(keeper, engine, *range(9))
+    assert held(tmp_path) == [3, 6]
+    newest = next(folder for folder, parts in whole_copies(tmp_path)[0] if parts.boundary == 6)
+    found = {"w": torch.zeros(1000), "b": torch.zeros(3)}
+    load(newest, lambda infos: found)
+    assert torch.equal(found["w"], torch.full((1000,), 6.0))
+    assert [parts.ddp_layout for _, parts in whole_copies(tmp_path)[0]] == ["layout of 6", "layout of 3"]
+
+
+def test_boundaries_that_are_jumped_over_do_not_stop_the_copies(keeper: Keeper, engine: Engine, tmp_path: Path) -> None:
+    train(keeper, engine, 0, 2, 4, 7)
+    keeper.wait()
+    assert held(tmp_path) == [4, 7]
+
+
+def test_a_rank_that_comes_in_between_two_copies_waits_for_the_next_one(
+    keeper: Keeper, engine: Engine, tmp_path: Path
+) -> None:
+    train(keeper, engine, 4, 5)
+    assert held(tmp_path) == []
+    train(keeper, engine, 6, 7, 8)
+    assert held(tmp_path) == [6]
+
+
+def test_the_copy_that_a_rank_came_from_is_not_made_again(keeper: Keeper, engine: Engine, tmp_path: Path) -> None:
+    train(keeper, engine, 3, 4, 5)
+    again = Keeper(engine, EVERY, tmp_path)  # type: ignore[arg-type]
+    engine.injected.clear()
+    train(again, engine, 3)
+    assert engine.injected == []
+
+
+def test_of_several_heads_with_one_number_the_last_one_counts(keeper: Keeper, engine: Engine, tmp_path: Path) -> None:
+    train(keeper, engine, 0)
+    engine.writer.latest = b"of the real loop", b"set-up"
+    train(keeper, engine, 0, 1, 2)
+    assert [parts.journal for _, parts in whole_copies(tmp_path)[0]] == [b"of the real loop"]
+
+
+def test_a_copy_that_has_no_room_says_so_and_leaves_the_one_before(
+    keeper: Keeper, engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train(keeper, engine, 0, 1, 2)
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(KeptTensors, "fill", full)
+    train(keeper, engine, 3, 4, 5)
+    assert held(tmp_path) == [0]
+    assert "could not be copied at boundary 3: [Errno 28]" in keeper.failed
+
+
+def test_nothing_is_copied_once_others_hold_the_same(keeper: Keeper, engine: Engine, tmp_path: Path) -> None:
+    train(keeper, engine, 0, 1, 2, 3)
+    keeper.wait()
+    assert held(tmp_path) == [0, 3]
+    keeper.assign(KeepCopies(False, "replicas"))
+    train(keeper, engine, 4, 5, 6)
+    assert held(tmp_path) == []
+    assert not list(tmp_path.glob("*/*/*")), "their memory is free again"
+
+
+def test_the_script_s_end_waits_for_no_buddy(keeper: Keeper, engine: Engine) -> None:
+    keeper.assign(KeepCopies(True, "alone", 1, "127.0.0.1"))
+    train(keeper, engine, 0)
+    keeper.close()
+    engine.link.sent.clear()
+    train(keeper, engine, 3)
+    keeper.wait()
+    assert engine.link.sent == []
+
+
+def test_a_buddy_gets_the_whole_copy_and_the_gate_before_the_next_one_waits_for_it(
+    keeper: Keeper, engine: Engine, tmp_path: Path
+) -> None:
+    keeper.assign(KeepCopies(True, "alone", 1, "127.0.0.1"))
+    there = Link()
+    taker = Taker(there, tmp_path / "elsewhere", EVERY)  # type: ignore[arg-type]
+    train(keeper, engine, 0)
+    ready = engine.link.wait()
+    assert isinstance(ready, CopyReady)
+    taker.take(TakeCopy(0, ready.boundary, ready.host, ready.port, ready.token))
+    train(keeper, engine, 1, 2)  # returns once it has arrived
+    taken = there.wait()
+    assert (taken.rank, taken.boundary, taken.reason) == (0, 0, "")
+    ((folder, parts),) = whole_copies(tmp_path / "elsewhere")[0]
+    assert (parts.boundary, parts.journal, parts.set_up, parts.ddp_layout) == (0, b"journal", b"set-up", "layout of 0")
+    found = {"w": torch.ones(1000), "b": torch.ones(3)}
+    load(folder, lambda infos: found)
+    assert torch.equal(found["w"], torch.zeros(1000))
+    taker.close()
+
+
+def test_a_buddy_that_is_lost_keeps_nobody_waiting(keeper: Keeper, engine: Engine) -> None:
+    keeper.assign(KeepCopies(True, "alone", 1, "127.0.0.1"))
+    train(keeper, engine, 0)
+    assert isinstance(engine.link.wait(), CopyReady)
+    keeper.interrupted()
+    train(keeper, engine, 1, 2)
+    assert keeper.failed == "its buddy has not fetched it"
+
+
+def test_a_copy_that_breaks_off_on_its_way_is_not_held_and_the_older_one_is(
+    keeper: Keeper, engine: Engine, tmp_path: Path
+) -> None:
+    keeper.assign(KeepCopies(True, "alone", 1, "127.0.0.1"))
+    there, elsewhere = Link(), tmp_path / "elsewhere"
+    taker = Taker(there, elsewhere, EVERY)  # type: ignore[arg-type]
+    train(keeper, engine, 0)
+    ready = engine.link.wait()
+    taker.take(TakeCopy(0, 0, ready.host, ready.port, ready.token))
+    assert there.wait().reason == ""
+    train(keeper, engine, 1, 2, 3)
+    ready = engine.link.wait()
+    keeper.interrupted()  # the channel closes before it was asked for everything
+    keeper.wait()
+    taker.take(TakeCopy(0, 3, ready.host, ready.port, ready.token))
+    failed = there.wait()
+    assert isinstance(failed, CopyTaken)
+    assert failed.reason
+    assert [parts.boundary for _, parts in whole_copies(elsewhere)[0]] == [0]
+    taker.close()

@@ -121,3 +121,9 @@ def test_checks_from_before_the_training_loop_that_runs_prove_nothing() -> None:
     later = replace(check(10, a="1"), since=9)
     checks = {0: [*old, anew, later], 1: [*old, anew, later]}
     assert isinstance(choose_donor(1, 12, {0: at(12, 12)}, checks), Donor)
+
+
+def test_what_a_wrapper_of_an_earlier_loop_kept_equal_counts_no_more() -> None:
+    old, anew = check(8, "a", a="1"), replace(check(9, a="2"), since=9)
+    assert isinstance(choose_donor(1, 10, {0: at(10, 10)}, {0: [old], 1: [old]}), Donor)
+    assert isinstance(choose_donor(1, 10, {0: at(10, 10)}, {0: [old, anew], 1: [old]}), Cannot)

@@ -208,6 +208,10 @@ def test_a_pod_that_asks_for_nothing_never_waits_for_the_webhook() -> None:
     assert "matchConditions" not in one(rendered("less"), "MutatingWebhookConfiguration", "torchrelay")["webhooks"][0]
 
 
+def test_an_upgrade_does_not_wait_for_a_controller_that_waits_for_the_lease_of_the_old_one() -> None:
+    assert one(rendered("defaults"), "Deployment", "torchrelay-controller")["spec"]["strategy"] == {"type": "Recreate"}
+
+
 def test_digests_go_before_tags() -> None:
     objects = rendered("everything")
     container = one(objects, "Deployment", "relay-controller")["spec"]["template"]["spec"]["containers"][0]

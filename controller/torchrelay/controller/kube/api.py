@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import httpx2
-import msgspec
 from lightkube import AsyncClient
 from lightkube.core.exceptions import ApiError, LoadResourceError
 from lightkube.generic_resource import create_global_resource, create_namespaced_resource
@@ -85,10 +84,12 @@ class Api:
         with _errors(kind):
             more: dict[str, Any] = {"namespace": namespace} if kind.namespaced else {}
             stop: OnErrorHandler = _raise
-            async for what, found in self._client.watch(
-                kind.resource, labels=labels, resource_version=version, on_error=stop, **more
-            ):
-                yield what, dict(found)
+            changes = self._client.watch(kind.resource, labels=labels, resource_version=version, on_error=stop, **more)
+            try:
+                async for what, found in changes:
+                    yield what, dict(found)
+            except ValueError as e:  # a connection that breaks in the middle of a line leaves half an object
+                raise RetryableError(f"{kind.name}: an object that cannot be read: {e}") from e
 
     async def get(self, kind: Kind, name: str, namespace: str | None = None) -> Object | None:
         """None where there is none of the name."""
@@ -159,6 +160,5 @@ class _errors:  # reads as a statement
             if error.status.code in _LASTING:
                 raise Refused(error.status.code, text) from error
             raise RetryableError(text) from error
-        # A connection that breaks in the middle of a line leaves half an object.
-        if isinstance(error, (httpx2.HTTPError, httpx2.StreamError, msgspec.DecodeError, OSError)):
+        if isinstance(error, (httpx2.HTTPError, httpx2.StreamError, OSError)):
             raise RetryableError(f"{self._what}: the API server cannot be reached: {error}") from error

@@ -273,6 +273,7 @@ class Engine:
         commit = self.commit
         if commit is None or (activation is not commit.activation and commit.activation in self.tracker.stack):
             return False
+        self.again.leave()
         self.position = "gate"
         self.phase("gate")
         try:

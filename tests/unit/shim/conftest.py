@@ -1,0 +1,21 @@
+"""The shim reaches into the process: no test may leave that behind for the next one, which may run in any order."""
+
+from __future__ import annotations
+
+import builtins
+import io
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+OPEN = builtins.open
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_behind() -> Iterator[None]:
+    yield
+    assert builtins.open is OPEN, "open() is still diverted"
+    assert io.open is OPEN, "io.open is still diverted"
+    assert "data" not in vars(torch.Tensor), "Tensor.data is still watched"
+    assert torch._C._len_torch_function_stack() == 0, "a function mode is still on"

@@ -83,7 +83,18 @@ class Destination:
         missing = self._needed - found.keys()
         if missing:
             raise StateMismatchError(f"the donor has no tensor {', '.join(sorted(missing)[:5])}")
+        self._order_optimizer_state(infos)
         return found
+
+    def _order_optimizer_state(self, infos: Sequence[TensorInfo]) -> None:
+        """As the donor has it: in the order in which parameters had their first gradients, which `state_dict` shows."""
+        theirs = dict.fromkeys(info.path.rpartition(".")[0] for info in infos if info.path.startswith("optimizer"))
+        for number, (_, optimizer) in enumerate(self._state.optimizers):
+            parameters = [p for group in optimizer.param_groups for p in group["params"]]
+            paths = {f"optimizer{number}.{place}": parameter for place, parameter in enumerate(parameters)}
+            for path in theirs:
+                if path in paths and paths[path] in optimizer.state:
+                    optimizer.state[paths[path]] = optimizer.state.pop(paths[path])
 
     def _optimizer_state(self, info: TensorInfo) -> torch.Tensor:
         kind, _, rest = info.path.partition(".")

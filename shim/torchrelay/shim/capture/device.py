@@ -46,12 +46,15 @@ def whole(state: HostState, roots: Sequence[torch.nn.Module]) -> dict[str, torch
     in_modules = set(map(id, found.values()))
     for number, (_, optimizer) in enumerate(state.optimizers):
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
-        for place, parameter in enumerate(parameters):
+        places = {id(parameter): place for place, parameter in enumerate(parameters)}
+        for parameter in parameters:
             if id(parameter) not in in_modules:
-                found[f"parameter{number}.{place}"] = parameter
-            for key, value in optimizer.state.get(parameter, {}).items():
-                if isinstance(value, torch.Tensor):
-                    found[f"optimizer{number}.{place}.{key}"] = value
+                found[f"parameter{number}.{places[id(parameter)]}"] = parameter
+        for parameter, values in optimizer.state.items():
+            place = places.get(id(parameter))
+            if place is not None:
+                tensors = {key: value for key, value in values.items() if isinstance(value, torch.Tensor)}
+                found.update({f"optimizer{number}.{place}.{key}": value for key, value in tensors.items()})
     for path, tensor in state.large.items():
         found[f"value.{path}"] = tensor
     return {path: tensor for path, tensor in found.items() if not tensor.is_meta}

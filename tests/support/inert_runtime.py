@@ -71,9 +71,10 @@ class Hooks:
 
 
 class Runtime:
-    def __init__(self, log):
+    def __init__(self, log, is_spare=False):
         self.hooks = Hooks()
         self.log = log
+        self.is_spare = is_spare
         self.pid = os.getpid()
 
     @classmethod
@@ -84,7 +85,7 @@ class Runtime:
         sock.sendall(wire.encode(Hello(config.worker, config.token, os.getpid(), version, config.spare)))
         if wire.receive(sock, wire.ORDERS) != Ack():
             raise RefusedError("no Ack")
-        runtime = cls(Path(config.journal, "calls"))
+        runtime = cls(Path(config.journal, "calls"), config.spare)
         sock.detach()  # an object would warn when the interpreter ends and it is still open
         return runtime
 

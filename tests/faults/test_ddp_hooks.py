@@ -6,21 +6,26 @@ from pathlib import Path
 
 import pytest
 from faults.conftest import Undisturbed
+from support.cells import few
 from support.relay_run import assert_unharmed, relay
 
 SCRIPT, RANKS = "hooks.py", 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "fault"),
-    [
-        ("fp16", "kill:rank=1,step=7,phase=backward"),
-        ("builtin", "kill:rank=0,step=7,phase=gate"),
-        ("own", "kill:rank=0,step=7,phase=backward"),
-        ("static", "kill:rank=1,step=7,phase=backward"),
-        ("static", "kill:rank=0,step=10,phase=optimizer"),
-        ("static", "kill:rank=0,step=1,phase=backward"),
-    ],
+    few(
+        3,
+        [
+            ("fp16", "kill:rank=1,step=7,phase=backward"),
+            ("own", "kill:rank=0,step=7,phase=backward"),
+            ("static", "kill:rank=0,step=10,phase=optimizer"),
+            ("builtin", "kill:rank=0,step=7,phase=gate"),
+            ("static", "kill:rank=1,step=7,phase=backward"),
+            ("static", "kill:rank=0,step=1,phase=backward"),
+        ],
+    ),
 )
 def test_a_rank_is_replaced(kind: str, fault: str, undisturbed: Undisturbed, tmp_path: Path) -> None:
     run = relay(tmp_path, SCRIPT, kind, ranks=RANKS, inject=[fault])

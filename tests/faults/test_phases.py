@@ -6,22 +6,27 @@ from pathlib import Path
 
 import pytest
 from faults.conftest import Undisturbed
+from support.cells import few
 from support.relay_run import assert_unharmed, relay
 
 SCRIPT, RANKS = "phases.py", 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "fault"),
-    [
-        ("finetune", "kill:rank=1,step=16,phase=backward"),
-        ("finetune", "kill:rank=0,step=17,phase=optimizer"),
-        ("twice", "kill:rank=1,step=13,phase=forward"),
-        ("twice", "kill:rank=0,step=20,phase=after-step"),
-        ("turns", "kill:rank=1,step=18,phase=backward"),
-        ("turns", "kill:rank=0,step=24,phase=gate"),
-        ("stopped", "kill:rank=1,step=11,phase=backward"),
-    ],
+    few(
+        4,
+        [
+            ("finetune", "kill:rank=1,step=16,phase=backward"),
+            ("twice", "kill:rank=0,step=20,phase=after-step"),
+            ("turns", "kill:rank=1,step=18,phase=backward"),
+            ("stopped", "kill:rank=1,step=11,phase=backward"),
+            ("finetune", "kill:rank=0,step=17,phase=optimizer"),
+            ("twice", "kill:rank=1,step=13,phase=forward"),
+            ("turns", "kill:rank=0,step=24,phase=gate"),
+        ],
+    ),
 )
 def test_a_rank_is_replaced_in_a_later_loop(kind: str, fault: str, undisturbed: Undisturbed, tmp_path: Path) -> None:
     run = relay(tmp_path, SCRIPT, kind, ranks=RANKS, inject=[fault])

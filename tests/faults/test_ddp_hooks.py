@@ -35,7 +35,7 @@ def test_a_rank_is_replaced(kind: str, fault: str, undisturbed: Undisturbed, tmp
 @pytest.mark.parametrize("kind", ["own", "static"])
 def test_a_rank_is_moved(kind: str, undisturbed: Undisturbed, tmp_path: Path) -> None:
     fault = "planned:rank=1,step=8"
-    run = relay(tmp_path, SCRIPT, kind, ranks=RANKS, inject=[fault], planned_at=[8])
+    run = relay(tmp_path, SCRIPT, kind, ranks=RANKS, inject=[fault], planned_at=[8], environment={"STEP_S": "0.08"})
     assert_unharmed(run, undisturbed(SCRIPT, kind, ranks=RANKS), RANKS, [f"{fault},phase=forward"], 1)
 
 

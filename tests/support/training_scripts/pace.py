@@ -4,7 +4,7 @@ import os
 import signal
 import time
 
-STEP_S = 0.015
+STEP_S = float(os.environ.get("STEP_S", "0.015"))
 """A planned migration stops a few tenths of a second ahead: with steps of microseconds, that were the whole run."""
 
 

@@ -6,22 +6,27 @@ from pathlib import Path
 
 import pytest
 from faults.conftest import Undisturbed
+from support.cells import few
 from support.relay_run import assert_unharmed, relay
 
 RANKS = 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "args", "fault"),
-    [
-        pytest.param("trainer.py", (), "kill:rank=1,step=20,phase=backward", id="while loop of a trainer class"),
-        pytest.param("module_level.py", (), "kill:rank=0,step=16,phase=forward", id="module level with next"),
-        pytest.param("accumulation.py", (), "kill:rank=1,step=12,phase=gate", id="accumulation with no_sync"),
-        pytest.param("resident.py", ("randint",), "kill:rank=1,step=9,phase=backward", id="randint"),
-        pytest.param("resident.py", ("permutation",), "kill:rank=0,step=17,phase=forward", id="randperm"),
-        pytest.param("evaluation.py", (), "kill:rank=0,step=14,phase=after-step", id="metrics and copies"),
-        pytest.param("generators.py", (), "kill:rank=1,step=13,phase=optimizer", id="generators"),
-    ],
+    few(
+        5,
+        [
+            pytest.param("module_level.py", (), "kill:rank=0,step=16,phase=forward", id="module level with next"),
+            pytest.param("accumulation.py", (), "kill:rank=1,step=12,phase=gate", id="accumulation with no_sync"),
+            pytest.param("resident.py", ("permutation",), "kill:rank=0,step=17,phase=forward", id="randperm"),
+            pytest.param("evaluation.py", (), "kill:rank=0,step=14,phase=after-step", id="metrics and copies"),
+            pytest.param("generators.py", (), "kill:rank=1,step=13,phase=optimizer", id="generators"),
+            pytest.param("trainer.py", (), "kill:rank=1,step=20,phase=backward", id="while loop of a trainer class"),
+            pytest.param("resident.py", ("randint",), "kill:rank=1,step=9,phase=backward", id="randint"),
+        ],
+    ),
 )
 def test_a_rank_is_replaced_in(
     script: str, args: tuple[str, ...], fault: str, undisturbed: Undisturbed, tmp_path: Path

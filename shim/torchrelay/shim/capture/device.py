@@ -50,8 +50,8 @@ def whole(state: HostState, roots: Sequence[torch.nn.Module]) -> dict[str, torch
         for parameter in parameters:
             if id(parameter) not in in_modules:
                 found[f"parameter{number}.{places[id(parameter)]}"] = parameter
-        for parameter, values in optimizer.state.items():
-            place = places.get(id(parameter))
+        for key_of_state, values in optimizer.state.items():
+            place = places.get(id(key_of_state))
             if place is not None:
                 tensors = {key: value for key, value in values.items() if isinstance(value, torch.Tensor)}
                 found.update({f"optimizer{number}.{place}.{key}": value for key, value in tensors.items()})

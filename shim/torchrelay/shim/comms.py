@@ -157,9 +157,6 @@ class Communicators:
             self._previous[0].gate.close()
         self._previous = None
 
-    def broken_by(self, number: int) -> bool:
-        return number > self.now.number
-
     def break_all(self) -> int:
         """From any thread: whatever this rank and its peers wait for in any communicator fails now. Returns how many sockets."""
         with self._lock:

@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx2
 from lightkube import AsyncClient
-from lightkube.core.exceptions import ApiError, LoadResourceError
+from lightkube.core.exceptions import ApiError, ConfigError, LoadResourceError
 from lightkube.generic_resource import create_global_resource, create_namespaced_resource
 from lightkube.types import OnErrorHandler, PatchType
 
@@ -135,7 +135,7 @@ def connect() -> Api:
     """With the configuration of the pod that this runs in, or of KUBECONFIG. Raises FatalError without either."""
     try:
         return Api(AsyncClient(field_manager="torchrelay", trust_env=True))
-    except LoadResourceError as e:
+    except (ConfigError, LoadResourceError) as e:
         raise FatalError(f"no way to the Kubernetes API: {e}") from e
 
 

@@ -250,9 +250,6 @@ class Draws:
         """Whether some loader keeps its worker processes from one epoch to the next."""
         return any(getattr(track.loader, "persistent_workers", False) for track in self.tracks.values())
 
-    def made_since(self, before: set[int]) -> list[Any]:
-        return [iterator for iterator in self.tracks if id(iterator) not in before]
-
 
 def install(draws: Draws, on_training_thread: Callable[[], bool]) -> None:
     """Hooks into the iterator class; does nothing until `draws.live` or `draws.expected`."""

@@ -10,8 +10,8 @@ import httpx2
 import pytest
 from lightkube.core.exceptions import ApiError
 
-from torchrelay.controller.kube.api import NOT_FOUND, PODS, Api, Refused
-from torchrelay.protocol.errors import RetryableError
+from torchrelay.controller.kube.api import NOT_FOUND, PODS, Api, Refused, connect
+from torchrelay.protocol.errors import FatalError, RetryableError
 
 
 def status(code: int) -> ApiError:
@@ -66,3 +66,9 @@ def test_a_watch_that_breaks_is_begun_again(error: Exception) -> None:
             await anext(changes)
 
     asyncio.run(watch())
+
+
+def test_without_a_cluster_it_is_said_what_was_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", "/nowhere/config")
+    with pytest.raises(FatalError, match="no way to the Kubernetes API: Configuration file /nowhere/config"):
+        connect()

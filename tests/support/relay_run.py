@@ -15,6 +15,8 @@ from typing import Any
 from support.training import SCRIPTS, differences
 
 RUN_S = 170.0
+LEAN = Path(__file__).parent / "lean"
+"""On the path of references and runs alike; `make test-long` has torch as it is."""
 _NOT_OURS = ("TORCHRELAY_SECRET", "TORCHRELAY_STATE_DIR")
 
 
@@ -129,7 +131,8 @@ def read_events(path: Path) -> list[dict[str, Any]]:
 
 def _environment(more: Mapping[str, str]) -> dict[str, str]:
     inherited = {k: v for k, v in os.environ.items() if k not in _NOT_OURS}
-    return {**inherited, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1", **more}
+    lean = {} if "TORCHRELAY_TEST_ROUNDS" in os.environ else {"PYTHONPATH": str(LEAN)}
+    return {**inherited, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1", **lean, **more}
 
 
 def _new(folder: Path) -> Path:

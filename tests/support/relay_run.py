@@ -15,7 +15,7 @@ from typing import Any
 from support.training import SCRIPTS, differences
 
 RUN_S = 170.0
-AT_THE_END_S = 20.0
+AT_THE_END_S = 3.0
 LEAN = Path(__file__).parent / "lean"
 """On the path of references and runs alike; `make test-long` has torch as it is."""
 _NOT_OURS = ("TORCHRELAY_SECRET", "TORCHRELAY_STATE_DIR")

@@ -7,15 +7,19 @@ import contextlib
 import dataclasses
 import types
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+from support.fake_kube import FakeApi
 
+from torchrelay.controller.kube.controller import Controller
 from torchrelay.controller.kube.ledger import Ledger
 from torchrelay.controller.kube.node_watch import NodeWatch
 from torchrelay.controller.kube.nodes import read_node
 from torchrelay.controller.kube.pods import JobKey, Pod, read_pod
 from torchrelay.controller.kube.run import JobRun
+from torchrelay.controller.kube.settings import Settings
 from torchrelay.protocol import events as e
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol.errors import FrameError
@@ -23,6 +27,8 @@ from torchrelay.protocol.health.policy import HealthPolicy
 from torchrelay.protocol.health.policy_file import default_policy
 from torchrelay.protocol.kube_annotations import Wishes
 from torchrelay.protocol.names import NO_RANK
+from torchrelay.protocol.pod_tls import PodIdentity
+from torchrelay.protocol.tls import Credentials
 
 KEY = JobKey("team", "llama")
 LAUNCH = {"WORLD_SIZE": "2", "MASTER_ADDR": "llama-0", "MASTER_PORT": "29500"}
@@ -272,3 +278,27 @@ def test_the_taint_of_a_cordon_is_not_told_beside_it() -> None:
     taint = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
     facts = read_node(node("n1", unschedulable=True, taints=[taint]))
     assert (facts.cordoned, facts.taints) == (True, ())
+
+
+def test_the_policy_of_the_controllers_environment_judges_every_job(tmp_path: Path) -> None:
+    path = tmp_path / "policy.yaml"
+    path.write_text("rules: {lost: {signal: gpu-lost, verdict: replace, why: w, source: s}}")
+    environ = {"TORCHRELAY_HEALTH_POLICY": str(path), "TORCHRELAY_HEALTH_OBSERVE": "1"}
+
+    async def test() -> None:
+        controller = Controller(FakeApi(), Settings.from_environ(environ), Credentials.from_secret(b"s" * 16, "c"))  # type: ignore[arg-type]
+        ledger = controller._ledger
+        first = read_pod(pod(0))
+        assert first is not None
+        ledger.pods[first.uid] = first
+        hello = msg.AgentHello(
+            first.agent, -1, "10.0.0.1", (msg.WorkerInfo(f"{first.agent}.1", 0, 1, {**LAUNCH, "WORLD_SIZE": "1"}),)
+        )
+        run = await ledger.run_for(PodIdentity("team", "llama-0", first.uid), hello)
+        judged_by = run.core.health.judge.policy
+        assert ([r.name for r in judged_by.rules], judged_by.observe) == (["lost"], True)
+        run.task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await run.task
+
+    asyncio.run(test())

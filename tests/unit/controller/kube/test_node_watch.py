@@ -23,6 +23,7 @@ from torchrelay.controller.kube.settings import Settings
 from torchrelay.protocol import events as e
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol.errors import FrameError
+from torchrelay.protocol.health import kinds as k
 from torchrelay.protocol.health.policy import HealthPolicy
 from torchrelay.protocol.health.policy_file import default_policy
 from torchrelay.protocol.kube_annotations import Wishes
@@ -252,7 +253,9 @@ def test_a_cordon_before_there_is_a_spare_is_not_forgotten_and_one_that_is_taken
 def test_taints_that_a_pod_came_to_are_tolerated_and_nothing_is_told_before_nodes_are_known() -> None:
     def test(c: Cluster) -> None:
         c.add(SPARE)
+        c.ledger.node_changed(node("n2"), True)
         c.nodes.listed.clear()
+        c.look()
         c.ledger.node_changed(node("n2", taints=[{"key": "dedicated", "effect": "NoExecute"}]), False)
         c.look()
         c.nodes.listed.set()
@@ -270,6 +273,7 @@ def test_nodes_that_cannot_be_listed_are_a_dead_source_once() -> None:
         dead = [v for v in c.events if isinstance(v, e.HealthVerdict)]
         assert [(v.rule, v.action) for v in dead] == [("source-dead", "watch")] * 3, "of each agent's node"
         assert "connection refused" in dead[0].reason
+        assert [len(kept) for kept in c.run.core.health.judge.history.subjects(k.SOURCE_DEAD)] == [1] * 3
 
     in_cluster(test)
 

@@ -83,6 +83,7 @@ class Recovery:
                 self._quiesce, self._decided = None, None
                 self._news.notify_all()
             self._engine.comms.break_all()
+            self._engine.comms.waits.watch(order.generation)
             if self._engine.keeper is not None:
                 self._engine.keeper.interrupted()
             self._orders.put(order)
@@ -206,6 +207,11 @@ class Recovery:
     def superseded(self, generation: int) -> bool:
         return self._announced > generation
 
+    def free_waits(self, generation: int) -> None:
+        """Of threads that wait for a broken communicator. A planned generation leaves the one before whole until it stands."""
+        if self._announced >= generation:
+            self._engine.comms.waits.free_all()
+
     def store(self, generation: int) -> tuple[str, int]:
         """Where this process would host the store of that generation."""
         if generation not in self._stores:
@@ -257,7 +263,7 @@ class _Attempt:
                 payload.dump(log),
                 len(log),
                 engine.layouts.as_text(max(boundary, engine.gates_passed)),
-                engine.late_now(),
+                engine.updates.late_now(),
                 engine.place() if boundary == engine.gates_passed else "",
             )
         )
@@ -283,7 +289,7 @@ class _Attempt:
 
         commit = self._engine.commit
         assert commit is not None
-        self._engine.take_back_early(order.boundary)
+        self._engine.updates.take_back_early(order.boundary)
         tensors = self._engine.replicas.tensors(commit)
         if self._position == "after":
             tensors |= {path: local(g) for path, g in device.gradients(commit.state).items()}
@@ -303,6 +309,7 @@ class _Attempt:
         engine, started = self._engine, time.monotonic()
         self._rebuilt = True
         self._check_wrappers()
+        self._recovery.free_waits(self._generation)
         fsdp2.reset()
         pipelining.reset(order.target)
         engine.comms.rebuild(order.generation, order.store_host, order.store_port)
@@ -323,7 +330,7 @@ class _Attempt:
 
         commit = self._engine.commit
         assert commit is not None
-        self._engine.take_back_early(order.target)
+        self._engine.updates.take_back_early(order.target)
         size = (
             tensor_files.save(Path(order.directory), self._engine.replicas.tensors(commit)) if order.save_tensors else 0
         )

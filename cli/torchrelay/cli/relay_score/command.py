@@ -121,7 +121,8 @@ class _Work:
                         shutil.copy(folder / file, kept / file)
         # The same reason in two runs is the same text.
         reason = verdict.reason.replace(str(folder), "RUN").replace(str(self.corpus), "CORPUS")
-        return Result(cell, verdict.outcome, reason, round(time.monotonic() - began_s, 2), commit)
+        wall_s = round(time.monotonic() - began_s, 2)
+        return Result(cell, verdict.outcome, reason, wall_s, commit, verdict.steps_redone)
 
 
 def _write(

@@ -26,6 +26,7 @@ from torchrelay.protocol.messages import (
 )
 from torchrelay.shim import collective_records, payload
 from torchrelay.shim.adapters import data_loader, ddp, dynamo, fsdp2, pipelining
+from torchrelay.shim.adapters.cycles import Place
 from torchrelay.shim.capture import rng
 from torchrelay.shim.capture.encode import EncodedNode, decode
 from torchrelay.shim.capture.kinds import Kind
@@ -132,6 +133,10 @@ class Joiner:
         self._put_bases(nodes, rebuild.objects, self._trees if trees is None else trees)
         for number, record in (loaders or {}).items():
             there = rebuild.objects[number]
+            if nodes[number].kind is Kind.CYCLE:
+                if there is not ABSENT:  # otherwise the check at the end says it
+                    data_loader.lead_cycle(self._engine.draws, there, Place(*nodes[number].content), record)
+                continue
             loader = rebuild.objects[record.loader] if record.loader >= 0 else ABSENT
             if loader is ABSENT and there is not ABSENT:
                 loader = self._engine.draws.tracks[there].loader

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -133,6 +134,10 @@ class Writer:
                 if drawn is not None:
                     loader = self._engine.draws.tracks[node.obj].loader
                     loaders[number] = replace(drawn, loader=commit.state.index.get(id(loader), -1))
+            elif node.kind is Kind.CYCLE:
+                source = self._engine.draws.of_cycle(node.obj)
+                if source is not None:
+                    loaders[number] = source.record()
         nodes = encode(commit.state)
         settled = bool(self._engine.tracker.boundary_sites)
         if not settled:
@@ -162,7 +167,14 @@ class Writer:
         """Iterators that a joiner cannot lead to their place. A running loop's own is led there by the loop."""
         stack = self._engine.tracker.stack
         of_loops = {id(activation.iterator) for activation in stack}
-        found = tuple(name for name, iterator in commit.state.iterators if id(iterator) not in of_loops)
+        draws, iterators = self._engine.draws, commit.state.iterators
+        draws.forget_cycles({id(iterator) for _, iterator in iterators})
+        found = tuple(
+            name
+            for name, iterator in iterators
+            if id(iterator) not in of_loops
+            and not (isinstance(iterator, itertools.cycle) and draws.of_cycle(iterator) is not None)
+        )
         loaders = {id(iterator) for activation in stack for iterator in activation.loaders}
         return (*found, KEPT_WORKERS) if self._engine.draws.kept_workers(loaders) else found
 

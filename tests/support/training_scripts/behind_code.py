@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 class Meter:
     updates = 0
-    names = []
+    names = []  # noqa: RUF012 - the idiom in question
 
     def __init__(self):
         self.total = 0.0
@@ -46,7 +46,7 @@ def growing():
     return grow
 
 
-def remembered(value, seen=[]):
+def remembered(value, seen=[]):  # noqa: B006 - the idiom in question
     seen.append(value)
     return sum(seen) / len(seen)
 

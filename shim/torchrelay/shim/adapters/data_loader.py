@@ -17,6 +17,8 @@ from typing import Any
 import torch
 from torch.utils.data import dataloader
 
+from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.shim.adapters import cycles
 from torchrelay.shim.capture import rng, small
 from torchrelay.shim.capture.kinds import PLAIN, Kind, kind_of
 from torchrelay.shim.capture.parts import attributes
@@ -44,6 +46,12 @@ class Track:
     """An epoch later, with the same worker processes."""
     target: LoaderRecord | None = None
     """A joiner's: where the recorded iterator stood."""
+    in_cycle: bool = False
+    own_random: bool = False
+    """Whether a draw after the first one has used the process's generators: drawn again, it would be another item."""
+
+    def record(self) -> LoaderRecord:
+        return LoaderRecord(self.created, self.order, self.drawn, self.first, tuple(self.before))
 
 
 def owners(loader: Any) -> list[Any]:
@@ -109,7 +117,7 @@ def _is_rewound_by_itself(iterator: Any) -> bool:
     if kind_of(type(iterator)) is not Kind.ATTRS:
         return False
     below = attributes(iterator).values()
-    return not any(kind_of(type(v)) is Kind.UNKNOWN and hasattr(type(v), "__next__") for v in below)
+    return not any(kind_of(type(v)) in (Kind.UNKNOWN, Kind.CYCLE) and hasattr(type(v), "__next__") for v in below)
 
 
 @dataclass
@@ -165,6 +173,7 @@ class Draws:
         """Makers of effects: what was below the draw in progress and has changed with it."""
         self.is_state: Callable[[Any], bool] = lambda _: False
         """Whether a rewind has put the content of this container back in its place."""
+        self._cycles: dict[int, tuple[Any, Track]] = {}
         self.rewinds = 0
         self.boundary = 0
         """How many there have been."""
@@ -222,7 +231,7 @@ class Draws:
         track = self.tracks.get(iterator)
         if track is None:
             return None
-        return LoaderRecord(track.created, track.order, track.drawn, track.first, tuple(track.before))
+        return track.record()
 
     @contextlib.contextmanager
     def ahead(self) -> Iterator[None]:
@@ -237,6 +246,23 @@ class Draws:
         made = Track(loader, rng.capture(), _order(loader), before=deque(maxlen=1 + self._ahead))
         self.tracks[iterator] = made
         return made
+
+    def of_cycle(self, cycle: Any) -> Track | None:
+        """The iterator that it draws from, or drew from in its first pass; None if a new process could not draw the same."""
+        known = self._cycles.get(id(cycle))
+        if known is None:
+            source = cycles.iterator_of(cycle)
+            track = self.tracks.get(source) if isinstance(source, LoaderIter) else None
+            if track is None or track.drawn > 0:
+                return None  # what it has drawn so far, nobody has watched
+            track.in_cycle = True
+            known = self._cycles[id(cycle)] = cycle, track
+        return None if known[1].own_random else known[1]
+
+    def forget_cycles(self, known: set[int]) -> None:
+        """`known`: ids of those that are still in use."""
+        for address in self._cycles.keys() - known:
+            del self._cycles[address]
 
     def kept_workers(self, in_loops: set[int]) -> bool:
         """Whether some loader's workers are of an earlier epoch, with state that nobody sees. `in_loops`: ids of iterators."""
@@ -313,6 +339,8 @@ def install(draws: Draws, on_training_thread: Callable[[], bool]) -> None:
                 track.target = None
         track.before.append(rng.capture())
         item = original_next(iterator)
+        if track.in_cycle and track.drawn > 0 and rng.capture() != track.before[-1]:
+            track.own_random = True
         track.drawn += 1
         return item
 
@@ -331,6 +359,17 @@ def rebuild(draws: Draws, loader: Any, record: LoaderRecord) -> tuple[Any, Any]:
     while draws.tracks[made].drawn < record.drawn:
         item = next(made)
     return made, item
+
+
+def lead_cycle(draws: Draws, cycle: Any, place: cycles.Place, record: LoaderRecord) -> None:
+    """A joiner's, that its set-up has made. Raises StateMismatchError where it cannot be led to its place."""
+    if cycles.place_of(cycle) == place:
+        return
+    track = draws.of_cycle(cycle)
+    if track is None:
+        raise StateMismatchError("an itertools.cycle was drawn from already where the new process begins")
+    track.target = record
+    cycles.lead(cycle, place)
 
 
 def passes_items_through(iterator: Any) -> bool:

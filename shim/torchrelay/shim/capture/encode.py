@@ -137,6 +137,8 @@ class _Encoder:
             encoded = {v for v in content if is_value(v)}
         elif kind is Kind.MODULE:
             encoded = self.tree(content)
+        elif kind is Kind.CYCLE:
+            encoded = None if content is None else tuple(content)
         else:
             encoded = content
         cls = type(node.obj)

@@ -8,6 +8,7 @@ import decimal
 import enum
 import fractions
 import functools
+import itertools
 import pathlib
 import random
 import sys
@@ -167,6 +168,7 @@ class Kind(enum.IntEnum):
     CLASS = 28
     THROUGH = 29
     """A bound method and the like: looked through, as tuples are."""
+    CYCLE = 30
 
 
 def _numpy_kind(cls: type) -> Kind | None:
@@ -208,6 +210,7 @@ _CONTAINERS: tuple[tuple[type, Kind], ...] = (
     (tuple, Kind.TUPLE),
     (bytearray, Kind.BYTEARRAY),
     (random.Random, Kind.PYTHON_RANDOM),
+    (itertools.cycle, Kind.CYCLE),
 )
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from torchrelay.shim.adapters import cycles
 from torchrelay.shim.adapters import frames as frame_access
 from torchrelay.shim.adapters.dtensor import local
 from torchrelay.shim.adapters.list_pointers import pointers
@@ -271,6 +272,10 @@ class Rewalk(Walk):
         edges = [("param_groups", optimizer.param_groups), *not_plain(content), *optimizer_hooks(optimizer)]
         return Node(node.kind, optimizer, node.parent, node.key, content, edges)
 
+    def _renewed_cycle(self, node: Node) -> Node | None:
+        place = cycles.place_of(node.obj)
+        return None if place == node.content else Node(node.kind, node.obj, node.parent, node.key, place)
+
     # What is not.
 
     def _visit_again(self, number: int, node: Node) -> None:
@@ -419,6 +424,7 @@ _RENEWED: dict[Kind, Callable[[Rewalk, Node], Node | None]] = {
     Kind.DDP: Rewalk._renewed_ddp,
     Kind.OPTIMIZER: Rewalk._renewed_optimizer,
     Kind.OPTIMIZER_STATE: _restart,
+    Kind.CYCLE: Rewalk._renewed_cycle,
 }
 """The same for kinds that leave a trace beside their nodes: the node anew, or None if it is as it was."""
 

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from torchrelay.protocol.errors import UnsupportedError
+from torchrelay.shim.adapters import cycles
 from torchrelay.shim.adapters import frames as frame_access
 from torchrelay.shim.adapters.dtensor import local, spread_of
 from torchrelay.shim.capture import callables, modules, small
@@ -349,6 +350,13 @@ class Walk:
             what = "of objects" if obj.dtype.kind == "O" else f"larger than {small.SMALL_BYTES >> 10} KiB"
             self._unknown(f"{self.path(parent)}{_step(key)} (an array {what})", parent, key)
 
+    def _cycle(self, kind: Kind, obj: Any, parent: int, key: Any) -> None:
+        """Whether it can be led to its place depends on what it draws from: the writer knows that."""
+        self._add(kind, obj, parent, key, cycles.place_of(obj))
+        name = f"{self.path(parent)}{_step(key)} (cycle)"
+        self._unknown(name, parent, key)
+        self.state.iterators.append((name, obj))
+
     def _unknown(self, name: str, parent: int, key: Any) -> None:
         self.state.unknown.append(name)
         self.state.places[name] = parent, key
@@ -384,4 +392,5 @@ _VISIT: dict[Kind, Callable[[Walk, Kind, Any, int, Any], None]] = {
     Kind.PYTHON_RANDOM: Walk._python_random,
     Kind.NUMPY_RANDOM: Walk._numpy_random,
     Kind.NDARRAY: Walk._ndarray,
+    Kind.CYCLE: Walk._cycle,
 }

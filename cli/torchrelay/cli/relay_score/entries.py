@@ -37,7 +37,7 @@ class Entry:
     phases: tuple[str, ...] = ()
     places: tuple[str, ...] = ()
     requires: tuple[str, ...] = ()
-    timeout_s: float = 60.0
+    timeout_s: float = 120.0
     buddy_every: int = 0
 
     def command(self, corpus: Path) -> list[str]:
@@ -49,6 +49,10 @@ class Entry:
     def variables(self, corpus: Path) -> dict[str, str]:
         """What it needs in its environment."""
         return {"PYTHONPATH": os.pathsep.join(str(corpus / folder) for folder in self.path)} if self.path else {}
+
+    def undisturbed(self) -> str:
+        """All that decides what it computes, beside the files of the corpus."""
+        return f"{self.launch} {self.program} {self.args} {self.path} {self.ranks}"
 
     def missing(self) -> list[str]:
         """Packages that it needs and that are not installed."""

@@ -169,6 +169,7 @@ class Kind(enum.IntEnum):
     THROUGH = 29
     """A bound method and the like: looked through, as tuples are."""
     CYCLE = 30
+    GENERATOR = 31
 
 
 def _numpy_kind(cls: type) -> Kind | None:
@@ -211,6 +212,7 @@ _CONTAINERS: tuple[tuple[type, Kind], ...] = (
     (bytearray, Kind.BYTEARRAY),
     (random.Random, Kind.PYTHON_RANDOM),
     (itertools.cycle, Kind.CYCLE),
+    (types.GeneratorType, Kind.GENERATOR),
 )
 
 

@@ -157,6 +157,8 @@ class ModuleTrees:
 
     def __init__(self) -> None:
         self.long_lists = LongLists()
+        self.of_loops: set[int] = set()
+        """Iterators of running loops, by id."""
         self._plain_state: dict[int, tuple[Any, int, int, bool]] = {}
         self._trees: dict[int, ModuleTree] = {}
 

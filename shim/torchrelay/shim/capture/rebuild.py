@@ -347,6 +347,8 @@ def child(kind: Kind, parent: Any, key: Any) -> Any:
         return getattr(parent, key) if key in _OF_FUNCTIONS else callables.cells(parent).get(key, ABSENT)
     if kind is Kind.CLASS:
         return vars(parent).get(key, ABSENT)
+    if kind is Kind.GENERATOR:
+        return parent.gi_frame.f_locals.get(key, ABSENT) if parent.gi_frame is not None else ABSENT
     if key == "__class__":
         return type(parent)
     if kind in (Kind.LOADER, Kind.DDP):

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from torchrelay.shim.adapters import cycles
+from torchrelay.shim.adapters import cycles, held_generators
 from torchrelay.shim.adapters import frames as frame_access
 from torchrelay.shim.adapters.dtensor import local
 from torchrelay.shim.adapters.list_pointers import pointers
@@ -276,6 +276,14 @@ class Rewalk(Walk):
         place = cycles.place_of(node.obj)
         return None if place == node.content else Node(node.kind, node.obj, node.parent, node.key, place)
 
+    def _renewed_generator(self, node: Node) -> Node | None:
+        found = held_generators.stand(node.obj) if id(node.obj) not in self._trees.of_loops else None
+        if found is None or not same_mapping(dict(not_plain(found.given)), dict(node.edges)):
+            raise Restart
+        if found.content == node.content and found.source is node.seen:
+            return None
+        return Node(node.kind, node.obj, node.parent, node.key, found.content, node.edges, found.source)
+
     # What is not.
 
     def _visit_again(self, number: int, node: Node) -> None:
@@ -425,6 +433,7 @@ _RENEWED: dict[Kind, Callable[[Rewalk, Node], Node | None]] = {
     Kind.OPTIMIZER: Rewalk._renewed_optimizer,
     Kind.OPTIMIZER_STATE: _restart,
     Kind.CYCLE: Rewalk._renewed_cycle,
+    Kind.GENERATOR: Rewalk._renewed_generator,
 }
 """The same for kinds that leave a trace beside their nodes: the node anew, or None if it is as it was."""
 

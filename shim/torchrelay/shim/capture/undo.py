@@ -99,7 +99,7 @@ def _undo_node(node: Node) -> None:
         callables.bind(obj, content)
     elif kind is Kind.CLASS:
         set_class_attributes(obj, content)
-    elif kind in (Kind.OPTIMIZER_STATE, Kind.GONE, Kind.REPLAY_POINT, Kind.CYCLE):
+    elif kind in (Kind.OPTIMIZER_STATE, Kind.GONE, Kind.REPLAY_POINT, Kind.CYCLE, Kind.GENERATOR):
         pass  # an optimizer is not stepped between a boundary and its gate; what was drawn comes again from the record
     else:
         put_generator(kind, obj, content)

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from torchrelay.protocol.errors import UnsupportedError
-from torchrelay.shim.adapters import cycles
+from torchrelay.shim.adapters import cycles, held_generators
 from torchrelay.shim.adapters import frames as frame_access
 from torchrelay.shim.adapters.dtensor import local, spread_of
 from torchrelay.shim.capture import callables, modules, small
@@ -357,6 +357,17 @@ class Walk:
         self._unknown(name, parent, key)
         self.state.iterators.append((name, obj))
 
+    def _generator(self, kind: Kind, obj: Any, parent: int, key: Any) -> None:
+        """A running loop leads its own to its place."""
+        name = f"{self.path(parent)}{_step(key)} (generator)"
+        self._unknown(name, parent, key)
+        self.state.iterators.append((name, obj))
+        found = held_generators.stand(obj) if id(obj) not in self._trees.of_loops else None
+        if found is not None:
+            number = self._add(kind, obj, parent, key, found.content)
+            self.state.nodes[number].seen = found.source
+            self._push(number, found.given)
+
     def _unknown(self, name: str, parent: int, key: Any) -> None:
         self.state.unknown.append(name)
         self.state.places[name] = parent, key
@@ -393,4 +404,5 @@ _VISIT: dict[Kind, Callable[[Walk, Kind, Any, int, Any], None]] = {
     Kind.NUMPY_RANDOM: Walk._numpy_random,
     Kind.NDARRAY: Walk._ndarray,
     Kind.CYCLE: Walk._cycle,
+    Kind.GENERATOR: Walk._generator,
 }

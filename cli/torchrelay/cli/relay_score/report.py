@@ -15,6 +15,9 @@ from torchrelay.cli.relay_score.cells import KINDS, PHASES
 from torchrelay.cli.relay_score.classify import CLASSES, IDENTICAL, REDONE
 from torchrelay.cli.relay_score.results import Result
 
+BEGIN, END = "<!-- results begin -->", "<!-- results end -->"
+"""What is between them in a page is replaced."""
+
 MARKS = {
     "identical": "●",
     "redone": "◑",
@@ -87,7 +90,8 @@ def as_text(results: Sequence[Result], order: Sequence[str], left_out: Mapping[s
 
 def as_markdown(results: Sequence[Result], order: Sequence[str], about: Mapping[str, Any]) -> str:
     """A table with the outcomes of each entry, and the reason of each cell that is not identical."""
-    lines = [f"**{closing(results)}**, commit {about['commit'] or 'unknown'}, seed {about['seed']}", ""]
+    processors = f"{about['processors']} processors, torch {about['versions'].get('torch', 'unknown')}"
+    lines = [f"**{closing(results)}** ({processors}, seed {about['seed']}; {_commits(results)})", ""]
     lines += [f"| entry | {' | '.join(CLASSES)} | steps done again |", f"|---|{'---:|' * (len(CLASSES) + 1)}"]
     for name in row_names(results, order):
         own = [r for r in results if r.cell.entry == name]
@@ -99,6 +103,22 @@ def as_markdown(results: Sequence[Result], order: Sequence[str], about: Mapping[
         reasons = [r.reason.replace("|", "\\|") for r in bad]
         lines += [f"| {r.cell.entry}: {r.cell.fault} | {r.outcome} | {why} |" for r, why in zip(bad, reasons)]
     return "\n".join(lines) + "\n"
+
+
+def _commits(results: Sequence[Result]) -> str:
+    counts = Counter(r.commit or "unknown" for r in results)
+    if len(counts) == 1:
+        return f"commit {next(iter(counts))}"
+    return "commits " + ", ".join(f"{commit} ({count} cells)" for commit, count in counts.items())
+
+
+def with_results(page: str, table: str) -> str:
+    """The page with the table between its two marks. Raises ValueError where it has not both, in this order."""
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"it has no {BEGIN} and {END} to write between")
+    return f"{before}{begin}\n{table}{end}{after}"
 
 
 def _again(results: Sequence[Result]) -> str:

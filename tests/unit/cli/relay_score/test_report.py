@@ -25,6 +25,7 @@ RESULTS = [
     result("a", "head", "planned", 1, "identical"),
 ]
 ORDER = ["a", "b", "c"]
+ABOUT = {"commit": "abc", "seed": 3, "processors": 2, "versions": {"torch": "2.13.0"}}
 
 
 def text() -> list[str]:
@@ -69,18 +70,33 @@ def test_the_json_has_every_cell_and_the_count_of_each_outcome() -> None:
 
 
 def test_the_markdown_has_a_row_for_each_entry_and_each_reason() -> None:
-    lines = report.as_markdown(RESULTS, ORDER, {"commit": "abc", "seed": 3}).splitlines()
-    assert lines[0] == "**relay score 50.0 %: 2 of 4 cells identical**, commit abc, seed 3"
+    lines = report.as_markdown(RESULTS, ORDER, ABOUT).splitlines()
+    assert lines[0] == "**relay score 50.0 %: 2 of 4 cells identical** (2 processors, torch 2.13.0, seed 3; commit abc)"
     assert "| b | 1 |  |  |  |  |  | 1 | 1 |" in lines
     assert lines[-2] == "| b: kill:rank=1,step=5,phase=gate | wrong | rank 1: model differs |"
 
 
 def test_how_many_steps_were_done_again_is_told_and_going_further_back_is_not_identical() -> None:
     further = [dataclasses.replace(result("c", "gate", "kill", 0, "redone"), steps_redone=n) for n in (2, 3, 5)]
-    lines = report.as_markdown([*RESULTS, *further], ORDER, {"commit": "abc", "seed": 3}).splitlines()
+    lines = report.as_markdown([*RESULTS, *further], ORDER, ABOUT).splitlines()
     closing = "relay score 28.6 %: 2 of 7 cells identical, 3 more with the same numbers after going back further"
-    assert lines[0] == f"**{closing}**, commit abc, seed 3"
+    assert lines[0] == f"**{closing}** (2 processors, torch 2.13.0, seed 3; commit abc)"
     assert "| c |  | 3 |  |  |  |  |  | 2 to 5 |" in lines
+
+
+def test_results_of_several_commits_name_them_all() -> None:
+    later = dataclasses.replace(RESULTS[0], commit="def")
+    assert "; commits abc (4 cells), def (1 cells))" in report.as_markdown([*RESULTS, later], ORDER, ABOUT)
+
+
+def test_a_page_gets_the_results_between_its_marks_and_keeps_the_rest() -> None:
+    page = f"# Title\n\n{report.BEGIN}\nold\n{report.END}\n\nThe rest.\n"
+    once = report.with_results(page, "new\n")
+    assert once == f"# Title\n\n{report.BEGIN}\nnew\n{report.END}\n\nThe rest.\n"
+    assert report.with_results(once, "new\n") == once
+    for without in ("# Title\n", f"{report.END} {report.BEGIN}"):
+        with pytest.raises(ValueError, match="to write between"):
+            report.with_results(without, "new\n")
 
 
 def test_of_several_ranks_the_picture_shows_the_worst() -> None:

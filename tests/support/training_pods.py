@@ -158,12 +158,15 @@ class Training:
 
         def adopted() -> bool | None:
             lease = self.kubectl.get("lease", "torchrelay-controller", "--namespace=torchrelay-system")["spec"]
-            log = self.kubectl(
-                "logs",
-                "--namespace=torchrelay-system",
-                "--selector=app.kubernetes.io/component=controller",
-                "--tail=-1",
-            )
+            try:
+                log = self.kubectl(
+                    "logs",
+                    "--namespace=torchrelay-system",
+                    "--selector=app.kubernetes.io/component=controller",
+                    "--tail=-1",
+                )
+            except AssertionError:
+                return None  # its container is being made
             known = all(f"{r['worker']} was there before" in log for r in before["ranks"])
             return True if lease.get("holderIdentity") and known else None
 

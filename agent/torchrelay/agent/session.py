@@ -59,6 +59,7 @@ class Session:
         self._progress: relay_pb2.FromAgent | None = None
         self._something, self._taken = asyncio.Event(), asyncio.Event()
         self._closing = False
+        self._call: Any = None
         self.connected = False
         self._away_since_s = asyncio.get_running_loop().time()
 
@@ -83,6 +84,13 @@ class Session:
         while not self._outbox.is_empty:
             self._taken.clear()
             await self._taken.wait()
+
+    def renew(self) -> None:
+        """Opens the stream anew, as one that has said nothing yet: what was said belongs to what is over."""
+        self._outbox, self._progress = Outbox(), None
+        self._name = secrets.token_hex(8)
+        if self._call is not None:
+            self._call.cancel()
 
     def close(self) -> None:
         """`run` returns as soon as the controller has been told of everything."""
@@ -112,7 +120,7 @@ class Session:
         """One stream, to its end; the reason for that. A new channel each time: its certificate is a fresh one."""
         async with self._credentials.channel(self._controller) as channel:
             stub = relay_pb2_grpc.RelayStub(channel)
-            call = stub.Attach()
+            call = self._call = stub.Attach()
             writer = asyncio.ensure_future(self._write(call))
             reader = asyncio.ensure_future(self._read(call))
             try:

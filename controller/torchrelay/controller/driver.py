@@ -8,18 +8,18 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
-from torchrelay.controller.checkpoint import JobCheckpoint, write_checkpoint
+from torchrelay.controller.checkpoint import JobCheckpoint, tensors_folder
 from torchrelay.controller.config import ControllerConfig
 from torchrelay.controller.decide.quiesce import choose_boundary
 from torchrelay.controller.decide.spares import Spare, choose_spare
-from torchrelay.controller.decide.stand import Cannot
+from torchrelay.controller.fallen import Fallen
 from torchrelay.controller.job import Job
 from torchrelay.controller.outbox import Outbox
 from torchrelay.controller.rollback import Rollback
-from torchrelay.controller.targets import planned_target, resume_target, saved_job, unplanned_target
+from torchrelay.controller.saving import Saving
+from torchrelay.controller.targets import planned_target, resume_target, unplanned_target
 from torchrelay.protocol import migration_events as m
 from torchrelay.protocol.events import (
-    CheckpointSaved,
     Decision,
     MigrationFinished,
     MigrationStarted,
@@ -27,7 +27,17 @@ from torchrelay.protocol.events import (
     PhaseChanged,
 )
 from torchrelay.protocol.launch_env import torchrun_env
-from torchrelay.protocol.messages import Assign, Fence, FetchJournal, KeptCopies, LookClosely, Plan, ShimOrder
+from torchrelay.protocol.messages import (
+    Assign,
+    Fence,
+    FetchJournal,
+    KeptCopies,
+    LookClosely,
+    OrderFailed,
+    Plan,
+    SaveCheckpoint,
+    ShimOrder,
+)
 from torchrelay.protocol.migration import Migration
 from torchrelay.protocol.migration_state import State
 from torchrelay.protocol.names import EXIT_NO_SPARE_LEFT, NO_RANK
@@ -56,23 +66,25 @@ STANDING_PHASES = (
 
 
 class Driver:
-    """`end_job(exit_code, reason)` is called when a migration leaves no way for the job to go on."""
+    """`give_up` is called when a migration leaves no way for the job to go on in its processes."""
 
     def __init__(
         self,
         config: ControllerConfig,
         job: Job,
         outbox: Outbox,
-        end_job: Callable[[int, str], None],
+        give_up: Callable[[Fallen], None],
         checkpoint: JobCheckpoint | None = None,
     ) -> None:
-        self._config, self._job, self._outbox, self._end_job = config, job, outbox, end_job
-        self._checkpoint = checkpoint
+        self._config, self._job, self._outbox, self._give_up = config, job, outbox, give_up
+        self.checkpoint = checkpoint
+        """What all ranks enter from in a migration of the kind RESUME."""
+        self._resume_dir = config.resume_dir
+        self._saving = Saving(config, job, outbox)
         self.rollback = Rollback(config.buddy_every, job, outbox)
         self._queue: deque[m.Event] = deque()
         self._carrying_out = False
         self._announced = ""
-        self._saved_bytes: dict[int, int] = {}
         self._reading: dict[str, int] = {}
         self._exit_code = EXIT_CODE_WITHOUT_CAUSE
         self._asked: m.MoveRequested | None = None
@@ -113,7 +125,7 @@ class Driver:
         self._announced, self._exit_code = "", EXIT_CODE_WITHOUT_CAUSE
         if isinstance(event, m.RankLost) and (exited := self._job.workers[event.worker].exited) is not None:
             self._exit_code = exited.exit_code
-        self._saved_bytes.clear()
+        self._saving.begin()
         self._asked = event if isinstance(event, m.MoveRequested) else None
         self._outbox.to_all_agents(LookClosely(True))
         self.migration = Migration.new(
@@ -140,6 +152,8 @@ class Driver:
                 self._announce(state)
                 for instruction in instructions:
                     self._carry_out(state, instruction, now_s)
+                if (gone := _gone(event)) and (answer := self._saving.lost(state, gone)) is not None:
+                    self._queue.append(answer)
         finally:
             self._carrying_out = False
 
@@ -153,8 +167,24 @@ class Driver:
             self._outbox.emit(MoveNotMade(migration, self._asked.rank, self._asked.reason, reason))
             self._asked = None
 
+    def resume(self, checkpoint: JobCheckpoint, directory: str, now_s: float) -> None:
+        """All ranks enter from the checkpoint, in the processes that are spares now."""
+        self.checkpoint, self._resume_dir = checkpoint, directory
+        for rank, part in checkpoint.ranks.items():
+            journal = self._job.journal(rank)
+            shadow = part.action == "shadow"
+            at = checkpoint.target - 1 if shadow else checkpoint.target
+            journal.boundaries[at], journal.set_up = part.journal, part.set_up
+            if shadow:
+                journal.gates[at] = part.gate_journal
+        self.begin(m.ResumeRequested(f"resumes from {directory}"), now_s)
+
     def saved(self, rank: int, size_bytes: int) -> None:
-        self._saved_bytes[rank] = size_bytes
+        self._saving.tensors_saved(rank, size_bytes)
+
+    def files_kept(self, worker: str, now_s: float) -> None:
+        if (answer := self._saving.kept(worker)) is not None:
+            self.feed(answer, now_s)
 
     def journal_arrived(self, worker: str, now_s: float) -> None:
         rank = self._reading.pop(worker, None)
@@ -224,7 +254,8 @@ class Driver:
                 else:
                     self.feed(answer, now_s)
             case m.WriteCheckpoint(directory):
-                self.feed(self._write_checkpoint(s, directory), now_s)
+                if (written := self._saving.write(s, directory)) is not None:
+                    self.feed(written, now_s)
             case m.PhaseEntered(phase, elapsed_s):
                 if self._announced:
                     out.emit(PhaseChanged(s.migration, phase.value, elapsed_s))
@@ -256,10 +287,13 @@ class Driver:
             order = dataclasses.replace(
                 order, journal=journal.boundaries[at], gate_journal=journal.gates[at] if shadow else b""
             )
-            if self.kind == RESUME and self._checkpoint is not None:
-                part = self._checkpoint.ranks[rank]
-                log = self._checkpoint.collective_log if shadow else b""
-                order = dataclasses.replace(order, collective_log=log, ddp_layout=part.ddp_layout)
+            if self.kind == RESUME and self.checkpoint is not None:
+                part = self.checkpoint.ranks[rank]
+                log = self.checkpoint.collective_log if shadow else b""
+                folder = tensors_folder(order.directory, self.checkpoint.tensors_of.get(rank, rank))
+                order = dataclasses.replace(order, collective_log=log, ddp_layout=part.ddp_layout, directory=folder)
+        elif isinstance(order, SaveCheckpoint):
+            order = dataclasses.replace(order, directory=tensors_folder(order.directory, rank))
         return order
 
     def _env(self, rank: int) -> dict[str, str]:
@@ -290,7 +324,9 @@ class Driver:
             for w in job.spares
             if w.started_for == NO_RANK
         ]
-        choice = choose_spare(spares, rank, self._home_of(rank), job.spares_coming)
+        if barred := self._config.spares_barred if self.kind == UNPLANNED else "":
+            return m.NoSpare(rank, barred)
+        choice = choose_spare(spares, rank, self._home_of(rank), job.spares_to_come)
         if not choice.worker:
             return m.NoSpare(rank, choice.reason, choice.soon)
         job.workers[choice.worker].rank = rank
@@ -308,23 +344,17 @@ class Driver:
             return planned_target(self._job, s, secrets.token_hex)
         if s.kind == ROLLBACK:
             return self.rollback.target(s)
-        if self._checkpoint is not None and s.kind == RESUME:
-            return resume_target(self._checkpoint, str(Path(self._config.resume_dir).absolute()))
-        return unplanned_target(self._job, s, secrets.token_hex, self._jit_folder)
+        if self.checkpoint is not None and s.kind == RESUME:
+            return resume_target(self.checkpoint, str(Path(self._resume_dir).absolute()))
+        if s.no_spare and self._config.jit_barred:
+            return m.TargetImpossible(self._config.jit_barred)
+        target = unplanned_target(self._job, s, secrets.token_hex, self._jit_folder)
+        if isinstance(target, m.TargetDecided) and s.no_spare and target.target in self._config.worn_out:
+            return m.TargetImpossible(f"the job has begun again at step {target.target} too often")
+        return target
 
     def _jit_folder(self, boundary: int) -> Path:
-        return Path(self._config.jit_dir).absolute() / f"{self._config.run_id}-step{boundary}"
-
-    def _write_checkpoint(self, s: State, directory: str) -> m.CheckpointWritten | m.CheckpointFailed:
-        saved = saved_job(self._job, s, self._config.run_id, self._saved_bytes)
-        if isinstance(saved, Cannot):
-            return m.CheckpointFailed(saved.reason)
-        try:
-            write_checkpoint(Path(directory), saved)
-        except OSError as e:
-            return m.CheckpointFailed(f"the checkpoint cannot be written to {directory}: {e}")
-        self._outbox.emit(CheckpointSaved(directory, saved.target, self._resume_command(directory)))
-        return m.CheckpointWritten(directory)
+        return Path(self._config.jit_dir).absolute() / f"{self._config.jit_prefix}{self._config.run_id}-step{boundary}"
 
     def _resume_command(self, directory: str) -> str:
         return self._config.resume_command.replace("{directory}", directory)
@@ -361,7 +391,16 @@ class Driver:
             redone = f", {s.steps_redone} step{'s' * (s.steps_redone > 1)} done again" if s.steps_redone else ""
             self.last = f"{s.migration} ({s.kind}, rank {s.rank}): {f.outcome}{redone}: {f.reason}"
         if f.outcome == CHECKPOINT:
-            command = self._resume_command(f.directory)
-            self._end_job(EXIT_NO_SPARE_LEFT, f"{f.reason}; go on with: {command}")
+            how = "" if self._config.adopted else f"; go on with: {self._resume_command(f.directory)}"
+            self._give_up(Fallen(EXIT_NO_SPARE_LEFT, f"{f.reason}{how}", s.rank, s, f.directory))
         elif f.fatal:
-            self._end_job(self._exit_code, f"rank {s.rank} cannot be replaced: {f.reason}")
+            self._give_up(
+                Fallen(self._exit_code, f"rank {s.rank} cannot be replaced: {f.reason}", s.rank, s, refused=f.reason)
+            )
+
+
+def _gone(event: m.Event) -> str:
+    """The worker that writes no file any more after this, or empty."""
+    if isinstance(event, m.RankLost):
+        return event.worker
+    return event.worker if isinstance(event, m.Said) and isinstance(event.report, OrderFailed) else ""

@@ -9,7 +9,7 @@ from torchrelay.controller.decide.admit import Applicant, admit
 from torchrelay.controller.decide.copies import choose_keeper
 from torchrelay.controller.job import Job, Node, Worker
 from torchrelay.controller.outbox import Outbox
-from torchrelay.protocol.messages import Armed, Begin, Fence, TellAgain, WorkerExited, WorkerInfo
+from torchrelay.protocol.messages import Armed, Begin, Fence, RestartWorkers, TellAgain, WorkerExited, WorkerInfo
 from torchrelay.protocol.names import NO_RANK
 
 MISSING_S = 15.0
@@ -27,6 +27,9 @@ class Entrance:
         self._first_s: float | None = None
         self._remembered: dict[int, str] = {}
         self._kept: list[tuple[Worker, WorkerExited]] = []
+        self.gathers = False
+        """The job begins again: all are parked first, and whoever trains is of the time before."""
+        self.resumes = False
 
     def remember(self, holders: dict[int, str]) -> None:
         """Rank -> the worker that had it, as an earlier controller has written down."""
@@ -35,6 +38,9 @@ class Entrance:
     def take_in(self, node: str, info: WorkerInfo, now_s: float) -> None:
         """Answers the process, unless it is known."""
         if info.worker in self._job.workers:
+            return
+        if self.gathers:
+            self._park(node, info, now_s)
             return
         if info.generation >= 0:
             self._adopt(node, info, now_s)
@@ -55,6 +61,15 @@ class Entrance:
         job.add(node, info, admission.rank, now_s)
         self._outbox.log("info", admission.reason)
         self._outbox.to_worker(info.worker, Begin(info.worker, "", admission.rank == NO_RANK))
+
+    def _park(self, node: str, info: WorkerInfo, now_s: float) -> None:
+        if info.generation >= 0:
+            self._outbox.to_agent(node, RestartWorkers(f"{info.worker} is of the time before the job began again"))
+            return
+        self._job.add(node, info, NO_RANK, now_s)
+        self._job.workers[info.worker].home_rank = info.rank
+        self._outbox.log("info", f"{info.worker} is there to begin again")
+        self._outbox.to_worker(info.worker, Begin(info.worker, "", True))
 
     def _adopt(self, node: str, info: WorkerInfo, now_s: float) -> None:
         """One that trains, or a spare that is parked. Two that say the same rank: only the one that was written down has it."""
@@ -77,13 +92,17 @@ class Entrance:
 
     def keeps(self, worker: Worker, exited: WorkerExited, now_s: float) -> bool:
         """Whether the end of a process is not to be judged now, or not at all."""
-        if self._adopts and worker.armed is None and self._job.protection == "pending":
+        if self._adopts and worker.armed is None and self._job.protection == "pending" and not self._joins(worker):
             self._job.forget(worker)  # a program that prepares data, or a start that failed
             return True
         if self._is_gathering(now_s):
             self._kept.append((worker, exited))
             return True
         return False
+
+    def _joins(self, worker: Worker) -> bool:
+        """Whether it enters from a checkpoint, so that a migration has to hear of its end."""
+        return self.resumes and worker.rank != NO_RANK
 
     def _is_gathering(self, now_s: float) -> bool:
         """Whether agents of a job that trains are still to come: before that no end can be judged."""

@@ -58,6 +58,8 @@ class Worker:
     """When a fault of --inject was about to strike here: the true start of what is then detected."""
     copy_on: str = ""
     """The other node on which its buddy has whole copies of its state."""
+    home_rank: int = NO_RANK
+    """Of its own environment, whatever it is by now."""
     started_for: int = NO_RANK
     """The rank that it was started for in the middle of the job; no spare for others."""
 
@@ -157,6 +159,8 @@ class Job:
         """Why lost ranks are not replaced, by somebody's choice."""
         self.spares_coming = 0
         """Spares that somebody makes, and that have not come yet."""
+        self.spares_wanted = 0
+        """How many there are to be; whoever makes them may not have noticed yet that one is missing."""
         self.generation = 0
         self.protection = "pending"
         self.protection_reason = "no rank has set up its process group yet"
@@ -200,6 +204,10 @@ class Job:
     @property
     def spares(self) -> list[Worker]:
         return sorted((w for w in self.workers.values() if w.is_spare), key=lambda w: w.worker)
+
+    @property
+    def spares_to_come(self) -> int:
+        return max(self.spares_coming, self.spares_wanted - len(self.spares))
 
     @property
     def boundary(self) -> int:

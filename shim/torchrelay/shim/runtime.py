@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import platform
 import signal
@@ -16,7 +17,9 @@ from torchrelay.protocol import names
 from torchrelay.protocol.errors import StateMismatchError, TorchrelayError, UnsupportedError
 from torchrelay.protocol.messages import (
     Armed,
+    AsideSet,
     Assign,
+    Begin,
     Disabled,
     EndNow,
     Explain,
@@ -25,6 +28,7 @@ from torchrelay.protocol.messages import (
     MayFinish,
     Protect,
     ScriptFailed,
+    SetAside,
     ShimOrder,
     Warm,
 )
@@ -52,6 +56,7 @@ class Runtime:
         self.engine: Engine | None = None
         self._standby = Standby()
         self._assign: Assign | None = None
+        self._begin: Begin | None = None
         self._assigned = threading.Event()
         self._protect: Protect | None = None
         self._answered = threading.Event()
@@ -98,6 +103,13 @@ class Runtime:
             self._wake()
         elif isinstance(order, EndNow):
             os._exit(order.exit_code)
+        elif isinstance(order, Begin):
+            self._begin = order
+            self._assigned.set()
+        elif isinstance(order, SetAside):
+            from torchrelay.shim.kept_files import set_aside
+
+            self.link.send(AsideSet(set_aside(order.paths)))
         elif isinstance(order, Explain):
             from torchrelay.shim.explain import answer
 
@@ -132,7 +144,10 @@ class Runtime:
     # A spare's life before it has a rank.
 
     def park(self) -> None:
-        """Imports what set-up will need, then waits for a rank. Ends the process when the agent goes away first."""
+        """Imports what set-up will need, then waits for a rank. Ends the process when the agent goes away first.
+
+        A rank is one to be taken over, or, where the whole job begins again, one from the script's beginning.
+        """
         import torch
         import torch._dynamo  # any optimizer's constructor brings it about, and it takes longer than all else
 
@@ -143,6 +158,10 @@ class Runtime:
             self._assigned.wait()
         except KeyboardInterrupt:
             os._exit(128 + signal.SIGINT)  # nothing of the script has begun: a traceback would only puzzle
+        if self._begin is not None:
+            self.config = dataclasses.replace(self.config, spare=False)
+            os.environ.update(self._begin.env)
+            return
         if self._assign is None:
             os._exit(0)  # the agent is gone, and with it the job that this spare was for
         environ = dict(self._assign.env)

@@ -9,6 +9,7 @@ import logging
 import os
 import signal
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from torchrelay.agent.cadence import Cadence
@@ -18,6 +19,7 @@ from torchrelay.agent.health.vitals import Vitals
 from torchrelay.agent.journal_copies import JournalCopies
 from torchrelay.agent.journal_keeper import JournalKeeper
 from torchrelay.agent.node import persistently
+from torchrelay.agent.pod.checkpoints import checkpoint_files, find_checkpoints
 from torchrelay.agent.pod.config import PodConfig
 from torchrelay.agent.pod.ended import LastWords, how_it_ended
 from torchrelay.agent.pod.enrolment import PodCredentials
@@ -37,7 +39,9 @@ from torchrelay.protocol.messages import (
     Explained,
     FaultInjected,
     Fence,
+    FetchCheckpoint,
     FetchJournal,
+    FindCheckpoints,
     Finishing,
     FromWorker,
     Hello,
@@ -46,6 +50,7 @@ from torchrelay.protocol.messages import (
     OrderFailed,
     Progress,
     Protect,
+    RestartWorkers,
     ScriptFailed,
     StopJob,
     TellAgain,
@@ -54,7 +59,7 @@ from torchrelay.protocol.messages import (
     WorkerInfo,
     WorkerStarted,
 )
-from torchrelay.protocol.names import NO_RANK, WorkerId
+from torchrelay.protocol.names import EXIT_NO_SPARE_LEFT, NO_RANK, WorkerId
 from torchrelay.protocol.pause import Pause
 
 log = logging.getLogger(__name__)
@@ -224,6 +229,12 @@ class PodNode:
                     self._send(FromWorker(process.worker, report))
                 if process.exited is not None:
                     self._send(process.exited)
+        elif isinstance(order, RestartWorkers):
+            self._restart(order)
+        elif isinstance(order, FetchCheckpoint):
+            self._keep(asyncio.ensure_future(self._tell_files(Path(order.directory))))
+        elif isinstance(order, FindCheckpoints):
+            self._keep(asyncio.ensure_future(self._tell_found(Path(order.directory))))
         elif isinstance(order, LookClosely):
             self._cadence.closely = order.on
             self._pause.end()
@@ -238,8 +249,10 @@ class PodNode:
             self._keep(asyncio.ensure_future(self._explainer.explain(worker, process.pid, order)))
             return
         if isinstance(order, Begin):
-            if process.begun:
+            if process.begun and not (process.spare and order.env):
                 return  # a controller that is new to this job says it again
+            if order.env:
+                process.launch, process.rank = order.env, int(order.env["RANK"])
             process.begun, process.spare = True, order.spare
             order = dataclasses.replace(order, journal=str(self._config.journals / worker))
             process.rank = NO_RANK if order.spare else process.rank
@@ -255,6 +268,21 @@ class PodNode:
             generation = getattr(order, "generation", 0)
             self._send(FromWorker(worker, OrderFailed(generation, type(order).__name__, str(e))))
 
+    def _restart(self, order: RestartWorkers) -> None:
+        """What lives of this pod ends; whoever starts after it is asked for by a stream that knows nothing of it."""
+        log.info("the training process ends and may begin again: %s", order.reason)
+        for process in self._living():
+            self._kill(process, EXIT_NO_SPARE_LEFT)
+        self._processes.clear()
+        self._session.renew()
+
+    async def _tell_files(self, folder: Path) -> None:
+        for part in await asyncio.to_thread(checkpoint_files, folder):
+            self._send(part)
+
+    async def _tell_found(self, folder: Path) -> None:
+        self._send(await asyncio.to_thread(find_checkpoints, folder))
+
     def _keep(self, task: asyncio.Task[None]) -> None:
         self._kept.add(task)
         task.add_done_callback(self._kept.discard)
@@ -268,10 +296,13 @@ class PodNode:
             self._send(dataclasses.replace(process.exited, fenced=True))
         else:
             process.words.told_to_end = True
-            self._end(process, how_it_ended(worker, process.words).exit_code)
-            if process.pid:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(process.pid, signal.SIGKILL)
+            self._kill(process, how_it_ended(worker, process.words).exit_code)
+
+    def _kill(self, process: _Process, exit_code: int) -> None:
+        self._end(process, exit_code)
+        if process.pid:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(process.pid, signal.SIGKILL)
 
     async def _watch_progress(self) -> None:
         loop = asyncio.get_running_loop()

@@ -152,6 +152,34 @@ class KeptCopies:
     last: bool = True
 
 
+@dataclass(frozen=True)
+class CheckpointFile:
+    """One file of a just-in-time checkpoint, as FetchCheckpoint asks for; `reason`: why it cannot be read. `last`: that was all."""
+
+    directory: str
+    name: str
+    data: bytes = b""
+    reason: str = ""
+    last: bool = False
+
+
+@dataclass(frozen=True)
+class FoundCheckpoint:
+    """A checkpoint of the script's own. `step` is -1 where its name does not say; `broken`: why it is not whole, or empty."""
+
+    path: str
+    step: int
+    broken: str = ""
+
+
+@dataclass(frozen=True)
+class CheckpointsFound:
+    """The answer to FindCheckpoints; `reason`: why the folder cannot be looked at."""
+
+    found: tuple[FoundCheckpoint, ...] = ()
+    reason: str = ""
+
+
 FromAgent = (
     AgentHello
     | WorkerStarted
@@ -164,6 +192,8 @@ FromAgent = (
     | DeviceChecked
     | LateWorker
     | KeptCopies
+    | CheckpointFile
+    | CheckpointsFound
 )
 
 
@@ -234,6 +264,39 @@ class FetchKept:
     """Say which whole copies of ranks' states this node has; answered by KeptCopies."""
 
 
+@dataclass(frozen=True)
+class RestartWorkers:
+    """The job begins again: end all processes and forget them. The agent stays, and opens its stream anew; who starts asks."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class FetchCheckpoint:
+    """Read the files of a just-in-time checkpoint that the controller needs; each is answered by CheckpointFile."""
+
+    directory: str
+
+
+@dataclass(frozen=True)
+class FindCheckpoints:
+    """Look for checkpoints that the script has written below `directory`; answered by CheckpointsFound."""
+
+    directory: str
+
+
 ToAgent = (
-    ToWorker | Fence | FetchJournal | StopJob | Taken | LookClosely | TellAgain | CheckDevice | StartWorker | FetchKept
+    ToWorker
+    | Fence
+    | FetchJournal
+    | StopJob
+    | Taken
+    | LookClosely
+    | TellAgain
+    | CheckDevice
+    | StartWorker
+    | FetchKept
+    | RestartWorkers
+    | FetchCheckpoint
+    | FindCheckpoints
 )

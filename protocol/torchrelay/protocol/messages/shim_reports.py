@@ -245,6 +245,20 @@ class CheckpointSaved:
 
 
 @dataclass(frozen=True)
+class FilesKept:
+    """All that KeepFile has sent is on disk."""
+
+    generation: int
+
+
+@dataclass(frozen=True)
+class AsideSet:
+    """The answer to SetAside; `reason`: what could not be renamed, and why, or empty."""
+
+    reason: str = ""
+
+
+@dataclass(frozen=True)
 class Held:
     """The rank stands at the head of its loop, as `torchrelay check` wants, and goes no further."""
 
@@ -348,4 +362,6 @@ ShimReport = (
     | CopyReady
     | CopyTaken
     | NumberAlarm
+    | FilesKept
+    | AsideSet
 )

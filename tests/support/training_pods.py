@@ -53,6 +53,9 @@ class Training:
         self.nodes: tuple[str, ...] = ()
         """Where each rank's pod is put; the scheduler's choice where it is empty."""
         self.more_spec: dict[str, Any] = {}
+        self.asked: dict[str, str] = {}
+        """Annotations besides the usual ones, without torchrelay.dev/."""
+        self.script = "ddp.py"
 
     def start(self, injected: bool = True) -> None:
         service = {
@@ -83,6 +86,7 @@ class Training:
             "HOLD_FOLDER": str(self.out),
         }
         asked = {"torchrelay.dev/inject": "true", "torchrelay.dev/spares": str(self.spares)}
+        asked |= {f"torchrelay.dev/{name}": value for name, value in self.asked.items()}
         annotations = asked if self._protected else {}
         labels = {"train": self.name, "torchrelay.dev/job": self.name}
         return {
@@ -99,7 +103,7 @@ class Training:
                     {
                         "name": "train",
                         "image": IMAGE,
-                        "command": [python(), str(SCRIPTS / "ddp.py"), str(self.out), str(self.epochs)],
+                        "command": [python(), str(SCRIPTS / self.script), str(self.out), str(self.epochs)],
                         "env": [{"name": k, "value": v} for k, v in env.items()],
                         "volumeMounts": [*mounts, {"name": "out", "mountPath": str(self.out)}],
                     }
@@ -140,6 +144,16 @@ class Training:
             return True if at_work and status.get("sparesWarm", 0) >= wanted else None
 
         wait_for(f"{self.name} with {wanted} warm spares", ready, 120.0, self.describe)
+
+    def wait_until_held(self, step: int) -> None:
+        """All ranks wait before that step."""
+
+        def held() -> bool | None:
+            ranks = self.resource().get("ranks", ())
+            at = [r["boundary"] for r in ranks]
+            return True if len(at) == self.world_size and min(at) >= step - 1 else None
+
+        wait_for(f"all ranks before step {step}", held, 60.0, self.describe)
 
     def wait_for_migration(
         self, outcome: str = MIGRATED, within_s: float = 90.0, count: int = 1

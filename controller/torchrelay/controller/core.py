@@ -30,7 +30,7 @@ from torchrelay.protocol import migration_events as m
 from torchrelay.protocol.events import FaultFired, JobFinished, JobStarted, Protection, ReportMade
 from torchrelay.protocol.health.policy import HealthPolicy
 from torchrelay.protocol.messages import CheckpointsFound
-from torchrelay.protocol.names import NO_RANK
+from torchrelay.protocol.names import EXIT_NO_SPARE_LEFT, NO_RANK
 
 CALM_TICK_S = 1.0
 """While all goes well, nothing but agents that stay away is noticed by the clock alone."""
@@ -82,7 +82,7 @@ class Core:
         self.nodes = Nodes(config.policy, self.job, self.outbox, self._exits, self.driver.node_lost, self.end_job)
         self.entrance = Entrance(self.job, self.outbox, config.adopted)
         self.gathering = Gathering(restart, self.job, self.outbox, self._resume, self._of_no_use) if restart else None
-        self.entrance.gathers = restart is not None
+        self.entrance.gathers = self.entrance.began_again = restart is not None
         self.fallen: Fallen | None = None
         """Why the job cannot go on in these processes; whoever made this core says what becomes of it."""
         self.found: CheckpointsFound | None = None
@@ -299,6 +299,11 @@ class Core:
     def is_over(self) -> bool:
         """Whether nothing of this job goes on in these processes."""
         return self.ended is not None or self.fallen is not None
+
+    def hand_over(self, reason: str) -> None:
+        """The job begins again elsewhere: processes end here, and agents stay."""
+        self.outbox.to_all_agents(msg.RestartWorkers(reason))
+        self.ended = JobFinished(EXIT_NO_SPARE_LEFT, reason)
 
     def _give_up(self, fallen: Fallen) -> None:
         if not self._config.restarts:

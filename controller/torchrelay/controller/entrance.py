@@ -29,7 +29,7 @@ class Entrance:
         self._kept: list[tuple[Worker, WorkerExited]] = []
         self.gathers = False
         """The job begins again: all are parked first, and whoever trains is of the time before."""
-        self.resumes = False
+        self.began_again = self.resumes = False
 
     def remember(self, holders: dict[int, str]) -> None:
         """Rank -> the worker that had it, as an earlier controller has written down."""
@@ -39,7 +39,7 @@ class Entrance:
         """Answers the process, unless it is known."""
         if info.worker in self._job.workers:
             return
-        if self.gathers:
+        if self.gathers or (self.began_again and info.generation >= 0):
             self._park(node, info, now_s)
             return
         if info.generation >= 0:

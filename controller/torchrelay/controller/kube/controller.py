@@ -12,6 +12,7 @@ from lightkube import operators
 
 from torchrelay.controller.kube.api import MIGRATIONS, NODES, PODS, QUARANTINES, TRAINING_JOBS, Api, Object, Refused
 from torchrelay.controller.kube.decide.departures import RankPlace, departures
+from torchrelay.controller.kube.fallback import Fallback
 from torchrelay.controller.kube.identity import Enrolment
 from torchrelay.controller.kube.informer import Informer
 from torchrelay.controller.kube.keeper import Keeper
@@ -44,6 +45,7 @@ class Controller:
         self._scribe = Scribe(api, self._ledger)
         self._keeper = Keeper(api, self._ledger, self._scribe)
         self._wishes = Wishes(self._ledger)
+        self._fallback = Fallback(self._ledger)
         self._pause = Pause()
         self._said: dict[str, str] = {}
 
@@ -126,6 +128,8 @@ class Controller:
             pause_s = LOOK_S
             self._wishes.tick()
             self._send_away()
+            for run in list(self._ledger.runs.values()):
+                self._fallback.look(run, time.monotonic())
             for run in self._ledger.over:
                 pause_s = max(pause_s, await self._guarded(run, self._scribe.write_migrations(run)))
             for run in list(self._ledger.runs.values()):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 
 from torchrelay.controller.kube.api import PODS, SPARE_POOLS, Api, Object
 from torchrelay.controller.kube.clone import spare_pod
@@ -19,6 +20,9 @@ from torchrelay.protocol.kube_annotations import Wishes, read
 
 log = logging.getLogger(__name__)
 
+OWNER_S = 30.0
+"""For the controller of a job's pods to make new ones, when the job begins again."""
+
 
 class Keeper:
     """Methods raise RetryableError while the API server is away, and Refused."""
@@ -27,6 +31,7 @@ class Keeper:
         self._api, self._ledger, self._scribe = api, ledger, scribe
         self._templates: dict[JobKey, Pod] = {}
         self._said: dict[JobKey, str] = {}
+        self._gathering_since_s: dict[str, float] = {}
 
     async def tend(self, run: JobRun) -> None:
         """One look at one job."""
@@ -44,7 +49,8 @@ class Keeper:
 
     def _template(self, key: JobKey) -> Pod | None:
         """A worker's pod of this job, the newest that is known; kept when all are gone."""
-        workers = [p for p in self._ledger.pods_of(key) if p.is_injected and not p.is_spare]
+        injected = [p for p in self._ledger.pods_of(key) if p.is_injected]
+        workers = [p for p in injected if not p.is_spare] or ([] if key in self._templates else injected)
         if workers:
             self._templates[key] = max(workers, key=lambda p: (p.manifest["metadata"]["creationTimestamp"], p.name))
         return self._templates.get(key)
@@ -69,14 +75,26 @@ class Keeper:
         spares = [p for p in self._ledger.pods_of(run.key) if p.is_spare]
         facts = [
             SparePod(
-                p.name, p.is_over, p.leaves, run.took_over(p.agent), run.is_warm(p.agent), self._ledger.why_not(p.node)
+                p.name,
+                not p.may_serve if run.gathers else p.is_over,
+                p.leaves,
+                run.took_over(p.agent),
+                run.is_warm(p.agent),
+                self._ledger.why_not(p.node),
             )
             for p in spares
         ]
+        serving = [p for p in self._ledger.pods_of(run.key) if not p.is_spare and p.may_serve]
+        target = wanted
+        if run.gathers:
+            target = self._wanted_to_begin(run, serving)
+            self._release_ended(run)
+        else:
+            run.core.job.spares_wanted = wanted
         run.core.job.spares_coming = sum(
             not (p.is_over or p.leaves or run.is_here(p.agent) or self._ledger.why_not(p.node)) for p in spares
         )
-        change = keep_spares(facts, wanted, run.runs, run.core.job.protection != "off")
+        change = keep_spares(facts, target, run.runs, run.core.job.protection != "off")
         if change.create or change.delete:
             self._tell(run.key, f"{change.create} spares are made, {len(change.delete)} deleted: {change.reason}")
         await self._carry_out(run, template, owner, change, pool)
@@ -84,6 +102,19 @@ class Keeper:
             free = [f for f in facts if not f.over and not f.took_over and not f.leaves]
             status = {"wanted": wanted, "ready": len(free), "warm": sum(f.warm for f in free)}
             await self._scribe.pool_status(run.key, pool["metadata"]["name"], status)
+
+    def _wanted_to_begin(self, run: JobRun, serving: list[Pod]) -> int:
+        """How many pods are to be made for a job that begins again, for want of those that its owner makes."""
+        missing = max(0, run.core.job.world_size - len(serving))
+        since_s = self._gathering_since_s.setdefault(run.id, time.monotonic())
+        owned = any(p.has_controller for p in self._ledger.pods_of(run.key) if not p.is_spare)
+        return missing if not owned or time.monotonic() - since_s >= OWNER_S else 0
+
+    def _release_ended(self, run: JobRun) -> None:
+        """Agents beside training containers that do not start again."""
+        for pod in self._ledger.pods_of(run.key):
+            if not pod.may_serve and not pod.is_over and not run.is_here(pod.agent):
+                run.relay.release(pod.agent, f"pod {pod.name} does not start again")
 
     async def _pool(self, key: JobKey, wishes: Wishes) -> Object:
         """The pool that says how many spares this job is to have."""

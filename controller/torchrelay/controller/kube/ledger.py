@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from torchrelay.controller.gathering import Restart
 from torchrelay.controller.kube.decide.departures import NodeFacts, why_not
 from torchrelay.controller.kube.nodes import read_node
 from torchrelay.controller.kube.pods import JobKey, Pod
@@ -48,7 +49,7 @@ class Ledger:
             raise RefusedError(f"there is no such pod of a job: {identity.namespace}/{identity.pod}")
         self.pods.setdefault(pod.uid, pod)
         run = self.runs.get(pod.key)
-        if run is not None and (not run.is_over or hello.node in run.core.job.nodes):
+        if run is not None and (run.core.ended is None or hello.node in run.core.job.nodes):
             return run
         launch = next((w.launch for w in hello.workers if w.launch.get("WORLD_SIZE", "").isdigit()), None)
         if launch is None or all(w.rank == NO_RANK for w in hello.workers):
@@ -62,6 +63,16 @@ class Ledger:
         run = self.runs[pod.key] = JobRun(pod.key, int(launch["WORLD_SIZE"]), launch, _wishes(pod))
         run.core.entrance.remember(holders)
         return run
+
+    def begin_again(self, run: JobRun, restart: Restart, reason: str) -> JobRun:
+        """The job of `run`, which has fallen, in new processes."""
+        run.relay.restart_workers(reason)
+        steps = (*run.restarts, restart.step)
+        new = JobRun(run.key, run.core.job.world_size, run.launch, run.wishes, steps, restart)
+        new.story.go_on(run.story)
+        self.over.append(run)
+        self.runs[run.key] = new
+        return new
 
     def drop_old(self) -> None:
         """Forgets runs that are over once everything is written, and whose pods are gone."""

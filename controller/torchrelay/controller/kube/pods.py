@@ -43,12 +43,35 @@ class Pod:
         return self.phase in _OVER
 
     @property
+    def may_serve(self) -> bool:
+        """Whether a training process lives in it, or will: the kubelet may start one again."""
+        if self.is_over or self.leaves:
+            return False
+        spec, status = self.manifest["spec"], self.manifest.get("status") or {}
+        if spec.get("restartPolicy", "Always") != "Never":
+            return True
+        ours = (kube.AGENT_CONTAINER,)
+        trainers = [c for c in status.get("containerStatuses") or () if c["name"] not in ours]
+        name = self.annotations.get(kube.CONTAINER) or _default_container(self.annotations)
+        named = [c for c in trainers if c["name"] == name] or trainers
+        return not named or not all("terminated" in (c.get("state") or {}) for c in named)
+
+    @property
+    def has_controller(self) -> bool:
+        """Whether somebody makes it again when it has failed."""
+        return any(o.get("controller") for o in self.manifest["metadata"].get("ownerReferences") or ())
+
+    @property
     def annotations(self) -> dict[str, str]:
         return self.manifest["metadata"].get("annotations") or {}
 
     @property
     def is_injected(self) -> bool:
         return kube.INJECTED in self.annotations
+
+
+def _default_container(annotations: dict[str, str]) -> str:
+    return annotations.get("kubectl.kubernetes.io/default-container", "")
 
 
 def read_pod(manifest: dict[str, Any]) -> Pod | None:

@@ -64,7 +64,8 @@ class Scribe:
         node_of = {p.name: p.node for p in self._ledger.pods_of(run.key)}
         status = run.core.status(time.monotonic())
         level = status.coverage[0].level if status.coverage else status.protection
-        told = job_status(status, run.story, level, lambda pod: node_of.get(pod, ""))
+        gathers = run.core.gathering.state if run.gathers and run.core.gathering is not None else ""
+        told = job_status(status, run.story, level, lambda pod: node_of.get(pod, ""), run.restarts, gathers)
         if told != self._told.get(run.key) and run.key in self._jobs:
             await self._status(TRAINING_JOBS, run.key.namespace, run.key.name, told)
             self._told[run.key] = told

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from torchrelay.controller.kube.decide.ladder import TAKEN, Tried
 from torchrelay.protocol.errors import FrameError
 from torchrelay.protocol.events import (
     Decision,
@@ -15,12 +16,16 @@ from torchrelay.protocol.events import (
     MigrationStarted,
     MoveNotMade,
     PhaseChanged,
+    Protection,
     from_job_event,
 )
 from torchrelay.protocol.messages import JobEvent, JobStatus
-from torchrelay.protocol.phases import COMMITTED, Phase
+from torchrelay.protocol.phases import CHECKPOINT, COMMITTED, RESUME, Phase
 
 DECISIONS_KEPT = 100
+RESTARTING = "restarting"
+"""Phase of a migration, and of its job, while the job waits for processes to begin again in."""
+RESTARTED = "Restarted"
 REFUSED = "refused"
 """Outcome of a planned migration that never began."""
 
@@ -71,6 +76,7 @@ class Story:
         self._job, self._prefix, self._holders = job, prefix, holders
         self._by_number: dict[str, MigrationStory] = {}
         self._leavers: dict[str, dict[int, str]] = {}
+        self._continued: MigrationStory | None = None
         self.migrations: list[MigrationStory] = []
         self.left: list[Left] = []
         """Workers that have been replaced; whoever deletes their pods takes them out."""
@@ -90,6 +96,23 @@ class Story:
         story.status = {"phase": REFUSED, "outcome": REFUSED, "reason": reason, "kind": "planned", "finishedAt": at}
         self.migrations.append(story)
 
+    def fell(self, tried: Sequence[Tried], time_s: float) -> None:
+        """The last migration has ended without a way on in these processes: what was tried then."""
+        if not self.migrations:
+            return
+        story, at = self.migrations[-1], timestamp(time_s)
+        rungs = [{"rung": t.rung, "outcome": t.outcome, "reason": t.reason, "at": at} for t in tried]
+        story.status["rungs"] = [*story.status.get("rungs", []), *rungs]
+        if tried[-1].outcome == TAKEN:
+            story.status |= {"phase": RESTARTING, "outcome": CHECKPOINT}
+        story.changed = True
+
+    def go_on(self, before: Story) -> None:
+        """The job begins again after what `before` tells, of which the last migration is not over yet."""
+        if before.migrations:
+            self._continued = before.migrations.pop()
+            self.migrations.append(self._continued)
+
     def take(self, event: JobEvent) -> None:
         """What is not known is left out: the event log has it."""
         try:
@@ -106,14 +129,30 @@ class Story:
             self._finished(what, event.time_s)
         elif isinstance(what, MoveNotMade) and (story := self._by_number.get(what.migration)):
             self._decided(story, what.reason)
+        elif isinstance(what, Protection) and what.on:
+            self._began_again(True, what.reason, event.time_s)
         elif isinstance(what, JobFinished):
             self.finished = what
+
+    def _began_again(self, done: bool, reason: str, time_s: float) -> None:
+        story = self._continued
+        if story is None or any(c["type"] == RESTARTED for c in story.status.get("conditions", ())):
+            return
+        if done:
+            condition = _condition(RESTARTED, True, "Restarted", reason, timestamp(time_s))
+            story.status["conditions"] = [*story.status.get("conditions", ()), condition]
+            story.status["phase"] = RESTARTED.lower()
+        self._decided(story, reason)
 
     def _decided(self, story: MigrationStory, text: str) -> None:
         story.status["decisions"] = [*story.status.get("decisions", []), text][-DECISIONS_KEPT:]
         story.changed = True
 
     def _started(self, what: MigrationStarted, time_s: float) -> None:
+        if what.kind == RESUME and self._continued is not None:
+            self._decided(self._continued, what.reason)
+            self._by_number[what.migration] = self._continued
+            return
         story = self._by_number.get(what.migration)
         if story is None:
             spec = {"job": self._job, "rank": what.rank, "reason": what.reason[:1024]}
@@ -147,6 +186,9 @@ class Story:
         if (story := self._by_number.get(what.migration)) is None:
             return
         at = timestamp(time_s)
+        if what.kind == RESUME:
+            self._began_again(what.outcome == COMMITTED, what.reason, time_s)
+            return
         if what.outcome == COMMITTED:
             self._decided(story, what.reason)
         else:
@@ -155,13 +197,7 @@ class Story:
             "outcome": what.outcome,
             "finishedAt": at,
             "conditions": [
-                {
-                    "type": "Complete",
-                    "status": "True" if what.outcome == COMMITTED else "False",
-                    "reason": what.outcome.capitalize(),
-                    "message": what.reason,
-                    "lastTransitionTime": at,
-                }
+                _condition("Complete", what.outcome == COMMITTED, what.outcome.capitalize(), what.reason, at)
             ],
             "toPod": pod_of(what.spare),
             "generation": what.generation,
@@ -176,8 +212,23 @@ class Story:
                     self.left.append(Left(leavers[rank], rank, what.kind == "planned", what.reason))
 
 
-def job_status(status: JobStatus, story: Story, level: str, node_of: Callable[[str], str]) -> dict[str, Any]:
-    """Of a TrainingJob. `level`: of the protection report; `node_of(pod)`."""
+def _condition(kind: str, holds: bool, reason: str, message: str, at: str) -> dict[str, str]:
+    return {
+        "type": kind,
+        "status": str(holds),
+        "reason": reason,
+        "message": message,
+        "lastTransitionTime": at,
+    }
+
+
+def job_status(
+    status: JobStatus, story: Story, level: str, node_of: Callable[[str], str], restarts: Sequence[int], gathers: str
+) -> dict[str, Any]:
+    """Of a TrainingJob. `level`: of the protection report; `node_of(pod)`.
+
+    `restarts`: at which steps the job has begun again; `gathers`: how far it is with doing so, or empty.
+    """
     ranks = [
         {
             "rank": r.rank,
@@ -190,7 +241,7 @@ def job_status(status: JobStatus, story: Story, level: str, node_of: Callable[[s
         for r in status.ranks
     ]
     return {
-        "phase": _phase(status, story),
+        "phase": RESTARTING.capitalize() if gathers else _phase(status, story),
         "worldSize": status.world_size,
         "generation": status.generation,
         "step": max(0, min((r.boundary for r in status.ranks), default=0)),
@@ -198,9 +249,11 @@ def job_status(status: JobStatus, story: Story, level: str, node_of: Callable[[s
         "spares": status.spares_total,
         "sparesWarm": status.spares_warm,
         "protection": level,
-        "protectionReason": status.protection_reason,
+        "protectionReason": gathers or status.protection_reason,
         "migrations": status.migrations_done,
         "lastMigration": status.last_migration,
+        "restarts": len(restarts),
+        "restartSteps": list(restarts),
     }
 
 

@@ -49,7 +49,7 @@ class Fallback:
         situation = Situation(
             fallen.rank,
             wishes.fallback,
-            fallen.no_spare,
+            f"{fallen.no_spare}: {run.trouble}" if fallen.no_spare and run.trouble else fallen.no_spare,
             wishes.checkpoint_dir,
             fallen.directory,
             fallen.step,

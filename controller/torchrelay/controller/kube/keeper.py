@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
+from dataclasses import dataclass
 
-from torchrelay.controller.kube.api import PODS, SPARE_POOLS, Api, Object
+from torchrelay.controller.kube.api import PODS, SPARE_POOLS, Api, Object, Refused
 from torchrelay.controller.kube.clone import spare_pod
 from torchrelay.controller.kube.decide.leaver import DELETE, RELEASE, Leaver, judge_leaver
 from torchrelay.controller.kube.decide.placement import placement
@@ -24,6 +26,19 @@ OWNER_S = 30.0
 """For the controller of a job's pods to make new ones, when the job begins again."""
 
 
+FIRST_WAIT_S, MAX_WAIT_S = 1.0, 15.0
+"""After the API server refused a pod, by a quota or a policy, say."""
+
+
+@dataclass(frozen=True)
+class _HeldBack:
+    """Why no pod is made before `until_s`; `wait_s`: how long that is."""
+
+    reason: str
+    wait_s: float
+    until_s: float
+
+
 class Keeper:
     """Methods raise RetryableError while the API server is away, and Refused."""
 
@@ -32,6 +47,7 @@ class Keeper:
         self._templates: dict[JobKey, Pod] = {}
         self._said: dict[JobKey, str] = {}
         self._gathering_since_s: dict[str, float] = {}
+        self._held_back: dict[JobKey, _HeldBack] = {}
 
     async def tend(self, run: JobRun) -> None:
         """One look at one job."""
@@ -98,10 +114,17 @@ class Keeper:
         if change.create or change.delete:
             self._tell(run.key, f"{change.create} spares are made, {len(change.delete)} deleted: {change.reason}")
         await self._carry_out(run, template, owner, change, pool)
+        run.trouble = self._trouble(run.key, spares)
         if "name" in pool["metadata"]:
             free = [f for f in facts if not f.over and not f.took_over and not f.leaves]
-            status = {"wanted": wanted, "ready": len(free), "warm": sum(f.warm for f in free)}
+            status = {"wanted": wanted, "ready": len(free), "warm": sum(f.warm for f in free), "trouble": run.trouble}
             await self._scribe.pool_status(run.key, pool["metadata"]["name"], status)
+
+    def _trouble(self, key: JobKey, spares: list[Pod]) -> str:
+        """Why spares that are wanted do not come, as the API server and the scheduler say it; empty if nothing is known."""
+        if (held_back := self._held_back.get(key)) is not None:
+            return held_back.reason
+        return next((p.unscheduled for p in spares if p.unscheduled), "")
 
     def _wanted_to_begin(self, run: JobRun, serving: list[Pod]) -> int:
         """How many pods are to be made for a job that begins again, for want of those that its owner makes."""
@@ -127,11 +150,24 @@ class Keeper:
         return pool
 
     async def _carry_out(self, run: JobRun, template: Pod, owner: Object, change: Change, pool: Object) -> None:
-        topology = pool["spec"].get("topologyKeys") or ()
-        priority_class = pool["spec"].get("priorityClassName") or ""
         for name in change.delete:
             await self._api.delete(PODS, name, run.key.namespace)
-        for _ in range(change.create):
+        held_back = self._held_back.get(run.key)
+        if change.create and held_back is not None and time.monotonic() < held_back.until_s:
+            return
+        try:
+            await self._create(run, template, owner, change.create, pool)
+        except Refused as e:
+            wait_s = min(2 * held_back.wait_s, MAX_WAIT_S) if held_back is not None else FIRST_WAIT_S
+            self._held_back[run.key] = _HeldBack(_unnamed(str(e)), wait_s, time.monotonic() + wait_s)
+            self._tell(run.key, f"spares cannot be made: {_unnamed(str(e))}")
+        else:
+            self._held_back.pop(run.key, None)
+
+    async def _create(self, run: JobRun, template: Pod, owner: Object, count: int, pool: Object) -> None:
+        topology = pool["spec"].get("topologyKeys") or ()
+        priority_class = pool["spec"].get("priorityClassName") or ""
+        for _ in range(count):
             terms, reasons = placement(
                 run.key.name, self._ledger.labels_of(template.node), self._ledger.barred_nodes(), topology
             )
@@ -145,3 +181,8 @@ class Keeper:
         if self._said.get(key) != text:
             self._said[key] = text
             log.info("%s: %s", key, text)
+
+
+def _unnamed(refusal: str) -> str:
+    """Without the name that the API server has made up for a pod that is not there: the same refusal is said once."""
+    return re.sub(r'pods "[^"]*"', "pods", refusal)

@@ -57,6 +57,13 @@ class Pod:
         return not named or not all("terminated" in (c.get("state") or {}) for c in named)
 
     @property
+    def unscheduled(self) -> str:
+        """Why the scheduler finds no node for it, or empty."""
+        conditions = (self.manifest.get("status") or {}).get("conditions") or ()
+        found = (c for c in conditions if c["type"] == "PodScheduled" and c["status"] == "False")
+        return next((f"{self.name}: {c.get('message') or c.get('reason') or 'no node'}" for c in found), "")
+
+    @property
     def has_controller(self) -> bool:
         """Whether somebody makes it again when it has failed."""
         return any(o.get("controller") for o in self.manifest["metadata"].get("ownerReferences") or ())

@@ -49,6 +49,8 @@ class JobRun:
         self.key, self.id = key, secrets.token_hex(3)
         self.launch, self.wishes, self.restarts, self.restart = dict(launch), wishes, tuple(restarts), restart
         self.began_s = time.monotonic()
+        self.trouble = ""
+        """Why spares that are wanted do not come."""
         self.asked_s: float | None = None
         """When an agent was asked for checkpoints on disk."""
         self.core = Core(_config(self, world_size), time.time, restart=restart)

@@ -65,6 +65,8 @@ class Scribe:
         status = run.core.status(time.monotonic())
         level = status.coverage[0].level if status.coverage else status.protection
         gathers = run.core.gathering.state if run.gathers and run.core.gathering is not None else ""
+        if gathers and run.trouble:
+            gathers += f"; {run.trouble}"
         told = job_status(status, run.story, level, lambda pod: node_of.get(pod, ""), run.restarts, gathers)
         if told != self._told.get(run.key) and run.key in self._jobs:
             await self._status(TRAINING_JOBS, run.key.namespace, run.key.name, told)

@@ -95,9 +95,10 @@ def test_a_job_does_not_begin_again_at_the_same_step_for_ever(training: Training
         lose(training, ranks[1]["pod"], STEP)
         fallen = wait_for_rungs(training, restarts + 1)[-1]
         (training.out / str(STEP)).unlink()
-        assert rungs(fallen)["jit-checkpoint"][0] == ("taken" if restarts < 2 else "refused"), fallen
-    assert "begun again at step" in rungs(fallen)["jit-checkpoint"][1], fallen
-    assert rungs(fallen)["checkpoint"][0] == "refused"
+        # Just after it has begun again nobody knows yet who has equal tensors: what was saved before serves once more.
+        taken = [rung for rung, (outcome, _) in rungs(fallen).items() if outcome == "taken"]
+        assert taken == [["jit-checkpoint"], ["checkpoint"], []][restarts], fallen
+    assert f"begun again at step {STEP - 1} 2 times" in rungs(fallen)["checkpoint"][1], fallen
     assert wait_for_job(training, "Failed")["restartSteps"] == [STEP - 1, STEP - 1]
 
 
@@ -110,7 +111,7 @@ def test_the_newest_checkpoint_is_cut_off_and_the_one_before_is_taken(training: 
     reference.wait_until_succeeded()
     reference.delete()
     folder = training.out / "checkpoints"
-    training.held, training.spares = (STEP + 5,), 0
+    training.held, training.spares, training.restart_policy = (STEP + 5,), 0, "OnFailure"
     training.asked = {"checkpoint-dir": str(folder), "fallback": "next-spare,checkpoint"}
     training.start()
     training.wait_until_ready()
@@ -130,6 +131,7 @@ def test_the_newest_checkpoint_is_cut_off_and_the_one_before_is_taken(training: 
     assert differences(reference.out, training.out, training.world_size) == []
     assert [(training.out / f"began-{rank}").read_text() for rank in range(2)] == ["10", "10"]
     assert (folder / f"{NEWER}.torchrelay-aside").exists()
+    assert set(training.pods()) == {f"{training.name}-0", f"{training.name}-1"}
 
 
 def test_where_nothing_is_left_everything_is_said(training: Training) -> None:

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from torchrelay.protocol.errors import CheckpointError
+from torchrelay.protocol.names import MANIFEST
 
-MANIFEST = "manifest.json"
 VERSION = 3
 _PAYLOADS = ("journal", "gate_journal", "set_up")
 

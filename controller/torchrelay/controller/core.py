@@ -31,6 +31,7 @@ from torchrelay.protocol.events import FaultFired, JobFinished, JobStarted, Prot
 from torchrelay.protocol.health.policy import HealthPolicy
 from torchrelay.protocol.messages import CheckpointsFound
 from torchrelay.protocol.names import EXIT_NO_SPARE_LEFT, NO_RANK
+from torchrelay.protocol.phases import Phase
 
 CALM_TICK_S = 1.0
 """While all goes well, nothing but agents that stay away is noticed by the clock alone."""
@@ -374,7 +375,7 @@ class Core:
         elif disabled:
             self._protect(False, f"rank {disabled[0].rank}: {disabled[0].disabled}")
         elif job.protection == "pending" and self.driver.checkpoint is not None:
-            if self.driver.migration is None and job.holders:
+            if self.driver.phase in (Phase.HEALTHY, Phase.COMMITTED) and job.holders:
                 self._protect(True, "all ranks are back")
         elif job.protection == "pending":
             armed = [w.armed for w in job.rank_workers if w.armed is not None]

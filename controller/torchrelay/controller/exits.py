@@ -158,6 +158,8 @@ class Exits:
             how = f"rank {worker.rank} ({worker.worker}) {_how(exit_)}"
             self._undecided.append(_Pending(worker, verdict.exit_code, how, now_s + FIRST_STEP_GRACE_S))
             self._outbox.to_agent_of(worker.worker, FetchJournal(worker.worker))
+        elif exit_.signal and self._job.protection != "off":
+            self._give_up(Fallen(verdict.exit_code, verdict.reason, worker.rank, refused=because))
         else:
             self._end_job(verdict.exit_code, verdict.reason)
 

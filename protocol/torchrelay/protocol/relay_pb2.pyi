@@ -941,14 +941,16 @@ class CheckpointFile(_message.Message):
     def __init__(self, directory: _Optional[str] = ..., name: _Optional[str] = ..., data: _Optional[bytes] = ..., reason: _Optional[str] = ..., last: _Optional[bool] = ...) -> None: ...
 
 class FoundCheckpoint(_message.Message):
-    __slots__ = ("path", "step", "broken")
+    __slots__ = ("path", "step", "broken", "ours")
     PATH_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     BROKEN_FIELD_NUMBER: _ClassVar[int]
+    OURS_FIELD_NUMBER: _ClassVar[int]
     path: str
     step: int
     broken: str
-    def __init__(self, path: _Optional[str] = ..., step: _Optional[int] = ..., broken: _Optional[str] = ...) -> None: ...
+    ours: bool
+    def __init__(self, path: _Optional[str] = ..., step: _Optional[int] = ..., broken: _Optional[str] = ..., ours: _Optional[bool] = ...) -> None: ...
 
 class CheckpointsFound(_message.Message):
     __slots__ = ("found", "reason")

@@ -9,10 +9,9 @@ from pathlib import Path
 
 from torchrelay.agent.health.checkpoints import broken_in, is_checkpoint_file, why_broken
 from torchrelay.protocol.messages import CheckpointFile, CheckpointsFound, FoundCheckpoint
-from torchrelay.protocol.names import JIT_PREFIX
+from torchrelay.protocol.names import JIT_PREFIX, MANIFEST
 from torchrelay.protocol.tls import MAX_MESSAGE_BYTES
 
-TENSORS = "rank-*-tensors"
 MOST_CHECKPOINTS = 256
 _STEP = re.compile(r"(?:global_step|iteration|iter|step|checkpoint|ckpt)s?[-_=]?0*(\d+)", re.IGNORECASE)
 _NUMBER = re.compile(r"0*(\d+)")
@@ -44,9 +43,10 @@ def checkpoint_files(folder: Path) -> Iterator[CheckpointFile]:
 
 
 def find_checkpoints(folder: Path) -> CheckpointsFound:
-    """The script's own, the newest first, whole or not."""
+    """The script's own and ours, the newest first, whole or not."""
     try:
         found = [_judge(path) for path in _candidates(folder)]
+        found += [_judge_ours(path) for path in folder.glob(f"{JIT_PREFIX}*") if path.is_dir()]
     except OSError as e:
         return CheckpointsFound(reason=f"{folder} cannot be read: {e.strerror}")
     found.sort(key=lambda f: -f.step)
@@ -72,6 +72,17 @@ def _judge(path: Path) -> FoundCheckpoint:
     if not broken and step < 0:
         broken = "its step is not known: its name has no number"
     return FoundCheckpoint(str(path), step, broken)
+
+
+def _judge_ours(path: Path) -> FoundCheckpoint:
+    """By what was written last; the rest is checked when it is read."""
+    try:
+        manifest = json.loads((path / MANIFEST).read_bytes())
+        return FoundCheckpoint(str(path), int(manifest["target"]), "", ours=True)
+    except FileNotFoundError:
+        return FoundCheckpoint(str(path), -1, "it was not finished", ours=True)
+    except (OSError, ValueError, KeyError, TypeError) as e:
+        return FoundCheckpoint(str(path), -1, f"{MANIFEST} cannot be read: {e}", ours=True)
 
 
 def step_of(path: Path) -> int:

@@ -272,8 +272,11 @@ class PodNode:
         """What lives of this pod ends; whoever starts after it is asked for by a stream that knows nothing of it."""
         log.info("the training process ends and may begin again: %s", order.reason)
         for process in self._living():
-            self._kill(process, EXIT_NO_SPARE_LEFT)
+            if process.begun:
+                self._kill(process, EXIT_NO_SPARE_LEFT)
+        waiting = {worker: p for worker, p in self._processes.items() if not p.begun and not p.gone.is_set()}
         self._processes.clear()
+        self._processes.update(waiting)
         self._session.renew()
 
     async def _tell_files(self, folder: Path) -> None:

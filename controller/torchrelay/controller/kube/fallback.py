@@ -63,7 +63,9 @@ class Fallback:
         if unseen is None:
             return None
         found = run.core.found.found if run.core.found is not None else ()
-        return dataclasses.replace(situation, found=[Found(f.path, f.step, f.broken) for f in found], unseen=unseen)
+        return dataclasses.replace(
+            situation, found=[Found(f.path, f.step, f.broken, f.ours) for f in found], unseen=unseen
+        )
 
     def _ask(self, run: JobRun, now_s: float) -> str | None:
         """Why nothing can be seen on disk, or empty if it was; None while the answer is awaited."""
@@ -90,6 +92,6 @@ class Fallback:
 def _restart(run: JobRun, rung: Rung) -> Restart:
     launch = {rank: dict(env) for rank, env in run.core.job.launch.items()}
     launch = launch or ({rank: dict(env) for rank, env in run.restart.launch.items()} if run.restart else {})
-    if rung.rung == kube.JIT_CHECKPOINT:
+    if rung.ours:
         return Restart(launch, directory=rung.checkpoint, step=rung.step)
     return Restart(launch, checkpoint=rung.checkpoint, aside=rung.aside, step=rung.step)

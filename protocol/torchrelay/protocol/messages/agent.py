@@ -165,11 +165,12 @@ class CheckpointFile:
 
 @dataclass(frozen=True)
 class FoundCheckpoint:
-    """A checkpoint of the script's own. `step` is -1 where its name does not say; `broken`: why it is not whole, or empty."""
+    """`step` is -1 where nothing says it; `broken`: why it is not whole, or empty. `ours`: a just-in-time one, not the script's."""
 
     path: str
     step: int
     broken: str = ""
+    ours: bool = False
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,12 @@ MAX_RESTARTS_AT_STEP = 2
 
 @dataclass(frozen=True)
 class Found:
-    """A checkpoint on disk. `broken`: why it cannot be used, or empty."""
+    """A checkpoint on disk. `broken`: why it cannot be used, or empty. `ours`: an earlier just-in-time one."""
 
     path: str
     step: int
     broken: str = ""
+    ours: bool = False
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,7 @@ class Rung:
     checkpoint: str = ""
     step: int = -1
     aside: tuple[str, ...] = ()
+    ours: bool = True
 
     @property
     def reason(self) -> str:
@@ -76,7 +78,7 @@ def choose_rung(s: Situation) -> Rung:
         found, because, aside = choose(s)
         tried.append(Tried(name, TAKEN if found is not None else REFUSED, because))
         if found is not None:
-            return Rung(name, tuple(tried), found.path, found.step, aside)
+            return Rung(name, tuple(tried), found.path, found.step, () if found.ours else aside, found.ours)
     return Rung(FAIL, tuple(tried))
 
 
@@ -93,7 +95,7 @@ def _jit_checkpoint(s: Situation) -> tuple[Found | None, str, tuple[str, ...]]:
         return None, f"no checkpoint can be saved: {s.jit_refused}", ()
     if _worn_out(s, s.jit_step):
         return None, f"the job has begun again at step {s.jit_step} {MAX_RESTARTS_AT_STEP} times", ()
-    return Found(s.jit, s.jit_step), f"survivors have saved step {s.jit_step} in {s.jit}", ()
+    return Found(s.jit, s.jit_step, ours=True), f"survivors have saved step {s.jit_step} in {s.jit}", ()
 
 
 def _checkpoint(s: Situation) -> tuple[Found | None, str, tuple[str, ...]]:
@@ -103,7 +105,8 @@ def _checkpoint(s: Situation) -> tuple[Found | None, str, tuple[str, ...]]:
         return None, s.unseen, ()
     refused = []
     aside: list[str] = []
-    for found in sorted(s.found, key=lambda f: -f.step):
+    known = [f for f in s.found if not f.ours or kube.JIT_CHECKPOINT in s.allowed]
+    for found in sorted(known, key=lambda f: (-f.step, not f.ours)):
         if found.broken:
             refused.append(f"{found.path} is not whole: {found.broken}")
         elif _worn_out(s, found.step):
@@ -111,7 +114,8 @@ def _checkpoint(s: Situation) -> tuple[Found | None, str, tuple[str, ...]]:
         else:
             chosen = f"{found.path} is the newest whole checkpoint (step {found.step})"
             return found, "; ".join([*refused, chosen]), tuple(aside)
-        aside.append(found.path)
+        if not found.ours:
+            aside.append(found.path)
     return None, "; ".join(refused) or f"there is no checkpoint in {s.checkpoint_dir}", ()
 
 

@@ -67,3 +67,11 @@ def test_at_the_end_everything_is_said() -> None:
     assert [t.outcome for t in rung.tried] == [REFUSED] * 3
     for text in ("no spare is left", "names no folder for it", "names no folder in which to look"):
         assert text in rung.reason
+
+
+def test_an_earlier_just_in_time_checkpoint_serves_again_and_nothing_is_set_aside_for_it() -> None:
+    found = [Found("/c/30", 30, "cut off"), Found("/c/20", 20), Found("/c/jit-20", 20, ours=True)]
+    rung = choose_rung(change(checkpoint_dir="/c", jit_refused="nobody can give its tensors", found=found))
+    assert (rung.rung, rung.checkpoint, rung.aside, rung.ours) == (kube.CHECKPOINT, "/c/jit-20", (), True)
+    rung = choose_rung(change(checkpoint_dir="/c", allowed=(kube.CHECKPOINT,), found=found))
+    assert (rung.checkpoint, rung.aside, rung.ours) == ("/c/20", ("/c/30",), False)

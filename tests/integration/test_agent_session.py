@@ -236,7 +236,10 @@ def test_a_stream_that_is_opened_anew_by_order_says_nothing_of_what_was_before(t
                 session.renew()
 
             session = Session(
-                Credentials.from_secret(SECRET, "agent"), f"127.0.0.1:{port}", lambda: AgentHello("n0", 0, "x"), renew
+                Credentials.from_secret(SECRET, "agent"),
+                f"127.0.0.1:{port}",
+                lambda: AgentHello("n0", 0, "x", ()),
+                renew,
             )
             task = asyncio.create_task(session.run())
             first = await controller.hello()

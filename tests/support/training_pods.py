@@ -187,6 +187,10 @@ class Training:
         wait_for("a controller that has adopted the job", adopted, 90.0, self.describe)
         self.wait_until_ready()
 
+    def migration_names(self) -> list[str]:
+        found = self.kubectl.items("migrations")
+        return sorted(m["metadata"]["name"] for m in found if m["spec"]["job"] == self.name)
+
     def migrations(self) -> list[dict[str, Any]]:
         """Statuses, the oldest first."""
         found = [m for m in self.kubectl.items("migrations") if m["spec"]["job"] == self.name]

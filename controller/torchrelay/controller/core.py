@@ -250,6 +250,7 @@ class Core:
         return self._requests.migrate(request.rank, request.reason, now_s)
 
     def _lose_missing(self, now_s: float) -> None:
+        self.entrance.settle(now_s)
         for worker, exited in self.entrance.take_kept(now_s):
             self._exits.exited(worker, exited, now_s)
         missing = self.entrance.missing(now_s)

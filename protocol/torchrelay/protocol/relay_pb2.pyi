@@ -753,7 +753,7 @@ class ShimOrder(_message.Message):
     def __init__(self, ack: _Optional[_Union[Ack, _Mapping]] = ..., protect: _Optional[_Union[Protect, _Mapping]] = ..., assign: _Optional[_Union[Assign, _Mapping]] = ..., interrupt: _Optional[_Union[Interrupt, _Mapping]] = ..., quiesce_at: _Optional[_Union[QuiesceAt, _Mapping]] = ..., quiesce_decided: _Optional[_Union[QuiesceDecided, _Mapping]] = ..., serve: _Optional[_Union[Serve, _Mapping]] = ..., plan: _Optional[_Union[Plan, _Mapping]] = ..., rebuild: _Optional[_Union[Rebuild, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., abandon: _Optional[_Union[Abandon, _Mapping]] = ..., save_checkpoint: _Optional[_Union[SaveCheckpoint, _Mapping]] = ..., may_finish: _Optional[_Union[MayFinish, _Mapping]] = ..., explain: _Optional[_Union[Explain, _Mapping]] = ..., copy_journals: _Optional[_Union[CopyJournals, _Mapping]] = ..., begin: _Optional[_Union[Begin, _Mapping]] = ..., end_now: _Optional[_Union[EndNow, _Mapping]] = ..., keep_copies: _Optional[_Union[KeepCopies, _Mapping]] = ..., take_copy: _Optional[_Union[TakeCopy, _Mapping]] = ..., numbers_decided: _Optional[_Union[NumbersDecided, _Mapping]] = ..., keep_file: _Optional[_Union[KeepFile, _Mapping]] = ..., set_aside: _Optional[_Union[SetAside, _Mapping]] = ...) -> None: ...
 
 class WorkerInfo(_message.Message):
-    __slots__ = ("worker", "rank", "pid", "launch", "generation", "protected")
+    __slots__ = ("worker", "rank", "pid", "launch", "generation", "protected", "in_force")
     class LaunchEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -767,13 +767,15 @@ class WorkerInfo(_message.Message):
     LAUNCH_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     PROTECTED_FIELD_NUMBER: _ClassVar[int]
+    IN_FORCE_FIELD_NUMBER: _ClassVar[int]
     worker: str
     rank: int
     pid: int
     launch: _containers.ScalarMap[str, str]
     generation: int
     protected: bool
-    def __init__(self, worker: _Optional[str] = ..., rank: _Optional[int] = ..., pid: _Optional[int] = ..., launch: _Optional[_Mapping[str, str]] = ..., generation: _Optional[int] = ..., protected: _Optional[bool] = ...) -> None: ...
+    in_force: int
+    def __init__(self, worker: _Optional[str] = ..., rank: _Optional[int] = ..., pid: _Optional[int] = ..., launch: _Optional[_Mapping[str, str]] = ..., generation: _Optional[int] = ..., protected: _Optional[bool] = ..., in_force: _Optional[int] = ...) -> None: ...
 
 class AgentHello(_message.Message):
     __slots__ = ("node", "node_rank", "host", "workers", "session", "first", "copies_port", "copies_token")

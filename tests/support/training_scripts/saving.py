@@ -1,9 +1,11 @@
 """Saves a checkpoint now and then, and goes on from the newest one that it finds. Usage: saving.py OUT [EPOCHS]"""
 
 import pathlib
+import random
 import sys
 
 import final_state
+import numpy
 import pace
 import torch
 import torch.distributed as dist
@@ -26,6 +28,8 @@ def main():
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     torch.manual_seed(7)
+    random.seed(rank)
+    numpy.random.seed(rank)
     model = DistributedDataParallel(nn.Sequential(nn.Linear(16, 32), nn.Tanh(), nn.Linear(32, 1)))
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     saved = newest(folder)

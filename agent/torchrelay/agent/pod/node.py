@@ -34,6 +34,7 @@ from torchrelay.protocol.messages import (
     Armed,
     Assign,
     Begin,
+    Commit,
     EndNow,
     Explain,
     Explained,
@@ -80,6 +81,7 @@ class _Process:
     begun: bool = False
     protected: bool = False
     generation: int = 0
+    in_force: int = -1
     said: LastReports = field(default_factory=LastReports)
     words: LastWords = field(default_factory=LastWords)
     gone: asyncio.Event = field(default_factory=asyncio.Event)
@@ -254,10 +256,13 @@ class PodNode:
             if order.env:
                 process.launch, process.rank = order.env, int(order.env["RANK"])
             process.begun, process.spare = True, order.spare
+            process.in_force = -1 if order.spare else 0
             order = dataclasses.replace(order, journal=str(self._config.journals / worker))
             process.rank = NO_RANK if order.spare else process.rank
         elif isinstance(order, Assign):
             process.rank, process.spare, process.protected, process.launch = order.rank, False, True, order.env
+        elif isinstance(order, Commit):
+            process.in_force = order.generation
         elif isinstance(order, Protect):
             process.protected = order.on
         elif isinstance(order, MayFinish):
@@ -333,7 +338,9 @@ class PodNode:
 def _info(process: _Process) -> WorkerInfo:
     rank = NO_RANK if process.spare else process.rank
     generation = process.generation if process.begun else -1
-    return WorkerInfo(process.worker, rank, process.pid, process.launch, generation, process.protected)
+    return WorkerInfo(
+        process.worker, rank, process.pid, process.launch, generation, process.protected, process.in_force
+    )
 
 
 def _activity(pid: int) -> tuple[str, float]:

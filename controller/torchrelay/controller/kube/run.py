@@ -80,6 +80,11 @@ class JobRun:
         )
 
     @property
+    def settled(self) -> bool:
+        """Whether it is known who has which rank, also where an earlier controller has begun it."""
+        return self.core.job.protection != "pending"
+
+    @property
     def gathers(self) -> bool:
         """Whether it waits for processes to begin again in."""
         return not self.is_over and self.core.gathering is not None and not self.core.gathering.is_over

@@ -20,7 +20,7 @@ from torchrelay.protocol.events import (
     from_job_event,
 )
 from torchrelay.protocol.messages import JobEvent, JobStatus
-from torchrelay.protocol.phases import CHECKPOINT, COMMITTED, RESUME, Phase
+from torchrelay.protocol.phases import ABANDONED, CHECKPOINT, COMMITTED, RESUME, Phase
 
 DECISIONS_KEPT = 100
 RESTARTING = "restarting"
@@ -112,6 +112,27 @@ class Story:
         if before.migrations:
             self._continued = before.migrations.pop()
             self.migrations.append(self._continued)
+
+    def knows(self, name: str) -> bool:
+        return any(m.name == name for m in self.migrations)
+
+    def orphaned(self, name: str, status: Mapping[str, Any], holders: Mapping[int, str], time_s: float) -> None:
+        """A migration that an earlier controller began and did not end; `holders`: who has which rank now."""
+        before, now = status.get("fromPod", ""), pod_of(holders.get(status.get("rank", -1), ""))
+        done = bool(now) and bool(before) and now != before
+        reason = f"the controller that led it is gone; rank {status.get('rank')} lives in pod {now or 'none'}"
+        story = MigrationStory(name, {}, dict(status), exists=True)
+        outcome = COMMITTED if done else ABANDONED
+        story.status |= {
+            "outcome": outcome,
+            "phase": outcome,
+            "finishedAt": timestamp(time_s),
+            "toPod": now if done else "",
+        }
+        self._decided(story, reason)
+        if not done:
+            story.status["reason"] = reason
+        self.migrations.append(story)
 
     def take(self, event: JobEvent) -> None:
         """What is not known is left out: the event log has it."""

@@ -14,7 +14,8 @@ class WorkerInfo:
     """`launch`: as in Hello, or of the rank that it took over, where the agent did not start it.
 
     `generation`: the newest that it has heard of; -1 as long as no controller has said what it is. `protected`: as in Protect.
-    Both are for a controller that is new to a job which trains.
+    `in_force`: the generation in which it holds its rank; -1 as long as it has not been let into any.
+    All three are for a controller that is new to a job which trains.
     """
 
     worker: str
@@ -23,6 +24,7 @@ class WorkerInfo:
     launch: dict[str, str] = field(default_factory=dict)
     generation: int = -1
     protected: bool = False
+    in_force: int = -1
 
 
 @dataclass(frozen=True)

@@ -196,3 +196,58 @@ def test_an_empty_text_is_taken_away_and_not_sent() -> None:
         "c": [{"e": 0}],
         "f": {},
     }
+
+
+def led_by_another(outcome: str = "") -> dict[str, Any]:
+    own = wish(rank=1)
+    own["metadata"]["annotations"] = {"torchrelay.dev/origin": "controller"}
+    own["status"] = {"startedAt": "2026-01-01T00:00:00Z", "rank": 1, "phase": "quiescing", "fromPod": "llama-9"}
+    own["status"] |= {"outcome": outcome} if outcome else {}
+    return own
+
+
+@pytest.mark.parametrize(("before", "outcome"), [("llama-9", "committed"), ("llama-1", "abandoned")])
+def test_a_migration_of_a_controller_that_is_no_more_is_closed(before: str, outcome: str) -> None:
+    async def test(w: World) -> None:
+        own = led_by_another()
+        own["status"]["fromPod"] = before
+        w.wishes.changed(own, False)
+        w.wishes.tick()
+        assert w.run.story.migrations == []
+        w.begin()
+        w.wishes.tick()
+        w.wishes.tick()
+        (story,) = w.run.story.migrations
+        assert (story.name, story.status["outcome"], story.exists) == ("wish", outcome, True)
+        assert "the controller that led it is gone; rank 1 lives in pod llama-1" in story.status["decisions"][-1]
+
+    in_world(test)
+
+
+def test_one_that_is_over_or_our_own_is_left_alone() -> None:
+    async def test(w: World) -> None:
+        w.begin()
+        w.wishes.changed(led_by_another("committed"), False)
+        w.wishes.tick()
+        assert w.run.story.migrations == []
+        w.run.story.take(e.to_job_event(e.MigrationStarted("m1", "unplanned", 1, "killed", 1), 1000.0))
+        ours = led_by_another()
+        ours["metadata"]["name"] = w.run.story.migrations[0].name
+        w.wishes.changed(ours, False)
+        w.wishes.tick()
+        assert len(w.run.story.migrations) == 1
+        assert "outcome" not in w.run.story.migrations[0].status
+
+    in_world(test)
+
+
+def test_a_person_s_wish_that_another_controller_had_begun_is_begun_anew() -> None:
+    async def test(w: World) -> None:
+        w.begin()
+        begun = wish(pod="llama-9")
+        begun["status"] = {"startedAt": "2026-01-01T00:00:00Z", "phase": "quiescing"}
+        w.wishes.changed(begun, False)
+        w.wishes.tick()
+        assert [s.status["outcome"] for s in w.run.story.migrations] == ["refused"]
+
+    in_world(test)

@@ -35,6 +35,7 @@ def test_while_the_survivors_of_a_loss_are_awaited(
     training.wait_for_phase("quiescing")
     (interrupted,) = training.migration_names()
     torchrelay.kill_controller()
+    training.wait_until_adopted()  # not before: the one that dies may last a moment
     training.let_pass(STEP)
     (migration,) = training.wait_for_migration(within_s=150.0)
     training.wait_until_succeeded()

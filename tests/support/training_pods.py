@@ -129,6 +129,24 @@ class Training:
         found = self.kubectl("exec", pod, "--container=torchrelay-agent", "--", python(), "-c", script)
         assert int(found) == 1, found
 
+    def kill_agent(self, pod: str) -> None:
+        """By a signal from the container that trains: its own would end with it before it could tell."""
+        script = (
+            "import glob, os, signal\n"
+            "pids = [int(f.split('/')[2]) for f in glob.glob('/proc/[0-9]*/cmdline')\n"
+            "        if b'torchrelay.agent.pod' in open(f, 'rb').read()]\n"
+            "pids.remove(os.getpid()) if os.getpid() in pids else None\n"
+            "[os.kill(pid, signal.SIGKILL) for pid in pids]\n"
+            "print(len(pids))"
+        )
+        found = self.kubectl("exec", pod, "--container=train", "--", python(), "-I", "-S", "-c", script)
+        assert int(found) == 1, found
+
+    def restarts(self, pod: str) -> dict[str, int]:
+        """By container."""
+        statuses = self.kubectl.get("pod", pod)["status"].get("containerStatuses", ())
+        return {s["name"]: s["restartCount"] for s in statuses}
+
     def resource(self) -> dict[str, Any]:
         """The status of the TrainingJob; empty before there is one."""
         found = self.kubectl.items("trainingjobs", f"--field-selector=metadata.name={self.name}")

@@ -82,9 +82,9 @@ class Requests:
             return f"this job is not protected: {job.protection_reason}"
         if rank in job.holders and job.holder(rank).finishing:
             return f"rank {rank} has reached the end of its script"
-        if not job.spares:
+        if not job.spares and not job.spares_to_come:
             return "there is no spare to move it to; start the job with more --spares"
-        if all(job.quarantined(w) for w in job.spares):
+        if job.spares and all(job.quarantined(w) for w in job.spares):
             return "every spare is on a device or node in quarantine"
         return ""
 

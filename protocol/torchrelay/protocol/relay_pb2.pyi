@@ -21,7 +21,7 @@ class EnrolReply(_message.Message):
     def __init__(self, certificate: _Optional[bytes] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("worker", "token", "pid", "python_version", "spare", "launch")
+    __slots__ = ("worker", "token", "pid", "python_version", "spare", "launch", "again", "generation", "in_force", "protected")
     class LaunchEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -35,13 +35,21 @@ class Hello(_message.Message):
     PYTHON_VERSION_FIELD_NUMBER: _ClassVar[int]
     SPARE_FIELD_NUMBER: _ClassVar[int]
     LAUNCH_FIELD_NUMBER: _ClassVar[int]
+    AGAIN_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    IN_FORCE_FIELD_NUMBER: _ClassVar[int]
+    PROTECTED_FIELD_NUMBER: _ClassVar[int]
     worker: str
     token: str
     pid: int
     python_version: str
     spare: bool
     launch: _containers.ScalarMap[str, str]
-    def __init__(self, worker: _Optional[str] = ..., token: _Optional[str] = ..., pid: _Optional[int] = ..., python_version: _Optional[str] = ..., spare: _Optional[bool] = ..., launch: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    again: bool
+    generation: int
+    in_force: int
+    protected: bool
+    def __init__(self, worker: _Optional[str] = ..., token: _Optional[str] = ..., pid: _Optional[int] = ..., python_version: _Optional[str] = ..., spare: _Optional[bool] = ..., launch: _Optional[_Mapping[str, str]] = ..., again: _Optional[bool] = ..., generation: _Optional[int] = ..., in_force: _Optional[int] = ..., protected: _Optional[bool] = ...) -> None: ...
 
 class Warm(_message.Message):
     __slots__ = ("torch_version",)

@@ -128,6 +128,11 @@ class Recovery:
         """Whether a newer generation than the present communicators' was announced."""
         return self._announced > self._engine.comms.now.number
 
+    @property
+    def announced(self) -> int:
+        """The newest generation that it has heard of."""
+        return max(self._announced, self._engine.comms.now.number)
+
     def wake(self) -> None:
         with self._news:
             self._news.notify_all()

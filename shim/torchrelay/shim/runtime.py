@@ -73,7 +73,7 @@ class Runtime:
 
             self._traceless = Traceless(Path(config.made_files))
             self._traceless.start()
-        link.start(self._handle, self._agent_lost)
+        link.start(self._handle, self._agent_lost, self._again if config.asks else None)
 
     @classmethod
     def connect(cls, config: ShimConfig) -> Runtime:
@@ -128,6 +128,27 @@ class Runtime:
         self._may_finish.set()
         if self.engine is not None:
             self.engine.recovery.agent_gone()
+
+    def _again(self) -> Hello:
+        """What an agent that is started anew has to know."""
+        engine, given = self.engine, self._assign or self._begin
+        launch = dict(given.env) if given is not None else self.config.launch
+        generation = engine.recovery.announced if engine is not None else 0
+        in_force = engine.comms.now.number if engine is not None else 0
+        if (given is None and self.config.spare) or (self._joiner is not None and engine is not None and engine.way_in):
+            in_force = -1
+        return Hello(
+            self.config.worker,
+            self.config.token,
+            os.getpid(),
+            platform.python_version(),
+            self.config.spare and given is None,
+            launch,
+            True,
+            generation,
+            in_force,
+            engine is not None,
+        )
 
     def _wake(self) -> None:
         if self.engine is not None:

@@ -23,11 +23,11 @@ from torchrelay.agent.pod.checkpoints import checkpoint_files, find_checkpoints
 from torchrelay.agent.pod.config import PodConfig
 from torchrelay.agent.pod.ended import LastWords, how_it_ended
 from torchrelay.agent.pod.enrolment import PodCredentials
-from torchrelay.agent.pod.reports import LastReports
 from torchrelay.agent.pod.shims import PodShims
 from torchrelay.agent.session import Session
 from torchrelay.agent.shim_server import ShimEvents
 from torchrelay.protocol.errors import FrameError
+from torchrelay.protocol.last_reports import LastReports
 from torchrelay.protocol.messages import (
     Ack,
     AgentHello,
@@ -177,15 +177,23 @@ class PodNode:
         rank = hello.launch.get("RANK", "")
         is_rank = not hello.spare and rank.isdigit()
         process = _Process(worker, hello.pid, hello.spare, hello.launch, int(rank) if is_rank else NO_RANK)
+        if hello.again:
+            process.begun, process.protected = True, hello.protected
+            process.generation, process.in_force = hello.generation, hello.in_force
+            self._take_in(process, hello)
+            return
         if not hello.spare and not (is_rank and hello.launch.get("WORLD_SIZE", "").isdigit()):
             # No part of a distributed job, such as a program that prepares data: it goes on as if nothing were here.
             self._shims.send(worker, Begin(worker, str(self._config.journals / worker), False))
             return
-        self._journals.create(worker)
-        self._processes[worker] = process
         self._send(WorkerStarted(worker, process.rank, process.pid, process.launch))
+        self._take_in(process, hello)
+
+    def _take_in(self, process: _Process, hello: Hello) -> None:
+        self._journals.create(process.worker)
+        self._processes[process.worker] = process
         self._any.set()
-        self._send(FromWorker(worker, hello))
+        self._send(FromWorker(process.worker, hello))
         self._pause.end()
 
     def _reported(self, worker: WorkerId, report: Any) -> None:

@@ -73,7 +73,7 @@ class Scribe:
             self._told[run.key] = told
 
     async def write_migrations(self, run: JobRun) -> None:
-        for story in run.story.migrations:
+        for story in (*run.story.waiting.values(), *run.story.migrations):
             if story.changed:
                 await self._write_migration(run.key, story)
 

@@ -26,6 +26,7 @@ DECISIONS_KEPT = 100
 RESTARTING = "restarting"
 """Phase of a migration, and of its job, while the job waits for processes to begin again in."""
 RESTARTED = "Restarted"
+WAITING = "waiting"
 REFUSED = "refused"
 """Outcome of a planned migration that never began."""
 
@@ -80,10 +81,13 @@ class Story:
         self.migrations: list[MigrationStory] = []
         self.left: list[Left] = []
         """Workers that have been replaced; whoever deletes their pods takes them out."""
+        self.waiting: dict[str, MigrationStory] = {}
+        """By name, those that people want and that cannot begin yet."""
         self.finished: JobFinished | None = None
 
     def adopt(self, number: str, name: str) -> None:
         """The migration `number` was asked for with the resource `name`."""
+        self.waiting.pop(name, None)
         known = self._by_number.get(number)
         if known is None:
             known = self._by_number[number] = MigrationStory(name, {})
@@ -91,10 +95,18 @@ class Story:
         known.name, known.exists, known.changed = name, True, True
 
     def refuse(self, name: str, reason: str, time_s: float) -> None:
+        self.waiting.pop(name, None)
         story = MigrationStory(name, {}, exists=True)
         at = timestamp(time_s)
         story.status = {"phase": REFUSED, "outcome": REFUSED, "reason": reason, "kind": "planned", "finishedAt": at}
         self.migrations.append(story)
+
+    def wait(self, name: str, reason: str) -> None:
+        """One that a person wants cannot begin yet."""
+        story = self.waiting.setdefault(name, MigrationStory(name, {}, exists=True))
+        status = {"phase": WAITING, "kind": "planned", "reason": reason}
+        story.changed = story.changed or story.status != status
+        story.status = status
 
     def fell(self, tried: Sequence[Tried], time_s: float) -> None:
         """The last migration has ended without a way on in these processes: what was tried then."""

@@ -71,6 +71,7 @@ class Wishes:
             run.story.adopt(reply.migration, name)
         elif reply.again:
             self.waiting[name] = reply.message
+            run.story.wait(name, reply.message)
             return False
         else:
             run.story.refuse(name, reply.message, time.time())

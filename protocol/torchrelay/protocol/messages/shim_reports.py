@@ -16,6 +16,11 @@ class Hello:
     spare: bool
     launch: dict[str, str] = field(default_factory=dict)
     """What its launcher has set of `launch_env.TORCHRUN_NAMES`; told where the agent did not start it."""
+    again: bool = False
+    """It knows what it is, and speaks to an agent that has been started anew. What follows is as in WorkerInfo."""
+    generation: int = 0
+    in_force: int = -1
+    protected: bool = False
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import os
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -319,5 +320,43 @@ def test_the_folder_of_checkpoints_is_looked_through_by_order(in_world: Any, tmp
         await w.until(lambda: w.session.of(msg.CheckpointsFound) and len(w.session.of(msg.CheckpointFile)) == 2)
         assert w.session.of(msg.CheckpointFile)[0].data == b"{}"
         assert w.session.of(msg.CheckpointsFound)[0].found == ()
+
+    in_world(test)
+
+
+AGAIN = msg.Hello("train-1:0a1b2c3d.4", "0a1b2c3d-9", 1, "3", False, LAUNCH, True, 5, 4, True)
+
+
+def test_a_process_that_an_agent_before_this_one_knew_keeps_its_name_and_goes_on(in_world: Any) -> None:
+    async def test(w: World) -> None:
+        await w.until(w.config.socket.exists)
+        shim = Shim(*await asyncio.open_unix_connection(str(w.config.socket)))
+        shim.say(AGAIN)
+        assert await shim.hear() == msg.Ack()
+        await w.until(lambda: w.node._hello().workers)
+        (info,) = w.node._hello().workers
+        assert info == msg.WorkerInfo(AGAIN.worker, 1, os.getpid(), LAUNCH, 5, True, 4)
+        assert w.session.of(msg.WorkerStarted) == []
+        w.order(msg.MayFinish(), AGAIN.worker)
+        assert await shim.hear() == msg.MayFinish()
+        shim.close()
+        await w.until(lambda: w.session.of(msg.WorkerExited))
+        late = Shim(*await asyncio.open_unix_connection(str(w.config.socket)))
+        late.say(AGAIN)
+        with pytest.raises(asyncio.IncompleteReadError):
+            await late.hear()
+        late.close()
+
+    in_world(test)
+
+
+def test_a_process_of_another_pod_does_not_get_in_by_a_name(in_world: Any) -> None:
+    async def test(w: World) -> None:
+        await w.until(w.config.socket.exists)
+        shim = Shim(*await asyncio.open_unix_connection(str(w.config.socket)))
+        shim.say(dataclasses.replace(AGAIN, worker="train-0:ffffffff.4"))
+        with pytest.raises(asyncio.IncompleteReadError):
+            await shim.hear()
+        shim.close()
 
     in_world(test)

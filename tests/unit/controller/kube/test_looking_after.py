@@ -129,6 +129,8 @@ def test_a_wish_that_cannot_be_now_waits() -> None:
         w.wishes.tick()
         assert w.run.story.migrations == []
         assert "not reached their training loop" in w.wishes.waiting["wish"]
+        told = w.run.story.waiting["wish"].status
+        assert (told["phase"], told["reason"]) == ("waiting", w.wishes.waiting["wish"])
 
     in_world(test)
 

@@ -43,6 +43,7 @@ from torchrelay.shim.adapters import fsdp2, pipelining, wrappers
 from torchrelay.shim.adapters.dtensor import local
 from torchrelay.shim.capture import device
 from torchrelay.shim.comms import serve_store
+from torchrelay.shim.forgotten_waits import ForgottenWaits
 from torchrelay.shim.rewind import Rewind
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ class Recovery:
         self._decided: bool | None = None
         self.rewinding: Rewind | None = None
         self._stores: dict[int, tuple[Any, int]] = {}
+        self.waits = ForgottenWaits()
 
     def handle(self, order: ShimOrder) -> None:
         """On the link's thread."""
@@ -85,6 +87,7 @@ class Recovery:
                 self._quiesce, self._decided = None, None
                 self._news.notify_all()
             self._engine.comms.break_all()
+            self.waits.watch()
             if self._engine.keeper is not None:
                 self._engine.keeper.interrupted()
             self._orders.put(order)
@@ -176,6 +179,7 @@ class Recovery:
         phase = engine.journal.phase
         engine.phase("standing")
         generation = self._generation(error)
+        self.waits.stop()
         while True:
             try:
                 action, redone = _Attempt(engine, self, generation, position, str(error or "")).follow()
@@ -212,6 +216,11 @@ class Recovery:
 
     def superseded(self, generation: int) -> bool:
         return self._announced > generation
+
+    def free_waits(self, generation: int) -> None:
+        """Of threads that wait for a broken communicator. A planned generation leaves the one before whole until it stands."""
+        if self._announced >= generation:
+            self.waits.free_all()
 
     def store(self, generation: int) -> tuple[str, int]:
         """Where this process would host the store of that generation."""
@@ -312,6 +321,7 @@ class _Attempt:
         engine, started = self._engine, time.monotonic()
         self._rebuilt = True
         self._check_wrappers()
+        self._recovery.free_waits(self._generation)
         fsdp2.reset()
         pipelining.reset(order.target)
         engine.comms.rebuild(order.generation, order.store_host, order.store_port)

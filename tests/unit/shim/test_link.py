@@ -113,6 +113,7 @@ def test_an_agent_that_is_started_anew_hears_what_still_holds(tmp_path: Path) ->
         assert not link.lost
         assert not lost.is_set()
         link.close_in_child()
+        agent.die()
 
 
 def test_an_agent_that_stays_away_is_gone_for_good(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,9 +69,14 @@ class Training:
                 "ports": [{"port": 29500}],
             },
         }
-        self.kubectl.create(service, *map(self.pod, range(self.world_size)))
+        self.kubectl.create(service, *self.manifests())
         if self._protected and injected:
-            assert all("torchrelay.dev/injected" in p["metadata"]["annotations"] for p in self.pods().values())
+            pods = wait_for(f"pods of {self.name}", lambda: self.pods() or None, 30.0)
+            assert all("torchrelay.dev/injected" in p["metadata"]["annotations"] for p in pods.values())
+
+    def manifests(self) -> list[dict[str, Any]]:
+        """Besides the Service."""
+        return [self.pod(rank) for rank in range(self.world_size)]
 
     def pod(self, rank: int) -> dict[str, Any]:
         volumes, mounts = host_volumes()

@@ -161,6 +161,8 @@ class Job:
         """Spares that somebody makes, and that have not come yet."""
         self.spares_wanted = 0
         """How many there are to be; whoever makes them may not have noticed yet that one is missing."""
+        self.starting_again: set[str] = set()
+        """Nodes on which somebody starts a process again that has ended: it comes as a spare."""
         self.generation = 0
         self.protection = "pending"
         self.protection_reason = "no rank has set up its process group yet"
@@ -207,7 +209,9 @@ class Job:
 
     @property
     def spares_to_come(self) -> int:
-        return max(self.spares_coming, self.spares_wanted - len(self.spares))
+        here = {w.node for w in self.workers.values() if w.alive}
+        again = [n for n in self.starting_again if n in self.nodes and n not in here and not self.nodes[n].lost]
+        return max(self.spares_coming, self.spares_wanted - len(self.spares)) + len(again)
 
     @property
     def boundary(self) -> int:

@@ -92,6 +92,23 @@ def test_a_spare_that_is_to_come_is_waited_for_and_not_for_ever(tmp_path: Path) 
     assert "within 5 s" in job.core.fallen.no_spare
 
 
+def test_a_container_that_is_started_again_is_the_spare_that_is_waited_for(tmp_path: Path) -> None:
+    job = FakeJob(tmp_path, 2, 0, nnodes=2, config=IN_PODS)
+    job.core.job.starting_again = {"n0", "n1"}
+    job.train()
+    assert job.core.job.spares_to_come == 0
+    job.die("n1.w0")
+    job.settle()
+    assert job.core.fallen is None
+    job.spares.append("n1.w1")
+    job.give(msg.WorkerStarted("n1.w1", 1, 9, LAUNCH[1]), "n1")
+    assert job.sent(msg.Begin)["n1.w1"].spare
+    job.say("n1.w1", msg.Warm("2.13"))
+    job.settle()
+    (finished,) = job.told(events.MigrationFinished)
+    assert (finished.outcome, finished.spares) == ("committed", ("n1.w1",))
+
+
 def test_nothing_moves_any_more_in_a_job_that_has_fallen(tmp_path: Path) -> None:
     job = fallen_job(tmp_path)
     job.orders.clear()

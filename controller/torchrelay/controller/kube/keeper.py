@@ -107,6 +107,7 @@ class Keeper:
             self._release_ended(run)
         else:
             run.core.job.spares_wanted = wanted
+            run.core.job.starting_again = {p.agent for p in self._ledger.pods_of(run.key) if p.starts_again}
         run.core.job.spares_coming = sum(
             not (p.is_over or p.leaves or run.is_here(p.agent) or self._ledger.why_not(p.node)) for p in spares
         )

@@ -76,7 +76,7 @@ class Ledger:
 
     def drop_old(self) -> None:
         """Forgets runs that are over once everything is written, and whose pods are gone."""
-        self.over = [r for r in self.over if any(m.changed for m in r.story.migrations)]
+        self.over = [r for r in self.over if r.story.tellings or any(m.changed for m in r.story.migrations)]
         for key, run in list(self.runs.items()):
             if run.is_over and not self.pods_of(key) and not any(m.changed for m in run.story.migrations):
                 del self.runs[key]

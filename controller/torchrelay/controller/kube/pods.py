@@ -47,14 +47,20 @@ class Pod:
         """Whether a training process lives in it, or will: the kubelet may start one again."""
         if self.is_over or self.leaves:
             return False
-        spec, status = self.manifest["spec"], self.manifest.get("status") or {}
-        if spec.get("restartPolicy", "Always") != "Never":
+        status = self.manifest.get("status") or {}
+        if self.starts_again:
             return True
         ours = (kube.AGENT_CONTAINER,)
         trainers = [c for c in status.get("containerStatuses") or () if c["name"] not in ours]
         name = self.annotations.get(kube.CONTAINER) or _default_container(self.annotations)
         named = [c for c in trainers if c["name"] == name] or trainers
         return not named or not all("terminated" in (c.get("state") or {}) for c in named)
+
+    @property
+    def starts_again(self) -> bool:
+        """Whether the kubelet starts a process of it that was killed again."""
+        restarts = self.manifest["spec"].get("restartPolicy", "Always") != "Never"
+        return restarts and not self.is_over and not self.leaves
 
     @property
     def unscheduled(self) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from torchrelay.controller.kube.decide.ladder import TAKEN, Tried
+from torchrelay.controller.kube.tellings import Telling, tell, tell_rungs
 from torchrelay.protocol.errors import FrameError
 from torchrelay.protocol.events import (
     Decision,
@@ -54,6 +55,7 @@ class MigrationStory:
     status: dict[str, Any] = field(default_factory=dict)
     exists: bool = False
     changed: bool = True
+    uid: str = ""
 
     @property
     def is_over(self) -> bool:
@@ -84,6 +86,8 @@ class Story:
         self.waiting: dict[str, MigrationStory] = {}
         """By name, those that people want and that cannot begin yet."""
         self.finished: JobFinished | None = None
+        self.tellings: list[Telling] = []
+        """What is to be told as events; whoever tells it takes it out."""
 
     def adopt(self, number: str, name: str) -> None:
         """The migration `number` was asked for with the resource `name`."""
@@ -114,6 +118,8 @@ class Story:
             return
         story, at = self.migrations[-1], timestamp(time_s)
         rungs = [{"rung": t.rung, "outcome": t.outcome, "reason": t.reason, "at": at} for t in tried]
+        number = next((n for n, s in self._by_number.items() if s is story), "")
+        self.tellings += tell_rungs(tried, number, time_s)
         story.status["rungs"] = [*story.status.get("rungs", []), *rungs]
         if tried[-1].outcome == TAKEN:
             story.status |= {"phase": RESTARTING, "outcome": CHECKPOINT}
@@ -124,6 +130,9 @@ class Story:
         if before.migrations:
             self._continued = before.migrations.pop()
             self.migrations.append(self._continued)
+
+    def numbered(self, number: str) -> MigrationStory | None:
+        return self._by_number.get(number)
 
     def knows(self, name: str) -> bool:
         return any(m.name == name for m in self.migrations)
@@ -152,6 +161,8 @@ class Story:
             what = from_job_event(event)
         except FrameError:
             return
+        if (telling := tell(what, event.time_s)) is not None:
+            self.tellings.append(telling)
         if isinstance(what, MigrationStarted):
             self._started(what, event.time_s)
         elif isinstance(what, PhaseChanged):

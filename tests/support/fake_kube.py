@@ -20,6 +20,8 @@ class FakeApi:
         self.away = False
         self.refused: dict[str, str] = {}
         """By kind, why nothing of it may be made."""
+        self.unknown: set[str] = set()
+        """Versions of APIs that this cluster does not have."""
         self.asked: dict[str, int] = {}
         """By kind, how often something was to be made."""
         self._numbers = itertools.count(1)
@@ -52,6 +54,8 @@ class FakeApi:
     async def create(self, kind: Kind, manifest: Object) -> Object:
         self._check()
         self.asked[kind.name] = self.asked.get(kind.name, 0) + 1
+        if kind.version in self.unknown:
+            raise Refused(NOT_FOUND, "the server could not find the requested resource")
         if reason := self.refused.get(kind.name):
             raise Refused(FORBIDDEN, reason)
         meta = manifest["metadata"]

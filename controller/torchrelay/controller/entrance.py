@@ -114,9 +114,14 @@ class Entrance:
                 self._job.holders[rank] = worker
         return verdict
 
+    @property
+    def is_taking_over(self) -> bool:
+        """Whether the job trains, and it is not known yet who has which rank."""
+        return self._first_s is not None and not self._is_settled
+
     def settle(self, now_s: float) -> None:
         """Once all are there, or their time is over: a migration that the predecessor led is finished, or taken back."""
-        if self._first_s is None or self._is_settled or self._is_gathering(now_s) or not self._claims:
+        if not self.is_taking_over or self._is_gathering(now_s) or not self._claims:
             return
         self._is_settled = True
         verdict = self._choose_holders(now_s)

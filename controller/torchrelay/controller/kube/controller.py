@@ -11,6 +11,7 @@ from typing import Any
 from lightkube import operators
 
 from torchrelay.controller.kube.api import MIGRATIONS, NODES, PODS, QUARANTINES, TRAINING_JOBS, Api, Object, Refused
+from torchrelay.controller.kube.budget import Budgets
 from torchrelay.controller.kube.decide.departures import RankPlace, departures
 from torchrelay.controller.kube.fallback import Fallback
 from torchrelay.controller.kube.identity import Enrolment
@@ -45,6 +46,8 @@ class Controller:
         self._scribe = Scribe(api, self._ledger)
         self._keeper = Keeper(api, self._ledger, self._scribe)
         self._wishes = Wishes(self._ledger)
+        self._budgets = Budgets(api)
+        self._leaving: set[JobKey] = set()
         self._fallback = Fallback(self._ledger)
         self._pause = Pause()
         self._said: dict[str, str] = {}
@@ -140,6 +143,7 @@ class Controller:
     def _send_away(self) -> None:
         """Ranks that have to leave their nodes are moved."""
         nodes = self._ledger.nodes()
+        self._leaving.clear()
         for run in self._ledger.runs.values():
             places = [
                 RankPlace(rank, p.name, p.node, p.leaves)
@@ -147,6 +151,7 @@ class Controller:
                 if (rank := run.rank_in(p.agent)) is not None
             ]
             for departure in departures(places, nodes):
+                self._leaving.add(run.key)
                 run.send_away(departure.rank, departure.reason)
 
     async def _tend(self, run: JobRun) -> None:
@@ -154,6 +159,8 @@ class Controller:
             run.task.result()
         await self._keeper.tend(run)
         await self._scribe.write(run)
+        if (owner := self._scribe.known_job(run.key)) is not None:
+            await self._budgets.tend(run, owner, run.key in self._leaving)
 
     async def _guarded(self, run: JobRun, work: Coroutine[Any, Any, None]) -> float:
         """How long to wait then: longer while the API server is away."""

@@ -92,7 +92,7 @@ class Keeper:
         facts = [
             SparePod(
                 p.name,
-                not p.may_serve if run.gathers else p.is_over,
+                p.is_over or (not p.may_serve and not run.took_over(p.agent)),
                 p.leaves,
                 run.took_over(p.agent),
                 run.is_warm(p.agent),

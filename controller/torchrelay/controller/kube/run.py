@@ -76,7 +76,10 @@ class JobRun:
         if self.is_over:
             return False
         return (
-            self.gathers or self.core.driver.migration is not None or any(w.alive for w in self.core.job.rank_workers)
+            self.gathers
+            or self.core.entrance.is_taking_over
+            or self.core.driver.migration is not None
+            or any(w.alive for w in self.core.job.rank_workers)
         )
 
     @property

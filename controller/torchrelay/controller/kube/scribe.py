@@ -52,6 +52,9 @@ class Scribe:
         self._jobs[key] = found
         return found
 
+    def known_job(self, key: JobKey) -> Object | None:
+        return self._jobs.get(key)
+
     async def spare_pool(self, key: JobKey, spares: int) -> Object:
         """The job's own SparePool, made where there is none; people may change its number."""
         found = await self._api.get(SPARE_POOLS, key.name, key.namespace)

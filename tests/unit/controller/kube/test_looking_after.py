@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.kube_world import KEY, World, in_world, manifest
+from support.kube_world import KEY, LAUNCH, World, in_world, manifest
 
 from torchrelay.controller.kube.api import MIGRATIONS, PODS, SPARE_POOLS, TRAINING_JOBS
+from torchrelay.controller.kube.run import JobRun
 from torchrelay.controller.kube.scribe import without_empty
 from torchrelay.controller.kube.story import Left
 from torchrelay.protocol import events as e
+from torchrelay.protocol import messages as msg
 from torchrelay.protocol.errors import RefusedError, RetryableError
+from torchrelay.protocol.kube_annotations import Wishes as Asked
 from torchrelay.protocol.names import NO_RANK
 from torchrelay.protocol.pod_tls import PodIdentity
 
@@ -251,5 +254,34 @@ def test_a_person_s_wish_that_another_controller_had_begun_is_begun_anew() -> No
         w.wishes.changed(begun, False)
         w.wishes.tick()
         assert [s.status["outcome"] for s in w.run.story.migrations] == ["refused"]
+
+    in_world(test)
+
+
+def test_a_spare_whose_process_ended_for_good_is_none_and_another_one_is_made() -> None:
+    async def test(w: World) -> None:
+        w.begin()
+        await w.keeper.tend(w.run)
+        (spare,) = w.spares()
+        status = {"phase": "Running", "containerStatuses": [{"name": "t", "state": {"terminated": {"exitCode": 137}}}]}
+        w.add(spare.manifest | {"status": status})
+        await w.keeper.tend(w.run)
+        assert [o["metadata"]["name"] for o in w.api.all(PODS) if o["metadata"]["name"] == spare.name] == []
+        assert len([o for o in w.api.all(PODS) if "-spare-" in o["metadata"]["name"]]) == 1
+
+    in_world(test)
+
+
+def test_spares_stay_while_a_new_controller_does_not_know_yet_who_has_which_rank() -> None:
+    async def test(w: World) -> None:
+        w.begin()
+        await w.keeper.tend(w.run)
+        (spare,) = w.spares()
+        w.run.task.cancel()
+        w.run = w.ledger.runs[KEY] = JobRun(KEY, 2, LAUNCH, Asked())
+        joiner = msg.WorkerInfo(f"{spare.agent}.1", 1, 1, LAUNCH, 4, True, -1)
+        w.run.core.attach(msg.AgentHello(spare.agent, -1, "10.0.0.1", (joiner,)), 1.0)
+        await w.keeper.tend(w.run)
+        assert spare.name in [p.name for p in w.spares()]
 
     in_world(test)

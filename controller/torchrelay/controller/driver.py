@@ -320,7 +320,7 @@ class Driver:
         if self.kind == ROLLBACK and (found := self.rollback.process_for(rank)) is not None:
             return found
         spares = [
-            Spare(w.worker, w.node, w.warm, w.stopped_since_s is not None, job.quarantined(w))
+            Spare(w.worker, w.node, w.warm, w.stopped_since_s is not None or job.is_away(w), job.quarantined(w))
             for w in job.spares
             if w.started_for == NO_RANK
         ]

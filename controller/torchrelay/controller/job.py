@@ -240,6 +240,11 @@ class Job:
         """Why the worker must be given no rank, or empty."""
         return next((self.quarantine[s] for s in (worker.node, *worker.devices) if s in self.quarantine), "")
 
+    def is_away(self, worker: Worker) -> bool:
+        """Whether its agent cannot be told anything now."""
+        node = self.nodes[worker.node]
+        return bool(node.lost) or node.away_since_s is not None
+
     def host_of(self, worker: str) -> str:
         return self.nodes[self.workers[worker].node].host
 

@@ -44,7 +44,7 @@ class Controller:
         self._api, self._settings, self._authority = api, settings, authority
         self._ledger = Ledger(self._find, self._remember)
         self._scribe = Scribe(api, self._ledger)
-        self._keeper = Keeper(api, self._ledger, self._scribe)
+        self._keeper = Keeper(api, self._ledger, self._scribe, settings.node_grace_s)
         self._wishes = Wishes(self._ledger)
         self._budgets = Budgets(api)
         self._leaving: set[JobKey] = set()

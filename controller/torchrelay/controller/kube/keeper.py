@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from torchrelay.controller.kube.api import PODS, SPARE_POOLS, Api, Object, Refused
 from torchrelay.controller.kube.clone import spare_pod
+from torchrelay.controller.kube.decide.force import Stranded, judge_stranded
 from torchrelay.controller.kube.decide.leaver import DELETE, RELEASE, Leaver, judge_leaver
 from torchrelay.controller.kube.decide.placement import placement
 from torchrelay.controller.kube.decide.spares import Change, SparePod, keep_spares
@@ -16,6 +17,7 @@ from torchrelay.controller.kube.ledger import Ledger
 from torchrelay.controller.kube.pods import JobKey, Pod, read_pod
 from torchrelay.controller.kube.run import JobRun
 from torchrelay.controller.kube.scribe import Scribe
+from torchrelay.controller.kube.settings import NODE_GRACE_S
 from torchrelay.controller.kube.story import pod_of
 from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.kube_annotations import Wishes, read
@@ -42,8 +44,9 @@ class _HeldBack:
 class Keeper:
     """Methods raise RetryableError while the API server is away, and Refused."""
 
-    def __init__(self, api: Api, ledger: Ledger, scribe: Scribe) -> None:
-        self._api, self._ledger, self._scribe = api, ledger, scribe
+    def __init__(self, api: Api, ledger: Ledger, scribe: Scribe, node_grace_s: float = NODE_GRACE_S) -> None:
+        self._api, self._ledger, self._scribe, self._node_grace_s = api, ledger, scribe, node_grace_s
+        self._freed: set[str] = set()
         self._templates: dict[JobKey, Pod] = {}
         self._said: dict[JobKey, str] = {}
         self._gathering_since_s: dict[str, float] = {}
@@ -61,6 +64,7 @@ class Keeper:
             return
         owner = await self._scribe.training_job(run.key, template, wishes)
         await self._clear_up(run)
+        await self._free_stranded(run)
         await self._keep_spares(run, template, owner, wishes)
 
     def _template(self, key: JobKey) -> Pod | None:
@@ -84,6 +88,18 @@ class Keeper:
                 if verdict.action == DELETE:
                     await self._api.delete(PODS, pod.name, run.key.namespace)
             run.story.left.pop(0)
+
+    async def _free_stranded(self, run: JobRun) -> None:
+        """Pods on nodes that do not answer."""
+        now_s = time.monotonic()
+        for pod in self._ledger.pods_of(run.key):
+            unready_s = self._ledger.unready_s(pod.node, now_s)
+            stranded = Stranded(pod.name, pod.node, run.took_over(pod.agent), unready_s)
+            verdict = judge_stranded(stranded, self._node_grace_s)
+            if verdict.force and pod.uid not in self._freed:
+                log.warning("%s: deleted by force: %s", run.key, verdict.reason)
+                await self._api.delete(PODS, pod.name, run.key.namespace, grace_s=0)
+                self._freed.add(pod.uid)
 
     async def _keep_spares(self, run: JobRun, template: Pod, owner: Object, wishes: Wishes) -> None:
         pool = await self._pool(run.key, wishes)

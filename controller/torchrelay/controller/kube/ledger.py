@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -33,6 +34,7 @@ class Ledger:
         """By uid: all pods of ours."""
         self.runs: dict[JobKey, JobRun] = {}
         self._nodes: dict[str, dict[str, Any]] = {}
+        self._unready_since_s: dict[str, float] = {}
         self._quarantine: dict[str, tuple[str, str]] = {}
         self.over: list[JobRun] = []
         """Runs that are over and whose place another one has taken."""
@@ -87,6 +89,10 @@ class Ledger:
             self._nodes.pop(name, None)
         else:
             self._nodes[name] = manifest
+        if deleted or read_node(manifest, "").ready:
+            self._unready_since_s.pop(name, None)
+        else:
+            self._unready_since_s.setdefault(name, time.monotonic())
 
     def quarantine_changed(self, quarantine: dict[str, Any], deleted: bool) -> None:
         name, node = quarantine["metadata"]["name"], quarantine["spec"].get("node", "")
@@ -102,6 +108,11 @@ class Ledger:
     def why_not(self, node: str) -> str:
         """Why nothing should be on the node; empty if nothing speaks against it."""
         return next((why_not(n) for n in self.nodes() if n.name == node), "")
+
+    def unready_s(self, node: str, now_s: float) -> float:
+        """How long the node has been seen not ready; 0 if it is ready."""
+        since_s = self._unready_since_s.get(node)
+        return max(now_s - since_s, 0.001) if since_s is not None else 0.0
 
     def barred_nodes(self) -> list[str]:
         return [node for node, _ in self._quarantine.values()]

@@ -285,3 +285,28 @@ def test_spares_stay_while_a_new_controller_does_not_know_yet_who_has_which_rank
         assert spare.name in [p.name for p in w.spares()]
 
     in_world(test)
+
+
+def node(name: str, ready: bool) -> dict[str, Any]:
+    condition = {"type": "Ready", "status": str(ready)}
+    return {"metadata": {"name": name}, "spec": {}, "status": {"conditions": [condition]}}
+
+
+def test_a_pod_on_a_node_that_stays_away_is_deleted_by_force_once_its_rank_has_moved() -> None:
+    async def test(w: World) -> None:
+        w.begin()
+        w.keeper._node_grace_s = 0.0
+        w.ledger.node_changed(node("n0", True), False)
+        w.ledger.node_changed(node("n1", False), False)
+        await w.keeper.tend(w.run)
+        assert len([o for o in w.api.all(PODS) if o["metadata"]["name"] in ("llama-0", "llama-1")]) == 2
+        w.run.core.job.holders[1] = f"{w.pod('llama-0').agent}.1"
+        w.run.core.job.workers[f"{w.pod('llama-1').agent}.1"].exited = msg.WorkerExited("", 137, 9, True)
+        w.ledger.node_changed(node("n1", True), False)
+        await w.keeper.tend(w.run)
+        assert [o for o in w.api.all(PODS) if o["metadata"]["name"] == "llama-1"]
+        w.ledger.node_changed(node("n1", False), False)
+        await w.keeper.tend(w.run)
+        assert [o["metadata"]["name"] for o in w.api.all(PODS) if o["metadata"]["name"][:7] == "llama-1"] == []
+
+    in_world(test)

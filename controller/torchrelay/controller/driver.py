@@ -326,6 +326,11 @@ class Driver:
         ]
         if barred := self._config.spares_barred if self.kind == UNPLANNED else "":
             return m.NoSpare(rank, barred)
+        if self.kind == UNPLANNED and not self.rollback.is_on and not job.journal(rank).set_up:
+            # A spare would be used up to find that out, and the next one too.
+            return m.NoSpare(
+                rank, f"no spare can take over rank {rank}: its journals are lost with it, and nobody has copies"
+            )
         choice = choose_spare(spares, rank, self._home_of(rank), job.spares_to_come)
         if not choice.worker:
             return m.NoSpare(rank, choice.reason, choice.soon)

@@ -93,6 +93,8 @@ class Node:
     heard_s: float
     away_since_s: float | None = None
     lost: str = ""
+    released: bool = False
+    """Its agent was told to end, since no process there takes part any more."""
 
 
 @dataclass

@@ -142,7 +142,7 @@ class Relay(relay_pb2_grpc.RelayServicer):
 
     def release(self, node: str, reason: str) -> None:
         """The agent of `node` is not needed any more."""
-        self._core.nodes.release(node, reason)
+        self._core.nodes.release(node, reason, time.monotonic())
         self._flush()
 
     async def Attach(  # the service's name for it

@@ -22,16 +22,16 @@ from torchrelay.controller.nodes import Nodes
 from torchrelay.controller.numbers import NumberDesk
 from torchrelay.controller.outbox import Outbox
 from torchrelay.controller.progress import ProgressTeller
+from torchrelay.controller.protection import ProtectionDesk
 from torchrelay.controller.requests import Requests
 from torchrelay.controller.status import job_status
 from torchrelay.controller.watch import HangWatch
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol import migration_events as m
-from torchrelay.protocol.events import FaultFired, JobFinished, JobStarted, Protection, ReportMade
+from torchrelay.protocol.events import FaultFired, JobFinished, JobStarted, ReportMade
 from torchrelay.protocol.health.policy import HealthPolicy
 from torchrelay.protocol.messages import CheckpointsFound
 from torchrelay.protocol.names import EXIT_NO_SPARE_LEFT, NO_RANK
-from torchrelay.protocol.phases import Phase
 
 CALM_TICK_S = 1.0
 """While all goes well, nothing but agents that stay away is noticed by the clock alone."""
@@ -80,6 +80,7 @@ class Core:
         self._exits = Exits(config, self.job, self.outbox, self.driver, self.health, self.end_job, self._give_up)
         self._watch = HangWatch(config.policy, self.job, self.outbox, self.driver, self.health)
         self._judge = Judge(config, self.job, self.outbox, self._end_check)
+        self._protection = ProtectionDesk(config, self.job, self.outbox, self.driver, self._judge.news)
         self.nodes = Nodes(config.policy, self.job, self.outbox, self._exits, self.driver.node_lost, self.end_job)
         self.entrance = Entrance(self.job, self.outbox, config.adopted)
         self.gathering = Gathering(restart, self.job, self.outbox, self._resume, self._of_no_use) if restart else None
@@ -345,7 +346,7 @@ class Core:
             self._consider_start(now_s)
         if self.is_over or not self._started:
             return
-        self._consider_protection()
+        self._protection.settle()
         if self._judge.settle() and self._config.buddy_every:
             self._buddies.settle(self._judge.known())
         if self.is_over:
@@ -365,37 +366,6 @@ class Core:
             for worker in ranks:
                 if worker.alive:
                     self.outbox.to_worker(worker.worker, msg.MayFinish())
-
-    def _consider_protection(self) -> None:
-        job = self.job
-        if job.protection == "off":
-            return
-        disabled = [w for w in job.rank_workers if w.disabled]
-        if self._config.observe:
-            self._protect(False, "its policy is to observe: nothing is done")
-        elif disabled:
-            self._protect(False, f"rank {disabled[0].rank}: {disabled[0].disabled}")
-        elif job.protection == "pending" and self.driver.checkpoint is not None:
-            if self.driver.phase in (Phase.HEALTHY, Phase.COMMITTED) and job.holders:
-                self._protect(True, "all ranks are back")
-        elif job.protection == "pending":
-            armed = [w.armed for w in job.rank_workers if w.armed is not None]
-            odd = [a for a in armed if a.world_size != job.world_size]
-            if odd:
-                self._protect(False, f"the script made a process group of {odd[0].world_size}, not {job.world_size}")
-            elif len(armed) == job.world_size:
-                self._protect(True, "all ranks are armed")
-            elif armed:
-                missing = sorted(set(range(job.world_size)) - {a.rank for a in armed})
-                job.protection_reason = f"ranks {', '.join(map(str, missing))} have not set up their process group yet"
-
-    def _protect(self, on: bool, reason: str) -> None:
-        self.job.protection, self.job.protection_reason = "on" if on else "off", reason
-        self._judge.news()
-        self.outbox.emit(Protection(on, reason))
-        for worker in self.job.rank_workers:
-            if worker.alive:
-                self.outbox.to_worker(worker.worker, msg.Protect(on, reason))
 
     def _hello(self, worker: Worker, report: msg.Hello, now_s: float) -> None:
         worker.pid = report.pid

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 import secrets
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
-from torchrelay.controller.checkpoint import JobCheckpoint, tensors_folder
+from torchrelay.controller.checkpoint import JobCheckpoint
 from torchrelay.controller.config import ControllerConfig
 from torchrelay.controller.decide.quiesce import choose_boundary
 from torchrelay.controller.decide.spares import Spare, choose_spare
 from torchrelay.controller.fallen import Fallen
+from torchrelay.controller.fill_in import Filler
 from torchrelay.controller.job import Job
 from torchrelay.controller.outbox import Outbox
 from torchrelay.controller.rollback import Rollback
@@ -26,17 +26,12 @@ from torchrelay.protocol.events import (
     MoveNotMade,
     PhaseChanged,
 )
-from torchrelay.protocol.launch_env import torchrun_env
 from torchrelay.protocol.messages import (
-    Assign,
     Fence,
     FetchJournal,
     KeptCopies,
     LookClosely,
     OrderFailed,
-    Plan,
-    SaveCheckpoint,
-    ShimOrder,
 )
 from torchrelay.protocol.migration import Migration
 from torchrelay.protocol.migration_state import State
@@ -82,6 +77,7 @@ class Driver:
         self._resume_dir = config.resume_dir
         self._saving = Saving(config, job, outbox)
         self.rollback = Rollback(config.buddy_every, job, outbox)
+        self._filler = Filler(config, job, self.rollback)
         self._queue: deque[m.Event] = deque()
         self._carrying_out = False
         self._announced = ""
@@ -232,7 +228,7 @@ class Driver:
         out = self._outbox
         match instruction:
             case m.Order(worker, rank, order):
-                out.to_worker(worker, self._filled_in(rank, worker, order))
+                out.to_worker(worker, self._filler.fill_in(self.kind, rank, order, self.checkpoint))
             case m.FenceWorker(worker, _):
                 if self._job.is_lost_with_node(worker):
                     self._queue.append(m.WorkerGone(worker))  # communicators of the new generation shut it out
@@ -274,46 +270,6 @@ class Driver:
                 out.log_once("info", f"ignored: {text}")
             case m.Finished():
                 self._finish(s, instruction)
-
-    def _filled_in(self, rank: int, worker: str, order: ShimOrder) -> ShimOrder:
-        if self.kind == ROLLBACK and isinstance(order, (Assign, Plan)):
-            return self._from_copy(rank, order)
-        journal = self._job.journal(rank)
-        if isinstance(order, Assign):
-            return dataclasses.replace(order, env=self._env(rank), set_up=journal.set_up)
-        if isinstance(order, Plan) and order.action in ("enter", "shadow"):
-            shadow = order.action == "shadow"
-            at = order.target - 1 if shadow else order.target
-            order = dataclasses.replace(
-                order, journal=journal.boundaries[at], gate_journal=journal.gates[at] if shadow else b""
-            )
-            if self.kind == RESUME and self.checkpoint is not None:
-                part = self.checkpoint.ranks[rank]
-                log = self.checkpoint.collective_log if shadow else b""
-                folder = tensors_folder(order.directory, self.checkpoint.tensors_of.get(rank, rank))
-                order = dataclasses.replace(order, collective_log=log, ddp_layout=part.ddp_layout, directory=folder)
-        elif isinstance(order, SaveCheckpoint):
-            order = dataclasses.replace(order, directory=tensors_folder(order.directory, rank))
-        return order
-
-    def _env(self, rank: int) -> dict[str, str]:
-        if rank in self._job.launch:
-            return self._job.launch[rank]
-        c = self._config
-        return torchrun_env(
-            rank,
-            world_size=c.world_size,
-            nproc_per_node=c.nproc_per_node,
-            master_addr=c.master_addr,
-            master_port=c.master_port,
-            run_id=c.run_id,
-        )
-
-    def _from_copy(self, rank: int, order: Assign | Plan) -> Assign | Plan:
-        copy = self.rollback.copies[rank]
-        if isinstance(order, Assign):
-            return dataclasses.replace(order, env=self._env(rank), set_up=copy.set_up)
-        return dataclasses.replace(order, journal=copy.journal, ddp_layout=copy.ddp_layout, kept=copy.directory)
 
     def _choose_spare(self, rank: int) -> m.SpareChosen | m.NoSpare:
         job = self._job

@@ -59,6 +59,8 @@ class FakeJob:
         self.spares = workers if checkpoint or restart else []
         self.spares += [f"n0.s{i}" for i in range(spares)]
         self.mute: set[str] = set()
+        self.without_journals: set[str] = set()
+        """Whose journals nobody has."""
         self.dead: set[str] = set()
         self.silent: set[str] = set()
         self.joining: set[str] = set()
@@ -212,6 +214,8 @@ class FakeJob:
             self.dead.add(order.worker)
             return [msg.WorkerExited(order.worker, 137, 9, True)]
         if isinstance(order, msg.FetchJournal):
+            if order.worker in self.without_journals:
+                return [msg.JournalContent(order.worker)]
             b = self.boundary
             journals = {n: f"{order.worker}@{n}".encode() for n in (b - 1, b)}
             return [msg.JournalContent(order.worker, journals, {b - 1: b"gate"}, b"set-up")]

@@ -6,6 +6,7 @@ import signal
 from pathlib import Path
 
 from support.kube_install import Installation
+from support.kubectl import wait_for
 from support.training import differences
 from support.training_pods import Training
 
@@ -59,3 +60,26 @@ def test_a_pod_lost_while_no_controller_is_there(
     assert differences(undisturbed, training.out, training.world_size) == []
     assert migration["rank"] == 1
     assert "while no controller was there" in migration["reason"], migration
+
+
+def test_of_two_replicas_the_one_that_waits_takes_over(
+    training: Training, torchrelay: Installation, undisturbed: Path
+) -> None:
+    training.held = (STEP,)
+    training.start()
+    training.wait_until_ready()
+    try:
+        waits = torchrelay.add_standby()
+        leader = torchrelay.leader()
+        assert leader not in ("", waits)
+        torchrelay.delete_pod(leader)
+        wait_for("the other replica to lead", lambda: torchrelay.leader() == waits or None, 60.0, torchrelay.logs)
+        training.wait_until_adopted()
+        training.signal(f"{training.name}-1", signal.SIGKILL)
+        training.let_pass(STEP)
+        (migration,) = training.wait_for_migration()
+        training.wait_until_succeeded()
+    finally:
+        torchrelay.scale(1)
+    assert differences(undisturbed, training.out, training.world_size) == []
+    assert (migration["kind"], migration["rank"]) == ("unplanned", 1)

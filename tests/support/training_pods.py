@@ -126,8 +126,7 @@ class Training:
         script = (
             "import glob, os\n"
             "pids = [int(f.split('/')[2]) for f in glob.glob('/proc/[0-9]*/cmdline')\n"
-            "        if b'training_scripts' in open(f, 'rb').read()]\n"
-            "pids.remove(os.getpid())\n"
+            "        if b'/training_scripts/' in b' '.join(open(f, 'rb').read().split(b'\\0')[1:2])]\n"
             f"os.kill(pids[0], {int(number)})\n"
             "print(len(pids))"
         )

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.kube_install import Installation
 from support.kubectl import Kubectl, wait_for
 from support.training import differences
 from support.training_pods import Training
@@ -58,7 +59,9 @@ def wait_for_job(training: Training, phase: str, within_s: float = 90.0) -> dict
 
 
 @pytest.mark.usefixtures("_room_again")
-def test_spares_are_used_up_and_the_cluster_is_full(training: Training, undisturbed: Path, kubectl: Kubectl) -> None:
+def test_spares_are_used_up_and_the_cluster_is_full(
+    training: Training, undisturbed: Path, kubectl: Kubectl, torchrelay: Installation
+) -> None:
     training.held = (STEP, LATER)
     training.asked = {"checkpoint-dir": f"{training.out}/checkpoints", "spare-wait": "5"}
     training.start()
@@ -77,6 +80,7 @@ def test_spares_are_used_up_and_the_cluster_is_full(training: Training, undistur
     status = wait_for_job(training, "Restarting")
     assert status["restartSteps"] == [LATER - 1]
     assert "0 of 2 processes" in status["protectionReason"]
+    torchrelay.kill_controller()  # the next one knows of it by the resources alone
     kubectl("delete", "resourcequota", "full")
     training.wait_until_succeeded()
     assert differences(undisturbed, training.out, training.world_size) == []

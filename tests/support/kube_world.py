@@ -12,6 +12,7 @@ from torchrelay.controller.kube.api import PODS
 from torchrelay.controller.kube.keeper import Keeper
 from torchrelay.controller.kube.ledger import Ledger
 from torchrelay.controller.kube.pods import JobKey, Pod, read_pod
+from torchrelay.controller.kube.remembered import Remembered
 from torchrelay.controller.kube.run import JobRun
 from torchrelay.controller.kube.scribe import Scribe
 from torchrelay.controller.kube.wishes import Wishes
@@ -53,7 +54,7 @@ class World:
         self.scribe = Scribe(self.api, self.ledger)  # type: ignore[arg-type]
         self.keeper = Keeper(self.api, self.ledger, self.scribe)  # type: ignore[arg-type]
         self.wishes = Wishes(self.ledger)
-        self.remembered: dict[int, str] = {}
+        self.remembered = Remembered()
         for rank in range(2):
             self.add(manifest(f"llama-{rank}"))
         self.run = self.ledger.runs[KEY] = JobRun(KEY, 2, LAUNCH, Asked())
@@ -62,7 +63,7 @@ class World:
         found = await self.api.get(PODS, identity.pod, identity.namespace)
         return read_pod(found) if found is not None else None
 
-    async def _remember(self, key: JobKey) -> dict[int, str]:
+    async def _remember(self, key: JobKey) -> Remembered:
         return self.remembered
 
     def add(self, pod: dict[str, Any]) -> Pod:

@@ -19,6 +19,7 @@ from torchrelay.controller.kube.informer import Informer
 from torchrelay.controller.kube.keeper import Keeper
 from torchrelay.controller.kube.ledger import Ledger
 from torchrelay.controller.kube.pods import JobKey, Pod, read_pod
+from torchrelay.controller.kube.remembered import Remembered, recall
 from torchrelay.controller.kube.router import Router
 from torchrelay.controller.kube.run import JobRun
 from torchrelay.controller.kube.scribe import Scribe
@@ -62,6 +63,7 @@ class Controller:
         quarantines = Informer(self._api, QUARANTINES, self._ledger.quarantine_changed)
         tasks = [asyncio.create_task(informer.run()) for informer in (pods, migrations, nodes, quarantines)]
         await pods.listed.wait()
+        await self._take_up()
         servers = [self._relay_server(), self._enrolment_server()]
         for server in servers:
             await server.start()
@@ -121,10 +123,26 @@ class Controller:
         manifest = await self._api.get(PODS, identity.pod, identity.namespace)
         return read_pod(manifest) if manifest is not None else None
 
-    async def _remember(self, key: JobKey) -> dict[int, str]:
+    async def _remember(self, key: JobKey) -> Remembered:
         job = await self._api.get(TRAINING_JOBS, key.name, key.namespace)
-        ranks = ((job or {}).get("status") or {}).get("ranks") or ()
-        return {r["rank"]: r["worker"] for r in ranks if r.get("worker")}
+        return recall((job or {}).get("status") or {})
+
+    async def _take_up(self) -> None:
+        """Jobs that were to begin again when the controller before this one ended: no agent may be there to tell of them."""
+        while True:
+            try:
+                jobs, _ = await self._api.list(TRAINING_JOBS, self._settings.watched)
+                migrations, _ = await self._api.list(MIGRATIONS, self._settings.watched)
+                break
+            except RetryableError as e:
+                log.warning("%s; tried again", e)
+                await asyncio.sleep(AWAY_S)
+        for job in jobs:
+            key = JobKey(job["metadata"]["namespace"], job["metadata"]["name"])
+            try:
+                self._ledger.take_up(key, recall(job.get("status") or {}), migrations)
+            except FatalError as e:
+                log.error("%s: %s", key, e)
 
     async def _look_after(self) -> None:
         while True:

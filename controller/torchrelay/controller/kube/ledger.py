@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from torchrelay.controller.gathering import Restart
 from torchrelay.controller.kube.decide.departures import NodeFacts, why_not
 from torchrelay.controller.kube.nodes import read_node
 from torchrelay.controller.kube.pods import JobKey, Pod
+from torchrelay.controller.kube.remembered import Remembered
 from torchrelay.controller.kube.run import JobRun
 from torchrelay.protocol.errors import RefusedError, RetryableError, UserError
 from torchrelay.protocol.kube_annotations import Wishes, read
@@ -21,13 +22,13 @@ from torchrelay.protocol.pod_tls import PodIdentity
 class Ledger:
     """`find(identity)`: the pod from the API, for one that the mirror does not have yet.
 
-    `remember(key)`: who had which rank, as the job's resource says; for a job that another controller has begun.
+    `remember(key)`: what the job's resource says of it; for a job that another controller has begun.
     """
 
     def __init__(
         self,
         find: Callable[[PodIdentity], Awaitable[Pod | None]],
-        remember: Callable[[JobKey], Awaitable[dict[int, str]]],
+        remember: Callable[[JobKey], Awaitable[Remembered]],
     ) -> None:
         self._find, self._remember = find, remember
         self.pods: dict[str, Pod] = {}
@@ -59,11 +60,11 @@ class Ledger:
         if run is not None:
             self.over.append(run)
         trains = any(w.generation >= 0 for w in hello.workers)
-        holders = await self._remember(pod.key) if trains and run is None else {}
+        before = await self._remember(pod.key) if trains and run is None else Remembered()
         if (meanwhile := self.runs.get(pod.key)) is not None and meanwhile is not run:
             return meanwhile  # another agent's stream has made it
-        run = self.runs[pod.key] = JobRun(pod.key, int(launch["WORLD_SIZE"]), launch, _wishes(pod))
-        run.core.entrance.remember(holders)
+        run = self.runs[pod.key] = JobRun(pod.key, int(launch["WORLD_SIZE"]), launch, _wishes(pod), before.restarts)
+        run.core.entrance.remember(before.holders)
         return run
 
     def begin_again(self, run: JobRun, restart: Restart, reason: str) -> JobRun:
@@ -75,6 +76,17 @@ class Ledger:
         self.over.append(run)
         self.runs[run.key] = new
         return new
+
+    def take_up(self, key: JobKey, before: Remembered, migrations: Sequence[dict[str, Any]]) -> None:
+        """A job that was to begin again when the controller before this one ended; none where nothing of it is there.
+
+        `migrations`: of all jobs.
+        """
+        pods = self.pods_of(key)
+        if before.restart is not None and pods and key not in self.runs:
+            wishes = _wishes(next((p for p in pods if not p.is_spare), pods[0]))
+            self.runs[key] = JobRun(key, before.world_size, before.launch, wishes, before.restarts, before.restart)
+            self.runs[key].story.recall(key.namespace, migrations)
 
     def drop_old(self) -> None:
         """Forgets runs that are over once everything is written, and whose pods are gone."""

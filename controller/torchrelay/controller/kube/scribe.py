@@ -19,6 +19,7 @@ from torchrelay.controller.kube.api import (
 )
 from torchrelay.controller.kube.ledger import Ledger
 from torchrelay.controller.kube.pods import JobKey, Pod
+from torchrelay.controller.kube.remembered import write_down
 from torchrelay.controller.kube.run import JobRun
 from torchrelay.controller.kube.story import MigrationStory, job_status
 from torchrelay.controller.kube.tellings import Telling, event
@@ -70,9 +71,10 @@ class Scribe:
         status = run.core.status(time.monotonic())
         level = status.coverage[0].level if status.coverage else status.protection
         gathers = run.core.gathering.state if run.gathers and run.core.gathering is not None else ""
+        record = write_down(run.restart, run.core.job.world_size, run.launch) if gathers and run.restart else ""
         if gathers and run.trouble:
             gathers += f"; {run.trouble}"
-        told = job_status(status, run.story, level, lambda pod: node_of.get(pod, ""), run.restarts, gathers)
+        told = job_status(status, run.story, level, lambda pod: node_of.get(pod, ""), run.restarts, gathers, record)
         if told != self._told.get(run.key) and run.key in self._jobs:
             await self._status(TRAINING_JOBS, run.key.namespace, run.key.name, told)
             self._told[run.key] = told

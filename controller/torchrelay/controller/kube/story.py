@@ -125,6 +125,15 @@ class Story:
             story.status |= {"phase": RESTARTING, "outcome": CHECKPOINT}
         story.changed = True
 
+    def recall(self, namespace: str, migrations: Sequence[Mapping[str, Any]]) -> None:
+        """Goes on with the migration that another controller has told of, after which the job was to begin again."""
+        for found in migrations:
+            meta, status = found["metadata"], found.get("status") or {}
+            is_ours = (meta["namespace"], found["spec"]["job"]) == (namespace, self._job)
+            if is_ours and status.get("phase") == RESTARTING:
+                self._continued = MigrationStory(meta["name"], {}, dict(status), exists=True, changed=False)
+                self.migrations.append(self._continued)
+
     def go_on(self, before: Story) -> None:
         """The job begins again after what `before` tells, of which the last migration is not over yet."""
         if before.migrations:
@@ -267,11 +276,18 @@ def _condition(kind: str, holds: bool, reason: str, message: str, at: str) -> di
 
 
 def job_status(
-    status: JobStatus, story: Story, level: str, node_of: Callable[[str], str], restarts: Sequence[int], gathers: str
+    status: JobStatus,
+    story: Story,
+    level: str,
+    node_of: Callable[[str], str],
+    restarts: Sequence[int],
+    gathers: str,
+    record: str = "",
 ) -> dict[str, Any]:
     """Of a TrainingJob. `level`: of the protection report; `node_of(pod)`.
 
-    `restarts`: at which steps the job has begun again; `gathers`: how far it is with doing so, or empty.
+    `restarts`: at which steps the job has begun again; `gathers`: how far it is with doing so, or empty. `record`: what another
+    controller needs to go on with that.
     """
     ranks = [
         {
@@ -298,6 +314,7 @@ def job_status(
         "lastMigration": status.last_migration,
         "restarts": len(restarts),
         "restartSteps": list(restarts),
+        "record": record,
     }
 
 

@@ -9,14 +9,17 @@ import pytest
 from support.kube_world import KEY, LAUNCH, World, in_world, manifest
 
 from torchrelay.controller.fallen import Fallen
-from torchrelay.controller.kube.api import PODS, SPARE_POOLS, TRAINING_JOBS
+from torchrelay.controller.kube.api import MIGRATIONS, PODS, SPARE_POOLS, TRAINING_JOBS
 from torchrelay.controller.kube.fallback import FIND_S, REMOVED_S, Fallback
+from torchrelay.controller.kube.remembered import recall
 from torchrelay.controller.kube.run import JobRun
 from torchrelay.protocol import events as e
 from torchrelay.protocol import messages as msg
+from torchrelay.protocol.errors import FatalError
 from torchrelay.protocol.kube_annotations import Wishes as Asked
 from torchrelay.protocol.migration_state import State
 from torchrelay.protocol.names import NO_RANK
+from torchrelay.protocol.pod_tls import PodIdentity
 
 NOW_S = 50.0
 
@@ -230,3 +233,48 @@ def test_the_same_migration_tells_how_the_job_began_again() -> None:
         assert "resumes from /c/jit" in story.status["decisions"]
 
     in_world(test)
+
+
+def test_a_new_controller_takes_up_a_job_that_was_to_begin_again() -> None:
+    async def test(w: World) -> None:
+        run = gathering(w)
+        await w.keeper.tend(run)
+        await w.scribe.write(run)
+        status = w.api.named(TRAINING_JOBS, "llama")["status"]
+        run.task.cancel()
+        del w.ledger.runs[KEY]
+        w.ledger.take_up(KEY, recall(status), w.api.all(MIGRATIONS))
+        again = w.ledger.runs[KEY]
+        assert again.gathers
+        assert (again.restart, again.restarts, again.core.job.world_size) == (run.restart, (40,), 2)
+        assert again.wishes.spares == 1
+        again.story.take(e.to_job_event(e.Protection(True, "all ranks are back"), 1002.0))
+        await w.scribe.write(again)
+        (told,) = w.api.all(MIGRATIONS)
+        assert told["status"]["conditions"][-1]["type"] == "Restarted"
+        assert told["status"]["rungs"]
+        w.ledger.take_up(KEY._replace(name="gone"), recall(status), [])
+        assert list(w.ledger.runs) == [KEY]
+
+    in_world(test)
+
+
+def test_a_new_controller_knows_at_which_steps_a_job_has_begun_again() -> None:
+    async def test(w: World) -> None:
+        del w.ledger.runs[KEY]
+        w.remembered = recall({"ranks": [{"rank": 1, "worker": "x.1"}], "restartSteps": [40, 40]})
+        pod = w.pod("llama-0")
+        info = msg.WorkerInfo(f"{pod.agent}.1", 0, 1, LAUNCH, 3, True, 3)
+        hello = msg.AgentHello(pod.agent, -1, "10.0.0.1", (info,))
+        run = await w.ledger.run_for(PodIdentity("team", "llama-0", pod.uid), hello)
+        assert run.restarts == (40, 40)
+        assert run.core._config.worn_out == (40,)
+        w.run.task.cancel()
+
+    in_world(test)
+
+
+@pytest.mark.parametrize("record", ["no json", "{}", "[]", '{"launch": 3}'])
+def test_a_record_of_another_version_is_named(record: str) -> None:
+    with pytest.raises(FatalError, match="does not understand"):
+        recall({"record": record})

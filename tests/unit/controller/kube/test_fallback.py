@@ -54,6 +54,7 @@ def test_what_survivors_saved_is_begun_from_in_a_run_of_its_own() -> None:
         assert run.restart is not None
         assert (run.restart.directory, run.restarts, run.gathers) == ("/c/jit", (40,), True)
         assert w.ledger.over == [w.run]
+        assert w.run.story.migrations == []
         assert len(orders(w.run, msg.RestartWorkers)) == 2
         assert rungs(w) == [("next-spare", "refused"), ("jit-checkpoint", "taken")]
         await w.keeper.tend(run)

@@ -282,7 +282,7 @@ def test_spares_stay_while_a_new_controller_does_not_know_yet_who_has_which_rank
         parked = msg.WorkerInfo(f"{spare.agent}.1", NO_RANK, 1, LAUNCH, 4, False, -1)
         w.run.core.attach(msg.AgentHello(spare.agent, -1, "10.0.0.1", (parked,)), 1.0)
         await w.keeper.tend(w.run)
-        assert spare.name in [p.name for p in w.spares()]
+        assert spare.name in [o["metadata"]["name"] for o in w.api.all(PODS)]
 
     in_world(test)
 

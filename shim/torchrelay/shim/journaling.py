@@ -149,7 +149,7 @@ class Writer:
             self.no_way_in,
             tuple(sorted(self._engine.tracker.boundary_sites)),
             tuple(sorted(self._engine.chain)),
-            dict(self._engine.early.turns),
+            dict(self._engine.updates.early.turns),
         )
         data = pickled(record)
         if settled:

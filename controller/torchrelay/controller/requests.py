@@ -14,10 +14,11 @@ from torchrelay.protocol.messages import MigrateReply
 
 @dataclass
 class _Wish:
-    """`waits`: why it could not begin when that was last looked at."""
+    """`worker` is to be left; `waits`: why it could not begin when that was last looked at."""
 
     rank: int
     asked: str
+    worker: str
     waits: str = ""
 
 
@@ -44,7 +45,7 @@ class Requests:
 
     def want(self, rank: int, asked: str, now_s: float) -> None:
         """A process asks to be moved, and has nobody to tell it to ask again later."""
-        self._wishes.append(_Wish(rank, asked))
+        self._wishes.append(_Wish(rank, asked, self._job.holders.get(rank, "")))
         self.tick(now_s)
 
     def is_wanted(self, rank: int) -> bool:
@@ -54,6 +55,10 @@ class Requests:
 
     def tick(self, now_s: float) -> None:
         for wish in list(self._wishes):
+            if self._job.holders.get(wish.rank) != wish.worker:
+                self._wishes.remove(wish)
+                self.refuse(wish.rank, wish.asked, f"{wish.worker}, which was to be left, has lost it by now")
+                continue
             if refusal := self._never(wish.rank):
                 self._wishes.remove(wish)
                 self.refuse(wish.rank, wish.asked, _why(refusal, wish))

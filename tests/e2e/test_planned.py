@@ -68,7 +68,7 @@ def test_a_cordoned_node(training: Training, undisturbed: Path) -> None:
     training.wait_until_succeeded()
     assert differences(undisturbed, training.out, training.world_size) == []
     assert (migration["kind"], migration["rank"], migration["stepsRedone"]) == ("planned", 1, 0)
-    assert "node-2 is cordoned" in str(migration["decisions"] + [migration["reason"]]), migration
+    assert "cordon of node node-2" in str(migration["decisions"] + [migration["reason"]]), migration
 
 
 def test_a_drain_waits_until_the_rank_has_moved(training: Training, undisturbed: Path) -> None:
@@ -97,5 +97,5 @@ def test_a_drain_waits_until_the_rank_has_moved(training: Training, undisturbed:
     assert differences(undisturbed, training.out, training.world_size) == []
     assert (migration["kind"], migration["rank"], migration["stepsRedone"]) == ("planned", 1, 0)
     described = training.kubectl("describe", "trainingjob", training.name)
-    for reason in ("MigrationStarted", "MigrationCommitted", "node-2 is cordoned"):
+    for reason in ("MigrationStarted", "MigrationCommitted", "cordon of node node-2"):
         assert reason in described

@@ -35,6 +35,14 @@ def test_a_rank_is_replaced_in(
     assert_unharmed(run, undisturbed(script, *args, ranks=RANKS), RANKS, [fault], 1)
 
 
+def test_state_that_only_functions_classes_and_methods_lead_to_is_carried(
+    undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    script, faults = "behind_code.py", ["kill:rank=1,step=9,phase=backward", "kill:rank=0,step=20,phase=optimizer"]
+    run = relay(tmp_path, script, ranks=RANKS, spares=2, inject=faults)
+    assert_unharmed(run, undisturbed(script, ranks=RANKS), RANKS, faults, 2)
+
+
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_rank_is_replaced_in_an_evaluation(rank: int, undisturbed: Undisturbed, tmp_path: Path) -> None:
     struck = tmp_path / "struck"

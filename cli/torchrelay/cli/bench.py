@@ -26,11 +26,12 @@ def relay_score(
     kind: Annotated[_Several, typer.Option(help="kill, planned or stop.")] = None,
     rank: Annotated[_Several, typer.Option(help="A number, or first, middle, last.")] = None,
     seed: Annotated[int, typer.Option(help="Of the choice of cells and steps.")] = 0,
-    cells: Annotated[int, typer.Option(min=1, help="How many cells, without --full.")] = 20,
+    cells: Annotated[int, typer.Option(min=0, help="How many cells, without --full.")] = 20,
     full: Annotated[bool, typer.Option("--full", help="All cells. Takes hours.")] = False,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where results go.")] = Path("out/relay-score"),
     resume: Annotated[bool, typer.Option("--resume", help="Keep the results that are there.")] = False,
     corpus: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of the corpus.")] = None,
+    page: Annotated[Path | None, typer.Option(metavar="FILE", help="A page to put the results into.")] = None,
 ) -> int:
     """Strike training programs, and see whether they end bitwise as if nothing had been.
 
@@ -50,6 +51,7 @@ def relay_score(
             out=out.absolute(),
             resume=resume,
             corpus=corpus,
+            page=page,
         )
     )
 

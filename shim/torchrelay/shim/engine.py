@@ -361,6 +361,7 @@ class Engine:
         activation = commit.activation
         activation.item = commit.item.again(self.is_state)
         activation.replay = True
+        activation.inner.clear()  # a loop that is entered again is entered for the first time, as in a process that joins
         del self.tracker.stack[self.tracker.stack.index(activation) + 1 :]
         self.records.cut(self.records.body_mark)
         self.stepped = False

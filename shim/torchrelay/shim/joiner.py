@@ -26,6 +26,7 @@ from torchrelay.protocol.messages import (
 )
 from torchrelay.shim import collective_records, payload
 from torchrelay.shim.adapters import data_loader, ddp, dynamo, fsdp2, pipelining
+from torchrelay.shim.adapters.cycles import Place
 from torchrelay.shim.capture import rng
 from torchrelay.shim.capture.encode import EncodedNode, decode
 from torchrelay.shim.capture.kinds import Kind
@@ -130,8 +131,14 @@ class Joiner:
         rebuild = StateRebuild(script_frames(innermost), self._engine.writer.modules.namespaces())
         rebuild.resolve(nodes)
         self._put_bases(nodes, rebuild.objects, self._trees if trees is None else trees)
+        if loaders is not None:
+            self._lead_generators(nodes, rebuild.objects, loaders)
         for number, record in (loaders or {}).items():
-            there = rebuild.objects[number]
+            there, kind = rebuild.objects[number], nodes[number].kind
+            if kind is Kind.CYCLE and there is not ABSENT:  # if it is, the check at the end says it
+                data_loader.lead_cycle(self._engine.draws, there, Place(*nodes[number].content), record)
+            if kind in (Kind.CYCLE, Kind.GENERATOR):
+                continue
             loader = rebuild.objects[record.loader] if record.loader >= 0 else ABSENT
             if loader is ABSENT and there is not ABSENT:
                 loader = self._engine.draws.tracks[there].loader
@@ -144,6 +151,13 @@ class Joiner:
         rebuild.fill()
         if loaders is not None:  # at an outer loop's head it can still come
             rebuild.check_complete()
+
+    def _lead_generators(
+        self, nodes: list[EncodedNode], objects: list[Any], loaders: dict[int, payload.LoaderRecord]
+    ) -> None:
+        for number, node in enumerate(nodes):
+            if node.kind is Kind.GENERATOR and objects[number] is not ABSENT:
+                data_loader.lead_generator(self._engine.draws, objects[number], node.content, loaders.get(number))
 
     @staticmethod
     def _put_bases(nodes: list[EncodedNode], objects: list[Any], trees: tuple[Any, ...]) -> None:

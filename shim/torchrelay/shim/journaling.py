@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -72,6 +73,7 @@ class Writer:
     def walk(self, frames: Sequence[FrameType], base: HostState | None = None, *, at_gate: bool = False) -> HostState:
         """`base`: the state at the latest boundary, which most of this one will be equal to."""
         trees, namespaces = self._engine.trees, self.modules.namespaces()
+        trees.of_loops = {id(activation.iterator) for activation in self._engine.tracker.stack}
         if base is not None:
             try:
                 return Rewalk(trees, base, at_gate=at_gate).run(frames, namespaces)
@@ -133,6 +135,14 @@ class Writer:
                 if drawn is not None:
                     loader = self._engine.draws.tracks[node.obj].loader
                     loaders[number] = replace(drawn, loader=commit.state.index.get(id(loader), -1))
+            elif node.kind is Kind.CYCLE:
+                source = self._engine.draws.of_cycle(node.obj)
+                if source is not None:
+                    loaders[number] = source.record()
+            elif node.kind is Kind.GENERATOR and node.seen is not None:
+                drawn = self._engine.draws.record(node.seen)
+                if drawn is not None:
+                    loaders[number] = drawn
         nodes = encode(commit.state)
         settled = bool(self._engine.tracker.boundary_sites)
         if not settled:
@@ -162,9 +172,28 @@ class Writer:
         """Iterators that a joiner cannot lead to their place. A running loop's own is led there by the loop."""
         stack = self._engine.tracker.stack
         of_loops = {id(activation.iterator) for activation in stack}
-        found = tuple(name for name, iterator in commit.state.iterators if id(iterator) not in of_loops)
+        sources = (node.seen for node in commit.state.nodes if node.kind is Kind.GENERATOR)
+        self._engine.draws.held = {id(source) for source in sources if source is not None}
+        self._engine.draws.forget_cycles({id(iterator) for _, iterator in commit.state.iterators})
+        found = tuple(
+            name
+            for name, iterator in commit.state.iterators
+            if id(iterator) not in of_loops and not self._can_be_led(commit, iterator)
+        )
         loaders = {id(iterator) for activation in stack for iterator in activation.loaders}
         return (*found, KEPT_WORKERS) if self._engine.draws.kept_workers(loaders) else found
+
+    def _can_be_led(self, commit: Commit, iterator: Any) -> bool:
+        draws, number = self._engine.draws, commit.state.index.get(id(iterator))
+        if number is None:
+            return False
+        if isinstance(iterator, itertools.cycle):
+            return draws.of_cycle(iterator) is not None
+        source = commit.state.nodes[number].seen
+        if draws.past_us:
+            return False
+        record = draws.record(source) if source is not None else None
+        return source is None or (record is not None and record.drawn > 0)
 
     def _link(self, depth: int, links: list[Activation]) -> payload.LinkRecord:
         link = links[depth]

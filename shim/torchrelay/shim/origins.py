@@ -59,7 +59,9 @@ def _binding(kind: Kind, obj: Any, key: Any, name: str) -> Place | None:
     if kind is Kind.GLOBALS:
         file = obj.get("__file__") or getattr(sys.modules.get(str(key)), "__file__", None)
         return _last(file, name, 0) if file else None
-    module = sys.modules.get(type(obj).__module__)
+    if kind is Kind.FUNCTION:
+        return of_function(obj)
+    module = sys.modules.get((obj if kind is Kind.CLASS else type(obj)).__module__)
     file = getattr(module, "__file__", None)
     return _last(file, f".{name}", 0) if file in INSTRUMENTED_FILES else None
 

@@ -1,4 +1,4 @@
-"""What people put around a loader. Usage: loop_shapes.py enumerate|zip|tqdm|cycle|islice|generator"""
+"""What people put around a loader. Usage: loop_shapes.py enumerate|zip|tqdm|cycle|islice|generator|held_generator"""
 
 import itertools
 import sys
@@ -89,6 +89,13 @@ def with_generator(job):
         job.seen.append((step, job.step(x, y)))
         if step == 17:
             break
+
+
+def with_held_generator(job):
+    batches = endless(job.loader, job.sampler)
+    for _ in range(18):
+        x, y = next(batches)
+        job.step(x, y)
 
 
 def main():

@@ -256,7 +256,7 @@ def test_a_wish_ends_with_the_process_that_was_to_be_left(tmp_path: Path) -> Non
     job = FakeJob(tmp_path, spares=3)
     job.train()
     assert job.core.migrate(msg.MigrateRequest(0, "a fan"), job.now_s).accepted
-    assert job.core.want(1, "its pod is being deleted", job.now_s)
+    job.say("n0.w1", msg.MigrationWanted("its node is tired"))
     job.die("n0.w1")
     job.settle()
     job.tick(1.0)

@@ -11,12 +11,14 @@ from torchrelay.protocol.names import EXIT_NO_SPARE_LEFT
 from torchrelay.protocol.phases import COMMITTED
 
 IDENTICAL = "identical"
+REDONE = "redone"
+"""All numbers are the same, but more than the step in flight was done again."""
 FALLBACK = "fallback"
 NO_MIGRATION = "no-migration"
 NOT_INJECTED = "not-injected"
 LOST = "lost"
 WRONG = "wrong"
-CLASSES = (IDENTICAL, FALLBACK, NO_MIGRATION, NOT_INJECTED, LOST, WRONG)
+CLASSES = (IDENTICAL, REDONE, FALLBACK, NO_MIGRATION, NOT_INJECTED, LOST, WRONG)
 """From best to worst. Only the first one counts for the score."""
 
 _COULD_NOT = " could not do "
@@ -46,6 +48,7 @@ class Verdict:
 
     outcome: str
     reason: str
+    steps_redone: int = 0
 
 
 def classify(ran: Ran) -> Verdict:
@@ -60,10 +63,9 @@ def classify(ran: Ran) -> Verdict:
     committed = ran.summary.committed
     if not committed:
         return Verdict(NO_MIGRATION, _why_not(ran) or "the fault struck, and no migration was begun")
-    for migration in committed:
-        if migration.steps_redone > MAXIMUM_STEPS_REDONE.get(migration.kind, 1):
-            return Verdict(FALLBACK, f"{migration.steps_redone} steps were done again")
-    return Verdict(IDENTICAL, ", then ".join(map(_told, committed)))
+    too_many = any(m.steps_redone > MAXIMUM_STEPS_REDONE.get(m.kind, 1) for m in committed)
+    told = ", then ".join(map(_told, committed))
+    return Verdict(REDONE if too_many else IDENTICAL, told, ran.summary.steps_redone)
 
 
 def _without_fault(ran: Ran, finished: bool) -> Verdict:

@@ -31,7 +31,7 @@ KEPT_FILES = ("events.jsonl", "stderr", "stdout")
 
 @dataclass(frozen=True)
 class Options:
-    """The command line. `cells`: how many without `full`."""
+    """The command line. `cells`: how many without `full`. `page`: a page of documentation with a place for the results."""
 
     entries: tuple[str, ...]
     phases: tuple[str, ...]
@@ -43,6 +43,7 @@ class Options:
     out: Path
     resume: bool
     corpus: Path | None
+    page: Path | None = None
 
 
 def relay_score(options: Options) -> int:
@@ -70,8 +71,21 @@ def relay_score(options: Options) -> int:
         "processors": provenance.processors(),
         "seed": options.seed,
     }
-    _write(options.out, results.all, [e.name for e in everything], about, left_out)
+    order = [e.name for e in everything]
+    _write(options.out, results.all, order, about, left_out)
+    if options.page is not None:
+        _put_into(options.page, report.as_markdown(results.all, order, about))
     return 1 if any(r.outcome == WRONG for r in results.all) else 0
+
+
+def _put_into(page: Path, table: str) -> None:
+    """Raises UserError where there is no place for it."""
+    try:
+        page.write_text(report.with_results(page.read_text(encoding="utf-8"), table), encoding="utf-8")
+    except OSError as e:
+        raise UserError(f"--page {page}: {e.strerror}") from e
+    except ValueError as e:
+        raise UserError(f"--page {page}: {e}") from e
 
 
 def _end(number: int, _frame: object) -> None:
@@ -121,7 +135,8 @@ class _Work:
                         shutil.copy(folder / file, kept / file)
         # The same reason in two runs is the same text.
         reason = verdict.reason.replace(str(folder), "RUN").replace(str(self.corpus), "CORPUS")
-        return Result(cell, verdict.outcome, reason, round(time.monotonic() - began_s, 2), commit)
+        wall_s = round(time.monotonic() - began_s, 2)
+        return Result(cell, verdict.outcome, reason, wall_s, commit, verdict.steps_redone)
 
 
 def _write(

@@ -21,7 +21,8 @@ class Entry:
     """One program. `steps`: optimizer steps in a run; `epoch_step`: the first step of a later epoch, 0 if it has none.
 
     `launch`: `script` (a path below the corpus) or `module` (as after `-m`), which finds more of the corpus in the folders of
-    `path`. `phases`: those in which it can be struck; `places`: those of its own in which it strikes itself.
+    `path`. `phases`: those in which it can be struck; `places`: those of its own in which it strikes itself. `buddy_every`:
+    given to `torchrelay run`, for entries in which each rank alone holds its part; 0: not given.
     """
 
     name: str
@@ -36,7 +37,8 @@ class Entry:
     phases: tuple[str, ...] = ()
     places: tuple[str, ...] = ()
     requires: tuple[str, ...] = ()
-    timeout_s: float = 60.0
+    timeout_s: float = 120.0
+    buddy_every: int = 0
 
     def command(self, corpus: Path) -> list[str]:
         """What follows a launcher's options, in torchrun's notation."""
@@ -47,6 +49,10 @@ class Entry:
     def variables(self, corpus: Path) -> dict[str, str]:
         """What it needs in its environment."""
         return {"PYTHONPATH": os.pathsep.join(str(corpus / folder) for folder in self.path)} if self.path else {}
+
+    def undisturbed(self) -> str:
+        """All that decides what it computes, beside the files of the corpus."""
+        return f"{self.launch} {self.program} {self.args} {self.path} {self.ranks}"
 
     def missing(self) -> list[str]:
         """Packages that it needs and that are not installed."""
@@ -93,6 +99,8 @@ def _entry(path: Path, record: Any, default_phases: tuple[str, ...]) -> Entry:
     absent = [p for p in (*files, *entry.path) if not (path.parent / p).exists()]
     if absent:
         raise UserError(f"{path}: {entry.name}: there is no {absent[0]}")
+    if entry.buddy_every < 0:
+        raise UserError(f"{path}: {entry.name}: buddy_every is 0 or more")
     if entry.steps < 8 or entry.ranks < 2:
         raise UserError(f"{path}: {entry.name}: an entry has 8 steps and 2 ranks at the least")
     return entry

@@ -12,6 +12,7 @@ from torchrelay.protocol.errors import UserError
 
 COLORS = {
     "identical": "#3d8f4f",
+    "redone": "#a3b84a",
     "fallback": "#e3b23c",
     "no-migration": "#6fa8bf",
     "not-injected": "#c9c9c9",

@@ -25,7 +25,7 @@ class References:
         """The folder with what its ranks wrote. Raises UserError when it does not run, or not twice alike."""
         kept = self._folder / entry.name
         marker = kept / "made-from"
-        key = f"{self._digest(entry)} {entry}"
+        key = f"{self._digest(entry)} {entry.undisturbed()}"
         if marker.exists() and marker.read_text(encoding="utf-8") == key:
             return kept / "out"
         with run_cell.new_folder() as name:

@@ -12,11 +12,15 @@ from rich.table import Table
 from rich.text import Text
 
 from torchrelay.cli.relay_score.cells import KINDS, PHASES
-from torchrelay.cli.relay_score.classify import CLASSES, IDENTICAL
+from torchrelay.cli.relay_score.classify import CLASSES, IDENTICAL, REDONE
 from torchrelay.cli.relay_score.results import Result
+
+BEGIN, END = "<!-- results begin -->", "<!-- results end -->"
+"""What is between them in a page is replaced."""
 
 MARKS = {
     "identical": "●",
+    "redone": "◑",
     "fallback": "◐",
     "no-migration": "○",
     "not-injected": "·",
@@ -25,7 +29,8 @@ MARKS = {
 }
 STYLES = {
     "identical": "green",
-    "fallback": "yellow",
+    "redone": "yellow",
+    "fallback": "dark_orange",
     "no-migration": "cyan",
     "not-injected": "dim",
     "lost": "red",
@@ -85,11 +90,13 @@ def as_text(results: Sequence[Result], order: Sequence[str], left_out: Mapping[s
 
 def as_markdown(results: Sequence[Result], order: Sequence[str], about: Mapping[str, Any]) -> str:
     """A table with the outcomes of each entry, and the reason of each cell that is not identical."""
-    lines = [f"**{closing(results)}**, commit {about['commit'] or 'unknown'}, seed {about['seed']}", ""]
-    lines += [f"| entry | {' | '.join(CLASSES)} |", f"|---|{'---:|' * len(CLASSES)}"]
+    processors = f"{about['processors']} processors, torch {about['versions'].get('torch', 'unknown')}"
+    lines = [f"**{closing(results)}** ({processors}, seed {about['seed']}; {_commits(results)})", ""]
+    lines += [f"| entry | {' | '.join(CLASSES)} | steps done again |", f"|---|{'---:|' * (len(CLASSES) + 1)}"]
     for name in row_names(results, order):
-        counts = Counter(r.outcome for r in results if r.cell.entry == name)
-        lines.append(f"| {name} | {' | '.join(str(counts[c] or '') for c in CLASSES)} |")
+        own = [r for r in results if r.cell.entry == name]
+        counts = Counter(r.outcome for r in own)
+        lines.append(f"| {name} | {' | '.join(str(counts[c] or '') for c in CLASSES)} | {_again(own)} |")
     bad = _worst_first(results, order)
     if bad:
         lines += ["", "| cell | outcome | reason |", "|---|---|---|"]
@@ -98,9 +105,33 @@ def as_markdown(results: Sequence[Result], order: Sequence[str], about: Mapping[
     return "\n".join(lines) + "\n"
 
 
+def _commits(results: Sequence[Result]) -> str:
+    counts = Counter(r.commit or "unknown" for r in results)
+    if len(counts) == 1:
+        return f"commit {next(iter(counts))}"
+    return "commits " + ", ".join(f"{commit} ({count} cells)" for commit, count in counts.items())
+
+
+def with_results(page: str, table: str) -> str:
+    """The page with the table between its two marks. Raises ValueError where it has not both, in this order."""
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"it has no {BEGIN} and {END} to write between")
+    return f"{before}{begin}\n{table}{end}{after}"
+
+
+def _again(results: Sequence[Result]) -> str:
+    """How many steps were done again in the cells that ended with the same numbers: `0, 1`, or `1 to 3`."""
+    counts = sorted({r.steps_redone for r in results if r.outcome in (IDENTICAL, REDONE)})
+    return f"{counts[0]} to {counts[-1]}" if len(counts) > 2 else ", ".join(map(str, counts))
+
+
 def closing(results: Sequence[Result]) -> str:
     identical = sum(r.outcome == IDENTICAL for r in results)
-    return f"relay score {100 * score(results):.1f} %: {identical} of {len(results)} cells identical"
+    redone = sum(r.outcome == REDONE for r in results)
+    more = f", {redone} more with the same numbers after going back further" if redone else ""
+    return f"relay score {100 * score(results):.1f} %: {identical} of {len(results)} cells identical{more}"
 
 
 def _matrix(results: Sequence[Result], order: Sequence[str], kind: str) -> Table:

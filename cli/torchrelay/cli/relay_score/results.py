@@ -13,13 +13,14 @@ from torchrelay.protocol.errors import UserError
 
 @dataclass(frozen=True)
 class Result:
-    """One cell and what became of it. `wall_s`: how long the whole run took."""
+    """One cell and what became of it. `wall_s`: how long the whole run took. `steps_redone`: where the numbers are the same."""
 
     cell: Cell
     outcome: str
     reason: str
     wall_s: float
     commit: str
+    steps_redone: int = 0
 
 
 class Results:

@@ -54,12 +54,17 @@ def run_undisturbed(entry: Entry, corpus: Path, folder: Path) -> Path:
     return out
 
 
+def protected(entry: Entry) -> list[str]:
+    """The command that an entry is run with, without what is of one run alone."""
+    command = [sys.executable, "-m", "torchrelay.cli", "run", f"--nproc-per-node={entry.ranks}", "--spares=1"]
+    return [*command, f"--buddy-every={entry.buddy_every}"] if entry.buddy_every else command
+
+
 def run_struck(entry: Entry, cell: Cell, corpus: Path, reference: Path, folder: Path) -> Ran:
     """One cell, in a new `folder`, whose path is short: unix sockets are made below it."""
     out = folder / "out"
     out.mkdir(parents=True)
     log = EventFile(folder / "events.jsonl")
-    torchrelay = [sys.executable, "-m", "torchrelay.cli", "run", f"--nproc-per-node={entry.ranks}", "--spares=1"]
     options = ["--events", str(log.path), "--jit-dir", str(folder / "jit")]
     variables = {**entry.variables(corpus), "TORCHRELAY_STATE_DIR": str(folder / "state")}
     struck = folder / "struck"
@@ -73,7 +78,7 @@ def run_struck(entry: Entry, cell: Cell, corpus: Path, reference: Path, folder: 
         hold = Hold(folder / "hold", log)
         variables = {**variables, "CORPUS_HOLD": str(hold.path), "CORPUS_STEP_S": str(PLANNED_STEP_S)}
     code = process.run(
-        [*torchrelay, *options, *entry.command(corpus)],
+        [*protected(entry), *options, *entry.command(corpus)],
         folder,
         environment(out, **variables),
         entry.timeout_s,

@@ -7,12 +7,14 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from torchrelay.controller.gathering import Restart
-from torchrelay.controller.kube.decide.departures import NodeFacts, why_not
-from torchrelay.controller.kube.nodes import read_node
+from torchrelay.controller.kube.nodes import NodeBook, is_ready, read_node
 from torchrelay.controller.kube.pods import JobKey, Pod
 from torchrelay.controller.kube.remembered import Remembered
 from torchrelay.controller.kube.run import JobRun
 from torchrelay.protocol.errors import RefusedError, RetryableError, UserError
+from torchrelay.protocol.health.node_facts import NodeFacts
+from torchrelay.protocol.health.policy import HealthPolicy
+from torchrelay.protocol.health.policy_file import default_policy
 from torchrelay.protocol.kube_annotations import Wishes, read
 from torchrelay.protocol.messages import AgentHello
 from torchrelay.protocol.names import NO_RANK
@@ -29,14 +31,17 @@ class Ledger:
         self,
         find: Callable[[PodIdentity], Awaitable[Pod | None]],
         remember: Callable[[JobKey], Awaitable[Remembered]],
+        health: HealthPolicy | None = None,
     ) -> None:
         self._find, self._remember = find, remember
+        self._health = health if health is not None else default_policy()
         self.pods: dict[str, Pod] = {}
         """By uid: all pods of ours."""
         self.runs: dict[JobKey, JobRun] = {}
         self._nodes: dict[str, dict[str, Any]] = {}
         self._unready_since_s: dict[str, float] = {}
         self._quarantine: dict[str, tuple[str, str]] = {}
+        self._book = NodeBook()
         self.over: list[JobRun] = []
         """Runs that are over and whose place another one has taken."""
 
@@ -63,7 +68,9 @@ class Ledger:
         before = await self._remember(pod.key) if trains and run is None else Remembered()
         if (meanwhile := self.runs.get(pod.key)) is not None and meanwhile is not run:
             return meanwhile  # another agent's stream has made it
-        run = self.runs[pod.key] = JobRun(pod.key, int(launch["WORLD_SIZE"]), launch, _wishes(pod), before.restarts)
+        run = self.runs[pod.key] = JobRun(
+            pod.key, int(launch["WORLD_SIZE"]), launch, _wishes(pod), self._health, before.restarts
+        )
         run.core.entrance.remember(before.holders)
         return run
 
@@ -71,7 +78,7 @@ class Ledger:
         """The job of `run`, which has fallen, in new processes."""
         run.relay.restart_workers(reason)
         steps = (*run.restarts, restart.step)
-        new = JobRun(run.key, run.core.job.world_size, run.launch, run.wishes, steps, restart)
+        new = JobRun(run.key, run.core.job.world_size, run.launch, run.wishes, self._health, steps, restart)
         new.story.go_on(run.story)
         self.over.append(run)
         self.runs[run.key] = new
@@ -85,7 +92,9 @@ class Ledger:
         pods = self.pods_of(key)
         if before.restart is not None and pods and key not in self.runs:
             wishes = _wishes(next((p for p in pods if not p.is_spare), pods[0]))
-            self.runs[key] = JobRun(key, before.world_size, before.launch, wishes, before.restarts, before.restart)
+            self.runs[key] = JobRun(
+                key, before.world_size, before.launch, wishes, self._health, before.restarts, before.restart
+            )
             self.runs[key].story.recall(key.namespace, migrations)
 
     def drop_old(self) -> None:
@@ -99,27 +108,46 @@ class Ledger:
         name = manifest["metadata"]["name"]
         if deleted:
             self._nodes.pop(name, None)
+            self._book.forget(name)
         else:
             self._nodes[name] = manifest
-        if deleted or read_node(manifest, "").ready:
+            self._note(name)
+        if deleted or is_ready(manifest):
             self._unready_since_s.pop(name, None)
         else:
             self._unready_since_s.setdefault(name, time.monotonic())
 
     def quarantine_changed(self, quarantine: dict[str, Any], deleted: bool) -> None:
         name, node = quarantine["metadata"]["name"], quarantine["spec"].get("node", "")
-        if deleted or not node:
-            self._quarantine.pop(name, None)
-        else:
+        before, _ = self._quarantine.pop(name, ("", ""))
+        if node and not deleted:
             self._quarantine[name] = node, quarantine["spec"].get("reason") or f"Quarantine {name}"
+        for changed in {before, node} - {""}:
+            self._note(changed)
 
-    def nodes(self) -> list[NodeFacts]:
-        barred = dict(self._quarantine.values())
-        return [read_node(manifest, barred.get(name, "")) for name, manifest in self._nodes.items()]
+    def _note(self, node: str) -> None:
+        if (facts := self.facts(node)) is not None:
+            self._book.note(facts, time.monotonic())
+
+    def facts(self, node: str) -> NodeFacts | None:
+        """None of a node that is not known."""
+        manifest = self._nodes.get(node)
+        return read_node(manifest, dict(self._quarantine.values()).get(node, "")) if manifest is not None else None
+
+    def take_policy(self, policy: HealthPolicy) -> None:
+        """It counts from now on, for jobs that run too."""
+        self._health = policy
+        for run in self.runs.values():
+            run.core.health.take_policy(policy)
 
     def why_not(self, node: str) -> str:
-        """Why nothing should be on the node; empty if nothing speaks against it."""
-        return next((why_not(n) for n in self.nodes() if n.name == node), "")
+        """Why nothing should be on the node, by the health policy; empty if nothing speaks against it."""
+        return self._book.why_leave(node, self._health, time.monotonic())
+
+    def has_to_leave(self, run: JobRun) -> bool:
+        """Whether some rank of the job must not stay where it is."""
+        ranked = [p for p in self.pods_of(run.key) if run.rank_in(p.agent) is not None]
+        return any(p.leaves or self.why_not(p.node) for p in ranked)
 
     def unready_s(self, node: str, now_s: float) -> float:
         """How long the node has been seen not ready; 0 if it is ready."""

@@ -17,6 +17,7 @@ from torchrelay.controller.kube.pods import JobKey
 from torchrelay.controller.kube.story import Story
 from torchrelay.controller.server import Relay
 from torchrelay.protocol import kube_names as kube
+from torchrelay.protocol.health.policy import HealthPolicy
 from torchrelay.protocol.kube_annotations import Wishes
 from torchrelay.protocol.messages import JobEvent, MigrateReply, MigrateRequest
 from torchrelay.protocol.names import DEFAULT_MASTER_PORT, JIT_PREFIX, NO_RANK
@@ -43,6 +44,7 @@ class JobRun:
         world_size: int,
         launch: Mapping[str, str],
         wishes: Wishes,
+        health: HealthPolicy | None = None,
         restarts: Sequence[int] = (),
         restart: Restart | None = None,
     ) -> None:
@@ -53,11 +55,10 @@ class JobRun:
         """Why spares that are wanted do not come."""
         self.asked_s: float | None = None
         """When an agent was asked for checkpoints on disk."""
-        self.core = Core(_config(self, world_size), time.time, restart=restart)
+        self.core = Core(_config(self, world_size), time.time, None, health, restart)
         self.core.job.spares_wanted = (wishes.spares or 0) if not wishes.pool else 1
         self.story = Story(key.name, f"{key.name[:40]}-{self.id}", lambda: self.core.job.holders)
         self.relay = Relay(self.core, self._hear)
-        self._sent_away: set[str] = set()
         self._deleted: dict[int, tuple[str, Deleted]] = {}
         self.task = asyncio.create_task(self.relay.run())
 
@@ -102,6 +103,10 @@ class JobRun:
     def is_warm(self, agent: str) -> bool:
         return any(w.node == agent and w.warm for w in self.core.job.spares)
 
+    def is_attached(self, agent: str) -> bool:
+        """Whether the agent of the pod has come."""
+        return agent in self.core.job.nodes
+
     def is_here(self, agent: str) -> bool:
         """Whether a process of the pod is known."""
         return any(w.node == agent for w in self.core.job.workers.values())
@@ -120,12 +125,6 @@ class JobRun:
         verdict = judge_removal(self.core.job.world_size, deleted, now_s)
         if verdict.removed and self.core.ended is None:
             self.relay.end(EXIT_REMOVED, verdict.reason)
-
-    def send_away(self, rank: int, reason: str) -> None:
-        """Moves the rank as soon as that can be; said once for each process that has it."""
-        worker = self.core.job.holders.get(rank, "")
-        if not self.is_over and worker not in self._sent_away and self.relay.want(rank, reason):
-            self._sent_away.add(worker)
 
     def migrate(self, rank: int, reason: str) -> MigrateReply:
         return self.relay.migrate(MigrateRequest(rank, reason))

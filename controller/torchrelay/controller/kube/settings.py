@@ -14,7 +14,10 @@ NODE_GRACE_S = 60.0
 
 @dataclass(frozen=True)
 class Settings:
-    """`namespace`, `pod`: its own. `watched`: the namespace whose pods are looked after, or `*`. `host`: to listen on."""
+    """`namespace`, `pod`: its own. `watched`: the namespace whose pods are looked after, or `*`. `host`: to listen on.
+
+    `health_policy`: the file of one's own, or empty. `health_observe`: no verdict of it is carried out.
+    """
 
     namespace: str
     pod: str
@@ -23,6 +26,8 @@ class Settings:
     relay_port: int = kube.RELAY_PORT
     enrol_port: int = kube.ENROLL_PORT
     node_grace_s: float = NODE_GRACE_S
+    health_policy: str = ""
+    health_observe: bool = False
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> Settings:
@@ -36,6 +41,8 @@ class Settings:
                 int(environ.get("TORCHRELAY_RELAY_PORT") or kube.RELAY_PORT),
                 int(environ.get("TORCHRELAY_ENROLL_PORT") or kube.ENROLL_PORT),
                 float(environ.get("TORCHRELAY_NODE_GRACE_S") or NODE_GRACE_S),
+                environ.get("TORCHRELAY_HEALTH_POLICY", ""),
+                environ.get("TORCHRELAY_HEALTH_OBSERVE") == "1",
             )
         except ValueError as e:
             raise UserError(

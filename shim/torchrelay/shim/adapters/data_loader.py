@@ -17,6 +17,8 @@ from typing import Any
 import torch
 from torch.utils.data import dataloader
 
+from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.shim.adapters import cycles, held_generators
 from torchrelay.shim.capture import rng, small
 from torchrelay.shim.capture.kinds import PLAIN, Kind, kind_of
 from torchrelay.shim.capture.parts import attributes
@@ -44,6 +46,14 @@ class Track:
     """An epoch later, with the same worker processes."""
     target: LoaderRecord | None = None
     """A joiner's: where the recorded iterator stood."""
+    at_once: bool = False
+    """Whether its first draw goes to the recorded item: a generator in between looks at what it gets."""
+    in_cycle: bool = False
+    own_random: bool = False
+    """Whether a draw after the first one has used the process's generators: drawn again, it would be another item."""
+
+    def record(self) -> LoaderRecord:
+        return LoaderRecord(self.created, self.order, self.drawn, self.first, tuple(self.before))
 
 
 def owners(loader: Any) -> list[Any]:
@@ -109,7 +119,9 @@ def _is_rewound_by_itself(iterator: Any) -> bool:
     if kind_of(type(iterator)) is not Kind.ATTRS:
         return False
     below = attributes(iterator).values()
-    return not any(kind_of(type(v)) is Kind.UNKNOWN and hasattr(type(v), "__next__") for v in below)
+    return not any(
+        kind_of(type(v)) in (Kind.UNKNOWN, Kind.CYCLE, Kind.GENERATOR) and hasattr(type(v), "__next__") for v in below
+    )
 
 
 @dataclass
@@ -165,6 +177,14 @@ class Draws:
         """Makers of effects: what was below the draw in progress and has changed with it."""
         self.is_state: Callable[[Any], bool] = lambda _: False
         """Whether a rewind has put the content of this container back in its place."""
+        self.at_once = False
+        """Of `expected`, as in Track."""
+        self.held: set[int] = set()
+        """Iterators that generators in variables draw from, by id."""
+        self.past_us = False
+        """Whether such a generator was drawn from otherwise than by `next`, in a loop of the step for example: what it has yielded
+        cannot come again then."""
+        self._cycles: dict[int, tuple[Any, Track]] = {}
         self.rewinds = 0
         self.boundary = 0
         """How many there have been."""
@@ -183,7 +203,12 @@ class Draws:
         self.replay.clear()
 
     def rewind(self) -> None:
-        """What was consumed comes again, before anything new. Entries hold their iterators: an address could be reused."""
+        """What was consumed comes again, before anything new. Entries hold their iterators: an address could be reused.
+
+        Raises StateMismatchError where it cannot.
+        """
+        if self.past_us:
+            raise StateMismatchError("a generator that is kept in a variable was drawn from by other means than next()")
         for key, (iterator, items) in self.consumed.items():
             if isinstance(iterator, ReplayPoint) and iterator.begin_again(self.boundary):
                 self.replay.pop(key, None)
@@ -199,6 +224,8 @@ class Draws:
             if not self.recording:
                 self.touched.clear()
             return item
+        if self.held and id(iterator) in self.held:
+            self.past_us = True
         queue = self.replay.get(id(iterator))
         if queue is not None and queue[1]:
             drawn = queue[1].popleft()
@@ -222,7 +249,7 @@ class Draws:
         track = self.tracks.get(iterator)
         if track is None:
             return None
-        return LoaderRecord(track.created, track.order, track.drawn, track.first, tuple(track.before))
+        return track.record()
 
     @contextlib.contextmanager
     def ahead(self) -> Iterator[None]:
@@ -237,6 +264,23 @@ class Draws:
         made = Track(loader, rng.capture(), _order(loader), before=deque(maxlen=1 + self._ahead))
         self.tracks[iterator] = made
         return made
+
+    def of_cycle(self, cycle: Any) -> Track | None:
+        """The iterator that it draws from, or drew from in its first pass; None if a new process could not draw the same."""
+        known = self._cycles.get(id(cycle))
+        if known is None:
+            source = cycles.iterator_of(cycle)
+            track = self.tracks.get(source) if isinstance(source, LoaderIter) else None
+            if track is None or track.drawn > 0:
+                return None  # what it has drawn so far, nobody has watched
+            track.in_cycle = True
+            known = self._cycles[id(cycle)] = cycle, track
+        return None if known[1].own_random else known[1]
+
+    def forget_cycles(self, known: set[int]) -> None:
+        """`known`: ids of those that are still in use."""
+        for address in self._cycles.keys() - known:
+            del self._cycles[address]
 
     def kept_workers(self, in_loops: set[int]) -> bool:
         """Whether some loader's workers are of an earlier epoch, with state that nobody sees. `in_loops`: ids of iterators."""
@@ -267,7 +311,7 @@ def install(draws: Draws, on_training_thread: Callable[[], bool]) -> None:
         track = draws.track(self, loader)
         may_skip = expected is not None and expected[1] and loader.num_workers == 0
         if expected is not None:
-            track.target = expected[0]
+            track.target, track.at_once = expected[0], draws.at_once
             if may_skip and loader._dataset_kind == dataloader._DatasetKind.Map:
                 track.skip = max(expected[0].drawn - len(expected[0].before), 0)
         original_init(self, loader)
@@ -299,12 +343,16 @@ def install(draws: Draws, on_training_thread: Callable[[], bool]) -> None:
                 _set_order(track.loader, track.target.first[1])
             track.first = rng.capture(), _order(track.loader)
             draws.touched.append(functools.partial(_order_again, track.loader))
-        if track.skip > 0:
+        while track.skip > 0:
             track.skip -= 1
             iterator._next_index()
             iterator._num_yielded += 1
             track.drawn += 1
-            return None
+            if not track.at_once:
+                return None
+        while track.at_once and track.target is not None and track.target.drawn - track.drawn > 1:
+            original_next(iterator)
+            track.drawn += 1
         if track.target is not None:
             left = track.target.drawn - track.drawn
             if 0 < left <= len(track.target.before):
@@ -313,6 +361,8 @@ def install(draws: Draws, on_training_thread: Callable[[], bool]) -> None:
                 track.target = None
         track.before.append(rng.capture())
         item = original_next(iterator)
+        if track.in_cycle and track.drawn > 0 and rng.capture() != track.before[-1]:
+            track.own_random = True
         track.drawn += 1
         return item
 
@@ -331,6 +381,31 @@ def rebuild(draws: Draws, loader: Any, record: LoaderRecord) -> tuple[Any, Any]:
     while draws.tracks[made].drawn < record.drawn:
         item = next(made)
     return made, item
+
+
+def lead_generator(draws: Draws, generator: Any, content: dict[str, Any], record: LoaderRecord | None) -> None:
+    """A joiner's, that its set-up has made. Raises StateMismatchError where it cannot be led to its place."""
+    if record is not None:
+        draws.expected.append((record, True))
+    draws.at_once = True
+    try:
+        held_generators.lead(generator, content)
+    except StopIteration as e:
+        raise StateMismatchError("a generator is over where it should wait") from e
+    finally:
+        draws.at_once = False
+        draws.expected.clear()
+
+
+def lead_cycle(draws: Draws, cycle: Any, place: cycles.Place, record: LoaderRecord) -> None:
+    """A joiner's, that its set-up has made. Raises StateMismatchError where it cannot be led to its place."""
+    if cycles.place_of(cycle) == place:
+        return
+    track = draws.of_cycle(cycle)
+    if track is None:
+        raise StateMismatchError("an itertools.cycle was drawn from already where the new process begins")
+    track.target = record
+    cycles.lead(cycle, place)
 
 
 def passes_items_through(iterator: Any) -> bool:

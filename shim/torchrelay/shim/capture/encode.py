@@ -27,7 +27,8 @@ REF, TUPLE, OPAQUE, WEAK, NAMED, METHOD, PARTIAL, PART = range(8)
 class EncodedNode(NamedTuple):
     """`cls`: what is made where there is no such object; None if the class cannot be found by name.
 
-    `extra`: what making it takes beside its content: the length of a deque, the factory of a defaultdict.
+    `extra`: what making it takes beside its content: the length of a deque, the factory of a defaultdict. Of a function or
+    class its name.
     """
 
     kind: Kind
@@ -98,6 +99,8 @@ class _Encoder:
 
     def callable(self, value: Any) -> tuple[Any, ...] | None:
         cls = type(value)
+        if cls is types.BuiltinFunctionType and not isinstance(value.__self__, types.ModuleType | None):
+            return None  # `history.append`: known by what it belongs to
         if isinstance(value, _BY_NAME):
             name = _name_of(value)
             return (NAMED, name) if name else None
@@ -134,6 +137,8 @@ class _Encoder:
             encoded = {v for v in content if is_value(v)}
         elif kind is Kind.MODULE:
             encoded = self.tree(content)
+        elif kind is Kind.CYCLE:
+            encoded = None if content is None else tuple(content)
         else:
             encoded = content
         cls = type(node.obj)
@@ -160,11 +165,17 @@ def tree_base(content: modules.TreeContent) -> tuple[Any, ...]:
 
 
 def _extra(node: Node) -> Any:
+    if node.kind in (Kind.FUNCTION, Kind.CLASS):
+        return name_of_definition(node.obj)
     if node.kind is Kind.DEQUE:
         return node.obj.maxlen
     if isinstance(node.obj, collections.defaultdict):
         return node.obj.default_factory if _is_importable(node.obj.default_factory) else None
     return None
+
+
+def name_of_definition(obj: Any) -> tuple[str, str]:
+    return str(obj.__module__), obj.__qualname__
 
 
 def encode(state: HostState) -> list[bytes]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -60,6 +61,12 @@ class HostState:
     """How many edges lead to each node; empty until a walk goes on from this state."""
     free: list[int] = field(default_factory=list)
     """Places in `nodes` that hold none."""
+    definitions: list[Definition] = field(default_factory=list)
+    spaces: list[Mapping[str, Any]] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
+    """Attributes of the script's functions and classes, with how many there were: a new one is seen by that."""
+    without_state: dict[int, Any] = field(default_factory=dict)
+    """Globals that are functions, classes or modules with nothing behind them, by id."""
 
     def as_it_is_now(self) -> HostState:
         """The same objects, with the versions that their tensors have now."""
@@ -86,14 +93,26 @@ class HostState:
             self.covered,
             list(self.uses),
             list(self.free),
+            self.definitions,
+            self.spaces,
+            self.sizes,
+            self.without_state,
         )
 
 
+class Definition(NamedTuple):
+    """Attributes of a function, or of a class, by name: those that it had. `cls`: the class, whose dict cannot be written."""
+
+    space: Mapping[str, Any]
+    names: frozenset[str]
+    cls: type | None
+
+
 class Inside(NamedTuple):
-    """Key of a value that stands in a tuple: tuples are looked through, not nodes."""
+    """Key of a value that stands in a tuple, or behind a bound method or the like: these are looked through, not nodes."""
 
     key: Any
-    place: int
+    place: int | str
 
 
 class Nth(NamedTuple):

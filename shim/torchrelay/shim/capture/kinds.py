@@ -8,6 +8,7 @@ import decimal
 import enum
 import fractions
 import functools
+import itertools
 import pathlib
 import random
 import sys
@@ -43,9 +44,6 @@ _BY_VALUE = (
 
 _WITHOUT_STATE = (
     types.ModuleType,
-    types.FunctionType,
-    types.BuiltinFunctionType,
-    types.MethodType,
     types.CodeType,
     types.FrameType,
     types.TracebackType,
@@ -57,14 +55,19 @@ _WITHOUT_STATE = (
     types.MethodDescriptorType,
     types.GetSetDescriptorType,
     types.MemberDescriptorType,
-    property,
-    classmethod,
-    staticmethod,
-    type,
-    functools.partial,
     BaseException,
 )
 """Set-up makes them anew in a joiner, and an iteration does not change them."""
+
+_THROUGH = (
+    types.MethodType,
+    types.BuiltinFunctionType,
+    functools.partial,
+    staticmethod,
+    classmethod,
+    property,
+)
+"""Without state of their own; what they stand for may have some."""
 
 _MACHINERY = frozenset(
     {
@@ -161,6 +164,12 @@ class Kind(enum.IntEnum):
     REPLAY_POINT = 25
     GONE = 26
     """A place that holds no object any more."""
+    FUNCTION = 27
+    CLASS = 28
+    THROUGH = 29
+    """A bound method and the like: looked through, as tuples are."""
+    CYCLE = 30
+    GENERATOR = 31
 
 
 def _numpy_kind(cls: type) -> Kind | None:
@@ -202,6 +211,8 @@ _CONTAINERS: tuple[tuple[type, Kind], ...] = (
     (tuple, Kind.TUPLE),
     (bytearray, Kind.BYTEARRAY),
     (random.Random, Kind.PYTHON_RANDOM),
+    (itertools.cycle, Kind.CYCLE),
+    (types.GeneratorType, Kind.GENERATOR),
 )
 
 
@@ -229,6 +240,9 @@ def _find(cls: type) -> Kind:
             return kind
     if issubclass(cls, _WITHOUT_STATE):
         return Kind.OPAQUE
+    for bases, kind in ((types.FunctionType, Kind.FUNCTION), (type, Kind.CLASS), (_THROUGH, Kind.THROUGH)):
+        if issubclass(cls, bases):
+            return kind
     if _is_handle(cls):
         return Kind.UNKNOWN
     module = cls.__module__ or ""

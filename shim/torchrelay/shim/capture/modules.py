@@ -14,8 +14,9 @@ import torch
 from torchrelay.shim.adapters.frameworks import ID_CACHES
 from torchrelay.shim.adapters.list_pointers import pointers
 from torchrelay.shim.adapters.wrappers import is_fsdp1
-from torchrelay.shim.capture import small
-from torchrelay.shim.capture.kinds import PLAIN, Kind, kind_of
+from torchrelay.shim.capture import callables, small
+from torchrelay.shim.capture.callables import is_hidden
+from torchrelay.shim.capture.kinds import PLAIN
 from torchrelay.shim.capture.long_list import LongLists
 
 _STANDARD = frozenset(vars(torch.nn.Module())) | {"_parameters", "_buffers", "_modules", "training"}
@@ -69,14 +70,16 @@ class ModuleTree:
             if is_fsdp1(module):
                 continue  # it makes them anew in its first forward
             for key, value in module.__dict__.items():
-                if not _is_machinery(key) and kind_of(type(value)) is not Kind.OPAQUE:
+                if not _is_machinery(key) and not is_hidden(value):
                     self.slots.append((name, key))
                     self._slot_dicts.append((module.__dict__, key))
         self._first = [d[key] for d, key in self._slot_dicts]
         self._object_slots = [place for place, value in enumerate(self._first) if type(value) not in PLAIN]
+        self._hooks = [((name, kept), found) for name, module in named for kept, found in callables.hooks(module)]
         buffers = dict(root.named_buffers())
         self.small_buffers = {n: b for n, b in buffers.items() if small.is_small(b)}
         self.large = [(n, b) for n, b in buffers.items() if not small.is_small(b)] + list(root.named_parameters())
+        self.hooked_tensors = [name for name, p in root.named_parameters() if callables.tensor_hooks(p)]
         self._copies: dict[str, small.TensorValue] = {}
         self.changing: set[str] = set()
         """Buffers that training writes to: a rank's own, so its journal has to hold them."""
@@ -115,7 +118,8 @@ class ModuleTree:
         places = set(self._object_slots)
         if pointers(values) != pointers(self._first):
             places.update(p for p, (now, then) in enumerate(zip(values, self._first)) if now is not then)
-        return [(self.slots[p], values[p]) for p in sorted(places) if type(values[p]) not in PLAIN]
+        found = [(self.slots[p], values[p]) for p in sorted(places) if type(values[p]) not in PLAIN]
+        return [*found, *self._hooks]
 
     def _take_buffers(self) -> dict[str, small.TensorValue]:
         """By content: native batch norm writes its running statistics without counting up their versions."""
@@ -133,9 +137,7 @@ class ModuleTree:
                 born = [
                     k
                     for k, v in module.__dict__.items()
-                    if not (_is_machinery(k) or is_fsdp1(module))
-                    and (name, k) not in known
-                    and kind_of(type(v)) is not Kind.OPAQUE
+                    if not (_is_machinery(k) or is_fsdp1(module)) and (name, k) not in known and not is_hidden(v)
                 ]
                 for key in born:
                     del module.__dict__[key]
@@ -155,6 +157,8 @@ class ModuleTrees:
 
     def __init__(self) -> None:
         self.long_lists = LongLists()
+        self.of_loops: set[int] = set()
+        """Iterators of running loops, by id."""
         self._plain_state: dict[int, tuple[Any, int, int, bool]] = {}
         self._trees: dict[int, ModuleTree] = {}
 

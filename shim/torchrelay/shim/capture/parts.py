@@ -12,7 +12,8 @@ import torch
 from torchrelay.shim.adapters import frames as frame_access
 from torchrelay.shim.adapters import liveness
 from torchrelay.shim.adapters.list_pointers import pointers
-from torchrelay.shim.capture.kinds import Kind, kind_of
+from torchrelay.shim.capture import callables
+from torchrelay.shim.capture.kinds import PLAIN, Kind, kind_of
 
 _OPTIMIZER_SKIP = frozenset({"state", "param_groups"})
 _LOADER_PARTS = ("generator", "sampler", "batch_sampler", "dataset", "_iterator")
@@ -54,11 +55,14 @@ def _not_hidden(names: frozenset[str]) -> frozenset[str]:
     return frozenset(name for name in names if not name.startswith("__"))
 
 
-def global_names(values: Mapping[str, Any], dead: frozenset[str]) -> dict[str, Any]:
+def global_names(values: Mapping[str, Any], dead: frozenset[str], without_state: Mapping[int, Any]) -> dict[str, Any]:
+    """`without_state`: functions, classes and modules that are known to have none, by id."""
     return {
         k: v
         for k, v in values.items()
-        if not k.startswith("__") and k not in dead and kind_of(type(v)) is not Kind.OPAQUE
+        if not k.startswith("__")
+        and k not in dead
+        and (type(v) in PLAIN or not (id(v) in without_state or callables.is_hidden(v)))
     }
 
 
@@ -76,6 +80,10 @@ def ddp_flags(obj: torch.nn.parallel.DistributedDataParallel) -> dict[str, Any]:
 
 def optimizer_attributes(obj: torch.optim.Optimizer) -> dict[str, Any]:
     return {k: v for k, v in obj.__dict__.items() if k not in _OPTIMIZER_SKIP and not k.endswith("_hooks")}
+
+
+def optimizer_hooks(obj: torch.optim.Optimizer) -> list[tuple[str, tuple[Any, ...]]]:
+    return callables.hooks(obj, ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"))
 
 
 def loader_parts(obj: Any) -> dict[str, Any]:

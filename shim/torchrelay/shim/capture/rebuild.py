@@ -20,8 +20,19 @@ import torch
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters import frames as frame_access
 from torchrelay.shim.adapters.dtensor import around, local, spread_of
-from torchrelay.shim.capture import small, undo
-from torchrelay.shim.capture.encode import METHOD, NAMED, OPAQUE, PART, PARTIAL, REF, TUPLE, WEAK, EncodedNode
+from torchrelay.shim.capture import callables, small, undo
+from torchrelay.shim.capture.encode import (
+    METHOD,
+    NAMED,
+    OPAQUE,
+    PART,
+    PARTIAL,
+    REF,
+    TUPLE,
+    WEAK,
+    EncodedNode,
+    name_of_definition,
+)
 from torchrelay.shim.capture.host_state import Fields, Inside, LargeTensor, Nth
 from torchrelay.shim.capture.kinds import Kind, is_value, kind_of
 from torchrelay.shim.capture.long_list import decoded
@@ -31,6 +42,9 @@ from torchrelay.shim.capture.replay_point import ABSENT, ReplayPoint
 _SET_ANEW = (Kind.LOADER, Kind.LOADER_ITER, Kind.DATASET, Kind.DDP)
 """What is made for one use, such as an evaluation's loader, is made again for the next one."""
 _GENERATORS = (Kind.TORCH_GENERATOR, Kind.PYTHON_RANDOM, Kind.NUMPY_RANDOM, Kind.NDARRAY)
+
+
+_OF_FUNCTIONS = ("__defaults__", "__kwdefaults__")
 
 
 class Rebuild:
@@ -108,9 +122,7 @@ class Rebuild:
         if node.cls is None or kind not in (Kind.LIST, Kind.DICT, Kind.SET, Kind.ATTRS, Kind.BYTEARRAY):
             self.missing.append(f"{kind.name.lower()} {node.key!r}")
             if kind not in _SET_ANEW:
-                self._dropped.append(
-                    f"{node.key!r} ({node.cls.__name__ if node.cls is not None else 'of a local class'})"
-                )
+                self._dropped.append(f"{node.key!r} ({_what(node)})")
             return ABSENT
         if kind is Kind.ATTRS:
             return object.__new__(node.cls)
@@ -207,6 +219,10 @@ class Rebuild:
             self._fill_module(content, obj)
         elif kind is Kind.DDP:
             obj.__dict__.update(content)
+        elif kind is Kind.FUNCTION:
+            callables.bind(obj, self._mapping(content, callables.cells(obj)))
+        elif kind is Kind.CLASS:
+            undo.set_class_attributes(obj, self._mapping(content, dict(vars(obj))))
         elif kind is Kind.REPLAY_POINT:
             self._lead(obj, content)
         elif kind in _GENERATORS:
@@ -244,6 +260,12 @@ class Rebuild:
             raise StateMismatchError(
                 f"{type(root).__name__} was made by training, and its {left[0]} cannot be made again"
             )
+
+
+def _what(node: EncodedNode) -> str:
+    if node.kind in (Kind.FUNCTION, Kind.CLASS):
+        return f"{node.kind.name.lower()} {node.extra[1]}"
+    return node.cls.__name__ if node.cls is not None else "of a local class"
 
 
 def make_module(cls: type) -> torch.nn.Module:
@@ -301,8 +323,7 @@ def child(kind: Kind, parent: Any, key: Any) -> Any:
     if type(key) is Fields:
         return vars(parent) if hasattr(parent, "__dict__") else ABSENT
     if type(key) is Inside:
-        outer = child(kind, parent, key.key)
-        return outer[key.place] if isinstance(outer, tuple) and key.place < len(outer) else ABSENT
+        return _inside(child(kind, parent, key.key), key.place)
     if type(key) is Nth:
         values = list(parent.values()) if isinstance(parent, dict) else []
         return values[key.place] if key.place < len(values) else ABSENT
@@ -322,9 +343,26 @@ def child(kind: Kind, parent: Any, key: Any) -> Any:
         return ABSENT
     if kind is Kind.REPLAY_POINT:
         return parent.place().get(key, ABSENT)
+    if kind is Kind.FUNCTION:
+        return getattr(parent, key) if key in _OF_FUNCTIONS else callables.cells(parent).get(key, ABSENT)
+    if kind is Kind.CLASS:
+        return vars(parent).get(key, ABSENT)
+    if kind is Kind.GENERATOR:
+        return parent.gi_frame.f_locals.get(key, ABSENT) if parent.gi_frame is not None else ABSENT
+    if key == "__class__":
+        return type(parent)
     if kind in (Kind.LOADER, Kind.DDP):
         return getattr(parent, key, ABSENT)
     return attributes(parent).get(key, ABSENT)
+
+
+def _inside(outer: Any, place: int | str) -> Any:
+    """In a tuple, or in what is looked through like one; hooks are kept in a dict by numbers that mean nothing elsewhere."""
+    if isinstance(place, str):
+        return ABSENT if outer is ABSENT else getattr(outer, place, ABSENT)
+    if isinstance(outer, dict):
+        outer = tuple(outer.values())
+    return outer[place] if isinstance(outer, tuple) and place < len(outer) else ABSENT
 
 
 def _compatible(node: EncodedNode, there: Any) -> bool:
@@ -337,6 +375,8 @@ def _compatible(node: EncodedNode, there: Any) -> bool:
         return False
     if node.kind is Kind.DEQUE and there.maxlen != node.extra:
         return False
+    if node.kind in (Kind.FUNCTION, Kind.CLASS):
+        return bool(node.extra == name_of_definition(there))
     if node.kind is Kind.TENSOR:
         content = node.content
         if content is None:

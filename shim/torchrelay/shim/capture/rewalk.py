@@ -14,11 +14,12 @@ from typing import Any
 
 import torch
 
+from torchrelay.shim.adapters import cycles, held_generators
 from torchrelay.shim.adapters import frames as frame_access
 from torchrelay.shim.adapters.dtensor import local
 from torchrelay.shim.adapters.list_pointers import pointers
-from torchrelay.shim.capture import small
-from torchrelay.shim.capture.host_state import HostState, Inside, LargeTensor, Node
+from torchrelay.shim.capture import callables, small
+from torchrelay.shim.capture.host_state import Fields, HostState, Inside, LargeTensor, Node
 from torchrelay.shim.capture.kinds import PLAIN, Kind, kind_of
 from torchrelay.shim.capture.long_list import LongContent
 from torchrelay.shim.capture.modules import ModuleTrees, TreeContent
@@ -33,12 +34,14 @@ from torchrelay.shim.capture.parts import (
     live_names,
     loader_parts,
     optimizer_attributes,
+    optimizer_hooks,
 )
 from torchrelay.shim.capture.walk import Walk
 
 _GONE = Node(Kind.GONE, None, -1, None, None)
 _COMES_AND_GOES = frozenset(
     {Kind.LIST, Kind.DICT, Kind.SET, Kind.DEQUE, Kind.BYTEARRAY, Kind.ATTRS, Kind.TENSOR, Kind.NDARRAY}
+    | {Kind.FUNCTION, Kind.CLASS}
     | {
         Kind.TORCH_GENERATOR,
         Kind.PYTHON_RANDOM,
@@ -51,6 +54,10 @@ _COMES_AND_GOES = frozenset(
 )
 """Kinds that leave no trace in a host state beside their node."""
 
+
+_MAY_BE_LOOKED_THROUGH = (Kind.TUPLE, Kind.THROUGH, Kind.FUNCTION)
+_WITHOUT_NODES = (Kind.OPAQUE, Kind.PLAIN, Kind.FUNCTION, Kind.CLASS)
+"""Kinds whose objects may have no node: functions and classes with nothing behind them."""
 
 Edges = list[tuple[Any, Any]]
 _NOTHING = object()
@@ -84,12 +91,12 @@ def edge_changes(then: Edges, now: Edges) -> tuple[Edges, Edges]:
 
 
 def flat(key: Any, value: Any) -> Iterator[tuple[Any, Any]]:
-    """What a value means for the walk: tuples are looked through."""
+    """What a value means for the walk: tuples, bound methods and their like are looked through."""
     cls = type(value)
     if cls in PLAIN:
         return
-    if kind_of(cls) is Kind.TUPLE:
-        for place, element in enumerate(value):
+    if kind_of(cls) in _MAY_BE_LOOKED_THROUGH and callables.is_looked_through(value):
+        for place, element in callables.parts(value):
             yield from flat(Inside(key, place), element)
     else:
         yield key, value
@@ -131,6 +138,8 @@ class Rewalk(Walk):
                 if now is not None:
                     self._replace(number, now)
         if any(len(obj) != length for obj, length, _ in self._base.bulk):
+            raise Restart
+        if self._base.sizes != [*map(len, self._base.spaces)]:
             raise Restart
         if self._lost:
             self._check_lost()
@@ -186,7 +195,7 @@ class Rewalk(Walk):
             dead_here = dead.get(id(values), NONE)
             if node.seen.still_true(values, dead_here):
                 continue
-            names = global_names(values, dead_here)
+            names = global_names(values, dead_here, self.state.without_state)
             now = Node(Kind.GLOBALS, values, -1, name, names, not_plain(names), Bindings.of(values, dead_here))
             if same_mapping(names, node.content):
                 now.written = node.written
@@ -220,6 +229,16 @@ class Rewalk(Walk):
         now, then = node.obj, node.content
         return bool(now.shape == then.shape and now.dtype == then.dtype and now.tobytes() == then.tobytes())
 
+    def _same_function(self, node: Node) -> bool:
+        if bool(callables.fields(node.obj)) != any(type(key) is Fields for key, _ in node.edges):
+            return False
+        now = callables.cells(node.obj) if node.content else {}
+        return all(now.get(name, _NOTHING) is value for name, value in node.content.items())
+
+    def _same_class(self, node: Node) -> bool:
+        space = vars(node.obj)
+        return all(space.get(name, _NOTHING) is value for name, value in node.content.items())
+
     def _renewed_module(self, node: Node) -> Node | None:
         then: TreeContent = node.content
         tree = self._trees.tree(node.obj)
@@ -250,8 +269,20 @@ class Rewalk(Walk):
         if same_mapping(content, node.content):
             node.seen = seen
             return None
-        edges = [("param_groups", optimizer.param_groups), *not_plain(content)]
+        edges = [("param_groups", optimizer.param_groups), *not_plain(content), *optimizer_hooks(optimizer)]
         return Node(node.kind, optimizer, node.parent, node.key, content, edges)
+
+    def _renewed_cycle(self, node: Node) -> Node | None:
+        place = cycles.place_of(node.obj)
+        return None if place == node.content else Node(node.kind, node.obj, node.parent, node.key, place)
+
+    def _renewed_generator(self, node: Node) -> Node | None:
+        found = held_generators.stand(node.obj) if id(node.obj) not in self._trees.of_loops else None
+        if found is None or not same_mapping(dict(not_plain(found.given)), dict(node.edges)):
+            raise Restart
+        if found.content == node.content and found.source is node.seen:
+            return None
+        return Node(node.kind, node.obj, node.parent, node.key, found.content, node.edges, found.source)
 
     # What is not.
 
@@ -307,7 +338,7 @@ class Rewalk(Walk):
                 child = self._base.index.get(id(obj))
                 if child is not None:
                     found.append((way, child))
-                elif id(obj) not in self._base.covered and kind_of(type(obj)) not in (Kind.OPAQUE, Kind.PLAIN):
+                elif id(obj) not in self._base.covered and kind_of(type(obj)) not in _WITHOUT_NODES:
                     raise Restart
         return found
 
@@ -355,13 +386,16 @@ class Rewalk(Walk):
         kind = kind_of(type(obj))
         if id(obj) in state.covered or kind in (Kind.OPAQUE, Kind.PLAIN):
             return
-        if (kind not in _COMES_AND_GOES and kind is not Kind.TUPLE) or isinstance(obj, torch.nn.Parameter):
+        if (kind not in _COMES_AND_GOES and kind not in _MAY_BE_LOOKED_THROUGH) or isinstance(obj, torch.nn.Parameter):
             raise Restart
         super()._one(parent, key, obj)
-        if kind is not Kind.TUPLE:
+        if kind not in _MAY_BE_LOOKED_THROUGH and kind is not Kind.CLASS:
             number = state.index.get(id(obj))
             if number is None or isinstance(state.nodes[number].content, LargeTensor):
                 raise Restart
+
+    def _define(self, space: Mapping[str, Any], cls: type | None) -> None:
+        """What a step defines may be gone after it: nobody waits for attributes of it."""
 
 
 def _same_dict(walk: Rewalk, node: Node) -> bool:
@@ -388,6 +422,8 @@ _SAME: dict[Kind, Callable[[Rewalk, Node], bool]] = {
     Kind.PYTHON_RANDOM: lambda _, node: node.obj.getstate() == node.content,
     Kind.NUMPY_RANDOM: lambda _, node: False,
     Kind.NDARRAY: Rewalk._same_array,
+    Kind.FUNCTION: Rewalk._same_function,
+    Kind.CLASS: Rewalk._same_class,
 }
 """Whether a node is as it was."""
 
@@ -396,6 +432,8 @@ _RENEWED: dict[Kind, Callable[[Rewalk, Node], Node | None]] = {
     Kind.DDP: Rewalk._renewed_ddp,
     Kind.OPTIMIZER: Rewalk._renewed_optimizer,
     Kind.OPTIMIZER_STATE: _restart,
+    Kind.CYCLE: Rewalk._renewed_cycle,
+    Kind.GENERATOR: Rewalk._renewed_generator,
 }
 """The same for kinds that leave a trace beside their nodes: the node anew, or None if it is as it was."""
 

@@ -9,8 +9,8 @@ from torch.utils.data import IterableDataset
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters import frames
-from torchrelay.shim.capture import small
-from torchrelay.shim.capture.host_state import HostState, Node
+from torchrelay.shim.capture import callables, small
+from torchrelay.shim.capture.host_state import Definition, HostState, Node
 from torchrelay.shim.capture.kinds import Kind
 from torchrelay.shim.capture.long_list import LongContent
 from torchrelay.shim.capture.parts import attributes
@@ -37,6 +37,20 @@ def undo(state: HostState) -> None:
         raise StateMismatchError(f"taken for data, but changed since the boundary: {', '.join(grown[:5])}")
     for node in state.nodes:
         _undo_node(node)
+    for definition in state.definitions:
+        _undo_definition(definition)
+
+
+def _undo_definition(definition: Definition) -> None:
+    """Attributes of functions and classes that were born since the boundary."""
+    space, names, cls = definition
+    if len(space) == len(names):
+        return
+    for name in set(space) - names:
+        if cls is not None:
+            type.__delattr__(cls, name)
+        elif isinstance(space, dict):
+            del space[name]
 
 
 def _undo_node(node: Node) -> None:
@@ -81,7 +95,11 @@ def _undo_node(node: Node) -> None:
         content.tree.undo(content)
     elif kind is Kind.DDP:
         obj.__dict__.update(content)
-    elif kind in (Kind.OPTIMIZER_STATE, Kind.GONE, Kind.REPLAY_POINT):
+    elif kind is Kind.FUNCTION:
+        callables.bind(obj, content)
+    elif kind is Kind.CLASS:
+        set_class_attributes(obj, content)
+    elif kind in (Kind.OPTIMIZER_STATE, Kind.GONE, Kind.REPLAY_POINT, Kind.CYCLE, Kind.GENERATOR):
         pass  # an optimizer is not stepped between a boundary and its gate; what was drawn comes again from the record
     else:
         put_generator(kind, obj, content)
@@ -127,6 +145,13 @@ def set_attributes(obj: Any, content: dict[str, Any], *, remove_new: bool) -> No
             fields[name] = value
         else:
             object.__setattr__(obj, name, value)
+
+
+def set_class_attributes(cls: type, content: dict[str, Any]) -> None:
+    """Past any `__setattr__` of its metaclass."""
+    for name, value in content.items():
+        if vars(cls).get(name, _MISSING) is not value:
+            type.__setattr__(cls, name, value)
 
 
 def _is_slot(cls: type, name: str) -> bool:

@@ -10,16 +10,17 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from types import FrameType
+from types import FrameType, FunctionType, ModuleType
 from typing import Any
 
 import torch
 
 from torchrelay.protocol.errors import UnsupportedError
+from torchrelay.shim.adapters import cycles, held_generators
 from torchrelay.shim.adapters import frames as frame_access
 from torchrelay.shim.adapters.dtensor import local, spread_of
-from torchrelay.shim.capture import modules, small
-from torchrelay.shim.capture.host_state import Fields, HostState, Inside, LargeTensor, Node, Nth
+from torchrelay.shim.capture import callables, modules, small
+from torchrelay.shim.capture.host_state import Definition, Fields, HostState, Inside, LargeTensor, Node, Nth
 from torchrelay.shim.capture.kinds import PLAIN, Kind, is_value, kind_of
 from torchrelay.shim.capture.long_list import LONG, LongContent
 from torchrelay.shim.capture.parts import (
@@ -34,6 +35,7 @@ from torchrelay.shim.capture.parts import (
     loader_parts,
     numpy_random_state,
     optimizer_attributes,
+    optimizer_hooks,
 )
 from torchrelay.shim.capture.replay_point import ReplayPoint
 
@@ -63,7 +65,9 @@ class Walk:
                 self._add(Kind.FRAME, frame, -1, (number, frame.f_code.co_name), live_names(frame))
         dead = dead_globals(frames)
         for name, values in module_globals.items():
-            number = self._add(Kind.GLOBALS, values, -1, name, global_names(values, dead.get(id(values), NONE)))
+            self._look_for_definitions(values)
+            names = global_names(values, dead.get(id(values), NONE), self.state.without_state)
+            number = self._add(Kind.GLOBALS, values, -1, name, names)
             self.state.nodes[number].seen = Bindings.of(values, dead.get(id(values), NONE))
         for number in range(len(self.state.nodes)):
             self._push(number, self.state.nodes[number].content)
@@ -193,11 +197,56 @@ class Walk:
             if type(value) not in PLAIN:
                 self._edge(number, name if is_value(name) else Nth(place), value)
 
-    def _tuple(self, kind: Kind, obj: tuple[Any, ...], parent: int, key: Any) -> None:
-        """A tuple has no state of its own; what it holds may."""
-        for place, value in enumerate(obj):
+    def _tuple(self, kind: Kind, obj: Any, parent: int, key: Any) -> None:
+        """A tuple has no state of its own; what it holds may. The same for bound methods and their like."""
+        for place, value in enumerate(obj) if kind is Kind.TUPLE else callables.parts(obj):
             if type(value) not in PLAIN:
                 self._queue.append((parent, Inside(key, place), value))
+
+    def _look_for_definitions(self, namespace: Mapping[str, Any]) -> None:
+        """Notes which functions and classes of a module have no state, so that it is not asked for again."""
+        for value in namespace.values():
+            kind = kind_of(type(value))
+            if kind is Kind.FUNCTION and callables.is_users_function(value):
+                if callables.has_state(value):
+                    continue
+                self._define(vars(value), None)
+            elif kind is Kind.CLASS and callables.is_users_class(value):
+                if callables.class_state(value):
+                    continue
+                self._define(vars(value), value)
+            elif not (kind in (Kind.FUNCTION, Kind.CLASS) or isinstance(value, ModuleType)) or not callables.is_hidden(
+                value
+            ):
+                continue
+            self.state.without_state[id(value)] = value
+
+    def _function(self, kind: Kind, obj: FunctionType, parent: int, key: Any) -> None:
+        if not callables.is_users_function(obj):
+            self._tuple(kind, obj, parent, key)
+            return
+        content, fields, defaults = callables.variables(obj), callables.fields(obj), callables.defaults(obj)
+        self._define(vars(obj), None)
+        if content or defaults or fields:
+            number = self._add(kind, obj, parent, key, content)
+            self._push(number, content)
+            self._push(number, defaults)
+            if fields:
+                self._edge(number, Fields(), fields)
+
+    def _class(self, kind: Kind, obj: type, parent: int, key: Any) -> None:
+        if not callables.is_users_class(obj):
+            return
+        content = callables.class_state(obj)
+        self._define(vars(obj), obj)
+        if content:
+            self._push(self._add(kind, obj, parent, key, content), content)
+
+    def _define(self, space: Mapping[str, Any], cls: type | None) -> None:
+        """A walk that goes on from this one looks whether there are more attributes by then."""
+        self.state.definitions.append(Definition(space, frozenset(space), cls))
+        self.state.spaces.append(space)
+        self.state.sizes.append(len(space))
 
     def _copyable(self, kind: Kind, obj: Any, parent: int, key: Any) -> None:
         number = self._add(kind, obj, parent, key, obj.copy())
@@ -208,7 +257,11 @@ class Walk:
 
     def _attrs(self, kind: Kind, obj: Any, parent: int, key: Any) -> None:
         content = attributes(obj)
-        self._push(self._add(kind, obj, parent, key, content), content)
+        number = self._add(kind, obj, parent, key, content)
+        self._push(number, content)
+        cls = type(obj)
+        if "<locals>" in cls.__qualname__ and callables.is_users_class(cls):  # no module leads to it
+            self._edge(number, "__class__", cls)
 
     def _tensor(self, kind: Kind, obj: torch.Tensor, parent: int, key: Any) -> None:
         if isinstance(obj, torch.nn.Parameter):
@@ -235,6 +288,8 @@ class Walk:
         self.state.covered.update(map(id, tree.modules))
         for place, value in tree.objects(content):
             self._edge(number, place, value)
+        for name in tree.hooked_tensors:
+            self._unknown(f"{self.path(number)}.{name} (a hook of the tensor)", parent, key)
         self.state.tree_versions.append((tree.large, [tensor._version for _, tensor in tree.large]))
 
     def _ddp(self, kind: Kind, obj: torch.nn.parallel.DistributedDataParallel, parent: int, key: Any) -> None:
@@ -249,6 +304,8 @@ class Walk:
         self.state.optimizers.append((f"{self.path(parent)}{_step(key)}", obj))
         self._edge(number, "param_groups", obj.param_groups)
         self._push(number, content)
+        for name, functions in optimizer_hooks(obj):
+            self._edge(number, name, functions)
         if self._trees.has_plain_state(obj):
             self._optimizer_values(obj, number)
 
@@ -293,6 +350,24 @@ class Walk:
             what = "of objects" if obj.dtype.kind == "O" else f"larger than {small.SMALL_BYTES >> 10} KiB"
             self._unknown(f"{self.path(parent)}{_step(key)} (an array {what})", parent, key)
 
+    def _cycle(self, kind: Kind, obj: Any, parent: int, key: Any) -> None:
+        """Whether it can be led to its place depends on what it draws from: the writer knows that."""
+        self._add(kind, obj, parent, key, cycles.place_of(obj))
+        name = f"{self.path(parent)}{_step(key)} (cycle)"
+        self._unknown(name, parent, key)
+        self.state.iterators.append((name, obj))
+
+    def _generator(self, kind: Kind, obj: Any, parent: int, key: Any) -> None:
+        """A running loop leads its own to its place."""
+        name = f"{self.path(parent)}{_step(key)} (generator)"
+        self._unknown(name, parent, key)
+        self.state.iterators.append((name, obj))
+        found = held_generators.stand(obj) if id(obj) not in self._trees.of_loops else None
+        if found is not None:
+            number = self._add(kind, obj, parent, key, found.content)
+            self.state.nodes[number].seen = found.source
+            self._push(number, found.given)
+
     def _unknown(self, name: str, parent: int, key: Any) -> None:
         self.state.unknown.append(name)
         self.state.places[name] = parent, key
@@ -300,7 +375,7 @@ class Walk:
 
 def _step(key: Any) -> str:
     if type(key) is Inside:
-        return f"{_step(key.key)}[{key.place}]"
+        return f"{_step(key.key)}{_step(key.place)}"
     return f".{key}" if isinstance(key, str) and key.isidentifier() else f"[{key!r}]"
 
 
@@ -311,6 +386,9 @@ _VISIT: dict[Kind, Callable[[Walk, Kind, Any, int, Any], None]] = {
     Kind.SET: Walk._copyable,
     Kind.DEQUE: Walk._deque,
     Kind.TUPLE: Walk._tuple,
+    Kind.THROUGH: Walk._tuple,
+    Kind.FUNCTION: Walk._function,
+    Kind.CLASS: Walk._class,
     Kind.BYTEARRAY: Walk._copyable,
     Kind.ATTRS: Walk._attrs,
     Kind.TENSOR: Walk._tensor,
@@ -325,4 +403,6 @@ _VISIT: dict[Kind, Callable[[Walk, Kind, Any, int, Any], None]] = {
     Kind.PYTHON_RANDOM: Walk._python_random,
     Kind.NUMPY_RANDOM: Walk._numpy_random,
     Kind.NDARRAY: Walk._ndarray,
+    Kind.CYCLE: Walk._cycle,
+    Kind.GENERATOR: Walk._generator,
 }

@@ -10,6 +10,7 @@ from torchrelay.cli.relay_score.classify import (
     LOST,
     NO_MIGRATION,
     NOT_INJECTED,
+    REDONE,
     WRONG,
     Ran,
     classify,
@@ -83,11 +84,26 @@ def test_an_abandoned_planned_move_has_its_reason() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "steps", "outcome"), [("planned", 0, IDENTICAL), ("planned", 1, FALLBACK), ("unplanned", 2, FALLBACK)]
+    ("kind", "steps", "outcome"),
+    [
+        ("planned", 0, IDENTICAL),
+        ("planned", 1, REDONE),
+        ("unplanned", 2, REDONE),
+        ("rollback", 1, IDENTICAL),
+        ("rollback", 2, REDONE),
+    ],
 )
 def test_more_steps_done_again_than_need_be_are_no_identical_run(kind: str, steps: int, outcome: str) -> None:
     moved = replace(MOVED, kind=kind, steps_redone=steps)
-    assert classify(replace(GOOD, summary=replace(PROTECTED, migrations=(moved,)))).outcome == outcome
+    verdict = classify(replace(GOOD, summary=replace(PROTECTED, migrations=(moved,))))
+    assert (verdict.outcome, verdict.steps_redone) == (outcome, steps)
+    assert verdict.reason.endswith(f"{steps} done again" if steps else "none done again")
+
+
+def test_a_run_that_went_further_back_and_has_other_numbers_is_wrong() -> None:
+    moved = replace(MOVED, kind="rollback", steps_redone=3)
+    ran = replace(GOOD, summary=replace(PROTECTED, migrations=(moved,)), differences=("rank 0: model differs",))
+    assert classify(ran).outcome == WRONG
 
 
 def test_a_just_in_time_checkpoint_is_a_fallback() -> None:

@@ -34,7 +34,7 @@ def test_the_corpus_of_the_checkout_is_whole() -> None:
 
 def test_a_record_needs_no_more_than_its_name_group_program_and_steps(tmp_path: Path) -> None:
     (entry,) = load(manifest(tmp_path, RECORD), ("data",))
-    assert (entry.ranks, entry.phases, entry.launch) == (2, ("data",), "script")
+    assert (entry.ranks, entry.phases, entry.launch, entry.buddy_every) == (2, ("data",), "script", 0)
     assert entry.command(tmp_path) == [str(tmp_path / "one.py")]
 
 

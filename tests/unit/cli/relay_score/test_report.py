@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 from pathlib import Path
@@ -14,7 +15,7 @@ from torchrelay.protocol.errors import UserError
 
 
 def result(entry: str, phase: str, kind: str, rank: int, outcome: str, reason: str = "because") -> Result:
-    return Result(Cell(entry, phase, kind, rank, 5), outcome, reason, 1.5, "abc")
+    return Result(Cell(entry, phase, kind, rank, 5), outcome, reason, 1.5, "abc", int(kind != "planned"))
 
 
 RESULTS = [
@@ -24,6 +25,7 @@ RESULTS = [
     result("a", "head", "planned", 1, "identical"),
 ]
 ORDER = ["a", "b", "c"]
+ABOUT = {"commit": "abc", "seed": 3, "processors": 2, "versions": {"torch": "2.13.0"}}
 
 
 def text() -> list[str]:
@@ -61,24 +63,47 @@ def test_the_json_has_every_cell_and_the_count_of_each_outcome() -> None:
     written = json.loads(json.dumps(report.as_json(RESULTS, {"commit": "abc", "seed": 3}, {"d": "needs tqdm"})))
     assert (written["score"], written["cells"], written["commit"], written["seed"]) == (0.5, 4, "abc", 3)
     assert written["outcomes"] == {
-        "identical": 2, "fallback": 1, "no-migration": 0, "not-injected": 0, "lost": 0, "wrong": 1,
+        "identical": 2, "redone": 0, "fallback": 1, "no-migration": 0, "not-injected": 0, "lost": 0, "wrong": 1,
     }  # fmt: skip
     assert written["results"][1]["cell"] == {"entry": "b", "phase": "gate", "kind": "kill", "rank": 1, "step": 5}
     assert written["left_out"] == {"d": "needs tqdm"}
 
 
 def test_the_markdown_has_a_row_for_each_entry_and_each_reason() -> None:
-    lines = report.as_markdown(RESULTS, ORDER, {"commit": "abc", "seed": 3}).splitlines()
-    assert lines[0] == "**relay score 50.0 %: 2 of 4 cells identical**, commit abc, seed 3"
-    assert "| b | 1 |  |  |  |  | 1 |" in lines
+    lines = report.as_markdown(RESULTS, ORDER, ABOUT).splitlines()
+    assert lines[0] == "**relay score 50.0 %: 2 of 4 cells identical** (2 processors, torch 2.13.0, seed 3; commit abc)"
+    assert "| b | 1 |  |  |  |  |  | 1 | 1 |" in lines
     assert lines[-2] == "| b: kill:rank=1,step=5,phase=gate | wrong | rank 1: model differs |"
+
+
+def test_how_many_steps_were_done_again_is_told_and_going_further_back_is_not_identical() -> None:
+    further = [dataclasses.replace(result("c", "gate", "kill", 0, "redone"), steps_redone=n) for n in (2, 3, 5)]
+    lines = report.as_markdown([*RESULTS, *further], ORDER, ABOUT).splitlines()
+    closing = "relay score 28.6 %: 2 of 7 cells identical, 3 more with the same numbers after going back further"
+    assert lines[0] == f"**{closing}** (2 processors, torch 2.13.0, seed 3; commit abc)"
+    assert "| c |  | 3 |  |  |  |  |  | 2 to 5 |" in lines
+
+
+def test_results_of_several_commits_name_them_all() -> None:
+    later = dataclasses.replace(RESULTS[0], commit="def")
+    assert "; commits abc (4 cells), def (1 cells))" in report.as_markdown([*RESULTS, later], ORDER, ABOUT)
+
+
+def test_a_page_gets_the_results_between_its_marks_and_keeps_the_rest() -> None:
+    page = f"# Title\n\n{report.BEGIN}\nold\n{report.END}\n\nThe rest.\n"
+    once = report.with_results(page, "new\n")
+    assert once == f"# Title\n\n{report.BEGIN}\nnew\n{report.END}\n\nThe rest.\n"
+    assert report.with_results(once, "new\n") == once
+    for without in ("# Title\n", f"{report.END} {report.BEGIN}"):
+        with pytest.raises(ValueError, match="to write between"):
+            report.with_results(without, "new\n")
 
 
 def test_of_several_ranks_the_picture_shows_the_worst() -> None:
     assert report.worst(["identical", "wrong", "lost"]) == "wrong"
     columns = report.column_names(RESULTS)
     assert columns == [("kill", "data"), ("kill", "gate"), ("planned", "head")]
-    assert plot._numbers(RESULTS, ["a", "b"], columns) == [[2, 0, 1], [0, 6, 0]]
+    assert plot._numbers(RESULTS, ["a", "b"], columns) == [[3, 0, 1], [0, 7, 0]]
 
 
 def test_the_picture_is_a_png(tmp_path: Path) -> None:

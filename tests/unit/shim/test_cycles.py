@@ -93,8 +93,19 @@ def test_one_that_was_drawn_from_before_anybody_looked_or_draws_from_something_e
 ) -> None:
     early = cycle()
     next(early)
+    next(early)
     assert draws.of_cycle(early) is None
     assert draws.of_cycle(itertools.cycle([1, 2])) is None
+
+
+def test_a_loop_over_one_can_be_led_unless_its_items_are_made_at_random(draws: data_loader.Draws) -> None:
+    plain, random, of_a_list = cycle(), cycle(noise=0.1), itertools.cycle([1, 2])
+    for _ in range(3):
+        assert (draws.is_random(plain), draws.is_random(of_a_list)) == (False, False)
+        draws.is_random(random)
+        for drawn in (plain, random, of_a_list):
+            next(drawn)
+    assert draws.is_random(random)
 
 
 def test_what_is_no_longer_in_use_is_let_go(draws: data_loader.Draws) -> None:
@@ -102,6 +113,7 @@ def test_what_is_no_longer_in_use_is_let_go(draws: data_loader.Draws) -> None:
     draws.of_cycle(one)
     draws.forget_cycles({id(one)})
     assert draws.of_cycle(one) is not None
+    next(one)
     next(one)
     draws.forget_cycles(set())
     assert draws.of_cycle(one) is None

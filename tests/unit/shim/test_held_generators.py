@@ -280,3 +280,26 @@ def journal_source(generator: Any) -> Any:
     found = held_generators.stand(generator)
     assert found is not None
     return found.source
+
+
+def permuted(rows: torch.Tensor) -> Iterator[torch.Tensor]:
+    while True:
+        order = torch.randperm(len(rows))
+        for place in range(0, len(rows), 2):
+            yield rows[order[place : place + 2]]
+
+
+def test_a_loop_over_what_draws_at_random_itself_is_told_and_one_over_a_loader_is_not(draws: data_loader.Draws) -> None:
+    own, of_loader = permuted(torch.arange(4)), endless()
+    for iterator in (own, of_loader):
+        draws.draw(iterator, next)  # the first item: the generators are those of the loop's beginning
+    draws.in_loop = lambda: True
+    seen = []
+    for _ in range(6):
+        torch.rand(2)
+        seen.append((draws.is_random(own), draws.is_random(of_loader)))
+        draws.draw(own, next)
+        draws.draw(of_loader, next)
+    assert seen == [(False, False), (False, False), *[(True, False)] * 4]
+    draws.forget_cycles(set())
+    assert not draws.is_random(own)

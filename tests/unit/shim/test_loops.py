@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 import threading
 import weakref
 from collections.abc import Callable
@@ -11,8 +12,9 @@ import pytest
 from support.loop_script import LOST, LoopScript
 
 from torchrelay.protocol.errors import UnsupportedError
+from torchrelay.shim.capture import rng
 from torchrelay.shim.comms import Generation
-from torchrelay.shim.loops import LoopTracker, plain_range
+from torchrelay.shim.loops import Activation, LoopTracker, plain_range
 
 
 @pytest.fixture
@@ -588,3 +590,20 @@ def test_other_threads_are_left_alone(script: LoopScript) -> None:
 )
 def test_only_iterators_of_ranges_are_carried_as_they_are(iterator: object, kept: bool) -> None:
     assert (plain_range(iterator) is iterator) is kept
+
+
+def test_a_loop_knows_the_loaders_of_later_epochs_of_its_generator_and_where_one_is_over(script: LoopScript) -> None:
+    over: set[str] = set()
+    script.tracker.is_over = over.__contains__
+    activation = Activation("site", sys._getframe(), rng.capture(), 1)
+    script.tracker.stack.append(activation)
+    script.tracker.loader_created("first")
+    activation.heads = 6
+    script.tracker.loader_created("of the step")
+    assert activation.loaders == ["first"]
+    script.tracker.drawing = activation
+    script.tracker.loader_created("beside it")
+    assert activation.loaders == ["first", "beside it"]
+    over.add("first")
+    script.tracker.loader_created("second")
+    assert activation.loaders == [None, "beside it", "second"]

@@ -23,8 +23,8 @@ PARTS = (
     ("writer.walk", "  walk of the host state"),
     ("writer.boundary", "  journal of the boundary"),
     ("replicas.at_boundary", "  digests (at few boundaries)"),
-    ("gate", "gate"),
-    ("_wait_in_gate", "  wait for the other ranks"),
+    ("updates.gate", "gate"),
+    ("updates._wait", "  wait for the other ranks"),
     ("writer.gate", "  journal of the gate"),
 )
 

@@ -1,6 +1,6 @@
 """What step_overhead.py measures: a training loop that notes how long each of its steps takes.
 
-Knows nothing of torchrelay unless told to with --breakdown.
+Knows nothing of torchrelay unless told to with --breakdown or --in-turns.
 """
 
 import argparse
@@ -29,8 +29,16 @@ def main() -> None:
         default=0,
         help="work beside the model in each step that touches no memory to speak of",
     )
-    parser.add_argument("--out", type=Path, required=True, help="a line per step: wall and processor seconds of rank 0")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        required=True,
+        help="a line per step: wall and processor seconds of rank 0, protected or not",
+    )
     parser.add_argument("--breakdown", type=Path, help="under torchrelay: where the shim spends its time, as JSON")
+    parser.add_argument(
+        "--in-turns", type=int, default=0, help="under torchrelay: protection is off and on again after so many steps"
+    )
     args = parser.parse_args()
     dist.init_process_group("gloo")
     rank, world_size = dist.get_rank(), dist.get_world_size()
@@ -46,8 +54,13 @@ def main() -> None:
         from breakdown import clocks
 
         attach, write = clocks()
+    if args.in_turns:
+        from in_turns import switch
+
+        turn = switch(args.in_turns)
+    protected = True
     start, start_cpu = time.perf_counter(), time.process_time()
-    for x, y in loader:
+    for number, (x, y) in enumerate(loader, 1):
         if args.breakdown is not None:
             attach()
         loss = model(x, y)
@@ -61,8 +74,10 @@ def main() -> None:
         loss.item()
         now, now_cpu = time.perf_counter(), time.process_time()
         if out is not None:
-            out.write(f"{now - start:.9f} {now_cpu - start_cpu:.9f}\n")
-        start, start_cpu = now, now_cpu
+            out.write(f"{now - start:.9f} {now_cpu - start_cpu:.9f} {protected:d}\n")
+        if args.in_turns:
+            protected = turn(number)
+        start, start_cpu = time.perf_counter(), time.process_time()
     if out is not None:
         out.close()
         if args.breakdown is not None:

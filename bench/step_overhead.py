@@ -4,6 +4,9 @@ Runs come in pairs, with the order changed from pair to pair, so that a busy mac
 median step counts, of each pair the ratio of its two medians, and of all pairs the median ratio. Processor time is shown
 beside wall time: it hardly depends on what else runs. The requirement is a ratio below 1.01.
 
+A machine's own speed can change by more than what is looked for from one run to the next. So the same is measured again within
+one run, where protection is off and on in turns: each block of steps is compared with the mean of its two neighbours.
+
 There are two shapes. `processor`: the model is computed on the processor that the shim runs on, whose caches it fills with
 its own data in each step. `device`: a tiny model, and the rest of the step is work that leaves the caches alone, as that of
 a device does.
@@ -13,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import itertools
 import json
 import os
 import statistics
@@ -28,6 +32,7 @@ from calibration import calibrate
 SCRIPT = Path(__file__).with_name("overhead_script.py")
 WARM_UP_STEPS = 10
 CALIBRATION_STEPS = 40
+BLOCK_STEPS = 6
 
 
 @dataclass(frozen=True)
@@ -47,8 +52,14 @@ def measure(launcher: list[str], ranks: int, script: list[str], out: Path) -> St
         sys.exit(f"{' '.join(command)}\nended with exit code {done.returncode}:\n{done.stdout[-4000:]}")
     if launcher == RELAY and "protected: " not in done.stdout:
         sys.exit(f"the job was not protected, so there is nothing to measure:\n{done.stdout[-4000:]}")
-    lines = [line.split() for line in out.read_text().splitlines()][WARM_UP_STEPS:]
-    return Steps(statistics.median(float(w) for w, _ in lines), statistics.median(float(c) for _, c in lines))
+    steps = read_steps(out)[WARM_UP_STEPS:]
+    return Steps(statistics.median(s.wall_s for s, _ in steps), statistics.median(s.cpu_s for s, _ in steps))
+
+
+def read_steps(out: Path) -> list[tuple[Steps, bool]]:
+    """Each step that overhead_script.py noted, and whether it was protected."""
+    lines = [line.split() for line in out.read_text().splitlines()]
+    return [(Steps(float(wall), float(cpu)), protected == "1") for wall, cpu, protected in lines]
 
 
 PLAIN = ["torch.distributed.run", "--standalone"]
@@ -80,10 +91,40 @@ def ratio_text(name: str, plain: list[float], relay: list[float]) -> str:
     )
 
 
+def by_turns(steps: list[tuple[Steps, bool]]) -> list[tuple[Steps, Steps]]:
+    """Each protected block of steps, and the mean of the two unprotected ones around it, or the other way round.
+
+    A block counts by its medians, without its first step, in which caches are still those of the other kind.
+    """
+    blocks = [(on, [s for s, _ in block]) for on, block in itertools.groupby(steps, key=lambda step: step[1])]
+    whole = [(on, _median(block[1:])) for on, block in blocks if len(block) == BLOCK_STEPS]
+    found = []
+    for (_, before), (on, here), (_, after) in zip(whole, whole[1:], whole[2:], strict=False):
+        around = Steps((before.wall_s + after.wall_s) / 2, (before.cpu_s + after.cpu_s) / 2)
+        found.append((here, around) if on else (around, here))
+    return found
+
+
+def _median(steps: list[Steps]) -> Steps:
+    return Steps(statistics.median(s.wall_s for s in steps), statistics.median(s.cpu_s for s in steps))
+
+
+def turns_text(name: str, protected: list[float], bare: list[float]) -> str:
+    """Neighbours share blocks, so the error of the mean, which takes them as independent, is a little too small."""
+    ratios = [p / b for p, b in zip(protected, bare, strict=True)]
+    error = statistics.stdev(ratios) / len(ratios) ** 0.5
+    return (
+        f"{name}: {statistics.median(ratios):.4f}  (mean {statistics.mean(ratios):.4f} +- {error:.4f}; "
+        f"{statistics.median(p - b for p, b in zip(protected, bare, strict=True)) * 1e3:.2f} ms more than "
+        f"{statistics.median(bare) * 1e3:.2f} ms)"
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=6)
     parser.add_argument("--steps", type=int, default=120)
+    parser.add_argument("--blocks", type=int, default=60, help="of the run in which protection is off and on in turns")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--shape", choices=SHAPES, default="processor")
     parser.add_argument(
@@ -112,6 +153,12 @@ def main() -> None:
             print(f"\nmedian step with torchrelay / with torchrun, {about}:")
             print(ratio_text("wall time", [s.wall_s for s in plain], [s.wall_s for s in relay]))
             print(ratio_text("processor time", [s.cpu_s for s in plain], [s.cpu_s for s in relay]))
+        turns = ["--steps", str(args.blocks * BLOCK_STEPS), *SHAPES[args.shape](amount), "--in-turns", str(BLOCK_STEPS)]
+        measure(RELAY, args.ranks, turns, out)
+        found = by_turns(read_steps(out)[2 * BLOCK_STEPS :])
+        print(f"\nstep with protection / without, {args.blocks} blocks of {BLOCK_STEPS} steps in turns within one run:")
+        print(turns_text("wall time", [on.wall_s for on, _ in found], [off.wall_s for _, off in found]))
+        print(turns_text("processor time", [on.cpu_s for on, _ in found], [off.cpu_s for _, off in found]))
         parts = Path(folder) / "parts.json"
         step = measure(RELAY, args.ranks, [*script, "--breakdown", str(parts)], out)
         print(f"\nwhere rank 0 spends it in a step of {step.wall_s * 1e3:.1f} ms, medians, clocks included:")

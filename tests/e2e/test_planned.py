@@ -66,4 +66,4 @@ def test_a_cordoned_node(training: Training, undisturbed: Path) -> None:
     training.wait_until_succeeded()
     assert differences(undisturbed, training.out, training.world_size) == []
     assert (migration["kind"], migration["rank"], migration["stepsRedone"]) == ("planned", 1, 0)
-    assert "node-2 is cordoned" in str(migration["decisions"] + [migration["reason"]]), migration
+    assert "cordon of node node-2" in str(migration["decisions"] + [migration["reason"]]), migration

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +11,9 @@ import pytest
 from support.relay_run import plain
 
 Undisturbed = Callable[..., Path]
+
+# Before tests are collected, and by whom starts the processes that share them: they must agree on the tests' names.
+os.environ.setdefault("TORCHRELAY_TEST_SEED", str(random.SystemRandom().randrange(1_000_000)))
 
 
 @pytest.fixture(scope="session")

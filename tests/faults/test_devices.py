@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from faults.conftest import Undisturbed
-from support.cells import few
 from support.relay_run import Finished, assert_unharmed, relay
 
-SCRIPT, RANKS, STEP = "ddp.py", 3, 20
+SCRIPT, RANKS = "ddp.py", 3
 EPOCHS_OF_A_STRAGGLER = "30"
 ONLY_STRAGGLERS = """
 rules:
@@ -22,68 +20,50 @@ def verdicts(run: Finished) -> list[tuple[str, str, list[int]]]:
     return [(v["action"], v["outcome"], v["ranks"]) for v in run.named("health_verdict") if v["action"] not in quiet]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("fault", "reason"),
-    few(
-        1,
-        [
-            ("xid:rank=1,step=20,phase=forward,code=79", "XID 79 on GPU-"),
-            ("ecc:rank=0,step=20,phase=backward", "XID 48 on GPU-"),
-            ("nvlink:rank=2,step=20,phase=forward", "XID 74 on GPU-"),
-        ],
-    ),
-)
-def test_a_broken_device_has_its_rank_replaced_now(
-    undisturbed: Undisturbed, tmp_path: Path, fault: str, reason: str
+def moves(run: Finished) -> list[tuple[str, int]]:
+    return [(m["kind"], m["rank"]) for m in run.committed()]
+
+
+def reasons(run: Finished) -> list[str]:
+    return [m["reason"] for m in run.named("migration_started")]
+
+
+def test_broken_devices_have_their_ranks_replaced_now_and_a_secondary_error_alone_moves_nobody(
+    undisturbed: Undisturbed, tmp_path: Path
 ) -> None:
-    rank = int(fault.partition("rank=")[2][0])
-    run = relay(tmp_path, SCRIPT, ranks=RANKS, inject=[fault])
-    assert_unharmed(run, undisturbed(SCRIPT, ranks=RANKS), RANKS, [fault], 1)
-    assert verdicts(run)[0] == ("replace", "done", [rank]), run.told()
-    (migration,) = run.committed()
-    assert (migration["kind"], migration["rank"]) == ("unplanned", rank)
-    assert reason in run.named("migration_started")[0]["reason"]
+    secondary = "xid:rank=1,step=8,phase=forward,code=43"
+    broken = {
+        "ecc:rank=0,step=16,phase=backward": "XID 48 on GPU-",
+        "nvlink:rank=2,step=26,phase=forward": "XID 74 on GPU-",
+        "xid:rank=1,step=36,phase=forward,code=79": "XID 79 on GPU-",
+        "oom:rank=0,step=46,phase=forward": "ran out of memory",
+    }
+    run = relay(tmp_path, SCRIPT, ranks=RANKS, spares=len(broken), inject=[secondary, *broken])
+    assert_unharmed(run, undisturbed(SCRIPT, ranks=RANKS), RANKS, [secondary, *broken], len(broken))
+    assert moves(run) == [("unplanned", rank) for rank in (0, 2, 1, 0)], run.told()
+    for reason, expected in zip(reasons(run), broken.values(), strict=True):
+        assert expected in reason, run.told()
+    assert [v[0] for v in verdicts(run)[:3]] == ["replace"] * 3, run.told()
+    (alone,) = [v for v in run.named("health_verdict") if v["rule"] == "xid-43"]
+    assert (alone["action"], alone["ranks"]) == ("ignore", [1])
+    assert alone["time_s"] < run.named("migration_started")[0]["time_s"]
 
 
-def test_a_process_that_the_machine_had_no_memory_for_is_replaced(undisturbed: Undisturbed, tmp_path: Path) -> None:
-    fault = "oom:rank=1,step=20,phase=forward"
-    run = relay(tmp_path, SCRIPT, ranks=RANKS, inject=[fault])
-    assert_unharmed(run, undisturbed(SCRIPT, ranks=RANKS), RANKS, [fault], 1)
-    assert "ran out of memory" in run.named("migration_started")[0]["reason"], run.told()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("fault", "reason"),
-    few(
-        1,
-        [
-            ("ib-flap:rank=0,step=20,phase=forward", "link-flap on mlx5_0/1, 2 times"),
-            ("xid:rank=2,step=20,phase=forward,code=63", "XID 63 on GPU-"),
-            ("thermal:rank=1,step=20,phase=forward", "gpu-temperature-margin on GPU-"),
-        ],
-    ),
-)
-def test_a_device_that_is_about_to_fail_has_its_rank_moved_without_losing_a_step(
-    undisturbed: Undisturbed, tmp_path: Path, fault: str, reason: str
+def test_devices_that_are_about_to_fail_have_their_ranks_moved_without_losing_a_step(
+    undisturbed: Undisturbed, tmp_path: Path
 ) -> None:
-    rank = int(fault.partition("rank=")[2][0])
-    run = relay(tmp_path, SCRIPT, ranks=RANKS, inject=[fault], planned_at=[STEP])
-    assert_unharmed(run, undisturbed(SCRIPT, ranks=RANKS), RANKS, [fault], 1)
-    assert verdicts(run)[0] == ("migrate", "done", [rank]), run.told()
-    (migration,) = run.committed()
-    assert (migration["kind"], migration["rank"], migration["steps_redone"]) == ("planned", rank, 0)
-    assert reason in run.named("migration_started")[0]["reason"]
-
-
-def test_a_secondary_error_alone_moves_nobody(undisturbed: Undisturbed, tmp_path: Path) -> None:
-    fault = "xid:rank=1,step=20,phase=forward,code=43"
-    run = relay(tmp_path, SCRIPT, ranks=RANKS, inject=[fault])
-    assert_unharmed(run, undisturbed(SCRIPT, ranks=RANKS), RANKS, [fault], 0)
-    told = [(v["action"], v["rule"]) for v in run.named("health_verdict")]
-    assert ("ignore", "xid-43") in told, run.told()
-    assert verdicts(run) == []
+    failing = {
+        "ib-flap:rank=0,step=20,phase=forward": "link-flap on mlx5_0/1, 2 times",
+        "xid:rank=2,step=32,phase=forward,code=63": "XID 63 on GPU-",
+        "thermal:rank=1,step=44,phase=forward": "gpu-temperature-margin on GPU-",
+    }
+    run = relay(tmp_path, SCRIPT, ranks=RANKS, spares=3, inject=list(failing), planned_at=[20, 32, 44])
+    assert_unharmed(run, undisturbed(SCRIPT, ranks=RANKS), RANKS, list(failing), len(failing))
+    assert moves(run) == [("planned", rank) for rank in (0, 2, 1)], run.told()
+    assert [m["steps_redone"] for m in run.committed()] == [0, 0, 0]
+    for reason, expected in zip(reasons(run), failing.values(), strict=True):
+        assert expected in reason, run.told()
+    assert {v[0] for v in verdicts(run)} == {"migrate"}, run.told()
 
 
 def test_with_observe_a_broken_device_is_only_told(undisturbed: Undisturbed, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from faults.conftest import Undisturbed
+from support.cells import few
 from support.relay_run import assert_unharmed, relay
 from support.training import steps_done
 
@@ -19,21 +20,33 @@ def test_without_faults_a_run_is_that_of_torchrun(undisturbed: Undisturbed, tmp_
     assert_unharmed(run, reference, RANKS, [], 0)
 
 
+CELLS = {
+    "before the training loop is known": "kill:rank=1,step=1,phase=backward",
+    "the first batch of an epoch": f"kill:rank=2,step={PER_EPOCH + 1},phase=data",
+    "in the gate": "kill:rank=0,step=20,phase=gate",
+    "before the buckets are rebuilt": "kill:rank=1,step=1,phase=after-step",
+    "some past the gate": "kill:rank=1,step=21,phase=optimizer",
+    "a hang": "stop:rank=2,step=40,phase=forward",
+    "rank 0 after its last step": f"kill:rank=0,step={STEPS},phase=after-step",
+}
+FAULTS = list(CELLS.values())
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    "fault",
-    [
-        pytest.param(f"kill:rank=0,step={STEPS},phase=after-step", id="rank 0 after its last step"),
-        pytest.param("kill:rank=1,step=1,phase=backward", id="before the training loop is known"),
-        pytest.param("kill:rank=1,step=1,phase=after-step", id="before the buckets are rebuilt"),
-        pytest.param(f"kill:rank=2,step={PER_EPOCH + 1},phase=data", id="the first batch of an epoch"),
-        pytest.param("kill:rank=0,step=20,phase=gate", id="in the gate"),
-        pytest.param("kill:rank=1,step=21,phase=optimizer", id="some past the gate"),
-        pytest.param("stop:rank=2,step=15,phase=forward", id="a hang"),
-    ],
+    "faults",
+    few(
+        2,
+        [
+            pytest.param(FAULTS[:3], id="from the first step on"),
+            pytest.param(FAULTS[3:], id="up to the last step"),
+            *(pytest.param([fault], id=cell) for cell, fault in CELLS.items()),
+        ],
+    ),
 )
-def test_a_loss_leaves_no_trace(fault: str, undisturbed: Undisturbed, tmp_path: Path) -> None:
-    run = relay(tmp_path, SCRIPT, ranks=RANKS, inject=[fault])
-    assert_unharmed(run, undisturbed(SCRIPT, ranks=RANKS), RANKS, [fault], 1)
+def test_losses_leave_no_trace(faults: list[str], undisturbed: Undisturbed, tmp_path: Path) -> None:
+    run = relay(tmp_path, SCRIPT, ranks=RANKS, spares=len(faults), inject=faults)
+    assert_unharmed(run, undisturbed(SCRIPT, ranks=RANKS), RANKS, faults, len(faults))
 
 
 def test_rank_0_is_moved_while_it_trains(undisturbed: Undisturbed, tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ class LoopScript:
         self.tracker = LoopTracker()
         link = SimpleNamespace(send=self.sent.append, lost=False)
         self.engine = Engine(0, 1, "127.0.0.1", link, JournalWriter(folder / "journal"), self.tracker)  # type: ignore[arg-type]
-        monkeypatch.setattr(self.engine, "_wait_in_gate", lambda position: None)
+        monkeypatch.setattr(self.engine.updates, "_wait", lambda position: None)
         monkeypatch.setattr(self.engine.comms, "gate", lambda number: None)
         monkeypatch.setattr(self.engine.recovery, "stand", lambda position, error: self._stand(position))
         monkeypatch.setattr("builtins.__torchrelay__", self.tracker, raising=False)
@@ -54,8 +54,8 @@ class LoopScript:
 
     def _step(self, optimizer: Any = None) -> None:
         frame = sys._getframe(1)
-        self.engine.before_step(frame, optimizer)
-        self.engine.after_step()
+        self.engine.updates.before_step(frame, optimizer)
+        self.engine.updates.after_step()
 
     def _fail(self) -> None:
         if self.failures:

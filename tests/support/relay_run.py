@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,9 @@ from typing import Any
 from support.training import SCRIPTS, differences
 
 RUN_S = 170.0
+AT_THE_END_S = 3.0
+LEAN = Path(__file__).parent / "lean"
+"""On the path of references and runs alike; `make test-long` has torch as it is."""
 _NOT_OURS = ("TORCHRELAY_SECRET", "TORCHRELAY_STATE_DIR")
 
 
@@ -48,20 +51,39 @@ def plain(folder: Path, script: str, *args: str, ranks: int) -> Path:
     """The folder with the results of a run without torchrelay."""
     out = _new(folder / "out")
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
-    done = subprocess.run(
-        [*command, str(SCRIPTS / script), str(out), *args],
-        env=_environment({}),
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=RUN_S,
-        check=False,
-    )
-    # torch 2.13 was seen to abort after the script's last line, in the interpreter's end, when all results were written.
-    whole = all((out / f"rank-{rank}.json").exists() for rank in range(ranks))
-    aborted = whole and "terminate called without an active exception" in done.stderr
-    assert done.returncode == 0 or aborted, done.stderr
+    with open(folder / "stdout", "w") as stdout, open(folder / "stderr", "w") as stderr:
+        process = subprocess.Popen(
+            [*command, str(SCRIPTS / script), str(out), *args],
+            env=_environment({}),
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+        )
+        try:
+            was_ended = _ends(process, lambda: all((out / f"rank-{rank}.json").exists() for rank in range(ranks)))
+        finally:
+            process.terminate()  # torchrun ends its processes then
+            process.wait()
+    said = (folder / "stderr").read_text()
+    assert process.returncode == 0 or was_ended or "terminate called without an active exception" in said, said
+    for rank in range(ranks):
+        json.loads((out / f"rank-{rank}.json").read_text())
     return out
+
+
+def _ends(process: subprocess.Popen[bytes], is_whole: Callable[[], bool]) -> bool:
+    """Whether it has to be ended: torch 2.13 was seen to abort or to hang after the script's last line, with all results written
+    (gloo's thread lets go of a tensor, for which it needs the lock that the main thread holds while it waits for that thread).
+    """
+    end_s = time.monotonic() + RUN_S
+    while not is_whole() and process.poll() is None and time.monotonic() < end_s:
+        time.sleep(0.02)
+    try:
+        process.wait(AT_THE_END_S if is_whole() else 0.0)
+    except subprocess.TimeoutExpired:
+        return is_whole()
+    return False
 
 
 def relay(
@@ -129,7 +151,8 @@ def read_events(path: Path) -> list[dict[str, Any]]:
 
 def _environment(more: Mapping[str, str]) -> dict[str, str]:
     inherited = {k: v for k, v in os.environ.items() if k not in _NOT_OURS}
-    return {**inherited, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1", **more}
+    lean = {} if "TORCHRELAY_TEST_ROUNDS" in os.environ else {"PYTHONPATH": str(LEAN)}
+    return {**inherited, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1", **lean, **more}
 
 
 def _new(folder: Path) -> Path:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from torchrelay.protocol.messages import WorkerProgress
+from torchrelay.protocol.process_states import CANNOT_GO_ON
 
 CALM_LOOK_S = 0.5
 """How late the beginning of a hang may be noted; the shortest limit for one is 4 s."""
@@ -21,7 +22,6 @@ IDLE_S = 2.0
 """Ages are told and then grow by the controller's clock: one that is larger than these is told as soon as it ends."""
 
 _OUTSIDE_TRAINING = ("set-up", "standing", "finished")
-_STOPPED = "T"
 
 
 class Cadence:
@@ -46,7 +46,7 @@ class Cadence:
 
     def _is_close(self, seen: Sequence[WorkerProgress]) -> bool:
         # A stopped process is replaced after a second if its peers wait: the controller has to know by then.
-        return self.closely or any(p.process_state == _STOPPED for p in seen)
+        return self.closely or any(p.process_state in CANNOT_GO_ON for p in seen)
 
 
 def _facts(p: WorkerProgress) -> tuple[object, ...]:

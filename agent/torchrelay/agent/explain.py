@@ -17,6 +17,7 @@ from torchrelay.agent.health import tasks
 from torchrelay.agent.health.process import process_state
 from torchrelay.protocol.messages import Explain, Explained
 from torchrelay.protocol.names import WorkerId
+from torchrelay.protocol.process_states import CANNOT_GO_ON
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +26,6 @@ ANSWER_S = 2.0
 BETWEEN_LOOKS_S = 0.3
 READER_S = 5.0
 _READER = "py-spy"
-_STOPPED = "T"
 _OURS, _FAULTS = "torchrelay/shim/", "fault_injection.py"
 """Frames that are left out, as the shim does."""
 
@@ -65,7 +65,7 @@ class Explainer:
             question.answer.set_result(report)
 
     async def _from_inside(self, worker: WorkerId, pid: int, question: _Question) -> Explained | None:
-        if process_state(pid) == _STOPPED:
+        if process_state(pid) in CANNOT_GO_ON:
             return None
         self._ask(worker, question.order)
         try:

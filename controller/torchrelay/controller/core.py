@@ -236,15 +236,6 @@ class Core:
             reason = f"rank {worker.rank} ({worker.worker}) was lost while no controller was there"
             self._exits.lost_with_node(worker, reason, now_s, now_s)
 
-    def want(self, rank: int, reason: str, now_s: float) -> bool:
-        """The rank is to move as soon as that can be; False where it is on its way, or the job is not protected yet."""
-        if self.ended is not None or self._exits.is_failing or self.job.protection != "on":
-            return False
-        if self._requests.is_wanted(rank) or not self.job.spares:
-            return False
-        self._requests.want(rank, reason, now_s)
-        return True
-
     def lose(self, node: str, reason: str, now_s: float) -> None:
         """It is known from elsewhere that nothing of `node` lives."""
         if self.ended is None and self._started:

@@ -19,6 +19,7 @@ from torchrelay.protocol.messages import (
     WorkerProgress,
 )
 from torchrelay.protocol.names import NO_RANK
+from torchrelay.protocol.process_states import CANNOT_GO_ON
 
 CHECKS_KEPT = 4
 BOUNDARIES_KEPT = 4
@@ -71,7 +72,7 @@ class Worker:
 
     def take_progress(self, p: WorkerProgress, now_s: float) -> None:
         self.moved_s, self.busy_s = now_s - p.still_s, now_s - p.idle_s
-        if p.process_state != "T":
+        if p.process_state not in CANNOT_GO_ON:
             self.stopped_since_s = None
         elif self.stopped_since_s is None:
             self.stopped_since_s = now_s

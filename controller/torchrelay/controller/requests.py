@@ -14,11 +14,13 @@ from torchrelay.protocol.messages import MigrateReply
 
 @dataclass
 class _Wish:
-    """`waits`: why it could not begin when that was last looked at."""
+    """`waits`: why it could not begin when that was last looked at. `lasts`: it waits for a spare, too, until it is taken back."""
 
     rank: int
     asked: str
+    lasts: bool = False
     waits: str = ""
+    told: str = ""
 
 
 class Requests:
@@ -28,11 +30,11 @@ class Requests:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a process that asked to be moved is still to be."""
-        return bool(self._wishes)
+        """Whether one may begin at any moment: who waits for a spare waits for what is told."""
+        return any(not w.told for w in self._wishes)
 
     def migrate(self, rank: int, reason: str, now_s: float) -> MigrateReply:
-        if refusal := self._never(rank):
+        if refusal := self._never(rank) or self._no_spare():
             return MigrateReply(False, "", refusal)
         not_now, advice = self._not_now()
         if not_now:
@@ -42,10 +44,14 @@ class Requests:
             True, name, f"rank {rank} moves as soon as a spare is ready for it; training goes on meanwhile"
         )
 
-    def want(self, rank: int, asked: str, now_s: float) -> None:
-        """A process asks to be moved, and has nobody to tell it to ask again later."""
-        self._wishes.append(_Wish(rank, asked))
+    def want(self, rank: int, asked: str, now_s: float, lasts: bool = False) -> None:
+        """Somebody asks who cannot be told to ask again later: a process, or (`lasts`) evidence that stays true."""
+        self._wishes.append(_Wish(rank, asked, lasts))
         self.tick(now_s)
+
+    def drop(self, asked: str) -> None:
+        """The reason is over."""
+        self._wishes = [w for w in self._wishes if w.asked != asked]
 
     def is_wanted(self, rank: int) -> bool:
         """Whether it is to move already, or does."""
@@ -54,9 +60,16 @@ class Requests:
 
     def tick(self, now_s: float) -> None:
         for wish in list(self._wishes):
-            if refusal := self._never(wish.rank):
+            no_spare = self._no_spare()
+            if refusal := self._never(wish.rank) or ("" if wish.lasts else no_spare):
                 self._wishes.remove(wish)
                 self.refuse(wish.rank, wish.asked, _why(refusal, wish))
+                continue
+            if no_spare != wish.told:
+                wish.told = no_spare
+                if no_spare:
+                    self.refuse(wish.rank, wish.asked, f"{no_spare}; it moves as soon as there is one")
+            if no_spare:
                 continue
             wish.waits, _ = self._not_now()
             if not wish.waits:
@@ -82,6 +95,10 @@ class Requests:
             return f"this job is not protected: {job.protection_reason}"
         if rank in job.holders and job.holder(rank).finishing:
             return f"rank {rank} has reached the end of its script"
+        return ""
+
+    def _no_spare(self) -> str:
+        job = self._job
         if not job.spares:
             return "there is no spare to move it to; start the job with more --spares"
         if all(job.quarantined(w) for w in job.spares):

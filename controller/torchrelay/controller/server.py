@@ -20,6 +20,7 @@ from torchrelay.protocol.errors import FrameError
 from torchrelay.protocol.messages import (
     AgentHello,
     Empty,
+    HealthSignals,
     JobEvent,
     MigrateReply,
     MigrateRequest,
@@ -120,11 +121,10 @@ class Relay(relay_pb2_grpc.RelayServicer):
         self._flush()
         return reply
 
-    def want(self, rank: int, reason: str) -> bool:
-        """The rank is to move as soon as that can be; False where it is on its way, or the job is not protected yet."""
-        wanted = self._core.want(rank, reason, time.monotonic())
+    def evidence(self, node: str, signals: HealthSignals) -> None:
+        """What a cluster says of a node."""
+        self._core.evidence(node, signals, time.monotonic())
         self._flush()
-        return wanted
 
     def lose(self, node: str, reason: str) -> None:
         """It is known from elsewhere that nothing of `node` lives."""

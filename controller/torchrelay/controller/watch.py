@@ -13,6 +13,7 @@ from torchrelay.protocol import migration_events as m
 from torchrelay.protocol.events import Suspected
 from torchrelay.protocol.messages import Explained
 from torchrelay.protocol.phases import PLANNED, Phase
+from torchrelay.protocol.process_states import CANNOT_GO_ON, STOPPED
 
 UNEASY_S = 2.0
 """More than passes between two tellings of a healthy rank's progress."""
@@ -97,7 +98,9 @@ class HangWatch:
             worker = self._job.workers[worker_id]
             stopped_s = 0.0 if worker.stopped_since_s is None else now_s - worker.stopped_since_s
             if worker.alive and stopped_s >= self._policy.stopped_s:
-                reason = f"{worker_id} (rank {rank}) has been stopped (state T) for {stopped_s:.1f} s in a migration"
+                state = worker.progress.process_state if worker.progress is not None else STOPPED
+                how = CANNOT_GO_ON.get(state, CANNOT_GO_ON[STOPPED])
+                reason = f"{worker_id} (rank {rank}) {how} for {stopped_s:.1f} s in a migration"
                 self._driver.feed(m.RankLost(rank, worker_id, reason, now_s - stopped_s), now_s)
                 return
 

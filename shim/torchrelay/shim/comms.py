@@ -22,6 +22,7 @@ from torchrelay.protocol.errors import UnsupportedError
 from torchrelay.shim import gate
 from torchrelay.shim.adapters import process_group as groups
 from torchrelay.shim.adapters import sockets
+from torchrelay.shim.forgotten_waits import ForgottenWaits
 from torchrelay.shim.gate import Gate, GateListener
 
 CONNECT_TIMEOUT = timedelta(seconds=60)
@@ -57,6 +58,7 @@ class Communicators:
         self._building: set[str] | None = None
         self._listener: GateListener | None = None
         self._lock = threading.Lock()
+        self.waits = ForgottenWaits()
 
     @contextmanager
     def connecting(self) -> Iterator[None]:
@@ -99,6 +101,7 @@ class Communicators:
 
         Raises RuntimeError when peers do not come or the generation is broken meanwhile.
         """
+        self.waits.renewed(generation)
         self._previous = (self.now, dict(self._installed))
         self.now = Generation(generation, older=weakref.WeakSet(threading.enumerate()))
         self._exchanges += 1

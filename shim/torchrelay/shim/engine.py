@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -14,9 +13,10 @@ from torch.overrides import TorchFunctionMode
 
 from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
 from torchrelay.protocol.journal import PHASES
-from torchrelay.protocol.messages import Disabled, FirstStep
+from torchrelay.protocol.messages import Disabled
 from torchrelay.shim import journaling, replicas
-from torchrelay.shim.adapters import data_loader, ddp, process_group, threads
+from torchrelay.shim.adapters import data_loader, ddp
+from torchrelay.shim.beside import Beside
 from torchrelay.shim.capture import rng, undo
 from torchrelay.shim.capture.modules import ModuleTrees
 from torchrelay.shim.capture.replay_point import ReplayPoint
@@ -26,12 +26,10 @@ from torchrelay.shim.commit import Commit
 from torchrelay.shim.comms import Communicators, is_communication_failure
 from torchrelay.shim.costs import Costs
 from torchrelay.shim.done_again import DoneAgain
-from torchrelay.shim.early_updates import EarlyUpdates
 from torchrelay.shim.fault_injection import FaultInjector
 from torchrelay.shim.hold import Hold
 from torchrelay.shim.journal_copies import CopiedJournal
 from torchrelay.shim.keep import Keeper
-from torchrelay.shim.late_writes import LateWrites
 from torchrelay.shim.link import AgentLink
 from torchrelay.shim.loops import Activation, LoopTracker
 from torchrelay.shim.numbers import Numbers
@@ -40,8 +38,8 @@ from torchrelay.shim.phases import Phases
 from torchrelay.shim.recovery import Recovery
 from torchrelay.shim.reporting import Reporter
 from torchrelay.shim.rewind import Rewind
+from torchrelay.shim.updates import Updates
 
-_BESIDE = "a rank was lost or moved while this thread communicated, or before it went on: the new one is not in it"
 _LATE_FORWARD = "a forward pass of a sharded model after the optimizer step"
 
 
@@ -71,7 +69,7 @@ class Engine:
         self.shadow: Any = None
         self.way_in: Any = None
         """A joiner's, as long as it is on its way to the loop that it enters."""
-        self.phases, self.early = Phases(), EarlyUpdates()
+        self.phases, self.updates = Phases(), Updates(self)
         self.stepped = False
         self.astray = False
         """Whether a step was done in a loop that was not known to train: until it comes round, there is no boundary in it."""
@@ -86,20 +84,17 @@ class Engine:
         """What went wrong at the latest loop's head, as long as no optimizer step was seen."""
         self.capturing = True
         """Off once something could not be captured: the rank goes on, unprotected."""
-        self._depth = 0
-        self._steps = 0
-        self._updating_early = False
         self._main = threading.main_thread().ident
         self.writer = journaling.Writer(self)
         self.replicas = replicas.ReplicaChecks(self)
         self.keeper: Keeper | None = None
         self.numbers: Numbers | None = None
-        self.late = LateWrites()
         self._forbidden: TorchFunctionMode | None = None
         self._gathered_late = False
         """Whether a sharded model has communicated since the optimizer step: a new process could not do that again."""
         self.again = DoneAgain()
         self.summed_up = self.again.summed_up
+        self.beside = Beside(self).call
 
     def is_state(self, obj: Any) -> bool:
         return self.commit is not None and id(obj) in self.commit.state.index
@@ -121,21 +116,6 @@ class Engine:
 
     def replayed(self, name: str, group: str, *, without_result: bool = False) -> Entry | None:
         return self.records.replayed(name, group, without_result=without_result)
-
-    def beside(self, call: Callable[[], Any]) -> Any:
-        """A collective on another thread. Raises UnsupportedError where a migration has come between: the new rank is not in it."""
-        thread, generation = threading.current_thread(), self.comms.now
-        if not self.tracker.live or not threads.started_by_python(thread):
-            return call()  # autograd's: part of the step
-        self.reporter.beside()
-        if thread in generation.older:
-            raise UnsupportedError(_BESIDE)
-        try:
-            return call()
-        except RuntimeError as error:
-            if self.comms.now is generation and not (self.recovery.interrupted() or is_communication_failure(error)):
-                raise
-            raise UnsupportedError(_BESIDE) from error
 
     def record(self, entry: Entry) -> None:
         self.records.add(entry, after_gate=self.position == "after")
@@ -198,15 +178,11 @@ class Engine:
     def standing_position(self) -> str:
         if self.astray or (self.position in ("body", "gate") and self._has_left(sys._getframe(1))):
             return "astray"
-        if self.position == "update" or (self.position == "after" and not self._all_updated()):
+        if self.position == "update" or (self.position == "after" and not self.updates.all_done()):
             return "torn"
         return "sharded" if self._gathered_late else self.position
 
     # What the loops tell.
-
-    def _all_updated(self) -> bool:
-        """Whether an iteration of this loop has no further update to make, as far as that is known."""
-        return self.commit is None or self._steps > self.early.last(self.commit.activation.site)
 
     def place(self) -> str:
         """Of the latest boundary; empty where its loop is over."""
@@ -229,7 +205,7 @@ class Engine:
         if not self.capturing:
             self._start_step()
             return
-        if self.early.pending and self._late_gate(activation):
+        if self.updates.early.pending and self.updates.at_head(activation):
             return
         try:
             at_boundary = self._reach(activation, depth)
@@ -239,7 +215,7 @@ class Engine:
             if not self.tracker.boundary_sites and not self.stepped:
                 self.commit, self._not_captured = None, error  # a loop of set-up, with half-made objects in sight?
             else:
-                self._give_up(error)
+                self.give_up(error)
             return
         if at_boundary:
             self._pause_if_wanted()
@@ -268,24 +244,6 @@ class Engine:
             activation.head = self.writer.head(activation)  # it may turn out to be around a training loop
         return False
 
-    def _late_gate(self, activation: Activation) -> bool:
-        """The iteration is over, and what its early updates have done was not confirmed. Whether it has to be done again."""
-        commit = self.commit
-        if commit is None or (activation is not commit.activation and commit.activation in self.tracker.stack):
-            return False
-        self.again.leave()
-        self.position = "gate"
-        self.phase("gate")
-        try:
-            self._wait_in_gate("gate" if activation is commit.activation else "astray")
-        except Rewind:
-            activation.heads -= 1
-            self._go_back(commit)
-            return True
-        self._passed(commit.boundary + 1)
-        self.stepped = True
-        return False
-
     def _begins_anew(self, activation: Activation) -> bool:
         """Whether the boundary with this number is here from now on, since the loop that it was in ended without another step.
 
@@ -294,7 +252,7 @@ class Engine:
         assert self.commit is not None
         return activation.heads == 1 and self.commit.activation not in self.tracker.stack and not self.gradients_open
 
-    def _give_up(self, error: Exception) -> None:
+    def give_up(self, error: Exception) -> None:
         """This rank cannot be replaced any more, nor stand in for others; it still takes part in the gates."""
         self.capturing, self.commit = False, None
         self.draws.stop()
@@ -302,6 +260,14 @@ class Engine:
         print(f"torchrelay: this rank is no longer protected: {reason}", file=sys.stderr, flush=True)
         self.link.send(Disabled(reason))
         self._start_step()
+
+    def protects_this_step(self) -> bool:
+        """Whether there is a gate in front of the step that begins: none before there was a boundary."""
+        if self.commit is None and self.capturing:
+            if self._not_captured is None:
+                return False
+            self.give_up(self._not_captured)  # it was the training loop
+        return True
 
     def forbid(self, watch: TorchFunctionMode) -> None:
         """Until the next head."""
@@ -312,7 +278,8 @@ class Engine:
         if self._forbidden is not None:
             self._forbidden.__exit__(None, None, None)
             self._forbidden = None
-        self.stepped, self._steps, self._depth = False, 0, 0
+        self.stepped = False
+        self.updates.begin_iteration()
         if self.numbers is not None:
             self.numbers.begin_step()
         self.position, self.astray, self._gathered_late = "body", False, False
@@ -379,14 +346,14 @@ class Engine:
             if self.recovery.stand(self.standing_position(), error) != "rewind":
                 return False
         error.__traceback__ = None
-        self._go_back(commit)
+        self.go_back(commit)
         return True
 
-    def _go_back(self, commit: Commit) -> None:
+    def go_back(self, commit: Commit) -> None:
         if not commit.item.untouched():
             raise StateMismatchError("the step wrote into its own batch: it cannot be done again")
         self.again.leave()
-        self.take_back_early(commit.boundary)
+        self.updates.take_back_early(commit.boundary)
         undo.undo(commit.state)
         undo.drop_gradients([o for _, o in commit.state.optimizers])
         rng.restore(commit.rng)
@@ -394,9 +361,11 @@ class Engine:
         activation = commit.activation
         activation.item = commit.item.again(self.is_state)
         activation.replay = True
+        activation.inner.clear()  # a loop that is entered again is entered for the first time, as in a process that joins
         del self.tracker.stack[self.tracker.stack.index(activation) + 1 :]
         self.records.cut(self.records.body_mark)
-        self.stepped, self._steps, self._depth = False, 0, 0
+        self.stepped = False
+        self.updates.begin_iteration()
         self.position = "body"
         if self.numbers is not None:
             self.numbers.begin_step()
@@ -409,174 +378,6 @@ class Engine:
         by_itself = isinstance(iterator, (data_loader.LoaderIter, ReplayPoint))
         return next(iterator, *default) if by_itself else self.draws.draw(iterator, next, default)
 
-    # What the optimizer tells.
-
-    def take_back_early(self, target: int) -> None:
-        """Updates before the gate, if all meet at the boundary that they came after."""
-        if self.early.pending and self.commit is not None and target == self.commit.boundary:
-            self.early.put_back(self.commit.state)
-
-    def before_step(self, frame: FrameType, optimizer: torch.optim.Optimizer | None = None) -> None:
-        if not self.tracker.live or threading.get_ident() != self._main:
-            return
-        self._depth += 1
-        if self._depth > 1:
-            return
-        if self.position == "set-up":
-            if self.way_in is not None:
-                self.way_in.at_step(frame)
-            self.reporter.step_in_set_up(frame)
-        if self.position not in ("body", "after"):
-            return
-        running = self.tracker.running(frame)
-        if self.commit is not None and running and self.commit.activation not in running:
-            self._step_elsewhere(running)
-            return
-        if self.commit is not None and running:
-            site = self.commit.activation.site
-            moved = self.early.learn(site, self._steps, after_backward=self.gradients_open)
-            if moved:
-                self.reporter.in_turn()
-            if self.position == "body" and self._steps < self.early.before_gate(site):
-                self._update_early(optimizer, running)
-                return
-        if self.position == "after":
-            return
-        if not running:
-            self.reporter.step_in_no_loop(frame)
-            return
-        if self.commit is None and self.capturing:
-            if self._not_captured is None:
-                return
-            self._give_up(self._not_captured)  # it was the training loop
-        self.again.leave()
-        if self.capturing:
-            self.gate(frame)
-        else:
-            self._gate_only(-1)
-        self.step_stack = running
-
-    def _update_early(self, optimizer: Any, running: list[Activation]) -> None:
-        """Another one comes in this iteration, behind a backward: the gate is there."""
-        self.step_stack, self.gradients_open, self._updating_early = running, False, True
-        if self.shadow is None and optimizer is not None:
-            self.early.keep(optimizer)
-            self.again.ignore(self.early.tensors())
-
-    def _gate_only(self, number: int) -> None:
-        self.comms.gate(number)
-        self.gates_passed += 1
-        self.gradients_open = False
-        self.journal.gates_passed = self.gates_passed
-        self.position = "update"
-        self.phase("update")
-
-    def _step_elsewhere(self, running: list[Activation]) -> None:
-        """A step outside of the loop that the boundaries are in: nobody can come in here, until this loop comes round."""
-        assert self.commit is not None
-        if self.shadow is not None:
-            raise StateMismatchError("a further training loop begins where there are no peers yet")
-        if self.astray and self.step_stack[-1] in running:
-            return  # another one in the same iteration
-        self.reporter.step_in_another_loop(self.commit, running[-1].site)
-        self.astray, self._steps, self.step_stack = True, 0, running
-        self.again.leave()
-        self.waiting(True)
-        try:
-            self._gate_only(self.gates_passed + 1)
-        except RuntimeError as error:
-            self.interrupted(error)
-            raise
-        finally:
-            self.waiting(False)
-        self.records.after, self.records.replay = [], {}
-
-    def gate(self, frame: FrameType) -> None:
-        """Passes only after every rank has all its gradients of this step."""
-        assert self.commit is not None
-        boundary = self.commit.boundary
-        self.position = "gate"
-        self.phase("gate")
-        if self.shadow is not None:
-            self.shadow.at_gate(frame, self.commit.activation.heads)
-        else:
-            self.inject("gate")
-            if self.keeper is not None:
-                self.keeper.at_gate(boundary)
-            if self.numbers is not None:
-                self.numbers.at_gate(self.commit)
-            self.layouts.note(boundary + 1, self.wrapped)
-            self._write_gate(frame)  # before the gate: whoever passes it relies on this rank's journal being whole
-            self._wait_in_gate("gate")
-            if self.numbers is not None:
-                self.numbers.passed()
-        self._passed(boundary + 1)
-        self.position = "update"
-        self.phase("update")
-        self.inject("optimizer")
-        if self.first_step_due and self.shadow is None:
-            self.first_step_due = False
-            self.link.send(FirstStep(self.comms.now.number, self.gates_passed))
-
-    def _passed(self, number: int) -> None:
-        if self.shadow is None:
-            self.records.after, self.records.replay = [], {}
-        self.gates_passed = number
-        self.gradients_open = False
-        self.early.drop()
-        self.journal.gates_passed = number
-
-    def _write_gate(self, frame: FrameType) -> None:
-        assert self.commit is not None
-        started_s = time.perf_counter()
-        try:
-            self.writer.gate(self.commit, frame)
-            self.costs.gate(time.perf_counter() - started_s)
-        except Exception as error:  # noqa: BLE001 - as at the head
-            self._give_up(error)
-
-    def _wait_in_gate(self, position: str) -> None:
-        self.waiting(True)
-        started_s = time.perf_counter()
-        try:
-            self.journal.copies.wait()
-            self.comms.gate(self.gates_passed + 1)
-            self.costs.barrier(time.perf_counter() - started_s)
-        except RuntimeError as error:
-            if self.commit is None:
-                raise
-            if self.recovery.stand(position, error) == "rewind":
-                self.rewind()
-        finally:
-            self.waiting(False)
-
-    def after_step(self) -> None:
-        if not self.tracker.live or threading.get_ident() != self._main:
-            return
-        self._depth = max(self._depth - 1, 0)
-        if self._depth > 0 or not (self.position in ("update", "after") or self._updating_early):
-            return
-        self._updating_early = False
-        self._steps += 1
-        if self._steps > 1:
-            self.tracker.watch_inside = True
-        if self.position == "update":
-            self.stepped = True
-            self.position = "after"
-            self.phase("after")
-            self._updated()
-            self.inject("after-step")
-        elif self.position == "after":
-            self._updated()
-
-    def _updated(self) -> None:
-        """After an update behind the gate: the tensors of the next boundary are there, if it was the last one."""
-        if self.shadow is not None:
-            if self._all_updated():
-                self.shadow.at_step_end()
-        elif self.commit is not None and not self.astray:
-            self.late.note(self.commit.state)
-
     def inject(self, phase: str) -> None:
         if self.faults is not None and self.faults.armed and self.shadow is None and self.records.answers is None:
             self.faults.at(phase)
@@ -587,14 +388,6 @@ class Engine:
         if stepped and self.position == "after" and self.on_training_thread() and self._has_left(sys._getframe(1)):
             stepped = self.astray and self.step_stack[-1] in self.tracker.stack
         return self.gates_passed if stepped else self.gates_passed + 1
-
-    def wait_alone(self) -> None:
-        """For --inject: receives from a peer what it never sends, as a collective does that others never enter."""
-        self.waiting(True)
-        try:
-            process_group.receive_in_vain((self.rank + 1) % self.world_size)
-        finally:
-            self.waiting(False)
 
     _drawing = False
 
@@ -612,13 +405,6 @@ class Engine:
         self.wrapped.append(wrapped)
         self.layouts.built(wrapped)
         self.reporter.ddp_built(wrapped, sys._getframe(1))
-
-    def late_now(self) -> dict[str, int]:
-        """What was written between the last optimizer step and the place where this rank's tensors are those of."""
-        if self.commit is None:
-            return {}
-        at_boundary = self.gates_passed == self.commit.boundary
-        return self.late.until(self.commit.state if at_boundary else self.commit.state.as_it_is_now())
 
     def on_training_thread(self) -> bool:
         return threading.get_ident() == self._main

@@ -12,7 +12,17 @@ import torch
 
 from torchrelay.protocol.faults import NODE, Fault
 from torchrelay.protocol.messages import FaultInjected, MigrationWanted
+from torchrelay.shim.adapters import process_group
 from torchrelay.shim.link import AgentLink
+
+
+def wait_alone(rank: int, world_size: int, waiting: Callable[[bool], None]) -> None:
+    """Receives from a peer what it never sends, as a collective does that others never enter."""
+    waiting(True)
+    try:
+        process_group.receive_in_vain((rank + 1) % world_size)
+    finally:
+        waiting(False)
 
 
 class FaultInjector:

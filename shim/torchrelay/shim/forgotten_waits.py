@@ -21,38 +21,43 @@ class ForgottenWaits:
             self._gloo: GlooWaits | None = GlooWaits()
         except (AttributeError, OSError, ValueError):
             self._gloo = None  # what this torch lacks; the controller replaces a rank that does not come to a stand
-        self._stop = threading.Event()
+        self._lock = threading.Lock()
+        self._renewed = 0
+        """The latest generation that this rank builds communicators for: from then on its waits may be theirs."""
 
-    def watch(self) -> None:
-        """Until `stop`, on a thread of its own."""
-        self.stop()
+    def watch(self, generation: int) -> None:
+        """Until communicators of this generation are built, on a thread of its own."""
         if self._gloo is not None:
-            self._stop = stop = threading.Event()
-            threading.Thread(target=self._watch, args=(stop,), name="torchrelay-waits", daemon=True).start()
+            threading.Thread(target=self._watch, args=(generation,), name="torchrelay-waits", daemon=True).start()
 
-    def stop(self) -> None:
-        self._stop.set()
+    def renewed(self, generation: int) -> None:
+        with self._lock:
+            self._renewed = max(generation, self._renewed)
 
-    def _watch(self, stop: threading.Event) -> None:
+    def _watch(self, generation: int) -> None:
         before: set[Sleeper] = set()
-        while not stop.wait(LOOK_S):
-            before = self._look(before, stop)
+        while self._renewed < generation:
+            time.sleep(LOOK_S)
+            now = sleepers()
+            with self._lock:
+                if self._renewed < generation:
+                    self._wake(now & before)
+            before = now
 
-    def _look(self, before: set[Sleeper], stop: threading.Event) -> set[Sleeper]:
+    def _wake(self, asleep: set[Sleeper]) -> None:
         assert self._gloo is not None
-        now = sleepers()
-        for buffer in self._gloo.buffers(now & before):
-            if not stop.is_set():
-                print("torchrelay: a thread that gloo had left asleep is woken", file=sys.stderr, flush=True)
-                self._gloo.fail(buffer)
-        return now
+        for buffer in self._gloo.buffers(asleep):
+            print("torchrelay: a thread that gloo had left asleep is woken", file=sys.stderr, flush=True)
+            self._gloo.fail(buffer)
 
     def free_all(self) -> None:
         """Returns when no thread waits for gloo: those that nobody waits for in turn would keep the process from ending."""
         if self._gloo is None:
             return
-        never, end_s = threading.Event(), time.monotonic() + PATIENCE_S
+        end_s = time.monotonic() + PATIENCE_S
         before = sleepers()
         while self._gloo.buffers(before) and time.monotonic() < end_s:
             time.sleep(LOOK_S)
-            before = self._look(before, never)
+            now = sleepers()
+            self._wake(now & before)
+            before = now

@@ -87,7 +87,7 @@ class Joiner:
         self._put(journal.nodes, activation.frame, journal.loaders)
         engine.draws.expected.clear()
         engine.tracker.boundary_sites, engine.chain = set(journal.training), set(journal.around)
-        engine.early.turns = dict(journal.turns)
+        engine.updates.early.turns = dict(journal.turns)
         engine.gates_passed = journal.boundary
         engine.journal.gates_passed = journal.boundary
         engine.records.log = [e for link in (journal.links[1:]) for e in link.prologue]
@@ -245,7 +245,7 @@ class Joiner:
         arrived = Transferred(self.generation, stats.size_bytes, stats.tensors, time.monotonic() - started)
         destination.put_gradients()
         assert engine.commit is not None
-        engine.late.note(engine.commit.state)
+        engine.updates.late.note(engine.commit.state)
         self._arrived = arrived
         if plan.offline:
             if dynamo.compilations():

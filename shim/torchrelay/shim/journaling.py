@@ -14,7 +14,8 @@ from torchrelay.shim.capture import rng
 from torchrelay.shim.capture.encode import encode, encode_whole, pickled, tree_base
 from torchrelay.shim.capture.host_state import HostState
 from torchrelay.shim.capture.kinds import Kind
-from torchrelay.shim.capture.rewalk import Restart, Rewalk
+from torchrelay.shim.capture.rewalk import Rewalk
+from torchrelay.shim.capture.seen_again import Restart
 from torchrelay.shim.capture.walk import Walk
 from torchrelay.shim.loops import Activation, plain_range
 
@@ -159,7 +160,7 @@ class Writer:
             self.no_way_in,
             tuple(sorted(self._engine.tracker.boundary_sites)),
             tuple(sorted(self._engine.chain)),
-            dict(self._engine.early.turns),
+            dict(self._engine.updates.early.turns),
         )
         data = pickled(record)
         if settled:

@@ -41,7 +41,6 @@ from torchrelay.shim.adapters import fsdp2, pipelining, wrappers
 from torchrelay.shim.adapters.dtensor import local
 from torchrelay.shim.capture import device
 from torchrelay.shim.comms import serve_store
-from torchrelay.shim.forgotten_waits import ForgottenWaits
 from torchrelay.shim.rewind import Rewind
 
 if TYPE_CHECKING:
@@ -73,7 +72,6 @@ class Recovery:
         self._decided: bool | None = None
         self.rewinding: Rewind | None = None
         self._stores: dict[int, tuple[Any, int]] = {}
-        self.waits = ForgottenWaits()
 
     def handle(self, order: ShimOrder) -> None:
         """On the link's thread."""
@@ -85,7 +83,7 @@ class Recovery:
                 self._quiesce, self._decided = None, None
                 self._news.notify_all()
             self._engine.comms.break_all()
-            self.waits.watch()
+            self._engine.comms.waits.watch(order.generation)
             if self._engine.keeper is not None:
                 self._engine.keeper.interrupted()
             self._orders.put(order)
@@ -172,7 +170,6 @@ class Recovery:
         phase = engine.journal.phase
         engine.phase("standing")
         generation = self._generation(error)
-        self.waits.stop()
         while True:
             try:
                 action, redone = _Attempt(engine, self, generation, position, str(error or "")).follow()
@@ -213,7 +210,7 @@ class Recovery:
     def free_waits(self, generation: int) -> None:
         """Of threads that wait for a broken communicator. A planned generation leaves the one before whole until it stands."""
         if self._announced >= generation:
-            self.waits.free_all()
+            self._engine.comms.waits.free_all()
 
     def store(self, generation: int) -> tuple[str, int]:
         """Where this process would host the store of that generation."""
@@ -266,7 +263,7 @@ class _Attempt:
                 payload.dump(log),
                 len(log),
                 engine.layouts.as_text(max(boundary, engine.gates_passed)),
-                engine.late_now(),
+                engine.updates.late_now(),
                 engine.place() if boundary == engine.gates_passed else "",
             )
         )
@@ -292,7 +289,7 @@ class _Attempt:
 
         commit = self._engine.commit
         assert commit is not None
-        self._engine.take_back_early(order.boundary)
+        self._engine.updates.take_back_early(order.boundary)
         tensors = self._engine.replicas.tensors(commit)
         if self._position == "after":
             tensors |= {path: local(g) for path, g in device.gradients(commit.state).items()}
@@ -333,7 +330,7 @@ class _Attempt:
 
         commit = self._engine.commit
         assert commit is not None
-        self._engine.take_back_early(order.target)
+        self._engine.updates.take_back_early(order.target)
         size = (
             tensor_files.save(Path(order.directory), self._engine.replicas.tensors(commit)) if order.save_tensors else 0
         )

@@ -132,8 +132,8 @@ class Reporter:
         gaps = tuple(self.gaps(commit))
         notes = tuple(f"{file}: its loops are not seen: {reason}" for file, reason in sites.LEFT_ALONE.items())
         notes += tuple(commit.state.data)
-        if engine.early.copied_bytes:
-            size_mib = engine.early.copied_bytes / (1 << 20)
+        if engine.updates.early.copied_bytes:
+            size_mib = engine.updates.early.copied_bytes / (1 << 20)
             notes += (
                 f"optimizers in turn: what all but the last one update is copied in each step, {size_mib:.1f} MiB",
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import platform
 import signal
@@ -247,7 +248,7 @@ class Runtime:
     def _make_engine(self, rank: int, world_size: int) -> Engine:
         from torchrelay.shim import torch_hooks
         from torchrelay.shim.engine import Engine
-        from torchrelay.shim.fault_injection import FaultInjector
+        from torchrelay.shim.fault_injection import FaultInjector, wait_alone
         from torchrelay.shim.hold import Hold
         from torchrelay.shim.journal_copies import CopiedJournal, JournalCopies
         from torchrelay.shim.keep import Keeper
@@ -264,7 +265,8 @@ class Runtime:
             engine.numbers = Numbers(engine, self.config.watches)
             engine.replicas.every = max(w.every for w in self.config.watches)
         if self._faults:
-            engine.faults = FaultInjector(self._faults, self.link, engine.step_now, engine.wait_alone, journal.waited_s)
+            in_vain = functools.partial(wait_alone, engine.rank, engine.world_size, engine.waiting)
+            engine.faults = FaultInjector(self._faults, self.link, engine.step_now, in_vain, journal.waited_s)
         torch_hooks.install_for(engine)
         return engine
 

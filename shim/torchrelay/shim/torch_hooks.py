@@ -83,14 +83,14 @@ def _before_step(runtime: Runtime, optimizer: Any, args: tuple[Any, ...], kwargs
     frame = sys._getframe(1)
     closure = _closure_of(args, kwargs)
     if closure is None:
-        engine.before_step(frame, optimizer)
+        engine.updates.before_step(frame, optimizer)
         return None
 
     def gated() -> Any:
         result = closure()
         if not passed:
             passed.append(True)
-            engine.before_step(frame, optimizer)
+            engine.updates.before_step(frame, optimizer)
         elif engine.takes_part():
             engine.reporter.evaluated_again(frame)
         return result
@@ -103,7 +103,7 @@ def _before_step(runtime: Runtime, optimizer: Any, args: tuple[Any, ...], kwargs
 
 def _after_step(runtime: Runtime, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     if runtime.engine is not None:
-        runtime.engine.after_step()
+        runtime.engine.updates.after_step()
 
 
 def _forward(engine: Engine, wrapped: Any, call: Callable[[], Any]) -> Any:

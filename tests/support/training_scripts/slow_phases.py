@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader, Dataset
 
-SLOW_S = 9.0
+SLOW_S = 7.0
 SLOW_RANK = 1
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import json
+import operator
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 from support.host_state import journal, take
+from support.loop_script import LoopScript
 
 from torchrelay.shim.instrument import HOOKS, instrument
 
@@ -24,7 +26,7 @@ class Engine:
     def __init__(self) -> None:
         self.writer = SimpleNamespace(walk=lambda: 3, boundary=len, gate=len)
         self.replicas = SimpleNamespace(at_boundary=len)
-        self.gate, self._wait_in_gate = len, len
+        self.updates = SimpleNamespace(gate=len, _wait=len)
 
     def take_boundary(self) -> int:
         return int(self.writer.walk())
@@ -74,3 +76,10 @@ def test_the_clocks_in_a_scripts_variables_are_neither_walked_nor_written_down(
 def test_the_module_of_the_clocks_is_none_of_the_scripts() -> None:
     path = BENCH / "breakdown.py"
     assert not instrument(path.read_bytes(), str(path)).sites
+
+
+def test_all_parts_are_where_the_engine_has_them(
+    breakdown: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    engine = LoopScript(monkeypatch, tmp_path).engine
+    assert all(callable(operator.attrgetter(path)(engine)) for path, _ in breakdown.PARTS)

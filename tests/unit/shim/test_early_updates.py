@@ -83,7 +83,7 @@ def test_the_gate_moves_behind_updates_that_a_backward_follows(script: LoopScrip
     )
     assert places == ["after", "after", "body", "after", "body", "after"]
     assert script.engine.gates_passed == 3
-    assert set(script.engine.early.turns.values()) == {(1, 1)}
+    assert set(script.engine.updates.early.turns.values()) == {(1, 1)}
 
 
 def test_the_gate_stays_in_front_of_the_first_of_several_updates_after_one_backward(script: LoopScript) -> None:
@@ -100,7 +100,7 @@ def test_the_gate_stays_in_front_of_the_first_of_several_updates_after_one_backw
         places=(places := []),
     )
     assert places == ["after"] * 3
-    assert set(script.engine.early.turns.values()) == {(0, 1)}
+    assert set(script.engine.updates.early.turns.values()) == {(0, 1)}
 
 
 def test_an_iteration_with_fewer_updates_has_its_gate_at_the_next_head(script: LoopScript) -> None:
@@ -130,20 +130,20 @@ def test_a_loss_at_such_a_gate_does_the_iteration_again(script: LoopScript, monk
     optimizer = torch.optim.SGD([parameter], lr=1.0)
 
     def wait(position: str) -> None:
-        if script.failures and position == "gate" and script.engine.early.pending:
+        if script.failures and position == "gate" and script.engine.updates.early.pending:
             script.failures -= 1
             script.engine.rewind()
 
-    monkeypatch.setattr(script.engine, "_wait_in_gate", wait)
+    monkeypatch.setattr(script.engine.updates, "_wait", wait)
     script.failures = 1
 
     def update() -> None:
         script.engine.gradients_open = True
-        script.engine.before_step(sys._getframe(1), optimizer)
+        script.engine.updates.before_step(sys._getframe(1), optimizer)
         parameter.grad = torch.ones(3)
         with torch.no_grad():
             parameter.sub_(1.0)
-        script.engine.after_step()
+        script.engine.updates.after_step()
 
     names = script.run(
         """

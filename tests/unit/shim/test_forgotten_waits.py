@@ -78,11 +78,22 @@ def test_gloo_forgets_a_wait_and_the_watch_wakes_it(
 ) -> None:
     assert _asleep_for_good(half_received.work), "gloo wakes it by itself: nothing of ours is needed any more"
     waits = ForgottenWaits()
-    waits.watch()
+    waits.watch(1)
     with pytest.raises(RuntimeError, match="half done"):
         half_received.work.wait(timedelta(seconds=LONG_S))
-    waits.stop()
+    waits.renewed(1)
     assert "gloo had left asleep" in capfd.readouterr().err
+
+
+def test_a_watch_that_begins_when_communicators_are_new_already_wakes_nobody(half_received: HalfReceived) -> None:
+    waits = ForgottenWaits()
+    waits.renewed(2)
+    waits.watch(2)
+    assert _asleep_for_good(half_received.work)
+    waits.watch(3)
+    with pytest.raises(RuntimeError, match="half done"):
+        half_received.work.wait(timedelta(seconds=LONG_S))
+    waits.renewed(3)
 
 
 def test_waits_that_nobody_waits_for_are_freed_before_the_communicators_are_built_anew(

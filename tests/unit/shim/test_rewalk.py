@@ -17,7 +17,8 @@ from torchrelay.shim.capture.encode import REF, TUPLE
 from torchrelay.shim.capture.host_state import HostState
 from torchrelay.shim.capture.kinds import Kind
 from torchrelay.shim.capture.modules import ModuleTrees
-from torchrelay.shim.capture.rewalk import Restart, Rewalk
+from torchrelay.shim.capture.rewalk import Rewalk
+from torchrelay.shim.capture.seen_again import Restart
 
 
 class Holder:

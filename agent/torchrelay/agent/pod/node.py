@@ -13,7 +13,7 @@ from typing import Any
 
 from torchrelay.agent.cadence import Cadence
 from torchrelay.agent.explain import Explainer
-from torchrelay.agent.health.process import GONE, process_activity
+from torchrelay.agent.health.process import process_activity
 from torchrelay.agent.health.vitals import Vitals
 from torchrelay.agent.journal_copies import JournalCopies
 from torchrelay.agent.journal_keeper import JournalKeeper
@@ -56,6 +56,7 @@ from torchrelay.protocol.messages import (
 )
 from torchrelay.protocol.names import NO_RANK, WorkerId
 from torchrelay.protocol.pause import Pause
+from torchrelay.protocol.process_states import GONE
 
 log = logging.getLogger(__name__)
 

@@ -35,7 +35,9 @@ TARGET_RIGHT = 0.95
 TARGET_FALSE_ALARMS = 1.0
 PROCESS_LIMIT_S, SILENCE_LIMIT_S = 1.0, 10.0
 STOPPED_LIMIT_S = 2.0
-HANG_STEP, HANG_STEPS, HANG_EXTRA_S = 140, 3, 5.0
+HANG_STEPS, HANG_EXTRA_S = 3, 5.0
+KILLED, STOPPED, HUNG = (1, 30), (0, 80), (1, 140)
+"""Rank and step."""
 
 
 @dataclass(frozen=True)
@@ -111,17 +113,23 @@ def _replay(out: Path, script: Path) -> list[Row]:
 
 def _losses(out: Path, script: Path) -> list[Row]:
     """Processes that end, stop, and hang, with spares that take over."""
-    faults = {"process killed": "kill:rank=1,step=30", "process stopped": "stop:rank=0,step=80"}
-    inject = [f"--spares={len(faults) + 1}", *(f"--inject={fault}" for fault in faults.values())]
     hung = out / "hung"
     hung.unlink(missing_ok=True)
-    with _running(out, script, inject, {"DETECT_HANG": f"1:{HANG_STEP}:{hung}"}) as job:
-        job.wait(lambda: len(_committed(job)) > len(faults), "the lost ranks were not replaced")
-        fired, begun = job.named("fault_injected"), job.named("migration_started")
+    options = ["--spares=3", f"--inject=stop:rank={STOPPED[0]},step={STOPPED[1]}"]
+    with _running(out, script, options, {"DETECT_HANG": f"{HUNG[0]}:{HUNG[1]}:{hung}"}) as job:
+        rank, step = KILLED
+        job.wait(lambda: any(p["boundary"] >= step for p in job.named("progress")), "the job does not train")
+        killed_s = time.time()
+        os.kill(job.rank_pid(rank), signal.SIGKILL)
+        job.wait(lambda: len(_committed(job)) == 3, "the lost ranks were not replaced")
+        (stopped,), begun = job.named("fault_injected"), job.named("migration_started")
         speeds = [p["steps_per_s"] for p in job.named("progress") if p["steps_per_s"] > 0]
     hang_limit_s = HANG_STEPS / statistics.median(speeds) + HANG_EXTRA_S
-    since_s = [(name, f["rank"], f["time_s"]) for name, f in zip(faults, fired, strict=True)]
-    since_s.append(("process hangs", 1, hung.stat().st_mtime))
+    since_s = [
+        ("process killed", KILLED[0], killed_s),
+        ("process stopped", STOPPED[0], stopped["time_s"]),
+        ("process hangs", HUNG[0], hung.stat().st_mtime),
+    ]
     limits_s = (PROCESS_LIMIT_S, STOPPED_LIMIT_S, hang_limit_s)
     rows = []
     for (name, rank, at_s), limit_s in zip(since_s, limits_s, strict=True):
@@ -160,6 +168,18 @@ class _Job:
                     raise FatalError(f"{otherwise}; see {self._out / 'output'}")
                 return
             time.sleep(POLL_S)
+
+    def rank_pid(self, rank: int) -> int:
+        """Raises FatalError."""
+        agent = self.agent_pid()
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+                if parent == agent and f"RANK={rank}".encode() in (folder / "environ").read_bytes().split(b"\0"):
+                    return int(folder.name)
+            except OSError:
+                continue  # it has ended
+        raise FatalError(f"the process of rank {rank} is not there; see {self._out / 'output'}")
 
     def agent_pid(self) -> int:
         (run,) = folders.running_jobs(self._out / "state")

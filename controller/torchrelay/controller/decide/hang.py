@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torchrelay.controller.config import Policy
+from torchrelay.protocol.process_states import CANNOT_GO_ON
 
 _NOT_TRAINING = ("set-up", "standing", "finished")
 _SLACK = ("data", "after")
-_STOPPED = "T"
 _CIRCLING = "circling"
 
 
@@ -24,7 +24,7 @@ class Vital:
     """What is known of one rank.
 
     `silent_s`: since its progress last moved; `idle_s`: since it was last seen computing or at the disk; `news_age_s`:
-    since its agent last said anything of it; `stopped_s`: how long it has been in state T.
+    since its agent last said anything of it; `stopped_s`: how long it has not been able to go on by itself (CANNOT_GO_ON).
     `stack`, `motion`, `asleep`: as in messages.Explained, of this silence; empty as long as nobody has looked.
     """
 
@@ -63,16 +63,18 @@ def find_culprit(vitals: Sequence[Vital], median_step_s: float, policy: Policy) 
     """The one rank to blame, or None as long as nobody must be."""
     current = [v for v in vitals if v.news_age_s <= policy.stale_progress_s]
     limit_s = threshold_s(median_step_s, policy)
-    waiting = [v for v in current if v.waiting and v.process_state != _STOPPED and v.phase not in _NOT_TRAINING]
+    waiting = [v for v in current if v.waiting and v.process_state not in CANNOT_GO_ON and v.phase not in _NOT_TRAINING]
     stopped = [
         v
         for v in current
-        if v.process_state == _STOPPED and v.stopped_s >= policy.stopped_s and v.phase not in ("set-up", "finished")
+        if v.process_state in CANNOT_GO_ON and v.stopped_s >= policy.stopped_s and v.phase not in ("set-up", "finished")
     ]
     done = [v for v in current if v.phase == "finished"]
     if stopped and (waiting or done):
         v = _furthest_behind(stopped)
-        reason = f"rank {v.rank} has been stopped (state T) for {v.stopped_s:.1f} s while {_ranks(waiting or done)}"
+        reason = (
+            f"rank {v.rank} {CANNOT_GO_ON[v.process_state]} for {v.stopped_s:.1f} s while {_ranks(waiting or done)}"
+        )
         return _culprit(v, v.stopped_s, reason, vitals)
     long_waiting = [v for v in waiting if v.silent_s >= limit_s]
     silent = [v for v in current if _hangs(v, limit_s, policy)]
@@ -90,7 +92,7 @@ def find_culprit(vitals: Sequence[Vital], median_step_s: float, policy: Policy) 
 
 
 def _hangs(v: Vital, limit_s: float, policy: Policy) -> bool:
-    if v.process_state == _STOPPED or v.phase in _NOT_TRAINING or v.silent_s < _limit_s(v, limit_s, policy):
+    if v.process_state in CANNOT_GO_ON or v.phase in _NOT_TRAINING or v.silent_s < _limit_s(v, limit_s, policy):
         return False
     if _runs_in_circles(v):
         return True  # inside of a backward, too, which counts as waiting as a whole

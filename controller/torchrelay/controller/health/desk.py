@@ -59,6 +59,8 @@ class HealthDesk:
         self._ratios: dict[str, float] = {}
         self._suspect: int | None = None
         self._silent: dict[str, float] = {}
+        self._moving: dict[tuple[str, str], str] = {}
+        """Node and subject of a notice -> the reason under which ranks are to move for it."""
         self._sources: dict[str, dict[str, str]] = {}
         self._verdicts: deque[str] = deque(maxlen=VERDICTS_SHOWN)
 
@@ -172,6 +174,7 @@ class HealthDesk:
     def _see(self, seen: Seen, now_s: float) -> None:
         if seen.kind == k.NODE_CONDITION and not seen.value:
             self._quarantine.notice_over(seen)
+            self._requests.drop(self._moving.pop((seen.node, seen.subject), ""))
         verdict = self.judge.see(seen, now_s)
         if verdict is not None:
             self._carry_out(verdict, now_s)
@@ -203,7 +206,9 @@ class HealthDesk:
 
     def _want(self, rank: int, v: Verdict, now_s: float) -> None:
         if not self._requests.is_wanted(rank):
-            self._requests.want(rank, v.reason, now_s)
+            if v.seen.kind == k.NODE_CONDITION:
+                self._moving[v.seen.node, v.seen.subject] = v.reason
+            self._requests.want(rank, v.reason, now_s, lasts=True)
 
     def _cannot(self, v: Verdict, ranks: list[int], now_s: float) -> str:
         """Why nothing is done; empty if something is. Takes one from what the job may have automatically, however many ranks
@@ -211,8 +216,10 @@ class HealthDesk:
         """
         if not ranks:
             return "no rank uses it"
-        if because := self._job.unprotected_because():
+        if v.action == k.REPLACE and (because := self._job.unprotected_because()):
             return because
+        if self._job.protection == "off":
+            return self._job.protection_reason
         if v.action == k.REPLACE and len(ranks) == self._job.world_size:
             return "it is about all ranks, and nobody would be left to go on from"
         if all(map(self._requests.is_wanted, ranks)):

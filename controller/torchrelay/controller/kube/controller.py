@@ -6,16 +6,19 @@ import asyncio
 import logging
 import time
 from collections.abc import Coroutine
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import Any
 
 from lightkube import operators
 
+from torchrelay.controller.health.policy_watch import PolicyWatch
 from torchrelay.controller.kube.api import MIGRATIONS, NODES, PODS, QUARANTINES, TRAINING_JOBS, Api, Object, Refused
-from torchrelay.controller.kube.decide.departures import RankPlace, departures
 from torchrelay.controller.kube.identity import Enrolment
 from torchrelay.controller.kube.informer import Informer
 from torchrelay.controller.kube.keeper import Keeper
 from torchrelay.controller.kube.ledger import Ledger
+from torchrelay.controller.kube.node_watch import NodeWatch
 from torchrelay.controller.kube.pods import JobKey, Pod, read_pod
 from torchrelay.controller.kube.router import Router
 from torchrelay.controller.kube.run import JobRun
@@ -25,6 +28,7 @@ from torchrelay.controller.kube.wishes import Wishes
 from torchrelay.protocol import kube_names as kube
 from torchrelay.protocol import relay_pb2_grpc
 from torchrelay.protocol.errors import FatalError, RetryableError, UserError
+from torchrelay.protocol.health.policy_file import read_policy
 from torchrelay.protocol.pause import Pause
 from torchrelay.protocol.pod_tls import PodIdentity
 from torchrelay.protocol.tls import Credentials, make_server
@@ -40,7 +44,7 @@ STOP_S = 1.0
 class Controller:
     def __init__(self, api: Api, settings: Settings, authority: Credentials) -> None:
         self._api, self._settings, self._authority = api, settings, authority
-        self._ledger = Ledger(self._find, self._remember)
+        self._ledger = Ledger(self._find, self._remember, read_policy(settings.health_policy, settings.health_observe))
         self._scribe = Scribe(api, self._ledger)
         self._keeper = Keeper(api, self._ledger, self._scribe)
         self._wishes = Wishes(self._ledger)
@@ -54,6 +58,7 @@ class Controller:
         pods = Informer(self._api, PODS, self._pod_changed, watched, labels)
         migrations = Informer(self._api, MIGRATIONS, self._wishes.changed, watched)
         nodes = Informer(self._api, NODES, self._ledger.node_changed)
+        self._node_watch = NodeWatch(self._ledger, nodes)
         quarantines = Informer(self._api, QUARANTINES, self._ledger.quarantine_changed)
         tasks = [asyncio.create_task(informer.run()) for informer in (pods, migrations, nodes, quarantines)]
         await pods.listed.wait()
@@ -63,13 +68,23 @@ class Controller:
         log.info("ready: agents are served at port %d", self._settings.relay_port)
         try:
             tasks.append(asyncio.create_task(self._look_after()))
-            await _first_failure(tasks)
+            with self._policy_watched():
+                await _first_failure(tasks)
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             for server in servers:
                 await server.stop(STOP_S)
+
+    def _policy_watched(self) -> AbstractContextManager[object]:
+        if not (path := self._settings.health_policy):
+            return nullcontext()
+
+        def tell(level: str, text: str) -> None:
+            log.log(getattr(logging, level.upper()), text)
+
+        return PolicyWatch(Path(path), self._settings.health_observe, self._ledger.take_policy, tell)
 
     def _relay_server(self) -> Any:
         server = make_server()
@@ -125,25 +140,13 @@ class Controller:
         while True:
             pause_s = LOOK_S
             self._wishes.tick()
-            self._send_away()
+            self._node_watch.look()
             for run in self._ledger.over:
                 pause_s = max(pause_s, await self._guarded(run, self._scribe.write_migrations(run)))
             for run in list(self._ledger.runs.values()):
                 pause_s = max(pause_s, await self._guarded(run, self._tend(run)))
             self._ledger.drop_old()
             await self._pause.sleep(pause_s)
-
-    def _send_away(self) -> None:
-        """Ranks that have to leave their nodes are moved."""
-        nodes = self._ledger.nodes()
-        for run in self._ledger.runs.values():
-            places = [
-                RankPlace(rank, p.name, p.node, p.leaves)
-                for p in self._ledger.pods_of(run.key)
-                if (rank := run.rank_in(p.agent)) is not None
-            ]
-            for departure in departures(places, nodes):
-                run.send_away(departure.rank, departure.reason)
 
     async def _tend(self, run: JobRun) -> None:
         if run.task.done() and not run.is_over:

@@ -34,18 +34,22 @@ class Informer:
         self._namespace, self._labels = namespace, labels
         self._known: dict[str, Object] = {}
         self.listed = asyncio.Event()
+        self.broken = ""
+        """Why nothing is known of changes now, or empty: a watch that ends and a list that works is the ordinary case."""
 
     async def run(self) -> None:
         """Until cancelled."""
-        backoff_s = FIRST_BACKOFF_S
+        backoff_s, was_listed = FIRST_BACKOFF_S, False
         while True:
             try:
                 version = await self._list()
-                backoff_s = FIRST_BACKOFF_S
+                backoff_s, was_listed, self.broken = FIRST_BACKOFF_S, True, ""
                 await self._watch(version)
             except asyncio.TimeoutError:
                 log.debug("%s: silent for %.0f s, listed anew", self._kind.name, SILENT_S)
             except (RetryableError, Refused) as e:
+                self.broken = "" if was_listed else str(e)
+                was_listed = False
                 log.warning("%s: %s; listed anew in %.1f s", self._kind.name, e, backoff_s)
                 await asyncio.sleep(backoff_s * random.uniform(0.5, 1.0))
                 backoff_s = min(2 * backoff_s, MAX_BACKOFF_S)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from torchrelay.controller.kube.decide.departures import NodeFacts, why_not
-from torchrelay.controller.kube.nodes import read_node
+from torchrelay.controller.kube.nodes import NodeBook, read_node
 from torchrelay.controller.kube.pods import JobKey, Pod
 from torchrelay.controller.kube.run import JobRun
 from torchrelay.protocol.errors import RefusedError, RetryableError, UserError
+from torchrelay.protocol.health.node_facts import NodeFacts
+from torchrelay.protocol.health.policy import HealthPolicy
+from torchrelay.protocol.health.policy_file import default_policy
 from torchrelay.protocol.kube_annotations import Wishes, read
 from torchrelay.protocol.messages import AgentHello
 from torchrelay.protocol.names import NO_RANK
@@ -26,13 +29,16 @@ class Ledger:
         self,
         find: Callable[[PodIdentity], Awaitable[Pod | None]],
         remember: Callable[[JobKey], Awaitable[dict[int, str]]],
+        health: HealthPolicy | None = None,
     ) -> None:
         self._find, self._remember = find, remember
+        self._health = health if health is not None else default_policy()
         self.pods: dict[str, Pod] = {}
         """By uid: all pods of ours."""
         self.runs: dict[JobKey, JobRun] = {}
         self._nodes: dict[str, dict[str, Any]] = {}
         self._quarantine: dict[str, tuple[str, str]] = {}
+        self._book = NodeBook()
         self.over: list[JobRun] = []
         """Runs that are over and whose place another one has taken."""
 
@@ -59,7 +65,7 @@ class Ledger:
         holders = await self._remember(pod.key) if trains and run is None else {}
         if (meanwhile := self.runs.get(pod.key)) is not None and meanwhile is not run:
             return meanwhile  # another agent's stream has made it
-        run = self.runs[pod.key] = JobRun(pod.key, int(launch["WORLD_SIZE"]), launch, _wishes(pod))
+        run = self.runs[pod.key] = JobRun(pod.key, int(launch["WORLD_SIZE"]), launch, _wishes(pod), self._health)
         run.core.entrance.remember(holders)
         return run
 
@@ -74,23 +80,37 @@ class Ledger:
         name = manifest["metadata"]["name"]
         if deleted:
             self._nodes.pop(name, None)
+            self._book.forget(name)
         else:
             self._nodes[name] = manifest
+            self._note(name)
 
     def quarantine_changed(self, quarantine: dict[str, Any], deleted: bool) -> None:
         name, node = quarantine["metadata"]["name"], quarantine["spec"].get("node", "")
-        if deleted or not node:
-            self._quarantine.pop(name, None)
-        else:
+        before, _ = self._quarantine.pop(name, ("", ""))
+        if node and not deleted:
             self._quarantine[name] = node, quarantine["spec"].get("reason") or f"Quarantine {name}"
+        for changed in {before, node} - {""}:
+            self._note(changed)
 
-    def nodes(self) -> list[NodeFacts]:
-        barred = dict(self._quarantine.values())
-        return [read_node(manifest, barred.get(name, "")) for name, manifest in self._nodes.items()]
+    def _note(self, node: str) -> None:
+        if (facts := self.facts(node)) is not None:
+            self._book.note(facts, time.monotonic())
+
+    def facts(self, node: str) -> NodeFacts | None:
+        """None of a node that is not known."""
+        manifest = self._nodes.get(node)
+        return read_node(manifest, dict(self._quarantine.values()).get(node, "")) if manifest is not None else None
+
+    def take_policy(self, policy: HealthPolicy) -> None:
+        """It counts from now on, for jobs that run too."""
+        self._health = policy
+        for run in self.runs.values():
+            run.core.health.take_policy(policy)
 
     def why_not(self, node: str) -> str:
-        """Why nothing should be on the node; empty if nothing speaks against it."""
-        return next((why_not(n) for n in self.nodes() if n.name == node), "")
+        """Why nothing should be on the node, by the health policy; empty if nothing speaks against it."""
+        return self._book.why_leave(node, self._health, time.monotonic())
 
     def barred_nodes(self) -> list[str]:
         return [node for node, _ in self._quarantine.values()]

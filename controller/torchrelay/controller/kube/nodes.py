@@ -1,22 +1,72 @@
-"""What the controller reads from a node, with what people have said of it. Pure."""
+"""What the controller reads from a node and from a pod about the node, and what the health policy makes of it. Pure."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from torchrelay.controller.kube.decide.departures import NodeFacts
+from torchrelay.controller.kube.pods import Pod
+from torchrelay.protocol.health import kinds as k
+from torchrelay.protocol.health.classify import classify
+from torchrelay.protocol.health.history import History, Seen
+from torchrelay.protocol.health.node_facts import Condition, NodeEvidence, NodeFacts, Notice, Taint
+from torchrelay.protocol.health.policy import HealthPolicy
 
 _CORDON = "node.kubernetes.io/unschedulable"
+"""The taint of a cordon, which spec.unschedulable says too."""
+_DISRUPTED = "DisruptionTarget"
 
 
 def read_node(manifest: dict[str, Any], quarantined: str = "") -> NodeFacts:
+    """`quarantined`: why a person wants nothing on the node, or empty."""
     spec, status = manifest.get("spec") or {}, manifest.get("status") or {}
-    true = tuple(c["type"] for c in status.get("conditions") or () if c.get("status") == "True")
     return NodeFacts(
-        manifest["metadata"]["name"],
         bool(spec.get("unschedulable")),
-        tuple((t["key"], t.get("effect", "")) for t in spec.get("taints") or () if t["key"] != _CORDON),
-        true,
-        quarantined,
-        "Ready" in true,
+        tuple(
+            Taint(t["key"], t.get("value") or "", t.get("effect") or "NoSchedule")
+            for t in spec.get("taints") or ()
+            if t["key"] != _CORDON
+        ),
+        tuple(map(_condition, status.get("conditions") or ())),
+        (Notice("quarantine", quarantined),) if quarantined else (),
+        manifest["metadata"]["name"],
     )
+
+
+def pod_notices(pod: Pod) -> tuple[Notice, ...]:
+    """That the pod itself has to go, wherever its node is going."""
+    if pod.leaves:
+        return (Notice("eviction", f"pod {pod.name} is being deleted"),)
+    for c in map(_condition, (pod.manifest.get("status") or {}).get("conditions") or ()):
+        if c.type == _DISRUPTED and c.status == "True":
+            return (Notice("eviction", f"pod {pod.name}: {c.reason}: {' '.join(c.message.split())}"),)
+    return ()
+
+
+def _condition(c: dict[str, Any]) -> Condition:
+    return Condition(c["type"], c.get("status") or "", c.get("reason") or "", c.get("message") or "")
+
+
+class NodeBook:
+    """What is known of each node, for pods in which nothing runs yet."""
+
+    def __init__(self) -> None:
+        self._evidence: dict[str, NodeEvidence] = {}
+        self._history: dict[str, History] = {}
+
+    def note(self, facts: NodeFacts, now_s: float) -> None:
+        history = self._history.setdefault(facts.name, History())
+        for s in self._evidence.setdefault(facts.name, NodeEvidence()).update(facts):
+            history.add(Seen(s.kind, now_s, facts.name, s.device, value=s.value, detail=s.detail))
+
+    def forget(self, node: str) -> None:
+        self._evidence.pop(node, None)
+        self._history.pop(node, None)
+
+    def why_leave(self, node: str, policy: HealthPolicy, now_s: float) -> str:
+        """The reason of the verdict that nothing is to stay there; empty where there is none, or it is to be observed only."""
+        history = self._history.get(node, History())
+        for newest in history.levels():
+            verdict = classify(history, newest, policy, now_s)
+            if verdict.quarantine == k.NODE and verdict.action in (k.MIGRATE, k.REPLACE) and not verdict.observe:
+                return verdict.reason
+        return ""

@@ -15,6 +15,7 @@ from torchrelay.controller.kube.pods import JobKey
 from torchrelay.controller.kube.story import Story
 from torchrelay.controller.server import Relay
 from torchrelay.protocol import kube_names as kube
+from torchrelay.protocol.health.policy import HealthPolicy
 from torchrelay.protocol.kube_annotations import Wishes
 from torchrelay.protocol.messages import JobEvent, MigrateReply, MigrateRequest
 from torchrelay.protocol.names import DEFAULT_MASTER_PORT
@@ -32,12 +33,18 @@ _UNTOLD = ("progress", "report", "coverage")
 class JobRun:
     """`launch`: what the launcher told one of its processes. `restarts` of the job make runs of their own."""
 
-    def __init__(self, key: JobKey, world_size: int, launch: Mapping[str, str], wishes: Wishes) -> None:
+    def __init__(
+        self,
+        key: JobKey,
+        world_size: int,
+        launch: Mapping[str, str],
+        wishes: Wishes,
+        health: HealthPolicy | None = None,
+    ) -> None:
         self.key, self.id = key, secrets.token_hex(3)
-        self.core = Core(_config(key, self.id, world_size, launch, wishes), time.time)
+        self.core = Core(_config(key, self.id, world_size, launch, wishes), time.time, None, health)
         self.story = Story(key.name, f"{key.name[:40]}-{self.id}", lambda: self.core.job.holders)
         self.relay = Relay(self.core, self._hear)
-        self._sent_away: set[str] = set()
         self._deleted: dict[int, tuple[str, Deleted]] = {}
         self.task = asyncio.create_task(self.relay.run())
 
@@ -62,6 +69,10 @@ class JobRun:
     def is_warm(self, agent: str) -> bool:
         return any(w.node == agent and w.warm for w in self.core.job.spares)
 
+    def is_attached(self, agent: str) -> bool:
+        """Whether the agent of the pod has come."""
+        return agent in self.core.job.nodes
+
     def is_here(self, agent: str) -> bool:
         """Whether a process of the pod is known."""
         return any(w.node == agent for w in self.core.job.workers.values())
@@ -80,12 +91,6 @@ class JobRun:
         verdict = judge_removal(self.core.job.world_size, deleted, now_s)
         if verdict.removed and not self.is_over:
             self.relay.end(EXIT_REMOVED, verdict.reason)
-
-    def send_away(self, rank: int, reason: str) -> None:
-        """Moves the rank as soon as that can be; said once for each process that has it."""
-        worker = self.core.job.holders.get(rank, "")
-        if not self.is_over and worker not in self._sent_away and self.relay.want(rank, reason):
-            self._sent_away.add(worker)
 
     def migrate(self, rank: int, reason: str) -> MigrateReply:
         return self.relay.migrate(MigrateRequest(rank, reason))

@@ -11,7 +11,10 @@ from torchrelay.protocol.errors import UserError
 
 @dataclass(frozen=True)
 class Settings:
-    """`namespace`, `pod`: its own. `watched`: the namespace whose pods are looked after, or `*`. `host`: to listen on."""
+    """`namespace`, `pod`: its own. `watched`: the namespace whose pods are looked after, or `*`. `host`: to listen on.
+
+    `health_policy`: the file of one's own, or empty. `health_observe`: no verdict of it is carried out.
+    """
 
     namespace: str
     pod: str
@@ -19,6 +22,8 @@ class Settings:
     host: str = "0.0.0.0"
     relay_port: int = kube.RELAY_PORT
     enrol_port: int = kube.ENROLL_PORT
+    health_policy: str = ""
+    health_observe: bool = False
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> Settings:
@@ -31,6 +36,8 @@ class Settings:
                 environ.get("TORCHRELAY_LISTEN_HOST") or "0.0.0.0",
                 int(environ.get("TORCHRELAY_RELAY_PORT") or kube.RELAY_PORT),
                 int(environ.get("TORCHRELAY_ENROLL_PORT") or kube.ENROLL_PORT),
+                environ.get("TORCHRELAY_HEALTH_POLICY", ""),
+                environ.get("TORCHRELAY_HEALTH_OBSERVE") == "1",
             )
         except ValueError as e:
             raise UserError(f"TORCHRELAY_RELAY_PORT and TORCHRELAY_ENROLL_PORT are port numbers: {e}") from e

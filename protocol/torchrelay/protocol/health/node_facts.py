@@ -45,12 +45,13 @@ class Notice:
 
 @dataclass(frozen=True)
 class NodeFacts:
-    """`cordoned`: no new pods are to come (Kubernetes: spec.unschedulable)."""
+    """`cordoned`: no new pods are to come (Kubernetes: spec.unschedulable). `name`: of the machine, where its agent has another."""
 
     cordoned: bool = False
     taints: tuple[Taint, ...] = ()
     conditions: tuple[Condition, ...] = ()
     notices: tuple[Notice, ...] = ()
+    name: str = ""
 
 
 class NodeEvidence:
@@ -73,16 +74,17 @@ class NodeEvidence:
 
 def evidence(facts: NodeFacts, tolerated: Iterable[Taint] = ()) -> Iterable[tuple[str, str]]:
     """What is not as it should be: the subject, and the text that the policy's rows are about."""
+    of_node = f" of node {facts.name}" if facts.name else ""
     if facts.cordoned:
-        yield "cordon", "cordon"
+        yield "cordon", f"cordon{of_node}"
     for taint in facts.taints:
         name = f"{taint.key}={taint.value}" if taint.value else taint.key
         known = FROM_THE_START if taint in tolerated and taint.effect == NO_EXECUTE else ""
-        yield f"taint:{taint.key}:{taint.effect}", f"taint {name}:{taint.effect}{known}"
+        yield f"taint:{taint.key}:{taint.effect}", f"taint {name}:{taint.effect}{of_node}{known}"
     for c in facts.conditions:
         if (c.status != "True") if c.type == READY else (c.status == "True"):
             why = ": ".join(filter(None, (c.reason, " ".join(c.message.split()))))
-            yield f"condition:{c.type}", f"condition {c.type}={c.status}" + (f" ({why})" if why else "")
+            yield f"condition:{c.type}", f"condition {c.type}={c.status}{of_node}" + (f" ({why})" if why else "")
     for notice in facts.notices:
         yield notice.what, notice.what + (f" ({notice.text})" if notice.text else "")
 

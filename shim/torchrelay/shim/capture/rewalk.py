@@ -7,36 +7,37 @@ takes a walk from scratch: `Restart`. So a node's path is always the one that a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from operator import is_
+from collections.abc import Mapping, Sequence
 from types import FrameType
 from typing import Any
 
 import torch
 
-from torchrelay.shim.adapters import cycles, held_generators
 from torchrelay.shim.adapters import frames as frame_access
-from torchrelay.shim.adapters.dtensor import local
-from torchrelay.shim.adapters.list_pointers import pointers
-from torchrelay.shim.capture import callables, small
-from torchrelay.shim.capture.host_state import Fields, HostState, Inside, LargeTensor, Node
-from torchrelay.shim.capture.kinds import PLAIN, Kind, kind_of
-from torchrelay.shim.capture.long_list import LongContent
-from torchrelay.shim.capture.modules import ModuleTrees, TreeContent
+from torchrelay.shim.capture.edges import (
+    MAY_BE_LOOKED_THROUGH,
+    Edges,
+    count_uses,
+    edge_changes,
+    flat,
+    not_plain,
+    same_mapping,
+)
+from torchrelay.shim.capture.host_state import HostState, LargeTensor, Node
+from torchrelay.shim.capture.kinds import Kind, kind_of
+from torchrelay.shim.capture.modules import ModuleTrees
 from torchrelay.shim.capture.parts import (
     NONE,
     Bindings,
-    attributes,
-    dataset_parts,
-    ddp_flags,
     dead_globals,
     global_names,
     live_names,
-    loader_parts,
-    optimizer_attributes,
-    optimizer_hooks,
 )
+from torchrelay.shim.capture.seen_again import RENEWED, SAME, Restart
 from torchrelay.shim.capture.walk import Walk
+
+_WITHOUT_NODES = (Kind.OPAQUE, Kind.PLAIN, Kind.FUNCTION, Kind.CLASS)
+"""Kinds whose objects may have no node: functions and classes with nothing behind them."""
 
 _GONE = Node(Kind.GONE, None, -1, None, None)
 _COMES_AND_GOES = frozenset(
@@ -55,61 +56,10 @@ _COMES_AND_GOES = frozenset(
 """Kinds that leave no trace in a host state beside their node."""
 
 
-_MAY_BE_LOOKED_THROUGH = (Kind.TUPLE, Kind.THROUGH, Kind.FUNCTION)
-_WITHOUT_NODES = (Kind.OPAQUE, Kind.PLAIN, Kind.FUNCTION, Kind.CLASS)
-"""Kinds whose objects may have no node: functions and classes with nothing behind them."""
-
-Edges = list[tuple[Any, Any]]
-_NOTHING = object()
-
-
-class Restart(Exception):
-    """The earlier walk is no basis; always answered with a walk from scratch."""
-
-
-def same_items(now: Any, then: Any) -> bool:
-    """Whether two sequences hold the same objects."""
-    return len(now) == len(then) and all(map(is_, now, then))
-
-
-def same_mapping(now: Mapping[Any, Any], then: Mapping[Any, Any]) -> bool:
-    return len(now) == len(then) and all(map(is_, now.values(), then.values())) and all(map(is_, now, then))
-
-
-def edge_changes(then: Edges, now: Edges) -> tuple[Edges, Edges]:
-    """Edges that are no more, and those that are new. A key stands for one edge."""
-    if then is now:
-        return [], []
-    gone = dict(then)
-    new = []
-    for key, value in now:
-        if gone.get(key, _NOTHING) is value:
-            del gone[key]
-        else:
-            new.append((key, value))
-    return list(gone.items()), new
-
-
-def flat(key: Any, value: Any) -> Iterator[tuple[Any, Any]]:
-    """What a value means for the walk: tuples, bound methods and their like are looked through."""
-    cls = type(value)
-    if cls in PLAIN:
-        return
-    if kind_of(cls) in _MAY_BE_LOOKED_THROUGH and callables.is_looked_through(value):
-        for place, element in callables.parts(value):
-            yield from flat(Inside(key, place), element)
-    else:
-        yield key, value
-
-
-def not_plain(content: Mapping[Any, Any]) -> Edges:
-    return [(key, value) for key, value in content.items() if type(value) not in PLAIN]
-
-
 class Rewalk(Walk):
     def __init__(self, trees: ModuleTrees, base: HostState, *, at_gate: bool) -> None:
         if not base.uses:
-            base.uses = _count_uses(base)
+            base.uses = count_uses(base)
         super().__init__(trees, base if at_gate else None, base.fork())
         self._base = base
         self._pending: int | None = None
@@ -129,12 +79,12 @@ class Rewalk(Walk):
                 self._drop(number, node)
                 continue
             kind = node.kind
-            same = _SAME.get(kind)
+            same = SAME.get(kind)
             if same is not None:
-                if not same(self, node):
+                if not same(self._trees, node):
                     self._visit_again(number, node)
-            elif kind in _RENEWED:
-                now = _RENEWED[kind](self, node)
+            elif kind in RENEWED:
+                now = RENEWED[kind](self._trees, node)
                 if now is not None:
                     self._replace(number, now)
         if any(len(obj) != length for obj, length, _ in self._base.bulk):
@@ -202,87 +152,6 @@ class Rewalk(Walk):
             self._replace(number, now)
 
     # Whether a node is as it was.
-
-    def _same_list(self, node: Node) -> bool:
-        content = node.content
-        if isinstance(content, LongContent):
-            now = self._trees.long_lists.look(node.obj)
-            return now is not None and now.seen is content.seen and now.length == content.length
-        return same_items(node.obj, content)
-
-    def _same_attributes(self, node: Node) -> bool:
-        return same_mapping(vars(node.obj) if _only_fields(type(node.obj)) else attributes(node.obj), node.content)
-
-    def _same_tensor(self, node: Node) -> bool:
-        content = node.content
-        if isinstance(content, small.TensorValue):
-            return small.take(node.obj) == content
-        if isinstance(content, LargeTensor) and tuple(local(node.obj).shape) != content.shape:
-            raise Restart
-        return True
-
-    def _same_dataset(self, node: Node) -> bool:
-        plain, below = dataset_parts(node.obj)
-        return same_mapping(plain, node.content) and same_mapping(below, dict(node.edges))
-
-    def _same_array(self, node: Node) -> bool:
-        now, then = node.obj, node.content
-        return bool(now.shape == then.shape and now.dtype == then.dtype and now.tobytes() == then.tobytes())
-
-    def _same_function(self, node: Node) -> bool:
-        if bool(callables.fields(node.obj)) != any(type(key) is Fields for key, _ in node.edges):
-            return False
-        now = callables.cells(node.obj) if node.content else {}
-        return all(now.get(name, _NOTHING) is value for name, value in node.content.items())
-
-    def _same_class(self, node: Node) -> bool:
-        space = vars(node.obj)
-        return all(space.get(name, _NOTHING) is value for name, value in node.content.items())
-
-    def _renewed_module(self, node: Node) -> Node | None:
-        then: TreeContent = node.content
-        tree = self._trees.tree(node.obj)
-        if tree is not then.tree:
-            raise Restart
-        now = tree.take()
-        same_values = pointers(now.values) == pointers(then.values)
-        if same_values and now.flags == then.flags and now.buffers == then.buffers:
-            return None
-        edges = node.edges if same_values else tree.objects(now)
-        return Node(Kind.MODULE, node.obj, node.parent, node.key, now, edges)
-
-    def _renewed_ddp(self, node: Node) -> Node | None:
-        flags = ddp_flags(node.obj)
-        module = node.obj._modules.get("module")
-        if module is not node.edges[0][1] or len(node.edges) != 1 + bool(node.obj._comm_hooks):
-            raise Restart
-        return None if flags == node.content else Node(node.kind, node.obj, node.parent, node.key, flags, node.edges)
-
-    def _renewed_optimizer(self, node: Node) -> Node | None:
-        optimizer = node.obj
-        if optimizer.param_groups is not node.edges[0][1] or self._trees.has_plain_state(optimizer):
-            raise Restart
-        fields = optimizer.__dict__
-        if node.seen is not None and node.seen.still_true(fields):
-            return None
-        content, seen = optimizer_attributes(optimizer), Bindings.of(fields)
-        if same_mapping(content, node.content):
-            node.seen = seen
-            return None
-        edges = [("param_groups", optimizer.param_groups), *not_plain(content), *optimizer_hooks(optimizer)]
-        return Node(node.kind, optimizer, node.parent, node.key, content, edges)
-
-    def _renewed_cycle(self, node: Node) -> Node | None:
-        place = cycles.place_of(node.obj)
-        return None if place == node.content else Node(node.kind, node.obj, node.parent, node.key, place)
-
-    def _renewed_generator(self, node: Node) -> Node | None:
-        found = held_generators.stand(node.obj) if id(node.obj) not in self._trees.of_loops else None
-        if found is None or not same_mapping(dict(not_plain(found.given)), dict(node.edges)):
-            raise Restart
-        if found.content == node.content and found.source is node.seen:
-            return None
-        return Node(node.kind, node.obj, node.parent, node.key, found.content, node.edges, found.source)
 
     # What is not.
 
@@ -386,80 +255,13 @@ class Rewalk(Walk):
         kind = kind_of(type(obj))
         if id(obj) in state.covered or kind in (Kind.OPAQUE, Kind.PLAIN):
             return
-        if (kind not in _COMES_AND_GOES and kind not in _MAY_BE_LOOKED_THROUGH) or isinstance(obj, torch.nn.Parameter):
+        if (kind not in _COMES_AND_GOES and kind not in MAY_BE_LOOKED_THROUGH) or isinstance(obj, torch.nn.Parameter):
             raise Restart
         super()._one(parent, key, obj)
-        if kind not in _MAY_BE_LOOKED_THROUGH and kind is not Kind.CLASS:
+        if kind not in MAY_BE_LOOKED_THROUGH and kind is not Kind.CLASS:
             number = state.index.get(id(obj))
             if number is None or isinstance(state.nodes[number].content, LargeTensor):
                 raise Restart
 
     def _define(self, space: Mapping[str, Any], cls: type | None) -> None:
         """What a step defines may be gone after it: nobody waits for attributes of it."""
-
-
-def _same_dict(walk: Rewalk, node: Node) -> bool:
-    return same_mapping(node.obj, node.content)
-
-
-def _restart(walk: Rewalk, node: Node) -> None:
-    raise Restart
-
-
-_SAME: dict[Kind, Callable[[Rewalk, Node], bool]] = {
-    Kind.LIST: Rewalk._same_list,
-    Kind.DICT: _same_dict,
-    Kind.PARAM_GROUP: _same_dict,
-    Kind.SET: lambda _, node: set(map(id, node.obj)) == set(map(id, node.content)),
-    Kind.DEQUE: lambda _, node: same_items(node.obj, node.content),
-    Kind.BYTEARRAY: lambda _, node: bool(node.obj == node.content),
-    Kind.ATTRS: Rewalk._same_attributes,
-    Kind.TENSOR: Rewalk._same_tensor,
-    Kind.LOADER: lambda _, node: same_mapping(loader_parts(node.obj), dict(node.edges)),
-    Kind.DATASET: Rewalk._same_dataset,
-    Kind.REPLAY_POINT: lambda _, node: same_mapping(node.obj.place(), node.content),
-    Kind.TORCH_GENERATOR: lambda _, node: small.take(node.obj.get_state()) == node.content,
-    Kind.PYTHON_RANDOM: lambda _, node: node.obj.getstate() == node.content,
-    Kind.NUMPY_RANDOM: lambda _, node: False,
-    Kind.NDARRAY: Rewalk._same_array,
-    Kind.FUNCTION: Rewalk._same_function,
-    Kind.CLASS: Rewalk._same_class,
-}
-"""Whether a node is as it was."""
-
-_RENEWED: dict[Kind, Callable[[Rewalk, Node], Node | None]] = {
-    Kind.MODULE: Rewalk._renewed_module,
-    Kind.DDP: Rewalk._renewed_ddp,
-    Kind.OPTIMIZER: Rewalk._renewed_optimizer,
-    Kind.OPTIMIZER_STATE: _restart,
-    Kind.CYCLE: Rewalk._renewed_cycle,
-    Kind.GENERATOR: Rewalk._renewed_generator,
-}
-"""The same for kinds that leave a trace beside their nodes: the node anew, or None if it is as it was."""
-
-_without_slots: dict[type, bool] = {}
-
-
-def _only_fields(cls: type) -> bool:
-    """Whether the attributes of instances are all in their `__dict__`."""
-    known = _without_slots.get(cls)
-    if known is None:
-        slots = {name for c in cls.__mro__ for name in _slots(c)} - {"__dict__", "__weakref__"}
-        known = _without_slots[cls] = cls.__dictoffset__ != 0 and not slots
-    return known
-
-
-def _slots(cls: type) -> Sequence[str]:
-    slots = vars(cls).get("__slots__", ())
-    return (slots,) if isinstance(slots, str) else tuple(slots)
-
-
-def _count_uses(state: HostState) -> list[int]:
-    uses = [int(node.parent < 0) for node in state.nodes]
-    for node in state.nodes:
-        for key, value in node.edges:
-            for _, obj in flat(key, value):
-                child = state.index.get(id(obj))
-                if child is not None:
-                    uses[child] += 1
-    return uses

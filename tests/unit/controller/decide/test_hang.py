@@ -67,6 +67,14 @@ def test_a_stopped_process_is_found_after_a_second_if_peers_wait() -> None:
     assert culprit_of(waits(0, 0.3), dataclasses.replace(stopped, stopped_s=0.9)) is None
 
 
+@pytest.mark.parametrize(("state", "words"), [("Z", "is dead"), ("gone", "is gone")])
+def test_a_process_that_is_dead_behind_a_command_that_lives_is_found_like_a_stopped_one(state: str, words: str) -> None:
+    vitals = [waits(0, 1.0), waits(1, 1.5, process_state=state, stopped_s=1.5)]
+    culprit = find_culprit(vitals, 0.1, Policy())
+    assert culprit is not None
+    assert (culprit.rank, words in culprit.reason) == (1, True), culprit.reason
+
+
 def test_peers_that_are_done_wait_for_a_stopped_one_as_well() -> None:
     stopped = works(1, 1.1, process_state="T", stopped_s=1.1, phase="after")
     assert culprit_of(works(0, 0.3, phase="finished"), stopped) == 1

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from support.fake_job import FakeJob
 
+from torchrelay.controller.core import CALM_TICK_S
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol.events import (
     HealthVerdict,
@@ -25,9 +26,11 @@ from torchrelay.protocol.messages import HealthSignal, HealthSignals, HealthSour
 POLICY = default_policy()
 
 
-def job_with(folder: Path, spares: int = 1, policy: HealthPolicy = POLICY, world_size: int = 3) -> FakeJob:
+def job_with(
+    folder: Path, spares: int = 1, policy: HealthPolicy = POLICY, world_size: int = 3, **config: object
+) -> FakeJob:
     """GPU-0 and port-0 belong to n0.w0 and so on; spares have those behind."""
-    job = FakeJob(folder, world_size, spares, health=policy)
+    job = FakeJob(folder, world_size, spares, health=policy, config=config)
     job.train()
     workers = [*job.ranks, *job.spares]
     job.give(HealthSources({"nvidia": "ok"}, {w: f"nvidia-driver GPU-{i} port-{i}" for i, w in enumerate(workers)}))
@@ -83,13 +86,35 @@ def test_a_spare_on_a_device_in_quarantine_takes_over_nothing(tmp_path: Path) ->
     assert job.told(MigrationFinished)[0].spare == "n0.s1"
 
 
-def test_without_a_healthy_spare_a_planned_move_is_refused_in_words(tmp_path: Path) -> None:
+def test_without_a_healthy_spare_a_planned_move_waits_for_one_and_says_so_once(tmp_path: Path) -> None:
     job = job_with(tmp_path)
     see(job, k.REMAP_PENDING, "GPU-3")
     see(job, k.REMAP_PENDING, "GPU-1")
     assert moved(job) == []
     (refused,) = job.told(MoveNotMade)
-    assert refused.reason == "every spare is on a device or node in quarantine"
+    assert refused.reason == "every spare is on a device or node in quarantine; it moves as soon as there is one"
+    assert job.core.tick_every_s(job.now_s) == CALM_TICK_S, "it waits for what is told, not for the clock"
+    assert job.core.clear(msg.ClearRequest("GPU-3", "was reset")).cleared
+    assert moved(job) == [("planned", 1)]
+
+
+def test_evidence_that_asks_for_a_planned_move_before_training_has_begun_is_not_forgotten(tmp_path: Path) -> None:
+    job = FakeJob(tmp_path, health=POLICY)
+    job.warm()
+    job.give(msg.HealthSources({}, {f"n0.w{r}": f"GPU-{r}" for r in range(3)}), "n0")
+    see(job, k.REMAP_PENDING, "GPU-2")
+    assert job.told(MigrationStarted) == []
+    job.train()
+    assert moved(job) == [("planned", 2)]
+
+
+def test_under_a_policy_of_planned_moves_alone_evidence_moves_and_does_not_replace(tmp_path: Path) -> None:
+    job = job_with(tmp_path, spares=2, planned_only=True)
+    see(job, k.REMAP_PENDING, "GPU-2")
+    assert moved(job) == [("planned", 2)]
+    see(job, k.XID, "GPU-1", code=79)
+    assert outcomes(job)[-1] == (k.REPLACE, "refused")
+    assert "planned-only" in job.told(HealthVerdict)[-1].reason
 
 
 def test_a_cleared_device_may_be_used_again(tmp_path: Path) -> None:

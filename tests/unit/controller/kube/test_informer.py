@@ -82,6 +82,29 @@ def test_a_list_that_fails_is_tried_again() -> None:
     assert changes == [("a", False)]
 
 
+def test_a_list_that_fails_is_said_until_one_works_and_a_watch_that_ends_is_not() -> None:
+    said: list[str] = []
+
+    class Telling(Scripted):
+        async def list(self, *_: Any) -> tuple[list[Object], str]:
+            said.append(mirrors[0].broken)
+            return await super().list()
+
+    mirrors: list[Informer] = []
+
+    async def run() -> None:
+        api = Telling([["a"], RetryableError("no route"), RetryableError("refused"), ["a"], ["a"]], [[], [], []])
+        mirrors.append(Informer(api, PODS, lambda *_: None))  # type: ignore[arg-type]
+        task = asyncio.create_task(mirrors[0].run())
+        await asyncio.wait_for(api.all_seen.wait(), 10)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+    asyncio.run(run())
+    assert said == ["", "", "no route", "refused", ""]
+
+
 def test_a_silent_watch_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(informer, "SILENT_S", 0.05)
 

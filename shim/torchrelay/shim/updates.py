@@ -1,0 +1,247 @@
+"""The optimizer's steps of a rank: the gate in front of the update, updates that come before it, and what follows them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.protocol.messages import FirstStep
+from torchrelay.shim.early_updates import EarlyUpdates
+from torchrelay.shim.late_writes import LateWrites
+from torchrelay.shim.loops import Activation
+from torchrelay.shim.rewind import Rewind
+
+if TYPE_CHECKING:
+    from torchrelay.shim.engine import Engine
+
+
+class Updates:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.early, self.late = EarlyUpdates(), LateWrites()
+        self._done = 0
+        """In this iteration."""
+        self._depth = 0
+        """Of optimizer steps within optimizer steps, as wrappers make them."""
+        self._updating_early = False
+        self._training_thread = threading.main_thread().ident
+
+    def begin_iteration(self) -> None:
+        self._done, self._depth = 0, 0
+
+    def all_done(self) -> bool:
+        """Whether an iteration of this loop has no further update to make, as far as that is known."""
+        commit = self._engine.commit
+        return commit is None or self._done > self.early.last(commit.activation.site)
+
+    def take_back_early(self, target: int) -> None:
+        """Updates before the gate, if all meet at the boundary that they came after."""
+        commit = self._engine.commit
+        if self.early.pending and commit is not None and target == commit.boundary:
+            self.early.put_back(commit.state)
+
+    def late_now(self) -> dict[str, int]:
+        """What was written between the last optimizer step and the place where this rank's tensors are those of."""
+        commit = self._engine.commit
+        if commit is None:
+            return {}
+        at_boundary = self._engine.gates_passed == commit.boundary
+        return self.late.until(commit.state if at_boundary else commit.state.as_it_is_now())
+
+    # In front of the update.
+
+    def before_step(self, frame: FrameType, optimizer: torch.optim.Optimizer | None = None) -> None:
+        engine = self._engine
+        if not engine.tracker.live or threading.get_ident() != self._training_thread:
+            return
+        self._depth += 1
+        if self._depth > 1:
+            return
+        if engine.position == "set-up":
+            if engine.way_in is not None:
+                engine.way_in.at_step(frame)
+            engine.reporter.step_in_set_up(frame)
+        if engine.position not in ("body", "after"):
+            return
+        running = engine.tracker.running(frame)
+        if engine.commit is not None and running and engine.commit.activation not in running:
+            self._step_elsewhere(running)
+            return
+        if engine.commit is not None and running:
+            site = engine.commit.activation.site
+            if self.early.learn(site, self._done, after_backward=engine.gradients_open):
+                engine.reporter.in_turn()
+            if engine.position == "body" and self._done < self.early.before_gate(site):
+                self._update_early(optimizer, running)
+                return
+        if engine.position == "after":
+            return
+        if not running:
+            engine.reporter.step_in_no_loop(frame)
+            return
+        if not engine.protects_this_step():
+            return
+        engine.again.leave()
+        if engine.capturing:
+            self.gate(frame)
+        else:
+            self._gate_only(-1)
+        engine.step_stack = running
+
+    def _update_early(self, optimizer: Any, running: list[Activation]) -> None:
+        """Another one comes in this iteration, behind a backward: the gate is there."""
+        engine = self._engine
+        engine.step_stack, engine.gradients_open, self._updating_early = running, False, True
+        if engine.shadow is None and optimizer is not None:
+            self.early.keep(optimizer)
+            engine.again.ignore(self.early.tensors())
+
+    def _step_elsewhere(self, running: list[Activation]) -> None:
+        """A step outside of the loop that the boundaries are in: nobody can come in here, until this loop comes round."""
+        engine = self._engine
+        assert engine.commit is not None
+        if engine.shadow is not None:
+            raise StateMismatchError("a further training loop begins where there are no peers yet")
+        if engine.astray and engine.step_stack[-1] in running:
+            return  # another one in the same iteration
+        engine.reporter.step_in_another_loop(engine.commit, running[-1].site)
+        engine.astray, self._done, engine.step_stack = True, 0, running
+        engine.again.leave()
+        engine.waiting(True)
+        try:
+            self._gate_only(engine.gates_passed + 1)
+        except RuntimeError as error:
+            engine.interrupted(error)
+            raise
+        finally:
+            engine.waiting(False)
+        engine.records.after, engine.records.replay = [], {}
+
+    # The gate.
+
+    def gate(self, frame: FrameType) -> None:
+        """Passes only after every rank has all its gradients of this step."""
+        engine = self._engine
+        assert engine.commit is not None
+        boundary = engine.commit.boundary
+        engine.position = "gate"
+        engine.phase("gate")
+        if engine.shadow is not None:
+            engine.shadow.at_gate(frame, engine.commit.activation.heads)
+        else:
+            engine.inject("gate")
+            if engine.keeper is not None:
+                engine.keeper.at_gate(boundary)
+            if engine.numbers is not None:
+                engine.numbers.at_gate(engine.commit)
+            engine.layouts.note(boundary + 1, engine.wrapped)
+            self._write(frame)  # before the gate: whoever passes it relies on this rank's journal being whole
+            self._wait("gate")
+            if engine.numbers is not None:
+                engine.numbers.passed()
+        self.passed(boundary + 1)
+        engine.position = "update"
+        engine.phase("update")
+        engine.inject("optimizer")
+        if engine.first_step_due and engine.shadow is None:
+            engine.first_step_due = False
+            engine.link.send(FirstStep(engine.comms.now.number, engine.gates_passed))
+
+    def at_head(self, activation: Activation) -> bool:
+        """The iteration is over, and what its early updates have done was not confirmed. Whether it has to be done again."""
+        engine = self._engine
+        commit = engine.commit
+        if commit is None or (activation is not commit.activation and commit.activation in engine.tracker.stack):
+            return False
+        engine.again.leave()
+        engine.position = "gate"
+        engine.phase("gate")
+        try:
+            self._wait("gate" if activation is commit.activation else "astray")
+        except Rewind:
+            activation.heads -= 1
+            engine.go_back(commit)
+            return True
+        self.passed(commit.boundary + 1)
+        engine.stepped = True
+        return False
+
+    def _gate_only(self, number: int) -> None:
+        engine = self._engine
+        engine.comms.gate(number)
+        engine.gates_passed += 1
+        engine.gradients_open = False
+        engine.journal.gates_passed = engine.gates_passed
+        engine.position = "update"
+        engine.phase("update")
+
+    def _write(self, frame: FrameType) -> None:
+        engine = self._engine
+        assert engine.commit is not None
+        started_s = time.perf_counter()
+        try:
+            engine.writer.gate(engine.commit, frame)
+            engine.costs.gate(time.perf_counter() - started_s)
+        except Exception as error:  # noqa: BLE001 - as at the head
+            engine.give_up(error)
+
+    def _wait(self, position: str) -> None:
+        engine = self._engine
+        engine.waiting(True)
+        started_s = time.perf_counter()
+        try:
+            engine.journal.copies.wait()
+            engine.comms.gate(engine.gates_passed + 1)
+            engine.costs.barrier(time.perf_counter() - started_s)
+        except RuntimeError as error:
+            if engine.commit is None:
+                raise
+            if engine.recovery.stand(position, error) == "rewind":
+                engine.rewind()
+        finally:
+            engine.waiting(False)
+
+    def passed(self, number: int) -> None:
+        engine = self._engine
+        if engine.shadow is None:
+            engine.records.after, engine.records.replay = [], {}
+        engine.gates_passed = number
+        engine.gradients_open = False
+        self.early.drop()
+        engine.journal.gates_passed = number
+
+    # Behind the update.
+
+    def after_step(self) -> None:
+        engine = self._engine
+        if not engine.tracker.live or threading.get_ident() != self._training_thread:
+            return
+        self._depth = max(self._depth - 1, 0)
+        if self._depth > 0 or not (engine.position in ("update", "after") or self._updating_early):
+            return
+        self._updating_early = False
+        self._done += 1
+        if self._done > 1:
+            engine.tracker.watch_inside = True
+        if engine.position == "update":
+            engine.stepped = True
+            engine.position = "after"
+            engine.phase("after")
+            self._updated()
+            engine.inject("after-step")
+        elif engine.position == "after":
+            self._updated()
+
+    def _updated(self) -> None:
+        """After an update behind the gate: the tensors of the next boundary are there, if it was the last one."""
+        engine = self._engine
+        if engine.shadow is not None:
+            if self.all_done():
+                engine.shadow.at_step_end()
+        elif engine.commit is not None and not engine.astray:
+            self.late.note(engine.commit.state)

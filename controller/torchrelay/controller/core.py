@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import signal
 from collections.abc import Callable
-from typing import Any
 
 from torchrelay.controller.buddies import Buddies
 from torchrelay.controller.checkpoint import JobCheckpoint
@@ -23,12 +22,13 @@ from torchrelay.controller.numbers import NumberDesk
 from torchrelay.controller.outbox import Outbox
 from torchrelay.controller.progress import ProgressTeller
 from torchrelay.controller.protection import ProtectionDesk
+from torchrelay.controller.rank_reports import Handler, RankReports
 from torchrelay.controller.requests import Requests
 from torchrelay.controller.status import job_status
 from torchrelay.controller.watch import HangWatch
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol import migration_events as m
-from torchrelay.protocol.events import FaultFired, JobFinished, JobStarted, ReportMade
+from torchrelay.protocol.events import JobFinished, JobStarted
 from torchrelay.protocol.health.policy import HealthPolicy
 from torchrelay.protocol.messages import CheckpointsFound
 from torchrelay.protocol.names import EXIT_NO_SPARE_LEFT, NO_RANK
@@ -37,19 +37,6 @@ CALM_TICK_S = 1.0
 """While all goes well, nothing but agents that stay away is noticed by the clock alone."""
 ALERT_TICK_S = 0.05
 """While a verdict or a deadline may be due."""
-FOR_THE_MIGRATION = (
-    msg.Standing,
-    msg.QuiesceAnswer,
-    msg.Prepared,
-    msg.Serving,
-    msg.Transferred,
-    msg.Rebuilt,
-    msg.Verified,
-    msg.Resumed,
-    msg.FirstStep,
-    msg.OrderFailed,
-    msg.CheckpointSaved,
-)
 
 
 class Core:
@@ -96,28 +83,19 @@ class Core:
         self._progress = ProgressTeller(self.job, self.outbox)
         self.ended: JobFinished | None = None
         self._now_s = 0.0
-        self._handlers: dict[type, Callable[[Worker, Any, float], None]] = {
-            msg.Hello: self._hello,
-            msg.Warm: self._warm,
-            msg.Armed: self._armed,
-            msg.Disabled: self._disabled,
-            msg.Report: self._report,
-            msg.ReplicaCheck: self._replica_check,
+        self._handlers: dict[type, Handler] = {
             msg.ScriptFailed: self._exits.script_failed,
-            msg.Finishing: self._finishing,
-            msg.FaultInjected: self._fault_injected,
-            msg.MigrationWanted: self._migration_wanted,
-            msg.Held: self._held,
             msg.Explained: self._watch.explained,
             msg.NumberAlarm: self._numbers.alarm,
             msg.CopyReady: self._buddies.ready,
             msg.CopyTaken: self._buddies.taken,
             msg.FilesKept: self._files_kept,
             msg.AsideSet: self._aside_set,
+            msg.JournalsCopied: self.nodes.copied,
+            msg.JournalCopyLost: self.nodes.copy_lost,
         }
-        self._handlers[msg.JournalsCopied] = self.nodes.copied
-        self._handlers[msg.JournalCopyLost] = self.nodes.copy_lost
-        self._handlers.update(dict.fromkeys(FOR_THE_MIGRATION, self._for_the_migration))
+        said = RankReports(self.job, self.outbox, self.driver, self._judge, self.health, self._requests)
+        self._handlers.update(said.handlers())
 
     def take(self) -> tuple[list[tuple[str, msg.ToAgent]], list[msg.JobEvent]]:
         """Orders by node, and events, since the last call."""
@@ -358,84 +336,9 @@ class Core:
                 if worker.alive:
                     self.outbox.to_worker(worker.worker, msg.MayFinish())
 
-    def _hello(self, worker: Worker, report: msg.Hello, now_s: float) -> None:
-        worker.pid = report.pid
-
-    def _warm(self, worker: Worker, report: msg.Warm, now_s: float) -> None:
-        worker.warm = True
-        self.driver.feed(m.SpareWarm(), now_s)
-
-    def _armed(self, worker: Worker, report: msg.Armed, now_s: float) -> None:
-        worker.armed = report
-
-    def _disabled(self, worker: Worker, report: msg.Disabled, now_s: float) -> None:
-        worker.disabled = report.reason
-        if worker.rank == NO_RANK:
-            self.outbox.log("warning", f"spare {worker.worker} cannot be used: {report.reason}")
-        elif not self.job.is_holder(worker):
-            reason = f"{worker.worker} cannot take over rank {worker.rank}: {report.reason}"
-            self.driver.feed(m.RankLost(worker.rank, worker.worker, reason, now_s), now_s)
-
-    def _report(self, worker: Worker, r: msg.Report, now_s: float) -> None:
-        worker.report = r
-        self._judge.news()
-        self.outbox.emit(
-            ReportMade(
-                worker.rank,
-                r.file,
-                r.line,
-                r.device_state_bytes,
-                r.journal_bytes,
-                r.tensors,
-                r.unprotected,
-                r.notes,
-                tuple(dataclasses.asdict(gap) for gap in r.gaps),
-            )
-        )
-
-    def _replica_check(self, worker: Worker, report: msg.ReplicaCheck, now_s: float) -> None:
-        worker.seen_boundary = max(worker.seen_boundary, report.boundary)
-        if self.job.is_holder(worker):
-            self.job.add_check(worker.rank, report)
-            self.health.checked(now_s)
-            self._judge.news()
-
-    def _held(self, worker: Worker, report: msg.Held, now_s: float) -> None:
-        worker.held = True
-        worker.seen_boundary = max(worker.seen_boundary, report.boundary)
-        self._judge.news()
-
     def _end_check(self) -> None:
         """Without a chance for the script to end as after a whole run."""
         self.end_job(0, "the check is over", signal.SIGKILL)
-
-    def _finishing(self, worker: Worker, report: msg.Finishing, now_s: float) -> None:
-        worker.finishing = True
-        self._judge.news()
-        worker.seen_boundary = max(worker.seen_boundary, report.boundary)
-        self.driver.feed(m.RankFinished(worker.rank), now_s)
-
-    def _fault_injected(self, worker: Worker, report: msg.FaultInjected, now_s: float) -> None:
-        worker.fault_s = now_s
-        worker.seen_boundary = max(worker.seen_boundary, report.boundary)
-        self.outbox.emit(FaultFired(report.fault, worker.rank, report.boundary + 1))
-
-    def _migration_wanted(self, worker: Worker, report: msg.MigrationWanted, now_s: float) -> None:
-        if self.job.is_holder(worker):
-            self._requests.want(worker.rank, report.reason, now_s)
-        else:
-            self._requests.refuse(
-                worker.rank, report.reason, f"{worker.worker} does not hold rank {worker.rank} any more"
-            )
-
-    def _for_the_migration(self, worker: Worker, report: Any, now_s: float) -> None:
-        if self.driver.migration is None:
-            if not isinstance(report, (msg.Resumed, msg.FirstStep)):
-                self.outbox.log_once("info", f"{type(report).__name__} of {worker.worker} ignored: no migration is on")
-            return
-        if isinstance(report, msg.CheckpointSaved):
-            self.driver.saved(worker.rank, report.size_bytes)
-        self.driver.feed(m.Said(worker.rank, worker.worker, report), now_s)
 
     def _journal_content(self, node: str, content: msg.JournalContent, now_s: float) -> None:
         worker = self.job.workers.get(content.worker)

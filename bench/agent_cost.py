@@ -1,12 +1,16 @@
-"""What the agent's eyes cost: processor time and memory of the agent's part, with 8 devices that are polled each second.
+"""What the agent costs: processor time and memory, with 8 devices that are polled each second.
 
-Prints one JSON object. The devices are a fake machine's, so calls into the driver cost next to nothing: a real driver's come
-on top, and are its own.
+Prints one JSON object: of the eyes alone, or with --whole of a job's whole agent, with what it reads of two ranks that train.
+The devices are a fake machine's, so calls into the driver cost next to nothing: a real driver's come on top, and are its own.
 """
 
 import argparse
 import asyncio
 import json
+import os
+import signal
+import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -23,6 +27,13 @@ DEVICES = 8
 
 def used(processes: list[psutil.Process]) -> float:
     return sum(sum(p.cpu_times()[:2]) for p in processes)
+
+
+def settled(probes: list[psutil.Process]) -> bool:
+    """Whether they do no more than polling: takes some seconds to say."""
+    before_s = used(probes)
+    time.sleep(5)
+    return used(probes) - before_s < 0.25
 
 
 async def measure(seconds: float) -> dict[str, float]:
@@ -59,10 +70,48 @@ async def measure(seconds: float) -> dict[str, float]:
         return result
 
 
+def measure_whole(seconds: float) -> dict[str, float]:
+    with tempfile.TemporaryDirectory() as folder:
+        plan = Path(folder) / "plan.json"
+        plan.write_text(json.dumps([{"name": "nothing", "last_s": 10 * seconds, "do": [], "undo": []}]))
+        command = [sys.executable, "-m", "torchrelay.cli", "run", "--nproc-per-node=2", "--observe"]
+        command += [f"--replay={plan}", str(Path(__file__).parent / "endless_training.py")]
+        played = Path(folder) / "played.jsonl"
+        job = subprocess.Popen(command, cwd=folder, env={**os.environ, "TORCHRELAY_STATE_DIR": f"{folder}/state"})
+        try:
+            while not played.exists():
+                if job.poll() is not None:
+                    raise SystemExit("the job ended before it trained")
+                time.sleep(0.1)
+            children = psutil.Process(job.pid).children(recursive=True)
+            agent = next(p for p in children if "torchrelay.agent" in p.cmdline())
+            probes = [p for p in agent.children() if any("probe" in part for part in p.cmdline())]
+            while not settled(probes):
+                pass
+            before_s, began_s = used([agent, *probes]), time.monotonic()
+            own_s = used([agent])
+            time.sleep(seconds)
+            took_s = time.monotonic() - began_s
+            return {
+                "cpu_percent": 100 * (used([agent, *probes]) - before_s) / took_s,
+                "agent_alone_cpu_percent": 100 * (used([agent]) - own_s) / took_s,
+                "rss_mib": sum(p.memory_info().rss for p in (agent, *probes)) / 2**20,
+                "pss_mib": sum(p.memory_full_info().pss for p in (agent, *probes)) / 2**20,
+                "probes": len(probes),
+                "seconds": took_s,
+            }
+        finally:
+            job.send_signal(signal.SIGINT)
+            job.wait()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=60.0)
-    print(json.dumps(asyncio.run(measure(parser.parse_args().seconds)), indent=1))
+    parser.add_argument("--whole", action="store_true")
+    given = parser.parse_args()
+    found = measure_whole(given.seconds) if given.whole else asyncio.run(measure(given.seconds))
+    print(json.dumps(found, indent=1))
 
 
 if __name__ == "__main__":

@@ -25,6 +25,8 @@ _COUNTERS = {
     "port_xmit_discards": "counters/port_xmit_discards",
     "roce_slow_restart": "hw_counters/roce_slow_restart",
 }
+_MOST_BYTES = 4096
+"""Of an attribute in sysfs."""
 _DOWNED = "counters/link_downed"
 
 
@@ -33,21 +35,26 @@ class Port:
 
     def __init__(self, folder: Path, name: str, device: Path) -> None:
         self.name, self.pci = name, os.path.realpath(device)
-        self._folder = folder
-        self._downed = _read_number(folder / _DOWNED)
+        self._counters = {k.PORT + name: f"{folder}/{file}" for name, file in _COUNTERS.items()}
+        self._state, self._physical, self._downed_file = (
+            f"{folder}/state",
+            f"{folder}/phys_state",
+            f"{folder}/{_DOWNED}",
+        )
+        self._downed = _read_number(self._downed_file)
         self.was_up = self.state() == UP
 
     def state(self) -> float:
         """As the level link-down has it. A port that never was up is not connected, which is no fault."""
-        if "ACTIVE" in _read_text(self._folder / "state"):
+        if "ACTIVE" in _read_text(self._state):
             return UP
-        return DISABLED if "Disabled" in _read_text(self._folder / "phys_state") else DOWN
+        return DISABLED if "Disabled" in _read_text(self._physical) else DOWN
 
     def poll(self) -> tuple[dict[str, float | None], int]:
         """The reading, and how often the link went down since the last one."""
-        reading: dict[str, float | None] = {k.PORT + n: _read_number(self._folder / f) for n, f in _COUNTERS.items()}
+        reading: dict[str, float | None] = {kind: _read_number(file) for kind, file in self._counters.items()}
         state = self.state()
-        downed = _read_number(self._folder / _DOWNED)
+        downed = _read_number(self._downed_file)
         flaps = int(downed - self._downed) if downed is not None and self._downed is not None else 0
         self._downed = downed
         if self.was_up or state == UP:
@@ -61,15 +68,15 @@ class Interface:
 
     def __init__(self, folder: Path) -> None:
         self.name, self.pci = folder.name, os.path.realpath(folder / "device")
-        self._folder = folder
-        self._changes = _read_number(folder / "carrier_changes")
+        self._state, self._changes_file = f"{folder}/operstate", f"{folder}/carrier_changes"
+        self._changes = _read_number(self._changes_file)
         self.was_up = self._is_up()
 
     def _is_up(self) -> bool:
-        return _read_text(self._folder / "operstate") == "up"
+        return _read_text(self._state) == "up"
 
     def poll(self) -> tuple[dict[str, float | None], int]:
-        changes = _read_number(self._folder / "carrier_changes")
+        changes = _read_number(self._changes_file)
         flaps = 0
         if changes is not None and self._changes is not None:
             flaps = int(changes - self._changes + 1) // 2  # down and up are one change each
@@ -128,13 +135,16 @@ def _interfaces(sys: Path, names: Sequence[str]) -> list[Interface]:
     return [Interface(f) for f in folders if f.exists()]
 
 
-def _read_text(path: Path) -> str:
-    """Raises FileNotFoundError where the port itself is gone."""
-    with open(path, encoding="ascii", errors="replace") as f:
-        return f.read().strip()
+def _read_text(path: str) -> str:
+    """Raises FileNotFoundError where the port itself is gone. Without a file object: a machine has hundreds of counters."""
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(file, _MOST_BYTES).decode("ascii", "replace").strip()
+    finally:
+        os.close(file)
 
 
-def _read_number(path: Path) -> float | None:
+def _read_number(path: str) -> float | None:
     try:
         return float(_read_text(path))
     except (FileNotFoundError, ValueError):

@@ -123,7 +123,7 @@ def with_results(page: str, table: str) -> str:
 
 def _again(results: Sequence[Result]) -> str:
     """How many steps were done again in the cells that ended with the same numbers: `0, 1`, or `1 to 3`."""
-    counts = sorted({r.steps_redone for r in results if r.outcome in (IDENTICAL, REDONE)})
+    counts = sorted({r.steps_redone for r in results if r.outcome in (IDENTICAL, REDONE) and r.steps_redone >= 0})
     return f"{counts[0]} to {counts[-1]}" if len(counts) > 2 else ", ".join(map(str, counts))
 
 

@@ -13,14 +13,15 @@ from torchrelay.protocol.errors import UserError
 
 @dataclass(frozen=True)
 class Result:
-    """One cell and what became of it. `wall_s`: how long the whole run took. `steps_redone`: where the numbers are the same."""
+    """One cell and what became of it. `wall_s`: how long the whole run took. `steps_redone`: where the numbers are the same;
+    -1: not written down."""
 
     cell: Cell
     outcome: str
     reason: str
     wall_s: float
     commit: str
-    steps_redone: int = 0
+    steps_redone: int = -1
 
 
 class Results:

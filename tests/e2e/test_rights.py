@@ -28,7 +28,8 @@ NOT_FOR_THE_WEBHOOK: list[Right] = [
 
 def may(account: str, right: Right) -> bool:
     verb, resource, namespace, name = right
-    group, _, plain = resource.partition("/") if "." in resource else ("", "", resource)
+    grouped = "." in resource or resource.startswith("policy/")
+    group, _, plain = resource.partition("/") if grouped else ("", "", resource)
     plain, _, part = plain.partition("/")
     what = [f"{plain}.{group}" if group else plain, *([name] if name else [])]
     command = ["kubectl", "auth", "can-i", verb, "/".join(what), f"--as=system:serviceaccount:{HOME}:{account}"]

@@ -8,9 +8,11 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from integration.agent_harness import SECRET, TIMEOUT_S, Controller, agent, ends_of, serving
 
+from torchrelay.agent.session import Session
 from torchrelay.protocol.messages import (
     AgentHello,
     Disabled,
@@ -18,10 +20,12 @@ from torchrelay.protocol.messages import (
     FromWorker,
     JournalContent,
     MayFinish,
+    RestartWorkers,
     StopJob,
     Warm,
     WorkerExited,
 )
+from torchrelay.protocol.tls import Credentials
 
 SAYS = "from torchrelay.protocol.messages import Warm, Finishing"
 
@@ -216,5 +220,39 @@ def test_bad_configuration_and_a_missing_secret_end_with_exit_code_2(tmp_path: P
                 assert (code, out) == (2, "")
                 assert complaint in err
                 assert "Traceback" not in err
+
+    asyncio.run(scenario())
+
+
+def test_a_stream_that_is_opened_anew_by_order_says_nothing_of_what_was_before(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        controller = Controller(acknowledges=False)
+        async with serving(controller) as port:
+            orders: list[Any] = []
+
+            def renew(order: Any) -> None:
+                orders.append(order)
+                session.send(FromWorker("n0.w0", Warm("of before")))
+                session.renew()
+
+            session = Session(
+                Credentials.from_secret(SECRET, "agent"),
+                f"127.0.0.1:{port}",
+                lambda: AgentHello("n0", 0, "x", ()),
+                renew,
+            )
+            task = asyncio.create_task(session.run())
+            first = await controller.hello()
+            controller.order(RestartWorkers("again"))
+            await controller.until(lambda received: sum(isinstance(m, AgentHello) for m in received) == 2)
+            session.send(FromWorker("n0.w1", Warm("of after")))
+            await controller.first(FromWorker, worker="n0.w1")
+            second = [m for m in controller.received if isinstance(m, AgentHello)][1]
+            assert (second.session != first.session, second.first) == (True, first.first)
+            assert orders == [RestartWorkers("again")]
+            assert said(controller) == ["of after"]
+            assert not task.done()
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
     asyncio.run(scenario())

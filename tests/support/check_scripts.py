@@ -57,7 +57,9 @@ _BODIES = {
     """,
     "generator_in_a_variable": """
         def endless(loader):
+            count = []
             while True:
+                count.append(len(count))
                 yield from loader
 
         def main():

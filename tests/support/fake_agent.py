@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ class FakeAgent:
         self.reports: list[Any] = []
         self._server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._threads: list[threading.Thread] = []
+        self._connections: list[socket.socket] = []
 
     def __enter__(self) -> FakeAgent:
         self._server.bind(str(self.path))
@@ -38,6 +41,20 @@ class FakeAgent:
         for thread in self._threads:
             thread.join(10)
 
+    def die(self) -> None:
+        """As by SIGKILL: nobody listens any more, and connections end."""
+        with contextlib.suppress(OSError):
+            self._server.shutdown(socket.SHUT_RDWR)
+        for connection in self._connections:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+    def until(self, true: Callable[[], bool], within_s: float = 30.0) -> None:
+        until_s = time.monotonic() + within_s
+        while not true():
+            assert time.monotonic() < until_s, self.reports
+            time.sleep(0.01)
+
     def _start(self, target: Any, *args: Any) -> None:
         self._threads.append(threading.Thread(target=target, args=args, daemon=True))
         self._threads[-1].start()
@@ -48,6 +65,7 @@ class FakeAgent:
                 connection, _ = self._server.accept()
             except OSError:
                 return
+            self._connections.append(connection)
             self._start(self._serve, connection)
 
     def _serve(self, connection: socket.socket) -> None:

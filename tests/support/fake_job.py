@@ -10,6 +10,7 @@ from typing import Any
 from torchrelay.controller.checkpoint import JobCheckpoint
 from torchrelay.controller.config import ControllerConfig
 from torchrelay.controller.core import Core
+from torchrelay.controller.gathering import Restart
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol.events import Occurrence, from_job_event
 from torchrelay.protocol.health.policy import HealthPolicy
@@ -33,6 +34,8 @@ class FakeJob:
         checkpoint: JobCheckpoint | None = None,
         config: dict[str, Any] | None = None,
         health: HealthPolicy | None = None,
+        restart: Restart | None = None,
+        files: dict[str, bytes] | None = None,
     ) -> None:
         self.config = ControllerConfig(
             run_id="run",
@@ -47,15 +50,17 @@ class FakeJob:
             resume_command="torchrelay run --resume {directory} train.py",
             **(config or {}),
         )
-        self.core = Core(self.config, lambda: 0.0, checkpoint, health)
+        self.core = Core(self.config, lambda: 0.0, checkpoint, health, restart)
         self.now_s = 10.0
         self.boundary = 5
         local = world_size // nnodes
         workers = [f"n{r // local}.w{r % local}" for r in range(world_size)]
-        self.ranks = {} if checkpoint else {worker: r for r, worker in enumerate(workers)}
-        self.spares = workers if checkpoint else []
+        self.ranks = {} if checkpoint or restart else {worker: r for r, worker in enumerate(workers)}
+        self.spares = workers if checkpoint or restart else []
         self.spares += [f"n0.s{i}" for i in range(spares)]
         self.mute: set[str] = set()
+        self.without_journals: set[str] = set()
+        """Whose journals nobody has."""
         self.dead: set[str] = set()
         self.silent: set[str] = set()
         self.joining: set[str] = set()
@@ -68,6 +73,8 @@ class FakeJob:
         self.moved_s: dict[str, float] = {}
         self.waited_s: dict[str, float] = {}
         self.busy_s: dict[str, float] = {}
+        self.files = dict(files or {})
+        """Of checkpoints, that ranks have written by order."""
         self.kept: dict[str, tuple[msg.KeptCopy, ...]] = {}
         """By node, the copies that its agent finds."""
         self.started = 0
@@ -198,12 +205,17 @@ class FakeJob:
     def _answers(self, order: msg.ToAgent, node: str) -> list[msg.FromAgent]:
         if isinstance(order, msg.FetchKept):
             return [*(msg.KeptCopies((copy,), False) for copy in self.kept.get(node, ())), msg.KeptCopies()]
+        if isinstance(order, msg.FetchCheckpoint):
+            files = [msg.CheckpointFile(order.directory, name, data) for name, data in self.files.items()]
+            return [*files, msg.CheckpointFile(order.directory, "", last=True)]
         if isinstance(order, msg.StartWorker):
             return self._start(order.rank, node)
         if isinstance(order, msg.Fence):
             self.dead.add(order.worker)
             return [msg.WorkerExited(order.worker, 137, 9, True)]
         if isinstance(order, msg.FetchJournal):
+            if order.worker in self.without_journals:
+                return [msg.JournalContent(order.worker)]
             b = self.boundary
             journals = {n: f"{order.worker}@{n}".encode() for n in (b - 1, b)}
             return [msg.JournalContent(order.worker, journals, {b - 1: b"gate"}, b"set-up")]
@@ -248,6 +260,11 @@ class FakeJob:
                 return [msg.Resumed(g, 1), msg.FirstStep(g, b + 1)]
             case msg.SaveCheckpoint(save_tensors=save):
                 return [msg.CheckpointSaved(g, 4096 if save else 0)]
+            case msg.KeepFile(name=name, data=data, last=last):
+                self.files[name] = self.files.get(name, b"") + data
+                return [msg.FilesKept(g)] if last else []
+            case msg.SetAside():
+                return [msg.AsideSet()]
             case msg.Explain(request=request):
                 return [msg.Explained(request, ("f (train.py:3)",), "still", "itself", worker in self.asleep)]
             case msg.MayFinish():

@@ -9,6 +9,8 @@ from typing import Any
 from torchrelay.controller.kube.api import ALL, CONFLICT, NOT_FOUND, Kind, Object, Refused
 from torchrelay.protocol.errors import RetryableError
 
+FORBIDDEN = 403
+
 
 class FakeApi:
     """As `kube.api.Api`. `away`: every call fails as if the API server were not there."""
@@ -16,6 +18,12 @@ class FakeApi:
     def __init__(self) -> None:
         self.objects: dict[tuple[str, str, str], Object] = {}
         self.away = False
+        self.refused: dict[str, str] = {}
+        """By kind, why nothing of it may be made."""
+        self.unknown: set[str] = set()
+        """Versions of APIs that this cluster does not have."""
+        self.asked: dict[str, int] = {}
+        """By kind, how often something was to be made."""
         self._numbers = itertools.count(1)
 
     def put(self, kind: Kind, manifest: Object) -> Object:
@@ -45,6 +53,11 @@ class FakeApi:
 
     async def create(self, kind: Kind, manifest: Object) -> Object:
         self._check()
+        self.asked[kind.name] = self.asked.get(kind.name, 0) + 1
+        if kind.version in self.unknown:
+            raise Refused(NOT_FOUND, "the server could not find the requested resource")
+        if reason := self.refused.get(kind.name):
+            raise Refused(FORBIDDEN, reason)
         meta = manifest["metadata"]
         if "name" in meta and self._key(kind, meta["name"], meta.get("namespace")) in self.objects:
             raise Refused(CONFLICT, f"{meta['name']} exists")

@@ -47,6 +47,28 @@ class Installation:
         """Without a chance to hand anything over."""
         self.kubectl("delete", "pods", f"--namespace={NAMESPACE}", CONTROLLERS, "--force", "--grace-period=0")
 
+    def leader(self) -> str:
+        """The pod that has the Lease."""
+        lease = self.kubectl.get("lease", "torchrelay-controller", f"--namespace={NAMESPACE}")
+        return lease["spec"].get("holderIdentity") or ""
+
+    def delete_pod(self, name: str) -> None:
+        self.kubectl("delete", "pod", name, f"--namespace={NAMESPACE}", "--force", "--grace-period=0")
+
+    def add_standby(self) -> str:
+        """A second replica, which runs and is not ready as long as the first one leads; its name."""
+        self.kubectl("scale", f"--namespace={NAMESPACE}", "deployment/torchrelay-controller", "--replicas=2")
+        leader = self.leader()
+
+        def running() -> str | None:
+            for pod in self.kubectl.items("pods", f"--namespace={NAMESPACE}", CONTROLLERS):
+                states = [s["state"] for s in pod["status"].get("containerStatuses", ())]
+                if pod["metadata"]["name"] != leader and states and all("running" in s for s in states):
+                    return str(pod["metadata"]["name"])
+            return None
+
+        return wait_for("a second replica", running, 60.0, self.logs)
+
     def scale(self, replicas: int, name: str = "torchrelay-controller") -> None:
         deployment = f"deployment/{name}"
         self.kubectl("scale", f"--namespace={NAMESPACE}", deployment, f"--replicas={replicas}")

@@ -55,7 +55,8 @@ def grants(objects: list[dict[str, Any]], account: str) -> set[Grant]:
 
 def may(given: set[Grant], verb: str, resource: str, namespace: str, name: str = "") -> bool:
     """As an API server decides it; `resource` is `GROUP/RESOURCE`, or `RESOURCE` of the core group."""
-    group, _, plain = resource.partition("/") if "." in resource else ("", "", resource)
+    grouped = "." in resource or resource.startswith("policy/")
+    group, _, plain = resource.partition("/") if grouped else ("", "", resource)
     return any(
         g.namespace in (EVERYWHERE, namespace)
         and (g.group, g.resource, g.verb) == (group, plain, verb)

@@ -53,6 +53,9 @@ class Training:
         self.nodes: tuple[str, ...] = ()
         """Where each rank's pod is put; the scheduler's choice where it is empty."""
         self.more_spec: dict[str, Any] = {}
+        self.asked: dict[str, str] = {}
+        """Annotations besides the usual ones, without torchrelay.dev/."""
+        self.script = "ddp.py"
 
     def start(self, injected: bool = True) -> None:
         service = {
@@ -66,9 +69,14 @@ class Training:
                 "ports": [{"port": 29500}],
             },
         }
-        self.kubectl.create(service, *map(self.pod, range(self.world_size)))
+        self.kubectl.create(service, *self.manifests())
         if self._protected and injected:
-            assert all("torchrelay.dev/injected" in p["metadata"]["annotations"] for p in self.pods().values())
+            pods = wait_for(f"pods of {self.name}", lambda: self.pods() or None, 30.0)
+            assert all("torchrelay.dev/injected" in p["metadata"]["annotations"] for p in pods.values())
+
+    def manifests(self) -> list[dict[str, Any]]:
+        """Besides the Service."""
+        return [self.pod(rank) for rank in range(self.world_size)]
 
     def pod(self, rank: int) -> dict[str, Any]:
         volumes, mounts = host_volumes()
@@ -83,6 +91,7 @@ class Training:
             "HOLD_FOLDER": str(self.out),
         }
         asked = {"torchrelay.dev/inject": "true", "torchrelay.dev/spares": str(self.spares)}
+        asked |= {f"torchrelay.dev/{name}": value for name, value in self.asked.items()}
         annotations = asked if self._protected else {}
         labels = {"train": self.name, "torchrelay.dev/job": self.name}
         return {
@@ -99,7 +108,7 @@ class Training:
                     {
                         "name": "train",
                         "image": IMAGE,
-                        "command": [python(), str(SCRIPTS / "ddp.py"), str(self.out), str(self.epochs)],
+                        "command": [python(), str(SCRIPTS / self.script), str(self.out), str(self.epochs)],
                         "env": [{"name": k, "value": v} for k, v in env.items()],
                         "volumeMounts": [*mounts, {"name": "out", "mountPath": str(self.out)}],
                     }
@@ -117,13 +126,30 @@ class Training:
         script = (
             "import glob, os\n"
             "pids = [int(f.split('/')[2]) for f in glob.glob('/proc/[0-9]*/cmdline')\n"
-            "        if b'training_scripts' in open(f, 'rb').read()]\n"
-            "pids.remove(os.getpid())\n"
+            "        if b'/training_scripts/' in b' '.join(open(f, 'rb').read().split(b'\\0')[1:2])]\n"
             f"os.kill(pids[0], {int(number)})\n"
             "print(len(pids))"
         )
         found = self.kubectl("exec", pod, "--container=torchrelay-agent", "--", python(), "-c", script)
         assert int(found) == 1, found
+
+    def kill_agent(self, pod: str) -> None:
+        """By a signal from the container that trains: its own would end with it before it could tell."""
+        script = (
+            "import glob, os, signal\n"
+            "pids = [int(f.split('/')[2]) for f in glob.glob('/proc/[0-9]*/cmdline')\n"
+            "        if b'torchrelay.agent.pod' in open(f, 'rb').read()]\n"
+            "pids.remove(os.getpid()) if os.getpid() in pids else None\n"
+            "[os.kill(pid, signal.SIGKILL) for pid in pids]\n"
+            "print(len(pids))"
+        )
+        found = self.kubectl("exec", pod, "--container=train", "--", python(), "-I", "-S", "-c", script)
+        assert int(found) == 1, found
+
+    def restarts(self, pod: str) -> dict[str, int]:
+        """By container."""
+        statuses = self.kubectl.get("pod", pod)["status"].get("containerStatuses", ())
+        return {s["name"]: s["restartCount"] for s in statuses}
 
     def resource(self) -> dict[str, Any]:
         """The status of the TrainingJob; empty before there is one."""
@@ -140,6 +166,16 @@ class Training:
             return True if at_work and status.get("sparesWarm", 0) >= wanted else None
 
         wait_for(f"{self.name} with {wanted} warm spares", ready, 120.0, self.describe)
+
+    def wait_until_held(self, step: int) -> None:
+        """All ranks wait before that step."""
+
+        def held() -> bool | None:
+            ranks = self.resource().get("ranks", ())
+            at = [r["boundary"] for r in ranks]
+            return True if len(at) == self.world_size and min(at) >= step - 1 else None
+
+        wait_for(f"all ranks before step {step}", held, 60.0, self.describe)
 
     def wait_for_migration(
         self, outcome: str = MIGRATED, within_s: float = 90.0, count: int = 1
@@ -158,17 +194,24 @@ class Training:
 
         def adopted() -> bool | None:
             lease = self.kubectl.get("lease", "torchrelay-controller", "--namespace=torchrelay-system")["spec"]
-            log = self.kubectl(
-                "logs",
-                "--namespace=torchrelay-system",
-                "--selector=app.kubernetes.io/component=controller",
-                "--tail=-1",
-            )
+            try:
+                log = self.kubectl(
+                    "logs",
+                    "--namespace=torchrelay-system",
+                    "--selector=app.kubernetes.io/component=controller",
+                    "--tail=-1",
+                )
+            except AssertionError:
+                return None  # its container is being made
             known = all(f"{r['worker']} was there before" in log for r in before["ranks"])
             return True if lease.get("holderIdentity") and known else None
 
         wait_for("a controller that has adopted the job", adopted, 90.0, self.describe)
         self.wait_until_ready()
+
+    def migration_names(self) -> list[str]:
+        found = self.kubectl.items("migrations")
+        return sorted(m["metadata"]["name"] for m in found if m["spec"]["job"] == self.name)
 
     def migrations(self) -> list[dict[str, Any]]:
         """Statuses, the oldest first."""

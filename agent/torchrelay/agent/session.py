@@ -59,6 +59,7 @@ class Session:
         self._progress: relay_pb2.FromAgent | None = None
         self._something, self._taken = asyncio.Event(), asyncio.Event()
         self._closing = False
+        self._renewed = asyncio.Event()
         self.connected = False
         self._away_since_s = asyncio.get_running_loop().time()
 
@@ -83,6 +84,12 @@ class Session:
         while not self._outbox.is_empty:
             self._taken.clear()
             await self._taken.wait()
+
+    def renew(self) -> None:
+        """Opens the stream anew, as one that has said nothing yet: what was said belongs to what is over."""
+        self._outbox, self._progress = Outbox(), None
+        self._name = secrets.token_hex(8)
+        self._renewed.set()
 
     def close(self) -> None:
         """`run` returns as soon as the controller has been told of everything."""
@@ -113,17 +120,21 @@ class Session:
         async with self._credentials.channel(self._controller) as channel:
             stub = relay_pb2_grpc.RelayStub(channel)
             call = stub.Attach()
+            self._renewed.clear()
             writer = asyncio.ensure_future(self._write(call))
             reader = asyncio.ensure_future(self._read(call))
+            renewed = asyncio.ensure_future(self._renewed.wait())
             try:
-                await asyncio.wait((writer, reader), return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait((writer, reader, renewed), return_when=asyncio.FIRST_COMPLETED)
+                if renewed.done():
+                    return "it is opened anew"
                 if reader.done() or not self._closing:
                     return reader.result() if reader.done() else writer.result()
                 return await reader  # to hang up at once could cost what is still on its way
             finally:
-                for task in (writer, reader):
+                for task in (writer, reader, renewed):
                     task.cancel()
-                await asyncio.gather(writer, reader, return_exceptions=True)
+                await asyncio.gather(writer, reader, renewed, return_exceptions=True)
                 call.cancel()
 
     async def _write(self, call: Any) -> str:

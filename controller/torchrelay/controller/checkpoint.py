@@ -5,15 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from torchrelay.protocol.errors import CheckpointError
+from torchrelay.protocol.names import MANIFEST
 
-MANIFEST = "manifest.json"
-VERSION = 2
+VERSION = 3
 _PAYLOADS = ("journal", "gate_journal", "set_up")
 
 
@@ -47,6 +47,13 @@ class JobCheckpoint:
 def write_checkpoint(folder: Path, checkpoint: JobCheckpoint) -> None:
     """The manifest comes last: without it the folder is no checkpoint. Raises OSError."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for name, data in checkpoint_files(checkpoint).items():
+        _write(folder / name, data)
+
+
+def checkpoint_files(checkpoint: JobCheckpoint) -> dict[str, bytes]:
+    """By name, in the order in which they are to be written: all but the tensors, which ranks write themselves."""
+    files: dict[str, bytes] = {}
     ranks = []
     for rank, part in sorted(checkpoint.ranks.items()):
         entry: dict[str, Any] = {
@@ -57,7 +64,7 @@ def write_checkpoint(folder: Path, checkpoint: JobCheckpoint) -> None:
             "donor_collectives": part.donor_collectives,
         }
         for name in _PAYLOADS:
-            entry[name] = _write_payload(folder, f"rank-{rank}.{name.replace('_', '-')}", getattr(part, name))
+            entry[name] = _add_payload(files, f"rank-{rank}.{name.replace('_', '-')}", getattr(part, name))
         ranks.append(entry)
     manifest = {
         "version": VERSION,
@@ -65,48 +72,57 @@ def write_checkpoint(folder: Path, checkpoint: JobCheckpoint) -> None:
         "world_size": checkpoint.world_size,
         "target": checkpoint.target,
         "ranks": ranks,
-        "collective_log": _write_payload(folder, "collective-log", checkpoint.collective_log),
+        "collective_log": _add_payload(files, "collective-log", checkpoint.collective_log),
         "tensors": {str(r): size for r, size in sorted(checkpoint.tensors.items())},
         "tensors_of": {str(r): saver for r, saver in sorted(checkpoint.tensors_of.items())},
     }
-    _write(folder / MANIFEST, json.dumps(manifest, indent=1).encode())
+    files[MANIFEST] = json.dumps(manifest, indent=1).encode()
+    return files
+
+
+def tensors_folder(directory: str, rank: int) -> str:
+    """Where the rank writes its tensors; ranks whose tensors differ must not share one."""
+    return str(Path(directory) / f"rank-{rank}-tensors")
 
 
 def read_checkpoint(folder: Path, world_size: int) -> JobCheckpoint:
     """Raises CheckpointError, saying what to do, for a folder that is none, is not whole, or is of another job size."""
+    return parse_checkpoint(f"--resume {folder}", lambda name: (folder / name).read_bytes(), world_size)
+
+
+def parse_checkpoint(label: str, read: Callable[[str], bytes], world_size: int) -> JobCheckpoint:
+    """The same for files that `read` gives by name, or raises OSError for. `label` begins what errors say."""
     try:
-        manifest = json.loads((folder / MANIFEST).read_bytes())
+        manifest = json.loads(read(MANIFEST))
     except FileNotFoundError as e:
         raise CheckpointError(
-            f"--resume {folder}: there is no {MANIFEST} in it; give the folder that was named when the job ended"
+            f"{label}: there is no {MANIFEST} in it; give the folder that was named when the job ended"
         ) from e
     except (OSError, ValueError) as e:
-        raise CheckpointError(
-            f"--resume {folder}: {MANIFEST} cannot be read ({e}); start from an older checkpoint"
-        ) from e
+        raise CheckpointError(f"{label}: {MANIFEST} cannot be read ({e}); start from an older checkpoint") from e
     if not isinstance(manifest, dict) or manifest.get("version") != VERSION:
         found = manifest.get("version") if isinstance(manifest, dict) else None
         raise CheckpointError(
-            f"--resume {folder}: its format is {found}, this torchrelay reads {VERSION}; use the version that wrote it"
+            f"{label}: its format is {found}, this torchrelay reads {VERSION}; use the version that wrote it"
         )
     if manifest.get("world_size") != world_size:
         raise CheckpointError(
-            f"--resume {folder}: saved by {manifest.get('world_size')} ranks, this job has {world_size}; "
+            f"{label}: saved by {manifest.get('world_size')} ranks, this job has {world_size}; "
             "resume with as many nodes and processes per node as before"
         )
     try:
-        return _from_manifest(folder, manifest)
+        return _from_manifest(label, read, manifest)
     except (KeyError, TypeError, ValueError, AttributeError) as e:
         raise CheckpointError(
-            f"--resume {folder}: {MANIFEST} is not as torchrelay writes it ({type(e).__name__}: {e}); "
+            f"{label}: {MANIFEST} is not as torchrelay writes it ({type(e).__name__}: {e}); "
             "start from an older checkpoint"
         ) from e
 
 
-def _from_manifest(folder: Path, manifest: Mapping[str, Any]) -> JobCheckpoint:
+def _from_manifest(label: str, read: Callable[[str], bytes], manifest: Mapping[str, Any]) -> JobCheckpoint:
     ranks = {}
     for entry in manifest["ranks"]:
-        payloads = {name: _read_payload(folder, entry[name]) for name in _PAYLOADS}
+        payloads = {name: _read_payload(label, read, entry[name]) for name in _PAYLOADS}
         rank = int(entry["rank"])
         late = {str(path): int(times) for path, times in entry["late"].items()}
         ranks[rank] = RankPart(
@@ -118,37 +134,37 @@ def _from_manifest(folder: Path, manifest: Mapping[str, Any]) -> JobCheckpoint:
             **payloads,
         )
     if sorted(ranks) != list(range(manifest["world_size"])):
-        raise CheckpointError(f"--resume {folder}: ranks are missing in {MANIFEST}; start from an older checkpoint")
+        raise CheckpointError(f"{label}: ranks are missing in {MANIFEST}; start from an older checkpoint")
     return JobCheckpoint(
         manifest["run_id"],
         manifest["world_size"],
         manifest["target"],
         ranks,
-        _read_payload(folder, manifest["collective_log"]),
+        _read_payload(label, read, manifest["collective_log"]),
         {int(r): int(size) for r, size in manifest["tensors"].items()},
         {int(r): int(saver) for r, saver in manifest["tensors_of"].items()},
     )
 
 
-def _write_payload(folder: Path, name: str, payload: bytes) -> dict[str, str] | None:
+def _add_payload(files: dict[str, bytes], name: str, payload: bytes) -> dict[str, str] | None:
     if not payload:
         return None
-    _write(folder / name, payload)
+    files[name] = payload
     return {"file": name, "sha256": hashlib.sha256(payload).hexdigest()}
 
 
-def _read_payload(folder: Path, entry: Mapping[str, str] | None) -> bytes:
+def _read_payload(label: str, read: Callable[[str], bytes], entry: Mapping[str, str] | None) -> bytes:
     if entry is None:
         return b""
     name = entry["file"]
     if Path(name).name != name:
-        raise CheckpointError(f"--resume {folder}: {name} points out of the folder; start from an older checkpoint")
+        raise CheckpointError(f"{label}: {name} points out of the folder; start from an older checkpoint")
     try:
-        payload = (folder / name).read_bytes()
+        payload = read(name)
     except OSError as e:
-        raise CheckpointError(f"--resume {folder}: {name} cannot be read ({e}); start from an older checkpoint") from e
+        raise CheckpointError(f"{label}: {name} cannot be read ({e}); start from an older checkpoint") from e
     if hashlib.sha256(payload).hexdigest() != entry["sha256"]:
-        raise CheckpointError(f"--resume {folder}: {name} is damaged; start from an older checkpoint")
+        raise CheckpointError(f"{label}: {name} is damaged; start from an older checkpoint")
     return payload
 
 

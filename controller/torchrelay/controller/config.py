@@ -76,6 +76,15 @@ class ControllerConfig:
     """Whether the job is only watched: no rank of it is replaced or moved."""
     planned_only: bool = False
     """Whether ranks are moved while they live, and a lost one ends the job."""
+    restarts: bool = False
+    """Whether somebody can begin the job again in other processes, once it cannot go on in these."""
+    spares_barred: str = ""
+    """Why no spare takes over a lost rank, by somebody's choice."""
+    jit_barred: str = ""
+    """Why survivors save no just-in-time checkpoint, by somebody's choice."""
+    jit_prefix: str = ""
+    worn_out: tuple[int, ...] = ()
+    """Steps at which the job has begun again too often."""
     check_steps: int = 0
     """After this many steps of every rank the job is over, with the protection report; 0: it is no check."""
     resume_dir: str = ""

@@ -13,6 +13,8 @@ from torchrelay.controller.config import ControllerConfig
 from torchrelay.controller.driver import Driver
 from torchrelay.controller.entrance import Entrance
 from torchrelay.controller.exits import Exits
+from torchrelay.controller.fallen import Fallen
+from torchrelay.controller.gathering import Gathering, Restart
 from torchrelay.controller.health.desk import HealthDesk
 from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.judge import Judge
@@ -20,14 +22,16 @@ from torchrelay.controller.nodes import Nodes
 from torchrelay.controller.numbers import NumberDesk
 from torchrelay.controller.outbox import Outbox
 from torchrelay.controller.progress import ProgressTeller
+from torchrelay.controller.protection import ProtectionDesk
 from torchrelay.controller.requests import Requests
 from torchrelay.controller.status import job_status
 from torchrelay.controller.watch import HangWatch
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol import migration_events as m
-from torchrelay.protocol.events import FaultFired, JobFinished, JobStarted, Protection, ReportMade
+from torchrelay.protocol.events import FaultFired, JobFinished, JobStarted, ReportMade
 from torchrelay.protocol.health.policy import HealthPolicy
-from torchrelay.protocol.names import NO_RANK
+from torchrelay.protocol.messages import CheckpointsFound
+from torchrelay.protocol.names import EXIT_NO_SPARE_LEFT, NO_RANK
 
 CALM_TICK_S = 1.0
 """While all goes well, nothing but agents that stay away is noticed by the clock alone."""
@@ -57,11 +61,12 @@ class Core:
         wall_s: Callable[[], float],
         checkpoint: JobCheckpoint | None = None,
         health: HealthPolicy | None = None,
+        restart: Restart | None = None,
     ) -> None:
         self._config, self._checkpoint = config, checkpoint
         self.job = Job(config.world_size, config.losses_barred)
         self.outbox = Outbox(self.job, wall_s)
-        self.driver = Driver(config, self.job, self.outbox, self.end_job, checkpoint)
+        self.driver = Driver(config, self.job, self.outbox, self._give_up, checkpoint)
         self._requests = Requests(self.job, self.outbox, self.driver)
         self.health = HealthDesk(
             health or HealthPolicy(),
@@ -72,17 +77,25 @@ class Core:
             self.end_job,
             config.replica_action,
         )
-        self._exits = Exits(config, self.job, self.outbox, self.driver, self.health, self.end_job)
+        self._exits = Exits(config, self.job, self.outbox, self.driver, self.health, self.end_job, self._give_up)
         self._watch = HangWatch(config.policy, self.job, self.outbox, self.driver, self.health)
         self._judge = Judge(config, self.job, self.outbox, self._end_check)
+        self._protection = ProtectionDesk(config, self.job, self.outbox, self.driver, self._judge.news)
         self.nodes = Nodes(config.policy, self.job, self.outbox, self._exits, self.driver.node_lost, self.end_job)
         self.entrance = Entrance(self.job, self.outbox, config.adopted)
+        self.gathering = Gathering(restart, self.job, self.outbox, self._resume, self._of_no_use) if restart else None
+        self.entrance.gathers = self.entrance.began_again = restart is not None
+        self.fallen: Fallen | None = None
+        """Why the job cannot go on in these processes; whoever made this core says what becomes of it."""
+        self.found: CheckpointsFound | None = None
+        """What an agent has found on disk since then."""
         self._numbers = NumberDesk(self.job, self.outbox, self.driver, self.end_job)
         self._buddies = Buddies(config.buddy_every, self.job, self.outbox)
         self._started = False
         self._released = False
         self._progress = ProgressTeller(self.job, self.outbox)
         self.ended: JobFinished | None = None
+        self._now_s = 0.0
         self._handlers: dict[type, Callable[[Worker, Any, float], None]] = {
             msg.Hello: self._hello,
             msg.Warm: self._warm,
@@ -99,6 +112,8 @@ class Core:
             msg.NumberAlarm: self._numbers.alarm,
             msg.CopyReady: self._buddies.ready,
             msg.CopyTaken: self._buddies.taken,
+            msg.FilesKept: self._files_kept,
+            msg.AsideSet: self._aside_set,
         }
         self._handlers[msg.JournalsCopied] = self.nodes.copied
         self._handlers[msg.JournalCopyLost] = self.nodes.copy_lost
@@ -125,30 +140,39 @@ class Core:
             self.job.attach(hello, now_s)
         if self.ended is not None:
             self.outbox.orders.append((hello.node, _stop(self.ended, signal.SIGTERM)))
+        elif self.gathering is not None and not self.gathering.is_over:
+            self.gathering.attached(hello.node)
         else:
             self._consider_start(now_s)
 
     def _consider_start(self, now_s: float) -> None:
-        complete = len(self.job.holders) == self.job.world_size or self._checkpoint is not None
+        complete = len(self.job.holders) == self.job.world_size or self.driver.checkpoint is not None
         if not self._started and complete and len(self.job.nodes) >= self._config.nnodes:
             self._started = True
             nodes = tuple(sorted(self.job.nodes))
             spares = len(self.job.workers) - self._config.world_size
             self.outbox.emit(JobStarted(self._config.run_id, self._config.world_size, spares, nodes))
             if self._checkpoint is not None:
-                self._start_resume(self._checkpoint, now_s)
+                self.driver.resume(self._checkpoint, self._config.resume_dir, now_s)
 
     def detach(self, node: str, now_s: float) -> None:
         """The agent's stream has ended; it may come back."""
         if node in self.job.nodes and self.ended is None and not self.job.nodes[node].lost:
             self.job.nodes[node].away_since_s = now_s
+            if self.gathering is not None:
+                self.gathering.detached(node)
             self.outbox.log("warning", f"the agent of {node} is away")
 
     def receive(self, node: str, message: msg.FromAgent, now_s: float) -> None:
         """Takes a report of the agent of `node`. What comes after the job's end is of no interest."""
+        self._now_s = now_s
         if self.ended is not None or self.nodes.is_lost(node):
             return
         self.nodes.heard(node, now_s)
+        if isinstance(message, msg.CheckpointsFound):
+            self.found = message
+        if self.fallen is not None:
+            return
         if isinstance(message, msg.AgentHello):
             self.attach(message, now_s)
         elif isinstance(message, msg.Progress):
@@ -170,6 +194,11 @@ class Core:
             self._journal_content(node, message, now_s)
         elif isinstance(message, msg.KeptCopies):
             self.driver.kept_arrived(node, message, now_s)
+        elif isinstance(message, msg.CheckpointFile):
+            if self.gathering is not None:
+                self.gathering.file(node, message)
+        elif isinstance(message, msg.CheckpointsFound):
+            return
         elif isinstance(message, msg.LateWorker):
             self.driver.rollback.started(node, message, now_s)
             self.driver.feed(m.SpareWarm(), now_s)
@@ -186,31 +215,27 @@ class Core:
 
     def evidence(self, node: str, signals: msg.HealthSignals, now_s: float) -> None:
         """What others than its agent say of a node, such as a cluster: no sign of life of the agent."""
-        if (
-            self.ended is None
-            and node in self.job.nodes
-            and not self.nodes.is_lost(node)
-            and not self._exits.is_failing
-        ):
+        if not self.is_over and node in self.job.nodes and not self.nodes.is_lost(node) and not self._exits.is_failing:
             self.health.signals(node, signals, now_s)
             self._settle(now_s)
 
     def tick(self, now_s: float) -> None:
         """To be called every `tick_every_s`."""
-        if self.ended is not None:
+        self._now_s = now_s
+        if self.is_over:
             return
         self.driver.feed(m.TimePassed(), now_s)
         self._exits.tick(now_s)
-        if self.ended is None and not self._exits.is_failing:
+        if not self.is_over and not self._exits.is_failing:
             self._watch.tick(now_s)
             self._numbers.tick(now_s)
             self._requests.tick(now_s)
-        if self.ended is None and self._started:
+        if not self.is_over and self._started:
             self.nodes.tick(now_s)
-        if self.ended is None and not self._exits.is_failing:
+        if not self.is_over and not self._exits.is_failing:
             self.health.tick(now_s)
         self._settle(now_s)
-        if self.ended is None:
+        if not self.is_over:
             self._lose_missing(now_s)
 
     def tick_every_s(self, now_s: float) -> float:
@@ -221,11 +246,12 @@ class Core:
         return ALERT_TICK_S if pending or uneasy else CALM_TICK_S
 
     def migrate(self, request: msg.MigrateRequest, now_s: float) -> msg.MigrateReply:
-        if self.ended is not None or self._exits.is_failing:
+        if self.is_over or self._exits.is_failing:
             return msg.MigrateReply(False, "", "the job is ending")
         return self._requests.migrate(request.rank, request.reason, now_s)
 
     def _lose_missing(self, now_s: float) -> None:
+        self.entrance.settle(now_s)
         for worker, exited in self.entrance.take_kept(now_s):
             self._exits.exited(worker, exited, now_s)
         missing = self.entrance.missing(now_s)
@@ -238,7 +264,7 @@ class Core:
 
     def lose(self, node: str, reason: str, now_s: float) -> None:
         """It is known from elsewhere that nothing of `node` lives."""
-        if self.ended is None and self._started:
+        if not self.is_over and self._started:
             self.nodes.gone(node, reason, now_s)
             self._settle(now_s)
 
@@ -263,28 +289,58 @@ class Core:
             self._progress.tell_last()
             self.outbox.emit(self.ended)
 
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing of this job goes on in these processes."""
+        return self.ended is not None or self.fallen is not None
+
+    def hand_over(self, reason: str) -> None:
+        """The job begins again elsewhere: processes end here, and agents stay."""
+        self.outbox.to_all_agents(msg.RestartWorkers(reason))
+        self.ended = JobFinished(EXIT_NO_SPARE_LEFT, reason)
+
+    def _give_up(self, fallen: Fallen) -> None:
+        if not self._config.restarts:
+            self.end_job(fallen.exit_code, fallen.reason)
+        elif not self.is_over:
+            self.fallen = fallen
+            self._requests.job_over(fallen.reason)
+            self.outbox.log("warning", fallen.reason)
+
+    def _resume(self, checkpoint: JobCheckpoint, directory: str) -> None:
+        self.entrance.resumes = True
+        self.driver.checkpoint = checkpoint
+        self._consider_start(self._now_s)
+        self.driver.resume(checkpoint, directory, self._now_s)
+
+    def _of_no_use(self, reason: str) -> None:
+        self._give_up(Fallen(1, f"the job cannot begin again: {reason}", NO_RANK, refused=reason))
+
+    def _files_kept(self, worker: Worker, report: msg.FilesKept, now_s: float) -> None:
+        self.driver.files_kept(worker.worker, now_s)
+
+    def _aside_set(self, worker: Worker, report: msg.AsideSet, now_s: float) -> None:
+        if self.gathering is not None:
+            self.gathering.aside_set(worker.worker, report)
+
     def _worker(self, node: str, worker: str) -> Worker | None:
         known = self.job.workers.get(worker)
         return known if known is not None and known.node == node else None
 
-    def _start_resume(self, checkpoint: JobCheckpoint, now_s: float) -> None:
-        for rank, part in checkpoint.ranks.items():
-            journal = self.job.journal(rank)
-            shadow = part.action == "shadow"
-            at = checkpoint.target - 1 if shadow else checkpoint.target
-            journal.boundaries[at], journal.set_up = part.journal, part.set_up
-            if shadow:
-                journal.gates[at] = part.gate_journal
-        self.driver.begin(m.ResumeRequested(f"resumes from {self._config.resume_dir}"), now_s)
-
     def _settle(self, now_s: float) -> None:
         """What follows from the state as a whole, whatever has changed it."""
-        if self.ended is not None or not self._started:
+        if self.gathering is not None and not self.gathering.is_over and not self.is_over:
+            self.gathering.settle()
+            if not self.gathering.is_over:
+                return
+            self.entrance.gathers = False
+            self._consider_start(now_s)
+        if self.is_over or not self._started:
             return
-        self._consider_protection()
+        self._protection.settle()
         if self._judge.settle() and self._config.buddy_every:
             self._buddies.settle(self._judge.known())
-        if self.ended is not None:
+        if self.is_over:
             return
         ranks = self.job.rank_workers
         if len(ranks) == self.job.world_size:
@@ -301,37 +357,6 @@ class Core:
             for worker in ranks:
                 if worker.alive:
                     self.outbox.to_worker(worker.worker, msg.MayFinish())
-
-    def _consider_protection(self) -> None:
-        job = self.job
-        if job.protection == "off":
-            return
-        disabled = [w for w in job.rank_workers if w.disabled]
-        if self._config.observe:
-            self._protect(False, "its policy is to observe: nothing is done")
-        elif disabled:
-            self._protect(False, f"rank {disabled[0].rank}: {disabled[0].disabled}")
-        elif job.protection == "pending" and self._config.resume_dir:
-            if self.driver.migration is None and job.holders:
-                self._protect(True, "all ranks are back")
-        elif job.protection == "pending":
-            armed = [w.armed for w in job.rank_workers if w.armed is not None]
-            odd = [a for a in armed if a.world_size != job.world_size]
-            if odd:
-                self._protect(False, f"the script made a process group of {odd[0].world_size}, not {job.world_size}")
-            elif len(armed) == job.world_size:
-                self._protect(True, "all ranks are armed")
-            elif armed:
-                missing = sorted(set(range(job.world_size)) - {a.rank for a in armed})
-                job.protection_reason = f"ranks {', '.join(map(str, missing))} have not set up their process group yet"
-
-    def _protect(self, on: bool, reason: str) -> None:
-        self.job.protection, self.job.protection_reason = "on" if on else "off", reason
-        self._judge.news()
-        self.outbox.emit(Protection(on, reason))
-        for worker in self.job.rank_workers:
-            if worker.alive:
-                self.outbox.to_worker(worker.worker, msg.Protect(on, reason))
 
     def _hello(self, worker: Worker, report: msg.Hello, now_s: float) -> None:
         worker.pid = report.pid

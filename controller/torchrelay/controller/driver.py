@@ -2,32 +2,37 @@
 
 from __future__ import annotations
 
-import dataclasses
 import secrets
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
-from torchrelay.controller.checkpoint import JobCheckpoint, write_checkpoint
+from torchrelay.controller.checkpoint import JobCheckpoint
 from torchrelay.controller.config import ControllerConfig
 from torchrelay.controller.decide.quiesce import choose_boundary
 from torchrelay.controller.decide.spares import Spare, choose_spare
-from torchrelay.controller.decide.stand import Cannot
+from torchrelay.controller.fallen import Fallen
+from torchrelay.controller.fill_in import Filler
 from torchrelay.controller.job import Job
 from torchrelay.controller.outbox import Outbox
 from torchrelay.controller.rollback import Rollback
-from torchrelay.controller.targets import planned_target, resume_target, saved_job, unplanned_target
+from torchrelay.controller.saving import Saving
+from torchrelay.controller.targets import planned_target, resume_target, unplanned_target
 from torchrelay.protocol import migration_events as m
 from torchrelay.protocol.events import (
-    CheckpointSaved,
     Decision,
     MigrationFinished,
     MigrationStarted,
     MoveNotMade,
     PhaseChanged,
 )
-from torchrelay.protocol.launch_env import torchrun_env
-from torchrelay.protocol.messages import Assign, Fence, FetchJournal, KeptCopies, LookClosely, Plan, ShimOrder
+from torchrelay.protocol.messages import (
+    Fence,
+    FetchJournal,
+    KeptCopies,
+    LookClosely,
+    OrderFailed,
+)
 from torchrelay.protocol.migration import Migration
 from torchrelay.protocol.migration_state import State
 from torchrelay.protocol.names import EXIT_NO_SPARE_LEFT, NO_RANK
@@ -56,23 +61,26 @@ STANDING_PHASES = (
 
 
 class Driver:
-    """`end_job(exit_code, reason)` is called when a migration leaves no way for the job to go on."""
+    """`give_up` is called when a migration leaves no way for the job to go on in its processes."""
 
     def __init__(
         self,
         config: ControllerConfig,
         job: Job,
         outbox: Outbox,
-        end_job: Callable[[int, str], None],
+        give_up: Callable[[Fallen], None],
         checkpoint: JobCheckpoint | None = None,
     ) -> None:
-        self._config, self._job, self._outbox, self._end_job = config, job, outbox, end_job
-        self._checkpoint = checkpoint
+        self._config, self._job, self._outbox, self._give_up = config, job, outbox, give_up
+        self.checkpoint = checkpoint
+        """What all ranks enter from in a migration of the kind RESUME."""
+        self._resume_dir = config.resume_dir
+        self._saving = Saving(config, job, outbox)
         self.rollback = Rollback(config.buddy_every, job, outbox)
+        self._filler = Filler(config, job, self.rollback)
         self._queue: deque[m.Event] = deque()
         self._carrying_out = False
         self._announced = ""
-        self._saved_bytes: dict[int, int] = {}
         self._reading: dict[str, int] = {}
         self._exit_code = EXIT_CODE_WITHOUT_CAUSE
         self._asked: m.MoveRequested | None = None
@@ -113,7 +121,7 @@ class Driver:
         self._announced, self._exit_code = "", EXIT_CODE_WITHOUT_CAUSE
         if isinstance(event, m.RankLost) and (exited := self._job.workers[event.worker].exited) is not None:
             self._exit_code = exited.exit_code
-        self._saved_bytes.clear()
+        self._saving.begin()
         self._asked = event if isinstance(event, m.MoveRequested) else None
         self._outbox.to_all_agents(LookClosely(True))
         self.migration = Migration.new(
@@ -140,6 +148,8 @@ class Driver:
                 self._announce(state)
                 for instruction in instructions:
                     self._carry_out(state, instruction, now_s)
+                if (gone := _gone(event)) and (answer := self._saving.lost(state, gone)) is not None:
+                    self._queue.append(answer)
         finally:
             self._carrying_out = False
 
@@ -153,8 +163,24 @@ class Driver:
             self._outbox.emit(MoveNotMade(migration, self._asked.rank, self._asked.reason, reason))
             self._asked = None
 
+    def resume(self, checkpoint: JobCheckpoint, directory: str, now_s: float) -> None:
+        """All ranks enter from the checkpoint, in the processes that are spares now."""
+        self.checkpoint, self._resume_dir = checkpoint, directory
+        for rank, part in checkpoint.ranks.items():
+            journal = self._job.journal(rank)
+            shadow = part.action == "shadow"
+            at = checkpoint.target - 1 if shadow else checkpoint.target
+            journal.boundaries[at], journal.set_up = part.journal, part.set_up
+            if shadow:
+                journal.gates[at] = part.gate_journal
+        self.begin(m.ResumeRequested(f"resumes from {directory}"), now_s)
+
     def saved(self, rank: int, size_bytes: int) -> None:
-        self._saved_bytes[rank] = size_bytes
+        self._saving.tensors_saved(rank, size_bytes)
+
+    def files_kept(self, worker: str, now_s: float) -> None:
+        if (answer := self._saving.kept(worker)) is not None:
+            self.feed(answer, now_s)
 
     def journal_arrived(self, worker: str, now_s: float) -> None:
         rank = self._reading.pop(worker, None)
@@ -202,7 +228,7 @@ class Driver:
         out = self._outbox
         match instruction:
             case m.Order(worker, rank, order):
-                out.to_worker(worker, self._filled_in(rank, worker, order))
+                out.to_worker(worker, self._filler.fill_in(self.kind, rank, order, self.checkpoint))
             case m.FenceWorker(worker, _):
                 if self._job.is_lost_with_node(worker):
                     self._queue.append(m.WorkerGone(worker))  # communicators of the new generation shut it out
@@ -224,7 +250,8 @@ class Driver:
                 else:
                     self.feed(answer, now_s)
             case m.WriteCheckpoint(directory):
-                self.feed(self._write_checkpoint(s, directory), now_s)
+                if (written := self._saving.write(s, directory)) is not None:
+                    self.feed(written, now_s)
             case m.PhaseEntered(phase, elapsed_s):
                 if self._announced:
                     out.emit(PhaseChanged(s.migration, phase.value, elapsed_s))
@@ -244,53 +271,23 @@ class Driver:
             case m.Finished():
                 self._finish(s, instruction)
 
-    def _filled_in(self, rank: int, worker: str, order: ShimOrder) -> ShimOrder:
-        if self.kind == ROLLBACK and isinstance(order, (Assign, Plan)):
-            return self._from_copy(rank, order)
-        journal = self._job.journal(rank)
-        if isinstance(order, Assign):
-            return dataclasses.replace(order, env=self._env(rank), set_up=journal.set_up)
-        if isinstance(order, Plan) and order.action in ("enter", "shadow"):
-            shadow = order.action == "shadow"
-            at = order.target - 1 if shadow else order.target
-            order = dataclasses.replace(
-                order, journal=journal.boundaries[at], gate_journal=journal.gates[at] if shadow else b""
-            )
-            if self.kind == RESUME and self._checkpoint is not None:
-                part = self._checkpoint.ranks[rank]
-                log = self._checkpoint.collective_log if shadow else b""
-                order = dataclasses.replace(order, collective_log=log, ddp_layout=part.ddp_layout)
-        return order
-
-    def _env(self, rank: int) -> dict[str, str]:
-        if rank in self._job.launch:
-            return self._job.launch[rank]
-        c = self._config
-        return torchrun_env(
-            rank,
-            world_size=c.world_size,
-            nproc_per_node=c.nproc_per_node,
-            master_addr=c.master_addr,
-            master_port=c.master_port,
-            run_id=c.run_id,
-        )
-
-    def _from_copy(self, rank: int, order: Assign | Plan) -> Assign | Plan:
-        copy = self.rollback.copies[rank]
-        if isinstance(order, Assign):
-            return dataclasses.replace(order, env=self._env(rank), set_up=copy.set_up)
-        return dataclasses.replace(order, journal=copy.journal, ddp_layout=copy.ddp_layout, kept=copy.directory)
-
     def _choose_spare(self, rank: int) -> m.SpareChosen | m.NoSpare:
         job = self._job
         if self.kind == ROLLBACK and (found := self.rollback.process_for(rank)) is not None:
             return found
         spares = [
-            Spare(w.worker, w.node, w.warm, w.stopped_since_s is not None, job.quarantined(w))
+            Spare(w.worker, w.node, w.warm, w.stopped_since_s is not None or job.is_away(w), job.quarantined(w))
             for w in job.spares
             if w.started_for == NO_RANK
         ]
-        choice = choose_spare(spares, rank, self._home_of(rank), job.spares_coming)
+        if barred := self._config.spares_barred if self.kind == UNPLANNED else "":
+            return m.NoSpare(rank, barred)
+        if self.kind == UNPLANNED and not self.rollback.is_on and not job.journal(rank).set_up:
+            # A spare would be used up to find that out, and the next one too.
+            return m.NoSpare(
+                rank, f"no spare can take over rank {rank}: its journals are lost with it, and nobody has copies"
+            )
+        choice = choose_spare(spares, rank, self._home_of(rank), job.spares_to_come)
         if not choice.worker:
             return m.NoSpare(rank, choice.reason, choice.soon)
         job.workers[choice.worker].rank = rank
@@ -308,23 +305,17 @@ class Driver:
             return planned_target(self._job, s, secrets.token_hex)
         if s.kind == ROLLBACK:
             return self.rollback.target(s)
-        if self._checkpoint is not None and s.kind == RESUME:
-            return resume_target(self._checkpoint, str(Path(self._config.resume_dir).absolute()))
-        return unplanned_target(self._job, s, secrets.token_hex, self._jit_folder)
+        if self.checkpoint is not None and s.kind == RESUME:
+            return resume_target(self.checkpoint, str(Path(self._resume_dir).absolute()))
+        if s.no_spare and self._config.jit_barred:
+            return m.TargetImpossible(self._config.jit_barred)
+        target = unplanned_target(self._job, s, secrets.token_hex, self._jit_folder)
+        if isinstance(target, m.TargetDecided) and s.no_spare and target.target in self._config.worn_out:
+            return m.TargetImpossible(f"the job has begun again at step {target.target} too often")
+        return target
 
     def _jit_folder(self, boundary: int) -> Path:
-        return Path(self._config.jit_dir).absolute() / f"{self._config.run_id}-step{boundary}"
-
-    def _write_checkpoint(self, s: State, directory: str) -> m.CheckpointWritten | m.CheckpointFailed:
-        saved = saved_job(self._job, s, self._config.run_id, self._saved_bytes)
-        if isinstance(saved, Cannot):
-            return m.CheckpointFailed(saved.reason)
-        try:
-            write_checkpoint(Path(directory), saved)
-        except OSError as e:
-            return m.CheckpointFailed(f"the checkpoint cannot be written to {directory}: {e}")
-        self._outbox.emit(CheckpointSaved(directory, saved.target, self._resume_command(directory)))
-        return m.CheckpointWritten(directory)
+        return Path(self._config.jit_dir).absolute() / f"{self._config.jit_prefix}{self._config.run_id}-step{boundary}"
 
     def _resume_command(self, directory: str) -> str:
         return self._config.resume_command.replace("{directory}", directory)
@@ -361,7 +352,16 @@ class Driver:
             redone = f", {s.steps_redone} step{'s' * (s.steps_redone > 1)} done again" if s.steps_redone else ""
             self.last = f"{s.migration} ({s.kind}, rank {s.rank}): {f.outcome}{redone}: {f.reason}"
         if f.outcome == CHECKPOINT:
-            command = self._resume_command(f.directory)
-            self._end_job(EXIT_NO_SPARE_LEFT, f"{f.reason}; go on with: {command}")
+            how = "" if self._config.adopted else f"; go on with: {self._resume_command(f.directory)}"
+            self._give_up(Fallen(EXIT_NO_SPARE_LEFT, f"{f.reason}{how}", s.rank, s, f.directory))
         elif f.fatal:
-            self._end_job(self._exit_code, f"rank {s.rank} cannot be replaced: {f.reason}")
+            self._give_up(
+                Fallen(self._exit_code, f"rank {s.rank} cannot be replaced: {f.reason}", s.rank, s, refused=f.reason)
+            )
+
+
+def _gone(event: m.Event) -> str:
+    """The worker that writes no file any more after this, or empty."""
+    if isinstance(event, m.RankLost):
+        return event.worker
+    return event.worker if isinstance(event, m.Said) and isinstance(event.report, OrderFailed) else ""

@@ -7,9 +7,20 @@ from __future__ import annotations
 
 from torchrelay.controller.decide.admit import Applicant, admit
 from torchrelay.controller.decide.copies import choose_keeper
+from torchrelay.controller.decide.take_over import Claim, TakeOver, take_over
 from torchrelay.controller.job import Job, Node, Worker
 from torchrelay.controller.outbox import Outbox
-from torchrelay.protocol.messages import Armed, Begin, Fence, TellAgain, WorkerExited, WorkerInfo
+from torchrelay.protocol.messages import (
+    Abandon,
+    Armed,
+    Begin,
+    Commit,
+    Fence,
+    RestartWorkers,
+    TellAgain,
+    WorkerExited,
+    WorkerInfo,
+)
 from torchrelay.protocol.names import NO_RANK
 
 MISSING_S = 15.0
@@ -27,6 +38,11 @@ class Entrance:
         self._first_s: float | None = None
         self._remembered: dict[int, str] = {}
         self._kept: list[tuple[Worker, WorkerExited]] = []
+        self._claims: dict[str, WorkerInfo] = {}
+        self._is_settled = False
+        self.gathers = False
+        """The job begins again: all are parked first, and whoever trains is of the time before."""
+        self.began_again = self.resumes = False
 
     def remember(self, holders: dict[int, str]) -> None:
         """Rank -> the worker that had it, as an earlier controller has written down."""
@@ -35,6 +51,9 @@ class Entrance:
     def take_in(self, node: str, info: WorkerInfo, now_s: float) -> None:
         """Answers the process, unless it is known."""
         if info.worker in self._job.workers:
+            return
+        if self.gathers or (self.began_again and info.generation >= 0):
+            self._park(node, info, now_s)
             return
         if info.generation >= 0:
             self._adopt(node, info, now_s)
@@ -56,28 +75,69 @@ class Entrance:
         self._outbox.log("info", admission.reason)
         self._outbox.to_worker(info.worker, Begin(info.worker, "", admission.rank == NO_RANK))
 
+    def _park(self, node: str, info: WorkerInfo, now_s: float) -> None:
+        if info.generation >= 0:
+            self._outbox.to_agent(node, RestartWorkers(f"{info.worker} is of the time before the job began again"))
+            return
+        self._job.add(node, info, NO_RANK, now_s)
+        self._job.workers[info.worker].home_rank = info.rank
+        self._outbox.log("info", f"{info.worker} is there to begin again")
+        self._outbox.to_worker(info.worker, Begin(info.worker, "", True))
+
     def _adopt(self, node: str, info: WorkerInfo, now_s: float) -> None:
-        """One that trains, or a spare that is parked. Two that say the same rank: only the one that was written down has it."""
+        """One that trains, or a spare that is parked. Who has a rank that several say is settled when all are there."""
         job = self._job
         self._first_s = now_s if self._first_s is None else self._first_s
         job.generation = max(job.generation, info.generation)
-        rank = info.rank
-        rightful = self._remembered.get(rank, info.worker)
-        job.add(node, info, rank if rightful == info.worker else NO_RANK, now_s)
+        job.add(node, info, info.rank, now_s)
         worker = job.workers[info.worker]
-        if rightful != info.worker:
-            self._outbox.log("warning", f"{info.worker} says rank {rank}, which is {rightful}'s: it is ended")
-            worker.rank = rank
-            self._outbox.to_agent_of(info.worker, Fence(info.worker))
-            return
-        if rank != NO_RANK and info.protected:
-            worker.armed = Armed(rank, job.world_size, GLOO, "")
-        self._outbox.log("info", f"{info.worker} was there before this controller: {_what(rank)}")
+        if info.rank != NO_RANK:
+            self._claims[info.worker] = info
+            self._choose_holders(now_s)
+            if info.protected:
+                worker.armed = Armed(info.rank, job.world_size, GLOO, "")
+        self._outbox.log("info", f"{info.worker} was there before this controller: {_what(info.rank)}")
         self._outbox.to_agent(node, TellAgain())
+
+    def _choose_holders(self, now_s: float) -> TakeOver:
+        """For now: whoever is still to come may know better, and has its time."""
+        workers, gone = self._job.workers, {worker.worker for worker, _ in self._kept}
+        claims = [
+            Claim(name, info.rank, info.in_force, info.generation, name in gone or not workers[name].alive)
+            for name, info in self._claims.items()
+        ]
+        verdict = take_over(claims, self._remembered)
+        for rank in {c.rank for c in claims}:
+            self._job.holders.pop(rank, None)
+        for rank, worker in verdict.holders.items():
+            if self._remembered.get(rank, worker) in workers or self._is_late(now_s):
+                self._job.holders[rank] = worker
+        return verdict
+
+    @property
+    def is_taking_over(self) -> bool:
+        """Whether the job trains, and it is not known yet who has which rank."""
+        return self._first_s is not None and not self._is_settled
+
+    def settle(self, now_s: float) -> None:
+        """Once all are there, or their time is over: a migration that the predecessor led is finished, or taken back."""
+        if not self.is_taking_over or self._is_gathering(now_s) or not self._claims:
+            return
+        self._is_settled = True
+        verdict = self._choose_holders(now_s)
+        if verdict.reason:
+            self._outbox.log("warning", verdict.reason)
+        for worker in verdict.commit:
+            self._outbox.to_worker(worker, Commit(verdict.generation))
+        for worker in verdict.abandon:
+            self._outbox.to_worker(worker, Abandon(verdict.generation, verdict.reason))
+        for worker in verdict.end:
+            self._outbox.log("warning", f"{worker} says rank {self._job.workers[worker].rank}, and is ended")
+            self._outbox.to_agent_of(worker, Fence(worker))
 
     def keeps(self, worker: Worker, exited: WorkerExited, now_s: float) -> bool:
         """Whether the end of a process is not to be judged now, or not at all."""
-        if self._adopts and worker.armed is None and self._job.protection == "pending":
+        if self._adopts and worker.armed is None and self._job.protection == "pending" and not self._joins(worker):
             self._job.forget(worker)  # a program that prepares data, or a start that failed
             return True
         if self._is_gathering(now_s):
@@ -85,9 +145,16 @@ class Entrance:
             return True
         return False
 
+    def _joins(self, worker: Worker) -> bool:
+        """Whether it enters from a checkpoint, so that a migration has to hear of its end."""
+        return self.resumes and worker.rank != NO_RANK
+
     def _is_gathering(self, now_s: float) -> bool:
         """Whether agents of a job that trains are still to come: before that no end can be judged."""
-        return self._first_s is not None and self._job.protection == "pending" and now_s - self._first_s < MISSING_S
+        return self._first_s is not None and self._job.protection == "pending" and not self._is_late(now_s)
+
+    def _is_late(self, now_s: float) -> bool:
+        return self._first_s is not None and now_s - self._first_s >= MISSING_S
 
     def take_kept(self, now_s: float) -> list[tuple[Worker, WorkerExited]]:
         """What was kept, once all are there or their time is over."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from torchrelay.controller.config import ControllerConfig
 from torchrelay.controller.decide.classify_exit import DONE, IGNORE, REPLACE, Exit, classify_exit
 from torchrelay.controller.driver import Driver
+from torchrelay.controller.fallen import Fallen
 from torchrelay.controller.health.desk import HealthDesk
 from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.outbox import Outbox
@@ -32,7 +33,7 @@ class _Pending:
 
 
 class Exits:
-    """`end_job(exit_code, reason)` ends the job; the first cause wins."""
+    """`end_job(exit_code, reason)` ends the job; the first cause wins. `give_up` too, unless it can begin again elsewhere."""
 
     def __init__(
         self,
@@ -42,8 +43,9 @@ class Exits:
         driver: Driver,
         health: HealthDesk,
         end_job: Callable[[int, str], None],
+        give_up: Callable[[Fallen], None],
     ) -> None:
-        self._health = health
+        self._health, self._give_up = health, give_up
         self._config, self._job, self._outbox, self._driver, self._end_job = config, job, outbox, driver, end_job
         self._failing: _Pending | None = None
         self._undecided: list[_Pending] = []
@@ -120,7 +122,8 @@ class Exits:
                 self._replace(p.worker, p.reason, now_s, now_s)
             elif now_s >= p.until_s:
                 self._undecided.remove(p)
-                self._end_job(p.exit_code, f"{p.reason} and cannot be replaced: {because}")
+                reason = f"{p.reason} and cannot be replaced: {because}"
+                self._give_up(Fallen(p.exit_code, reason, p.worker.rank, refused=because))
 
     def _rank_exited(self, worker: Worker, exit_: WorkerExited, now_s: float) -> None:
         because = self._job.unprotected_because(worker.worker)
@@ -155,6 +158,8 @@ class Exits:
             how = f"rank {worker.rank} ({worker.worker}) {_how(exit_)}"
             self._undecided.append(_Pending(worker, verdict.exit_code, how, now_s + FIRST_STEP_GRACE_S))
             self._outbox.to_agent_of(worker.worker, FetchJournal(worker.worker))
+        elif exit_.signal and self._job.protection != "off":
+            self._give_up(Fallen(verdict.exit_code, verdict.reason, worker.rank, refused=because))
         else:
             self._end_job(verdict.exit_code, verdict.reason)
 

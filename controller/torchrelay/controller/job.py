@@ -59,6 +59,8 @@ class Worker:
     """When a fault of --inject was about to strike here: the true start of what is then detected."""
     copy_on: str = ""
     """The other node on which its buddy has whole copies of its state."""
+    home_rank: int = NO_RANK
+    """Of its own environment, whatever it is by now."""
     started_for: int = NO_RANK
     """The rank that it was started for in the middle of the job; no spare for others."""
 
@@ -92,6 +94,8 @@ class Node:
     heard_s: float
     away_since_s: float | None = None
     lost: str = ""
+    released: bool = False
+    """Its agent was told to end, since no process there takes part any more."""
 
 
 @dataclass
@@ -158,6 +162,10 @@ class Job:
         """Why lost ranks are not replaced, by somebody's choice."""
         self.spares_coming = 0
         """Spares that somebody makes, and that have not come yet."""
+        self.spares_wanted = 0
+        """How many there are to be; whoever makes them may not have noticed yet that one is missing."""
+        self.starting_again: set[str] = set()
+        """Nodes on which somebody starts a process again that has ended: it comes as a spare."""
         self.generation = 0
         self.protection = "pending"
         self.protection_reason = "no rank has set up its process group yet"
@@ -203,6 +211,12 @@ class Job:
         return sorted((w for w in self.workers.values() if w.is_spare), key=lambda w: w.worker)
 
     @property
+    def spares_to_come(self) -> int:
+        here = {w.node for w in self.workers.values() if w.alive}
+        again = [n for n in self.starting_again if n in self.nodes and n not in here and not self.nodes[n].lost]
+        return max(self.spares_coming, self.spares_wanted - len(self.spares)) + len(again)
+
+    @property
     def boundary(self) -> int:
         """What every rank has reached."""
         return min((w.seen_boundary for w in self.rank_workers), default=-1)
@@ -228,6 +242,11 @@ class Job:
     def quarantined(self, worker: Worker) -> str:
         """Why the worker must be given no rank, or empty."""
         return next((self.quarantine[s] for s in (worker.node, *worker.devices) if s in self.quarantine), "")
+
+    def is_away(self, worker: Worker) -> bool:
+        """Whether its agent cannot be told anything now."""
+        node = self.nodes[worker.node]
+        return bool(node.lost) or node.away_since_s is not None
 
     def host_of(self, worker: str) -> str:
         return self.nodes[self.workers[worker].node].host

@@ -67,9 +67,11 @@ class Nodes:
         self._outbox.orders.append((node, StopJob(1, int(signal.SIGKILL), reason)))
         self._outbox.log_once("warning", f"{node} is back; its workers are ended, since its ranks live elsewhere")
 
-    def release(self, node: str, reason: str) -> None:
-        """No process of the node takes part any more: its agent ends."""
+    def release(self, node: str, reason: str, now_s: float) -> None:
+        """No process of the node takes part any more: its agent ends. What it keeps for others is kept elsewhere from now on."""
         if node in self._job.nodes:
+            self._job.nodes[node].released = True
+            self.assign_keepers(now_s)
             self._outbox.to_agent(node, StopJob(0, int(signal.SIGTERM), reason))
 
     def gone(self, node: str, reason: str, now_s: float) -> None:
@@ -151,7 +153,7 @@ class Nodes:
         job = self._job
         if len(job.nodes) < 2 or job.protection != "on":
             return
-        there = [node.node for node in job.nodes.values() if not node.lost and node.away_since_s is None]
+        there = [n.node for n in job.nodes.values() if not (n.lost or n.released) and n.away_since_s is None]
         for worker in job.rank_workers:
             if not worker.alive or job.nodes[worker.node].lost:
                 continue
@@ -159,7 +161,8 @@ class Nodes:
             failed_s, pause_s = self._failed.get(worker.worker, (now_s, 0.0))
             if keeper == worker.copies_to or now_s < failed_s + pause_s:
                 continue
-            if worker.copies_to and not job.nodes[worker.copies_to].lost and worker.copied_to:
+            kept = job.nodes.get(worker.copies_to)
+            if kept is not None and not (kept.lost or kept.released) and worker.copied_to:
                 continue  # copies that are whole are not given up because an agent stays away for a moment
             worker.copies_to, worker.copied_to = keeper, ""
             known = job.nodes.get(keeper)

@@ -14,10 +14,12 @@ from torchrelay.protocol.messages import MigrateReply
 
 @dataclass
 class _Wish:
-    """`waits`: why it could not begin when that was last looked at. `lasts`: it waits for a spare, too, until it is taken back."""
+    """`worker` is to be left; `waits`: why it could not begin when that was last looked at. `lasts`: it waits for a spare, too,
+    until it is taken back."""
 
     rank: int
     asked: str
+    worker: str
     lasts: bool = False
     waits: str = ""
     told: str = ""
@@ -34,7 +36,7 @@ class Requests:
         return any(not w.told for w in self._wishes)
 
     def migrate(self, rank: int, reason: str, now_s: float) -> MigrateReply:
-        if refusal := self._never(rank) or self._no_spare():
+        if refusal := self._never(rank) or ("" if self._job.spares_to_come else self._no_spare()):
             return MigrateReply(False, "", refusal)
         not_now, advice = self._not_now()
         if not_now:
@@ -46,7 +48,7 @@ class Requests:
 
     def want(self, rank: int, asked: str, now_s: float, lasts: bool = False) -> None:
         """Somebody asks who cannot be told to ask again later: a process, or (`lasts`) evidence that stays true."""
-        self._wishes.append(_Wish(rank, asked, lasts))
+        self._wishes.append(_Wish(rank, asked, self._job.holders.get(rank, ""), lasts))
         self.tick(now_s)
 
     def drop(self, asked: str) -> None:
@@ -60,8 +62,12 @@ class Requests:
 
     def tick(self, now_s: float) -> None:
         for wish in list(self._wishes):
+            if self._job.holders.get(wish.rank) != wish.worker:
+                self._wishes.remove(wish)
+                self.refuse(wish.rank, wish.asked, f"{wish.worker}, which was to be left, has lost it by now")
+                continue
             no_spare = self._no_spare()
-            if refusal := self._never(wish.rank) or ("" if wish.lasts else no_spare):
+            if refusal := self._never(wish.rank) or ("" if wish.lasts or self._job.spares_to_come else no_spare):
                 self._wishes.remove(wish)
                 self.refuse(wish.rank, wish.asked, _why(refusal, wish))
                 continue

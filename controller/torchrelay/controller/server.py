@@ -131,9 +131,18 @@ class Relay(relay_pb2_grpc.RelayServicer):
         self._core.lose(node, reason, time.monotonic())
         self._flush()
 
+    def order(self, node: str, order: Any) -> None:
+        self._core.outbox.to_agent(node, order)
+        self._flush()
+
+    def restart_workers(self, reason: str) -> None:
+        """All processes end; the agents come again, to whoever looks after the job then."""
+        self._core.hand_over(reason)
+        self._flush()
+
     def release(self, node: str, reason: str) -> None:
         """The agent of `node` is not needed any more."""
-        self._core.nodes.release(node, reason)
+        self._core.nodes.release(node, reason, time.monotonic())
         self._flush()
 
     async def Attach(  # the service's name for it

@@ -30,6 +30,8 @@ class Wishes:
     checkpoint_dir: str = ""
     buddy_every: int | None = None
     container: str = ""
+    spare_wait_s: float = 300.0
+    """How long a lost rank waits for a spare that is being made, before less will do."""
 
 
 def read(annotations: Mapping[str, Any] | None) -> Wishes:
@@ -41,6 +43,7 @@ def read(annotations: Mapping[str, Any] | None) -> Wishes:
         kube.FALLBACK: lambda v: {"fallback": _fallback(v)},
         kube.CHECKPOINT_DIR: lambda v: {"checkpoint_dir": _folder(v)},
         kube.BUDDY_EVERY: lambda v: {"buddy_every": _count(v, "a number of steps, or 0 for never")},
+        kube.SPARE_WAIT: lambda v: {"spare_wait_s": float(_count(v, "a number of seconds"))},
         kube.CONTAINER: lambda v: {"container": _name(v, "the name of a container of the pod")},
     }
     wishes: dict[str, Any] = {}

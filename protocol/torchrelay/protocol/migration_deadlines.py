@@ -41,12 +41,12 @@ def preparing_late(turn: Turn) -> None:
     unready = [rank for rank, joiner in sorted(s.joiners.items()) if not joiner.prepared]
     if s.kind == PLANNED:
         abandon(turn, "no joiner was ready in time")
-    elif unready:
-        _give_up_on(turn, unready, "get through the script's set-up")
-    elif s.kind == UNPLANNED:
-        s.no_spare = "no spare got ready in time"
+    elif s.kind == UNPLANNED and (waiting := sorted(s.lost.keys() - s.joiners.keys())):
+        s.no_spare = f"no spare got ready for ranks {waiting} within {turn.now_s - s.phase_since_s:.0f} s"
         turn.do(Noted(s.no_spare))
         advance(turn)
+    elif unready:
+        _give_up_on(turn, unready, "get through the script's set-up")
     else:
         abandon(turn, "not enough spares got ready in time to resume")
 

@@ -169,6 +169,8 @@ def spare_chosen(turn: Turn, event: SpareChosen) -> None:
     if event.rank not in s.lost or event.rank in s.joiners:
         return
     s.joiners[event.rank] = Joiner(event.worker)
+    if event.rank in s.awaiting_spare:
+        s.deadline_s = turn.now_s + turn.deadlines.preparing_s  # its set-up begins now
     turn.do(Noted(event.reason))
     turn.order(event.rank, event.worker, Assign(s.generation, event.rank, s.world_size))
 
@@ -178,6 +180,8 @@ def no_spare(turn: Turn, event: NoSpare) -> None:
     if event.rank not in s.awaiting_spare or not event.soon:
         turn.do(Noted(event.reason))
     if event.soon:
+        if s.kind == UNPLANNED and not s.awaiting_spare:
+            s.deadline_s = s.phase_since_s + turn.deadlines.spare_s
         s.awaiting_spare.add(event.rank)
         return
     if s.kind == UNPLANNED:

@@ -62,6 +62,13 @@ ENV_SECRET = "TORCHRELAY_SECRET"
 ENV_STATE_DIR = "TORCHRELAY_STATE_DIR"
 """Where the running jobs of this user are listed; defaults to a folder in the user's run-time directory."""
 
+MANIFEST = "manifest.json"
+"""Of a just-in-time checkpoint; written last."""
+JIT_PREFIX = "torchrelay-jit-"
+"""Of the folders of just-in-time checkpoints among those that a script writes."""
+ENV_CHECKPOINT = "TORCHRELAY_CHECKPOINT"
+"""Of a script that begins again: the newest whole checkpoint that was found on disk."""
+
 DEFAULT_CONTROLLER_PORT = 29476
 DEFAULT_MASTER_PORT = 29500
 

@@ -53,11 +53,15 @@ ROW_OF_PHASE = {
 
 @dataclass(frozen=True)
 class Deadlines:
-    """Seconds that each phase may take. Planned quiescing gets the time of the steps that lie ahead on top."""
+    """Seconds that each phase may take. Planned quiescing gets the time of the steps that lie ahead on top.
+
+    `spare_s`: within PREPARING, how long a lost rank waits for a spare that is on its way; `preparing_s` counts anew then.
+    """
 
     suspected_s: float = 0.2
     fencing_s: float = 15.0
     preparing_s: float = 300.0
+    spare_s: float = 300.0
     quiescing_s: float = 120.0
     transferring_s: float = 300.0
     rebuilding_s: float = 60.0

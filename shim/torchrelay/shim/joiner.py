@@ -25,7 +25,7 @@ from torchrelay.protocol.messages import (
     Verified,
 )
 from torchrelay.shim import collective_records, payload
-from torchrelay.shim.adapters import data_loader, ddp, dynamo, fsdp2, pipelining
+from torchrelay.shim.adapters import ddp, dynamo, fsdp2, lead_iterators, pipelining
 from torchrelay.shim.adapters.cycles import Place
 from torchrelay.shim.capture import rng
 from torchrelay.shim.capture.encode import EncodedNode, decode
@@ -136,7 +136,7 @@ class Joiner:
         for number, record in (loaders or {}).items():
             there, kind = rebuild.objects[number], nodes[number].kind
             if kind is Kind.CYCLE and there is not ABSENT:  # if it is, the check at the end says it
-                data_loader.lead_cycle(self._engine.draws, there, Place(*nodes[number].content), record)
+                lead_iterators.lead_cycle(self._engine.draws, there, Place(*nodes[number].content), record)
             if kind in (Kind.CYCLE, Kind.GENERATOR):
                 continue
             loader = rebuild.objects[record.loader] if record.loader >= 0 else ABSENT
@@ -146,7 +146,7 @@ class Joiner:
                 raise StateMismatchError(
                     "a data loader's iterator is not where the lost rank had it, nor is its loader"
                 )
-            made, last = data_loader.rebuild(self._engine.draws, loader, record)
+            made, last = lead_iterators.rebuild(self._engine.draws, loader, record)
             rebuild.objects[number], rebuild.last[id(made)] = made, last
         rebuild.fill()
         if loaders is not None:  # at an outer loop's head it can still come
@@ -157,7 +157,7 @@ class Joiner:
     ) -> None:
         for number, node in enumerate(nodes):
             if node.kind is Kind.GENERATOR and objects[number] is not ABSENT:
-                data_loader.lead_generator(self._engine.draws, objects[number], node.content, loaders.get(number))
+                lead_iterators.lead_generator(self._engine.draws, objects[number], node.content, loaders.get(number))
 
     @staticmethod
     def _put_bases(nodes: list[EncodedNode], objects: list[Any], trees: tuple[Any, ...]) -> None:

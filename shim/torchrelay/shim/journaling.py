@@ -175,14 +175,23 @@ class Writer:
         of_loops = {id(activation.iterator) for activation in stack}
         sources = (node.seen for node in commit.state.nodes if node.kind is Kind.GENERATOR)
         self._engine.draws.held = {id(source) for source in sources if source is not None}
-        self._engine.draws.forget_cycles({id(iterator) for _, iterator in commit.state.iterators})
+        self._engine.draws.forget_cycles({*of_loops, *(id(iterator) for _, iterator in commit.state.iterators)})
         found = tuple(
             name
             for name, iterator in commit.state.iterators
             if id(iterator) not in of_loops and not self._can_be_led(commit, iterator)
         )
+        found += tuple(
+            self._not_led(activation) for activation in stack if self._engine.draws.is_random(activation.iterator)
+        )
         loaders = {id(iterator) for activation in stack for iterator in activation.loaders}
         return (*found, KEPT_WORKERS) if self._engine.draws.kept_workers(loaders) else found
+
+    @staticmethod
+    def _not_led(activation: Activation) -> str:
+        site = sites.SITES[activation.site]
+        kind = type(activation.iterator).__name__
+        return f"the {kind} of the loop at {site.file}:{site.line}, which draws from the process's random generators itself"
 
     def _can_be_led(self, commit: Commit, iterator: Any) -> bool:
         draws, number = self._engine.draws, commit.state.index.get(id(iterator))
@@ -200,7 +209,7 @@ class Writer:
         link = links[depth]
         start = links[depth - 1].first_mark if depth else link.first_mark
         position = plain_range(link.iterator)
-        records = [self._engine.draws.record(iterator) for iterator in link.loaders]
+        records = [None if made is None else self._engine.draws.record(made) for made in link.loaders]
         return payload.LinkRecord(
             site=link.site,
             entry=link.entry,
@@ -208,7 +217,7 @@ class Writer:
             entry_rng=link.rng,
             item=link.item if position is not None else None,
             iterator=position,
-            loaders=tuple(r for r in records if r is not None),
+            loaders=tuple(records),
             head=link.head if depth < len(links) - 1 else b"",
             prologue=tuple(self._engine.records.log[start : link.first_mark]),
             passed=self._engine.phases.between(links[depth - 1], link) if depth else (),

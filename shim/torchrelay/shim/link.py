@@ -6,12 +6,17 @@ import os
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable
 
 from torchrelay.protocol import wire
 from torchrelay.protocol.errors import ChannelClosedError, FrameError, RefusedError
+from torchrelay.protocol.last_reports import LastReports
 from torchrelay.protocol.messages import Ack, FaultInjected, Hello, ShimOrder, ShimReport
 
+AGAIN_S = 60.0
+"""For the kubelet to start the agent's container again: it waits longer each time."""
+AGAIN_POLL_S = 0.2
 _CREDENTIALS = struct.Struct("3i")
 """Process, user and group: `struct ucred` of unix(7)."""
 
@@ -19,7 +24,8 @@ _CREDENTIALS = struct.Struct("3i")
 class AgentLink:
     """Sends reports from any thread; one daemon thread receives orders.
 
-    When the agent goes away, reports are dropped and training goes on: an agent must never end a job.
+    When the agent goes away, reports are dropped and training goes on: an agent must never end a job. In a pod the kubelet
+    starts it again: then the link waits for it, and tells it what it has to know.
     """
 
     def __init__(self, sock: socket.socket) -> None:
@@ -28,6 +34,10 @@ class AgentLink:
         self._acknowledged = threading.Event()
         self._pid = os.getpid()
         self._gone = threading.Event()
+        self._path = ""
+        self._again: Callable[[], Hello] | None = None
+        self._away = False
+        self._said = LastReports()
         self.lost = False
 
     @classmethod
@@ -38,6 +48,7 @@ class AgentLink:
             sock.settimeout(timeout_s)
             sock.connect(path)
             link = cls(sock)
+            link._path = path
             link.send(hello)
             answer = wire.receive(sock, wire.ORDERS)
             if not isinstance(answer, Ack):
@@ -55,8 +66,14 @@ class AgentLink:
         self._socket.settimeout(None)
         return order
 
-    def start(self, handle: Callable[[ShimOrder], None], lost: Callable[[], None]) -> None:
-        """`handle` gets each order, `lost` is called once the agent is gone; both on a thread of the link."""
+    def start(
+        self, handle: Callable[[ShimOrder], None], lost: Callable[[], None], again: Callable[[], Hello] | None = None
+    ) -> None:
+        """`handle` gets each order, `lost` is called once the agent is gone for good; both on a thread of the link.
+
+        `again()`: what to say to an agent that is started anew; without it none is waited for.
+        """
+        self._again = again
         arguments = (handle, lost)
         threading.Thread(target=self._receive, args=arguments, name="torchrelay-orders", daemon=True).start()
 
@@ -65,6 +82,8 @@ class AgentLink:
             try:
                 order = wire.receive(self._socket, wire.ORDERS)
             except (ChannelClosedError, FrameError):
+                if self._again is not None and self._come_again(self._again):
+                    continue
                 self.lost = True
                 self._acknowledged.set()
                 self._gone.set()
@@ -75,14 +94,40 @@ class AgentLink:
             else:
                 handle(order)
 
+    def _come_again(self, again: Callable[[], Hello]) -> bool:
+        """Whether an agent is there within the time; what still holds of what was said is said once more."""
+        self._away = True
+        self._acknowledged.set()
+        until_s = time.monotonic() + AGAIN_S
+        while time.monotonic() < until_s and os.getpid() == self._pid:
+            try:
+                link = AgentLink.connect(self._path, again())
+            except (OSError, FrameError, ChannelClosedError, RefusedError):
+                time.sleep(AGAIN_POLL_S)  # nothing else tells of another container's socket
+                continue
+            with self._sending:
+                self._socket.close()
+                self._socket = link._socket
+                self._away = False
+                for report in self._said.all():
+                    self._write(wire.encode(report))
+            return True
+        return False
+
     def send(self, report: ShimReport) -> None:
         if self.lost or os.getpid() != self._pid:
             return
         data = wire.encode(report)
         with self._sending:
-            try:
-                self._socket.sendall(data)
-            except OSError:
+            self._said.keep(report)
+            if not self._away:
+                self._write(data)
+
+    def _write(self, data: bytes) -> None:
+        try:
+            self._socket.sendall(data)
+        except OSError:
+            if self._again is None:
                 self.lost = True
 
     def send_and_wait(self, report: FaultInjected) -> None:

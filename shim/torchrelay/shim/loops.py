@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
 from typing import Any, Protocol
 
@@ -83,6 +83,7 @@ class Loop:
         if activation.replay:
             activation.replay = False
             return activation.item
+        self._tracker.drawing = activation
         try:
             item = self._tracker.draw(activation.iterator)
         except StopIteration:
@@ -91,6 +92,8 @@ class Loop:
         except BaseException as error:
             hide_all(error)
             raise
+        finally:
+            self._tracker.drawing = None
         activation.item = item
         self._tracker.head(activation)
         activation.replay = False  # the head may have been taken back itself
@@ -111,6 +114,10 @@ class LoopTracker:
         """The loops that train: several where one follows the other."""
         self.watch_inside = False
         """Several optimizer steps were seen in one iteration: the training loop may be a deeper one."""
+        self.drawing: Activation | None = None
+        """Whose iterator is asked for its next item."""
+        self.is_over: Callable[[Any], bool] = lambda _: False
+        """Whether a loader's iterator has yielded all it had."""
         self._entries: dict[str, int] = {}
         self._main = threading.main_thread().ident
 
@@ -200,9 +207,13 @@ class LoopTracker:
         return self.listener.drawn(iterator, default)
 
     def loader_created(self, iterator: Any) -> None:
-        """An iterator that is made while a loop's iterable is evaluated belongs to that loop."""
-        if self.stack and self.stack[-1].heads == 0:
-            self.stack[-1].loaders.append(iterator)
+        """An iterator that is made while a loop's iterable is evaluated belongs to that loop, and so does one that its iterator
+        makes later: a generator's next epoch. None stands for those that are over."""
+        if not self.stack or (self.stack[-1].heads > 0 and self.drawing is not self.stack[-1]):
+            return
+        loaders = self.stack[-1].loaders
+        loaders[:] = [None if known is None or self.is_over(known) else known for known in loaders]
+        loaders.append(iterator)
 
     def inside_boundary(self) -> bool:
         return any(a.site in self.boundary_sites for a in self.stack)

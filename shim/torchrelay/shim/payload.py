@@ -37,6 +37,7 @@ class LinkRecord:
     """One loop of the chain from the outermost one to the training loop.
 
     `heads`: how often its head was reached. `iterator`: a range's own position, or None where items are drawn again.
+    `loaders`: the data loader iterators that its own has made, in that order, None for those that are over.
     `head`: host state and generators at its latest head, for all links but the last. `prologue`: results of the collectives
     between the head of the loop around it (or the script's start) and its own first head; `passed`: the training loops that were
     gone through there.
@@ -48,7 +49,7 @@ class LinkRecord:
     entry_rng: RngState
     item: Any
     iterator: Any
-    loaders: tuple[LoaderRecord, ...]
+    loaders: tuple[LoaderRecord | None, ...]
     head: bytes
     prologue: tuple[Any, ...]
     passed: tuple[PassedLoop, ...] = ()

@@ -17,8 +17,10 @@ from torchrelay.protocol.messages import (
     CheckpointSaved,
     Commit,
     CopyJournals,
+    FilesKept,
     Interrupt,
     KeepCopies,
+    KeepFile,
     NumbersDecided,
     OrderFailed,
     Plan,
@@ -36,7 +38,7 @@ from torchrelay.protocol.messages import (
     TakeCopy,
     Verified,
 )
-from torchrelay.shim import collective_records, payload
+from torchrelay.shim import collective_records, kept_files, payload
 from torchrelay.shim.adapters import fsdp2, pipelining, wrappers
 from torchrelay.shim.adapters.dtensor import local
 from torchrelay.shim.capture import device
@@ -126,6 +128,11 @@ class Recovery:
     def interrupted(self) -> bool:
         """Whether a newer generation than the present communicators' was announced."""
         return self._announced > self._engine.comms.now.number
+
+    @property
+    def announced(self) -> int:
+        """The newest generation that it has heard of."""
+        return max(self._announced, self._engine.comms.now.number)
 
     def wake(self) -> None:
         with self._news:
@@ -278,6 +285,8 @@ class _Attempt:
                 self._rebuild(order)
             elif isinstance(order, SaveCheckpoint):
                 self._save(order)
+            elif isinstance(order, KeepFile):
+                self._keep(order)
         except (RuntimeError, OSError, TorchrelayError) as error:
             if self._recovery.superseded(self._generation):
                 raise _Superseded from error
@@ -335,6 +344,11 @@ class _Attempt:
             tensor_files.save(Path(order.directory), self._engine.replicas.tensors(commit)) if order.save_tensors else 0
         )
         self._link.send(CheckpointSaved(order.generation, size))
+
+    def _keep(self, order: KeepFile) -> None:
+        kept_files.keep(Path(order.directory), order.name, order.data, order.whole)
+        if order.last:
+            self._link.send(FilesKept(order.generation))
 
     def _committed(self) -> tuple[str, int]:
         assert self._plan is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 import platform
@@ -17,7 +18,9 @@ from torchrelay.protocol import names
 from torchrelay.protocol.errors import StateMismatchError, TorchrelayError, UnsupportedError
 from torchrelay.protocol.messages import (
     Armed,
+    AsideSet,
     Assign,
+    Begin,
     Disabled,
     EndNow,
     Explain,
@@ -26,6 +29,7 @@ from torchrelay.protocol.messages import (
     MayFinish,
     Protect,
     ScriptFailed,
+    SetAside,
     ShimOrder,
     Warm,
 )
@@ -53,6 +57,7 @@ class Runtime:
         self.engine: Engine | None = None
         self._standby = Standby()
         self._assign: Assign | None = None
+        self._begin: Begin | None = None
         self._assigned = threading.Event()
         self._protect: Protect | None = None
         self._answered = threading.Event()
@@ -69,7 +74,7 @@ class Runtime:
 
             self._traceless = Traceless(Path(config.made_files))
             self._traceless.start()
-        link.start(self._handle, self._agent_lost)
+        link.start(self._handle, self._agent_lost, self._again if config.asks else None)
 
     @classmethod
     def connect(cls, config: ShimConfig) -> Runtime:
@@ -99,6 +104,13 @@ class Runtime:
             self._wake()
         elif isinstance(order, EndNow):
             os._exit(order.exit_code)
+        elif isinstance(order, Begin):
+            self._begin = order
+            self._assigned.set()
+        elif isinstance(order, SetAside):
+            from torchrelay.shim.kept_files import set_aside
+
+            self.link.send(AsideSet(set_aside(order.paths)))
         elif isinstance(order, Explain):
             from torchrelay.shim.explain import answer
 
@@ -118,6 +130,27 @@ class Runtime:
         if self.engine is not None:
             self.engine.recovery.agent_gone()
 
+    def _again(self) -> Hello:
+        """What an agent that is started anew has to know."""
+        engine, given = self.engine, self._assign or self._begin
+        launch = dict(given.env) if given is not None else self.config.launch
+        generation = engine.recovery.announced if engine is not None else 0
+        in_force = engine.comms.now.number if engine is not None else 0
+        if (given is None and self.config.spare) or (self._joiner is not None and engine is not None and engine.way_in):
+            in_force = -1
+        return Hello(
+            self.config.worker,
+            self.config.token,
+            os.getpid(),
+            platform.python_version(),
+            self.config.spare and given is None,
+            launch,
+            True,
+            generation,
+            in_force,
+            engine is not None,
+        )
+
     def _wake(self) -> None:
         if self.engine is not None:
             self.engine.recovery.wake()
@@ -133,7 +166,10 @@ class Runtime:
     # A spare's life before it has a rank.
 
     def park(self) -> None:
-        """Imports what set-up will need, then waits for a rank. Ends the process when the agent goes away first."""
+        """Imports what set-up will need, then waits for a rank. Ends the process when the agent goes away first.
+
+        A rank is one to be taken over, or, where the whole job begins again, one from the script's beginning.
+        """
         import torch
         import torch._dynamo  # any optimizer's constructor brings it about, and it takes longer than all else
 
@@ -144,6 +180,10 @@ class Runtime:
             self._assigned.wait()
         except KeyboardInterrupt:
             os._exit(128 + signal.SIGINT)  # nothing of the script has begun: a traceback would only puzzle
+        if self._begin is not None:
+            self.config = dataclasses.replace(self.config, spare=False)
+            os.environ.update(self._begin.env)
+            return
         if self._assign is None:
             os._exit(0)  # the agent is gone, and with it the job that this spare was for
         environ = dict(self._assign.env)

@@ -66,6 +66,8 @@ def install_for(engine: Engine) -> None:
     ddp.install(engine.ddp_built, functools.partial(_forward, engine))
     data_loader.install(engine.draws, engine.on_training_thread)
     engine.draws.on_create = engine.tracker.loader_created
+    engine.draws.in_loop = lambda: engine.tracker.drawing is not None and engine.tracker.drawing.heads > 0
+    engine.tracker.is_over = engine.draws.is_over
     engine.draws.on_draw = engine.before_draw
 
 

@@ -6,6 +6,7 @@ replaced by what the journals say, at that loop's last gate, and wholly where it
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from dataclasses import dataclass
 from types import FrameType
@@ -81,7 +82,7 @@ class WayIn:
         self._chain.append(activation)
         link = links[depth]
         rng.restore(link.entry_rng)
-        self._engine.draws.expected = deque((record, True) for record in link.loaders)
+        self._engine.draws.expected = deque(None if r is None else (r, True) for r in link.loaders)
 
     def _look_for_plan(self, activation: Activation) -> None:
         """Where the script may have to be entered, and no further, the others have to say where they meet."""
@@ -117,9 +118,12 @@ class WayIn:
         if link.iterator is not None:
             activation.iterator = iter([link.item])
         elif not data_loader.passes_items_through(activation.iterator):
-            draws.expected = deque((record, False) for record, _ in draws.expected)
+            draws.expected = deque(None if e is None else (e[0], False) for e in draws.expected)
             for iterator in activation.loaders:
-                draws.tracks[iterator].skip = 0
+                if iterator is not None:
+                    draws.tracks[iterator].skip = 0
+        if isinstance(activation.iterator, itertools.cycle):
+            draws.of_cycle(activation.iterator)  # from here on it is watched
 
     def _link(self, activation: Activation, depth: int) -> payload.LinkRecord | None:
         if depth >= len(self._chain) or self._chain[depth] is not activation:
@@ -139,10 +143,7 @@ class WayIn:
         if link.iterator is not None:
             activation.iterator = link.iterator
         elif activation.iterator is not None:
-            for _ in range(link.heads - 1):
-                activation.item = next(activation.iterator, _EXHAUSTED)
-                if activation.item is _EXHAUSTED:
-                    raise StateMismatchError(f"the loop at {link.site} ends before the recorded iteration {link.heads}")
+            self._lead(activation, link)
         activation.heads, activation.rng, activation.entry = link.heads, link.entry_rng, link.entry
         if depth < len(goal.journal.links) - 1:
             self._pass_head(goal, activation, depth, link)
@@ -150,6 +151,16 @@ class WayIn:
             self._joining.enter(goal, activation)
         else:
             self._begin_last_iteration(goal, activation)
+
+    def _lead(self, activation: Activation, link: payload.LinkRecord) -> None:
+        self._engine.tracker.drawing = activation
+        try:
+            for _ in range(link.heads - 1):
+                activation.item = next(activation.iterator, _EXHAUSTED)
+                if activation.item is _EXHAUSTED:
+                    raise StateMismatchError(f"the loop at {link.site} ends before the recorded iteration {link.heads}")
+        finally:
+            self._engine.tracker.drawing = None
 
     def _pass_head(self, goal: Goal, activation: Activation, depth: int, link: payload.LinkRecord) -> None:
         state: payload.HeadState = payload.load(link.head, payload.HeadState)

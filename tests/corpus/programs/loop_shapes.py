@@ -1,4 +1,7 @@
-"""What people put around a loader. Usage: loop_shapes.py enumerate|zip|tqdm|cycle|islice|generator|held_generator"""
+"""What people put around a loader.
+
+Usage: loop_shapes.py enumerate|zip|tqdm|cycle|islice|generator|shuffled_generator|held_generator
+"""
 
 import itertools
 import sys
@@ -88,6 +91,21 @@ def with_generator(job):
     for step, (x, y) in enumerate(endless(job.loader, job.sampler)):
         job.seen.append((step, job.step(x, y)))
         if step == 17:
+            break
+
+
+def forever(loader):
+    while True:
+        for x, y in loader:
+            yield x + 0.01, y
+
+
+def with_shuffled_generator(job):
+    """Each epoch's order comes from the process's generator, which the steps before have used too."""
+    loader = DataLoader(setting.dataset(24), batch_size=4, shuffle=True)
+    for x, y in forever(loader):
+        job.seen.append(job.step(x, y))
+        if len(job.seen) == 18:
             break
 
 

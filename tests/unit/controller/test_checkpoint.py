@@ -53,7 +53,7 @@ def point_outside(folder: Path) -> None:
         (lambda f: (f / MANIFEST).unlink(), "give the folder that was named when the job ended"),
         (lambda f: (f / MANIFEST).write_text("{"), "start from an older checkpoint"),
         (lambda f: (f / MANIFEST).write_text("[]"), "use the version that wrote it"),
-        (lambda f: edit(f, version=99), "its format is 99, this torchrelay reads 2; use the version that wrote it"),
+        (lambda f: edit(f, version=99), "its format is 99, this torchrelay reads 3; use the version that wrote it"),
         (lambda f: edit(f, world_size=3), "resume with as many nodes and processes per node as before"),
         (lambda f: edit(f, ranks=[]), "ranks are missing"),
         (lambda f: edit(f, tensors=None), "is not as torchrelay writes it"),

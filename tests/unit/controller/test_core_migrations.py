@@ -145,7 +145,9 @@ def test_without_a_spare_the_job_ends_with_a_checkpoint_that_another_one_resumes
     assert (finished.kind, finished.outcome, finished.ranks) == ("resume", "committed", (0, 1, 2))
     plans = resumed.sent(msg.Plan)
     assert {p.journal for p in plans.values()} == {f"n0.w{r}@5".encode() for r in range(3)}
-    assert {(p.directory, p.donor_host, p.target) for p in plans.values()} == {(saved.directory, "", 5)}
+    assert {(p.directory, p.donor_host, p.target) for p in plans.values()} == {
+        (f"{saved.directory}/rank-0-tensors", "", 5)
+    }
     assert len(resumed.core.job.spares) == 1
     assert resumed.core.job.protection == "on"
 

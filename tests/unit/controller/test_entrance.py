@@ -62,8 +62,8 @@ def begins(orders: list[Any]) -> dict[str, bool]:
     return {o.worker: o.spare for o in orders if isinstance(o, msg.Begin)}
 
 
-def trains(rank: int, node: str, generation: int = 3) -> msg.WorkerInfo:
-    return msg.WorkerInfo(f"{node}.1", rank, 1, LAUNCH, generation, rank != NO_RANK)
+def trains(rank: int, node: str, generation: int = 3, in_force: int = 3) -> msg.WorkerInfo:
+    return msg.WorkerInfo(f"{node}.1", rank, 1, LAUNCH, generation, rank != NO_RANK, in_force)
 
 
 def test_ranks_and_spares_are_told_what_they_are() -> None:
@@ -109,10 +109,12 @@ def test_a_new_controller_takes_over_what_trains_and_tells_nobody_to_begin() -> 
 def test_of_two_that_say_the_same_rank_the_one_that_is_written_down_has_it() -> None:
     world = World({0: "a.1", 1: "s.1"})
     world.attach("a", trains(0, "a"))
-    orders = world.attach("b", trains(1, "b"))
-    assert [o.worker for o in orders if isinstance(o, msg.Fence)] == ["b.1"]
+    world.attach("b", trains(1, "b"))
+    assert world.core.job.protection == "pending"
     world.attach("s", trains(1, "s"))
+    orders = world.tick(0.1)
     assert world.core.job.holders == {0: "a.1", 1: "s.1"}
+    assert [o.worker for o in orders if isinstance(o, msg.Fence)] == ["b.1"]
 
 
 def test_an_end_is_not_judged_before_all_are_there() -> None:
@@ -202,3 +204,46 @@ def test_a_rank_that_does_not_come_is_not_lost_while_the_others_train() -> None:
     world.attach("b", trains(1, "b"))
     world.tick(1.0)
     assert (world.core.job.protection, world.core.ended) == ("on", None)
+
+
+def test_a_migration_that_is_in_force_for_some_is_finished() -> None:
+    """Its controller ended between two Commits; what was written down is who had the rank before."""
+    world = World({0: "a.1", 1: "b.1"})
+    world.attach("b", trains(1, "b", 3, 3))
+    world.attach("a", trains(0, "a", 4, 4))
+    orders = world.attach("s", trains(1, "s", 4, -1)) + world.tick(0.1)
+    assert world.core.job.holders == {0: "a.1", 1: "s.1"}
+    assert [o for o in orders if isinstance(o, msg.Commit)] == [msg.Commit(4)]
+    assert [o.worker for o in orders if isinstance(o, msg.Fence)] == ["b.1"]
+
+
+def test_a_planned_move_that_is_in_force_for_nobody_is_taken_back() -> None:
+    world = World({0: "a.1", 1: "b.1"})
+    world.attach("a", trains(0, "a", 4, 3))
+    world.attach("s", trains(1, "s", 4, -1))
+    orders = world.attach("b", trains(1, "b", 4, 3)) + world.tick(0.1)
+    assert world.core.job.holders == {0: "a.1", 1: "b.1"}
+    assert [o.generation for o in orders if isinstance(o, msg.Abandon)] == [4, 4]
+    assert [o.worker for o in orders if isinstance(o, msg.Fence)] == ["s.1"]
+    assert world.core.job.generation == 4
+
+
+def test_the_migration_of_a_rank_that_is_lost_begins_anew() -> None:
+    world = World({0: "a.1", 1: "b.1"})
+    world.attach("a", trains(0, "a", 4, 3))
+    world.attach("b", trains(1, "b", 3, 3))
+    for node in "ba":
+        progress = msg.WorkerProgress(f"{node}.1", 7, 7, "body", True, 1, "S")
+        world.core.receive(node, msg.Progress((progress,)), world.now_s)
+    world.end("b", "b.1")
+    orders = world.attach("s", trains(1, "s", 4, -1)) + world.tick(0.1) + world.tick(0.1)
+    assert [o for o in orders if isinstance(o, msg.Abandon)] == []
+    assert [o.worker for o in orders if isinstance(o, msg.Fence)] == ["s.1"]
+    assert world.core.driver.migration is not None
+    assert (world.core.driver.migration.state.rank, world.core.driver.migration.state.generation) == (1, 5)
+
+
+def test_nothing_is_settled_where_all_is_well() -> None:
+    world = World({0: "a.1", 1: "b.1"})
+    orders = world.attach("a", trains(0, "a")) + world.attach("b", trains(1, "b")) + world.tick(0.1) + world.tick(20.0)
+    assert [o for o in orders if isinstance(o, (msg.Abandon, msg.Commit, msg.Fence))] == []

@@ -143,3 +143,32 @@ def test_a_journal_from_a_node_that_was_not_asked_is_refused(job: FakeJob) -> No
     job.give(msg.JournalContent("n1.w0", {99: b"forged"}, {}, b""), "n0")
     assert 99 not in job.core.job.journal(2).boundaries
     assert any("which it was not asked for" in log.text for log in job.told(events.Log))
+
+
+def test_what_a_node_keeps_is_kept_elsewhere_before_its_agent_ends(tmp_path: Path) -> None:
+    job = FakeJob(tmp_path, world_size=3, spares=1, nnodes=3)
+    job.train()
+    job.tick(1.0)
+    for worker in job.ranks:
+        job.say(worker, msg.JournalsCopied(job.sent(msg.CopyJournals)[worker].node, 5))
+    assert job.sent(msg.CopyJournals)["n0.w0"].node == "n1"
+    job.sent_to.clear()
+    job.core.nodes.release("n1", "its rank has moved", job.now_s)
+    job._collect()
+    assert job.sent(msg.CopyJournals)["n0.w0"].node == "n2"
+    assert isinstance(job.sent_to[-1][1], msg.StopJob)
+    job.say("n0.w0", msg.JournalsCopied("n2", 6))
+    job.tick(60.0)
+    assert job.sent(msg.CopyJournals)["n0.w0"].node == "n2"
+
+
+def test_a_rank_whose_journals_are_nowhere_uses_up_no_spares(tmp_path: Path) -> None:
+    job = FakeJob(tmp_path, world_size=4, spares=2, nnodes=2)
+    job.without_journals = {"n1.w0", "n1.w1"}
+    job.train()
+    job.tick(1.0)
+    lose(job, "n1")
+    job.settle()
+    assert job.sent(msg.Assign) == {}
+    assert job.stop is not None
+    assert any("nobody has copies" in d.text for d in job.told(events.Decision))

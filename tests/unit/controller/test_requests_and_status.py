@@ -250,3 +250,20 @@ def test_the_last_steps_are_told_however_soon_the_job_ends(job: FakeJob) -> None
     assert job.stop is not None
     assert job.told(events.ProgressMade)[-1].boundary == 99
     assert isinstance(job.events[-1], events.JobFinished)
+
+
+def test_a_wish_ends_with_the_process_that_was_to_be_left(tmp_path: Path) -> None:
+    job = FakeJob(tmp_path, spares=3)
+    job.train()
+    assert job.core.migrate(msg.MigrateRequest(0, "a fan"), job.now_s).accepted
+    job.say("n0.w1", msg.MigrationWanted("its node is tired"))
+    job.die("n0.w1")
+    job.settle()
+    job.tick(1.0)
+    job.settle()
+    assert ("planned", 1) not in [(s.kind, s.rank) for s in job.told(events.MigrationStarted)]
+    assert next((f.kind, f.ranks) for f in job.told(events.MigrationFinished) if f.outcome == "committed") == (
+        "unplanned",
+        (1,),
+    )
+    assert "n0.w1, which was to be left, has lost it" in job.told(events.MoveNotMade)[-1].reason

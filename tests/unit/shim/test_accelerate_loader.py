@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
-from torchrelay.shim.adapters import accelerate_loader, data_loader
+from torchrelay.shim.adapters import accelerate_loader, data_loader, lead_iterators
 from torchrelay.shim.adapters.data_loader import Draws
 from torchrelay.shim.capture.kinds import Kind, kind_of
 
@@ -111,7 +111,7 @@ def test_another_process_goes_on_where_the_recorded_one_stood(draws: Draws, draw
     last: Any = None
     theirs = {**place, "loader": own}
     if record is not None:
-        theirs["iterator"], last = data_loader.rebuild(draws, own.base_dataloader, record)
+        theirs["iterator"], last = lead_iterators.rebuild(draws, own.base_dataloader, record)
     joiner.go_to(theirs, last)
     torch.set_rng_state(after)
     assert list(joiner) == rest
@@ -127,7 +127,7 @@ def test_a_batch_that_was_drawn_ahead_is_not_drawn_under_later_random_numbers(dr
     torch.manual_seed(4)  # the step's own numbers
     expected = next(recorded)
     torch.manual_seed(99)
-    _, last = data_loader.rebuild(draws, shard().base_dataloader, record)
+    _, last = lead_iterators.rebuild(draws, shard().base_dataloader, record)
     assert last == expected
 
 

@@ -12,7 +12,7 @@ from support.host_state import take
 from torch.utils.data import DataLoader, Dataset
 
 from torchrelay.protocol.errors import StateMismatchError
-from torchrelay.shim.adapters import cycles, data_loader
+from torchrelay.shim.adapters import cycles, data_loader, lead_iterators
 from torchrelay.shim.capture.kinds import Kind
 from torchrelay.shim.capture.modules import ModuleTrees
 from torchrelay.shim.capture.rewalk import Rewalk
@@ -73,7 +73,7 @@ def test_a_joiners_yields_what_the_lost_ranks_would_have(draws: data_loader.Draw
     assert place is not None
     torch.manual_seed(0)
     joiner = cycle(shuffle=shuffle)
-    data_loader.lead_cycle(draws, joiner, place, track.record())
+    lead_iterators.lead_cycle(draws, joiner, place, track.record())
     if place.kept:
         assert [next(joiner).tolist() for _ in range(12)] == [next(lost).tolist() for _ in range(12)]
         assert draws.of_cycle(joiner) is not None  # it can be replaced in its turn
@@ -93,8 +93,19 @@ def test_one_that_was_drawn_from_before_anybody_looked_or_draws_from_something_e
 ) -> None:
     early = cycle()
     next(early)
+    next(early)
     assert draws.of_cycle(early) is None
     assert draws.of_cycle(itertools.cycle([1, 2])) is None
+
+
+def test_a_loop_over_one_can_be_led_unless_its_items_are_made_at_random(draws: data_loader.Draws) -> None:
+    plain, random, of_a_list = cycle(), cycle(noise=0.1), itertools.cycle([1, 2])
+    for _ in range(3):
+        assert (draws.is_random(plain), draws.is_random(of_a_list)) == (False, False)
+        draws.is_random(random)
+        for drawn in (plain, random, of_a_list):
+            next(drawn)
+    assert draws.is_random(random)
 
 
 def test_what_is_no_longer_in_use_is_let_go(draws: data_loader.Draws) -> None:
@@ -102,6 +113,7 @@ def test_what_is_no_longer_in_use_is_let_go(draws: data_loader.Draws) -> None:
     draws.of_cycle(one)
     draws.forget_cycles({id(one)})
     assert draws.of_cycle(one) is not None
+    next(one)
     next(one)
     draws.forget_cycles(set())
     assert draws.of_cycle(one) is None
@@ -116,7 +128,7 @@ def test_a_cycle_that_does_not_come_to_its_place_is_refused(draws: data_loader.D
     place = cycles.place_of(lost)
     assert place is not None
     with pytest.raises(StateMismatchError, match="does not come to its place"):
-        data_loader.lead_cycle(draws, joiner, place, track.record())
+        lead_iterators.lead_cycle(draws, joiner, place, track.record())
 
 
 def test_a_walk_has_its_place_and_a_later_one_sees_it_move() -> None:

@@ -18,7 +18,7 @@ from torch.utils.data import (
 )
 from torch.utils.data.distributed import DistributedSampler
 
-from torchrelay.shim.adapters import data_loader
+from torchrelay.shim.adapters import data_loader, lead_iterators
 from torchrelay.shim.adapters.data_loader import Draws
 from torchrelay.shim.capture import rng
 
@@ -148,7 +148,7 @@ def test_a_joiners_iterator_is_led_to_where_the_recorded_one_stood(draws: Draws,
     rest = [next(recorded) for _ in range(6 - drawn)]
 
     torch.manual_seed(2)
-    joiner, _ = data_loader.rebuild(draws, SAMPLERS[kind](), record)
+    joiner, _ = lead_iterators.rebuild(draws, SAMPLERS[kind](), record)
     rng.restore(at)
     assert values([next(joiner) for _ in range(6 - drawn)]) == values(rest)
     with pytest.raises(StopIteration):
@@ -162,7 +162,7 @@ def test_an_iterator_that_nobody_has_drawn_from_chooses_its_order_at_its_first_d
     at = rng.capture()
     expected = values(list(recorded))
     torch.manual_seed(2)
-    joiner, _ = data_loader.rebuild(draws, loader_of(shuffle=True), record)
+    joiner, _ = lead_iterators.rebuild(draws, loader_of(shuffle=True), record)
     rng.restore(at)
     assert values(list(joiner)) == expected
 
@@ -177,7 +177,7 @@ def test_an_epoch_that_was_set_after_the_iterator_was_made_decides_its_order(dra
     loader.sampler.set_epoch(4)
     at = rng.capture()
     rest = values(list(recorded))
-    joiner, _ = data_loader.rebuild(draws, SAMPLERS["distributed"](), record)
+    joiner, _ = lead_iterators.rebuild(draws, SAMPLERS["distributed"](), record)
     rng.restore(at)
     assert values(list(joiner)) == rest
 
@@ -211,7 +211,7 @@ def test_skipped_items_are_not_loaded(draws: Draws) -> None:
     record = draws.record(iterator)
     assert record is not None
     loaded.clear()
-    data_loader.rebuild(draws, DataLoader(Counting(), batch_size=2), record)
+    lead_iterators.rebuild(draws, DataLoader(Counting(), batch_size=2), record)
     assert loaded == [8, 9]
 
 

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, Dataset, RandomSampler
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim import sites
-from torchrelay.shim.adapters import data_loader, held_generators
+from torchrelay.shim.adapters import data_loader, held_generators, lead_iterators
 from torchrelay.shim.capture.kinds import Kind
 from torchrelay.shim.capture.modules import ModuleTrees
 from torchrelay.shim.capture.rewalk import Rewalk
@@ -166,7 +166,7 @@ def test_a_joiners_yields_what_the_lost_ranks_would_have(draws: data_loader.Draw
     expected = drawn(lost, 6)
     torch.manual_seed(2)
     joiner = KINDS[kind]()
-    data_loader.lead_generator(draws, joiner, place, record)
+    lead_iterators.lead_generator(draws, joiner, place, record)
     assert journal(joiner, draws)[0] == place
     torch.set_rng_state(at_boundary)
     assert drawn(joiner, 6) == expected
@@ -182,7 +182,7 @@ def test_items_of_workers_are_drawn_again(draws: data_loader.Draws) -> None:
     at_boundary = torch.get_rng_state()
     expected = drawn(lost, 4)
     joiner = with_workers()
-    data_loader.lead_generator(draws, joiner, place, record)
+    lead_iterators.lead_generator(draws, joiner, place, record)
     torch.set_rng_state(at_boundary)
     assert drawn(joiner, 4) == expected
 
@@ -190,7 +190,7 @@ def test_items_of_workers_are_drawn_again(draws: data_loader.Draws) -> None:
 def test_one_that_is_over_is_closed(draws: data_loader.Draws) -> None:
     lost, joiner = some_epochs(), some_epochs()
     assert len(list(lost)) == 16
-    data_loader.lead_generator(draws, joiner, *journal(lost, draws))
+    lead_iterators.lead_generator(draws, joiner, *journal(lost, draws))
     assert list(joiner) == []
 
 
@@ -201,7 +201,7 @@ def test_one_that_set_up_has_drawn_from_is_refused(draws: data_loader.Draws) -> 
     place, record = journal(lost, draws)
     place["variable epoch"] = 1
     with pytest.raises(StateMismatchError, match="was drawn from where the new process begins"):
-        data_loader.lead_generator(draws, joiner, place, record)
+        lead_iterators.lead_generator(draws, joiner, place, record)
 
 
 class Reader:
@@ -280,3 +280,26 @@ def journal_source(generator: Any) -> Any:
     found = held_generators.stand(generator)
     assert found is not None
     return found.source
+
+
+def permuted(rows: torch.Tensor) -> Iterator[torch.Tensor]:
+    while True:
+        order = torch.randperm(len(rows))
+        for place in range(0, len(rows), 2):
+            yield rows[order[place : place + 2]]
+
+
+def test_a_loop_over_what_draws_at_random_itself_is_told_and_one_over_a_loader_is_not(draws: data_loader.Draws) -> None:
+    own, of_loader = permuted(torch.arange(4)), endless()
+    for iterator in (own, of_loader):
+        draws.draw(iterator, next)  # the first item: the generators are those of the loop's beginning
+    draws.in_loop = lambda: True
+    seen = []
+    for _ in range(6):
+        torch.rand(2)
+        seen.append((draws.is_random(own), draws.is_random(of_loader)))
+        draws.draw(own, next)
+        draws.draw(of_loader, next)
+    assert seen == [(False, False), (False, False), *[(True, False)] * 4]
+    draws.forget_cycles(set())
+    assert not draws.is_random(own)

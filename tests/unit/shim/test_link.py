@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import os
 import queue
 import socket
@@ -12,7 +13,7 @@ from support.fake_agent import FakeAgent
 
 from torchrelay.protocol import wire
 from torchrelay.protocol.errors import ChannelClosedError
-from torchrelay.protocol.messages import FaultInjected, Finishing, Hello, MayFinish, Protect, Warm
+from torchrelay.protocol.messages import Armed, FaultInjected, Finishing, Hello, MayFinish, Protect, Warm
 from torchrelay.shim.link import AgentLink
 
 HELLO = Hello("n0.w0", "token", 1, "3.11.0", False)
@@ -86,3 +87,42 @@ def test_a_forked_child_does_not_speak_for_its_parent(ends: Any, monkeypatch: py
     theirs.setblocking(False)
     with pytest.raises(BlockingIOError):
         theirs.recv(1)
+
+
+def again() -> Hello:
+    return dataclasses.replace(HELLO, again=True, generation=2)
+
+
+def test_an_agent_that_is_started_anew_hears_what_still_holds(tmp_path: Path) -> None:
+    path, lost = tmp_path / "agent.sock", threading.Event()
+    orders: queue.Queue[Any] = queue.Queue()
+    with FakeAgent(path) as agent:
+        link = AgentLink.connect(str(path), HELLO)
+        link.start(orders.put, lost.set, again)
+        link.send(Armed(0, 2, "gloo", ""))
+        link.send(Warm("2.13"))
+        link.send(Warm("2.14"))
+        agent.until(lambda: len(agent.reports) == 4)
+        agent.die()
+    path.unlink(missing_ok=True)
+    link.send(Finishing(3))  # nobody is there to hear it
+    with FakeAgent(path) as agent:
+        agent.until(lambda: Finishing(3) in agent.reports)
+        assert agent.reports == [again(), Warm("2.14"), Armed(0, 2, "gloo", ""), Finishing(3)]
+        assert orders.get(timeout=30) == MayFinish()
+        assert not link.lost
+        assert not lost.is_set()
+        link.close_in_child()
+        agent.die()
+
+
+def test_an_agent_that_stays_away_is_gone_for_good(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torchrelay.shim.link.AGAIN_S", 0.3)
+    path, lost = tmp_path / "agent.sock", threading.Event()
+    with FakeAgent(path) as agent:
+        link = AgentLink.connect(str(path), HELLO)
+        link.start(lambda order: None, lost.set, again)
+        agent.die()
+        assert lost.wait(30)
+        assert link.lost
+        link.close()

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 from support.loop_script import LoopScript
 
-from torchrelay.shim.loops import LoopTracker, plain_range
+from torchrelay.shim.capture import rng
+from torchrelay.shim.loops import Activation, LoopTracker, plain_range
 
 
 @pytest.fixture
@@ -307,3 +309,20 @@ def test_other_threads_are_left_alone(script: LoopScript) -> None:
 )
 def test_only_iterators_of_ranges_are_carried_as_they_are(iterator: object, kept: bool) -> None:
     assert (plain_range(iterator) is iterator) is kept
+
+
+def test_a_loop_knows_the_loaders_of_later_epochs_of_its_generator_and_where_one_is_over(script: LoopScript) -> None:
+    over: set[str] = set()
+    script.tracker.is_over = over.__contains__
+    activation = Activation("site", sys._getframe(), rng.capture(), 1)
+    script.tracker.stack.append(activation)
+    script.tracker.loader_created("first")
+    activation.heads = 6
+    script.tracker.loader_created("of the step")
+    assert activation.loaders == ["first"]
+    script.tracker.drawing = activation
+    script.tracker.loader_created("beside it")
+    assert activation.loaders == ["first", "beside it"]
+    over.add("first")
+    script.tracker.loader_created("second")
+    assert activation.loaders == [None, "beside it", "second"]

@@ -31,21 +31,29 @@ def what_is_broken(folder: Path) -> list[str]:
     newest = max(_files(folder), key=lambda f: f.stat().st_mtime, default=None)
     if newest is None:
         return []
-    beside = [f for f in sorted(newest.parent.iterdir())[:MOST_FILES] if f.is_file()]
-    found = [f"{f.name}: {why}" for f in beside if (why := _why_broken(f))]
+    return [f"{newest.parent}/{text}" for text in broken_in(newest.parent)]
+
+
+def broken_in(folder: Path) -> list[str]:
+    """Each file of the checkpoint that the folder is which is not whole, and why. Raises OSError."""
+    beside = [f for f in sorted(folder.iterdir())[:MOST_FILES] if f.is_file()]
+    found = [f"{f.name}: {why}" for f in beside if (why := why_broken(f))]
     if any(f.suffix == ".distcp" for f in beside):
-        found += _distributed(newest.parent)
-    return [f"{newest.parent}/{text}" for text in found]
+        found += _distributed(folder)
+    return found
 
 
 def _files(folder: Path) -> Iterator[Path]:
     """Those that a checkpoint is made of."""
-    for path in folder.rglob("*"):
-        if path.suffix in (*_TORCH, ".safetensors", ".distcp") and path.is_file():
-            yield path
+    yield from filter(is_checkpoint_file, folder.rglob("*"))
 
 
-def _why_broken(path: Path) -> str:
+def is_checkpoint_file(path: Path) -> bool:
+    return path.suffix in (*_TORCH, ".safetensors", ".distcp") and path.is_file()
+
+
+def why_broken(path: Path) -> str:
+    """Why the file is not whole, or empty. Raises OSError."""
     size = path.stat().st_size
     if path.suffix in (*_TORCH, ".safetensors") and size == 0:
         return "is empty"

@@ -9,6 +9,7 @@ import logging
 import os
 import signal
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from torchrelay.agent.cadence import Cadence
@@ -18,26 +19,30 @@ from torchrelay.agent.health.vitals import Vitals
 from torchrelay.agent.journal_copies import JournalCopies
 from torchrelay.agent.journal_keeper import JournalKeeper
 from torchrelay.agent.node import persistently
+from torchrelay.agent.pod.checkpoints import checkpoint_files, find_checkpoints
 from torchrelay.agent.pod.config import PodConfig
 from torchrelay.agent.pod.ended import LastWords, how_it_ended
 from torchrelay.agent.pod.enrolment import PodCredentials
-from torchrelay.agent.pod.reports import LastReports
 from torchrelay.agent.pod.shims import PodShims
 from torchrelay.agent.session import Session
 from torchrelay.agent.shim_server import ShimEvents
 from torchrelay.protocol.errors import FrameError
+from torchrelay.protocol.last_reports import LastReports
 from torchrelay.protocol.messages import (
     Ack,
     AgentHello,
     Armed,
     Assign,
     Begin,
+    Commit,
     EndNow,
     Explain,
     Explained,
     FaultInjected,
     Fence,
+    FetchCheckpoint,
     FetchJournal,
+    FindCheckpoints,
     Finishing,
     FromWorker,
     Hello,
@@ -46,6 +51,7 @@ from torchrelay.protocol.messages import (
     OrderFailed,
     Progress,
     Protect,
+    RestartWorkers,
     ScriptFailed,
     StopJob,
     TellAgain,
@@ -54,7 +60,7 @@ from torchrelay.protocol.messages import (
     WorkerInfo,
     WorkerStarted,
 )
-from torchrelay.protocol.names import NO_RANK, WorkerId
+from torchrelay.protocol.names import EXIT_NO_SPARE_LEFT, NO_RANK, WorkerId
 from torchrelay.protocol.pause import Pause
 from torchrelay.protocol.process_states import GONE
 
@@ -76,6 +82,7 @@ class _Process:
     begun: bool = False
     protected: bool = False
     generation: int = 0
+    in_force: int = -1
     said: LastReports = field(default_factory=LastReports)
     words: LastWords = field(default_factory=LastWords)
     gone: asyncio.Event = field(default_factory=asyncio.Event)
@@ -171,15 +178,23 @@ class PodNode:
         rank = hello.launch.get("RANK", "")
         is_rank = not hello.spare and rank.isdigit()
         process = _Process(worker, hello.pid, hello.spare, hello.launch, int(rank) if is_rank else NO_RANK)
+        if hello.again:
+            process.begun, process.protected = True, hello.protected
+            process.generation, process.in_force = hello.generation, hello.in_force
+            self._take_in(process, hello)
+            return
         if not hello.spare and not (is_rank and hello.launch.get("WORLD_SIZE", "").isdigit()):
             # No part of a distributed job, such as a program that prepares data: it goes on as if nothing were here.
             self._shims.send(worker, Begin(worker, str(self._config.journals / worker), False))
             return
-        self._journals.create(worker)
-        self._processes[worker] = process
         self._send(WorkerStarted(worker, process.rank, process.pid, process.launch))
+        self._take_in(process, hello)
+
+    def _take_in(self, process: _Process, hello: Hello) -> None:
+        self._journals.create(process.worker)
+        self._processes[process.worker] = process
         self._any.set()
-        self._send(FromWorker(worker, hello))
+        self._send(FromWorker(process.worker, hello))
         self._pause.end()
 
     def _reported(self, worker: WorkerId, report: Any) -> None:
@@ -225,6 +240,12 @@ class PodNode:
                     self._send(FromWorker(process.worker, report))
                 if process.exited is not None:
                     self._send(process.exited)
+        elif isinstance(order, RestartWorkers):
+            self._restart(order)
+        elif isinstance(order, FetchCheckpoint):
+            self._keep(asyncio.ensure_future(self._tell_files(Path(order.directory))))
+        elif isinstance(order, FindCheckpoints):
+            self._keep(asyncio.ensure_future(self._tell_found(Path(order.directory))))
         elif isinstance(order, LookClosely):
             self._cadence.closely = order.on
             self._pause.end()
@@ -239,13 +260,18 @@ class PodNode:
             self._keep(asyncio.ensure_future(self._explainer.explain(worker, process.pid, order)))
             return
         if isinstance(order, Begin):
-            if process.begun:
+            if process.begun and not (process.spare and order.env):
                 return  # a controller that is new to this job says it again
+            if order.env:
+                process.launch, process.rank = order.env, int(order.env["RANK"])
             process.begun, process.spare = True, order.spare
+            process.in_force = -1 if order.spare else 0
             order = dataclasses.replace(order, journal=str(self._config.journals / worker))
             process.rank = NO_RANK if order.spare else process.rank
         elif isinstance(order, Assign):
             process.rank, process.spare, process.protected, process.launch = order.rank, False, True, order.env
+        elif isinstance(order, Commit):
+            process.in_force = order.generation
         elif isinstance(order, Protect):
             process.protected = order.on
         elif isinstance(order, MayFinish):
@@ -255,6 +281,24 @@ class PodNode:
         except FrameError as e:
             generation = getattr(order, "generation", 0)
             self._send(FromWorker(worker, OrderFailed(generation, type(order).__name__, str(e))))
+
+    def _restart(self, order: RestartWorkers) -> None:
+        """What lives of this pod ends; whoever starts after it is asked for by a stream that knows nothing of it."""
+        log.info("the training process ends and may begin again: %s", order.reason)
+        for process in self._living():
+            if process.begun:
+                self._kill(process, EXIT_NO_SPARE_LEFT)
+        waiting = {worker: p for worker, p in self._processes.items() if not p.begun and not p.gone.is_set()}
+        self._processes.clear()
+        self._processes.update(waiting)
+        self._session.renew()
+
+    async def _tell_files(self, folder: Path) -> None:
+        for part in await asyncio.to_thread(checkpoint_files, folder):
+            self._send(part)
+
+    async def _tell_found(self, folder: Path) -> None:
+        self._send(await asyncio.to_thread(find_checkpoints, folder))
 
     def _keep(self, task: asyncio.Task[None]) -> None:
         self._kept.add(task)
@@ -269,10 +313,13 @@ class PodNode:
             self._send(dataclasses.replace(process.exited, fenced=True))
         else:
             process.words.told_to_end = True
-            self._end(process, how_it_ended(worker, process.words).exit_code)
-            if process.pid:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(process.pid, signal.SIGKILL)
+            self._kill(process, how_it_ended(worker, process.words).exit_code)
+
+    def _kill(self, process: _Process, exit_code: int) -> None:
+        self._end(process, exit_code)
+        if process.pid:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(process.pid, signal.SIGKILL)
 
     async def _watch_progress(self) -> None:
         loop = asyncio.get_running_loop()
@@ -300,7 +347,9 @@ class PodNode:
 def _info(process: _Process) -> WorkerInfo:
     rank = NO_RANK if process.spare else process.rank
     generation = process.generation if process.begun else -1
-    return WorkerInfo(process.worker, rank, process.pid, process.launch, generation, process.protected)
+    return WorkerInfo(
+        process.worker, rank, process.pid, process.launch, generation, process.protected, process.in_force
+    )
 
 
 def _activity(pid: int) -> tuple[str, float]:

@@ -24,5 +24,17 @@ class PodShims(ShimServer):
             raise RefusedError("a process with a token of another pod")
         if self._connected:
             raise RefusedError("a second process of this pod, while the first one lives; one for each pod is protected")
+        if hello.again:
+            return self._known(hello.worker)
         self._count += 1
         return WorkerId(f"{self._node}.{self._count}")
+
+    def _known(self, worker: str) -> WorkerId:
+        """Of an agent before this one: its name stays. Raises RefusedError for one whose end was told already."""
+        node, _, number = worker.rpartition(".")
+        if node != self._node or not number.isdigit():
+            raise RefusedError(f"{worker} is no process of this pod")
+        if int(number) <= self._count:
+            raise RefusedError(f"{worker} counts as ended")
+        self._count = int(number)
+        return WorkerId(worker)

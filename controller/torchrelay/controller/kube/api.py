@@ -35,6 +35,7 @@ class Kind:
     name: str
     resource: Any
     namespaced: bool = True
+    version: str = "v1"
 
 
 PODS = Kind("Pod", create_namespaced_resource("", "v1", "Pod", "pods"))
@@ -43,6 +44,14 @@ EVENTS = Kind("Event", create_namespaced_resource("", "v1", "Event", "events"))
 SECRETS = Kind("Secret", create_namespaced_resource("", "v1", "Secret", "secrets"))
 CONFIG_MAPS = Kind("ConfigMap", create_namespaced_resource("", "v1", "ConfigMap", "configmaps"))
 LEASES = Kind("Lease", create_namespaced_resource("coordination.k8s.io", "v1", "Lease", "leases"))
+BUDGETS, BUDGETS_BETA = (
+    Kind(
+        "PodDisruptionBudget",
+        create_namespaced_resource("policy", version, "PodDisruptionBudget", "poddisruptionbudgets"),
+        version=f"policy/{version}",
+    )
+    for version in ("v1", "v1beta1")
+)
 TOKEN_REVIEWS = Kind(
     "TokenReview",
     create_global_resource("authentication.k8s.io", "v1", "TokenReview", "tokenreviews"),

@@ -14,12 +14,15 @@ from lightkube import operators
 
 from torchrelay.controller.health.policy_watch import PolicyWatch
 from torchrelay.controller.kube.api import MIGRATIONS, NODES, PODS, QUARANTINES, TRAINING_JOBS, Api, Object, Refused
+from torchrelay.controller.kube.budget import Budgets
+from torchrelay.controller.kube.fallback import Fallback
 from torchrelay.controller.kube.identity import Enrolment
 from torchrelay.controller.kube.informer import Informer
 from torchrelay.controller.kube.keeper import Keeper
 from torchrelay.controller.kube.ledger import Ledger
 from torchrelay.controller.kube.node_watch import NodeWatch
 from torchrelay.controller.kube.pods import JobKey, Pod, read_pod
+from torchrelay.controller.kube.remembered import Remembered, recall
 from torchrelay.controller.kube.router import Router
 from torchrelay.controller.kube.run import JobRun
 from torchrelay.controller.kube.scribe import Scribe
@@ -46,8 +49,10 @@ class Controller:
         self._api, self._settings, self._authority = api, settings, authority
         self._ledger = Ledger(self._find, self._remember, read_policy(settings.health_policy, settings.health_observe))
         self._scribe = Scribe(api, self._ledger)
-        self._keeper = Keeper(api, self._ledger, self._scribe)
+        self._keeper = Keeper(api, self._ledger, self._scribe, settings.node_grace_s)
         self._wishes = Wishes(self._ledger)
+        self._budgets = Budgets(api)
+        self._fallback = Fallback(self._ledger)
         self._pause = Pause()
         self._said: dict[str, str] = {}
 
@@ -62,6 +67,7 @@ class Controller:
         quarantines = Informer(self._api, QUARANTINES, self._ledger.quarantine_changed)
         tasks = [asyncio.create_task(informer.run()) for informer in (pods, migrations, nodes, quarantines)]
         await pods.listed.wait()
+        await self._take_up()
         servers = [self._relay_server(), self._enrolment_server()]
         for server in servers:
             await server.start()
@@ -131,16 +137,34 @@ class Controller:
         manifest = await self._api.get(PODS, identity.pod, identity.namespace)
         return read_pod(manifest) if manifest is not None else None
 
-    async def _remember(self, key: JobKey) -> dict[int, str]:
+    async def _remember(self, key: JobKey) -> Remembered:
         job = await self._api.get(TRAINING_JOBS, key.name, key.namespace)
-        ranks = ((job or {}).get("status") or {}).get("ranks") or ()
-        return {r["rank"]: r["worker"] for r in ranks if r.get("worker")}
+        return recall((job or {}).get("status") or {})
+
+    async def _take_up(self) -> None:
+        """Jobs that were to begin again when the controller before this one ended: no agent may be there to tell of them."""
+        while True:
+            try:
+                jobs, _ = await self._api.list(TRAINING_JOBS, self._settings.watched)
+                migrations, _ = await self._api.list(MIGRATIONS, self._settings.watched)
+                break
+            except RetryableError as e:
+                log.warning("%s; tried again", e)
+                await asyncio.sleep(AWAY_S)
+        for job in jobs:
+            key = JobKey(job["metadata"]["namespace"], job["metadata"]["name"])
+            try:
+                self._ledger.take_up(key, recall(job.get("status") or {}), migrations)
+            except FatalError as e:
+                log.error("%s: %s", key, e)
 
     async def _look_after(self) -> None:
         while True:
             pause_s = LOOK_S
             self._wishes.tick()
             self._node_watch.look()
+            for run in list(self._ledger.runs.values()):
+                self._fallback.look(run, time.monotonic())
             for run in self._ledger.over:
                 pause_s = max(pause_s, await self._guarded(run, self._scribe.write_migrations(run)))
             for run in list(self._ledger.runs.values()):
@@ -153,6 +177,8 @@ class Controller:
             run.task.result()
         await self._keeper.tend(run)
         await self._scribe.write(run)
+        if (owner := self._scribe.known_job(run.key)) is not None:
+            await self._budgets.tend(run, owner, self._ledger.has_to_leave(run))
 
     async def _guarded(self, run: JobRun, work: Coroutine[Any, Any, None]) -> float:
         """How long to wait then: longer while the API server is away."""

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import logging
+import re
+import time
+from dataclasses import dataclass
 
-from torchrelay.controller.kube.api import PODS, SPARE_POOLS, Api, Object
+from torchrelay.controller.kube.api import PODS, SPARE_POOLS, Api, Object, Refused
 from torchrelay.controller.kube.clone import spare_pod
+from torchrelay.controller.kube.decide.force import Stranded, judge_stranded
 from torchrelay.controller.kube.decide.leaver import DELETE, RELEASE, Leaver, judge_leaver
 from torchrelay.controller.kube.decide.placement import placement
 from torchrelay.controller.kube.decide.spares import Change, SparePod, keep_spares
@@ -13,20 +17,40 @@ from torchrelay.controller.kube.ledger import Ledger
 from torchrelay.controller.kube.pods import JobKey, Pod, read_pod
 from torchrelay.controller.kube.run import JobRun
 from torchrelay.controller.kube.scribe import Scribe
+from torchrelay.controller.kube.settings import NODE_GRACE_S
 from torchrelay.controller.kube.story import pod_of
 from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.kube_annotations import Wishes, read
 
 log = logging.getLogger(__name__)
 
+OWNER_S = 30.0
+"""For the controller of a job's pods to make new ones, when the job begins again."""
+
+
+FIRST_WAIT_S, MAX_WAIT_S = 1.0, 15.0
+"""After the API server refused a pod, by a quota or a policy, say."""
+
+
+@dataclass(frozen=True)
+class _HeldBack:
+    """Why no pod is made before `until_s`; `wait_s`: how long that is."""
+
+    reason: str
+    wait_s: float
+    until_s: float
+
 
 class Keeper:
     """Methods raise RetryableError while the API server is away, and Refused."""
 
-    def __init__(self, api: Api, ledger: Ledger, scribe: Scribe) -> None:
-        self._api, self._ledger, self._scribe = api, ledger, scribe
+    def __init__(self, api: Api, ledger: Ledger, scribe: Scribe, node_grace_s: float = NODE_GRACE_S) -> None:
+        self._api, self._ledger, self._scribe, self._node_grace_s = api, ledger, scribe, node_grace_s
+        self._freed: set[str] = set()
         self._templates: dict[JobKey, Pod] = {}
         self._said: dict[JobKey, str] = {}
+        self._gathering_since_s: dict[str, float] = {}
+        self._held_back: dict[JobKey, _HeldBack] = {}
 
     async def tend(self, run: JobRun) -> None:
         """One look at one job."""
@@ -40,11 +64,13 @@ class Keeper:
             return
         owner = await self._scribe.training_job(run.key, template, wishes)
         await self._clear_up(run)
+        await self._free_stranded(run)
         await self._keep_spares(run, template, owner, wishes)
 
     def _template(self, key: JobKey) -> Pod | None:
         """A worker's pod of this job, the newest that is known; kept when all are gone."""
-        workers = [p for p in self._ledger.pods_of(key) if p.is_injected and not p.is_spare]
+        injected = [p for p in self._ledger.pods_of(key) if p.is_injected]
+        workers = [p for p in injected if not p.is_spare] or ([] if key in self._templates else injected)
         if workers:
             self._templates[key] = max(workers, key=lambda p: (p.manifest["metadata"]["creationTimestamp"], p.name))
         return self._templates.get(key)
@@ -63,27 +89,72 @@ class Keeper:
                     await self._api.delete(PODS, pod.name, run.key.namespace)
             run.story.left.pop(0)
 
+    async def _free_stranded(self, run: JobRun) -> None:
+        """Pods on nodes that do not answer."""
+        now_s = time.monotonic()
+        for pod in self._ledger.pods_of(run.key):
+            unready_s = self._ledger.unready_s(pod.node, now_s)
+            stranded = Stranded(pod.name, pod.node, run.took_over(pod.agent), unready_s)
+            verdict = judge_stranded(stranded, self._node_grace_s)
+            if verdict.force and pod.uid not in self._freed:
+                log.warning("%s: deleted by force: %s", run.key, verdict.reason)
+                await self._api.delete(PODS, pod.name, run.key.namespace, grace_s=0)
+                self._freed.add(pod.uid)
+
     async def _keep_spares(self, run: JobRun, template: Pod, owner: Object, wishes: Wishes) -> None:
         pool = await self._pool(run.key, wishes)
         wanted = int(pool["spec"]["spares"])
         spares = [p for p in self._ledger.pods_of(run.key) if p.is_spare]
         facts = [
             SparePod(
-                p.name, p.is_over, p.leaves, run.took_over(p.agent), run.is_warm(p.agent), self._ledger.why_not(p.node)
+                p.name,
+                p.is_over or (not p.may_serve and not run.took_over(p.agent)),
+                p.leaves,
+                run.took_over(p.agent),
+                run.is_warm(p.agent),
+                self._ledger.why_not(p.node),
             )
             for p in spares
         ]
+        serving = [p for p in self._ledger.pods_of(run.key) if not p.is_spare and p.may_serve]
+        target = wanted
+        if run.gathers:
+            target = self._wanted_to_begin(run, serving)
+            self._release_ended(run)
+        else:
+            run.core.job.spares_wanted = wanted
+            run.core.job.starting_again = {p.agent for p in self._ledger.pods_of(run.key) if p.starts_again}
         run.core.job.spares_coming = sum(
             not (p.is_over or p.leaves or run.is_here(p.agent) or self._ledger.why_not(p.node)) for p in spares
         )
-        change = keep_spares(facts, wanted, run.runs, run.core.job.protection != "off")
+        change = keep_spares(facts, target, run.runs, run.core.job.protection != "off")
         if change.create or change.delete:
             self._tell(run.key, f"{change.create} spares are made, {len(change.delete)} deleted: {change.reason}")
         await self._carry_out(run, template, owner, change, pool)
+        run.trouble = self._trouble(run.key, spares)
         if "name" in pool["metadata"]:
             free = [f for f in facts if not f.over and not f.took_over and not f.leaves]
-            status = {"wanted": wanted, "ready": len(free), "warm": sum(f.warm for f in free)}
+            status = {"wanted": wanted, "ready": len(free), "warm": sum(f.warm for f in free), "trouble": run.trouble}
             await self._scribe.pool_status(run.key, pool["metadata"]["name"], status)
+
+    def _trouble(self, key: JobKey, spares: list[Pod]) -> str:
+        """Why spares that are wanted do not come, as the API server and the scheduler say it; empty if nothing is known."""
+        if (held_back := self._held_back.get(key)) is not None:
+            return held_back.reason
+        return next((p.unscheduled for p in spares if p.unscheduled), "")
+
+    def _wanted_to_begin(self, run: JobRun, serving: list[Pod]) -> int:
+        """How many pods are to be made for a job that begins again, for want of those that its owner makes."""
+        missing = max(0, run.core.job.world_size - len(serving))
+        since_s = self._gathering_since_s.setdefault(run.id, time.monotonic())
+        owned = any(p.has_controller for p in self._ledger.pods_of(run.key) if not p.is_spare)
+        return missing if not owned or time.monotonic() - since_s >= OWNER_S else 0
+
+    def _release_ended(self, run: JobRun) -> None:
+        """Agents beside training containers that do not start again."""
+        for pod in self._ledger.pods_of(run.key):
+            if not pod.may_serve and not pod.is_over and not run.is_here(pod.agent):
+                run.relay.release(pod.agent, f"pod {pod.name} does not start again")
 
     async def _pool(self, key: JobKey, wishes: Wishes) -> Object:
         """The pool that says how many spares this job is to have."""
@@ -96,11 +167,24 @@ class Keeper:
         return pool
 
     async def _carry_out(self, run: JobRun, template: Pod, owner: Object, change: Change, pool: Object) -> None:
-        topology = pool["spec"].get("topologyKeys") or ()
-        priority_class = pool["spec"].get("priorityClassName") or ""
         for name in change.delete:
             await self._api.delete(PODS, name, run.key.namespace)
-        for _ in range(change.create):
+        held_back = self._held_back.get(run.key)
+        if change.create and held_back is not None and time.monotonic() < held_back.until_s:
+            return
+        try:
+            await self._create(run, template, owner, change.create, pool)
+        except Refused as e:
+            wait_s = min(2 * held_back.wait_s, MAX_WAIT_S) if held_back is not None else FIRST_WAIT_S
+            self._held_back[run.key] = _HeldBack(_unnamed(str(e)), wait_s, time.monotonic() + wait_s)
+            self._tell(run.key, f"spares cannot be made: {_unnamed(str(e))}")
+        else:
+            self._held_back.pop(run.key, None)
+
+    async def _create(self, run: JobRun, template: Pod, owner: Object, count: int, pool: Object) -> None:
+        topology = pool["spec"].get("topologyKeys") or ()
+        priority_class = pool["spec"].get("priorityClassName") or ""
+        for _ in range(count):
             terms, reasons = placement(
                 run.key.name, self._ledger.labels_of(template.node), self._ledger.barred_nodes(), topology
             )
@@ -114,3 +198,8 @@ class Keeper:
         if self._said.get(key) != text:
             self._said[key] = text
             log.info("%s: %s", key, text)
+
+
+def _unnamed(refusal: str) -> str:
+    """Without the name that the API server has made up for a pod that is not there: the same refusal is said once."""
+    return re.sub(r'pods "[^"]*"', "pods", refusal)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from torchrelay.controller.kube.nodes import NodeBook, read_node
+from torchrelay.controller.gathering import Restart
+from torchrelay.controller.kube.nodes import NodeBook, is_ready, read_node
 from torchrelay.controller.kube.pods import JobKey, Pod
+from torchrelay.controller.kube.remembered import Remembered
 from torchrelay.controller.kube.run import JobRun
 from torchrelay.protocol.errors import RefusedError, RetryableError, UserError
 from torchrelay.protocol.health.node_facts import NodeFacts
@@ -22,13 +24,13 @@ from torchrelay.protocol.pod_tls import PodIdentity
 class Ledger:
     """`find(identity)`: the pod from the API, for one that the mirror does not have yet.
 
-    `remember(key)`: who had which rank, as the job's resource says; for a job that another controller has begun.
+    `remember(key)`: what the job's resource says of it; for a job that another controller has begun.
     """
 
     def __init__(
         self,
         find: Callable[[PodIdentity], Awaitable[Pod | None]],
-        remember: Callable[[JobKey], Awaitable[dict[int, str]]],
+        remember: Callable[[JobKey], Awaitable[Remembered]],
         health: HealthPolicy | None = None,
     ) -> None:
         self._find, self._remember = find, remember
@@ -37,6 +39,7 @@ class Ledger:
         """By uid: all pods of ours."""
         self.runs: dict[JobKey, JobRun] = {}
         self._nodes: dict[str, dict[str, Any]] = {}
+        self._unready_since_s: dict[str, float] = {}
         self._quarantine: dict[str, tuple[str, str]] = {}
         self._book = NodeBook()
         self.over: list[JobRun] = []
@@ -54,7 +57,7 @@ class Ledger:
             raise RefusedError(f"there is no such pod of a job: {identity.namespace}/{identity.pod}")
         self.pods.setdefault(pod.uid, pod)
         run = self.runs.get(pod.key)
-        if run is not None and (not run.is_over or hello.node in run.core.job.nodes):
+        if run is not None and (run.core.ended is None or hello.node in run.core.job.nodes):
             return run
         launch = next((w.launch for w in hello.workers if w.launch.get("WORLD_SIZE", "").isdigit()), None)
         if launch is None or all(w.rank == NO_RANK for w in hello.workers):
@@ -62,16 +65,41 @@ class Ledger:
         if run is not None:
             self.over.append(run)
         trains = any(w.generation >= 0 for w in hello.workers)
-        holders = await self._remember(pod.key) if trains and run is None else {}
+        before = await self._remember(pod.key) if trains and run is None else Remembered()
         if (meanwhile := self.runs.get(pod.key)) is not None and meanwhile is not run:
             return meanwhile  # another agent's stream has made it
-        run = self.runs[pod.key] = JobRun(pod.key, int(launch["WORLD_SIZE"]), launch, _wishes(pod), self._health)
-        run.core.entrance.remember(holders)
+        run = self.runs[pod.key] = JobRun(
+            pod.key, int(launch["WORLD_SIZE"]), launch, _wishes(pod), self._health, before.restarts
+        )
+        run.core.entrance.remember(before.holders)
         return run
+
+    def begin_again(self, run: JobRun, restart: Restart, reason: str) -> JobRun:
+        """The job of `run`, which has fallen, in new processes."""
+        run.relay.restart_workers(reason)
+        steps = (*run.restarts, restart.step)
+        new = JobRun(run.key, run.core.job.world_size, run.launch, run.wishes, self._health, steps, restart)
+        new.story.go_on(run.story)
+        self.over.append(run)
+        self.runs[run.key] = new
+        return new
+
+    def take_up(self, key: JobKey, before: Remembered, migrations: Sequence[dict[str, Any]]) -> None:
+        """A job that was to begin again when the controller before this one ended; none where nothing of it is there.
+
+        `migrations`: of all jobs.
+        """
+        pods = self.pods_of(key)
+        if before.restart is not None and pods and key not in self.runs:
+            wishes = _wishes(next((p for p in pods if not p.is_spare), pods[0]))
+            self.runs[key] = JobRun(
+                key, before.world_size, before.launch, wishes, self._health, before.restarts, before.restart
+            )
+            self.runs[key].story.recall(key.namespace, migrations)
 
     def drop_old(self) -> None:
         """Forgets runs that are over once everything is written, and whose pods are gone."""
-        self.over = [r for r in self.over if any(m.changed for m in r.story.migrations)]
+        self.over = [r for r in self.over if r.story.tellings or any(m.changed for m in r.story.migrations)]
         for key, run in list(self.runs.items()):
             if run.is_over and not self.pods_of(key) and not any(m.changed for m in run.story.migrations):
                 del self.runs[key]
@@ -84,6 +112,10 @@ class Ledger:
         else:
             self._nodes[name] = manifest
             self._note(name)
+        if deleted or is_ready(manifest):
+            self._unready_since_s.pop(name, None)
+        else:
+            self._unready_since_s.setdefault(name, time.monotonic())
 
     def quarantine_changed(self, quarantine: dict[str, Any], deleted: bool) -> None:
         name, node = quarantine["metadata"]["name"], quarantine["spec"].get("node", "")
@@ -111,6 +143,16 @@ class Ledger:
     def why_not(self, node: str) -> str:
         """Why nothing should be on the node, by the health policy; empty if nothing speaks against it."""
         return self._book.why_leave(node, self._health, time.monotonic())
+
+    def has_to_leave(self, run: JobRun) -> bool:
+        """Whether some rank of the job must not stay where it is."""
+        ranked = [p for p in self.pods_of(run.key) if run.rank_in(p.agent) is not None]
+        return any(p.leaves or self.why_not(p.node) for p in ranked)
+
+    def unready_s(self, node: str, now_s: float) -> float:
+        """How long the node has been seen not ready; 0 if it is ready."""
+        since_s = self._unready_since_s.get(node)
+        return max(now_s - since_s, 0.001) if since_s is not None else 0.0
 
     def barred_nodes(self) -> list[str]:
         return [node for node, _ in self._quarantine.values()]

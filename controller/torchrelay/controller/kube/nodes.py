@@ -32,6 +32,11 @@ def read_node(manifest: dict[str, Any], quarantined: str = "") -> NodeFacts:
     )
 
 
+def is_ready(manifest: dict[str, Any]) -> bool:
+    conditions = (manifest.get("status") or {}).get("conditions") or ()
+    return any(c["type"] == "Ready" and c.get("status") == "True" for c in conditions)
+
+
 def pod_notices(pod: Pod) -> tuple[Notice, ...]:
     """That the pod itself has to go, wherever its node is going."""
     if pod.leaves:

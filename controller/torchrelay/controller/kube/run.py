@@ -6,10 +6,12 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from torchrelay.controller.config import ControllerConfig
 from torchrelay.controller.core import Core
+from torchrelay.controller.gathering import Restart
+from torchrelay.controller.kube.decide.ladder import MAX_RESTARTS_AT_STEP
 from torchrelay.controller.kube.decide.removal import Deleted, judge_removal
 from torchrelay.controller.kube.pods import JobKey
 from torchrelay.controller.kube.story import Story
@@ -18,12 +20,12 @@ from torchrelay.protocol import kube_names as kube
 from torchrelay.protocol.health.policy import HealthPolicy
 from torchrelay.protocol.kube_annotations import Wishes
 from torchrelay.protocol.messages import JobEvent, MigrateReply, MigrateRequest
-from torchrelay.protocol.names import DEFAULT_MASTER_PORT
+from torchrelay.protocol.names import DEFAULT_MASTER_PORT, JIT_PREFIX, NO_RANK
+from torchrelay.protocol.phases import Deadlines
 
 log = logging.getLogger(__name__)
 
-NO_FOLDER = "/torchrelay-has-no-checkpoint-dir"
-"""Where a job names no folder for checkpoints, nothing can be saved: the attempt fails, and says so."""
+NO_FOLDER = "no checkpoint can be saved: the job names no folder for it (annotation checkpoint-dir)"
 EXIT_REMOVED = 143
 """128 + SIGTERM: what a process ends with whose pod is deleted."""
 _UNTOLD = ("progress", "report", "coverage")
@@ -31,7 +33,10 @@ _UNTOLD = ("progress", "report", "coverage")
 
 
 class JobRun:
-    """`launch`: what the launcher told one of its processes. `restarts` of the job make runs of their own."""
+    """`launch`: what the launcher told one of its processes. `restarts`: at which steps the job has begun again so far.
+
+    With `restart` it does so once more, in new processes.
+    """
 
     def __init__(
         self,
@@ -40,9 +45,18 @@ class JobRun:
         launch: Mapping[str, str],
         wishes: Wishes,
         health: HealthPolicy | None = None,
+        restarts: Sequence[int] = (),
+        restart: Restart | None = None,
     ) -> None:
         self.key, self.id = key, secrets.token_hex(3)
-        self.core = Core(_config(key, self.id, world_size, launch, wishes), time.time, None, health)
+        self.launch, self.wishes, self.restarts, self.restart = dict(launch), wishes, tuple(restarts), restart
+        self.began_s = time.monotonic()
+        self.trouble = ""
+        """Why spares that are wanted do not come."""
+        self.asked_s: float | None = None
+        """When an agent was asked for checkpoints on disk."""
+        self.core = Core(_config(self, world_size), time.time, None, health, restart)
+        self.core.job.spares_wanted = (wishes.spares or 0) if not wishes.pool else 1
         self.story = Story(key.name, f"{key.name[:40]}-{self.id}", lambda: self.core.job.holders)
         self.relay = Relay(self.core, self._hear)
         self._deleted: dict[int, tuple[str, Deleted]] = {}
@@ -55,16 +69,36 @@ class JobRun:
 
     @property
     def is_over(self) -> bool:
-        return self.core.ended is not None
+        return self.core.ended is not None or self.core.fallen is not None
 
     @property
     def runs(self) -> bool:
-        """Whether some rank lives."""
-        return not self.is_over and any(w.alive for w in self.core.job.rank_workers)
+        """Whether some rank lives, or is to begin again."""
+        if self.is_over:
+            return False
+        return (
+            self.gathers
+            or self.core.entrance.is_taking_over
+            or self.core.driver.migration is not None
+            or any(w.alive for w in self.core.job.rank_workers)
+        )
+
+    @property
+    def settled(self) -> bool:
+        """Whether it is known who has which rank, also where an earlier controller has begun it."""
+        return self.core.job.protection != "pending"
+
+    @property
+    def gathers(self) -> bool:
+        """Whether it waits for processes to begin again in."""
+        return not self.is_over and self.core.gathering is not None and not self.core.gathering.is_over
 
     def took_over(self, agent: str) -> bool:
-        """Whether a process of the pod holds a rank."""
-        return any(w.node == agent for w in self.core.job.rank_workers)
+        """Whether a process of the pod holds a rank, or is about to."""
+        job = self.core.job
+        return any(w.node == agent for w in job.rank_workers) or any(
+            w.node == agent and w.alive and w.rank != NO_RANK for w in job.workers.values()
+        )
 
     def is_warm(self, agent: str) -> bool:
         return any(w.node == agent and w.warm for w in self.core.job.spares)
@@ -89,25 +123,36 @@ class JobRun:
                     self._deleted[worker.rank] = agent, Deleted(now_s, node_is_left)
         deleted = {rank: when for rank, (_, when) in self._deleted.items()}
         verdict = judge_removal(self.core.job.world_size, deleted, now_s)
-        if verdict.removed and not self.is_over:
+        if verdict.removed and self.core.ended is None:
             self.relay.end(EXIT_REMOVED, verdict.reason)
 
     def migrate(self, rank: int, reason: str) -> MigrateReply:
         return self.relay.migrate(MigrateRequest(rank, reason))
 
 
-def _config(key: JobKey, run: str, world_size: int, launch: Mapping[str, str], wishes: Wishes) -> ControllerConfig:
+def _config(run: JobRun, world_size: int) -> ControllerConfig:
+    wishes, launch = run.wishes, run.launch
     port = launch.get("MASTER_PORT", "")
+    acts = wishes.policy == kube.POLICY_AUTO
+    barred = "{} is not among the rungs that the job allows (annotation fallback)"
+    jit_barred = "" if kube.JIT_CHECKPOINT in wishes.fallback else barred.format(kube.JIT_CHECKPOINT)
+    worn_out = {step for step in run.restarts if run.restarts.count(step) >= MAX_RESTARTS_AT_STEP}
     return ControllerConfig(
-        run_id=f"{key.name}-{run}",
+        run_id=f"{run.key.name}-{run.id}",
         nnodes=world_size,
         nproc_per_node=1,
         secret_file="",
         address_file="",
-        jit_dir=wishes.checkpoint_dir or NO_FOLDER,
+        jit_dir=wishes.checkpoint_dir,
         master_addr=launch.get("MASTER_ADDR", ""),
         master_port=int(port) if port.isdigit() else DEFAULT_MASTER_PORT,
         adopted=True,
         observe=wishes.policy == kube.POLICY_OBSERVE,
         planned_only=wishes.policy == kube.POLICY_PLANNED_ONLY,
+        restarts=acts,
+        spares_barred="" if kube.NEXT_SPARE in wishes.fallback else barred.format(kube.NEXT_SPARE),
+        jit_barred=jit_barred if wishes.checkpoint_dir else NO_FOLDER,
+        jit_prefix=JIT_PREFIX,
+        worn_out=tuple(sorted(worn_out)),
+        deadlines=Deadlines(spare_s=wishes.spare_wait_s),
     )

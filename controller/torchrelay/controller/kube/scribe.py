@@ -8,6 +8,7 @@ from typing import Any
 
 from torchrelay.controller.kube.api import (
     CONFLICT,
+    EVENTS,
     MIGRATIONS,
     NOT_FOUND,
     SPARE_POOLS,
@@ -18,8 +19,10 @@ from torchrelay.controller.kube.api import (
 )
 from torchrelay.controller.kube.ledger import Ledger
 from torchrelay.controller.kube.pods import JobKey, Pod
+from torchrelay.controller.kube.remembered import write_down
 from torchrelay.controller.kube.run import JobRun
 from torchrelay.controller.kube.story import MigrationStory, job_status
+from torchrelay.controller.kube.tellings import Telling, event
 from torchrelay.protocol import kube_names as kube
 from torchrelay.protocol.kube_annotations import Wishes
 
@@ -50,6 +53,9 @@ class Scribe:
         self._jobs[key] = found
         return found
 
+    def known_job(self, key: JobKey) -> Object | None:
+        return self._jobs.get(key)
+
     async def spare_pool(self, key: JobKey, spares: int) -> Object:
         """The job's own SparePool, made where there is none; people may change its number."""
         found = await self._api.get(SPARE_POOLS, key.name, key.namespace)
@@ -64,13 +70,44 @@ class Scribe:
         node_of = {p.name: p.node for p in self._ledger.pods_of(run.key)}
         status = run.core.status(time.monotonic())
         level = status.coverage[0].level if status.coverage else status.protection
-        told = job_status(status, run.story, level, lambda pod: node_of.get(pod, ""))
+        gathers = run.core.gathering.state if run.gathers and run.core.gathering is not None else ""
+        record = write_down(run.restart, run.core.job.world_size, run.launch) if gathers and run.restart else ""
+        if gathers and run.trouble:
+            gathers += f"; {run.trouble}"
+        told = job_status(status, run.story, level, lambda pod: node_of.get(pod, ""), run.restarts, gathers, record)
         if told != self._told.get(run.key) and run.key in self._jobs:
             await self._status(TRAINING_JOBS, run.key.namespace, run.key.name, told)
             self._told[run.key] = told
 
+    async def _write_events(self, run: JobRun) -> None:
+        """After what they are about has been written. An event that is refused is lost: they are a convenience."""
+        job, tellings = self._jobs.get(run.key), run.story.tellings
+        while tellings:
+            telling = tellings[0]
+            if telling.for_job and job is not None:
+                await self._event(telling, "TrainingJob", run.key, run.key.name, job["metadata"]["uid"])
+            if (story := run.story.numbered(telling.migration)) is not None and story.exists:
+                story.uid = story.uid or await self._uid_of(run.key, story.name)
+                if story.uid:
+                    await self._event(telling, "Migration", run.key, story.name, story.uid)
+            tellings.pop(0)
+
+    async def _event(self, telling: Telling, kind: str, key: JobKey, name: str, uid: str) -> None:
+        try:
+            await self._api.create(EVENTS, event(telling, kind, key.namespace, name, uid))
+        except Refused as e:
+            log.warning("an event is not written: %s", e)
+
+    async def _uid_of(self, key: JobKey, migration: str) -> str:
+        found = await self._api.get(MIGRATIONS, migration, key.namespace)
+        return str(found["metadata"]["uid"]) if found is not None else ""
+
     async def write_migrations(self, run: JobRun) -> None:
-        for story in run.story.migrations:
+        await self._write_stories(run)
+        await self._write_events(run)
+
+    async def _write_stories(self, run: JobRun) -> None:
+        for story in (*run.story.waiting.values(), *run.story.migrations):
             if story.changed:
                 await self._write_migration(run.key, story)
 

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from torchrelay.protocol import kube_names as kube
 from torchrelay.protocol.errors import UserError
 
+NODE_GRACE_S = 60.0
+"""How long a node may not answer before pods on it whose ranks live elsewhere are deleted by force."""
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -22,12 +25,13 @@ class Settings:
     host: str = "0.0.0.0"
     relay_port: int = kube.RELAY_PORT
     enrol_port: int = kube.ENROLL_PORT
+    node_grace_s: float = NODE_GRACE_S
     health_policy: str = ""
     health_observe: bool = False
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> Settings:
-        """Raises UserError for a port that is none."""
+        """Raises UserError for a number that is none."""
         try:
             return cls(
                 environ.get("TORCHRELAY_NAMESPACE") or kube.SYSTEM_NAMESPACE,
@@ -36,8 +40,11 @@ class Settings:
                 environ.get("TORCHRELAY_LISTEN_HOST") or "0.0.0.0",
                 int(environ.get("TORCHRELAY_RELAY_PORT") or kube.RELAY_PORT),
                 int(environ.get("TORCHRELAY_ENROLL_PORT") or kube.ENROLL_PORT),
+                float(environ.get("TORCHRELAY_NODE_GRACE_S") or NODE_GRACE_S),
                 environ.get("TORCHRELAY_HEALTH_POLICY", ""),
                 environ.get("TORCHRELAY_HEALTH_OBSERVE") == "1",
             )
         except ValueError as e:
-            raise UserError(f"TORCHRELAY_RELAY_PORT and TORCHRELAY_ENROLL_PORT are port numbers: {e}") from e
+            raise UserError(
+                f"TORCHRELAY_RELAY_PORT, TORCHRELAY_ENROLL_PORT and TORCHRELAY_NODE_GRACE_S are numbers: {e}"
+            ) from e

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from torchrelay.controller.kube.decide.ladder import TAKEN, Tried
+from torchrelay.controller.kube.tellings import Telling, tell, tell_rungs
 from torchrelay.protocol.errors import FrameError
 from torchrelay.protocol.events import (
     Decision,
@@ -15,12 +17,17 @@ from torchrelay.protocol.events import (
     MigrationStarted,
     MoveNotMade,
     PhaseChanged,
+    Protection,
     from_job_event,
 )
 from torchrelay.protocol.messages import JobEvent, JobStatus
-from torchrelay.protocol.phases import COMMITTED, Phase
+from torchrelay.protocol.phases import ABANDONED, CHECKPOINT, COMMITTED, RESUME, Phase
 
 DECISIONS_KEPT = 100
+RESTARTING = "restarting"
+"""Phase of a migration, and of its job, while the job waits for processes to begin again in."""
+RESTARTED = "Restarted"
+WAITING = "waiting"
 REFUSED = "refused"
 """Outcome of a planned migration that never began."""
 
@@ -48,6 +55,7 @@ class MigrationStory:
     status: dict[str, Any] = field(default_factory=dict)
     exists: bool = False
     changed: bool = True
+    uid: str = ""
 
     @property
     def is_over(self) -> bool:
@@ -71,13 +79,19 @@ class Story:
         self._job, self._prefix, self._holders = job, prefix, holders
         self._by_number: dict[str, MigrationStory] = {}
         self._leavers: dict[str, dict[int, str]] = {}
+        self._continued: MigrationStory | None = None
         self.migrations: list[MigrationStory] = []
         self.left: list[Left] = []
         """Workers that have been replaced; whoever deletes their pods takes them out."""
+        self.waiting: dict[str, MigrationStory] = {}
+        """By name, those that people want and that cannot begin yet."""
         self.finished: JobFinished | None = None
+        self.tellings: list[Telling] = []
+        """What is to be told as events; whoever tells it takes it out."""
 
     def adopt(self, number: str, name: str) -> None:
         """The migration `number` was asked for with the resource `name`."""
+        self.waiting.pop(name, None)
         known = self._by_number.get(number)
         if known is None:
             known = self._by_number[number] = MigrationStory(name, {})
@@ -85,9 +99,69 @@ class Story:
         known.name, known.exists, known.changed = name, True, True
 
     def refuse(self, name: str, reason: str, time_s: float) -> None:
+        self.waiting.pop(name, None)
         story = MigrationStory(name, {}, exists=True)
         at = timestamp(time_s)
         story.status = {"phase": REFUSED, "outcome": REFUSED, "reason": reason, "kind": "planned", "finishedAt": at}
+        self.migrations.append(story)
+
+    def wait(self, name: str, reason: str) -> None:
+        """One that a person wants cannot begin yet."""
+        story = self.waiting.setdefault(name, MigrationStory(name, {}, exists=True))
+        status = {"phase": WAITING, "kind": "planned", "reason": reason}
+        story.changed = story.changed or story.status != status
+        story.status = status
+
+    def fell(self, tried: Sequence[Tried], time_s: float) -> None:
+        """The last migration has ended without a way on in these processes: what was tried then."""
+        if not self.migrations:
+            return
+        story, at = self.migrations[-1], timestamp(time_s)
+        rungs = [{"rung": t.rung, "outcome": t.outcome, "reason": t.reason, "at": at} for t in tried]
+        number = next((n for n, s in self._by_number.items() if s is story), "")
+        self.tellings += tell_rungs(tried, number, time_s)
+        story.status["rungs"] = [*story.status.get("rungs", []), *rungs]
+        if tried[-1].outcome == TAKEN:
+            story.status |= {"phase": RESTARTING, "outcome": CHECKPOINT}
+        story.changed = True
+
+    def recall(self, namespace: str, migrations: Sequence[Mapping[str, Any]]) -> None:
+        """Goes on with the migration that another controller has told of, after which the job was to begin again."""
+        for found in migrations:
+            meta, status = found["metadata"], found.get("status") or {}
+            is_ours = (meta["namespace"], found["spec"]["job"]) == (namespace, self._job)
+            if is_ours and status.get("phase") == RESTARTING:
+                self._continued = MigrationStory(meta["name"], {}, dict(status), exists=True, changed=False)
+                self.migrations.append(self._continued)
+
+    def go_on(self, before: Story) -> None:
+        """The job begins again after what `before` tells, of which the last migration is not over yet."""
+        if before.migrations:
+            self._continued = before.migrations.pop()
+            self.migrations.append(self._continued)
+
+    def numbered(self, number: str) -> MigrationStory | None:
+        return self._by_number.get(number)
+
+    def knows(self, name: str) -> bool:
+        return any(m.name == name for m in self.migrations)
+
+    def orphaned(self, name: str, status: Mapping[str, Any], holders: Mapping[int, str], time_s: float) -> None:
+        """A migration that an earlier controller began and did not end; `holders`: who has which rank now."""
+        before, now = status.get("fromPod", ""), pod_of(holders.get(status.get("rank", -1), ""))
+        done = bool(now) and bool(before) and now != before
+        reason = f"the controller that led it is gone; rank {status.get('rank')} lives in pod {now or 'none'}"
+        story = MigrationStory(name, {}, dict(status), exists=True)
+        outcome = COMMITTED if done else ABANDONED
+        story.status |= {
+            "outcome": outcome,
+            "phase": outcome,
+            "finishedAt": timestamp(time_s),
+            "toPod": now if done else "",
+        }
+        self._decided(story, reason)
+        if not done:
+            story.status["reason"] = reason
         self.migrations.append(story)
 
     def take(self, event: JobEvent) -> None:
@@ -96,6 +170,8 @@ class Story:
             what = from_job_event(event)
         except FrameError:
             return
+        if (telling := tell(what, event.time_s)) is not None:
+            self.tellings.append(telling)
         if isinstance(what, MigrationStarted):
             self._started(what, event.time_s)
         elif isinstance(what, PhaseChanged):
@@ -106,14 +182,30 @@ class Story:
             self._finished(what, event.time_s)
         elif isinstance(what, MoveNotMade) and (story := self._by_number.get(what.migration)):
             self._decided(story, what.reason)
+        elif isinstance(what, Protection) and what.on:
+            self._began_again(True, what.reason, event.time_s)
         elif isinstance(what, JobFinished):
             self.finished = what
+
+    def _began_again(self, done: bool, reason: str, time_s: float) -> None:
+        story = self._continued
+        if story is None or any(c["type"] == RESTARTED for c in story.status.get("conditions", ())):
+            return
+        if done:
+            condition = _condition(RESTARTED, True, "Restarted", reason, timestamp(time_s))
+            story.status["conditions"] = [*story.status.get("conditions", ()), condition]
+            story.status["phase"] = RESTARTED.lower()
+        self._decided(story, reason)
 
     def _decided(self, story: MigrationStory, text: str) -> None:
         story.status["decisions"] = [*story.status.get("decisions", []), text][-DECISIONS_KEPT:]
         story.changed = True
 
     def _started(self, what: MigrationStarted, time_s: float) -> None:
+        if what.kind == RESUME and self._continued is not None:
+            self._decided(self._continued, what.reason)
+            self._by_number[what.migration] = self._continued
+            return
         story = self._by_number.get(what.migration)
         if story is None:
             spec = {"job": self._job, "rank": what.rank, "reason": what.reason[:1024]}
@@ -147,6 +239,9 @@ class Story:
         if (story := self._by_number.get(what.migration)) is None:
             return
         at = timestamp(time_s)
+        if what.kind == RESUME:
+            self._began_again(what.outcome == COMMITTED, what.reason, time_s)
+            return
         if what.outcome == COMMITTED:
             self._decided(story, what.reason)
         else:
@@ -155,13 +250,7 @@ class Story:
             "outcome": what.outcome,
             "finishedAt": at,
             "conditions": [
-                {
-                    "type": "Complete",
-                    "status": "True" if what.outcome == COMMITTED else "False",
-                    "reason": what.outcome.capitalize(),
-                    "message": what.reason,
-                    "lastTransitionTime": at,
-                }
+                _condition("Complete", what.outcome == COMMITTED, what.outcome.capitalize(), what.reason, at)
             ],
             "toPod": pod_of(what.spare),
             "generation": what.generation,
@@ -176,8 +265,30 @@ class Story:
                     self.left.append(Left(leavers[rank], rank, what.kind == "planned", what.reason))
 
 
-def job_status(status: JobStatus, story: Story, level: str, node_of: Callable[[str], str]) -> dict[str, Any]:
-    """Of a TrainingJob. `level`: of the protection report; `node_of(pod)`."""
+def _condition(kind: str, holds: bool, reason: str, message: str, at: str) -> dict[str, str]:
+    return {
+        "type": kind,
+        "status": str(holds),
+        "reason": reason,
+        "message": message,
+        "lastTransitionTime": at,
+    }
+
+
+def job_status(
+    status: JobStatus,
+    story: Story,
+    level: str,
+    node_of: Callable[[str], str],
+    restarts: Sequence[int],
+    gathers: str,
+    record: str = "",
+) -> dict[str, Any]:
+    """Of a TrainingJob. `level`: of the protection report; `node_of(pod)`.
+
+    `restarts`: at which steps the job has begun again; `gathers`: how far it is with doing so, or empty. `record`: what another
+    controller needs to go on with that.
+    """
     ranks = [
         {
             "rank": r.rank,
@@ -190,7 +301,7 @@ def job_status(status: JobStatus, story: Story, level: str, node_of: Callable[[s
         for r in status.ranks
     ]
     return {
-        "phase": _phase(status, story),
+        "phase": RESTARTING.capitalize() if gathers else _phase(status, story),
         "worldSize": status.world_size,
         "generation": status.generation,
         "step": max(0, min((r.boundary for r in status.ranks), default=0)),
@@ -198,9 +309,12 @@ def job_status(status: JobStatus, story: Story, level: str, node_of: Callable[[s
         "spares": status.spares_total,
         "sparesWarm": status.spares_warm,
         "protection": level,
-        "protectionReason": status.protection_reason,
+        "protectionReason": gathers or status.protection_reason,
         "migrations": status.migrations_done,
         "lastMigration": status.last_migration,
+        "restarts": len(restarts),
+        "restartSteps": list(restarts),
+        "record": record,
     }
 
 

@@ -18,6 +18,8 @@ class Wishes:
         self._ledger = ledger
         self._open: dict[str, dict[str, Any]] = {}
         self._begun: set[str] = set()
+        self._orphans: dict[str, dict[str, Any]] = {}
+        """Made by a controller, and not over: by this one, or by one that is no more."""
         self.waiting: dict[str, str] = {}
         """Name of a Migration -> why it has not begun."""
 
@@ -25,10 +27,14 @@ class Wishes:
         uid = migration["metadata"]["uid"]
         status = migration.get("status") or {}
         ours = (migration["metadata"].get("annotations") or {}).get(kube.ORIGIN) == kube.BY_CONTROLLER
-        if deleted or ours or uid in self._begun or status.get("startedAt") or status.get("outcome"):
+        if deleted or uid in self._begun or status.get("outcome"):
             self._open.pop(uid, None)
+            self._orphans.pop(uid, None)
+        elif ours:
+            if status.get("startedAt"):
+                self._orphans[uid] = migration
         else:
-            self._open[uid] = migration
+            self._open[uid] = migration  # also one that a controller had begun which is no more: it is begun anew
 
     def tick(self) -> None:
         for uid, migration in list(self._open.items()):
@@ -40,6 +46,19 @@ class Wishes:
             if self._begin(run, meta["name"], spec):
                 self._begun.add(uid)
                 del self._open[uid]
+        for uid, migration in list(self._orphans.items()):
+            self._close(uid, migration)
+
+    def _close(self, uid: str, migration: dict[str, Any]) -> None:
+        """What an earlier controller led has become part of what this one found."""
+        meta = migration["metadata"]
+        run = self._ledger.runs.get(JobKey(meta["namespace"], migration["spec"]["job"]))
+        if run is None or not run.settled:
+            return
+        del self._orphans[uid]
+        if not run.story.knows(meta["name"]):
+            status = migration.get("status") or {}
+            run.story.orphaned(meta["name"], status, run.core.job.holders, time.time())
 
     def _begin(self, run: JobRun, name: str, spec: dict[str, Any]) -> bool:
         """Whether it is dealt with."""
@@ -52,6 +71,7 @@ class Wishes:
             run.story.adopt(reply.migration, name)
         elif reply.again:
             self.waiting[name] = reply.message
+            run.story.wait(name, reply.message)
             return False
         else:
             run.story.refuse(name, reply.message, time.time())

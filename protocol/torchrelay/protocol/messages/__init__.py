@@ -6,10 +6,15 @@ agent they travel as JSON (`wire`). Reports state past facts, orders are command
 
 from torchrelay.protocol.messages.agent import AgentHello as AgentHello
 from torchrelay.protocol.messages.agent import CheckDevice as CheckDevice
+from torchrelay.protocol.messages.agent import CheckpointFile as CheckpointFile
+from torchrelay.protocol.messages.agent import CheckpointsFound as CheckpointsFound
 from torchrelay.protocol.messages.agent import DeviceChecked as DeviceChecked
 from torchrelay.protocol.messages.agent import Fence as Fence
+from torchrelay.protocol.messages.agent import FetchCheckpoint as FetchCheckpoint
 from torchrelay.protocol.messages.agent import FetchJournal as FetchJournal
 from torchrelay.protocol.messages.agent import FetchKept as FetchKept
+from torchrelay.protocol.messages.agent import FindCheckpoints as FindCheckpoints
+from torchrelay.protocol.messages.agent import FoundCheckpoint as FoundCheckpoint
 from torchrelay.protocol.messages.agent import FromAgent as FromAgent
 from torchrelay.protocol.messages.agent import FromWorker as FromWorker
 from torchrelay.protocol.messages.agent import JournalContent as JournalContent
@@ -18,6 +23,7 @@ from torchrelay.protocol.messages.agent import KeptCopy as KeptCopy
 from torchrelay.protocol.messages.agent import LateWorker as LateWorker
 from torchrelay.protocol.messages.agent import LookClosely as LookClosely
 from torchrelay.protocol.messages.agent import Progress as Progress
+from torchrelay.protocol.messages.agent import RestartWorkers as RestartWorkers
 from torchrelay.protocol.messages.agent import StartWorker as StartWorker
 from torchrelay.protocol.messages.agent import StopJob as StopJob
 from torchrelay.protocol.messages.agent import Taken as Taken
@@ -56,6 +62,7 @@ from torchrelay.protocol.messages.shim_orders import EndNow as EndNow
 from torchrelay.protocol.messages.shim_orders import Explain as Explain
 from torchrelay.protocol.messages.shim_orders import Interrupt as Interrupt
 from torchrelay.protocol.messages.shim_orders import KeepCopies as KeepCopies
+from torchrelay.protocol.messages.shim_orders import KeepFile as KeepFile
 from torchrelay.protocol.messages.shim_orders import MayFinish as MayFinish
 from torchrelay.protocol.messages.shim_orders import NumbersDecided as NumbersDecided
 from torchrelay.protocol.messages.shim_orders import Plan as Plan
@@ -65,15 +72,18 @@ from torchrelay.protocol.messages.shim_orders import QuiesceDecided as QuiesceDe
 from torchrelay.protocol.messages.shim_orders import Rebuild as Rebuild
 from torchrelay.protocol.messages.shim_orders import SaveCheckpoint as SaveCheckpoint
 from torchrelay.protocol.messages.shim_orders import Serve as Serve
+from torchrelay.protocol.messages.shim_orders import SetAside as SetAside
 from torchrelay.protocol.messages.shim_orders import ShimOrder as ShimOrder
 from torchrelay.protocol.messages.shim_orders import TakeCopy as TakeCopy
 from torchrelay.protocol.messages.shim_reports import Armed as Armed
+from torchrelay.protocol.messages.shim_reports import AsideSet as AsideSet
 from torchrelay.protocol.messages.shim_reports import CheckpointSaved as CheckpointSaved
 from torchrelay.protocol.messages.shim_reports import CopyReady as CopyReady
 from torchrelay.protocol.messages.shim_reports import CopyTaken as CopyTaken
 from torchrelay.protocol.messages.shim_reports import Disabled as Disabled
 from torchrelay.protocol.messages.shim_reports import Explained as Explained
 from torchrelay.protocol.messages.shim_reports import FaultInjected as FaultInjected
+from torchrelay.protocol.messages.shim_reports import FilesKept as FilesKept
 from torchrelay.protocol.messages.shim_reports import Finishing as Finishing
 from torchrelay.protocol.messages.shim_reports import FirstStep as FirstStep
 from torchrelay.protocol.messages.shim_reports import Gap as Gap

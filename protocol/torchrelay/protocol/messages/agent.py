@@ -14,7 +14,8 @@ class WorkerInfo:
     """`launch`: as in Hello, or of the rank that it took over, where the agent did not start it.
 
     `generation`: the newest that it has heard of; -1 as long as no controller has said what it is. `protected`: as in Protect.
-    Both are for a controller that is new to a job which trains.
+    `in_force`: the generation in which it holds its rank; -1 as long as it has not been let into any.
+    All three are for a controller that is new to a job which trains.
     """
 
     worker: str
@@ -23,6 +24,7 @@ class WorkerInfo:
     launch: dict[str, str] = field(default_factory=dict)
     generation: int = -1
     protected: bool = False
+    in_force: int = -1
 
 
 @dataclass(frozen=True)
@@ -152,6 +154,35 @@ class KeptCopies:
     last: bool = True
 
 
+@dataclass(frozen=True)
+class CheckpointFile:
+    """One file of a just-in-time checkpoint, as FetchCheckpoint asks for; `reason`: why it cannot be read. `last`: that was all."""
+
+    directory: str
+    name: str
+    data: bytes = b""
+    reason: str = ""
+    last: bool = False
+
+
+@dataclass(frozen=True)
+class FoundCheckpoint:
+    """`step` is -1 where nothing says it; `broken`: why it is not whole, or empty. `ours`: a just-in-time one, not the script's."""
+
+    path: str
+    step: int
+    broken: str = ""
+    ours: bool = False
+
+
+@dataclass(frozen=True)
+class CheckpointsFound:
+    """The answer to FindCheckpoints; `reason`: why the folder cannot be looked at."""
+
+    found: tuple[FoundCheckpoint, ...] = ()
+    reason: str = ""
+
+
 FromAgent = (
     AgentHello
     | WorkerStarted
@@ -164,6 +195,8 @@ FromAgent = (
     | DeviceChecked
     | LateWorker
     | KeptCopies
+    | CheckpointFile
+    | CheckpointsFound
 )
 
 
@@ -234,6 +267,39 @@ class FetchKept:
     """Say which whole copies of ranks' states this node has; answered by KeptCopies."""
 
 
+@dataclass(frozen=True)
+class RestartWorkers:
+    """The job begins again: end all processes and forget them. The agent stays, and opens its stream anew; who starts asks."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class FetchCheckpoint:
+    """Read the files of a just-in-time checkpoint that the controller needs; each is answered by CheckpointFile."""
+
+    directory: str
+
+
+@dataclass(frozen=True)
+class FindCheckpoints:
+    """Look for checkpoints that the script has written below `directory`; answered by CheckpointsFound."""
+
+    directory: str
+
+
 ToAgent = (
-    ToWorker | Fence | FetchJournal | StopJob | Taken | LookClosely | TellAgain | CheckDevice | StartWorker | FetchKept
+    ToWorker
+    | Fence
+    | FetchJournal
+    | StopJob
+    | Taken
+    | LookClosely
+    | TellAgain
+    | CheckDevice
+    | StartWorker
+    | FetchKept
+    | RestartWorkers
+    | FetchCheckpoint
+    | FindCheckpoints
 )

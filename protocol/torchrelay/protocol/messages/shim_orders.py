@@ -12,11 +12,15 @@ class Ack:
 
 @dataclass(frozen=True)
 class Begin:
-    """Answer to a process that asked what it is (`names.ENV_ASK`): its name, its journal's folder, and whether it is a spare."""
+    """Answer to a process that asked what it is (`names.ENV_ASK`): its name, its journal's folder, and whether it is a spare.
+
+    To one that has been parked as a spare: run the script from its beginning, with the environment `env`.
+    """
 
     worker: str
     journal: str
     spare: bool
+    env: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -142,6 +146,25 @@ class SaveCheckpoint:
 
 
 @dataclass(frozen=True)
+class KeepFile:
+    """Write a piece of a checkpoint's file; `whole`: the file ends with it. Answered by FilesKept after the `last` one of all."""
+
+    generation: int
+    directory: str
+    name: str
+    data: bytes
+    whole: bool
+    last: bool
+
+
+@dataclass(frozen=True)
+class SetAside:
+    """To a parked process: rename these checkpoints, so that no script takes them for good ones; answered by AsideSet."""
+
+    paths: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class MayFinish:
     """No one needs this process's state any more."""
 
@@ -213,4 +236,6 @@ ShimOrder = (
     | KeepCopies
     | TakeCopy
     | NumbersDecided
+    | KeepFile
+    | SetAside
 )

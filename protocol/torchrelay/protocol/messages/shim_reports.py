@@ -16,6 +16,11 @@ class Hello:
     spare: bool
     launch: dict[str, str] = field(default_factory=dict)
     """What its launcher has set of `launch_env.TORCHRUN_NAMES`; told where the agent did not start it."""
+    again: bool = False
+    """It knows what it is, and speaks to an agent that has been started anew. What follows is as in WorkerInfo."""
+    generation: int = 0
+    in_force: int = -1
+    protected: bool = False
 
 
 @dataclass(frozen=True)
@@ -245,6 +250,20 @@ class CheckpointSaved:
 
 
 @dataclass(frozen=True)
+class FilesKept:
+    """All that KeepFile has sent is on disk."""
+
+    generation: int
+
+
+@dataclass(frozen=True)
+class AsideSet:
+    """The answer to SetAside; `reason`: what could not be renamed, and why, or empty."""
+
+    reason: str = ""
+
+
+@dataclass(frozen=True)
 class Held:
     """The rank stands at the head of its loop, as `torchrelay check` wants, and goes no further."""
 
@@ -348,4 +367,6 @@ ShimReport = (
     | CopyReady
     | CopyTaken
     | NumberAlarm
+    | FilesKept
+    | AsideSet
 )

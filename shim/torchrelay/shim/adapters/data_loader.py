@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -18,7 +19,7 @@ import torch
 from torch.utils.data import dataloader
 
 from torchrelay.protocol.errors import StateMismatchError
-from torchrelay.shim.adapters import cycles, held_generators
+from torchrelay.shim.adapters import cycles
 from torchrelay.shim.capture import rng, small
 from torchrelay.shim.capture.kinds import PLAIN, Kind, kind_of
 from torchrelay.shim.capture.parts import attributes
@@ -48,6 +49,7 @@ class Track:
     """A joiner's: where the recorded iterator stood."""
     at_once: bool = False
     """Whether its first draw goes to the recorded item: a generator in between looks at what it gets."""
+    over: bool = False
     in_cycle: bool = False
     own_random: bool = False
     """Whether a draw after the first one has used the process's generators: drawn again, it would be another item."""
@@ -169,8 +171,15 @@ class Draws:
         self.tracks: weakref.WeakKeyDictionary[Any, Track] = weakref.WeakKeyDictionary()
         self.consumed: dict[int, tuple[Any, list[Drawn]]] = {}
         self.replay: dict[int, tuple[Any, deque[Drawn]]] = {}
-        self.expected: deque[tuple[LoaderRecord, bool]] = deque()
-        """A joiner's: records for the iterators that are made next, and whether they may skip."""
+        self.expected: deque[tuple[LoaderRecord, bool] | None] = deque()
+        """A joiner's: records for the iterators that are made next, and whether they may skip; None for one that is over soon."""
+        self.in_loop: Callable[[], bool] = lambda: False
+        """Whether the draw in progress is that of a loop, and not its first."""
+        self._random: dict[int, Any] = {}
+        """Iterators of loops that used the process's generators themselves, by id: led forward without the steps in between, they
+        would yield something else."""
+        self._generators_at: rng.RngState | None = None
+        self._used_between = False
         self.on_create: Callable[[Any], None] | None = None
         self.on_draw: Callable[[], None] | None = None
         self.touched: list[Callable[[], Callable[[], None]]] = []
@@ -236,14 +245,44 @@ class Draws:
         else:
             self._nested = not isinstance(iterator, LoaderIter)
             self.touched.clear()
+            watched = self._nested and self.in_loop()
+            if watched:
+                self._generators_at, self._used_between = rng.capture(), False
             try:
                 item = original(iterator, *default)
             finally:
                 self._nested = False
+                self.look_at_generators()
+                if watched and self._used_between:
+                    self._random[id(iterator)] = iterator
+                self._generators_at = None
             drawn = Drawn.note(item)
             drawn.effects = tuple(effects() for effects in self.touched)
         self.consumed.setdefault(id(iterator), (iterator, []))[1].append(drawn)
         return item
+
+    def look_at_generators(self) -> None:
+        """Between two places in a watched draw at which a loader's iterator is at work: its own use of them is in its record."""
+        if self._generators_at is not None and rng.capture() != self._generators_at:
+            self._used_between = True
+
+    def leave_generators(self) -> None:
+        if self._generators_at is not None:
+            self._generators_at = rng.capture()
+
+    def is_over(self, iterator: Any) -> bool:
+        track = self.tracks.get(iterator)
+        return track is not None and track.over
+
+    def is_random(self, iterator: Any) -> bool:
+        """Whether a running loop's iterator, led forward, would yield something else than it did."""
+        if id(iterator) in self._random:
+            return True
+        if not isinstance(iterator, itertools.cycle):
+            return False
+        return self.of_cycle(iterator) is None and (
+            id(iterator) in self._cycles or isinstance(cycles.iterator_of(iterator), LoaderIter)
+        )
 
     def record(self, iterator: Any) -> LoaderRecord | None:
         track = self.tracks.get(iterator)
@@ -271,16 +310,18 @@ class Draws:
         if known is None:
             source = cycles.iterator_of(cycle)
             track = self.tracks.get(source) if isinstance(source, LoaderIter) else None
-            if track is None or track.drawn > 0:
-                return None  # what it has drawn so far, nobody has watched
+            if track is None or track.drawn > 1:
+                return None  # what it has drawn after its first item, nobody has watched
             track.in_cycle = True
             known = self._cycles[id(cycle)] = cycle, track
         return None if known[1].own_random else known[1]
 
     def forget_cycles(self, known: set[int]) -> None:
-        """`known`: ids of those that are still in use."""
+        """The same of iterators that draw at random. `known`: ids of those that are still in use."""
         for address in self._cycles.keys() - known:
             del self._cycles[address]
+        for address in self._random.keys() - known:
+            del self._random[address]
 
     def kept_workers(self, in_loops: set[int]) -> bool:
         """Whether some loader's workers are of an earlier epoch, with state that nobody sees. `in_loops`: ids of iterators."""
@@ -304,6 +345,7 @@ def install(draws: Draws, on_training_thread: Callable[[], bool]) -> None:
         if not draws.live or not on_training_thread():
             original_init(self, loader)
             return
+        draws.look_at_generators()
         expected = draws.expected.popleft() if draws.expected else None
         if expected is not None:
             rng.restore(expected[0].created)
@@ -315,6 +357,7 @@ def install(draws: Draws, on_training_thread: Callable[[], bool]) -> None:
             if may_skip and loader._dataset_kind == dataloader._DatasetKind.Map:
                 track.skip = max(expected[0].drawn - len(expected[0].before), 0)
         original_init(self, loader)
+        draws.leave_generators()
         if draws.on_create is not None:
             draws.on_create(self)
 
@@ -322,7 +365,7 @@ def install(draws: Draws, on_training_thread: Callable[[], bool]) -> None:
     def _reset(self: Any, loader: Any, first_iter: bool = False) -> None:
         original_reset(self, loader, first_iter)
         if not first_iter and self in draws.tracks:
-            draws.tracks[self].restarted = True
+            draws.tracks[self].restarted, draws.tracks[self].over = True, False
 
     @functools.wraps(original_next)
     def __next__(self: Any) -> Any:
@@ -330,7 +373,11 @@ def install(draws: Draws, on_training_thread: Callable[[], bool]) -> None:
             return original_next(self)
         if draws.on_draw is not None:
             draws.on_draw()
-        return draws.draw(self, advance)
+        draws.look_at_generators()
+        try:
+            return draws.draw(self, advance)
+        finally:
+            draws.leave_generators()
 
     def advance(iterator: Any) -> Any:
         track = draws.tracks.get(iterator)
@@ -360,7 +407,11 @@ def install(draws: Draws, on_training_thread: Callable[[], bool]) -> None:
             if left <= 1:
                 track.target = None
         track.before.append(rng.capture())
-        item = original_next(iterator)
+        try:
+            item = original_next(iterator)
+        except StopIteration:
+            track.over = True
+            raise
         if track.in_cycle and track.drawn > 0 and rng.capture() != track.before[-1]:
             track.own_random = True
         track.drawn += 1
@@ -369,43 +420,6 @@ def install(draws: Draws, on_training_thread: Callable[[], bool]) -> None:
     setattr(LoaderIter, "__init__", __init__)  # noqa: B010 - mypy forbids the assignment
     setattr(LoaderIter, "__next__", __next__)  # noqa: B010 - the same
     setattr(LoaderIter, "_reset", _reset)  # noqa: B010 - the same
-
-
-def rebuild(draws: Draws, loader: Any, record: LoaderRecord) -> tuple[Any, Any]:
-    """A joiner's iterator that was kept in a variable: made anew as it was made then, and led to where it stood.
-
-    Returns it and the item that it has yielded last.
-    """
-    draws.expected.append((record, True))
-    made, item = iter(loader), None
-    while draws.tracks[made].drawn < record.drawn:
-        item = next(made)
-    return made, item
-
-
-def lead_generator(draws: Draws, generator: Any, content: dict[str, Any], record: LoaderRecord | None) -> None:
-    """A joiner's, that its set-up has made. Raises StateMismatchError where it cannot be led to its place."""
-    if record is not None:
-        draws.expected.append((record, True))
-    draws.at_once = True
-    try:
-        held_generators.lead(generator, content)
-    except StopIteration as e:
-        raise StateMismatchError("a generator is over where it should wait") from e
-    finally:
-        draws.at_once = False
-        draws.expected.clear()
-
-
-def lead_cycle(draws: Draws, cycle: Any, place: cycles.Place, record: LoaderRecord) -> None:
-    """A joiner's, that its set-up has made. Raises StateMismatchError where it cannot be led to its place."""
-    if cycles.place_of(cycle) == place:
-        return
-    track = draws.of_cycle(cycle)
-    if track is None:
-        raise StateMismatchError("an itertools.cycle was drawn from already where the new process begins")
-    track.target = record
-    cycles.lead(cycle, place)
 
 
 def passes_items_through(iterator: Any) -> bool:

@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from torchrelay.agent.pod.ended import LastWords, how_it_ended
-from torchrelay.agent.pod.reports import CHECKS_KEPT, LastReports
+from torchrelay.protocol.last_reports import CHECKS_KEPT, LastReports
 from torchrelay.protocol.messages import Armed, Finishing, ReplicaCheck, Warm, WorkerExited
 
 

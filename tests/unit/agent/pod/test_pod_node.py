@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import os
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -27,9 +28,13 @@ class FakeSession:
     def __init__(self) -> None:
         self.sent: list[Any] = []
         self.connected, self.away_s = False, 0.0
+        self.renewed = 0
 
     def send(self, message: Any) -> None:
         self.sent.append(message)
+
+    def renew(self) -> None:
+        self.renewed += 1
 
     async def run(self) -> None:
         await asyncio.Event().wait()
@@ -254,3 +259,104 @@ def test_the_environment_of_the_webhook_is_needed_as_a_whole() -> None:
     for name in environ:
         with pytest.raises(UserError, match=name):
             PodConfig.from_environ({k: v for k, v in environ.items() if k != name})
+
+
+def test_a_job_that_begins_again_ends_the_process_and_knows_it_no_more(in_world: Any) -> None:
+    async def test(w: World) -> None:
+        shim = await w.shim()
+        await shim.hear()
+        await w.until(lambda: w.session.of(msg.WorkerStarted))
+        w.order(msg.Begin(WORKER, "", False))
+        await shim.hear()
+        w.node._processes[WORKER].pid = 0  # type: ignore[index]
+        w.node._ordered(msg.RestartWorkers("from step 5"))
+        assert await shim.hear() == msg.EndNow(75)
+        assert w.session.renewed == 1
+        assert w.node._hello().workers == ()
+        shim.close()
+        again = await w.shim()
+        await again.hear()
+        await w.until(lambda: w.node._hello().workers)
+        (info,) = w.node._hello().workers
+        assert (info.worker, info.generation) == ("train-1:0a1b2c3d.2", -1)
+
+    in_world(test)
+
+
+def test_a_process_that_waits_to_begin_need_not_end_for_that(in_world: Any) -> None:
+    async def test(w: World) -> None:
+        shim = await w.shim()
+        await shim.hear()
+        await w.until(lambda: w.session.of(msg.WorkerStarted))
+        w.node._ordered(msg.RestartWorkers("from step 5"))
+        assert [i.worker for i in w.node._hello().workers] == [WORKER]
+        w.order(msg.Begin(WORKER, "", True))
+        assert (await shim.hear()).spare
+
+    in_world(test)
+
+
+def test_a_parked_process_can_be_told_to_run_the_script_from_its_beginning(in_world: Any) -> None:
+    async def test(w: World) -> None:
+        shim = await w.shim()
+        await shim.hear()
+        await w.until(lambda: w.session.of(msg.WorkerStarted))
+        w.order(msg.Begin(WORKER, "", True))
+        await shim.hear()
+        env = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "10.0.0.1"}
+        w.order(msg.Begin(WORKER, "", False, env))
+        assert (await shim.hear()).env == env
+        (info,) = w.node._hello().workers
+        assert (info.rank, info.launch) == (0, env)
+
+    in_world(test)
+
+
+def test_the_folder_of_checkpoints_is_looked_through_by_order(in_world: Any, tmp_path: Path) -> None:
+    async def test(w: World) -> None:
+        (tmp_path / "manifest.json").write_bytes(b"{}")
+        w.node._ordered(msg.FetchCheckpoint(str(tmp_path)))
+        w.node._ordered(msg.FindCheckpoints(str(tmp_path / "nothing")))
+        await w.until(lambda: w.session.of(msg.CheckpointsFound) and len(w.session.of(msg.CheckpointFile)) == 2)
+        assert w.session.of(msg.CheckpointFile)[0].data == b"{}"
+        assert w.session.of(msg.CheckpointsFound)[0].found == ()
+
+    in_world(test)
+
+
+AGAIN = msg.Hello("train-1:0a1b2c3d.4", "0a1b2c3d-9", 1, "3", False, LAUNCH, True, 5, 4, True)
+
+
+def test_a_process_that_an_agent_before_this_one_knew_keeps_its_name_and_goes_on(in_world: Any) -> None:
+    async def test(w: World) -> None:
+        await w.until(w.config.socket.exists)
+        shim = Shim(*await asyncio.open_unix_connection(str(w.config.socket)))
+        shim.say(AGAIN)
+        assert await shim.hear() == msg.Ack()
+        await w.until(lambda: w.node._hello().workers)
+        (info,) = w.node._hello().workers
+        assert info == msg.WorkerInfo(AGAIN.worker, 1, os.getpid(), LAUNCH, 5, True, 4)
+        assert w.session.of(msg.WorkerStarted) == []
+        w.order(msg.MayFinish(), AGAIN.worker)
+        assert await shim.hear() == msg.MayFinish()
+        shim.close()
+        await w.until(lambda: w.session.of(msg.WorkerExited))
+        late = Shim(*await asyncio.open_unix_connection(str(w.config.socket)))
+        late.say(AGAIN)
+        with pytest.raises(asyncio.IncompleteReadError):
+            await late.hear()
+        late.close()
+
+    in_world(test)
+
+
+def test_a_process_of_another_pod_does_not_get_in_by_a_name(in_world: Any) -> None:
+    async def test(w: World) -> None:
+        await w.until(w.config.socket.exists)
+        shim = Shim(*await asyncio.open_unix_connection(str(w.config.socket)))
+        shim.say(dataclasses.replace(AGAIN, worker="train-0:ffffffff.4"))
+        with pytest.raises(asyncio.IncompleteReadError):
+            await shim.hear()
+        shim.close()
+
+    in_world(test)

@@ -2,116 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from support.fake_kube import FakeApi
+from support.kube_world import KEY, LAUNCH, World, in_world, manifest
 
 from torchrelay.controller.kube.api import MIGRATIONS, PODS, SPARE_POOLS, TRAINING_JOBS
-from torchrelay.controller.kube.keeper import Keeper
-from torchrelay.controller.kube.ledger import Ledger
-from torchrelay.controller.kube.pods import JobKey, Pod, read_pod
 from torchrelay.controller.kube.run import JobRun
-from torchrelay.controller.kube.scribe import Scribe, without_empty
+from torchrelay.controller.kube.scribe import without_empty
 from torchrelay.controller.kube.story import Left
-from torchrelay.controller.kube.wishes import Wishes
 from torchrelay.protocol import events as e
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol.errors import RefusedError, RetryableError
 from torchrelay.protocol.kube_annotations import Wishes as Asked
 from torchrelay.protocol.names import NO_RANK
 from torchrelay.protocol.pod_tls import PodIdentity
-
-KEY = JobKey("team", "llama")
-LAUNCH = {"WORLD_SIZE": "2", "MASTER_ADDR": "llama-0", "MASTER_PORT": "29500"}
-
-
-def manifest(name: str, **spec: Any) -> dict[str, Any]:
-    env = [{"name": "TORCHRELAY_ASK", "value": "1"}, {"name": "RANK", "value": name[-1]}]
-    return {
-        "metadata": {
-            "name": name,
-            "namespace": "team",
-            "labels": {"torchrelay.dev/job": "llama"},
-            "annotations": {
-                "torchrelay.dev/inject": "true",
-                "torchrelay.dev/injected": "1",
-                "torchrelay.dev/spares": "1",
-            },
-        },
-        "spec": {
-            "nodeName": f"n{name[-1]}",
-            "restartPolicy": "Never",
-            "containers": [{"name": "t", "env": env}],
-            **spec,
-        },
-        "status": {"phase": "Running"},
-    }
-
-
-class World:
-    def __init__(self) -> None:
-        self.api = FakeApi()
-        self.ledger = Ledger(self._find, self._remember)
-        self.scribe = Scribe(self.api, self.ledger)  # type: ignore[arg-type]
-        self.keeper = Keeper(self.api, self.ledger, self.scribe)  # type: ignore[arg-type]
-        self.wishes = Wishes(self.ledger)
-        self.remembered: dict[int, str] = {}
-        for rank in range(2):
-            self.add(manifest(f"llama-{rank}"))
-        self.run = self.ledger.runs[KEY] = JobRun(KEY, 2, LAUNCH, Asked())
-
-    async def _find(self, identity: PodIdentity) -> Pod | None:
-        found = await self.api.get(PODS, identity.pod, identity.namespace)
-        return read_pod(found) if found is not None else None
-
-    async def _remember(self, key: JobKey) -> dict[int, str]:
-        return self.remembered
-
-    def add(self, pod: dict[str, Any]) -> Pod:
-        found = read_pod(self.api.put(PODS, pod))
-        assert found is not None
-        self.ledger.pods[found.uid] = found
-        return found
-
-    def pod(self, name: str) -> Pod:
-        found = self.ledger.pod_named(KEY, name)
-        assert found is not None
-        return found
-
-    def hello(self, pod: Pod, rank: int) -> msg.AgentHello:
-        info = msg.WorkerInfo(f"{pod.agent}.1", rank, 1, LAUNCH)
-        return msg.AgentHello(pod.agent, -1, "10.0.0.1", (info,))
-
-    def begin(self) -> None:
-        for rank in range(2):
-            pod = self.pod(f"llama-{rank}")
-            self.run.core.attach(self.hello(pod, rank), 1.0)
-            armed = msg.Armed(rank, 2, "gloo", "")
-            self.run.core.receive(pod.agent, msg.FromWorker(f"{pod.agent}.1", armed), 1.0)
-
-    def spares(self) -> list[Pod]:
-        return [p for p in self.ledger.pods_of(KEY) if p.is_spare]
-
-
-Test = Callable[[World], Coroutine[Any, Any, None]]
-
-
-def in_world(test: Test) -> None:
-    async def run() -> None:
-        world = World()
-        try:
-            await test(world)
-        finally:
-            for job in [*world.ledger.runs.values(), *world.ledger.over]:
-                job.task.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await job.task
-
-    asyncio.run(run())
 
 
 def test_a_job_gets_its_resource_its_pool_and_one_spare_and_no_second_one() -> None:
@@ -227,6 +132,8 @@ def test_a_wish_that_cannot_be_now_waits() -> None:
         w.wishes.tick()
         assert w.run.story.migrations == []
         assert "not reached their training loop" in w.wishes.waiting["wish"]
+        told = w.run.story.waiting["wish"].status
+        assert (told["phase"], told["reason"]) == ("waiting", w.wishes.waiting["wish"])
 
     in_world(test)
 
@@ -294,3 +201,112 @@ def test_an_empty_text_is_taken_away_and_not_sent() -> None:
         "c": [{"e": 0}],
         "f": {},
     }
+
+
+def led_by_another(outcome: str = "") -> dict[str, Any]:
+    own = wish(rank=1)
+    own["metadata"]["annotations"] = {"torchrelay.dev/origin": "controller"}
+    own["status"] = {"startedAt": "2026-01-01T00:00:00Z", "rank": 1, "phase": "quiescing", "fromPod": "llama-9"}
+    own["status"] |= {"outcome": outcome} if outcome else {}
+    return own
+
+
+@pytest.mark.parametrize(("before", "outcome"), [("llama-9", "committed"), ("llama-1", "abandoned")])
+def test_a_migration_of_a_controller_that_is_no_more_is_closed(before: str, outcome: str) -> None:
+    async def test(w: World) -> None:
+        own = led_by_another()
+        own["status"]["fromPod"] = before
+        w.wishes.changed(own, False)
+        w.wishes.tick()
+        assert w.run.story.migrations == []
+        w.begin()
+        w.wishes.tick()
+        w.wishes.tick()
+        (story,) = w.run.story.migrations
+        assert (story.name, story.status["outcome"], story.exists) == ("wish", outcome, True)
+        assert "the controller that led it is gone; rank 1 lives in pod llama-1" in story.status["decisions"][-1]
+
+    in_world(test)
+
+
+def test_one_that_is_over_or_our_own_is_left_alone() -> None:
+    async def test(w: World) -> None:
+        w.begin()
+        w.wishes.changed(led_by_another("committed"), False)
+        w.wishes.tick()
+        assert w.run.story.migrations == []
+        w.run.story.take(e.to_job_event(e.MigrationStarted("m1", "unplanned", 1, "killed", 1), 1000.0))
+        ours = led_by_another()
+        ours["metadata"]["name"] = w.run.story.migrations[0].name
+        w.wishes.changed(ours, False)
+        w.wishes.tick()
+        assert len(w.run.story.migrations) == 1
+        assert "outcome" not in w.run.story.migrations[0].status
+
+    in_world(test)
+
+
+def test_a_person_s_wish_that_another_controller_had_begun_is_begun_anew() -> None:
+    async def test(w: World) -> None:
+        w.begin()
+        begun = wish(pod="llama-9")
+        begun["status"] = {"startedAt": "2026-01-01T00:00:00Z", "phase": "quiescing"}
+        w.wishes.changed(begun, False)
+        w.wishes.tick()
+        assert [s.status["outcome"] for s in w.run.story.migrations] == ["refused"]
+
+    in_world(test)
+
+
+def test_a_spare_whose_process_ended_for_good_is_none_and_another_one_is_made() -> None:
+    async def test(w: World) -> None:
+        w.begin()
+        await w.keeper.tend(w.run)
+        (spare,) = w.spares()
+        status = {"phase": "Running", "containerStatuses": [{"name": "t", "state": {"terminated": {"exitCode": 137}}}]}
+        w.add(spare.manifest | {"status": status})
+        await w.keeper.tend(w.run)
+        assert [o["metadata"]["name"] for o in w.api.all(PODS) if o["metadata"]["name"] == spare.name] == []
+        assert len([o for o in w.api.all(PODS) if "-spare-" in o["metadata"]["name"]]) == 1
+
+    in_world(test)
+
+
+def test_spares_stay_while_a_new_controller_does_not_know_yet_who_has_which_rank() -> None:
+    async def test(w: World) -> None:
+        w.begin()
+        await w.keeper.tend(w.run)
+        (spare,) = w.spares()
+        w.run.task.cancel()
+        w.run = w.ledger.runs[KEY] = JobRun(KEY, 2, LAUNCH, Asked())
+        parked = msg.WorkerInfo(f"{spare.agent}.1", NO_RANK, 1, LAUNCH, 4, False, -1)
+        w.run.core.attach(msg.AgentHello(spare.agent, -1, "10.0.0.1", (parked,)), 1.0)
+        await w.keeper.tend(w.run)
+        assert spare.name in [o["metadata"]["name"] for o in w.api.all(PODS)]
+
+    in_world(test)
+
+
+def node(name: str, ready: bool) -> dict[str, Any]:
+    condition = {"type": "Ready", "status": str(ready)}
+    return {"metadata": {"name": name}, "spec": {}, "status": {"conditions": [condition]}}
+
+
+def test_a_pod_on_a_node_that_stays_away_is_deleted_by_force_once_its_rank_has_moved() -> None:
+    async def test(w: World) -> None:
+        w.begin()
+        w.keeper._node_grace_s = 0.0
+        w.ledger.node_changed(node("n0", True), False)
+        w.ledger.node_changed(node("n1", False), False)
+        await w.keeper.tend(w.run)
+        assert len([o for o in w.api.all(PODS) if o["metadata"]["name"] in ("llama-0", "llama-1")]) == 2
+        w.run.core.job.holders[1] = f"{w.pod('llama-0').agent}.1"
+        w.run.core.job.workers[f"{w.pod('llama-1').agent}.1"].exited = msg.WorkerExited("", 137, 9, True)
+        w.ledger.node_changed(node("n1", True), False)
+        await w.keeper.tend(w.run)
+        assert [o for o in w.api.all(PODS) if o["metadata"]["name"] == "llama-1"]
+        w.ledger.node_changed(node("n1", False), False)
+        await w.keeper.tend(w.run)
+        assert [o["metadata"]["name"] for o in w.api.all(PODS) if o["metadata"]["name"][:7] == "llama-1"] == []
+
+    in_world(test)

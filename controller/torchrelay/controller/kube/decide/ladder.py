@@ -7,99 +7,117 @@ from dataclasses import dataclass
 
 from torchrelay.protocol import kube_names as kube
 
-WAIT, FAIL = "wait", "fail"
+FAIL = "fail"
+TAKEN, REFUSED = "taken", "refused"
 MAX_RESTARTS_AT_STEP = 2
 """More at the same step would meet the same end."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """A checkpoint on disk. `broken`: why it cannot be used, or empty."""
+    """A checkpoint on disk. `broken`: why it cannot be used, or empty. `ours`: an earlier just-in-time one."""
 
     path: str
     step: int
     broken: str = ""
+    ours: bool = False
 
 
 @dataclass(frozen=True)
 class Situation:
-    """`allowed`: the rungs of the annotation. `waited_s` of at most `wait_s` for spares that are `coming`.
+    """`allowed`: the rungs of the annotation. `no_spare`: why no spare took over; empty where that was not the trouble.
 
-    `jit_refused`: why survivors cannot save what all need, or empty. `restarts`: at which steps the job was begun again before.
+    `jit`: a just-in-time checkpoint of `jit_step` that is whole, or why there is none is in `jit_refused`. `restarts`: at which
+    steps the job was begun again before. `unseen`: why the folder of checkpoints cannot be looked at.
     """
 
     rank: int
     allowed: Sequence[str]
-    warm_spares: int
-    coming: int
-    waited_s: float
-    wait_s: float
+    no_spare: str
     checkpoint_dir: str
-    jit_refused: str
-    jit_step: int
+    jit: str = ""
+    jit_step: int = -1
+    jit_refused: str = ""
     found: Sequence[Found] = ()
+    unseen: str = ""
     restarts: Sequence[int] = ()
 
 
 @dataclass(frozen=True)
+class Tried:
+    rung: str
+    outcome: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class Rung:
-    """`checkpoint`: what to begin from, where that is it. `reason`: all rungs above it too."""
+    """`tried`: from the top, the last one is taken unless it is FAIL. `checkpoint` and `step`: what to begin from.
+
+    `aside`: checkpoints that a script would take for better ones, and that must not be used.
+    """
 
     rung: str
-    reason: str
+    tried: tuple[Tried, ...]
     checkpoint: str = ""
+    step: int = -1
+    aside: tuple[str, ...] = ()
+    ours: bool = True
+
+    @property
+    def reason(self) -> str:
+        return "; ".join(f"{t.rung}: {t.reason}" for t in self.tried)
 
 
 def choose_rung(s: Situation) -> Rung:
-    refused: list[str] = []
-    for rung, choose in _RUNGS:
-        if rung not in s.allowed:
-            refused.append(f"{rung} is not among the rungs that the job allows")
+    tried = [Tried(kube.NEXT_SPARE, REFUSED, _no_spare(s))]
+    for name, choose in ((kube.JIT_CHECKPOINT, _jit_checkpoint), (kube.CHECKPOINT, _checkpoint)):
+        if name not in s.allowed:
+            tried.append(Tried(name, REFUSED, "is not among the rungs that the job allows"))
             continue
-        found, because = choose(s)
+        found, because, aside = choose(s)
+        tried.append(Tried(name, TAKEN if found is not None else REFUSED, because))
         if found is not None:
-            return Rung(found.rung, "; ".join([*refused, because]), found.checkpoint)
-        refused.append(because)
-    return Rung(FAIL, f"rank {s.rank} is lost and nothing is left: " + "; ".join(refused))
+            return Rung(name, tuple(tried), found.path, found.step, () if found.ours else aside, found.ours)
+    return Rung(FAIL, tuple(tried))
 
 
-def _next_spare(s: Situation) -> tuple[Rung | None, str]:
-    if s.warm_spares:
-        return Rung(kube.NEXT_SPARE, ""), f"{s.warm_spares} spares are warm"
-    if s.coming and s.waited_s < s.wait_s:
-        return Rung(
-            WAIT, ""
-        ), f"{s.coming} spares are being made; waits up to {s.wait_s:.0f} s ({s.waited_s:.0f} s so far)"
-    if s.coming:
-        return None, f"no spare came within {s.wait_s:.0f} s"
-    return None, "there is no spare"
+def _no_spare(s: Situation) -> str:
+    if kube.NEXT_SPARE not in s.allowed:
+        return "is not among the rungs that the job allows"
+    return s.no_spare or "a spare is of no use here"
 
 
-def _jit_checkpoint(s: Situation) -> tuple[Rung | None, str]:
+def _jit_checkpoint(s: Situation) -> tuple[Found | None, str, tuple[str, ...]]:
     if not s.checkpoint_dir:
-        return None, "no checkpoint can be saved: the job names no folder for it"
-    if s.jit_refused:
-        return None, f"no checkpoint can be saved: {s.jit_refused}"
+        return None, "no checkpoint can be saved: the job names no folder for it (annotation checkpoint-dir)", ()
+    if not s.jit:
+        return None, f"no checkpoint can be saved: {s.jit_refused}", ()
     if _worn_out(s, s.jit_step):
-        return None, f"the job has begun again at step {s.jit_step} {MAX_RESTARTS_AT_STEP} times"
-    return Rung(kube.JIT_CHECKPOINT, "", s.checkpoint_dir), f"the survivors save step {s.jit_step}"
+        return None, f"the job has begun again at step {s.jit_step} {MAX_RESTARTS_AT_STEP} times", ()
+    return Found(s.jit, s.jit_step, ours=True), f"survivors have saved step {s.jit_step} in {s.jit}", ()
 
 
-def _checkpoint(s: Situation) -> tuple[Rung | None, str]:
+def _checkpoint(s: Situation) -> tuple[Found | None, str, tuple[str, ...]]:
+    if not s.checkpoint_dir:
+        return None, "the job names no folder in which to look (annotation checkpoint-dir)", ()
+    if s.unseen:
+        return None, s.unseen, ()
     refused = []
-    for found in sorted(s.found, key=lambda f: -f.step):
+    aside: list[str] = []
+    known = [f for f in s.found if not f.ours or kube.JIT_CHECKPOINT in s.allowed]
+    for found in sorted(known, key=lambda f: (-f.step, not f.ours)):
         if found.broken:
             refused.append(f"{found.path} is not whole: {found.broken}")
         elif _worn_out(s, found.step):
             refused.append(f"{found.path}: the job has begun again at step {found.step} {MAX_RESTARTS_AT_STEP} times")
         else:
             chosen = f"{found.path} is the newest whole checkpoint (step {found.step})"
-            return Rung(kube.CHECKPOINT, "", found.path), "; ".join([*refused, chosen])
-    return None, "; ".join(refused) or "there is no checkpoint on disk"
+            return found, "; ".join([*refused, chosen]), tuple(aside)
+        if not found.ours:
+            aside.append(found.path)
+    return None, "; ".join(refused) or f"there is no checkpoint in {s.checkpoint_dir}", ()
 
 
 def _worn_out(s: Situation, step: int) -> bool:
     return list(s.restarts).count(step) >= MAX_RESTARTS_AT_STEP
-
-
-_RUNGS = ((kube.NEXT_SPARE, _next_spare), (kube.JIT_CHECKPOINT, _jit_checkpoint), (kube.CHECKPOINT, _checkpoint))

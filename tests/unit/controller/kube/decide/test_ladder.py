@@ -4,69 +4,74 @@ from __future__ import annotations
 
 import dataclasses
 
-from torchrelay.controller.kube.decide.ladder import FAIL, WAIT, Found, Situation, choose_rung
+from torchrelay.controller.kube.decide.ladder import FAIL, REFUSED, TAKEN, Found, Situation, choose_rung
 from torchrelay.protocol import kube_names as kube
 
-NOTHING = Situation(
-    rank=1,
-    allowed=kube.FALLBACKS,
-    warm_spares=0,
-    coming=0,
-    waited_s=0.0,
-    wait_s=300.0,
-    checkpoint_dir="",
-    jit_refused="",
-    jit_step=40,
-)
+NOTHING = Situation(rank=1, allowed=kube.FALLBACKS, no_spare="no spare is left for rank 1", checkpoint_dir="")
+SAVED = dataclasses.replace(NOTHING, checkpoint_dir="/c", jit="/c/jit-40", jit_step=40)
 
 
-def change(**changes: object) -> Situation:
-    return dataclasses.replace(NOTHING, **changes)  # type: ignore[arg-type]
+def change(base: Situation = NOTHING, **changes: object) -> Situation:
+    return dataclasses.replace(base, **changes)  # type: ignore[arg-type]
 
 
-def test_a_warm_spare_comes_first() -> None:
-    assert choose_rung(change(warm_spares=1, checkpoint_dir="/ckpt")).rung == kube.NEXT_SPARE
-
-
-def test_a_spare_that_is_being_made_is_waited_for() -> None:
-    rung = choose_rung(change(coming=1, waited_s=299.0, checkpoint_dir="/ckpt"))
-    assert rung.rung == WAIT
-    assert "300 s" in rung.reason
-
-
-def test_but_not_for_ever() -> None:
-    rung = choose_rung(change(coming=1, waited_s=300.0, checkpoint_dir="/ckpt"))
-    assert (rung.rung, rung.checkpoint) == (kube.JIT_CHECKPOINT, "/ckpt")
-    assert "no spare came within 300 s" in rung.reason
+def test_what_survivors_have_saved_comes_first() -> None:
+    rung = choose_rung(change(SAVED, found=[Found("/c/50", 50)]))
+    assert (rung.rung, rung.checkpoint, rung.step) == (kube.JIT_CHECKPOINT, "/c/jit-40", 40)
+    assert [(t.rung, t.outcome) for t in rung.tried] == [(kube.NEXT_SPARE, REFUSED), (kube.JIT_CHECKPOINT, TAKEN)]
+    assert "no spare is left for rank 1" in rung.reason
 
 
 def test_where_survivors_cannot_save_the_newest_whole_checkpoint_is_taken() -> None:
     found = [Found("/c/20", 20), Found("/c/30", 30, "shard 1 is cut off"), Found("/c/10", 10)]
     rung = choose_rung(change(checkpoint_dir="/c", jit_refused="rank 1 alone held its shard", found=found))
-    assert (rung.rung, rung.checkpoint) == (kube.CHECKPOINT, "/c/20")
-    for text in ("there is no spare", "rank 1 alone held its shard", "/c/30 is not whole: shard 1 is cut off"):
+    assert (rung.rung, rung.checkpoint, rung.step) == (kube.CHECKPOINT, "/c/20", 20)
+    for text in ("rank 1 alone held its shard", "/c/30 is not whole: shard 1 is cut off"):
         assert text in rung.reason
+
+
+def test_newer_checkpoints_that_must_not_be_taken_are_set_aside_and_older_ones_are_not() -> None:
+    found = [Found("/c/40", 40), Found("/c/30", 30, "cut off"), Found("/c/20", 20), Found("/c/10", 10, "cut off")]
+    rung = choose_rung(change(checkpoint_dir="/c", found=found, restarts=(40, 40)))
+    assert (rung.checkpoint, rung.aside) == ("/c/20", ("/c/40", "/c/30"))
 
 
 def test_the_same_step_is_not_begun_a_third_time() -> None:
     found = [Found("/c/20", 20), Found("/c/10", 10)]
-    rung = choose_rung(change(found=found, restarts=(20, 20, 10)))
+    rung = choose_rung(change(checkpoint_dir="/c", found=found, restarts=(20, 10, 20)))
     assert rung.checkpoint == "/c/10"
     assert "begun again at step 20 2 times" in rung.reason
+    assert choose_rung(change(checkpoint_dir="/c", found=found, restarts=(20, 10))).checkpoint == "/c/20"
 
 
 def test_a_just_in_time_checkpoint_wears_out_too() -> None:
-    assert choose_rung(change(checkpoint_dir="/c", restarts=(40, 40))).rung == FAIL
+    rung = choose_rung(change(SAVED, restarts=(40, 40)))
+    assert rung.rung == FAIL
+    assert "begun again at step 40 2 times" in rung.reason
 
 
 def test_only_rungs_that_are_allowed_are_tried() -> None:
-    rung = choose_rung(change(warm_spares=1, allowed=(kube.CHECKPOINT,), found=[Found("/c/20", 20)]))
+    rung = choose_rung(change(SAVED, allowed=(kube.CHECKPOINT,), found=[Found("/c/20", 20)]))
     assert rung.rung == kube.CHECKPOINT
-    assert "next-spare is not among" in rung.reason
+    assert [t.reason for t in rung.tried[:2]] == ["is not among the rungs that the job allows"] * 2
+
+
+def test_a_folder_that_nobody_can_look_into_is_said() -> None:
+    rung = choose_rung(change(checkpoint_dir="/c", unseen="no agent is there"))
+    assert (rung.rung, rung.tried[-1].reason) == (FAIL, "no agent is there")
 
 
 def test_at_the_end_everything_is_said() -> None:
     rung = choose_rung(NOTHING)
     assert rung.rung == FAIL
-    for text in ("there is no spare", "names no folder", "there is no checkpoint on disk"):
+    assert [t.outcome for t in rung.tried] == [REFUSED] * 3
+    for text in ("no spare is left", "names no folder for it", "names no folder in which to look"):
         assert text in rung.reason
+
+
+def test_an_earlier_just_in_time_checkpoint_serves_again_and_nothing_is_set_aside_for_it() -> None:
+    found = [Found("/c/30", 30, "cut off"), Found("/c/20", 20), Found("/c/jit-20", 20, ours=True)]
+    rung = choose_rung(change(checkpoint_dir="/c", jit_refused="nobody can give its tensors", found=found))
+    assert (rung.rung, rung.checkpoint, rung.aside, rung.ours) == (kube.CHECKPOINT, "/c/jit-20", (), True)
+    rung = choose_rung(change(checkpoint_dir="/c", allowed=(kube.CHECKPOINT,), found=found))
+    assert (rung.checkpoint, rung.aside, rung.ours) == ("/c/20", ("/c/30",), False)

@@ -1,4 +1,4 @@
-"""What a process has said of itself that still holds, for a controller that was not there to hear it. Pure."""
+"""What a process has said of itself that still holds, for a controller or an agent that was not there to hear it. Pure."""
 
 from __future__ import annotations
 

@@ -1,0 +1,98 @@
+"""What is in a job's folder of checkpoints: our own just-in-time ones, and those that the script has written."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from torchrelay.agent.health.checkpoints import broken_in, is_checkpoint_file, why_broken
+from torchrelay.protocol.messages import CheckpointFile, CheckpointsFound, FoundCheckpoint
+from torchrelay.protocol.names import JIT_PREFIX, MANIFEST
+from torchrelay.protocol.tls import MAX_MESSAGE_BYTES
+
+MOST_CHECKPOINTS = 256
+_STEP = re.compile(r"(?:global_step|iteration|iter|step|checkpoint|ckpt)s?[-_=]?0*(\d+)", re.IGNORECASE)
+_NUMBER = re.compile(r"0*(\d+)")
+_SHARD = re.compile(
+    r"^(model-\d+-of-\d+|pytorch_model|model|optimizer|scheduler|rng_state\w*|training_args|adapter_model)"
+)
+"""Files that are parts of the checkpoint that their folder is."""
+
+
+def checkpoint_files(folder: Path) -> Iterator[CheckpointFile]:
+    """All but tensors, which ranks read themselves; the last one says so."""
+    try:
+        names = sorted(f.name for f in folder.iterdir() if f.is_file() and not f.name.startswith("."))
+    except OSError as e:
+        names, reason = [], f"{folder} cannot be read: {e.strerror}"
+    else:
+        reason = ""
+    for name in names:
+        try:
+            data = (folder / name).read_bytes()
+        except OSError as e:
+            reason = f"{folder / name} cannot be read: {e.strerror}"
+            continue
+        if len(data) > MAX_MESSAGE_BYTES // 2:
+            reason = f"{folder / name} is too large"
+            continue
+        yield CheckpointFile(str(folder), name, data)
+    yield CheckpointFile(str(folder), "", reason=reason, last=True)
+
+
+def find_checkpoints(folder: Path) -> CheckpointsFound:
+    """The script's own and ours, the newest first, whole or not."""
+    try:
+        found = [_judge(path) for path in _candidates(folder)]
+        found += [_judge_ours(path) for path in folder.glob(f"{JIT_PREFIX}*") if path.is_dir()]
+    except OSError as e:
+        return CheckpointsFound(reason=f"{folder} cannot be read: {e.strerror}")
+    found.sort(key=lambda f: -f.step)
+    return CheckpointsFound(tuple(found[:MOST_CHECKPOINTS]))
+
+
+def _candidates(folder: Path) -> set[Path]:
+    """A file of its own, or a folder whose files are one checkpoint."""
+    found = set()
+    for path in folder.rglob("*"):
+        below = path.relative_to(folder).parts
+        if not is_checkpoint_file(path) or any(p.startswith((JIT_PREFIX, ".")) for p in below):
+            continue
+        is_part = path.suffix in (".distcp", ".safetensors") or _SHARD.match(path.name)
+        found.add(path.parent if is_part and path.parent != folder else path)
+    # A folder that holds parts is one checkpoint, with whatever else is in it.
+    return {path for path in found if not any(parent in found for parent in path.parents)}
+
+
+def _judge(path: Path) -> FoundCheckpoint:
+    step = step_of(path)
+    broken = "; ".join(broken_in(path)) if path.is_dir() else why_broken(path)
+    if not broken and step < 0:
+        broken = "its step is not known: its name has no number"
+    return FoundCheckpoint(str(path), step, broken)
+
+
+def _judge_ours(path: Path) -> FoundCheckpoint:
+    """By what was written last; the rest is checked when it is read."""
+    try:
+        manifest = json.loads((path / MANIFEST).read_bytes())
+        return FoundCheckpoint(str(path), int(manifest["target"]), "", ours=True)
+    except FileNotFoundError:
+        return FoundCheckpoint(str(path), -1, "it was not finished", ours=True)
+    except (OSError, ValueError, KeyError, TypeError) as e:
+        return FoundCheckpoint(str(path), -1, f"{MANIFEST} cannot be read: {e}", ours=True)
+
+
+def step_of(path: Path) -> int:
+    """As the trainer's own record says, or the name; -1 if neither does."""
+    state = path / "trainer_state.json"
+    if path.is_dir() and state.is_file():
+        try:
+            return int(json.loads(state.read_bytes())["global_step"])
+        except (ValueError, KeyError, TypeError):
+            return -1
+    name = path.name if path.is_dir() else path.stem
+    named = _STEP.findall(name) or _NUMBER.findall(name)
+    return int(named[-1]) if named else -1

@@ -1,0 +1,59 @@
+"""Fills in what the migration protocol leaves open in orders: journals, environments, folders."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from torchrelay.controller.checkpoint import JobCheckpoint, tensors_folder
+from torchrelay.controller.config import ControllerConfig
+from torchrelay.controller.job import Job
+from torchrelay.controller.rollback import Rollback
+from torchrelay.protocol.launch_env import torchrun_env
+from torchrelay.protocol.messages import Assign, Plan, SaveCheckpoint, ShimOrder
+from torchrelay.protocol.phases import RESUME, ROLLBACK
+
+
+class Filler:
+    def __init__(self, config: ControllerConfig, job: Job, rollback: Rollback) -> None:
+        self._config, self._job, self._rollback = config, job, rollback
+
+    def fill_in(self, kind: str, rank: int, order: ShimOrder, checkpoint: JobCheckpoint | None) -> ShimOrder:
+        """`kind`: of the migration; `checkpoint`: what all ranks enter from, on resume."""
+        if kind == ROLLBACK and isinstance(order, (Assign, Plan)):
+            return self._from_copy(rank, order)
+        journal = self._job.journal(rank)
+        if isinstance(order, Assign):
+            return dataclasses.replace(order, env=self._env(rank), set_up=journal.set_up)
+        if isinstance(order, Plan) and order.action in ("enter", "shadow"):
+            shadow = order.action == "shadow"
+            at = order.target - 1 if shadow else order.target
+            order = dataclasses.replace(
+                order, journal=journal.boundaries[at], gate_journal=journal.gates[at] if shadow else b""
+            )
+            if kind == RESUME and checkpoint is not None:
+                part = checkpoint.ranks[rank]
+                log = checkpoint.collective_log if shadow else b""
+                folder = tensors_folder(order.directory, checkpoint.tensors_of.get(rank, rank))
+                order = dataclasses.replace(order, collective_log=log, ddp_layout=part.ddp_layout, directory=folder)
+        elif isinstance(order, SaveCheckpoint):
+            order = dataclasses.replace(order, directory=tensors_folder(order.directory, rank))
+        return order
+
+    def _env(self, rank: int) -> dict[str, str]:
+        if rank in self._job.launch:
+            return self._job.launch[rank]
+        c = self._config
+        return torchrun_env(
+            rank,
+            world_size=c.world_size,
+            nproc_per_node=c.nproc_per_node,
+            master_addr=c.master_addr,
+            master_port=c.master_port,
+            run_id=c.run_id,
+        )
+
+    def _from_copy(self, rank: int, order: Assign | Plan) -> Assign | Plan:
+        copy = self._rollback.copies[rank]
+        if isinstance(order, Assign):
+            return dataclasses.replace(order, env=self._env(rank), set_up=copy.set_up)
+        return dataclasses.replace(order, journal=copy.journal, ddp_layout=copy.ddp_layout, kept=copy.directory)

@@ -1,0 +1,142 @@
+"""A job that begins again: waits until there is a process for every rank, then lets all of them in, from a checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from torchrelay.controller.checkpoint import JobCheckpoint, parse_checkpoint
+from torchrelay.controller.job import Job, Worker
+from torchrelay.controller.outbox import Outbox
+from torchrelay.protocol.errors import CheckpointError
+from torchrelay.protocol.messages import AsideSet, Begin, CheckpointFile, FetchCheckpoint, SetAside
+from torchrelay.protocol.names import ENV_CHECKPOINT
+
+
+@dataclass(frozen=True)
+class Restart:
+    """`directory`: a just-in-time checkpoint, from which ranks enter their loops. Empty: scripts run from their beginning.
+
+    `checkpoint`: one of the script's own, which it is to find by itself; those in `aside` are renamed first.
+    `launch`: what the launcher has told each rank.
+    """
+
+    launch: Mapping[int, Mapping[str, str]]
+    directory: str = ""
+    checkpoint: str = ""
+    aside: tuple[str, ...] = ()
+    step: int = -1
+
+
+class Gathering:
+    """`resume(checkpoint, directory)` is called when all are there; `failed(reason)` if the checkpoint is of no use."""
+
+    def __init__(
+        self,
+        restart: Restart,
+        job: Job,
+        outbox: Outbox,
+        resume: Callable[[JobCheckpoint, str], None],
+        failed: Callable[[str], None],
+    ) -> None:
+        self.restart, self._job, self._outbox = restart, job, outbox
+        self._resume, self._failed = resume, failed
+        self._files: dict[str, bytes] = {}
+        self._checkpoint: JobCheckpoint | None = None
+        self._reader, self._renamer = "", ""
+        self._aside_done = not restart.aside
+        self.is_over = False
+
+    @property
+    def state(self) -> str:
+        """In words."""
+        there = len(self._warm())
+        return f"{there} of {self._job.world_size} processes are there to begin again"
+
+    def attached(self, node: str) -> None:
+        """An agent is there: the first one reads the checkpoint."""
+        if self.restart.directory and not self._reader and self._checkpoint is None:
+            self._reader = node
+            self._files.clear()
+            self._outbox.to_agent(node, FetchCheckpoint(self.restart.directory))
+
+    def detached(self, node: str) -> None:
+        if node == self._reader and self._checkpoint is None:
+            self._reader = ""
+
+    def file(self, node: str, part: CheckpointFile) -> None:
+        if node != self._reader or part.directory != self.restart.directory:
+            return
+        if not part.last:
+            self._files[part.name] = part.data
+            return
+        if part.reason and not self._files:
+            self._fail(part.reason)
+            return
+        try:
+            self._checkpoint = parse_checkpoint(part.directory, self._read, self._job.world_size)
+        except CheckpointError as e:
+            self._fail(str(e))
+
+    def aside_set(self, worker: str, answer: AsideSet) -> None:
+        if worker != self._renamer:
+            return
+        if answer.reason:
+            self._fail(f"a checkpoint that must not be taken cannot be renamed: {answer.reason}")
+        self._aside_done = True
+
+    def settle(self) -> None:
+        """Begins, once all are there."""
+        warm = self._warm()
+        if self.is_over or len(warm) < self._job.world_size:
+            return
+        if self.restart.directory:
+            if self._checkpoint is not None:
+                self.is_over = True
+                self._resume(self._checkpoint, self.restart.directory)
+        elif self._aside_done:
+            self.is_over = True
+            self._begin(warm)
+        elif self._renamer not in {w.worker for w in warm}:
+            self._renamer = warm[0].worker
+            self._outbox.to_worker(self._renamer, SetAside(self.restart.aside))
+
+    def _warm(self) -> list[Worker]:
+        job = self._job
+        return [
+            w for w in job.spares if w.warm and not job.nodes[w.node].lost and job.nodes[w.node].away_since_s is None
+        ]
+
+    def _fail(self, reason: str) -> None:
+        self.is_over = True
+        self._failed(reason)
+
+    def _read(self, name: str) -> bytes:
+        try:
+            return self._files[name]
+        except KeyError as e:
+            raise FileNotFoundError(f"{name} is not there") from e
+
+    def _begin(self, warm: list[Worker]) -> None:
+        """Whoever was made for a rank gets it, so that its pod's name and its rank agree where they can."""
+        job = self._job
+        chosen = {w.home_rank: w for w in reversed(warm) if 0 <= w.home_rank < job.world_size}
+        rest = iter([w for w in warm if w not in chosen.values()])
+        for rank in range(job.world_size):
+            chosen.setdefault(rank, next(rest, warm[0]))
+        master = job.nodes[chosen[0].node].host
+        for rank, worker in sorted(chosen.items()):
+            env = {**launch_of(self.restart.launch, rank), "MASTER_ADDR": master}
+            if self.restart.checkpoint:
+                env[ENV_CHECKPOINT] = self.restart.checkpoint
+            worker.rank, job.holders[rank], job.launch[rank] = rank, worker.worker, env
+            self._outbox.log("info", f"{worker.worker} begins again as rank {rank}")
+            self._outbox.to_worker(worker.worker, Begin(worker.worker, "", False, env))
+
+
+def launch_of(launch: Mapping[int, Mapping[str, str]], rank: int) -> dict[str, str]:
+    """What a rank's launcher has told it; where that is not known, what another one was told, with its number."""
+    if rank in launch:
+        return dict(launch[rank])
+    other = dict(next(iter(launch.values()), {}))
+    return {**other, "RANK": str(rank)}

@@ -1,0 +1,82 @@
+"""Holds off evictions by a PodDisruptionBudget for each job, as long as `decide.eviction` says so."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from torchrelay.controller.kube.api import BUDGETS, BUDGETS_BETA, CONFLICT, NOT_FOUND, Api, Kind, Object, Refused
+from torchrelay.controller.kube.decide.eviction import Situation, judge_eviction
+from torchrelay.controller.kube.pods import JobKey
+from torchrelay.controller.kube.run import JobRun
+from torchrelay.protocol import kube_names as kube
+
+log = logging.getLogger(__name__)
+
+ALL_OF_THEM = 1_000_000
+"""More healthy pods than there are, so that none may be evicted. A budget in terms of what may be missing needs an owner with a
+scale, which bare pods do not have."""
+
+
+class Budgets:
+    """Raises RetryableError while the API server is away, and Refused."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._held: dict[JobKey, bool] = {}
+        self._since_s: dict[JobKey, float] = {}
+        self._kind: Kind = BUDGETS
+
+    async def tend(self, run: JobRun, owner: Object, leaving: bool) -> None:
+        """`leaving`: whether a rank has to leave its node."""
+        now_s = time.monotonic()
+        since_s = self._since_s.setdefault(run.key, now_s) if leaving else now_s
+        if not leaving:
+            self._since_s.pop(run.key, None)
+        job = run.core.job
+        movable = job.protection == "on" and run.wishes.policy != kube.POLICY_OBSERVE
+        spares = len(job.spares) + job.spares_to_come
+        verdict = judge_eviction(Situation(run.runs, movable, spares, now_s - since_s, run.wishes.spare_wait_s))
+        if self._held.get(run.key) is verdict.hold_off:
+            return
+        log.info("%s: evictions are %s: %s", run.key, "held off" if verdict.hold_off else "let through", verdict.reason)
+        if verdict.hold_off:
+            await self._make(run.key, owner)
+        else:
+            for kind in (BUDGETS, BUDGETS_BETA):  # another controller may have made it, and one of them is not known
+                await self._api.delete(kind, _name(run.key), run.key.namespace)
+        self._held[run.key] = verdict.hold_off
+
+    async def _make(self, key: JobKey, owner: Object) -> None:
+        try:
+            await self._api.create(self._kind, _manifest(self._kind, key, owner))
+        except Refused as e:
+            if e.code == NOT_FOUND and self._kind is BUDGETS:
+                self._kind = BUDGETS_BETA  # before Kubernetes 1.21
+                await self._make(key, owner)
+            elif e.code != CONFLICT:
+                raise
+
+
+def _name(key: JobKey) -> str:
+    return f"torchrelay-{key.name}"[:63].rstrip("-.")
+
+
+def _manifest(kind: Kind, key: JobKey, owner: Object) -> Object:
+    return {
+        "apiVersion": kind.version,
+        "kind": kind.name,
+        "metadata": {
+            "name": _name(key),
+            "namespace": key.namespace,
+            "ownerReferences": [
+                {
+                    "apiVersion": kube.API_VERSION,
+                    "kind": "TrainingJob",
+                    "name": owner["metadata"]["name"],
+                    "uid": owner["metadata"]["uid"],
+                }
+            ],
+        },
+        "spec": {"minAvailable": ALL_OF_THEM, "selector": {"matchLabels": {kube.JOB: key.name}}},
+    }

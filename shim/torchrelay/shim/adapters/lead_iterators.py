@@ -1,0 +1,50 @@
+"""A joiner's iterators that are kept in variables, led to where the lost rank's stood: of data loaders, and what draws from them.
+
+Leans on what `data_loader`, `cycles` and `held_generators` lean on.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.shim.adapters import cycles, held_generators
+from torchrelay.shim.adapters.data_loader import Draws
+from torchrelay.shim.payload import LoaderRecord
+
+
+def rebuild(draws: Draws, loader: Any, record: LoaderRecord) -> tuple[Any, Any]:
+    """A joiner's iterator that was kept in a variable: made anew as it was made then, and led to where it stood.
+
+    Returns it and the item that it has yielded last.
+    """
+    draws.expected.append((record, True))
+    made, item = iter(loader), None
+    while draws.tracks[made].drawn < record.drawn:
+        item = next(made)
+    return made, item
+
+
+def lead_generator(draws: Draws, generator: Any, content: dict[str, Any], record: LoaderRecord | None) -> None:
+    """A joiner's, that its set-up has made. Raises StateMismatchError where it cannot be led to its place."""
+    if record is not None:
+        draws.expected.append((record, True))
+    draws.at_once = True
+    try:
+        held_generators.lead(generator, content)
+    except StopIteration as e:
+        raise StateMismatchError("a generator is over where it should wait") from e
+    finally:
+        draws.at_once = False
+        draws.expected.clear()
+
+
+def lead_cycle(draws: Draws, cycle: Any, place: cycles.Place, record: LoaderRecord) -> None:
+    """A joiner's, that its set-up has made. Raises StateMismatchError where it cannot be led to its place."""
+    if cycles.place_of(cycle) == place:
+        return
+    track = draws.of_cycle(cycle)
+    if track is None:
+        raise StateMismatchError("an itertools.cycle was drawn from already where the new process begins")
+    track.target = record
+    cycles.lead(cycle, place)

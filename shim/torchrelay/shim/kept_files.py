@@ -1,0 +1,40 @@
+"""Files in the folder of checkpoints, which the training process can write to and neither its agent nor the controller can."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from torchrelay.protocol.errors import CheckpointError
+
+BROKEN = ".torchrelay-aside"
+"""What the name of a checkpoint that must not be taken ends with: no script looks for that."""
+
+
+def keep(folder: Path, name: str, data: bytes, whole: bool) -> None:
+    """One piece of a file, in order; the file has its name, durably, once it is `whole`. Raises OSError, CheckpointError."""
+    if Path(name).name != name:
+        raise CheckpointError(f"{name} points out of {folder}")
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    partial = folder / f".{name}.{os.getpid()}.partial"
+    with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600), "wb") as f:
+        f.write(data)
+        f.flush()
+        if whole:
+            os.fsync(f.fileno())
+    if whole:
+        partial.replace(folder / name)
+
+
+def set_aside(paths: Sequence[str]) -> str:
+    """Renames each; what could not be, or empty. What is gone already is as good."""
+    failed = []
+    for path in paths:
+        try:
+            os.rename(path, path.rstrip("/") + BROKEN)
+        except FileNotFoundError:
+            continue
+        except OSError as e:
+            failed.append(f"{path}: {e.strerror}")
+    return "; ".join(failed)

@@ -1,0 +1,72 @@
+"""The budget that holds evictions off; the API is in memory."""
+
+from __future__ import annotations
+
+from support.kube_world import World, in_world
+
+from torchrelay.controller.kube.api import BUDGETS, BUDGETS_BETA, TRAINING_JOBS
+from torchrelay.controller.kube.budget import Budgets
+from torchrelay.protocol.names import NO_RANK
+
+
+async def protected(w: World) -> None:
+    """With one warm spare."""
+    w.begin()
+    await w.keeper.tend(w.run)
+    (spare,) = w.spares()
+    w.run.core.attach(w.hello(spare, NO_RANK), 1.0)
+
+
+def test_it_is_made_once_belongs_to_the_job_and_goes_with_the_protection() -> None:
+    async def test(w: World) -> None:
+        await protected(w)
+        budgets, owner = Budgets(w.api), w.api.named(TRAINING_JOBS, "llama")  # type: ignore[arg-type]
+        for _ in range(2):
+            await budgets.tend(w.run, owner, False)
+        (made,) = w.api.all(BUDGETS)
+        assert made["spec"]["selector"] == {"matchLabels": {"torchrelay.dev/job": "llama"}}
+        assert made["metadata"]["ownerReferences"][0]["uid"] == owner["metadata"]["uid"]
+        assert w.api.asked["PodDisruptionBudget"] == 1
+        w.run.core.end_job(0, "done")
+        await budgets.tend(w.run, owner, False)
+        assert w.api.all(BUDGETS) == []
+
+    in_world(test)
+
+
+def test_one_that_another_controller_has_made_is_as_good_and_can_be_taken_away() -> None:
+    async def test(w: World) -> None:
+        await protected(w)
+        owner = w.api.named(TRAINING_JOBS, "llama")
+        for _ in range(2):
+            await Budgets(w.api).tend(w.run, owner, False)  # type: ignore[arg-type]
+        assert len(w.api.all(BUDGETS)) == 1
+        w.run.core.end_job(0, "done")
+        await Budgets(w.api).tend(w.run, owner, False)  # type: ignore[arg-type]
+        assert w.api.all(BUDGETS) == []
+
+    in_world(test)
+
+
+def test_an_older_cluster_is_asked_in_its_own_version() -> None:
+    async def test(w: World) -> None:
+        await protected(w)
+        w.api.unknown = {BUDGETS.version}
+        await Budgets(w.api).tend(w.run, w.api.named(TRAINING_JOBS, "llama"), False)  # type: ignore[arg-type]
+        (made,) = w.api.all(BUDGETS_BETA)
+        assert made["apiVersion"] == "policy/v1beta1"
+
+    in_world(test)
+
+
+def test_ranks_that_cannot_leave_hold_a_drain_up_only_so_long() -> None:
+    async def test(w: World) -> None:
+        await protected(w)
+        budgets, owner = Budgets(w.api), w.api.named(TRAINING_JOBS, "llama")  # type: ignore[arg-type]
+        await budgets.tend(w.run, owner, True)
+        assert w.api.all(BUDGETS)
+        budgets._since_s[w.run.key] -= w.run.wishes.spare_wait_s + 1.0
+        await budgets.tend(w.run, owner, True)
+        assert w.api.all(BUDGETS) == []
+
+    in_world(test)

@@ -61,6 +61,24 @@ def test_a_failure_before_the_training_loop_is_known_pins_the_head_for_this_repl
     assert script.numbers_by_line()[5] == [1, 2, 3]
 
 
+def test_an_inner_loop_that_is_entered_again_is_entered_for_the_first_time(script: LoopScript) -> None:
+    """As in a process that joins, which has never failed there: it finds the loop by this number."""
+    script.failures = 1
+    entered: list[int] = []
+    script.run(
+        """
+        for epoch in range(2):
+            for batch in range(2):
+                fail()
+                note()
+                step()
+    """,
+        note=lambda: entered.append(script.tracker.stack[-1].entry),
+    )
+    assert script.stood == ["body"]
+    assert set(entered) == {1}
+
+
 def test_locals_of_the_running_functions_are_put_back(script: LoopScript) -> None:
     script.failures = 1
     names = script.run("""

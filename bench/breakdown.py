@@ -1,7 +1,7 @@
 """Where the shim spends its time in a step, seen from inside the training process: functions of the engine with a clock.
 
-The times are kept in closures and not in an object: functions are not state, so that the shim neither walks nor writes down
-what measures it. Nor is there a statement with a loop in this file, which would make its globals a script's.
+The times are kept by the engine, which is no state of the script's, so that the shim neither walks nor writes down what measures
+it. Nor is there a statement with a loop in this file, which would make its globals a script's.
 """
 
 from __future__ import annotations
@@ -29,27 +29,22 @@ PARTS = (
 )
 
 
-def clocks() -> tuple[Callable[[], None], Callable[[Path], None]]:
-    """`attach()`, from inside of the training loop, puts clocks into the engine, and does nothing the second time.
+def attach() -> None:
+    """From inside of the training loop: puts clocks into the engine, and does nothing the second time."""
+    engine: Any = getattr(builtins, HOOKS).tracker().listener
+    if not hasattr(engine, "bench_seconds"):
+        engine.bench_seconds = {path: _put_clock(engine, path) for path, _ in PARTS}
 
-    `write(path)`: by part, the median microseconds of a call: wall time, and processor time of the training thread.
-    """
-    seconds: dict[str, list[tuple[float, float]]] = {}
 
-    def attach() -> None:
-        if not seconds:
-            engine: Any = getattr(builtins, HOOKS).tracker().listener
-            seconds.update({path: _put_clock(engine, path) for path, _ in PARTS})
-
-    def write(path: Path) -> None:
-        medians = {
-            label: [statistics.median(times) * 1e6 for times in zip(*seconds[part], strict=True)]
-            for part, label in PARTS
-            if seconds[part]
-        }
-        path.write_text(json.dumps(medians))
-
-    return attach, write
+def write(path: Path) -> None:
+    """By part, the median microseconds of a call: wall time, and processor time of the training thread."""
+    seconds = getattr(builtins, HOOKS).tracker().listener.bench_seconds
+    medians = {
+        label: [statistics.median(times) * 1e6 for times in zip(*seconds[part], strict=True)]
+        for part, label in PARTS
+        if seconds[part]
+    }
+    path.write_text(json.dumps(medians))
 
 
 def _put_clock(engine: Any, path: str) -> list[tuple[float, float]]:

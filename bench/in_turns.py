@@ -7,30 +7,34 @@ find nothing to do. All ranks switch at the same steps. Nobody may be lost meanw
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from torchrelay.shim.instrument import HOOKS
 
 
-def switch(block_steps: int) -> Callable[[int], bool]:
-    """`turn(step)`, from inside of the training loop at the end of each step: whether the next one is protected.
+@dataclass
+class _Switch:
+    """Kept by the engine, which is no state of the script's: nothing of this is walked."""
 
-    The kept values are in closures and not in an object: functions are not state, so that the shim does not walk what measures it.
-    """
-    kept: dict[str, Any] = {}
+    take_boundary: Any
+    gate: Any
+    alive: Any
+    steps: int = 0
 
-    def turn(step: int) -> bool:
-        engine: Any = getattr(builtins, HOOKS).tracker().listener
-        if not kept:
-            kept.update(take_boundary=engine.take_boundary, gate=engine.updates.gate, alive=engine.alive)
-        on = (step // block_steps) % 2 == 0
-        engine.take_boundary = kept["take_boundary"] if on else lambda activation, number: engine._start_step()
-        engine.updates.gate = kept["gate"] if on else lambda frame: _pass_unseen(engine)
-        engine.alive = kept["alive"] if on else lambda: None
-        return on
 
-    return turn
+def turn(block_steps: int) -> bool:
+    """From inside of the training loop, at the end of each step: whether the next one is protected."""
+    engine: Any = getattr(builtins, HOOKS).tracker().listener
+    if not hasattr(engine, "bench_switch"):
+        engine.bench_switch = _Switch(engine.take_boundary, engine.updates.gate, engine.alive)
+    switch: _Switch = engine.bench_switch
+    switch.steps += 1
+    on = switch.steps // block_steps % 2 == 0
+    engine.take_boundary = switch.take_boundary if on else lambda activation, number: engine._start_step()
+    engine.updates.gate = switch.gate if on else lambda frame: _pass_unseen(engine)
+    engine.alive = switch.alive if on else lambda: None
+    return on
 
 
 def _pass_unseen(engine: Any) -> None:

@@ -51,16 +51,12 @@ def main() -> None:
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, args.steps)
     out = open(args.out, "w") if rank == 0 else None  # noqa: SIM115
     if args.breakdown is not None:
-        from breakdown import clocks
-
-        attach, write = clocks()
+        from breakdown import attach, write
     if args.in_turns:
-        from in_turns import switch
-
-        turn = switch(args.in_turns)
+        from in_turns import turn
     protected = True
     start, start_cpu = time.perf_counter(), time.process_time()
-    for number, (x, y) in enumerate(loader, 1):
+    for x, y in loader:
         if args.breakdown is not None:
             attach()
         loss = model(x, y)
@@ -76,7 +72,7 @@ def main() -> None:
         if out is not None:
             out.write(f"{now - start:.9f} {now_cpu - start_cpu:.9f} {protected:d}\n")
         if args.in_turns:
-            protected = turn(number)
+            protected = turn(args.in_turns)
         start, start_cpu = time.perf_counter(), time.process_time()
     if out is not None:
         out.close()

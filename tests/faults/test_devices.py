@@ -54,10 +54,20 @@ def test_devices_that_are_about_to_fail_have_their_ranks_moved_without_losing_a_
 ) -> None:
     failing = {
         "ib-flap:rank=0,step=20,phase=forward": "link-flap on mlx5_0/1, 2 times",
-        "xid:rank=2,step=32,phase=forward,code=63": "XID 63 on GPU-",
-        "thermal:rank=1,step=44,phase=forward": "gpu-temperature-margin on GPU-",
+        "xid:rank=2,step=38,phase=forward,code=63": "XID 63 on GPU-",
+        "thermal:rank=1,step=56,phase=forward": "gpu-temperature-margin on GPU-",
     }
-    run = relay(tmp_path, SCRIPT, ranks=RANKS, spares=3, inject=list(failing), planned_at=[20, 32, 44])
+    # A move stops the job some steps ahead, and is over with the first step behind that: all before the next fault's step.
+    environment = {"STEP_S": "0.05"}
+    run = relay(
+        tmp_path,
+        SCRIPT,
+        ranks=RANKS,
+        spares=3,
+        inject=list(failing),
+        planned_at=[20, 38, 56],
+        environment=environment,
+    )
     assert_unharmed(run, undisturbed(SCRIPT, ranks=RANKS), RANKS, list(failing), len(failing))
     assert moves(run) == [("planned", rank) for rank in (0, 2, 1)], run.told()
     assert [m["steps_redone"] for m in run.committed()] == [0, 0, 0]

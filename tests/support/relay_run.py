@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -105,7 +106,6 @@ def relay(
     out, holds, events = out or _new(folder / "out"), _new(folder / "holds"), folder / "events.jsonl"
     held = [step + 1 for step in sorted(planned_at)]
     variables = {
-        "TORCHRELAY_STATE_DIR": str(folder / "state"),
         "HOLD_FOLDER": str(holds),
         "HOLD_STEPS": ",".join(map(str, held)),
         **(environment or {}),
@@ -113,7 +113,12 @@ def relay(
     command = [sys.executable, "-m", "torchrelay.cli", "run", f"--nproc-per-node={ranks}", f"--spares={spares}"]
     command += ["--events", str(events), *options, *(f"--inject={fault}" for fault in inject)]
     command += [str(SCRIPTS / script), str(out), *args]
-    with open(folder / "stdout", "w") as stdout, open(folder / "stderr", "w") as stderr:
+    with (
+        tempfile.TemporaryDirectory(prefix="relay-") as state,  # short, for its sockets' paths
+        open(folder / "stdout", "w") as stdout,
+        open(folder / "stderr", "w") as stderr,
+    ):
+        variables["TORCHRELAY_STATE_DIR"] = state
         process = subprocess.Popen(
             command, env=_environment(variables), cwd=folder, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr
         )

@@ -47,7 +47,8 @@ def save(directory: Path, tensors: Mapping[str, torch.Tensor]) -> int:
     source = Source(tensors)
     partial: list[Path] = []
     try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # `mode` is not that of parents
+        directory.mkdir(mode=0o700, exist_ok=True)
         (directory / LIST_NAME).unlink(missing_ok=True)
         chunks = _write_data(directory, source, partial)
         body = json.dumps(

@@ -204,7 +204,7 @@ class Updates:
             if engine.recovery.stand(position, error) == "rewind":
                 engine.rewind()
         finally:
-            engine.waiting(False)
+            engine.journal.wait(False)  # published with the phase that begins now
 
     def passed(self, number: int) -> None:
         engine = self._engine

@@ -50,11 +50,10 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Engine:
 
 
 def test_each_part_that_was_called_has_its_median_times(breakdown: ModuleType, engine: Engine, tmp_path: Path) -> None:
-    attach, write = breakdown.clocks()
-    attach()
-    attach()
+    breakdown.attach()
+    breakdown.attach()
     assert [engine.take_boundary() for _ in range(3)] == [3, 3, 3]
-    write(tmp_path / "parts.json")
+    breakdown.write(tmp_path / "parts.json")
     parts = json.loads((tmp_path / "parts.json").read_text())
     assert list(parts) == ["boundary", "  walk of the host state"]
     assert parts["boundary"][0] > parts["  walk of the host state"][0] > 0
@@ -64,17 +63,17 @@ def test_the_clocks_in_a_scripts_variables_are_neither_walked_nor_written_down(
     breakdown: ModuleType, engine: Engine
 ) -> None:
     plain: dict[str, Any] = {"losses": [0.5]}
-    attach, write = breakdown.clocks()
-    attach()
+    breakdown.attach()
     for _ in range(100):
         engine.take_boundary()
-    timed = plain | {"attach": attach, "write": write}
+    timed = plain | {"attach": breakdown.attach, "write": breakdown.write}
     assert len(take(timed).nodes) == len(take(plain).nodes)
     assert journal(timed) == journal(plain)
 
 
-def test_the_module_of_the_clocks_is_none_of_the_scripts() -> None:
-    path = BENCH / "breakdown.py"
+@pytest.mark.parametrize("name", ["breakdown.py", "in_turns.py"])
+def test_a_module_that_measures_is_none_of_the_scripts(name: str) -> None:
+    path = BENCH / name
     assert not instrument(path.read_bytes(), str(path)).sites
 
 

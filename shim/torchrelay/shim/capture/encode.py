@@ -67,7 +67,7 @@ def _is_importable(named: Any) -> bool:
 class _Encoder:
     def __init__(self, state: HostState) -> None:
         self.state = state
-        self._parts: dict[int, tuple[Any, ...]] | None = None
+        self._trees: list[tuple[int, modules.ModuleTree]] | None = None
         self.weak = False
         """Whether the latest node has weak references: they are no edges, so the node may stay while what they mean moves."""
 
@@ -92,10 +92,15 @@ class _Encoder:
     def part(self, value: Any) -> tuple[Any, ...] | None:
         if id(value) not in self.state.covered:
             return None
-        if self._parts is None:
-            trees = [(n, node.content.tree) for n, node in enumerate(self.state.nodes) if node.kind is Kind.MODULE]
-            self._parts = {id(m): (PART, n, name) for n, tree in trees for name, m in zip(tree.names, tree.modules)}
-        return self._parts.get(id(value))
+        if self._trees is None:
+            self._trees = [
+                (n, node.content.tree) for n, node in enumerate(self.state.nodes) if node.kind is Kind.MODULE
+            ]
+        for number, tree in self._trees:
+            name = tree.names_by_id().get(id(value))
+            if name is not None:
+                return (PART, number, name)
+        return None
 
     def callable(self, value: Any) -> tuple[Any, ...] | None:
         cls = type(value)
@@ -113,7 +118,7 @@ class _Encoder:
     def mapping(self, content: dict[Any, Any]) -> dict[Any, Any]:
         value = self.value
         return {
-            k if is_value(k) else Nth(place): v if type(v) in PLAIN else value(v)
+            k if type(k) in PLAIN or is_value(k) else Nth(place): v if type(v) in PLAIN else value(v)
             for place, (k, v) in enumerate(content.items())
         }
 

@@ -61,6 +61,7 @@ class ModuleTree:
         self.root = root
         named = list(root.named_modules())
         self.names, self.modules = [name for name, _ in named], [module for _, module in named]
+        self._names_by_id: dict[int, str] = {}
         self._dicts = [m.__dict__ for m in self.modules]
         self._children = [m._modules for m in self.modules]
         self._sizes = self._measure()
@@ -89,6 +90,12 @@ class ModuleTree:
         """Its place among the set-up's trees."""
         self._buffer_owners = [m._buffers for m in self.modules if m._buffers]
         self._buffer_ids = self._identify()
+
+    def names_by_id(self) -> dict[int, str]:
+        """Of its modules, which live as long as it does."""
+        if not self._names_by_id:
+            self._names_by_id = {id(module): name for name, module in zip(self.names, self.modules)}
+        return self._names_by_id
 
     def is_bare(self) -> bool:
         """Whether it is one module with nothing but attributes, such as a metric: one that training has made can be made again."""

@@ -198,16 +198,17 @@ def _told(call: Callable[[], Any]) -> Any:
         return None
 
 
+_MEMBERS = {
+    nv.NVML_VALUE_TYPE_DOUBLE: "dVal",
+    nv.NVML_VALUE_TYPE_UNSIGNED_INT: "uiVal",
+    nv.NVML_VALUE_TYPE_UNSIGNED_LONG: "ulVal",
+    nv.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG: "ullVal",
+    nv.NVML_VALUE_TYPE_SIGNED_LONG_LONG: "sllVal",
+}
+
+
 def _number(value: Any) -> float:
-    v = value.value
-    kinds = {
-        nv.NVML_VALUE_TYPE_DOUBLE: v.dVal,
-        nv.NVML_VALUE_TYPE_UNSIGNED_INT: v.uiVal,
-        nv.NVML_VALUE_TYPE_UNSIGNED_LONG: v.ulVal,
-        nv.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG: v.ullVal,
-        nv.NVML_VALUE_TYPE_SIGNED_LONG_LONG: v.sllVal,
-    }
-    return float(kinds.get(value.valueType, v.ullVal))
+    return float(getattr(value.value, _MEMBERS.get(value.valueType, "ullVal")))
 
 
 def open_source(options: dict[str, Any]) -> Source:

@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 
+from torchrelay.protocol.errors import UnsupportedError
 from torchrelay.shim.adapters.gloo_waits import GlooWaits, Sleeper, sleepers
 
 LOOK_S = 0.25
@@ -19,8 +20,8 @@ class ForgottenWaits:
     def __init__(self) -> None:
         try:
             self._gloo: GlooWaits | None = GlooWaits()
-        except (AttributeError, OSError, ValueError):
-            self._gloo = None  # what this torch lacks; the controller replaces a rank that does not come to a stand
+        except (UnsupportedError, AttributeError, OSError):
+            self._gloo = None  # the controller replaces a rank that does not come to a stand
         self._lock = threading.Lock()
         self._renewed = 0
         """The latest generation that this rank builds communicators for: from then on its waits may be theirs."""

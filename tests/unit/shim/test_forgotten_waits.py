@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -147,3 +148,16 @@ def _of(thread: threading.Thread) -> gloo_waits.Sleeper:
             if sleeper.thread == thread.native_id:
                 return sleeper
     raise AssertionError("the thread never slept")
+
+
+def test_on_a_machine_where_it_was_not_seen_nobody_is_woken(
+    half_received: HalfReceived, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(machine="aarch64"))
+    waits = ForgottenWaits()
+    waits.watch(1)
+    waits.free_all()
+    assert _asleep_for_good(half_received.work)
+    monkeypatch.undo()
+    ForgottenWaits().free_all()
+    assert half_received.work.is_completed()

@@ -7,7 +7,7 @@ unbound buffers of `tx_` and `rx_`). That thread sleeps until the group's timeou
 Such a thread is found by the futex that the kernel says it sleeps on, which lies within the `UnboundBuffer` that it waits for,
 and is told with the function that gloo should have called: `UnboundBuffer::signalException`. An object is taken for such a
 buffer only where it begins with the address of that class's table of virtual functions. Seen on torch 2.13.0 with libstdc++ on
-x86-64; where a symbol or /proc/self/task/*/syscall is missing, nothing is done.
+x86-64; on other machines, and where a symbol or what is read of /proc is missing, nothing is done.
 """
 
 from __future__ import annotations
@@ -20,6 +20,10 @@ from typing import Any, NamedTuple
 
 import torch
 
+from torchrelay.protocol.errors import UnsupportedError
+
+_MACHINE, _FUTEX = "x86_64", "202"
+"""And its number of futex(2)."""
 _TABLE = "_ZTVN4gloo9transport3tcp13UnboundBufferE"
 _SIGNAL = "_ZN4gloo9transport3tcp13UnboundBuffer15signalExceptionENSt15__exception_ptr13exception_ptrE"
 _HEADER_BYTES = 16
@@ -31,7 +35,7 @@ TEXT = b"torchrelay: Connection closed under an operation of gloo that was half 
 
 
 class Sleeper(NamedTuple):
-    """A thread in a wait of the kernel. Two that are equal mean that it has not run in between."""
+    """A thread that waits on a futex. Two that are equal mean that it has not run in between."""
 
     thread: int
     futex: int
@@ -39,23 +43,26 @@ class Sleeper(NamedTuple):
 
 
 def sleepers() -> set[Sleeper]:
-    """Threads of this process that sleep; none where the kernel does not tell."""
+    """Threads of this process that wait on a futex; none where the kernel does not tell."""
     found = set()
     for thread in os.listdir("/proc/self/task"):
         folder = Path("/proc/self/task", thread)
         try:
-            _, first, *_ = (folder / "syscall").read_text().split()
+            number, first, *_ = (folder / "syscall").read_text().split()
             status = (folder / "status").read_bytes()
         except (OSError, ValueError):
             continue  # it has ended, it runs, or the kernel does not tell
-        found.add(Sleeper(int(thread), int(first, 16), status[status.find(b"\nvoluntary") :]))
+        if number == _FUTEX:
+            found.add(Sleeper(int(thread), int(first, 16), status[status.find(b"\nvoluntary") :]))
     return found
 
 
 class GlooWaits:
-    """What is needed of gloo and of the C++ runtime. Raises AttributeError or OSError where it is not there."""
+    """What is needed of gloo and of the C++ runtime. Raises UnsupportedError, AttributeError or OSError where it is not there."""
 
     def __init__(self) -> None:
+        if os.uname().machine != _MACHINE:
+            raise UnsupportedError(f"waits of gloo are not known on {os.uname().machine}")
         library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
         self._table = ctypes.addressof(ctypes.c_char.in_dll(library, _TABLE)) + _HEADER_BYTES
         self._signal = _function(library, _SIGNAL, ctypes.c_void_p, ctypes.c_void_p)
@@ -67,6 +74,7 @@ class GlooWaits:
         self._refer = _function(library, "_ZNSt15__exception_ptr13exception_ptr9_M_addrefEv", ctypes.c_void_p)
         self._type = ctypes.addressof(ctypes.c_char.in_dll(library, "_ZTISt13runtime_error"))
         self._destructor = ctypes.addressof(ctypes.c_char.in_dll(library, "_ZNSt13runtime_errorD1Ev"))
+        self.buffers(set())  # whether this process may read its own memory
 
     def buffers(self, asleep: set[Sleeper]) -> set[int]:
         """Addresses of the buffers that these threads wait for."""

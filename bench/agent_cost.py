@@ -73,7 +73,8 @@ async def measure(seconds: float) -> dict[str, float]:
 def measure_whole(seconds: float) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         plan = Path(folder) / "plan.json"
-        plan.write_text(json.dumps([{"name": "nothing", "last_s": 10 * seconds, "do": [], "undo": []}]))
+        nothing = {"name": "nothing", "last_s": 10 * seconds, "do": [], "undo": []}
+        plan.write_text(json.dumps({"gpus": DEVICES, "episodes": [nothing]}))
         command = [sys.executable, "-m", "torchrelay.cli", "run", "--nproc-per-node=2", "--observe"]
         command += [f"--replay={plan}", str(Path(__file__).parent / "endless_training.py")]
         played = Path(folder) / "played.jsonl"

@@ -14,8 +14,8 @@ from typing import Any
 from torchrelay.agent.cadence import Cadence
 from torchrelay.agent.config import AgentConfig
 from torchrelay.agent.explain import Explainer
-from torchrelay.agent.fake_machine.machine import MAX_GPUS, FakeMachine
-from torchrelay.agent.fake_machine.replay import play
+from torchrelay.agent.fake_machine.machine import FakeMachine
+from torchrelay.agent.fake_machine.replay import play, read_timeline
 from torchrelay.agent.fake_machine.strike import strike
 from torchrelay.agent.fault_book import FaultBook
 from torchrelay.agent.health.check import check
@@ -106,7 +106,8 @@ class Node:
         tokens = {s.worker: s.token for s in specs}
         self._shims = ShimServer(self._config.socket_path, tokens, ShimEvents(self._connected, self._reported))
         if self._machine is not None:
-            self._machine.make(MAX_GPUS if self._config.replay else len(specs))
+            replay = self._config.replay
+            self._machine.make(read_timeline(Path(replay)).gpus if replay else len(specs))
         self._session = Session(self._credentials, self._config.controller, self._hello, self._ordered)
         self._shims.start()
         tasks: list[asyncio.Task[None]] = []

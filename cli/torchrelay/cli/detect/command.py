@@ -28,6 +28,7 @@ from torchrelay.protocol.errors import FatalError, UserError
 
 RANKS = 2
 DEFAULT_LAST_S = 2.5
+GPUS = 64
 RUN_LIMIT_S = 900.0
 POLL_S = 0.1
 AGENT_SILENT_S = 9.0
@@ -75,15 +76,15 @@ def load_episodes() -> list[dict[str, Any]]:
     return episodes
 
 
-def timeline(episodes: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """As the agent plays it: GPU becomes the episode's number."""
+def timeline(episodes: list[dict[str, Any]]) -> dict[str, Any]:
+    """As the agent plays it, each on a GPU of its own: GPU becomes the episode's number, and the last one is no episode's."""
     made = []
     for number, e in enumerate(episodes):
         calls = {
             key: [[number if a == "GPU" else a for a in call] for call in e.get(key, ())] for key in ("do", "undo")
         }
         made.append({"name": e["class"], "last_s": e.get("last_s", DEFAULT_LAST_S), **calls})
-    return made
+    return {"gpus": GPUS, "episodes": made}
 
 
 def _replay(out: Path, script: Path) -> list[Row]:

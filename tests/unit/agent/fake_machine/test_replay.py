@@ -23,7 +23,7 @@ def test_a_timeline_is_played_and_noted(tmp_path: Path) -> None:
         },
         {"name": "cool", "do": [["set", 0, "temperature", 40]], "last_s": 0, "undo": [["xid", 1, 31, "x", False]]},
     ]
-    plan.write_text(json.dumps(episodes))
+    plan.write_text(json.dumps({"gpus": 2, "episodes": episodes}))
     asyncio.run(replay.play(machine, plan))
     state = machine.state.read_text().splitlines()
     assert {"gpu 0 temperature 40", "gpu 1 pcie-replays 2", "event 0 1 31"} <= set(state)
@@ -34,15 +34,21 @@ def test_a_timeline_is_played_and_noted(tmp_path: Path) -> None:
 def test_the_timelines_of_bench_detect_can_be_played(tmp_path: Path) -> None:
     plan = tmp_path / "plan.json"
     plan.write_text(json.dumps(timeline(load_episodes())))
-    assert len(replay.read_timeline(plan)) == len(load_episodes())
+    read = replay.read_timeline(plan)
+    assert len(read.episodes) == len(load_episodes()) < read.gpus
 
 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
         ("{", "is no timeline of faults"),
-        ('[{"name": "x", "do": []}]', "is no timeline of faults"),
-        ('[{"name": "x", "last_s": 1, "do": [["explode"]]}]', "'explode' is nothing that a fake machine can do"),
+        ('{"episodes": []}', "is no timeline of faults"),
+        ('{"gpus": 1, "episodes": [{"name": "x", "do": []}]}', "is no timeline of faults"),
+        (
+            '{"gpus": 1, "episodes": [{"name": "x", "last_s": 1, "do": [["explode"]]}]}',
+            "'explode' is nothing that a fake machine can do",
+        ),
+        ('{"gpus": 65, "episodes": []}', "has 1 to 64 GPUs, not 65"),
     ],
 )
 def test_a_file_that_is_no_timeline_is_refused(tmp_path: Path, text: str, says: str) -> None:

@@ -70,6 +70,6 @@ def test_every_timeline_has_an_answer_a_limit_and_calls() -> None:
 def test_gpu_is_the_number_of_the_episode() -> None:
     made = timeline(
         [{"class": "a", "do": [["hang", "f"]]}, {"class": "b", "do": [["xid", "GPU", 79]], "undo": [["hang", ""]]}]
-    )
+    )["episodes"]
     assert made[1]["do"] == [["xid", 1, 79]]
     assert made[0]["undo"] == []

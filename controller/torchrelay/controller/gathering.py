@@ -126,12 +126,20 @@ class Gathering:
             chosen.setdefault(rank, next(rest, warm[0]))
         master = job.nodes[chosen[0].node].host
         for rank, worker in sorted(chosen.items()):
-            env = {**launch_of(self.restart.launch, rank), "MASTER_ADDR": master}
+            env = {**without_agents_store(launch_of(self.restart.launch, rank)), "MASTER_ADDR": master}
             if self.restart.checkpoint:
                 env[ENV_CHECKPOINT] = self.restart.checkpoint
             worker.rank, job.holders[rank], job.launch[rank] = rank, worker.worker, env
             self._outbox.log("info", f"{worker.worker} begins again as rank {rank}")
             self._outbox.to_worker(worker.worker, Begin(worker.worker, "", False, env))
+
+
+def without_agents_store(env: Mapping[str, str]) -> dict[str, str]:
+    """torchrun's agent of rank 0 serves the store that ranks meet in; that one has seen them meet, or is gone."""
+    if env.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        return dict(env)
+    port = int(env["MASTER_PORT"])
+    return {**env, "TORCHELASTIC_USE_AGENT_STORE": "False", "MASTER_PORT": str(port + 1 if port < 65535 else port - 1)}
 
 
 def launch_of(launch: Mapping[int, Mapping[str, str]], rank: int) -> dict[str, str]:

@@ -62,6 +62,11 @@ ENV_SECRET = "TORCHRELAY_SECRET"
 ENV_STATE_DIR = "TORCHRELAY_STATE_DIR"
 """Where the running jobs of this user are listed; defaults to a folder in the user's run-time directory."""
 
+PROTECTED_FILE = "protected"
+"""In a pod's run folder while its job is protected: a launcher looks for it."""
+OVER_FILE = "over"
+"""There, once the agent has ended: the exit code that is left for a process that was only parked."""
+
 MANIFEST = "manifest.json"
 """Of a just-in-time checkpoint; written last."""
 JIT_PREFIX = "torchrelay-jit-"

@@ -20,8 +20,20 @@ class EnrolReply(_message.Message):
     certificate: bytes
     def __init__(self, certificate: _Optional[bytes] = ...) -> None: ...
 
+class LaunchRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class LaunchReply(_message.Message):
+    __slots__ = ("spare", "reason")
+    SPARE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    spare: bool
+    reason: str
+    def __init__(self, spare: _Optional[bool] = ..., reason: _Optional[str] = ...) -> None: ...
+
 class Hello(_message.Message):
-    __slots__ = ("worker", "token", "pid", "python_version", "spare", "launch", "again", "generation", "in_force", "protected")
+    __slots__ = ("worker", "token", "pid", "python_version", "spare", "launch", "again", "generation", "in_force", "protected", "launcher")
     class LaunchEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -39,6 +51,7 @@ class Hello(_message.Message):
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     IN_FORCE_FIELD_NUMBER: _ClassVar[int]
     PROTECTED_FIELD_NUMBER: _ClassVar[int]
+    LAUNCHER_FIELD_NUMBER: _ClassVar[int]
     worker: str
     token: str
     pid: int
@@ -49,7 +62,8 @@ class Hello(_message.Message):
     generation: int
     in_force: int
     protected: bool
-    def __init__(self, worker: _Optional[str] = ..., token: _Optional[str] = ..., pid: _Optional[int] = ..., python_version: _Optional[str] = ..., spare: _Optional[bool] = ..., launch: _Optional[_Mapping[str, str]] = ..., again: _Optional[bool] = ..., generation: _Optional[int] = ..., in_force: _Optional[int] = ..., protected: _Optional[bool] = ...) -> None: ...
+    launcher: bool
+    def __init__(self, worker: _Optional[str] = ..., token: _Optional[str] = ..., pid: _Optional[int] = ..., python_version: _Optional[str] = ..., spare: _Optional[bool] = ..., launch: _Optional[_Mapping[str, str]] = ..., again: _Optional[bool] = ..., generation: _Optional[int] = ..., in_force: _Optional[int] = ..., protected: _Optional[bool] = ..., launcher: _Optional[bool] = ...) -> None: ...
 
 class Warm(_message.Message):
     __slots__ = ("torch_version",)
@@ -470,7 +484,7 @@ class Ack(_message.Message):
     def __init__(self) -> None: ...
 
 class Begin(_message.Message):
-    __slots__ = ("worker", "journal", "spare", "env")
+    __slots__ = ("worker", "journal", "spare", "env", "refusal")
     class EnvEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -482,11 +496,13 @@ class Begin(_message.Message):
     JOURNAL_FIELD_NUMBER: _ClassVar[int]
     SPARE_FIELD_NUMBER: _ClassVar[int]
     ENV_FIELD_NUMBER: _ClassVar[int]
+    REFUSAL_FIELD_NUMBER: _ClassVar[int]
     worker: str
     journal: str
     spare: bool
     env: _containers.ScalarMap[str, str]
-    def __init__(self, worker: _Optional[str] = ..., journal: _Optional[str] = ..., spare: _Optional[bool] = ..., env: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    refusal: str
+    def __init__(self, worker: _Optional[str] = ..., journal: _Optional[str] = ..., spare: _Optional[bool] = ..., env: _Optional[_Mapping[str, str]] = ..., refusal: _Optional[str] = ...) -> None: ...
 
 class KeepFile(_message.Message):
     __slots__ = ("generation", "directory", "name", "data", "whole", "last")

@@ -5,6 +5,7 @@ A pod that its owner has made again has the environment of a rank that may live 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import platform
@@ -12,6 +13,7 @@ import time
 
 from torchrelay.protocol.errors import ChannelClosedError, RefusedError, TorchrelayError
 from torchrelay.protocol.messages import Begin, Hello
+from torchrelay.protocol.names import OVER_FILE
 from torchrelay.shim.config import ShimConfig
 from torchrelay.shim.link import AgentLink
 
@@ -29,10 +31,22 @@ def ask(config: ShimConfig, agent_s: float = AGENT_S, answer_s: float = ANSWER_S
     link = _connect(config.socket, hello, agent_s)
     try:
         begin = _first_word(link, answer_s)
+        if begin.refusal:
+            raise RefusedError(begin.refusal)
     except TorchrelayError:
         link.close()
         raise
     return dataclasses.replace(config, worker=begin.worker, journal=begin.journal, spare=begin.spare), link
+
+
+def ask_for_launcher(config: ShimConfig, agent_s: float = AGENT_S, answer_s: float = ANSWER_S) -> Begin:
+    """Whether this process, which starts training processes, begins as always. Raises OSError or TorchrelayError."""
+    hello = Hello(config.worker, config.token, os.getpid(), platform.python_version(), False, launcher=True)
+    link = _connect(config.socket, hello, agent_s)
+    try:
+        return _first_word(link, answer_s)
+    finally:
+        link.close()
 
 
 def _first_word(link: AgentLink, within_s: float) -> Begin:
@@ -51,6 +65,14 @@ def _connect(path: str, hello: Hello, within_s: float) -> AgentLink:
         try:
             return AgentLink.connect(path, hello)
         except (FileNotFoundError, ConnectionRefusedError):
+            if hello.spare:
+                _end_if_over(path)
             if time.monotonic() >= until_s:
                 raise
             time.sleep(POLL_S)  # nothing else tells of another container's socket
+
+
+def _end_if_over(path: str) -> None:
+    """The job has ended while a process was started that was to be parked."""
+    with contextlib.suppress(OSError, ValueError), open(os.path.join(os.path.dirname(path), OVER_FILE)) as file:
+        os._exit(int(file.read()))

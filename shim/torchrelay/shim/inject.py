@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Mapping
 from types import ModuleType
 
-from torchrelay.shim import run_file
+from torchrelay.shim import launcher, run_file
 from torchrelay.shim.adapters import dynamo
 from torchrelay.shim.adapters.frameworks import ACCELERATE
 from torchrelay.shim.config import ShimConfig
@@ -28,12 +28,17 @@ def _hook_fully_shard(module: ModuleType) -> None:
     fsdp2.hook(module)
 
 
-def start(environ: Mapping[str, str], connect: Callable[[ShimConfig], Runtime] | None = None) -> None:
+def start(environ: Mapping[str, str], connect: Callable[[ShimConfig], Runtime] | None = None, site: str = "") -> None:
     """Connects this process to its agent and gets ready for the script. A spare waits in here until it has a rank.
+
+    `site`: the folder on PYTHONPATH that has let us in.
 
     Raises TorchrelayError or OSError if the process cannot be protected; nothing is left behind then.
     """
     config = ShimConfig.from_environ(environ, os.environ)
+    if config.asks and launcher.is_launcher(sys.orig_argv):
+        launcher.start(config, environ, site)
+        return
     if connect is None:
         from torchrelay.shim.runtime import Runtime as RealRuntime
 

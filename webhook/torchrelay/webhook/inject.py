@@ -13,6 +13,7 @@ from torchrelay.protocol.kube_annotations import Wishes
 from torchrelay.protocol.kube_owner import job_of, owner_of
 from torchrelay.webhook.additions import Additions, additions
 from torchrelay.webhook.json_patch import Operation, difference
+from torchrelay.webhook.launchers import processes_note
 from torchrelay.webhook.settings import VERSION, Settings
 from torchrelay.webhook.target import Container, LeaveAloneError, Pod, check_can_be_injected, training_container
 from torchrelay.webhook.training_env import training_env, training_mounts
@@ -61,7 +62,7 @@ def injected(pod: Pod, settings: Settings, authority: str | None) -> tuple[Pod, 
     added = additions(pod, container, wishes, settings, authority or "")
     _add(new["spec"], copy.deepcopy(added))
     unknown = kube_annotations.unknown(annotations)
-    all_notes = [n for n in (note, *notes, *added.notes) if n] + [
+    all_notes = [n for n in (note, processes_note(container), *notes, *added.notes) if n] + [
         f"{name} is no annotation of torchrelay" for name in unknown
     ]
     _share_processes(new["spec"], all_notes)

@@ -23,7 +23,8 @@ from torchrelay.agent.pod.checkpoints import checkpoint_files, find_checkpoints
 from torchrelay.agent.pod.config import PodConfig
 from torchrelay.agent.pod.ended import LastWords, how_it_ended
 from torchrelay.agent.pod.enrolment import PodCredentials
-from torchrelay.agent.pod.shims import PodShims
+from torchrelay.agent.pod.launchers import Launchers, Marks
+from torchrelay.agent.pod.shims import PodShims, is_guest
 from torchrelay.agent.session import Session
 from torchrelay.agent.shim_server import ShimEvents
 from torchrelay.protocol.errors import FrameError
@@ -101,12 +102,15 @@ class PodNode:
         self._copies = JournalCopies(config.host, lambda worker: worker in self._processes)
         self._vitals, self._cadence, self._pause = Vitals(_activity), Cadence(), Pause()
         self._explainer = Explainer(self._shims.send, lambda worker, report: self._send(FromWorker(worker, report)))
+        self._launchers = Launchers(self._credentials, config.controller, self._shims.send)
+        self._marks = Marks(config.run_folder)
         self._kept: set[asyncio.Task[None]] = set()
         self._stop: asyncio.Future[StopJob] = asyncio.get_running_loop().create_future()
         self._leaving, self._any = asyncio.Event(), asyncio.Event()
 
     async def run(self) -> None:
         """Until the job is over, or the pod ends."""
+        self._marks.begin()
         self._shims.start()
         await self._copies.start()
         work = (self._credentials.run, self._speak, self._watch_progress, self._leave)
@@ -114,6 +118,7 @@ class PodNode:
         try:
             stop = await self._stop
             log.info("ends: %s", stop.reason)
+            self._marks.over(stop.exit_code)
             await self._end_processes(stop)
             self._session.close()
             if self._session.connected:
@@ -175,12 +180,16 @@ class PodNode:
             log.error("not sent: %s", e)
 
     def _connected(self, worker: WorkerId, hello: Hello) -> None:
+        if is_guest(hello):
+            self._launchers.connected(worker, hello)
+            return
         rank = hello.launch.get("RANK", "")
         is_rank = not hello.spare and rank.isdigit()
         process = _Process(worker, hello.pid, hello.spare, hello.launch, int(rank) if is_rank else NO_RANK)
         if hello.again:
             process.begun, process.protected = True, hello.protected
             process.generation, process.in_force = hello.generation, hello.in_force
+            self._marks.protected(hello.protected)
             self._take_in(process, hello)
             return
         if not hello.spare and not (is_rank and hello.launch.get("WORLD_SIZE", "").isdigit()):
@@ -216,6 +225,7 @@ class PodNode:
             process.rank = report.rank
 
     def _gone(self, worker: WorkerId) -> None:
+        self._launchers.gone(worker)
         process = self._processes.get(worker)
         if process is not None and not process.gone.is_set():
             process.exited = how_it_ended(worker, process.words)
@@ -270,10 +280,12 @@ class PodNode:
             process.rank = NO_RANK if order.spare else process.rank
         elif isinstance(order, Assign):
             process.rank, process.spare, process.protected, process.launch = order.rank, False, True, order.env
+            self._marks.protected(True)
         elif isinstance(order, Commit):
             process.in_force = order.generation
         elif isinstance(order, Protect):
             process.protected = order.on
+            self._marks.protected(order.on)
         elif isinstance(order, MayFinish):
             process.words.finishing = True
         try:

@@ -10,6 +10,13 @@ from torchrelay.protocol.errors import RefusedError
 from torchrelay.protocol.messages import Hello
 from torchrelay.protocol.names import WorkerId
 
+_GUEST = "guest-"
+"""In the name of one that takes no part in the job: it only asks."""
+
+
+def is_guest(hello: Hello) -> bool:
+    return hello.launcher or (not hello.spare and hello.launch.get("LOCAL_WORLD_SIZE", "1") != "1")
+
 
 class PodShims(ShimServer):
     """One process at a time: a container that starts again has ended before."""
@@ -17,12 +24,15 @@ class PodShims(ShimServer):
     def __init__(self, path: Path, node: str, token: str, events: ShimEvents) -> None:
         super().__init__(path, {}, events, shared=True)
         self._node, self._token = node, token
-        self._count = 0
+        self._count = self._guests = 0
 
     def identify(self, hello: Hello) -> WorkerId:
         if not hmac.compare_digest(self._token.encode(), hello.token.encode("utf-8", "replace")):
             raise RefusedError("a process with a token of another pod")
-        if self._connected:
+        if is_guest(hello):
+            self._guests += 1
+            return WorkerId(f"{self._node}.{_GUEST}{self._guests}")
+        if any(_GUEST not in worker for worker in self._connected):
             raise RefusedError("a second process of this pod, while the first one lives; one for each pod is protected")
         if hello.again:
             return self._known(hello.worker)

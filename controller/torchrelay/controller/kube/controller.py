@@ -94,7 +94,7 @@ class Controller:
 
     def _relay_server(self) -> Any:
         server = make_server()
-        relay_pb2_grpc.add_RelayServicer_to_server(Router(self._ledger.run_for), server)
+        relay_pb2_grpc.add_RelayServicer_to_server(Router(self._ledger.run_for, self._ledger.may_launch), server)
         self._listen(server, self._settings.relay_port, require_client=True)
         return server
 

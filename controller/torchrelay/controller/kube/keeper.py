@@ -80,7 +80,7 @@ class Keeper:
             left = run.story.left[0]
             pod = self._ledger.pod_named(run.key, pod_of(left.worker))
             if pod is not None and left.worker.startswith(f"{pod.agent}."):
-                restarts = pod.manifest["spec"].get("restartPolicy") != "Never"
+                restarts = run.is_launched or pod.manifest["spec"].get("restartPolicy") != "Never"
                 verdict = judge_leaver(Leaver(pod.name, left.rank, left.planned, restarts, pod.leaves))
                 log.info("%s: %s: %s", run.key, verdict.action, verdict.reason)
                 if verdict.action in (DELETE, RELEASE):
@@ -123,7 +123,9 @@ class Keeper:
             self._release_ended(run)
         else:
             run.core.job.spares_wanted = wanted
-            run.core.job.starting_again = {p.agent for p in self._ledger.pods_of(run.key) if p.starts_again}
+            run.core.job.starting_again = {
+                p.agent for p in self._ledger.pods_of(run.key) if p.starts_again or (run.is_launched and p.may_serve)
+            }
         run.core.job.spares_coming = sum(
             not (p.is_over or p.leaves or run.is_here(p.agent) or self._ledger.why_not(p.node)) for p in spares
         )

@@ -7,6 +7,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from torchrelay.controller.gathering import Restart
+from torchrelay.controller.kube.decide.launcher import (
+    BEGINS_AGAIN,
+    NONE,
+    STARTS,
+    TAKEN_OVER,
+    TRAINS,
+    UNPROTECTED,
+    judge_launcher,
+)
 from torchrelay.controller.kube.nodes import NodeBook, is_ready, read_node
 from torchrelay.controller.kube.pods import JobKey, Pod
 from torchrelay.controller.kube.remembered import Remembered
@@ -16,7 +25,7 @@ from torchrelay.protocol.health.node_facts import NodeFacts
 from torchrelay.protocol.health.policy import HealthPolicy
 from torchrelay.protocol.health.policy_file import default_policy
 from torchrelay.protocol.kube_annotations import Wishes, read
-from torchrelay.protocol.messages import AgentHello
+from torchrelay.protocol.messages import AgentHello, LaunchReply
 from torchrelay.protocol.names import NO_RANK
 from torchrelay.protocol.pod_tls import PodIdentity
 
@@ -47,15 +56,7 @@ class Ledger:
 
     async def run_for(self, identity: PodIdentity, hello: AgentHello) -> JobRun:
         """Raises RefusedError for a pod that takes part in no job, RetryableError for a spare that comes before any rank."""
-        pod = self.pods.get(identity.uid) or await self._find(identity)
-        if (
-            pod is None
-            or pod.uid != identity.uid
-            or pod.key.namespace != identity.namespace
-            or pod.name != identity.pod
-        ):
-            raise RefusedError(f"there is no such pod of a job: {identity.namespace}/{identity.pod}")
-        self.pods.setdefault(pod.uid, pod)
+        pod = await self._pod_of(identity)
         run = self.runs.get(pod.key)
         if run is not None and (run.core.ended is None or hello.node in run.core.job.nodes):
             return run
@@ -73,6 +74,28 @@ class Ledger:
         )
         run.core.entrance.remember(before.holders)
         return run
+
+    async def _pod_of(self, identity: PodIdentity) -> Pod:
+        pod = self.pods.get(identity.uid) or await self._find(identity)
+        if (
+            pod is None
+            or pod.uid != identity.uid
+            or pod.key.namespace != identity.namespace
+            or pod.name != identity.pod
+        ):
+            raise RefusedError(f"there is no such pod of a job: {identity.namespace}/{identity.pod}")
+        return self.pods.setdefault(pod.uid, pod)
+
+    async def may_launch(self, identity: PodIdentity) -> LaunchReply:
+        """Raises as `run_for`; RetryableError too where an earlier controller knew more than this one does yet."""
+        pod = await self._pod_of(identity)
+        run = self.runs.get(pod.key)
+        if run is None:
+            holders = (await self._remember(pod.key)).holders
+            there = {p.agent for p in self.pods_of(pod.key) if not p.is_over and p.uid != pod.uid}
+            if any(worker.rpartition(".")[0] in there for worker in holders.values()):
+                raise RetryableError(f"job {pod.key} trains, and none of its agents has come yet")
+        return judge_launcher(_state_of(run), pod.is_spare)
 
     def begin_again(self, run: JobRun, restart: Restart, reason: str) -> JobRun:
         """The job of `run`, which has fallen, in new processes."""
@@ -166,6 +189,16 @@ class Ledger:
 
     def pod_named(self, key: JobKey, name: str) -> Pod | None:
         return next((p for p in self.pods_of(key) if p.name == name), None)
+
+
+def _state_of(run: JobRun | None) -> str:
+    if run is None or run.is_over:
+        return NONE
+    if run.gathers:
+        return BEGINS_AGAIN
+    if run.core.job.protection == "pending":
+        return TAKEN_OVER if run.core.entrance.is_taking_over else STARTS
+    return TRAINS if run.core.job.protection == "on" else UNPROTECTED
 
 
 def _wishes(pod: Pod) -> Wishes:

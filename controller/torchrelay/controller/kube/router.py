@@ -11,9 +11,9 @@ import grpc.aio
 
 from torchrelay.controller.kube.run import JobRun
 from torchrelay.protocol import relay_pb2, relay_pb2_grpc
-from torchrelay.protocol.convert import from_proto
+from torchrelay.protocol.convert import from_proto, to_proto
 from torchrelay.protocol.errors import FrameError, RefusedError, RetryableError
-from torchrelay.protocol.messages import AgentHello
+from torchrelay.protocol.messages import AgentHello, LaunchReply
 from torchrelay.protocol.pod_tls import PodIdentity, identity_of
 
 log = logging.getLogger(__name__)
@@ -21,12 +21,17 @@ log = logging.getLogger(__name__)
 
 class Router(relay_pb2_grpc.RelayServicer):
     """`run_for(identity, hello)` finds the job of a pod; it raises RefusedError, or RetryableError where it cannot tell yet.
+    `may_launch(identity)` answers a launcher in a pod, and raises the same.
 
     What commands ask of one job (Watch, Status, ...) is not served here: resources tell it, and take wishes.
     """
 
-    def __init__(self, run_for: Callable[[PodIdentity, AgentHello], Awaitable[JobRun]]) -> None:
-        self._run_for = run_for
+    def __init__(
+        self,
+        run_for: Callable[[PodIdentity, AgentHello], Awaitable[JobRun]],
+        may_launch: Callable[[PodIdentity], Awaitable[LaunchReply]],
+    ) -> None:
+        self._run_for, self._may_launch = run_for, may_launch
 
     async def Attach(  # the service's name for it
         self, request_iterator: AsyncIterator[relay_pb2.FromAgent], context: grpc.aio.ServicerContext[Any, Any]
@@ -43,6 +48,18 @@ class Router(relay_pb2_grpc.RelayServicer):
         assert first is not None
         async for order in run.relay.Attach(_only_once(first, request_iterator), context):
             yield order
+
+    async def Launch(  # the service's name for it
+        self, request: relay_pb2.LaunchRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> relay_pb2.LaunchReply:
+        try:
+            answer = await self._may_launch(_peer(context))
+        except RetryableError as e:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(e))
+        except RefusedError as e:
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(e))
+        reply: relay_pb2.LaunchReply = to_proto(answer)
+        return reply
 
 
 def check_hello(identity: PodIdentity, first: relay_pb2.FromAgent | None) -> AgentHello:

@@ -68,6 +68,11 @@ class JobRun:
         self.story.take(event)
 
     @property
+    def is_launched(self) -> bool:
+        """Whether a launcher in each pod starts a process that was killed again."""
+        return "TORCHELASTIC_RUN_ID" in self.launch
+
+    @property
     def is_over(self) -> bool:
         return self.core.ended is not None or self.core.fallen is not None
 

@@ -36,6 +36,8 @@ from torchrelay.protocol.messages.agent import WorkerProgress as WorkerProgress
 from torchrelay.protocol.messages.agent import WorkerStarted as WorkerStarted
 from torchrelay.protocol.messages.enrolment import EnrolReply as EnrolReply
 from torchrelay.protocol.messages.enrolment import EnrolRequest as EnrolRequest
+from torchrelay.protocol.messages.enrolment import LaunchReply as LaunchReply
+from torchrelay.protocol.messages.enrolment import LaunchRequest as LaunchRequest
 from torchrelay.protocol.messages.health import HealthSignal as HealthSignal
 from torchrelay.protocol.messages.health import HealthSignals as HealthSignals
 from torchrelay.protocol.messages.health import HealthSources as HealthSources

@@ -1,4 +1,4 @@
-"""How an agent in a pod gets its certificate."""
+"""What an agent in a pod asks before it has a stream: a certificate, and whether a launcher is to begin."""
 
 from __future__ import annotations
 
@@ -18,3 +18,16 @@ class EnrolReply:
     """`certificate`: PEM; it says which pod its holder is."""
 
     certificate: bytes
+
+
+@dataclass(frozen=True)
+class LaunchRequest:
+    """Is the launcher in the pod that asks to meet the others as always?"""
+
+
+@dataclass(frozen=True)
+class LaunchReply:
+    """`spare`: its job trains, so that what it starts is to be parked."""
+
+    spare: bool
+    reason: str

@@ -15,12 +15,15 @@ class Begin:
     """Answer to a process that asked what it is (`names.ENV_ASK`): its name, its journal's folder, and whether it is a spare.
 
     To one that has been parked as a spare: run the script from its beginning, with the environment `env`.
+    To a launcher: meet the others as always, or, as a spare, start processes that are to be parked.
     """
 
     worker: str
     journal: str
     spare: bool
     env: dict[str, str] = field(default_factory=dict)
+    refusal: str = ""
+    """Why this process is not protected; it runs as it is."""
 
 
 @dataclass(frozen=True)

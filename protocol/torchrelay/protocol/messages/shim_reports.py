@@ -21,6 +21,8 @@ class Hello:
     generation: int = 0
     in_force: int = -1
     protected: bool = False
+    launcher: bool = False
+    """It is no training process, but one that starts them (torchrun), and asks whether it is to begin as always."""
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ def let_torchrelay_in(environ: Mapping[str, str]) -> None:
 
         from torchrelay.shim.inject import start
 
-        start(environ)
+        start(environ, site=os.path.dirname(os.path.abspath(__file__)))
     except Exception as e:  # noqa: BLE001 - the script must run, whatever is wrong with us
         reason = " ".join(str(e).split())
         if environ.get("TORCHRELAY_SPARE") == "1" and environ.get("TORCHRELAY_ASK") == "1":

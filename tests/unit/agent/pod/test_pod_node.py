@@ -360,3 +360,55 @@ def test_a_process_of_another_pod_does_not_get_in_by_a_name(in_world: Any) -> No
         shim.close()
 
     in_world(test)
+
+
+def test_a_launcher_is_no_process_of_the_job_and_several_processes_are_told_why(in_world: Any) -> None:
+    async def test(w: World) -> None:
+        asked: list[Any] = []
+        w.node._launchers.connected = lambda worker, hello: asked.append(hello.launcher)  # type: ignore[method-assign]
+        await w.until(w.config.socket.exists)
+        for hello in (
+            msg.Hello("train-1", "0a1b2c3d-9", 1, "3", False, launcher=True),
+            msg.Hello("train-1", "0a1b2c3d-9", 1, "3", False, {**LAUNCH, "LOCAL_WORLD_SIZE": "2"}),
+        ):
+            shim = Shim(*await asyncio.open_unix_connection(str(w.config.socket)))
+            w._shims.append(shim)
+            shim.say(hello)
+            assert await shim.hear() == msg.Ack()
+        rank = await w.shim(launch={**LAUNCH, "LOCAL_WORLD_SIZE": "1"})
+        assert await rank.hear() == msg.Ack()
+        await w.until(lambda: w.session.of(msg.WorkerStarted))
+        assert asked == [True, False]
+        assert [s.worker for s in w.session.of(msg.WorkerStarted)] == [WORKER]
+
+    in_world(test)
+
+
+def test_one_of_several_processes_is_not_protected_and_told_so(in_world: Any) -> None:
+    async def test(w: World) -> None:
+        shim = await w.shim(launch={**LAUNCH, "LOCAL_WORLD_SIZE": "2"})
+        await shim.hear()
+        begin = await shim.hear()
+        assert "starts 2 training processes" in begin.refusal
+        assert w.session.of(msg.WorkerStarted) == []
+
+    in_world(test)
+
+
+def test_marks_tell_a_launcher_whether_the_job_is_protected_and_a_late_process_how_it_ended(in_world: Any) -> None:
+    async def test(w: World) -> None:
+        shim = await w.shim()
+        await shim.hear()
+        await w.until(lambda: w.session.of(msg.WorkerStarted))
+        protected, over = w.config.run_folder / "protected", w.config.run_folder / "over"
+        w.order(msg.Begin(WORKER, "", False))
+        assert not protected.exists()
+        w.order(msg.Protect(True, ""))
+        assert protected.exists()
+        w.node._processes[WORKER].pid = 0  # type: ignore[index]  # it is this test
+        w.node._ordered(msg.StopJob(75, 15, "no spare is left"))
+        await asyncio.wait_for(w.task, WITHIN_S)
+        assert not protected.exists()
+        assert over.read_text() == "75"
+
+    in_world(test)

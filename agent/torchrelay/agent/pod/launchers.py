@@ -1,0 +1,96 @@
+"""What a launcher in this pod is told, and what it can see of the job while it runs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import grpc.aio
+
+from torchrelay.agent.pod.enrolment import PodCredentials
+from torchrelay.protocol import relay_pb2_grpc
+from torchrelay.protocol.convert import from_proto, to_proto
+from torchrelay.protocol.messages import Begin, Hello, LaunchReply, LaunchRequest
+from torchrelay.protocol.names import OVER_FILE, PROTECTED_FILE, WorkerId
+
+log = logging.getLogger(__name__)
+
+FIRST_BACKOFF_S = 0.2
+MAX_BACKOFF_S = 2.0
+CALL_S = 10.0
+
+
+class Launchers:
+    """`send` gives an order to a process of this pod."""
+
+    def __init__(self, credentials: PodCredentials, controller: str, send: Callable[[WorkerId, Begin], None]) -> None:
+        self._credentials, self._controller, self._send = credentials, controller, send
+        self._asked: dict[WorkerId, asyncio.Task[None]] = {}
+
+    def connected(self, launcher: WorkerId, hello: Hello) -> None:
+        """Also one of several processes that a launcher has started: it is told why it is not protected."""
+        if not hello.launcher:
+            refusal = _several(hello.launch["LOCAL_WORLD_SIZE"])
+            log.warning("not protected: %s", refusal)
+            self._send(launcher, Begin(launcher, "", False, refusal=refusal))
+            return
+        self._asked[launcher] = asyncio.create_task(self._answer(launcher))
+
+    def gone(self, launcher: WorkerId) -> None:
+        if (task := self._asked.pop(launcher, None)) is not None:
+            task.cancel()
+
+    async def _answer(self, launcher: WorkerId) -> None:
+        """A refusal is no answer: the launcher waits for a while, and then runs as if nobody were here."""
+        await self._credentials.ready.wait()
+        backoff_s = FIRST_BACKOFF_S
+        while True:
+            try:
+                reply = await self._ask()
+            except grpc.aio.AioRpcError as e:
+                log.info("nobody says what a launcher is to do: %s", e.details() or e.code().name)
+                await asyncio.sleep(backoff_s * random.uniform(0.5, 1.0))
+                backoff_s = min(backoff_s * 2, MAX_BACKOFF_S)
+                continue
+            log.info("a launcher %s: %s", "parks what it starts" if reply.spare else "begins", reply.reason)
+            self._send(launcher, Begin(launcher, "", reply.spare))
+            return
+
+    async def _ask(self) -> LaunchReply:
+        async with self._credentials.channel(self._controller) as channel:
+            stub = relay_pb2_grpc.RelayStub(channel)
+            reply: LaunchReply = from_proto(await stub.Launch(to_proto(LaunchRequest()), timeout=CALL_S))
+        return reply
+
+
+def _several(count: str) -> str:
+    return (
+        f"its launcher starts {count} training processes in this pod, and torchrelay protects one for each pod: make it "
+        "--nproc-per-node 1, with as many more pods"
+    )
+
+
+class Marks:
+    """Files in the pod's run folder, for launchers and for processes that come too late."""
+
+    def __init__(self, run_folder: Path) -> None:
+        self._protected, self._over = run_folder / PROTECTED_FILE, run_folder / OVER_FILE
+
+    def begin(self) -> None:
+        self._over.unlink(missing_ok=True)
+
+    def protected(self, on: bool) -> None:
+        if on:
+            self._protected.touch()
+        else:
+            self._protected.unlink(missing_ok=True)
+
+    def over(self, exit_code: int) -> None:
+        """Before anything ends: from now on nothing is started again."""
+        self.protected(False)
+        with contextlib.suppress(OSError):
+            self._over.write_text(str(exit_code))

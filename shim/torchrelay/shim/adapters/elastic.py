@@ -1,0 +1,135 @@
+"""torch's elastic agent, which is what torchrun runs. Seen: 2.4 to 2.13.
+
+While a job is protected its agents leave each other alone: none looks whether others want to join, tells the others that it
+lives, or waits for them at its end, since the pod with their common store may be gone by then. A training process that was
+killed is started again, to be parked: its rank lives elsewhere by then. Anything else ends as it always does.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any
+
+from torchrelay.protocol.names import ENV_SPARE, EXIT_NO_SPARE_LEFT
+
+_AGENT = "torch.distributed.elastic.agent.server.local_elastic_agent"
+_PROCESSES = "torch.distributed.elastic.multiprocessing.subprocess_handler.subprocess_handler"
+_REGISTRY = "torch.distributed.elastic.rendezvous.registry"
+_ENDED_BY_ORDER = (128 + 9, EXIT_NO_SPARE_LEFT)
+_NODE_RANK = ("--node-rank", "--node_rank")
+
+
+class Hooks:
+    """`environment`: of the training processes, besides what the launcher gives them. `mark`: a file that is there while
+    the job is protected. `spare`: nobody is met, and processes are parked."""
+
+    def __init__(self, environment: Mapping[str, str], mark: str, spare: bool) -> None:
+        self._environment, self._mark, self._spare = environment, mark, spare
+        self._given: dict[int, Mapping[str, str]] = {}
+        """What a process was started with, by its id."""
+        self._alone = False
+        self.imported: dict[str, Callable[[ModuleType], None]] = {
+            _AGENT: self._hook_agent,
+            _PROCESSES: self._hook_processes,
+            _REGISTRY: self._hook_registry,
+        }
+
+    def _hook_processes(self, module: ModuleType) -> None:
+        handler: Any = module.SubprocessHandler
+        popen = handler._popen
+
+        def start(self_: Any, args: Any, env: Mapping[str, str]) -> Any:
+            process = popen(self_, args, {**env, **self._environment})
+            self._given[process.pid] = env
+            return process
+
+        handler._popen = start
+
+    def _hook_agent(self, module: ModuleType) -> None:
+        agent: Any = module.LocalElasticAgent
+        monitor = agent._monitor_workers
+
+        def look(self_: Any, group: Any) -> Any:
+            if os.path.exists(self._mark):
+                self._leave_others_alone(self_, group.spec.rdzv_handler)
+                self._start_again(self_, group)
+            return monitor(self_, group)
+
+        agent._monitor_workers = look
+
+    def _leave_others_alone(self, agent: Any, rendezvous: Any) -> None:
+        if self._alone:
+            return
+        self._alone = True
+        rendezvous.num_nodes_waiting = lambda: 0
+        rendezvous.shutdown = lambda: True
+        agent._exit_barrier = lambda: None
+        if (stop := getattr(rendezvous, "_stop_heartbeats", None)) is not None:
+            stop()
+
+    def _start_again(self, agent: Any, group: Any) -> None:
+        for local_rank, handler in agent._pcontext.subprocess_handlers.items():
+            code = handler.proc.poll()
+            if code is None or not (code < 0 or code in _ENDED_BY_ORDER):
+                continue
+            env = self._given.pop(handler.proc.pid)
+            print(
+                f"torchrelay: process {handler.proc.pid} was killed; one that is parked takes its place",
+                file=sys.stderr,
+            )
+            handler.proc = handler._popen(handler.proc.args, {**env, ENV_SPARE: "1"})
+            group.workers[local_rank].id = handler.proc.pid
+
+    def _hook_registry(self, module: ModuleType) -> None:
+        if self._spare:
+            module.get_rendezvous_handler = lambda params: _alone(params.run_id)  # type: ignore[attr-defined]
+            sys.argv[:] = with_node_rank(sys.argv)
+
+
+def with_node_rank(arguments: list[str]) -> list[str]:
+    """A spare's pod has no number, and what its command makes of that (`--node-rank $INDEX`) may be none."""
+    fixed: list[str] = []
+    expected = False
+    for word in arguments:
+        name, is_given, value = word.partition("=")
+        if expected and not word.isdigit():
+            fixed.append("0")
+            if not word.startswith("-") and not os.path.exists(word):
+                expected = False
+                continue  # a value, and no next argument in the place of one that an empty variable has left out
+        expected = word in _NODE_RANK
+        fixed.append(f"{name}=0" if name in _NODE_RANK and is_given and not value.isdigit() else word)
+    return [*fixed, "0"] if expected else fixed
+
+
+def _alone(run_id: str) -> Any:
+    """A meeting of one, so that processes are started and looked after as always."""
+    from torch.distributed import HashStore
+    from torch.distributed.elastic.rendezvous import RendezvousHandler, RendezvousInfo, RendezvousStoreInfo
+
+    class Alone(RendezvousHandler):
+        def get_backend(self) -> str:
+            return "torchrelay"
+
+        def next_rendezvous(self) -> Any:
+            return RendezvousInfo(HashStore(), 0, 1, RendezvousStoreInfo("127.0.0.1", 0))
+
+        def is_closed(self) -> bool:
+            return False
+
+        def set_closed(self) -> None:
+            pass
+
+        def num_nodes_waiting(self) -> int:
+            return 0
+
+        def get_run_id(self) -> str:
+            return run_id
+
+        def shutdown(self) -> bool:
+            return True
+
+    return Alone()

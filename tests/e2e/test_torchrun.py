@@ -1,0 +1,175 @@
+"""Pods whose command is torchrun, as it stands in most manifests: their ranks move, and the other pods' torchrun goes on."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.kubectl import Kubectl, wait_for
+from support.training import SCRIPTS, differences
+from support.training_pods import Training, python
+
+STEP, LATER = 15, 30
+C10D = ("--rdzv-backend", "c10d", "--rdzv-id", "job", "--rdzv-endpoint", "{master}:29400")
+STATIC = ("--node-rank", "$(NODE_RANK)", "--master-addr", "{master}", "--master-port", "29400")
+
+
+class Torchrun(Training):
+    """`meeting`: how its launchers find each other. `owner`: `Job` for one of these for each pod."""
+
+    def __init__(self, kubectl: Kubectl, name: str, out: Path) -> None:
+        super().__init__(kubectl, name, out)
+        self.meeting, self.owner, self.processes = C10D, "", 1
+
+    def pod(self, rank: int) -> dict[str, Any]:
+        pod = super().pod(rank)
+        (container,) = pod["spec"]["containers"]
+        gone = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+        container["env"] = [e for e in container["env"] if e["name"] not in gone]
+        container["env"].append({"name": "NODE_RANK", "value": str(rank)})
+        meeting = [word.format(master=f"{self.name}-0.{self.name}") for word in self.meeting]
+        sizes = ["--nnodes", str(self.world_size), "--nproc-per-node", str(self.processes)]
+        script = [str(SCRIPTS / self.script), str(self.out), str(self.epochs)]
+        container["command"] = [python(), "-m", "torch.distributed.run"]
+        container["args"] = [*sizes, *meeting, *script]
+        return pod
+
+    def manifests(self) -> list[dict[str, Any]]:
+        return [self._job(self.pod(r)) if self.owner else self.pod(r) for r in range(self.world_size)]
+
+    def _job(self, pod: dict[str, Any]) -> dict[str, Any]:
+        meta = {k: pod["metadata"][k] for k in ("labels", "annotations")}
+        return {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": {"name": pod["metadata"]["name"], "namespace": "default"},
+            "spec": {"backoffLimit": 6, "template": {"metadata": meta, "spec": pod["spec"]}},
+        }
+
+    def pod_of(self, rank: int) -> str:
+        return str(self.resource()["ranks"][rank]["pod"])
+
+    def move(self, rank: int) -> None:
+        manifest = {
+            "apiVersion": "torchrelay.dev/v1alpha1",
+            "kind": "Migration",
+            "metadata": {"name": f"{self.name}-wish", "namespace": "default"},
+            "spec": {"job": self.name, "rank": rank},
+        }
+        self.kubectl.create(manifest)
+
+    def kill_process(self, pod: str) -> None:
+        """The training process, and not its launcher."""
+        script = (
+            "import glob, os\n"
+            "def words(f):\n"
+            "    try: return open(f, 'rb').read().split(b'\\0')\n"
+            "    except OSError: return []\n"
+            "pids = [int(f.split('/')[2]) for f in glob.glob('/proc/[0-9]*/cmdline')\n"
+            "        if b'-u' in words(f)[1:2] and b'/training_scripts/' in b''.join(words(f)[2:3])]\n"
+            f"[os.kill(pid, {int(signal.SIGKILL)}) for pid in pids]\n"
+            "print(len(pids))"
+        )
+        found = self.kubectl("exec", pod, "--container=torchrelay-agent", "--", python(), "-c", script)
+        assert int(found) == 1, found
+
+    def wait_until_over(self) -> None:
+        """Every container of every pod that is left has ended with 0."""
+
+        def over() -> bool | None:
+            return True if {p["status"]["phase"] for p in self.pods().values()} <= {"Succeeded"} else None
+
+        wait_for(f"the end of the pods of {self.name}", over, 60.0, self.describe)
+
+    def delete(self) -> None:
+        if self.owner:
+            self.kubectl("delete", "job", "--all", "--wait=false", "--cascade=background")
+        super().delete()
+
+
+@pytest.fixture
+def launched(
+    kubectl: Kubectl, torchrelay: object, tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[Torchrun]:
+    name = request.node.name.removeprefix("test_").replace("_", "-").replace("[", "-").strip("]")[:30].strip("-")
+    job = Torchrun(kubectl, name.lower(), tmp_path)
+    yield job
+    job.delete()
+
+
+@pytest.mark.parametrize("meeting", ["c10d", "static"])
+def test_a_planned_move_and_a_pod_killed_with_force(launched: Torchrun, undisturbed: Path, meeting: str) -> None:
+    """First the rank in the pod with the launchers' common store, then the other one."""
+    launched.meeting = C10D if meeting == "c10d" else STATIC
+    launched.held = (STEP, LATER)
+    launched.start()
+    launched.wait_until_ready()
+    launched.wait_until_held(STEP)
+    first = f"{launched.name}-0"
+    rank = [launched.pod_of(r) for r in range(2)].index(first)
+    launched.move(rank)
+    launched.wait_for_phase("preparing")
+    launched.let_pass(STEP)
+    (migration,) = launched.wait_for_migration()
+    assert (migration["kind"], migration["fromPod"], migration["stepsRedone"]) == ("planned", first, 0)
+    launched.wait_until_ready()
+    launched.wait_until_held(LATER)
+    launched.kubectl("delete", "pod", launched.pod_of(1 - rank), "--force", "--grace-period=0")
+    launched.let_pass(LATER)
+    launched.wait_for_migration(count=2)
+    launched.wait_until_succeeded()
+    assert differences(undisturbed, launched.out, launched.world_size) == []
+    launched.wait_until_over()
+
+
+def test_a_process_that_is_killed_is_started_again_by_its_torchrun(launched: Torchrun, undisturbed: Path) -> None:
+    """Twice, with one spare: the second time the process that was started again takes the rank over."""
+    launched.held = (STEP, LATER)
+    launched.start()
+    launched.wait_until_ready()
+    launched.wait_until_held(STEP)
+    pod = launched.pod_of(0)
+    launched.kill_process(pod)
+    launched.let_pass(STEP)
+    launched.wait_for_migration()
+    launched.wait_until_ready()
+    launched.wait_until_held(LATER)
+    launched.kill_process(launched.pod_of(1))
+    launched.let_pass(LATER)
+    launched.wait_for_migration(count=2)
+    launched.wait_until_succeeded()
+    assert differences(undisturbed, launched.out, launched.world_size) == []
+    assert pod in launched.pods()
+    launched.wait_until_over()
+
+
+def test_jobs_that_make_a_torchrun_pod_again(launched: Torchrun, undisturbed: Path) -> None:
+    launched.owner, launched.restart_policy = "Job", "OnFailure"
+    launched.held = (STEP,)
+    launched.start()
+    launched.wait_until_ready()
+    launched.wait_until_held(STEP)
+    launched.kubectl("delete", "pod", launched.pod_of(0), "--force", "--grace-period=0")
+    launched.let_pass(STEP)
+    launched.wait_for_migration()
+    launched.wait_until_succeeded()
+    assert differences(undisturbed, launched.out, launched.world_size) == []
+
+    def complete() -> bool | None:
+        jobs = [j for j in launched.kubectl.items("jobs") if j["metadata"]["name"].startswith(launched.name)]
+        return True if [j["status"].get("succeeded") for j in jobs] == [1, 1] else None
+
+    wait_for("Jobs that are complete", complete, 90.0, launched.describe)
+
+
+def test_two_processes_in_a_pod_are_not_protected_and_told_so(launched: Torchrun) -> None:
+    launched.world_size, launched.processes = 1, 2
+    launched.start()
+    wait_for("its end", lambda: launched.ended() or None, 90.0, launched.describe)
+    launched.wait_until_over()
+    (pod,) = launched.pods().values()
+    assert "one for each pod" in pod["metadata"]["annotations"]["torchrelay.dev/notes"]
+    assert "starts 2 training processes" in launched.kubectl("logs", pod["metadata"]["name"], "--container=train")

@@ -1,0 +1,56 @@
+"""A launcher asks whether it is to begin: the ledger knows its job."""
+
+from __future__ import annotations
+
+import pytest
+from support.kube_world import KEY, World, in_world
+
+from torchrelay.controller.kube.pods import Pod
+from torchrelay.controller.kube.remembered import Remembered
+from torchrelay.protocol.errors import RefusedError, RetryableError
+from torchrelay.protocol.pod_tls import PodIdentity
+
+
+def identity(pod: Pod) -> PodIdentity:
+    return PodIdentity(pod.key.namespace, pod.name, pod.uid)
+
+
+def test_it_begins_until_the_job_is_protected_and_parks_from_then_on() -> None:
+    async def test(w: World) -> None:
+        pod = identity(w.pod("llama-0"))
+        assert not (await w.ledger.may_launch(pod)).spare
+        w.begin()
+        w.run.core.tick(1.0)
+        assert w.run.core.job.protection == "on"
+        assert (await w.ledger.may_launch(pod)).spare
+
+    in_world(test)
+
+
+def test_of_a_job_that_is_not_there_it_begins() -> None:
+    async def test(w: World) -> None:
+        run = w.ledger.runs.pop(KEY)
+        w.ledger.over.append(run)
+        assert not (await w.ledger.may_launch(identity(w.pod("llama-0")))).spare
+
+    in_world(test)
+
+
+def test_a_controller_that_is_new_to_a_job_that_trains_cannot_say_yet() -> None:
+    async def test(w: World) -> None:
+        w.ledger.over.append(w.ledger.runs.pop(KEY))
+        w.remembered = Remembered({1: f"{w.pod('llama-1').agent}.1"})
+        with pytest.raises(RetryableError, match="none of its agents"):
+            await w.ledger.may_launch(identity(w.pod("llama-0")))
+        w.remembered = Remembered({0: "llama-0:gone.1"})
+        assert not (await w.ledger.may_launch(identity(w.pod("llama-0")))).spare
+
+    in_world(test)
+
+
+def test_a_pod_of_no_job_is_refused() -> None:
+    async def test(w: World) -> None:
+        with pytest.raises(RefusedError):
+            await w.ledger.may_launch(PodIdentity("team", "other", "x"))
+
+    in_world(test)

@@ -1,0 +1,57 @@
+"""Which processes are launchers, and what they hand on."""
+
+from __future__ import annotations
+
+import pytest
+
+from torchrelay.shim.adapters.elastic import with_node_rank
+from torchrelay.shim.launcher import children_environment, is_launcher
+
+
+@pytest.mark.parametrize(
+    ("command", "launches"),
+    [
+        (["python", "/usr/local/bin/torchrun", "train.py"], True),
+        (["python", "-u", "-m", "torch.distributed.run", "train.py"], True),
+        (["python", "-W", "ignore", "-mtorch.distributed.launch", "train.py"], True),
+        (["python", "/venv/bin/accelerate", "launch", "train.py"], True),
+        (["python", "-X", "torchrun", "train.py"], False),
+        (["python", "train.py", "torchrun"], False),
+        (["python", "-c", "import torchrun", "torchrun"], False),
+        (["python", "-m", "train", "torchrun"], False),
+        (["python"], False),
+    ],
+)
+def test_which_are(command: list[str], launches: bool) -> None:
+    assert is_launcher(command) is launches
+
+
+def test_children_get_what_was_taken_out_with_the_launcher_s_own_path_behind() -> None:
+    taken = {"TORCHRELAY_SOCKET": "/s", "TORCHRELAY_PYTHONPATH_WAS": "/old", "TORCHRELAY_SPARE": "1"}
+    assert children_environment(taken, {"PYTHONPATH": "/a:/b"}, "/site", False) == {
+        "TORCHRELAY_SOCKET": "/s",
+        "PYTHONPATH": "/site:/a:/b",
+        "TORCHRELAY_PYTHONPATH_WAS": "/a:/b",
+    }
+    assert children_environment({"TORCHRELAY_SOCKET": "/s"}, {}, "/site", True) == {
+        "TORCHRELAY_SOCKET": "/s",
+        "PYTHONPATH": "/site",
+        "TORCHRELAY_SPARE": "1",
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "fixed"),
+    [
+        (["--node-rank", "1", "x.py"], ["--node-rank", "1", "x.py"]),
+        (["--node-rank", "", "x.py"], ["--node-rank", "0", "x.py"]),
+        (["--node_rank=", "x.py"], ["--node_rank=0", "x.py"]),
+        (["--node-rank=abcde", "x.py"], ["--node-rank=0", "x.py"]),
+        (["--node-rank", "--nnodes", "2"], ["--node-rank", "0", "--nnodes", "2"]),
+        (["--node-rank"], ["--node-rank", "0"]),
+        (["--node-rank", __file__], ["--node-rank", "0", __file__]),
+        (["--node-rank", "$(NODE_RANK)", "--x"], ["--node-rank", "0", "--x"]),
+    ],
+)
+def test_a_number_of_the_pod_that_a_spare_does_not_have(given: list[str], fixed: list[str]) -> None:
+    assert with_node_rank(given) == fixed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 from pathlib import Path
 
@@ -51,6 +52,38 @@ def test_a_migration_of_a_rank_that_there_is_not(training: Training) -> None:
     assert "ranks 0 to 1" in migration["reason"]
     training.let_pass(STEP)
     training.wait_until_succeeded()
+
+
+def test_a_pod_that_is_deleted(training: Training, undisturbed: Path) -> None:
+    """Its process gets SIGTERM, and lives on until the rank has moved."""
+    training.held = (STEP,)
+    training.start()
+    training.wait_until_ready()
+    training.wait_until_held(STEP)
+    training.kubectl("delete", "pod", f"{training.name}-1", "--wait=false")
+    training.wait_for_phase("preparing")
+    training.let_pass(STEP)
+    (migration,) = training.wait_for_migration()
+    training.wait_until_succeeded()
+    assert differences(undisturbed, training.out, training.world_size) == []
+    assert (migration["kind"], migration["rank"], migration["stepsRedone"]) == ("planned", 1, 0)
+    assert "is being deleted" in str(migration), migration
+
+
+def test_a_process_that_is_told_to_end(training: Training, undisturbed: Path) -> None:
+    """By something that tells the cluster nothing, such as a node that shuts down."""
+    training.held = (STEP,)
+    training.start()
+    training.wait_until_ready()
+    training.wait_until_held(STEP)
+    training.signal(f"{training.name}-1", signal.SIGTERM)
+    training.wait_for_phase("preparing")
+    training.let_pass(STEP)
+    (migration,) = training.wait_for_migration()
+    training.wait_until_succeeded()
+    assert differences(undisturbed, training.out, training.world_size) == []
+    assert (migration["kind"], migration["rank"], migration["stepsRedone"]) == ("planned", 1, 0)
+    assert "SIGTERM" in str(migration), migration
 
 
 def test_a_cordoned_node(training: Training, undisturbed: Path) -> None:

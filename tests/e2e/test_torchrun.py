@@ -80,7 +80,8 @@ class Torchrun(Training):
         """Every container of every pod that is left has ended with 0."""
 
         def over() -> bool | None:
-            return True if {p["status"]["phase"] for p in self.pods().values()} <= {"Succeeded"} else None
+            left = [p for p in self.pods().values() if "deletionTimestamp" not in p["metadata"]]
+            return True if {p["status"]["phase"] for p in left} <= {"Succeeded"} else None
 
         wait_for(f"the end of the pods of {self.name}", over, 60.0, self.describe)
 
@@ -101,7 +102,7 @@ def launched(
 
 
 @pytest.mark.parametrize("meeting", ["c10d", "static"])
-def test_a_planned_move_and_a_pod_killed_with_force(launched: Torchrun, undisturbed: Path, meeting: str) -> None:
+def test_planned_and_forced(launched: Torchrun, undisturbed: Path, meeting: str) -> None:
     """First the rank in the pod with the launchers' common store, then the other one."""
     launched.meeting = C10D if meeting == "c10d" else STATIC
     launched.held = (STEP, LATER)
@@ -125,7 +126,7 @@ def test_a_planned_move_and_a_pod_killed_with_force(launched: Torchrun, undistur
     launched.wait_until_over()
 
 
-def test_a_process_that_is_killed_is_started_again_by_its_torchrun(launched: Torchrun, undisturbed: Path) -> None:
+def test_a_killed_process_is_started_again_by_its_torchrun(launched: Torchrun, undisturbed: Path) -> None:
     """Twice, with one spare: the second time the process that was started again takes the rank over."""
     launched.held = (STEP, LATER)
     launched.start()
@@ -163,6 +164,21 @@ def test_jobs_that_make_a_torchrun_pod_again(launched: Torchrun, undisturbed: Pa
         return True if [j["status"].get("succeeded") for j in jobs] == [1, 1] else None
 
     wait_for("Jobs that are complete", complete, 90.0, launched.describe)
+
+
+def test_deleted_with_a_grace_period(launched: Torchrun, undisturbed: Path) -> None:
+    launched.held = (STEP,)
+    launched.start()
+    launched.wait_until_ready()
+    launched.wait_until_held(STEP)
+    launched.kubectl("delete", "pod", launched.pod_of(1), "--wait=false")
+    launched.wait_for_phase("preparing")
+    launched.let_pass(STEP)
+    (migration,) = launched.wait_for_migration()
+    launched.wait_until_succeeded()
+    assert differences(undisturbed, launched.out, launched.world_size) == []
+    assert (migration["kind"], migration["rank"], migration["stepsRedone"]) == ("planned", 1, 0)
+    launched.wait_until_over()
 
 
 def test_two_processes_in_a_pod_are_not_protected_and_told_so(launched: Torchrun) -> None:

@@ -332,6 +332,7 @@ class Core:
     def _release(self, ranks: list[Worker]) -> None:
         if not self._released:
             self._released = True
+            self.driver.clear_checkpoints(keep=0)
             for worker in ranks:
                 if worker.alive:
                     self.outbox.to_worker(worker.worker, msg.MayFinish())

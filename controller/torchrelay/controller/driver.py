@@ -163,6 +163,10 @@ class Driver:
             self._outbox.emit(MoveNotMade(migration, self._asked.rank, self._asked.reason, reason))
             self._asked = None
 
+    def clear_checkpoints(self, keep: int) -> None:
+        """Just-in-time ones that are not needed any more."""
+        self._saving.clear(keep)
+
     def resume(self, checkpoint: JobCheckpoint, directory: str, now_s: float) -> None:
         """All ranks enter from the checkpoint, in the processes that are spares now."""
         self.checkpoint, self._resume_dir = checkpoint, directory

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from torchrelay.controller.config import ControllerConfig
-from torchrelay.controller.decide.classify_exit import DONE, IGNORE, REPLACE, Exit, classify_exit
+from torchrelay.controller.decide.classify_exit import DONE, IGNORE, REPLACE, STOP, Exit, classify_exit
 from torchrelay.controller.driver import Driver
 from torchrelay.controller.fallen import Fallen
 from torchrelay.controller.health.desk import HealthDesk
@@ -142,6 +142,8 @@ class Exits:
         )
         if verdict.action == IGNORE:
             return
+        if self._config.observe and verdict.action == STOP and exit_.signal:
+            self._health.loss_observed(worker, f"rank {worker.rank} ({worker.worker}) {_how(exit_)}")
         if verdict.action == DONE:
             worker.finishing = True
             if exit_.signal:

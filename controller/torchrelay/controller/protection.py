@@ -52,3 +52,5 @@ class ProtectionDesk:
         for worker in self._job.rank_workers:
             if worker.alive:
                 self._outbox.to_worker(worker.worker, msg.Protect(on, reason))
+        if on:
+            self._driver.clear_checkpoints(keep=1)

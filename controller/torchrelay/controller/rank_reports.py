@@ -15,7 +15,7 @@ from torchrelay.controller.requests import Requests
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol import migration_events as m
 from torchrelay.protocol.events import FaultFired, ReportMade
-from torchrelay.protocol.names import NO_RANK
+from torchrelay.protocol.names import NO_RANK, TOLD_TO_END
 
 Handler = Callable[[Worker, Any, float], None]
 FOR_THE_MIGRATION = (
@@ -115,6 +115,8 @@ class RankReports:
         self._outbox.emit(FaultFired(report.fault, worker.rank, report.boundary + 1))
 
     def _migration_wanted(self, worker: Worker, report: msg.MigrationWanted, now_s: float) -> None:
+        if report.reason == TOLD_TO_END and self._requests.is_wanted(worker.rank):
+            return  # for another reason: whoever deletes a pod is seen, too
         if self._job.is_holder(worker):
             self._requests.want(worker.rank, report.reason, now_s)
         else:

@@ -12,7 +12,7 @@ from torchrelay.controller.outbox import Outbox
 from torchrelay.controller.targets import saved_job
 from torchrelay.protocol import migration_events as m
 from torchrelay.protocol.events import CheckpointSaved
-from torchrelay.protocol.messages import KeepFile
+from torchrelay.protocol.messages import ClearCheckpoints, KeepFile
 from torchrelay.protocol.migration_state import State
 
 PIECE_BYTES = 8 << 20
@@ -26,6 +26,14 @@ class Saving:
         self._sizes: dict[int, int] = {}
         self._checkpoint: JobCheckpoint | None = None
         self._directory, self._writer = "", ""
+
+    def clear(self, keep: int) -> None:
+        """Where folders are the job's own, and nobody else looks after them."""
+        c, job = self._config, self._job
+        if not (c.adopted and c.jit_prefix and c.jit_dir) or c.jit_barred or 0 not in job.holders:
+            return
+        name = c.run_id.rpartition("-")[0]
+        self._outbox.to_worker(job.holders[0], ClearCheckpoints(str(Path(c.jit_dir).absolute()), name, keep))
 
     def begin(self) -> None:
         """Another migration: nothing is saved yet."""

@@ -80,6 +80,8 @@ ENV_GPUS = "TORCHRELAY_GPUS"
 """`RESOURCE=COUNT` as the training container asks for: `nvidia.com/gpu=8`; absent where it asks for none."""
 ENV_CONTAINER = "TORCHRELAY_CONTAINER"
 """Name of the training container."""
+ENV_RESTART_POLICY = "TORCHRELAY_RESTART_POLICY"
+"""The pod's: an agent whose pod's containers are not started again need not wait for that."""
 ENV_SIDECAR = "TORCHRELAY_SIDECAR"
 NATIVE, CLASSIC = "native", "classic"
 """`native`: an init container with restartPolicy Always, ended by the kubelet when training is over. `classic`: a container

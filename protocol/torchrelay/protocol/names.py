@@ -35,6 +35,8 @@ ENV_MADE_FILES = "TORCHRELAY_MADE_FILES"
 """With it: where the rank writes down which files it has made."""
 ENV_ASK = "TORCHRELAY_ASK"
 """Set to 1 where the agent did not start the process (in a pod): it waits for the agent, and asks what it is to be."""
+ENV_GRACE = "TORCHRELAY_GRACE_S"
+"""Of a pod: seconds between SIGTERM and SIGKILL, in which a rank can still be moved."""
 SHIM_ENV = (
     ENV_SOCKET,
     ENV_WORKER,
@@ -51,6 +53,7 @@ SHIM_ENV = (
     ENV_HOLD_AT,
     ENV_MADE_FILES,
     ENV_ASK,
+    ENV_GRACE,
 )
 
 ENV_CHECK = "TORCHRELAY_CHECK"
@@ -61,6 +64,9 @@ ENV_SECRET = "TORCHRELAY_SECRET"
 """Shared by all machines of one job; the certificates of the job are derived from it."""
 ENV_STATE_DIR = "TORCHRELAY_STATE_DIR"
 """Where the running jobs of this user are listed; defaults to a folder in the user's run-time directory."""
+
+TOLD_TO_END = "its process was told to end (SIGTERM)"
+"""Why a process asks to be moved."""
 
 PROTECTED_FILE = "protected"
 """In a pod's run folder while its job is protected: a launcher looks for it."""

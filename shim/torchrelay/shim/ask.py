@@ -12,7 +12,7 @@ import platform
 import time
 
 from torchrelay.protocol.errors import ChannelClosedError, RefusedError, TorchrelayError
-from torchrelay.protocol.messages import Begin, Hello
+from torchrelay.protocol.messages import Begin, EndNow, Hello
 from torchrelay.protocol.names import OVER_FILE
 from torchrelay.shim.config import ShimConfig
 from torchrelay.shim.link import AgentLink
@@ -54,6 +54,8 @@ def _first_word(link: AgentLink, within_s: float) -> Begin:
         begin = link.first_order(within_s)
     except ChannelClosedError as e:
         raise RefusedError(f"nobody said within {within_s:.0f} s what this process is to be: {e}") from e
+    if isinstance(begin, EndNow):
+        os._exit(begin.exit_code)  # its job is over
     if not isinstance(begin, Begin):
         raise RefusedError(f"the agent sent {type(begin).__name__} where Begin was due")
     return begin

@@ -37,6 +37,7 @@ class ShimConfig:
     """After so many steps the state is copied into host memory, below `kept`; 0: never."""
     kept: str = ""
     watches: tuple[NumberWatch, ...] = ()
+    grace_s: float = 30.0
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str], launch: Mapping[str, str] = MappingProxyType({})) -> ShimConfig:
@@ -67,6 +68,7 @@ class ShimConfig:
             buddy_every=int(environ.get(names.ENV_BUDDY_EVERY) or 0),
             kept=environ.get(names.ENV_KEPT, ""),
             watches=parse_watches(environ.get(names.ENV_WATCH, "")),
+            grace_s=float(environ.get(names.ENV_GRACE) or cls.grace_s),
         )
 
 

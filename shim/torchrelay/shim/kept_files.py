@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 from torchrelay.protocol.errors import CheckpointError
+from torchrelay.protocol.names import JIT_PREFIX, MANIFEST
 
 BROKEN = ".torchrelay-aside"
 """What the name of a checkpoint that must not be taken ends with: no script looks for that."""
@@ -38,3 +41,35 @@ def set_aside(paths: Sequence[str]) -> str:
         except OSError as e:
             failed.append(f"{path}: {e.strerror}")
     return "; ".join(failed)
+
+
+def clear(folder: Path, job: str, keep: int) -> str:
+    """Removes the job's just-in-time checkpoints but for the `keep` newest whole ones; what could not be, or empty.
+
+    The manifest goes first: what is left half removed is no whole one.
+    """
+    name = re.compile(rf"{re.escape(JIT_PREFIX + job)}-[0-9a-f]+-step\d+")
+    try:
+        ours = [path for path in folder.iterdir() if name.fullmatch(path.name) and path.is_dir()]
+    except OSError as e:
+        return f"{folder}: {e.strerror}"
+    written = {path: written_s for path in ours if (written_s := _written_s(path)) is not None}
+    kept = sorted(written, key=lambda path: written[path])[len(written) - keep :] if keep else []
+    failed = []
+    for path in ours:
+        if path in kept:
+            continue
+        try:
+            (path / MANIFEST).unlink(missing_ok=True)
+            shutil.rmtree(path)
+        except OSError as e:
+            failed.append(f"{path}: {e.strerror}")
+    return "; ".join(failed)
+
+
+def _written_s(checkpoint: Path) -> float | None:
+    """When it was whole, or None."""
+    try:
+        return (checkpoint / MANIFEST).stat().st_mtime
+    except OSError:
+        return None

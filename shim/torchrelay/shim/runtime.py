@@ -21,6 +21,7 @@ from torchrelay.protocol.messages import (
     AsideSet,
     Assign,
     Begin,
+    ClearCheckpoints,
     Disabled,
     EndNow,
     Explain,
@@ -36,6 +37,7 @@ from torchrelay.protocol.messages import (
 from torchrelay.shim import sites
 from torchrelay.shim.ask import ask
 from torchrelay.shim.config import ShimConfig, parse_faults
+from torchrelay.shim.last_notice import LastNotice
 from torchrelay.shim.link import AgentLink
 
 if TYPE_CHECKING:
@@ -47,6 +49,13 @@ if TYPE_CHECKING:
 
 _PROTECT_TIMEOUT_S = 120.0
 """How long a rank that is ready waits for the others; after that the script goes on unprotected."""
+
+
+def _clear_checkpoints(order: ClearCheckpoints) -> None:
+    from torchrelay.shim.kept_files import clear
+
+    if failed := clear(Path(order.folder), order.job, order.keep):
+        print(f"torchrelay: just-in-time checkpoints could not be removed: {failed}", file=sys.stderr, flush=True)
 
 
 class Runtime:
@@ -67,6 +76,7 @@ class Runtime:
         self._early: list[ShimOrder] = []
         self._faults = config.faults
         self._off = False
+        self._last_notice: LastNotice | None = None
         os.register_at_fork(after_in_child=self.deactivate)
         self._traceless: Traceless | None = None
         if config.hold_at:
@@ -111,6 +121,10 @@ class Runtime:
             from torchrelay.shim.kept_files import set_aside
 
             self.link.send(AsideSet(set_aside(order.paths)))
+        elif isinstance(order, ClearCheckpoints):
+            # On the link's own thread where nothing may be left: what comes after it, such as the end, waits for it.
+            work = functools.partial(_clear_checkpoints, order)
+            threading.Thread(target=work, name="torchrelay-clear", daemon=True).start() if order.keep else work()
         elif isinstance(order, Explain):
             from torchrelay.shim.explain import answer
 
@@ -284,6 +298,13 @@ class Runtime:
         engine.comms.connect_gate(c10d._get_default_store())
         self._set_engine(engine)
         self._go_live(engine)
+        self._hold_last_notice()
+
+    def _hold_last_notice(self) -> None:
+        """Where others end this process and know of no planned move."""
+        if self.config.asks:
+            self._last_notice = LastNotice(self.link, self.config.grace_s)
+            self._last_notice.install()
 
     def _make_engine(self, rank: int, world_size: int) -> Engine:
         from torchrelay.shim import torch_hooks
@@ -329,6 +350,7 @@ class Runtime:
         self._set_engine(engine)
         staging.begin()
         self._go_live(engine)
+        self._hold_last_notice()
 
     # The end.
 
@@ -347,6 +369,8 @@ class Runtime:
         self._off = True
         self._standby.stop()
         self.engine = None
+        if self._last_notice is not None:
+            self._last_notice.remove_in_child()
         self.link.close_in_child()
 
     def finish(self, failure: BaseException | None) -> None:

@@ -171,6 +171,16 @@ def test_a_job_that_is_only_observed_is_told_that_it_is_not_protected() -> None:
     assert "observe" in world.core.job.protection_reason
 
 
+def test_what_would_be_done_for_a_loss_is_told_where_nothing_is_done() -> None:
+    world = running(observe=True)
+    world.core.take()
+    world.core.receive("b", msg.WorkerExited("b.1", 137, 9, False), world.now_s)
+    verdicts = [e.fields_json for e in world.core.take()[1] if e.name == "health_verdict"]
+    assert len(verdicts) == 1
+    assert all(word in verdicts[0] for word in ('"replace"', '"observed"', "killed by signal 9", "observe"))
+    assert world.core.driver.migration is None
+
+
 def test_a_loss_is_replaced_by_default() -> None:
     world = running()
     world.end("b", "b.1")

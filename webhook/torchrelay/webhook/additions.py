@@ -59,7 +59,7 @@ def additions(pod: Pod, container: Container, wishes: Wishes, settings: Settings
         "name": kube.AGENT_CONTAINER,
         **common,
         "command": [*settings.agent.commandPrefix, "-m", "torchrelay.agent.pod"],
-        "env": _agent_env(container, wishes, settings, authority),
+        "env": _agent_env(pod, container, wishes, settings, authority),
         "volumeMounts": mounts,
     }
     if native:
@@ -77,7 +77,7 @@ def _volumes(settings: Settings) -> list[dict[str, Any]]:
     ]
 
 
-def _agent_env(container: Container, wishes: Wishes, settings: Settings, authority: str) -> list[Variable]:
+def _agent_env(pod: Pod, container: Container, wishes: Wishes, settings: Settings, authority: str) -> list[Variable]:
     env = [
         value(kube.ENV_CONTROLLER, settings.controller.address),
         value(kube.ENV_ENROLL, settings.controller.enroll),
@@ -90,6 +90,7 @@ def _agent_env(container: Container, wishes: Wishes, settings: Settings, authori
         field(kube.ENV_POD_IP, "status.podIP"),
         value(kube.ENV_CONTAINER, container["name"]),
         value(kube.ENV_SIDECAR, settings.sidecar),
+        value(kube.ENV_RESTART_POLICY, pod["spec"].get("restartPolicy") or "Always"),
     ]
     if wishes.checkpoint_dir:
         env.append(value(kube.ENV_CHECKPOINT_DIR, wishes.checkpoint_dir))

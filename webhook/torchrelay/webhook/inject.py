@@ -100,7 +100,7 @@ def _completed(pod: Pod, wishes: Wishes, authority: str) -> tuple[Pod, Decision]
 def _with_training_side(pod: Pod, index: int, wishes: Wishes) -> tuple[Pod, list[str]]:
     new = copy.deepcopy(pod)
     container: Container = new["spec"]["containers"][index]
-    env, notes = training_env(container.get("env") or [], wishes)
+    env, notes = training_env(container.get("env") or [], wishes, pod["spec"].get("terminationGracePeriodSeconds"))
     container["env"] = env
     there = container.get("volumeMounts") or []
     names = {m["name"] for m in there}

@@ -28,11 +28,11 @@ def training_mounts() -> list[dict[str, Any]]:
     ]
 
 
-def training_env(env: list[Variable], wishes: Wishes) -> tuple[list[Variable], list[str]]:
-    """The environment with ours in it, and notes about what could not be set."""
+def training_env(env: list[Variable], wishes: Wishes, grace_s: int | None = None) -> tuple[list[Variable], list[str]]:
+    """The environment with ours in it, and notes about what could not be set. `grace_s`: the pod's, if it says one."""
     new = _chained(env)
     notes = []
-    for ours in _ours(wishes):
+    for ours in _ours(wishes, grace_s):
         there = [e for e in new if e["name"] == ours["name"]]
         if not there:
             new.append(ours)
@@ -41,7 +41,7 @@ def training_env(env: list[Variable], wishes: Wishes) -> tuple[list[Variable], l
     return new, notes
 
 
-def _ours(wishes: Wishes) -> list[Variable]:
+def _ours(wishes: Wishes, grace_s: int | None) -> list[Variable]:
     variables = [
         value(names.ENV_ROOTS, kube.ROOT_FOLDER),
         value(names.ENV_SOCKET, kube.SOCKET_PATH),
@@ -51,6 +51,8 @@ def _ours(wishes: Wishes) -> list[Variable]:
         field(names.ENV_ADDRESS, "status.podIP"),
         value(kube.ENV_ASK, "1"),
     ]
+    if grace_s is not None:
+        variables.append(value(names.ENV_GRACE, str(grace_s)))
     if wishes.buddy_every is not None:
         variables.append(value(kube.ENV_BUDDY_EVERY, str(wishes.buddy_every)))
     if wishes.checkpoint_dir:

@@ -18,7 +18,8 @@ class PodConfig:
 
     `host`: the pod's address. `leave_s`: how long the agent stays after its pod was told to end and the training process
     is gone, so that its journals can be fetched. `end_s`: what a process may take to end by itself. `orphan_s`: how long a
-    controller may be away before an agent without a process to care for ends.
+    controller may be away before an agent without a process to care for ends. `restarts`: whether the kubelet may start the
+    training container again.
     """
 
     namespace: str
@@ -33,6 +34,7 @@ class PodConfig:
     leave_s: float = 20.0
     end_s: float = 30.0
     orphan_s: float = 60.0
+    restarts: bool = True
 
     @property
     def node(self) -> str:
@@ -64,4 +66,5 @@ class PodConfig:
             controller=need("CONTROLLER"),
             enrolment=need("ENROLL"),
             authority=need("CA").encode(),
+            restarts=environ.get("TORCHRELAY_RESTART_POLICY") != "Never",
         )

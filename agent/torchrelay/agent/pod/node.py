@@ -19,6 +19,7 @@ from torchrelay.agent.health.vitals import Vitals
 from torchrelay.agent.journal_copies import JournalCopies
 from torchrelay.agent.journal_keeper import JournalKeeper
 from torchrelay.agent.node import persistently
+from torchrelay.agent.pod.bystanders import Bystanders
 from torchrelay.agent.pod.checkpoints import checkpoint_files, find_checkpoints
 from torchrelay.agent.pod.config import PodConfig
 from torchrelay.agent.pod.ended import LastWords, how_it_ended
@@ -103,6 +104,7 @@ class PodNode:
         self._vitals, self._cadence, self._pause = Vitals(_activity), Cadence(), Pause()
         self._explainer = Explainer(self._shims.send, lambda worker, report: self._send(FromWorker(worker, report)))
         self._launchers = Launchers(self._credentials, config.controller, self._shims.send)
+        self._bystanders = Bystanders(config.restarts)
         self._marks = Marks(config.run_folder)
         self._kept: set[asyncio.Task[None]] = set()
         self._stop: asyncio.Future[StopJob] = asyncio.get_running_loop().create_future()
@@ -113,7 +115,7 @@ class PodNode:
         self._marks.begin()
         self._shims.start()
         await self._copies.start()
-        work = (self._credentials.run, self._speak, self._watch_progress, self._leave)
+        work = (self._credentials.run, self._speak, self._watch_progress, self._leave, self._leave_bystanders)
         tasks = [asyncio.create_task(persistently(w)) for w in work]
         try:
             stop = await self._stop
@@ -149,6 +151,12 @@ class PodNode:
             await asyncio.wait((self._stop,), timeout=self._config.leave_s)
         self._finish("the pod ends")
 
+    async def _leave_bystanders(self) -> None:
+        """Nothing of the job has been here: a container that stays would keep the pod from completing."""
+        await self._bystanders.gone()
+        if not self._processes:
+            self._finish("nothing of a job runs here")
+
     def _finish(self, reason: str) -> None:
         if not self._stop.done():
             self._stop.set_result(StopJob(0, int(signal.SIGTERM), reason))
@@ -156,7 +164,7 @@ class PodNode:
     async def _end_processes(self, stop: StopJob) -> None:
         """Ranks that are done end by themselves; whoever is not protected is none of our business."""
         for process in self._living():
-            if process.spare or (process.protected and stop.exit_code != 0):
+            if process.spare or not process.begun or (process.protected and stop.exit_code != 0):
                 self._end(process, stop.exit_code)
             elif process.protected:
                 with contextlib.suppress(asyncio.TimeoutError):
@@ -181,6 +189,7 @@ class PodNode:
 
     def _connected(self, worker: WorkerId, hello: Hello) -> None:
         if is_guest(hello):
+            self._bystanders.add(hello.pid)
             self._launchers.connected(worker, hello)
             return
         rank = hello.launch.get("RANK", "")
@@ -194,6 +203,7 @@ class PodNode:
             return
         if not hello.spare and not (is_rank and hello.launch.get("WORLD_SIZE", "").isdigit()):
             # No part of a distributed job, such as a program that prepares data: it goes on as if nothing were here.
+            self._bystanders.add(hello.pid)
             self._shims.send(worker, Begin(worker, str(self._config.journals / worker), False))
             return
         self._send(WorkerStarted(worker, process.rank, process.pid, process.launch))

@@ -156,6 +156,14 @@ class HealthDesk:
         """Why the failure of this worker is its device's and not the program's, or empty."""
         return self.judge.blamed(worker.node, [*worker.devices, worker.worker], now_s)
 
+    def loss_observed(self, worker: Worker, how: str) -> None:
+        """A rank is gone of a job in which nothing is done."""
+        reason = f"{how}; not done: {self._job.protection_reason}"
+        self._outbox.emit(
+            HealthVerdict(k.REPLACE, "loss", worker.node, worker.worker, (worker.rank,), OBSERVED, k.NOBODY, reason)
+        )
+        self._verdicts.append(f"would {k.REPLACE}: rank {worker.rank}: {reason}")
+
     def clear(self, request: ClearRequest) -> ClearReply:
         if request.check:
             return self._quarantine.check(request.subject, request.reason)

@@ -10,6 +10,7 @@ from torchrelay.controller.gathering import Restart
 from torchrelay.controller.kube.decide.launcher import (
     BEGINS_AGAIN,
     NONE,
+    OVER,
     STARTS,
     TAKEN_OVER,
     TRAINS,
@@ -58,7 +59,9 @@ class Ledger:
         """Raises RefusedError for a pod that takes part in no job, RetryableError for a spare that comes before any rank."""
         pod = await self._pod_of(identity)
         run = self.runs.get(pod.key)
-        if run is not None and (run.core.ended is None or hello.node in run.core.job.nodes):
+        if run is not None and (
+            run.core.ended is None or hello.node in run.core.job.nodes or pod.uid in run.stragglers
+        ):
             return run
         launch = next((w.launch for w in hello.workers if w.launch.get("WORLD_SIZE", "").isdigit()), None)
         if launch is None or all(w.rank == NO_RANK for w in hello.workers):
@@ -95,7 +98,13 @@ class Ledger:
             there = {p.agent for p in self.pods_of(pod.key) if not p.is_over and p.uid != pod.uid}
             if any(worker.rpartition(".")[0] in there for worker in holders.values()):
                 raise RetryableError(f"job {pod.key} trains, and none of its agents has come yet")
-        return judge_launcher(_state_of(run), pod.is_spare)
+        late = run is not None and pod.uid in run.stragglers
+        return judge_launcher(OVER if late else _state_of(run), pod.is_spare)
+
+    def note_stragglers(self, run: JobRun) -> None:
+        """Of a job that has just ended: pods that start now were made for it, and are of no other job of its name."""
+        if run.core.ended is not None and not run.stragglers:
+            run.stragglers = {p.uid for p in self.pods_of(run.key)}
 
     def begin_again(self, run: JobRun, restart: Restart, reason: str) -> JobRun:
         """The job of `run`, which has fallen, in new processes."""
@@ -161,7 +170,7 @@ class Ledger:
         """It counts from now on, for jobs that run too."""
         self._health = policy
         for run in self.runs.values():
-            run.core.health.take_policy(policy)
+            run.take_policy(policy)
 
     def why_not(self, node: str) -> str:
         """Why nothing should be on the node, by the health policy; empty if nothing speaks against it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import secrets
 import time
@@ -18,6 +19,7 @@ from torchrelay.controller.kube.story import Story
 from torchrelay.controller.server import Relay
 from torchrelay.protocol import kube_names as kube
 from torchrelay.protocol.health.policy import HealthPolicy
+from torchrelay.protocol.health.policy_file import default_policy
 from torchrelay.protocol.kube_annotations import Wishes
 from torchrelay.protocol.messages import JobEvent, MigrateReply, MigrateRequest
 from torchrelay.protocol.names import DEFAULT_MASTER_PORT, JIT_PREFIX, NO_RANK
@@ -50,17 +52,30 @@ class JobRun:
     ) -> None:
         self.key, self.id = key, secrets.token_hex(3)
         self.launch, self.wishes, self.restarts, self.restart = dict(launch), wishes, tuple(restarts), restart
+        self.stragglers: set[str] = set()
+        """By uid, the pods that were there when it ended."""
         self.began_s = time.monotonic()
         self.trouble = ""
         """Why spares that are wanted do not come."""
         self.asked_s: float | None = None
         """When an agent was asked for checkpoints on disk."""
-        self.core = Core(_config(self, world_size), time.time, None, health, restart)
+        self._observes = wishes.policy == kube.POLICY_OBSERVE
+        self.core = Core(_config(self, world_size), time.time, None, self._policy(health), restart)
         self.core.job.spares_wanted = (wishes.spares or 0) if not wishes.pool else 1
         self.story = Story(key.name, f"{key.name[:40]}-{self.id}", lambda: self.core.job.holders)
         self.relay = Relay(self.core, self._hear)
         self._deleted: dict[int, tuple[str, Deleted]] = {}
         self.task = asyncio.create_task(self.relay.run())
+
+    def _policy(self, health: HealthPolicy | None) -> HealthPolicy | None:
+        """A job that is only observed is told what would be done."""
+        if not self._observes:
+            return health
+        return dataclasses.replace(health if health is not None else default_policy(), observe=True)
+
+    def take_policy(self, health: HealthPolicy) -> None:
+        """It counts from now on."""
+        self.core.health.take_policy(self._policy(health) or health)
 
     def _hear(self, event: JobEvent) -> None:
         if event.name not in _UNTOLD:

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from torchrelay.controller.health.desk import OBSERVED
 from torchrelay.controller.kube.decide.ladder import TAKEN, Tried
 from torchrelay.protocol import kube_names as kube
 from torchrelay.protocol.events import (
     Decision,
+    HealthVerdict,
     JobFinished,
     MigrationFinished,
     MigrationStarted,
@@ -55,6 +57,9 @@ def tell(what: Occurrence, time_s: float) -> Telling | None:
             return Telling(True, "MoveNotMade", text, time_s, what.migration)
         case Protection():
             return Telling(not what.on, "Protected" if what.on else "Unprotected", what.reason, time_s)
+        case HealthVerdict() if what.outcome == OBSERVED:
+            text = f"would {what.action} rank {', '.join(map(str, what.ranks))}: {what.reason}"
+            return Telling(True, "Observed", text, time_s)
         case JobFinished():
             reason = "JobFailed" if what.exit_code else "JobFinished"
             return Telling(bool(what.exit_code), reason, f"exit code {what.exit_code}: {what.reason}", time_s)

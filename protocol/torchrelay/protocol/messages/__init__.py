@@ -58,6 +58,7 @@ from torchrelay.protocol.messages.shim_orders import Abandon as Abandon
 from torchrelay.protocol.messages.shim_orders import Ack as Ack
 from torchrelay.protocol.messages.shim_orders import Assign as Assign
 from torchrelay.protocol.messages.shim_orders import Begin as Begin
+from torchrelay.protocol.messages.shim_orders import ClearCheckpoints as ClearCheckpoints
 from torchrelay.protocol.messages.shim_orders import Commit as Commit
 from torchrelay.protocol.messages.shim_orders import CopyJournals as CopyJournals
 from torchrelay.protocol.messages.shim_orders import EndNow as EndNow

@@ -168,6 +168,15 @@ class SetAside:
 
 
 @dataclass(frozen=True)
+class ClearCheckpoints:
+    """Remove the just-in-time checkpoints of `job` in `folder`, but for the `keep` newest whole ones."""
+
+    folder: str
+    job: str
+    keep: int
+
+
+@dataclass(frozen=True)
 class MayFinish:
     """No one needs this process's state any more."""
 
@@ -241,4 +250,5 @@ ShimOrder = (
     | NumbersDecided
     | KeepFile
     | SetAside
+    | ClearCheckpoints
 )

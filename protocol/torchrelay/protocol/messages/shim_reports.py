@@ -240,7 +240,7 @@ class FaultInjected:
 
 @dataclass(frozen=True)
 class MigrationWanted:
-    """The process itself asks to be moved (fault `planned`)."""
+    """The process itself asks to be moved (fault `planned`, SIGTERM in a pod)."""
 
     reason: str
 

@@ -412,3 +412,15 @@ def test_marks_tell_a_launcher_whether_the_job_is_protected_and_a_late_process_h
         assert over.read_text() == "75"
 
     in_world(test)
+
+
+def test_a_process_that_has_not_begun_ends_with_a_job_that_is_over(in_world: Any) -> None:
+    async def test(w: World) -> None:
+        shim = await w.shim()
+        await shim.hear()
+        await w.until(lambda: w.session.of(msg.WorkerStarted))
+        w.node._ordered(msg.StopJob(0, 15, "all ranks are done"))
+        assert await shim.hear() == msg.EndNow(0)
+        await asyncio.wait_for(w.task, WITHIN_S)
+
+    in_world(test)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.kube_world import KEY, World, in_world
+from support.kube_world import KEY, World, in_world, manifest
 
 from torchrelay.controller.kube.pods import Pod
 from torchrelay.controller.kube.remembered import Remembered
@@ -52,5 +52,22 @@ def test_a_pod_of_no_job_is_refused() -> None:
     async def test(w: World) -> None:
         with pytest.raises(RefusedError):
             await w.ledger.may_launch(PodIdentity("team", "other", "x"))
+
+    in_world(test)
+
+
+def test_what_starts_late_in_a_pod_of_a_job_that_is_over_ends_as_that_did_and_a_new_pod_is_a_new_job() -> None:
+    async def test(w: World) -> None:
+        w.begin()
+        w.run.core.tick(1.0)
+        late = w.add(manifest("llama-3"))
+        w.run.core.end_job(0, "all ranks are done")
+        w.ledger.note_stragglers(w.run)
+        new = w.add(manifest("llama-4"))
+        w.ledger.note_stragglers(w.run)
+        assert (await w.ledger.may_launch(identity(late))).spare
+        assert await w.ledger.run_for(identity(late), w.hello(late, 0)) is w.run
+        assert not (await w.ledger.may_launch(identity(new))).spare
+        assert await w.ledger.run_for(identity(new), w.hello(new, 0)) is not w.run
 
     in_world(test)

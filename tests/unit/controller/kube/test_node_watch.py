@@ -55,12 +55,12 @@ def pod(number: int, **status: Any) -> dict[str, Any]:
 class Cluster:
     """A job of two ranks and a warm spare, each on a node of its own: n0, n1, n2."""
 
-    def __init__(self, policy: HealthPolicy = POLICY, spare: bool = True) -> None:
+    def __init__(self, policy: HealthPolicy = POLICY, spare: bool = True, wishes: Wishes | None = None) -> None:
         self.ledger = Ledger(self._nothing, self._nothing, policy)  # type: ignore[arg-type]
         self.nodes = types.SimpleNamespace(listed=asyncio.Event(), broken="")
         self.nodes.listed.set()
         self.watch = NodeWatch(self.ledger, self.nodes)  # type: ignore[arg-type]
-        self.run = self.ledger.runs[KEY] = JobRun(KEY, 2, LAUNCH, Wishes(), policy)
+        self.run = self.ledger.runs[KEY] = JobRun(KEY, 2, LAUNCH, wishes or Wishes(), policy)
         self.events: list[Any] = []
         hear = self.run.story.take
         self.run.story.take = lambda event: (self._hear(event), hear(event))[1]  # type: ignore[method-assign]
@@ -219,6 +219,18 @@ def test_observe_says_what_it_would_do_and_does_nothing() -> None:
         assert c.ledger.why_not("n1") == ""
 
     in_cluster(test, policy=dataclasses.replace(POLICY, observe=True))
+
+
+def test_a_job_that_is_to_be_observed_is_told_what_would_be_done_also_after_the_policy_has_changed() -> None:
+    def test(c: Cluster) -> None:
+        c.ledger.take_policy(POLICY)
+        c.ledger.node_changed(node("n1", unschedulable=True), False)
+        c.look()
+        assert (c.verdicts(), c.moving()) == ([("node-cordon", "migrate", "observed")], [])
+        told = [t for t in c.run.story.tellings if t.reason == "Observed"]
+        assert [t.message.partition(":")[0] for t in told] == ["would migrate rank 1"]
+
+    in_cluster(test, wishes=Wishes(policy="observe"))
 
 
 def test_a_policy_that_is_changed_counts_for_jobs_that_run() -> None:

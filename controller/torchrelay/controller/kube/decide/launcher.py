@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from torchrelay.protocol.messages import LaunchReply
 
-NONE, STARTS, TAKEN_OVER, TRAINS, BEGINS_AGAIN, UNPROTECTED = (
+NONE, OVER, STARTS, TAKEN_OVER, TRAINS, BEGINS_AGAIN, UNPROTECTED = (
     "none",
+    "over",
     "starts",
     "taken-over",
     "trains",
     "begins-again",
     "unprotected",
 )
-"""What is known of its job: no process of it, or only of one that is over; some that are not protected yet; some of which
-a controller that is new to them asks what they are; all protected; ended, to begin again; not protected for good."""
+"""What is known of its job: no process of it; ended, while its pod was there already; some that are not protected yet; some
+of which a controller that is new to them asks what they are; all protected; ended, to begin again; not protected for good."""
 
 _PARKS = {
+    OVER: "its job is over, and what it starts ends as that did",
     TAKEN_OVER: "its job trains",
     TRAINS: "its job trains",
     BEGINS_AGAIN: "its job begins again",

@@ -17,6 +17,7 @@ from torchrelay.controller.kube.decide.launcher import judge_launcher
         (launcher.UNPROTECTED, False),
         (launcher.TAKEN_OVER, True),
         (launcher.TRAINS, True),
+        (launcher.OVER, True),
         (launcher.BEGINS_AGAIN, True),
     ],
 )

@@ -1,0 +1,52 @@
+"""Processes of the training container that take no part in a job: when the last one is gone, the agent has nothing to wait for.
+
+Seen by the container's mount namespace, where the containers of the pod share their processes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+POLL_S = 0.5
+SOON_S = 2.0
+RESTARTED_S = 360.0
+"""The kubelet starts a container that has failed again after five minutes at the latest."""
+
+
+class Bystanders:
+    """`restarts`: whether the kubelet may start the container again."""
+
+    def __init__(self, restarts: bool, proc: Path = Path("/proc")) -> None:
+        self._patience_s = RESTARTED_S if restarts else SOON_S
+        self._proc = proc
+        self._namespaces: set[str] = set()
+        self._any = asyncio.Event()
+
+    def add(self, pid: int) -> None:
+        """`pid` is 0 where it cannot be seen: then nothing is known of its end."""
+        if pid and (namespace := self._namespace(str(pid))):
+            self._namespaces.add(namespace)
+            self._any.set()
+
+    async def gone(self) -> None:
+        """Returns when there was one, and none has been there for a while."""
+        await self._any.wait()
+        loop = asyncio.get_running_loop()
+        seen_s = loop.time()
+        while loop.time() - seen_s < self._patience_s:
+            if self._is_there():
+                seen_s = loop.time()
+            await asyncio.sleep(POLL_S)  # nobody tells of another container's processes
+
+    def _is_there(self) -> bool:
+        own = str(os.getpid())
+        pids = [name for name in os.listdir(self._proc) if name.isdigit() and name != own]
+        return any(self._namespace(pid) in self._namespaces for pid in pids)
+
+    def _namespace(self, pid: str) -> str:
+        try:
+            return os.readlink(self._proc / pid / "ns" / "mnt")
+        except OSError:
+            return ""  # it is gone, or another user's

@@ -1,5 +1,5 @@
-"""What `--buddy-every` costs: steps with a copy beside steps without one, of the same run, and runs without copies at all; before
-that, how fast a copy is made by itself.
+"""What `--buddy-every` costs: steps with a copy beside steps without one, of the same run, and runs without copies at all; the same
+with `--buddy-sync`; before that, how fast a copy is made by itself.
 
     python bench/copy_cost.py [--megabytes 96] [--every 5] [--steps 60] [--pairs 3]
 
@@ -60,12 +60,13 @@ BYTES_A_LAYER = 3 * 4 * (WIDTH * WIDTH + WIDTH) // 2
 """Of each of two ranks: weight, bias and two moments of each."""
 
 
-def run(folder: Path, every: int, layers: int, steps: int) -> tuple[list[float], int]:
+def run(folder: Path, every: int, layers: int, steps: int, *, sync: bool = False) -> tuple[list[float], int]:
     """Seconds of each step of rank 0, and the bytes of its state."""
     script, out = folder / "script.py", folder / f"out-{every}.json"
     script.write_text(SCRIPT)
     command = [sys.executable, "-m", "torchrelay.cli", "run", "--nproc-per-node=2", "--quiet"]
     command += [f"--buddy-every={every}"] if every else []
+    command += ["--buddy-sync"] if sync else []
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "TORCHRELAY_STATE_DIR": str(folder / "state")}
     subprocess.run(
         [*command, str(script), str(out), str(WIDTH), str(layers), str(steps)], env=environment, cwd=folder, check=True
@@ -107,17 +108,21 @@ def main() -> None:
     for _ in range(options.pairs):
         with tempfile.TemporaryDirectory() as name:
             plain, size = run(Path(name), 0, layers, options.steps)
-            copied, _ = run(Path(name), options.every, layers, options.steps)
-        with_copy = [s for step, s in enumerate(copied) if step >= WARM_UP and step % options.every == 0]
-        others = [s for step, s in enumerate(copied) if step >= WARM_UP and step % options.every]
-        medians = [statistics.median(steps) * 1e3 for steps in (plain[WARM_UP:], others, with_copy)]
-        mean_ms = statistics.mean(copied[WARM_UP:]) * 1e3
-        print(
-            f"{size / 1e6:.0f} MB a rank, 2 x {size / 1e6:.0f} MB of host memory; step without --buddy-every "
-            f"{medians[0]:.1f} ms; with --buddy-every {options.every}: {medians[1]:.1f} ms, the one with a copy "
-            f"{medians[2]:.1f} ms; mean {mean_ms:.1f} ms (without {statistics.mean(plain[WARM_UP:]) * 1e3:.1f} ms)",
-            flush=True,
-        )
+            print(f"{size / 1e6:.0f} MB a rank; {_told(plain[WARM_UP:])} without --buddy-every", flush=True)
+            for sync in (False, True):
+                copied, _ = run(Path(name), options.every, layers, options.steps, sync=sync)
+                numbered = list(enumerate(copied))[WARM_UP:]
+                with_copy = [s for step, s in numbered if step % options.every == 0]
+                others = [s for step, s in numbered if step % options.every]
+                option = f"--buddy-every {options.every}" + (" --buddy-sync" if sync else "")
+                beside = f"{_told(others)} without a copy; " if others else ""
+                print(
+                    f"  {option}: steps {beside}{_told(with_copy)} with one; {_told(copied[WARM_UP:])} all", flush=True
+                )
+
+
+def _told(steps_s: list[float]) -> str:
+    return f"median {statistics.median(steps_s) * 1e3:.1f} ms, mean {statistics.mean(steps_s) * 1e3:.1f} ms"
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ class AgentConfig:
     `machine`: a folder for a fake machine, to which faults of devices are given; empty: the real one is watched.
     `replay`: a timeline of faults that is played on it once the job is protected.
     `number_watches`: as `--watch` takes them.
-    `buddy_every`: ranks copy their state into host memory after so many steps; 0: never.
+    `buddy_every`: ranks copy their state into host memory after so many steps; 0: never. `buddy_sync`: before the step begins.
     `watched`: folders of checkpoints and flight recorder dumps. `notices`: files that say, while they are there, that this
     machine has to go. `dcgm`: URL of a dcgm-exporter, `auto` or `off`. `grace_s`: between the signal that ends the job and
     SIGKILL. `orphan_s`: after this long without a controller, ranks that are done may leave, and the node ends by the
@@ -62,6 +62,7 @@ class AgentConfig:
     notices: tuple[str, ...] = ()
     dcgm: str = "auto"
     buddy_every: int = 0
+    buddy_sync: bool = False
     number_watches: tuple[str, ...] = ()
     grace_s: float = 30.0
     orphan_s: float = 60.0

@@ -84,6 +84,8 @@ def _environment(
     }
     if config.buddy_every:
         env |= {names.ENV_BUDDY_EVERY: str(config.buddy_every), names.ENV_KEPT: str(config.kept_path)}
+        if config.buddy_sync:
+            env[names.ENV_BUDDY_SYNC] = "1"
     if config.number_watches:
         env[names.ENV_WATCH] = ";".join(config.number_watches)
     if config.check_steps:

@@ -66,6 +66,7 @@ def run(
     role: a.Role = "default",
     spares: a.Spares = 0,
     buddy_every: a.BuddyEvery = 0,
+    buddy_sync: a.BuddySync = False,
     watch: a.Watch = None,
     inject: a.Inject = None,
     resume: a.Resume = None,
@@ -99,6 +100,7 @@ def run(
         role=role,
         spares=spares,
         buddy_every=buddy_every,
+        buddy_sync=buddy_sync,
         watch=tuple(watch or ()),
         inject=tuple(inject or ()),
         resume=resume,
@@ -140,6 +142,7 @@ def check(
     steps: Annotated[int, typer.Option(min=2, help="After how many optimizer steps the report is made.")] = 5,
     timeout_s: Annotated[float, typer.Option("--timeout", min=1.0, help="Seconds that this may take.")] = 600.0,
     buddy_every: a.BuddyEvery = 0,
+    buddy_sync: a.BuddySync = False,
     events: a.Events = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> int:
@@ -155,6 +158,7 @@ def check(
         module=module,
         no_python=no_python,
         buddy_every=buddy_every,
+        buddy_sync=buddy_sync,
         events=events,
     )
     checked = dataclasses.replace(options.check(given, machine.LocalMachine(), os.environ), check_steps=steps)

@@ -83,6 +83,14 @@ BuddyEvery = Annotated[
         rich_help_panel=_RELAY,
     ),
 ]
+BuddySync = Annotated[
+    bool,
+    typer.Option(
+        "--buddy-sync",
+        help="With --buddy-every: no rank begins the next step before the copies of all ranks are whole.",
+        rich_help_panel=_RELAY,
+    ),
+]
 Inject = Annotated[
     list[str] | None,
     typer.Option(

@@ -48,6 +48,7 @@ def agent_config(
         "machine": str(run_folder / "machine") if options.needs_fake_machine else "",
         "replay": str(options.replay) if options.replay else "",
         "buddy_every": options.buddy_every,
+        "buddy_sync": options.buddy_sync,
         "number_watches": list(map(str, options.watches)),
         "watched": list(map(str, options.watch_folders)),
         "notices": list(map(str, options.node_notices)),
@@ -79,6 +80,7 @@ def controller_config(options: RunOptions, run_id: str, secret_file: Path, addre
         "resume_dir": str(options.resume) if options.resume else "",
         "resume_command": resume_command(options.given, DIRECTORY),
         "buddy_every": options.buddy_every,
+        "buddy_sync": options.buddy_sync,
         "replica_action": next((w.action for w in options.watches if w.what == REPLICAS), ""),
         "health_policy": str(options.health_policy) if options.health_policy else "",
         "health_observe": options.observe,
@@ -131,6 +133,7 @@ def resume_command(given: GivenOptions, directory: str) -> str:
         flags += ["--watch", watch]
     switches = {
         "--observe": given.observe,
+        "--buddy-sync": given.buddy_sync,
         "--json": given.json_summary,
         "--quiet": given.quiet,
         "--no-python": given.no_python,

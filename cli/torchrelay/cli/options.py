@@ -37,6 +37,7 @@ class GivenOptions:
     role: str = "default"
     spares: int = 0
     buddy_every: int = 0
+    buddy_sync: bool = False
     watch: tuple[str, ...] = ()
     inject: tuple[str, ...] = ()
     events: Path | None = None
@@ -73,6 +74,7 @@ class RunOptions:
     role: str
     spares: int
     buddy_every: int
+    buddy_sync: bool
     watches: tuple[NumberWatch, ...]
     faults: tuple[Fault, ...]
     events: Path | None
@@ -132,6 +134,8 @@ def check(given: GivenOptions, machine: Machine, environment: Mapping[str, str])
         raise UserError(f"--spares {given.spares}: give the number of spare processes on this machine, 0 or more")
     if given.buddy_every < 0:
         raise UserError(f"--buddy-every {given.buddy_every}: give the steps between two copies, or 0 for none")
+    if given.buddy_sync and not given.buddy_every:
+        raise UserError("--buddy-sync: nothing is copied; give --buddy-every, with the steps between two copies")
     _check_program(given, machine)
     faults = tuple(parse_fault(text, nnodes * nproc) for text in given.inject)
     _check_faults(given, faults, nnodes, nproc)
@@ -153,6 +157,7 @@ def check(given: GivenOptions, machine: Machine, environment: Mapping[str, str])
         role=given.role,
         spares=given.spares,
         buddy_every=given.buddy_every,
+        buddy_sync=given.buddy_sync,
         watches=_watches(given.watch),
         faults=faults,
         events=given.events,

@@ -53,6 +53,7 @@ def _copies(c: Coverage) -> str:
     share_s = c.copy_s / c.copy_every
     return (
         f"{render.size(c.copy_bytes)} of each rank's state in host memory every {c.copy_every} steps, two of them kept; "
+        f"{'training waits until all ranks have theirs: ' if c.copy_sync else ''}"
         f"one takes {c.copy_s * 1e3:.2f} ms of the training thread, {share_s * 1e3:.3f} ms a step"
     )
 

@@ -93,6 +93,8 @@ class ControllerConfig:
     """What is done about a rank whose replicas differ from it: one of numbers.ACTIONS; empty: as the policy says."""
     buddy_every: int = 0
     """After so many steps each rank copies its state, to go back to when nobody else holds it; 0: never."""
+    buddy_sync: bool = False
+    """No step begins before these copies are whole."""
     health_policy: str = ""
     health_observe: bool = False
     policy: Policy = field(default_factory=Policy)

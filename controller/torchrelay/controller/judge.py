@@ -49,6 +49,7 @@ class Judge:
             frozenset(w.rank for w in job.rank_workers if w.copied_to),
             self._config.buddy_every,
             frozenset(w.rank for w in job.rank_workers if w.copy_on),
+            self._config.buddy_sync,
         )
 
     def settle(self) -> bool:

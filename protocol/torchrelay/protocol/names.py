@@ -25,6 +25,8 @@ ENV_ROOTS = "TORCHRELAY_ROOTS"
 ENV_PYTHONPATH_WAS = "TORCHRELAY_PYTHONPATH_WAS"
 ENV_BUDDY_EVERY = "TORCHRELAY_BUDDY_EVERY"
 """After this many steps a rank copies its state into host memory, again and again."""
+ENV_BUDDY_SYNC = "TORCHRELAY_BUDDY_SYNC"
+"""With it, set to 1: no rank begins a step before the copies at its head are whole."""
 ENV_KEPT = "TORCHRELAY_KEPT"
 """With it: the folder of this node, in shared memory, where these copies lie."""
 ENV_WATCH = "TORCHRELAY_WATCH"
@@ -48,6 +50,7 @@ SHIM_ENV = (
     ENV_ROOTS,
     ENV_PYTHONPATH_WAS,
     ENV_BUDDY_EVERY,
+    ENV_BUDDY_SYNC,
     ENV_KEPT,
     ENV_WATCH,
     ENV_HOLD_AT,

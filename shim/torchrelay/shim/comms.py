@@ -177,6 +177,11 @@ class Communicators:
         assert self.now.gate is not None
         self.now.gate.wait(self.now.number, number)
 
+    def meet(self, number: int, yes: bool, patience_s: float | None) -> bool | None:
+        """As Gate.meet. Raises RuntimeError when the generation is broken."""
+        assert self.now.gate is not None
+        return self.now.gate.meet(self.now.number, number, yes, patience_s)
+
     def verify(self, target: int) -> None:
         """Every rank of the new generation goes to the same boundary. Raises StateMismatchError, RuntimeError."""
         self.gate(target)

@@ -35,6 +35,8 @@ class ShimConfig:
     """What the launcher has set, where that was not the agent."""
     buddy_every: int = 0
     """After so many steps the state is copied into host memory, below `kept`; 0: never."""
+    buddy_sync: bool = False
+    """No step begins before the copies at its head are whole, on all ranks."""
     kept: str = ""
     watches: tuple[NumberWatch, ...] = ()
     grace_s: float = 30.0
@@ -66,6 +68,7 @@ class ShimConfig:
             asks=environ.get(names.ENV_ASK) == "1",
             launch={name: launch[name] for name in TORCHRUN_NAMES if name in launch},
             buddy_every=int(environ.get(names.ENV_BUDDY_EVERY) or 0),
+            buddy_sync=environ.get(names.ENV_BUDDY_SYNC) == "1",
             kept=environ.get(names.ENV_KEPT, ""),
             watches=parse_watches(environ.get(names.ENV_WATCH, "")),
             grace_s=float(environ.get(names.ENV_GRACE) or cls.grace_s),

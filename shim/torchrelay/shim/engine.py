@@ -290,6 +290,8 @@ class Engine:
             self.faults.at("head")
         if self.hold is not None:
             self.hold.at(self.commit)
+        if self.keeper is not None and self.shadow is None:
+            self.keeper.meet_at_head()
         if self.shadow is None and self.recovery.wanted_at_head(self.commit.boundary):
             self.recovery.stand("head", None)
 

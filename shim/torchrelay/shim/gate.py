@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+import select
 import socket
 import struct
+import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from torchrelay.protocol.errors import StateMismatchError
 
 _MESSAGE = struct.Struct("<qqq")
-"""Generation, number of the gate, and whether everybody heard of so far said the same."""
+"""Generation, number of the gate, and of everybody heard of so far: whether all said the same, whether one said yes."""
+_AGREED, _YES = 1, 2
 _HELLO = struct.Struct("<16sqq")
 """Token of the rank that is called, the caller's rank, the round."""
 _HELLO_TIMEOUT_S = 5.0
@@ -66,33 +70,77 @@ class _Connection(socket.socket):
         self.close()
 
 
+@dataclass
+class _Pass:
+    """One way through all rounds, which can be left in the middle and gone on with."""
+
+    generation: int
+    number: int
+    flags: int
+    round: int = 0
+    sent: bool = False
+
+
 class Gate:
     """The connections of one generation; `ups[k]` and `downs[k]` are those of round k."""
 
     def __init__(self, ups: list[socket.socket], downs: list[socket.socket]) -> None:
         self._rounds = list(zip(map(_Connection, ups), map(_Connection, downs)))
+        self._open: _Pass | None = None
+        """A meeting that was left early."""
 
     def wait(self, generation: int, number: int) -> None:
         """Returns when every rank has called it with the same numbers; -1 for a rank that has lost count.
 
         Raises RuntimeError when a connection is lost, StateMismatchError on all ranks when one said something else.
         """
-        mine, agreed = (generation, number), 1
+        self._go_through(_Pass(generation, number, _AGREED), None)
+
+    def meet(self, generation: int, number: int, yes: bool, patience_s: float | None) -> bool | None:
+        """The same, apart from the gates: whether any rank said `yes`. Each rank calls it between the same two gates.
+
+        None where not all were there in time: it is to be called again then, before the next gate, and without `patience_s`.
+        """
+        if self._open is None:
+            self._open = _Pass(generation, -2 - number, _AGREED | (_YES if yes else 0))
+        met = self._open
+        if not self._go_through(met, None if patience_s is None else time.monotonic() + patience_s):
+            return None
+        self._open = None
+        return bool(met.flags & _YES)
+
+    def _go_through(self, p: _Pass, until_s: float | None) -> bool:
+        """False if it was not through by `until_s`."""
         try:
-            for up, down in self._rounds:
-                up.send(_MESSAGE.pack(generation, number, agreed), socket.MSG_NOSIGNAL)
-                *theirs, so_far = _MESSAGE.unpack(_receive(down, _MESSAGE.size))
-                if (tuple(theirs) != mine and -1 not in (number, theirs[1])) or theirs[0] != generation or not so_far:
-                    agreed = 0
+            while p.round < len(self._rounds):
+                up, down = self._rounds[p.round]
+                if not p.sent:
+                    up.send(_MESSAGE.pack(p.generation, p.number, p.flags), socket.MSG_NOSIGNAL)
+                    p.sent = True
+                if until_s is not None and not _is_there(down, until_s):
+                    return False
+                generation, number, flags = _MESSAGE.unpack(_receive(down, _MESSAGE.size))
+                if generation != p.generation or (number != p.number and -1 not in (p.number, number)):
+                    flags &= ~_AGREED
+                p.flags = (p.flags & flags & _AGREED) | ((p.flags | flags) & _YES)
+                p.round, p.sent = p.round + 1, False
         except OSError as e:
-            raise RuntimeError(f"torchrelay: Connection closed in the gate of step {number}: {e}") from e
-        if not agreed:
-            raise StateMismatchError(f"ranks disagree on generation and step: {generation} and {number} here")
+            raise RuntimeError(f"torchrelay: Connection closed in the gate of step {p.number}: {e}") from e
+        if not p.flags & _AGREED:
+            raise StateMismatchError(f"ranks disagree on generation and step: {p.generation} and {p.number} here")
+        return True
 
     def close(self) -> None:
         for pair in self._rounds:
             for connection in pair:
                 connection.close()
+
+
+def _is_there(connection: socket.socket, until_s: float) -> bool:
+    """Whether something can be read from it, which is waited for."""
+    poll = select.poll()
+    poll.register(connection, select.POLLIN)
+    return bool(poll.poll(max(until_s - time.monotonic(), 0.0) * 1e3))
 
 
 def _receive(connection: socket.socket, size_bytes: int) -> bytes:

@@ -188,6 +188,8 @@ class Joiner:
             elif isinstance(order, Commit):
                 break
         engine.comms.committed()
+        if engine.keeper is not None and self._plan is not None:
+            engine.keeper.entered(self._plan.target)
         engine.comms.now.number = self.generation
         engine.journal.generation = self.generation
         engine.first_step_due = True

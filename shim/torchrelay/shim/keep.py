@@ -5,6 +5,9 @@ The tensors are copied on the training thread, so they are of one moment; the re
 shared memory, so it outlives the process, and the rank itself starts over from it. Two are kept: while one is written, the
 other is whole. A rank passes the last gate before its next copy only when the latest one is whole, so whoever overwrites
 an older one knows that all ranks have the newer one.
+
+With `--buddy-sync` all of a copy is made at the head, and the ranks meet there: nobody begins the step before the copies of
+all are whole. So a loss never costs more than the steps since the latest head with copies.
 """
 
 from __future__ import annotations
@@ -26,11 +29,18 @@ if TYPE_CHECKING:
     from torchrelay.shim.engine import Engine
 
 
-class Keeper:
-    """`every`: steps between two copies; `folder`: this node's, see `protocol.kept`."""
+MEETING_S = 30.0
+"""How long a rank waits at a head for the others' copies: one that does not come to this head would keep it for ever."""
 
-    def __init__(self, engine: Engine, every: int, folder: Path) -> None:
+
+class Keeper:
+    """`every`: steps between two copies; `folder`: this node's, see `protocol.kept`; `sync`: as `--buddy-sync` has it."""
+
+    def __init__(self, engine: Engine, every: int, folder: Path, *, sync: bool = False) -> None:
         self._engine, self.every, self._folder = engine, every, folder
+        self._sync = self._meets = sync
+        self._met = 0
+        """The turn, as in `_turn`, of the latest head at which all ranks have met."""
         self._on = True
         """As long as nobody knows whether other ranks hold the same, copies are made."""
         self._giver = Giver(engine.link, engine.comms.address)
@@ -99,6 +109,36 @@ class Keeper:
             self._fail(commit.boundary, e)
         self._copied_s, self._copies = self._copied_s + time.perf_counter() - started_s, self._copies + 1
 
+    def entered(self, boundary: int) -> None:
+        """All ranks go on from there, in a new generation: they need not meet there."""
+        self._met, self._meets = boundary // self.every, self._sync
+
+    def meet(self, patience_s: float | None = None) -> None:
+        """Waits for the other ranks' copies of this head, once. Raises RuntimeError when the generation is broken.
+
+        Called before each gate as well, by ranks too that take no boundaries: all meet between the same two gates.
+        """
+        engine, turn = self._engine, self._engine.gates_passed // self.every
+        if not self._meets or turn <= self._met:
+            return
+        started_s, at_head = time.perf_counter(), not engine.is_waiting()
+        if at_head:
+            engine.waiting(True)
+        try:
+            wanted = engine.comms.meet(turn, self._on, patience_s)
+        finally:
+            if at_head:
+                engine.waiting(False)
+            self._waited_s += time.perf_counter() - started_s
+        if wanted is not None:
+            self._met, self._meets = turn, wanted
+
+    def meet_at_head(self) -> None:
+        try:
+            self.meet(MEETING_S)
+        except RuntimeError as error:
+            self._engine.recovery.stand("head", error)
+
     def at_gate(self, boundary: int) -> None:
         """Of the step that starts at `boundary`."""
         if self._finishing is not None and (boundary + 1) // self.every != boundary // self.every:
@@ -132,6 +172,8 @@ class Keeper:
             target=self._finish, args=(slot, kept, parts), name="torchrelay-keep", daemon=True
         )
         self._finishing.start()
+        if self._sync:
+            self.wait()
 
     def _finish(self, slot: Path, kept: KeptTensors, parts: KeptParts) -> None:
         try:

@@ -358,6 +358,8 @@ class _Attempt:
         engine.journal.generation = self._generation
         engine.first_step_due = True
         engine.layouts.migrated(self._plan.target)
+        if engine.keeper is not None:
+            engine.keeper.entered(self._plan.target)
         if action == "forward" and self._plan.collective_log:
             finished = collective_records.furthest(payload.load_logs(self._plan.collective_log))
             engine.records.replay = collective_records.without(finished, engine.records.after)

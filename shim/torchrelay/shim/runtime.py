@@ -319,7 +319,8 @@ class Runtime:
         if self.config.hold_at:
             engine.hold = Hold(engine, self.config.hold_at)
         if self.config.buddy_every:
-            engine.keeper = Keeper(engine, self.config.buddy_every, Path(self.config.kept))
+            kept, sync = Path(self.config.kept), self.config.buddy_sync
+            engine.keeper = Keeper(engine, self.config.buddy_every, kept, sync=sync)
         if self.config.watches:
             from torchrelay.shim.numbers import Numbers
 

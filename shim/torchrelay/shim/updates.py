@@ -173,6 +173,8 @@ class Updates:
 
     def _gate_only(self, number: int) -> None:
         engine = self._engine
+        if engine.keeper is not None:
+            engine.keeper.meet()
         engine.comms.gate(number)
         engine.gates_passed += 1
         engine.gradients_open = False
@@ -196,6 +198,8 @@ class Updates:
         started_s = time.perf_counter()
         try:
             engine.journal.copies.wait()
+            if engine.keeper is not None:
+                engine.keeper.meet()
             engine.comms.gate(engine.gates_passed + 1)
             engine.costs.barrier(time.perf_counter() - started_s)
         except RuntimeError as error:

@@ -212,10 +212,12 @@ def test_one_compiler_is_enough_and_only_faults_of_devices_need_it() -> None:
 
 def test_copies_and_watches_are_checked_before_anything_starts() -> None:
     options = check(given(buddy_every=5, watch=("loss:action=stop", "replicas")), FakeMachine(), {})
-    assert options.buddy_every == 5
+    assert (options.buddy_every, options.buddy_sync) == (5, False)
+    assert check(given(buddy_every=5, buddy_sync=True), FakeMachine(), {}).buddy_sync
     assert [(w.what, w.action) for w in options.watches] == [("loss", "stop"), ("replicas", "alert")]
     for wrong, said in (
         ({"buddy_every": -1}, "--buddy-every -1"),
+        ({"buddy_sync": True}, "--buddy-sync: nothing is copied"),
         ({"watch": ("loss", "loss:action=stop")}, "loss is watched already"),
         ({"watch": ("weights",)}, "unknown number 'weights'"),
         ({"inject": ("kill:rank=0,step=3,phase=copy",)}, "nothing is copied; give --buddy-every"),

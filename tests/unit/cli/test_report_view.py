@@ -99,3 +99,7 @@ def test_what_copies_of_the_state_cost_is_shown_where_there_are_any() -> None:
     assert "1.0 MiB of each rank's state in host memory every 50 steps, two of them kept" in text
     assert "10.00 ms of the training thread, 0.200 ms a step" in " ".join(text.split())
     assert "none is made yet" in shown(dataclasses.replace(copied, copy_bytes=0))
+    assert "waits" not in text
+    assert "training waits until all ranks have theirs" in " ".join(
+        shown(dataclasses.replace(copied, copy_sync=True)).split()
+    )

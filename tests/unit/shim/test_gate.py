@@ -82,6 +82,41 @@ def test_a_rank_that_has_lost_count_does_not_disturb(pool: ThreadPoolExecutor, p
         answer.result(60)
 
 
+@pytest.mark.parametrize("world_size", [1, 2, 3, 5])
+def test_ranks_that_meet_between_two_gates_hear_if_one_of_them_says_yes(
+    pool: ThreadPoolExecutor, port: int, world_size: int
+) -> None:
+    gates = meet(pool, port, world_size)
+    for number, said in enumerate((world_size - 1, None)):
+        for answer in [pool.submit(g.wait, 0, number) for g in gates]:
+            answer.result(60)
+        met = [pool.submit(g.meet, 0, number, rank == said, 30.0) for rank, g in enumerate(gates)]
+        assert [m.result(60) for m in met] == [said is not None] * world_size
+
+
+@pytest.mark.parametrize("world_size", [2, 3, 5])
+def test_a_meeting_that_was_left_early_is_gone_on_with_before_the_next_gate(
+    pool: ThreadPoolExecutor, port: int, world_size: int
+) -> None:
+    *early, late = meet(pool, port, world_size)
+    assert [g.meet(0, 4, False, 0.0) for g in early] == [None] * len(early)
+    met = [pool.submit(g.meet, 0, 4, False, None) for g in early]
+    with pytest.raises(TimeoutError):
+        met[-1].result(0.05)
+    assert late.meet(0, 4, True, None) is True
+    assert [m.result(60) for m in met] == [True] * len(early)
+    for answer in [pool.submit(g.wait, 0, 5) for g in (*early, late)]:
+        answer.result(60)
+
+
+def test_a_rank_that_meets_where_another_one_is_at_its_gate_is_refused(pool: ThreadPoolExecutor, port: int) -> None:
+    one, other = meet(pool, port, 2)
+    answers = [pool.submit(one.meet, 0, 7, True, None), pool.submit(other.wait, 0, 7)]
+    for answer in answers:
+        with pytest.raises(StateMismatchError, match="disagree"):
+            answer.result(60)
+
+
 def test_another_generation_is_refused_even_then(pool: ThreadPoolExecutor, port: int) -> None:
     gates = meet(pool, port, 2)
     for answer in [pool.submit(g.wait, rank, -1) for rank, g in enumerate(gates)]:

@@ -37,7 +37,10 @@ class Engine:
 
     def __init__(self, rank: int = 0) -> None:
         self.rank, self.link, self.shadow = rank, Link(), None
-        self.comms = SimpleNamespace(address="127.0.0.1")
+        self.comms = SimpleNamespace(address="127.0.0.1", meet=self.meet)
+        self.gates_passed = 0
+        self.meetings: list[tuple[int, bool, bool]] = []
+        self.others_keep: bool | None = True
         self.writer = SimpleNamespace(latest=(b"journal", b"set-up"))
         self.layouts = SimpleNamespace(as_text=lambda boundary: f"layout of {boundary}")
         self.weight = torch.zeros(1000)
@@ -46,6 +49,17 @@ class Engine:
 
     def inject(self, phase: str) -> None:
         self.injected.append(phase)
+
+    def is_waiting(self) -> bool:
+        return False
+
+    def waiting(self, on: bool) -> None:
+        pass
+
+    def meet(self, number: int, yes: bool, patience_s: float | None) -> bool | None:
+        """Turn, whether the rank keeps copies, and whether its wait has an end."""
+        self.meetings.append((number, yes, patience_s is not None))
+        return None if self.others_keep is None else self.others_keep or yes
 
 
 def train(keeper: Keeper, engine: Engine, *boundaries: int) -> None:
@@ -195,3 +209,51 @@ def test_a_copy_that_breaks_off_on_its_way_is_not_held_and_the_older_one_is(
     assert failed.reason
     assert [parts.boundary for _, parts in whole_copies(elsewhere)[0]] == [0]
     taker.close()
+
+
+def in_sync(keeper: Keeper, engine: Engine, *boundaries: int) -> None:
+    for boundary in boundaries:
+        engine.gates_passed = boundary
+        keeper.at_boundary(SimpleNamespace(boundary=boundary))  # type: ignore[arg-type]
+        keeper.meet_at_head()
+        keeper.at_gate(boundary)
+        keeper.meet()
+
+
+@pytest.fixture
+def synchronous(engine: Engine, tmp_path: Path) -> Keeper:
+    return Keeper(engine, EVERY, tmp_path, sync=True)  # type: ignore[arg-type]
+
+
+def test_a_synchronous_copy_is_whole_at_its_head_and_all_ranks_meet_there_once(
+    synchronous: Keeper, engine: Engine, tmp_path: Path
+) -> None:
+    engine.gates_passed = 3
+    synchronous.at_boundary(SimpleNamespace(boundary=3))  # type: ignore[arg-type]
+    assert held(tmp_path) == [3]
+    in_sync(synchronous, engine, 3, 4, 5, 6, 7)
+    assert engine.meetings == [(1, True, True), (2, True, True)]
+
+
+def test_who_was_not_there_in_time_is_met_before_the_gate(synchronous: Keeper, engine: Engine) -> None:
+    engine.others_keep = None
+    in_sync(synchronous, engine, 3)
+    assert engine.meetings == [(1, True, True), (1, True, False)]
+
+
+def test_ranks_meet_as_long_as_one_of_them_keeps_copies_and_again_in_a_new_generation(
+    synchronous: Keeper, engine: Engine
+) -> None:
+    synchronous.assign(KeepCopies(False, "replicas"))
+    in_sync(synchronous, engine, 3)
+    engine.others_keep = False
+    in_sync(synchronous, engine, 6, 9, 12)
+    assert engine.meetings == [(1, False, True), (2, False, True)]
+    synchronous.entered(13)
+    in_sync(synchronous, engine, 13, 14, 15)
+    assert engine.meetings[2:] == [(5, False, True)]
+
+
+def test_copies_beside_training_need_no_meeting(keeper: Keeper, engine: Engine) -> None:
+    in_sync(keeper, engine, *range(8))
+    assert engine.meetings == []

@@ -57,7 +57,7 @@ def run_undisturbed(entry: Entry, corpus: Path, folder: Path) -> Path:
 def protected(entry: Entry) -> list[str]:
     """The command that an entry is run with, without what is of one run alone."""
     command = [sys.executable, "-m", "torchrelay.cli", "run", f"--nproc-per-node={entry.ranks}", "--spares=1"]
-    return [*command, f"--buddy-every={entry.buddy_every}"] if entry.buddy_every else command
+    return [*command, f"--buddy-every={entry.buddy_every}", "--buddy-sync"] if entry.buddy_every else command
 
 
 def run_struck(entry: Entry, cell: Cell, corpus: Path, reference: Path, folder: Path) -> Ran:

@@ -40,6 +40,8 @@ class Known:
     """Steps between two copies of each rank's state in host memory; 0: there are none."""
     kept_elsewhere: frozenset[int] = frozenset()
     """Ranks of whose state another node has a whole copy."""
+    copy_sync: bool = False
+    """No step begins before the copies at its head are whole."""
 
 
 def coverage(k: Known) -> Coverage:
@@ -67,6 +69,7 @@ def coverage(k: Known) -> Coverage:
         k.copy_every if _goes_back(k, gaps) else 0,
         max((r.copy_bytes for r in reports), default=0),
         max((r.copy_s for r in reports), default=0.0),
+        k.copy_sync,
     )
 
 
@@ -184,8 +187,11 @@ def _goes_back(k: Known, gaps: Sequence[RankGap]) -> bool:
 
 
 def _up_to(k: Known) -> str:
-    most = 2 * k.copy_every
-    return f"which are made every {k.copy_every} steps: up to {most} steps are done again"
+    every = k.copy_every
+    if k.copy_sync:
+        often = "before each step" if every == 1 else f"every {every} steps, before the next one begins"
+        return f"which are made {often}: at most {every} step{'s are' if every > 1 else ' is'} done again"
+    return f"which are made every {every} steps: up to {2 * every} steps are done again"
 
 
 def _of_a_machine(k: Known, process: str) -> Against:

@@ -66,6 +66,8 @@ class Coverage:
     """Steps between two copies of the state in host memory; 0: none are made. `copy_s`: of the training thread, for one."""
     copy_bytes: int = 0
     copy_s: float = 0.0
+    copy_sync: bool = False
+    """A step begins when all ranks have theirs: `copy_s` has their digests, the buddy's and the wait for other ranks in it."""
 
 
 @dataclass(frozen=True)

@@ -61,5 +61,5 @@ def test_a_reference_has_the_folders_of_the_corpus_that_its_entry_names_on_its_p
 
 def test_an_entry_whose_ranks_hold_their_parts_alone_is_run_with_copies() -> None:
     alone = Entry("alone", "sharded", "program.py", steps=8, buddy_every=3)
-    assert run_cell.protected(alone)[-2:] == ["--spares=1", "--buddy-every=3"]
+    assert run_cell.protected(alone)[-3:] == ["--spares=1", "--buddy-every=3", "--buddy-sync"]
     assert not any("buddy" in word for word in run_cell.protected(Entry("one", "basics", "program.py", steps=8)))

@@ -75,7 +75,12 @@ def test_with_copies_a_rank_that_is_alone_takes_all_back() -> None:
     assert [(gap.effect, gap.ranks) for gap in found.gaps] == [(GOES_BACK, (0,)), (GOES_BACK, (1,))]
     assert (found.level, found.against[0].answer) == ("partly", "partly")
     assert "every 5 steps: up to 10 steps are done again" in found.reason
-    assert (found.copy_every, found.copy_bytes, found.copy_s) == (5, 4096, 0.002)
+    assert (found.copy_every, found.copy_bytes, found.copy_s, found.copy_sync) == (5, 4096, 0.002, False)
+    found = coverage(known(made, made, checks=alone, copy_every=5, copy_sync=True))
+    assert "every 5 steps, before the next one begins: at most 5 steps are done again" in found.reason
+    assert found.copy_sync
+    found = coverage(known(made, made, checks=alone, copy_every=1, copy_sync=True))
+    assert "before each step: at most 1 step is done again" in found.reason
 
 
 def test_copies_that_are_not_needed_or_fail_are_said() -> None:

@@ -32,7 +32,8 @@ def _node_2_comes_back() -> Iterator[None]:
 
 @pytest.mark.usefixtures("_node_2_comes_back")
 def test_a_node_that_loses_power(training: Training, undisturbed: Path) -> None:
-    training.held = (STEP,)
+    """The pod that nobody on the node can end any more is deleted by force, while its rank lives elsewhere."""
+    training.held = (STEP, STEP + 10)
     training.nodes = ("node-1", "node-2")
     training.start()
     training.wait_until_ready()
@@ -41,6 +42,10 @@ def test_a_node_that_loses_power(training: Training, undisturbed: Path) -> None:
     cluster("node-kill", "2")
     training.let_pass(STEP)
     (migration,) = training.wait_for_migration()
+    stranded = f"{training.name}-1"
+    assert stranded in training.pods()
+    wait_for("the end of its pod", lambda: True if stranded not in training.pods() else None, 120.0, training.describe)
+    training.let_pass(STEP + 10)
     training.wait_until_succeeded()
     assert differences(undisturbed, training.out, training.world_size) == []
     assert (migration["kind"], migration["rank"]) == ("unplanned", 1)

@@ -1,4 +1,4 @@
-"""The annotation `policy`: what a job's owner does not want done is not done, and said."""
+"""What is not to be done is not done, and said: by the annotation `policy`, and for a script that ends by itself."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ def test_observe_says_what_it_would_have_done(training: Training) -> None:
     training.start()
     wait_for("a job that is observed", lambda: told(training, "Unprotected") or None, 60.0, training.describe)
     assert "observe" in told(training, "Unprotected")[0]
+    held = [training.out / f"held-{STEP}-{rank}" for rank in range(2)]
+    wait_for("ranks that train", lambda: all(f.exists() for f in held) or None, 60.0, training.describe)
     training.kubectl("cordon", "node-2")
     try:
         wait_for("a word about the cordon", lambda: told(training, "Observed") or None, 30.0, training.describe)
@@ -68,3 +70,16 @@ def test_planned_only_moves_and_replaces_nothing(training: Training, undisturbed
     assert "planned-only" in told(training, "JobFailed")[0]
     assert len([m for m in training.migrations() if m.get("outcome") == "committed"]) == 1
     assert differences(undisturbed, training.out, training.world_size)  # nobody went on
+
+
+def test_a_script_that_leaves_by_os_exit_is_not_replaced(training: Training) -> None:
+    training.environ = {"LEAVE": f"1:{LATER}:7"}
+    training.start()
+    wait_for("a job that failed", lambda: told(training, "JobFailed") or None, 90.0, training.describe)
+    assert told(training, "JobFailed")[0].startswith("exit code 7:")
+    workers = {f"{training.name}-{rank}" for rank in range(training.world_size)}
+    wait_for("the end of its pods", lambda: workers <= training.ended() or None, 60.0, training.describe)
+    statuses = training.pods()[f"{training.name}-1"]["status"]["containerStatuses"]
+    (train,) = [s for s in statuses if s["name"] == "train"]
+    assert train["state"]["terminated"]["exitCode"] == 7
+    assert training.migrations() == []

@@ -56,6 +56,7 @@ class Training:
         self.asked: dict[str, str] = {}
         """Annotations besides the usual ones, without torchrelay.dev/."""
         self.script = "ddp.py"
+        self.environ: dict[str, str] = {}
 
     def start(self, injected: bool = True) -> None:
         service = {
@@ -89,6 +90,7 @@ class Training:
             "OMP_NUM_THREADS": "1",
             "HOLD_STEPS": ",".join(map(str, self.held)),
             "HOLD_FOLDER": str(self.out),
+            **self.environ,
         }
         asked = {"torchrelay.dev/inject": "true", "torchrelay.dev/spares": str(self.spares)}
         asked |= {f"torchrelay.dev/{name}": value for name, value in self.asked.items()}

@@ -33,7 +33,7 @@ class LaunchReply(_message.Message):
     def __init__(self, spare: _Optional[bool] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("worker", "token", "pid", "python_version", "spare", "launch", "again", "generation", "in_force", "protected", "launcher")
+    __slots__ = ("worker", "token", "pid", "python_version", "spare", "launch", "again", "generation", "in_force", "protected", "launcher", "gpus")
     class LaunchEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -52,6 +52,7 @@ class Hello(_message.Message):
     IN_FORCE_FIELD_NUMBER: _ClassVar[int]
     PROTECTED_FIELD_NUMBER: _ClassVar[int]
     LAUNCHER_FIELD_NUMBER: _ClassVar[int]
+    GPUS_FIELD_NUMBER: _ClassVar[int]
     worker: str
     token: str
     pid: int
@@ -63,7 +64,8 @@ class Hello(_message.Message):
     in_force: int
     protected: bool
     launcher: bool
-    def __init__(self, worker: _Optional[str] = ..., token: _Optional[str] = ..., pid: _Optional[int] = ..., python_version: _Optional[str] = ..., spare: _Optional[bool] = ..., launch: _Optional[_Mapping[str, str]] = ..., again: _Optional[bool] = ..., generation: _Optional[int] = ..., in_force: _Optional[int] = ..., protected: _Optional[bool] = ..., launcher: _Optional[bool] = ...) -> None: ...
+    gpus: str
+    def __init__(self, worker: _Optional[str] = ..., token: _Optional[str] = ..., pid: _Optional[int] = ..., python_version: _Optional[str] = ..., spare: _Optional[bool] = ..., launch: _Optional[_Mapping[str, str]] = ..., again: _Optional[bool] = ..., generation: _Optional[int] = ..., in_force: _Optional[int] = ..., protected: _Optional[bool] = ..., launcher: _Optional[bool] = ..., gpus: _Optional[str] = ...) -> None: ...
 
 class Warm(_message.Message):
     __slots__ = ("torch_version",)

@@ -12,6 +12,7 @@ import platform
 import time
 
 from torchrelay.protocol.errors import ChannelClosedError, RefusedError, TorchrelayError
+from torchrelay.protocol.gpu_selection import selection_of
 from torchrelay.protocol.messages import Begin, EndNow, Hello
 from torchrelay.protocol.names import OVER_FILE
 from torchrelay.shim.config import ShimConfig
@@ -26,7 +27,13 @@ POLL_S = 0.05
 def ask(config: ShimConfig, agent_s: float = AGENT_S, answer_s: float = ANSWER_S) -> tuple[ShimConfig, AgentLink]:
     """The configuration as the controller wants it, and the link. Raises OSError or TorchrelayError without an answer."""
     hello = Hello(
-        config.worker, config.token, os.getpid(), platform.python_version(), config.spare, launch=config.launch
+        config.worker,
+        config.token,
+        os.getpid(),
+        platform.python_version(),
+        config.spare,
+        launch=config.launch,
+        gpus=selection_of(os.environ),
     )
     link = _connect(config.socket, hello, agent_s)
     try:

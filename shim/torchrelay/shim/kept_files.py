@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
 from torchrelay.protocol.errors import CheckpointError
+from torchrelay.protocol.messages import AsideSet, ClearCheckpoints, SetAside
 from torchrelay.protocol.names import JIT_PREFIX, MANIFEST
+from torchrelay.shim.link import AgentLink
 
 BROKEN = ".torchrelay-aside"
 """What the name of a checkpoint that must not be taken ends with: no script looks for that."""
@@ -41,6 +45,22 @@ def set_aside(paths: Sequence[str]) -> str:
         except OSError as e:
             failed.append(f"{path}: {e.strerror}")
     return "; ".join(failed)
+
+
+def carry_out(order: SetAside | ClearCheckpoints, link: AgentLink) -> None:
+    """Removes beside training; but where nothing may be left, here: what comes next, such as the end, waits for it."""
+    if isinstance(order, SetAside):
+        link.send(AsideSet(set_aside(order.paths)))
+        return
+
+    def work() -> None:
+        if failed := clear(Path(order.folder), order.job, order.keep):
+            print(f"torchrelay: just-in-time checkpoints could not be removed: {failed}", file=sys.stderr, flush=True)
+
+    if order.keep:
+        threading.Thread(target=work, name="torchrelay-clear", daemon=True).start()
+    else:
+        work()
 
 
 def clear(folder: Path, job: str, keep: int) -> str:

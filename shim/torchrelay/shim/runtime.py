@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from torchrelay.protocol import names
 from torchrelay.protocol.errors import StateMismatchError, TorchrelayError, UnsupportedError
+from torchrelay.protocol.gpu_selection import selection_of
 from torchrelay.protocol.messages import (
     Armed,
-    AsideSet,
     Assign,
     Begin,
     ClearCheckpoints,
@@ -34,7 +34,7 @@ from torchrelay.protocol.messages import (
     ShimOrder,
     Warm,
 )
-from torchrelay.shim import sites
+from torchrelay.shim import known_end, sites
 from torchrelay.shim.ask import ask
 from torchrelay.shim.config import ShimConfig, parse_faults
 from torchrelay.shim.last_notice import LastNotice
@@ -49,13 +49,6 @@ if TYPE_CHECKING:
 
 _PROTECT_TIMEOUT_S = 120.0
 """How long a rank that is ready waits for the others; after that the script goes on unprotected."""
-
-
-def _clear_checkpoints(order: ClearCheckpoints) -> None:
-    from torchrelay.shim.kept_files import clear
-
-    if failed := clear(Path(order.folder), order.job, order.keep):
-        print(f"torchrelay: just-in-time checkpoints could not be removed: {failed}", file=sys.stderr, flush=True)
 
 
 class Runtime:
@@ -113,18 +106,14 @@ class Runtime:
             self._may_finish.set()
             self._wake()
         elif isinstance(order, EndNow):
-            os._exit(order.exit_code)
+            known_end.leave(order.exit_code)
         elif isinstance(order, Begin):
             self._begin = order
             self._assigned.set()
-        elif isinstance(order, SetAside):
-            from torchrelay.shim.kept_files import set_aside
+        elif isinstance(order, (SetAside, ClearCheckpoints)):
+            from torchrelay.shim.kept_files import carry_out
 
-            self.link.send(AsideSet(set_aside(order.paths)))
-        elif isinstance(order, ClearCheckpoints):
-            # On the link's own thread where nothing may be left: what comes after it, such as the end, waits for it.
-            work = functools.partial(_clear_checkpoints, order)
-            threading.Thread(target=work, name="torchrelay-clear", daemon=True).start() if order.keep else work()
+            carry_out(order, self.link)
         elif isinstance(order, Explain):
             from torchrelay.shim.explain import answer
 
@@ -163,6 +152,7 @@ class Runtime:
             generation,
             in_force,
             engine is not None,
+            gpus=selection_of(os.environ),
         )
 
     def _wake(self) -> None:
@@ -193,13 +183,13 @@ class Runtime:
         try:
             self._assigned.wait()
         except KeyboardInterrupt:
-            os._exit(128 + signal.SIGINT)  # nothing of the script has begun: a traceback would only puzzle
+            known_end.leave(128 + signal.SIGINT)  # nothing of the script has begun: a traceback would only puzzle
         if self._begin is not None:
             self.config = dataclasses.replace(self.config, spare=False)
             os.environ.update(self._begin.env)
             return
         if self._assign is None:
-            os._exit(0)  # the agent is gone, and with it the job that this spare was for
+            known_end.leave(0)  # the agent is gone, and with it the job that this spare was for
         environ = dict(self._assign.env)
         self._faults = parse_faults(environ.pop(names.ENV_INJECT, ""))
         os.environ.update(environ)
@@ -298,13 +288,14 @@ class Runtime:
         engine.comms.connect_gate(c10d._get_default_store())
         self._set_engine(engine)
         self._go_live(engine)
-        self._hold_last_notice()
+        self._tell_of_its_end()
 
-    def _hold_last_notice(self) -> None:
-        """Where others end this process and know of no planned move."""
+    def _tell_of_its_end(self) -> None:
+        """Where others end this process and know of no planned move, and its parent tells nobody of its end."""
         if self.config.asks:
             self._last_notice = LastNotice(self.link, self.config.grace_s)
             self._last_notice.install()
+            known_end.install(self.link)
 
     def _make_engine(self, rank: int, world_size: int) -> Engine:
         from torchrelay.shim import torch_hooks
@@ -351,7 +342,7 @@ class Runtime:
         self._set_engine(engine)
         staging.begin()
         self._go_live(engine)
-        self._hold_last_notice()
+        self._tell_of_its_end()
 
     # The end.
 

@@ -66,6 +66,12 @@ class Eyes:
             for name, options in places.probes().items()
         }
 
+    def use(self, workers: Sequence[WorkerId], selection: str | None) -> None:
+        """From now on these use the GPUs, of which they see `selection`, as CUDA_VISIBLE_DEVICES has it."""
+        self._workers, self._selection = workers, selection
+        if self.states:
+            self._announce()
+
     async def run(self) -> None:
         """Until cancelled."""
         probed = self._places.probes()

@@ -1,6 +1,7 @@
 """Processes of the training container that take no part in a job: when the last one is gone, the agent has nothing to wait for.
 
-Seen by the container's mount namespace, where the containers of the pod share their processes.
+Seen by the container's control group, where the containers of the pod share their processes. Namespaces would say the same, but
+not of a process that has capabilities which the agent lacks.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ class Bystanders:
     def __init__(self, restarts: bool, proc: Path = Path("/proc")) -> None:
         self._patience_s = RESTARTED_S if restarts else SOON_S
         self._proc = proc
-        self._namespaces: set[str] = set()
+        self._groups: set[str] = set()
         self._any = asyncio.Event()
 
     def add(self, pid: int) -> None:
         """`pid` is 0 where it cannot be seen: then nothing is known of its end."""
-        if pid and (namespace := self._namespace(str(pid))):
-            self._namespaces.add(namespace)
+        if pid and (group := self._group(str(pid))):
+            self._groups.add(group)
             self._any.set()
 
     async def gone(self) -> None:
@@ -43,10 +44,10 @@ class Bystanders:
     def _is_there(self) -> bool:
         own = str(os.getpid())
         pids = [name for name in os.listdir(self._proc) if name.isdigit() and name != own]
-        return any(self._namespace(pid) in self._namespaces for pid in pids)
+        return any(self._group(pid) in self._groups for pid in pids)
 
-    def _namespace(self, pid: str) -> str:
+    def _group(self, pid: str) -> str:
         try:
-            return os.readlink(self._proc / pid / "ns" / "mnt")
+            return (self._proc / pid / "cgroup").read_text()
         except OSError:
-            return ""  # it is gone, or another user's
+            return ""  # it is gone

@@ -24,6 +24,7 @@ from torchrelay.agent.pod.checkpoints import checkpoint_files, find_checkpoints
 from torchrelay.agent.pod.config import PodConfig
 from torchrelay.agent.pod.ended import LastWords, how_it_ended
 from torchrelay.agent.pod.enrolment import PodCredentials
+from torchrelay.agent.pod.eyes import PodEyes
 from torchrelay.agent.pod.launchers import Launchers, Marks
 from torchrelay.agent.pod.shims import PodShims, is_guest
 from torchrelay.agent.session import Session
@@ -104,6 +105,7 @@ class PodNode:
         self._vitals, self._cadence, self._pause = Vitals(_activity), Cadence(), Pause()
         self._explainer = Explainer(self._shims.send, lambda worker, report: self._send(FromWorker(worker, report)))
         self._launchers = Launchers(self._credentials, config.controller, self._shims.send)
+        self._eyes = PodEyes(config.host, os.environ, self._send)
         self._bystanders = Bystanders(config.restarts)
         self._marks = Marks(config.run_folder)
         self._kept: set[asyncio.Task[None]] = set()
@@ -116,7 +118,7 @@ class PodNode:
         self._shims.start()
         await self._copies.start()
         work = (self._credentials.run, self._speak, self._watch_progress, self._leave, self._leave_bystanders)
-        tasks = [asyncio.create_task(persistently(w)) for w in work]
+        tasks = [asyncio.create_task(persistently(w)) for w in (*work, self._eyes.run)]
         try:
             stop = await self._stop
             log.info("ends: %s", stop.reason)
@@ -213,6 +215,7 @@ class PodNode:
         self._journals.create(process.worker)
         self._processes[process.worker] = process
         self._any.set()
+        self._eyes.uses(process.worker, hello.gpus)
         self._send(FromWorker(process.worker, hello))
         self._pause.end()
 

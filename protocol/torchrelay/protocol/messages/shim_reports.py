@@ -23,6 +23,8 @@ class Hello:
     protected: bool = False
     launcher: bool = False
     """It is no training process, but one that starts them (torchrun), and asks whether it is to begin as always."""
+    gpus: str = ""
+    """Those of the node that it was given, as `gpu_selection` has it; told where the agent did not start it."""
 
 
 @dataclass(frozen=True)

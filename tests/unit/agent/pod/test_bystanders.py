@@ -11,11 +11,11 @@ from torchrelay.agent.pod import bystanders
 from torchrelay.agent.pod.bystanders import Bystanders
 
 
-def process(proc: Path, pid: int, namespace: str) -> Path:
-    link = proc / str(pid) / "ns" / "mnt"
-    link.parent.mkdir(parents=True)
-    link.symlink_to(namespace)
-    return link
+def process(proc: Path, pid: int, group: str) -> Path:
+    file = proc / str(pid) / "cgroup"
+    file.parent.mkdir(parents=True)
+    file.write_text(group)
+    return file
 
 
 def test_the_last_process_of_the_container_counts_and_not_the_one_that_was_seen(
@@ -23,8 +23,8 @@ def test_the_last_process_of_the_container_counts_and_not_the_one_that_was_seen(
 ) -> None:
     monkeypatch.setattr(bystanders, "POLL_S", 0.01)
     monkeypatch.setattr(bystanders, "SOON_S", 0.1)
-    seen, child = process(tmp_path, 70, "mnt:[7]"), process(tmp_path, 71, "mnt:[7]")
-    process(tmp_path, 1, "mnt:[1]")
+    seen, child = process(tmp_path, 70, "0::/pod/train"), process(tmp_path, 71, "0::/pod/train")
+    process(tmp_path, 1, "0::/pod/pause")
 
     async def test() -> None:
         watched = Bystanders(restarts=False, proc=tmp_path)
@@ -45,12 +45,12 @@ def test_the_last_process_of_the_container_counts_and_not_the_one_that_was_seen(
 def test_one_that_the_kubelet_may_start_again_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bystanders, "POLL_S", 0.01)
     monkeypatch.setattr(bystanders, "SOON_S", 0.01)
-    link = process(tmp_path, 70, "mnt:[7]")
+    file = process(tmp_path, 70, "0::/pod/train")
 
     async def test() -> None:
         watched = Bystanders(restarts=True, proc=tmp_path)
         watched.add(70)
-        link.unlink()
+        file.unlink()
         with pytest.raises(asyncio.TimeoutError):
             await asyncio.wait_for(watched.gone(), 0.3)
 

@@ -14,6 +14,9 @@ from support.training_pods import Training, python
 
 STEP, LATER = 15, 30
 C10D = ("--rdzv-backend", "c10d", "--rdzv-id", "job", "--rdzv-endpoint", "{master}:29400")
+INDEX = "JOB_COMPLETION_INDEX"
+INDEXED = ("--node-rank", f"$({INDEX})", "--master-addr", "{master}", "--master-port", "29400")
+"""As an Indexed Job's pods do it, which this cluster does not have: the number comes from an annotation of the pod."""
 STATIC = ("--node-rank", "$(NODE_RANK)", "--master-addr", "{master}", "--master-port", "29400")
 
 
@@ -30,6 +33,11 @@ class Torchrun(Training):
         gone = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
         container["env"] = [e for e in container["env"] if e["name"] not in gone]
         container["env"].append({"name": "NODE_RANK", "value": str(rank)})
+        if self.meeting == INDEXED:
+            annotation = f"batch.kubernetes.io/{INDEX.lower().replace('_', '-')}"
+            pod["metadata"]["annotations"][annotation] = str(rank)
+            field = {"fieldRef": {"fieldPath": f"metadata.annotations['{annotation}']"}}
+            container["env"].append({"name": INDEX, "valueFrom": field})
         meeting = [word.format(master=f"{self.name}-0.{self.name}") for word in self.meeting]
         sizes = ["--nnodes", str(self.world_size), "--nproc-per-node", str(self.processes)]
         script = [str(SCRIPTS / self.script), str(self.out), str(self.epochs)]
@@ -147,7 +155,10 @@ def test_a_killed_process_is_started_again_by_its_torchrun(launched: Torchrun, u
     launched.wait_until_over()
 
 
-def test_jobs_that_make_a_torchrun_pod_again(launched: Torchrun, undisturbed: Path) -> None:
+@pytest.mark.parametrize("meeting", ["c10d", "indexed"])
+def test_jobs_make_a_pod_again(launched: Torchrun, undisturbed: Path, meeting: str) -> None:
+    """A Job for each pod. Of an Indexed Job, they are what each index is."""
+    launched.meeting = C10D if meeting == "c10d" else INDEXED
     launched.owner, launched.restart_policy = "Job", "OnFailure"
     launched.held = (STEP,)
     launched.start()

@@ -62,7 +62,6 @@ JOURNAL_FOLDER = f"{RUN_FOLDER}/journal"
 # Environment of the training container, besides `names.SHIM_ENV`.
 ENV_ASK = "TORCHRELAY_ASK"
 """Set to 1: the shim waits for the agent's socket and asks whether it is a rank or a spare before the script begins."""
-ENV_BUDDY_EVERY = "TORCHRELAY_BUDDY_EVERY"
 ENV_CHECKPOINT_DIR = "TORCHRELAY_CHECKPOINT_DIR"
 
 # Environment of the agent.

@@ -309,7 +309,7 @@ class Runtime:
         engine = Engine(rank, world_size, self.config.address, self.link, journal, self._standby.tracker())
         if self.config.hold_at:
             engine.hold = Hold(engine, self.config.hold_at)
-        if self.config.buddy_every:
+        if self.config.buddy_every and self.config.kept:
             kept, sync = Path(self.config.kept), self.config.buddy_sync
             engine.keeper = Keeper(engine, self.config.buddy_every, kept, sync=sync)
         if self.config.watches:

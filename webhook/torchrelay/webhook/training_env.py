@@ -9,6 +9,10 @@ from torchrelay.protocol import names
 from torchrelay.protocol.kube_annotations import Wishes
 
 PYTHONPATH = "PYTHONPATH"
+NO_BUDDIES = (
+    f"{kube.BUDDY_EVERY} has no effect in pods yet: shards that nobody else has are lost with their rank, and the job begins again "
+    "from a checkpoint"
+)
 Variable = dict[str, Any]
 
 
@@ -31,7 +35,7 @@ def training_mounts() -> list[dict[str, Any]]:
 def training_env(env: list[Variable], wishes: Wishes, grace_s: int | None = None) -> tuple[list[Variable], list[str]]:
     """The environment with ours in it, and notes about what could not be set. `grace_s`: the pod's, if it says one."""
     new = _chained(env)
-    notes = []
+    notes = [NO_BUDDIES] if wishes.buddy_every else []
     for ours in _ours(wishes, grace_s):
         there = [e for e in new if e["name"] == ours["name"]]
         if not there:
@@ -53,8 +57,6 @@ def _ours(wishes: Wishes, grace_s: int | None) -> list[Variable]:
     ]
     if grace_s is not None:
         variables.append(value(names.ENV_GRACE, str(grace_s)))
-    if wishes.buddy_every is not None:
-        variables.append(value(kube.ENV_BUDDY_EVERY, str(wishes.buddy_every)))
     if wishes.checkpoint_dir:
         variables.append(value(kube.ENV_CHECKPOINT_DIR, wishes.checkpoint_dir))
     return variables

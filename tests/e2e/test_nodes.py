@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from support.kubectl import wait_for
+from support.own_cluster import cluster, needs_test_cluster
 from support.training import differences
 from support.training_pods import Training
 
-CLUSTER = os.environ.get("TORCHRELAY_E2E_CLUSTER", "")
 STEP = 20
 
-pytestmark = pytest.mark.skipif(not CLUSTER, reason="only the test cluster's nodes can be unplugged")
-
-
-def cluster(*arguments: str) -> None:
-    done = subprocess.run([CLUSTER, *arguments], capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
+pytestmark = needs_test_cluster
 
 
 @pytest.fixture
@@ -47,6 +40,7 @@ def test_a_node_that_loses_power(training: Training, undisturbed: Path) -> None:
     assert migration["toPod"] in spares
 
 
+@pytest.mark.core
 @pytest.mark.usefixtures("_node_2_comes_back")
 def test_a_partitioned_node_and_its_return(training: Training, undisturbed: Path) -> None:
     training.held = (STEP, STEP + 10)

@@ -6,6 +6,7 @@ import signal
 import subprocess
 from pathlib import Path
 
+import pytest
 from support.kubectl import wait_for
 from support.training import differences
 from support.training_pods import Training
@@ -13,6 +14,7 @@ from support.training_pods import Training
 STEP = 30
 
 
+@pytest.mark.core
 def test_a_migration_that_a_person_creates(training: Training, undisturbed: Path) -> None:
     training.held = (STEP,)
     training.start()
@@ -104,6 +106,7 @@ def test_a_cordoned_node(training: Training, undisturbed: Path) -> None:
     assert "cordon of node node-2" in str(migration["decisions"] + [migration["reason"]]), migration
 
 
+@pytest.mark.core
 def test_a_drain_waits_until_the_rank_has_moved(training: Training, undisturbed: Path) -> None:
     training.held = (STEP,)
     training.nodes = ("node-1", "node-2")

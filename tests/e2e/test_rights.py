@@ -8,6 +8,8 @@ import pytest
 from support.kube_install import Installation
 from support.rights import CONTROLLER, FOR_THE_CONTROLLER, HOME, NOT_FOR_THE_CONTROLLER, WEBHOOK, Right
 
+pytestmark = pytest.mark.core
+
 FOR_THE_WEBHOOK: list[Right] = [
     ("get", "secrets", HOME, "torchrelay-webhook-cert"),
     ("patch", "secrets", HOME, "torchrelay-webhook-cert"),

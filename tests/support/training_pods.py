@@ -133,6 +133,24 @@ class Training:
         found = self.kubectl("exec", pod, "--container=torchrelay-agent", "--", python(), "-c", script)
         assert int(found) == 1, found
 
+    def processes_here(self, pod: str) -> list[int]:
+        """The training processes of the pod, as this machine sees them: the nodes of the test cluster are on it."""
+        found = []
+        for entry in Path("/proc").glob("[0-9]*"):
+            try:
+                arguments = (entry / "cmdline").read_bytes().split(b"\0")
+                environ = (entry / "environ").read_bytes().split(b"\0")
+            except OSError:
+                continue  # it has ended
+            if str(self.out).encode() in arguments and f"HOSTNAME={pod}".encode() in environ:
+                found.append(int(entry.name))
+        return found
+
+    def wait_until_held_here(self, step: int) -> None:
+        """As `wait_until_held`, without the API server."""
+        marks = [self.out / f"held-{step}-{rank}" for rank in range(self.world_size)]
+        wait_for(f"all ranks before step {step}", lambda: all(m.exists() for m in marks) or None, 50.0)
+
     def kill_agent(self, pod: str) -> None:
         """By a signal from the container that trains: its own would end with it before it could tell."""
         script = (

@@ -15,6 +15,7 @@ def work():
 def hold(step):
     """Waits at the steps of HOLD_STEPS until HOLD_FOLDER/STEP is there: a test lets the job pass when its migration is ready."""
     if str(step) in os.environ.get("HOLD_STEPS", "").split(","):
+        _mark("held", step, os.environ["RANK"])
         _wait_for(step)
 
 

@@ -17,7 +17,7 @@ from torchrelay.controller.kube.decide.launcher import (
     UNPROTECTED,
     judge_launcher,
 )
-from torchrelay.controller.kube.nodes import NodeBook, is_ready, read_node
+from torchrelay.controller.kube.nodes import NodeBook, is_ready, read_node, slim
 from torchrelay.controller.kube.pods import JobKey, Pod
 from torchrelay.controller.kube.remembered import Remembered
 from torchrelay.controller.kube.run import JobRun
@@ -142,7 +142,7 @@ class Ledger:
             self._nodes.pop(name, None)
             self._book.forget(name)
         else:
-            self._nodes[name] = manifest
+            self._nodes[name] = slim(manifest)
             self._note(name)
         if deleted or is_ready(manifest):
             self._unready_since_s.pop(name, None)

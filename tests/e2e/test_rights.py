@@ -8,8 +8,6 @@ import pytest
 from support.kube_install import Installation
 from support.rights import CONTROLLER, FOR_THE_CONTROLLER, HOME, NOT_FOR_THE_CONTROLLER, WEBHOOK, Right
 
-pytestmark = pytest.mark.core
-
 FOR_THE_WEBHOOK: list[Right] = [
     ("get", "secrets", HOME, "torchrelay-webhook-cert"),
     ("patch", "secrets", HOME, "torchrelay-webhook-cert"),
@@ -48,6 +46,7 @@ def test_the_controller_may(torchrelay: Installation, right: Right) -> None:
     assert may(CONTROLLER, right)
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("right", NOT_FOR_THE_CONTROLLER, ids="-".join)
 def test_the_controller_may_not(torchrelay: Installation, right: Right) -> None:
     assert not may(CONTROLLER, right)
@@ -58,6 +57,7 @@ def test_the_webhook_may(torchrelay: Installation, right: Right) -> None:
     assert may(WEBHOOK, right)
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("right", NOT_FOR_THE_WEBHOOK, ids="-".join)
 def test_the_webhook_may_not(torchrelay: Installation, right: Right) -> None:
     assert not may(WEBHOOK, right)

@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from support.kubectl import Kubectl, wait_for
-from support.training_pods import IMAGE, ROOT, host_volumes, python
+from support.training_pods import IMAGE, NODES, ROOT, host_volumes, python
 from torchrelay.protocol import kube_names as kube
 
 NAMESPACE = kube.SYSTEM_NAMESPACE
@@ -15,7 +15,7 @@ CONTROLLER = "torchrelay-controller"
 REPLICAS = {CONTROLLER: 2, "torchrelay-webhook": 1}
 CONTROLLERS = "--selector=app.kubernetes.io/component=controller"
 WEBHOOKS = "--selector=app.kubernetes.io/component=webhook"
-FIRST_NODE = {"kubernetes.io/hostname": "node-1"}
+FIRST_NODE = {"kubernetes.io/hostname": NODES[0]}
 """Where the controller is: tests unplug the others."""
 
 
@@ -27,6 +27,10 @@ class Installation:
         self.kubectl("apply", f"--filename={ROOT / 'deploy/crds'}")
         text = (ROOT / "deploy/kustomize/torchrelay.yaml").read_text()
         manifests = [_adapted(m) for m in yaml.safe_load_all(text) if m]
+        if "policy/v1" not in self.kubectl("api-versions").split():
+            for manifest in manifests:
+                if manifest["kind"] == "PodDisruptionBudget":
+                    manifest["apiVersion"] = "policy/v1beta1"
         # Kubernetes 1.20 does not know all fields of the webhook, and drops them.
         self.kubectl("apply", "--validate=false", "--filename=-", stdin=yaml.safe_dump_all(manifests))
         for name in REPLICAS:
@@ -108,9 +112,7 @@ class Installation:
 def _adapted(manifest: dict[str, Any]) -> dict[str, Any]:
     volumes, mounts = host_volumes()
     kind, name = manifest["kind"], manifest["metadata"]["name"]
-    if kind == "PodDisruptionBudget":
-        manifest["apiVersion"] = "policy/v1beta1"
-    elif kind == "Deployment":
+    if kind == "Deployment":
         manifest["spec"]["replicas"] = REPLICAS[name]
         spec = manifest["spec"]["template"]["spec"]
         (container,) = spec["containers"]

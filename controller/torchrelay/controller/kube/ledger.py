@@ -58,6 +58,11 @@ class Ledger:
     async def run_for(self, identity: PodIdentity, hello: AgentHello) -> JobRun:
         """Raises RefusedError for a pod that takes part in no job, RetryableError for a spare that comes before any rank."""
         pod = await self._pod_of(identity)
+        run = await self._run_of(pod, hello)
+        run.core.job.machines[pod.agent] = pod.node
+        return run
+
+    async def _run_of(self, pod: Pod, hello: AgentHello) -> JobRun:
         run = self.runs.get(pod.key)
         if run is not None and (
             run.core.ended is None or hello.node in run.core.job.nodes or pod.uid in run.stragglers
@@ -76,6 +81,7 @@ class Ledger:
             pod.key, int(launch["WORLD_SIZE"]), launch, _wishes(pod), self._health, before.restarts
         )
         run.core.entrance.remember(before.holders)
+        run.core.job.machines.update(before.machines)
         return run
 
     async def _pod_of(self, identity: PodIdentity) -> Pod:

@@ -8,7 +8,7 @@ PUSH ?=
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
 STAMP := $(VENV)/.installed
 
-.PHONY: venv demo test test-long e2e lint fmt bench relay-score gpu-check proto images clean
+.PHONY: venv demo test test-long e2e e2e-core e2e-kind lint fmt bench relay-score gpu-check proto images clean
 
 venv: $(STAMP)
 
@@ -37,6 +37,12 @@ test-long: venv
 
 e2e: venv
 	bash tests/e2e/run.sh $(E2E)
+
+e2e-core: venv
+	bash tests/e2e/run.sh --core
+
+e2e-kind: venv
+	bash tests/e2e/kind/run.sh $(E2E)
 
 lint: venv
 	$(VENV)/bin/ruff format --check .

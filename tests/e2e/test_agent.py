@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
+import pytest
 from support.kubectl import wait_for
 from support.training import differences
 from support.training_pods import Training
@@ -12,6 +13,7 @@ from support.training_pods import Training
 STEP, LATER = 15, 30
 
 
+@pytest.mark.core
 def test_a_rank_whose_agent_was_killed_is_protected_again(training: Training, undisturbed: Path) -> None:
     training.held, training.restart_policy = (STEP, LATER), "OnFailure"
     training.start()

@@ -38,7 +38,7 @@ def test_a_worker_lost_while_no_controller_is_there(
     torchrelay.scale(0)
     training.signal(f"{training.name}-1", signal.SIGKILL)
     training.let_pass(STEP)
-    torchrelay.scale(1)
+    torchrelay.restore()
     (migration,) = training.wait_for_migration()
     training.wait_until_succeeded()
     assert differences(undisturbed, training.out, training.world_size) == []
@@ -54,7 +54,7 @@ def test_a_pod_lost_while_no_controller_is_there(
     torchrelay.scale(0)
     training.kubectl("delete", "pod", f"{training.name}-1", "--force", "--grace-period=0")
     training.let_pass(STEP)
-    torchrelay.scale(1)
+    torchrelay.restore()
     (migration,) = training.wait_for_migration()
     training.wait_until_succeeded()
     assert differences(undisturbed, training.out, training.world_size) == []
@@ -68,18 +68,16 @@ def test_of_two_replicas_another_one_takes_over(
     training.held = (STEP,)
     training.start()
     training.wait_until_ready()
-    try:
-        leader = torchrelay.leader()
-        assert torchrelay.add_standby() != leader != ""
-        torchrelay.delete_pod(leader)
-        # The one that waited, or the one that was made for the dead one: whoever looks first when the lease is over.
-        wait_for("another leader", lambda: torchrelay.leader() not in ("", leader) or None, 60.0, torchrelay.logs)
-        training.wait_until_adopted()
-        training.signal(f"{training.name}-1", signal.SIGKILL)
-        training.let_pass(STEP)
-        (migration,) = training.wait_for_migration()
-        training.wait_until_succeeded()
-    finally:
-        torchrelay.scale(1)
+    leader = torchrelay.leader()
+    assert leader in torchrelay.ready_pods()
+    assert len(torchrelay.ready_pods()) == 2
+    torchrelay.delete_pod(leader)
+    # The one that waited, or the one that was made for the dead one: whoever looks first when the lease is over.
+    wait_for("another leader", lambda: torchrelay.leader() not in ("", leader) or None, 60.0, torchrelay.logs)
+    training.wait_until_adopted()
+    training.signal(f"{training.name}-1", signal.SIGKILL)
+    training.let_pass(STEP)
+    (migration,) = training.wait_for_migration()
+    training.wait_until_succeeded()
     assert differences(undisturbed, training.out, training.world_size) == []
     assert (migration["kind"], migration["rank"]) == ("unplanned", 1)

@@ -58,6 +58,7 @@ def wait_for_job(training: Training, phase: str, within_s: float = 90.0) -> dict
     return wait_for(f"a job that is {phase}", there, within_s, training.describe)
 
 
+@pytest.mark.core
 @pytest.mark.usefixtures("_room_again")
 def test_spares_are_used_up_and_the_cluster_is_full(
     training: Training, undisturbed: Path, kubectl: Kubectl, torchrelay: Installation
@@ -106,6 +107,7 @@ def test_a_job_does_not_begin_again_at_the_same_step_for_ever(training: Training
     assert wait_for_job(training, "Failed")["restartSteps"] == [STEP - 1, STEP - 1]
 
 
+@pytest.mark.core
 def test_the_newest_checkpoint_is_cut_off_and_the_one_before_is_taken(training: Training, kubectl: Kubectl) -> None:
     reference = Training(kubectl, "saving", training.out / "reference", protected=False)
     reference.out.mkdir()

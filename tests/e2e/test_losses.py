@@ -5,12 +5,14 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
+import pytest
 from support.training import differences
 from support.training_pods import Training
 
 STEP = 20
 
 
+@pytest.mark.core
 def test_a_killed_worker(training: Training, undisturbed: Path) -> None:
     training.held = (STEP,)
     training.start()
@@ -29,6 +31,7 @@ def test_a_killed_worker(training: Training, undisturbed: Path) -> None:
     assert phases[-1] == "committed", migration
 
 
+@pytest.mark.core
 def test_a_pod_deleted_with_force(training: Training, undisturbed: Path) -> None:
     training.held = (STEP,)
     training.start()
@@ -41,6 +44,7 @@ def test_a_pod_deleted_with_force(training: Training, undisturbed: Path) -> None
     assert (migration["kind"], migration["rank"]) == ("unplanned", 0)
 
 
+@pytest.mark.core
 def test_a_stopped_trainer(training: Training, undisturbed: Path) -> None:
     training.held = (STEP,)
     training.start()

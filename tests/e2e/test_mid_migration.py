@@ -6,6 +6,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import pytest
 from support.kube_install import Installation
 from support.kubectl import wait_for
 from support.training import differences
@@ -24,6 +25,7 @@ def closed(training: Training, name: str) -> dict[str, Any]:
     return wait_for(f"the end of {name}", over, 90.0, training.describe)
 
 
+@pytest.mark.core
 def test_while_the_survivors_of_a_loss_are_awaited(
     training: Training, torchrelay: Installation, undisturbed: Path
 ) -> None:

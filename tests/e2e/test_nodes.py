@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.kubectl import wait_for
+from support.kubectl import Kubectl, wait_for
+from support.own_cluster import cluster, needs_test_cluster
 from support.training import differences
 from support.training_pods import Training
 
-CLUSTER = os.environ.get("TORCHRELAY_E2E_CLUSTER", "")
 STEP = 20
 
-pytestmark = pytest.mark.skipif(not CLUSTER, reason="only the test cluster's nodes can be unplugged")
-
-
-def cluster(*arguments: str) -> None:
-    done = subprocess.run([CLUSTER, *arguments], capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
+pytestmark = needs_test_cluster
 
 
 @pytest.fixture
@@ -28,6 +21,26 @@ def _node_2_comes_back() -> Iterator[None]:
     yield
     cluster("node-start", "2")
     cluster("node-heal", "2")
+
+
+@pytest.fixture
+def _two_more_nodes(kubectl: Kubectl) -> Iterator[None]:
+    """Besides the first three, of which two may be lost."""
+    for number in "45":
+        cluster("node-start", number)
+    yield
+    for number in "45":
+        cluster("node-kill", number)
+        kubectl("delete", "node", f"node-{number}")
+    cluster("node-start", "2")
+
+
+@pytest.fixture
+def three_ranks(training: Training) -> Training:
+    training.world_size, training.spares = 3, 2
+    training.nodes = ("node-2", "node-1", "node-4")  # copies of journals are on the next one: 3 and 5
+    training.held = (STEP,)
+    return training
 
 
 @pytest.mark.usefixtures("_node_2_comes_back")
@@ -52,6 +65,7 @@ def test_a_node_that_loses_power(training: Training, undisturbed: Path) -> None:
     assert migration["toPod"] in spares
 
 
+@pytest.mark.core
 @pytest.mark.usefixtures("_node_2_comes_back")
 def test_a_partitioned_node_and_its_return(training: Training, undisturbed: Path) -> None:
     training.held = (STEP, STEP + 10)
@@ -68,6 +82,57 @@ def test_a_partitioned_node_and_its_return(training: Training, undisturbed: Path
     training.wait_until_succeeded()
     assert differences(undisturbed, training.out, training.world_size) == []
     assert training.resource()["ranks"][1]["pod"] == migration["toPod"]
+
+
+@pytest.mark.usefixtures("_node_2_comes_back")
+def test_a_node_stays_away_for_longer_than_the_grace_and_then_returns(training: Training, undisturbed: Path) -> None:
+    training.held = (STEP, STEP + 10)
+    training.nodes = ("node-1", "node-2")
+    training.start()
+    training.wait_until_ready()
+    cut_off = f"{training.name}-1"
+    uid = training.pods()[cut_off]["metadata"]["uid"]
+    cluster("node-partition", "2")
+    training.let_pass(STEP)
+    (migration,) = training.wait_for_migration()
+    assert (migration["kind"], migration["rank"]) == ("unplanned", 1)
+
+    def given_up() -> bool | None:
+        return True if uid not in {p["metadata"]["uid"] for p in training.pods().values()} else None
+
+    # The node's kubelet cannot confirm anything: it is by force that the pod goes from the API.
+    wait_for("the end of the pod in the API", given_up, 120.0, training.describe)
+    (fenced,) = training.processes_here(cut_off)  # and there, behind the cut, it lives
+    cluster("node-heal", "2")
+    wait_for("its end", lambda: None if Path(f"/proc/{fenced}").exists() else True, 60.0, training.describe)
+    training.let_pass(STEP + 10)
+    training.wait_until_succeeded()
+    assert differences(undisturbed, training.out, training.world_size) == []
+    assert training.resource()["ranks"][1]["pod"] == migration["toPod"]
+    assert len(training.wait_for_migration()) == 1
+
+
+@pytest.mark.usefixtures("_two_more_nodes")
+def test_two_nodes_at_once(three_ranks: Training, kubectl: Kubectl, tmp_path: Path) -> None:
+    reference = Training(kubectl, "three-ranks", tmp_path / "reference", protected=False)
+    reference.out.mkdir()
+    reference.world_size = three_ranks.world_size
+    reference.start()
+    reference.wait_until_succeeded()
+    reference.delete()
+    three_ranks.start()
+    three_ranks.wait_until_ready()
+    spares = {n: p["spec"]["nodeName"] for n, p in three_ranks.pods().items() if "-spare-" in n}
+    assert set(spares.values()) == {"node-3", "node-5"}
+    cluster("node-kill", "2")
+    cluster("node-kill", "4")
+    three_ranks.let_pass(STEP)
+    migrations = three_ranks.wait_for_migration(count=1)
+    three_ranks.wait_until_succeeded()
+    assert differences(reference.out, three_ranks.out, three_ranks.world_size) == []
+    ranks = three_ranks.resource()["ranks"]
+    assert {ranks[0]["pod"], ranks[2]["pod"]} == set(spares)
+    assert all(m["kind"] == "unplanned" for m in migrations)
 
 
 def _has_ended(training: Training) -> bool | None:

@@ -6,13 +6,15 @@ import signal
 import subprocess
 from pathlib import Path
 
+import pytest
 from support.kubectl import wait_for
 from support.training import differences
-from support.training_pods import Training
+from support.training_pods import NODES, Training
 
 STEP = 30
 
 
+@pytest.mark.core
 def test_a_migration_that_a_person_creates(training: Training, undisturbed: Path) -> None:
     training.held = (STEP,)
     training.start()
@@ -88,31 +90,32 @@ def test_a_process_that_is_told_to_end(training: Training, undisturbed: Path) ->
 
 def test_a_cordoned_node(training: Training, undisturbed: Path) -> None:
     training.held = (STEP,)
-    training.nodes = ("node-1", "node-2")
+    training.nodes = NODES[:2]
     training.start()
     training.wait_until_ready()
-    training.kubectl("cordon", "node-2")
+    training.kubectl("cordon", NODES[1])
     try:
         training.wait_for_phase("preparing")
         training.let_pass(STEP)
         (migration,) = training.wait_for_migration()
     finally:
-        training.kubectl("uncordon", "node-2")
+        training.kubectl("uncordon", NODES[1])
     training.wait_until_succeeded()
     assert differences(undisturbed, training.out, training.world_size) == []
     assert (migration["kind"], migration["rank"], migration["stepsRedone"]) == ("planned", 1, 0)
-    assert "cordon of node node-2" in str(migration["decisions"] + [migration["reason"]]), migration
+    assert f"cordon of node {NODES[1]}" in str(migration["decisions"] + [migration["reason"]]), migration
 
 
+@pytest.mark.core
 def test_a_drain_waits_until_the_rank_has_moved(training: Training, undisturbed: Path) -> None:
     training.held = (STEP,)
-    training.nodes = ("node-1", "node-2")
+    training.nodes = NODES[:2]
     training.start()
     training.wait_until_ready()
     training.wait_until_held(STEP)
     wait_for("a budget", lambda: training.kubectl.items("pdb") or None, 20.0, training.describe)
     chosen = f"--pod-selector=torchrelay.dev/job={training.name}"
-    command = ["kubectl", "drain", "node-2", chosen, "--force", "--delete-emptydir-data", "--timeout=120s"]
+    command = ["kubectl", "drain", NODES[1], chosen, "--force", "--delete-emptydir-data", "--timeout=120s"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as drain:
         try:
             training.wait_for_phase("quiescing")
@@ -123,12 +126,12 @@ def test_a_drain_waits_until_the_rank_has_moved(training: Training, undisturbed:
             said, _ = drain.communicate(timeout=120)
         finally:
             drain.kill()
-            training.kubectl("uncordon", "node-2")
+            training.kubectl("uncordon", NODES[1])
     assert drain.returncode == 0, said
     assert "disruption budget" in said
     training.wait_until_succeeded()
     assert differences(undisturbed, training.out, training.world_size) == []
     assert (migration["kind"], migration["rank"], migration["stepsRedone"]) == ("planned", 1, 0)
     described = training.kubectl("describe", "trainingjob", training.name)
-    for reason in ("MigrationStarted", "MigrationCommitted", "cordon of node node-2"):
+    for reason in ("MigrationStarted", "MigrationCommitted", f"cordon of node {NODES[1]}"):
         assert reason in described

@@ -46,6 +46,7 @@ def test_the_controller_may(torchrelay: Installation, right: Right) -> None:
     assert may(CONTROLLER, right)
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("right", NOT_FOR_THE_CONTROLLER, ids="-".join)
 def test_the_controller_may_not(torchrelay: Installation, right: Right) -> None:
     assert not may(CONTROLLER, right)
@@ -56,6 +57,7 @@ def test_the_webhook_may(torchrelay: Installation, right: Right) -> None:
     assert may(WEBHOOK, right)
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("right", NOT_FOR_THE_WEBHOOK, ids="-".join)
 def test_the_webhook_may_not(torchrelay: Installation, right: Right) -> None:
     assert not may(WEBHOOK, right)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from support.kube_install import Installation
 from support.kubectl import wait_for
 from support.training import differences
@@ -12,6 +13,7 @@ from support.training_pods import Training
 STEP = 20
 
 
+@pytest.mark.core
 def test_a_job_starts_while_the_webhook_is_away(
     training: Training, torchrelay: Installation, undisturbed: Path
 ) -> None:
@@ -21,7 +23,7 @@ def test_a_job_starts_while_the_webhook_is_away(
         assert {len(p["spec"]["containers"]) for p in training.pods().values()} == {1}
         training.wait_until_succeeded()
     finally:
-        torchrelay.scale(1, "torchrelay-webhook")
+        torchrelay.restore("torchrelay-webhook")
     assert differences(undisturbed, training.out, training.world_size) == []
 
 
@@ -40,5 +42,5 @@ def test_a_job_runs_while_the_controller_is_away(
             "the end of the workers", lambda: True if ended <= training.ended() else None, 150.0, training.describe
         )
     finally:
-        torchrelay.scale(1)
+        torchrelay.restore()
     assert differences(undisturbed, training.out, training.world_size) == []

@@ -18,9 +18,10 @@ SLOWLY = {"STEP_S": "0.08"}
 @pytest.mark.parametrize(
     ("kind", "fault"),
     few(
-        3,
+        4,
         [
-            ("finetune", "kill:rank=1,step=16,phase=backward"),
+            ("finetune", "kill:rank=1,step=13,phase=backward"),
+            ("turns", "kill:rank=0,step=7,phase=forward"),
             ("twice", "kill:rank=0,step=20,phase=after-step"),
             ("turns", "kill:rank=1,step=18,phase=backward"),
             ("stopped", "kill:rank=1,step=11,phase=backward"),
@@ -44,7 +45,7 @@ def test_a_rank_is_moved_in_a_later_loop(kind: str, step: int, undisturbed: Undi
 
 
 def test_a_loss_before_a_loop_is_known_to_train_ends_the_job_with_the_reason(tmp_path: Path) -> None:
-    run = relay(tmp_path, SCRIPT, "finetune", ranks=RANKS, inject=["kill:rank=1,step=13,phase=backward"])
+    run = relay(tmp_path, SCRIPT, "hidden", ranks=RANKS, inject=["kill:rank=1,step=13,phase=backward"])
     assert run.status not in (0, 76), run.told()
     assert not list(run.out.iterdir()), run.told()
     assert "in a forward, backward or pipeline step that cannot be called again" in run.told()

@@ -18,6 +18,10 @@ class FakeApi:
     def __init__(self) -> None:
         self.objects: dict[tuple[str, str, str], Object] = {}
         self.away = False
+        self.answers_lost = 0
+        """How many of the next calls that change something are carried out, and seem to have failed."""
+        self.hidden: set[str] = set()
+        """Kinds of which nothing is found by name, as if it came a moment later."""
         self.refused: dict[str, str] = {}
         """By kind, why nothing of it may be made."""
         self.unknown: set[str] = set()
@@ -34,6 +38,7 @@ class FakeApi:
         meta.setdefault("name", f"{meta.get('generateName', '')}{number}")
         meta.setdefault("uid", f"uid-{number:04}")
         meta.setdefault("creationTimestamp", f"2026-01-01T00:00:{number:02}Z")
+        meta["resourceVersion"] = str(number)
         self.objects[self._key(kind, meta["name"], meta.get("namespace"))] = made
         return copy.deepcopy(made)
 
@@ -49,6 +54,9 @@ class FakeApi:
 
     async def get(self, kind: Kind, name: str, namespace: str | None = None) -> Object | None:
         self._check()
+        if kind.name in self.hidden:
+            self.hidden.remove(kind.name)
+            return None
         return copy.deepcopy(self.objects.get(self._key(kind, name, namespace)))
 
     async def create(self, kind: Kind, manifest: Object) -> Object:
@@ -61,10 +69,14 @@ class FakeApi:
         meta = manifest["metadata"]
         if "name" in meta and self._key(kind, meta["name"], meta.get("namespace")) in self.objects:
             raise Refused(CONFLICT, f"{meta['name']} exists")
-        return self.put(kind, manifest)
+        return self._answered(self.put(kind, manifest))
 
     async def replace(self, kind: Kind, manifest: Object) -> Object:
         self._check()
+        meta = manifest["metadata"]
+        there = self.objects.get(self._key(kind, meta["name"], meta.get("namespace")))
+        if there is None or there["metadata"]["resourceVersion"] != meta.get("resourceVersion"):
+            raise Refused(CONFLICT, f"{meta['name']} has been changed meanwhile")
         return self.put(kind, manifest)
 
     async def patch(
@@ -75,11 +87,17 @@ class FakeApi:
         if found is None:
             raise Refused(NOT_FOUND, f"{name} is not there")
         _merge(found, patch)
-        return copy.deepcopy(found)
+        return self._answered(copy.deepcopy(found))
 
     async def delete(self, kind: Kind, name: str, namespace: str | None = None, grace_s: int | None = None) -> None:
         self._check()
         self.objects.pop(self._key(kind, name, namespace), None)
+
+    def _answered(self, found: Object) -> Object:
+        if self.answers_lost:
+            self.answers_lost -= 1
+            raise RetryableError("the API server cannot be reached: the connection was cut")
+        return found
 
     def _check(self) -> None:
         if self.away:

@@ -7,14 +7,15 @@ from typing import Any
 import yaml
 
 from support.kubectl import Kubectl, wait_for
-from support.training_pods import IMAGE, ROOT, host_volumes, python
+from support.training_pods import IMAGE, NODES, ROOT, host_volumes, python
 from torchrelay.protocol import kube_names as kube
 
 NAMESPACE = kube.SYSTEM_NAMESPACE
-DEPLOYMENTS = ("torchrelay-controller", "torchrelay-webhook")
+CONTROLLER = "torchrelay-controller"
+REPLICAS = {CONTROLLER: 2, "torchrelay-webhook": 1}
 CONTROLLERS = "--selector=app.kubernetes.io/component=controller"
 WEBHOOKS = "--selector=app.kubernetes.io/component=webhook"
-FIRST_NODE = {"kubernetes.io/hostname": "node-1"}
+FIRST_NODE = {"kubernetes.io/hostname": NODES[0]}
 """Where the controller is: tests unplug the others."""
 
 
@@ -26,9 +27,13 @@ class Installation:
         self.kubectl("apply", f"--filename={ROOT / 'deploy/crds'}")
         text = (ROOT / "deploy/kustomize/torchrelay.yaml").read_text()
         manifests = [_adapted(m) for m in yaml.safe_load_all(text) if m]
+        if "policy/v1" not in self.kubectl("api-versions").split():
+            for manifest in manifests:
+                if manifest["kind"] == "PodDisruptionBudget":
+                    manifest["apiVersion"] = "policy/v1beta1"
         # Kubernetes 1.20 does not know all fields of the webhook, and drops them.
         self.kubectl("apply", "--validate=false", "--filename=-", stdin=yaml.safe_dump_all(manifests))
-        for name in DEPLOYMENTS:
+        for name in REPLICAS:
             self.kubectl("rollout", "status", f"--namespace={NAMESPACE}", f"deployment/{name}", "--timeout=55s")
         wait_for("a webhook that takes part", self._takes_part, 60.0, self.logs)
 
@@ -49,35 +54,43 @@ class Installation:
 
     def leader(self) -> str:
         """The pod that has the Lease."""
-        lease = self.kubectl.get("lease", "torchrelay-controller", f"--namespace={NAMESPACE}")
+        lease = self.kubectl.get("lease", CONTROLLER, f"--namespace={NAMESPACE}")
         return lease["spec"].get("holderIdentity") or ""
+
+    def ready_pods(self) -> list[str]:
+        """Of the controller."""
+        pods = self.kubectl.items("pods", f"--namespace={NAMESPACE}", CONTROLLERS)
+        return [
+            p["metadata"]["name"]
+            for p in pods
+            if any(c["type"] == "Ready" and c["status"] == "True" for c in p["status"].get("conditions", ()))
+        ]
 
     def delete_pod(self, name: str) -> None:
         self.kubectl("delete", "pod", name, f"--namespace={NAMESPACE}", "--force", "--grace-period=0")
 
-    def add_standby(self) -> str:
-        """A second replica, which runs and is not ready as long as the first one leads; its name."""
-        self.kubectl("scale", f"--namespace={NAMESPACE}", "deployment/torchrelay-controller", "--replicas=2")
-        leader = self.leader()
+    def restore(self, name: str = CONTROLLER) -> None:
+        """As many replicas as there are otherwise."""
+        self.scale(REPLICAS[name], name)
 
-        def running() -> str | None:
-            for pod in self.kubectl.items("pods", f"--namespace={NAMESPACE}", CONTROLLERS):
-                states = [s["state"] for s in pod["status"].get("containerStatuses", ())]
-                if pod["metadata"]["name"] != leader and states and all("running" in s for s in states):
-                    return str(pod["metadata"]["name"])
-            return None
-
-        return wait_for("a second replica", running, 60.0, self.logs)
-
-    def scale(self, replicas: int, name: str = "torchrelay-controller") -> None:
+    def scale(self, replicas: int, name: str = CONTROLLER) -> None:
         deployment = f"deployment/{name}"
         self.kubectl("scale", f"--namespace={NAMESPACE}", deployment, f"--replicas={replicas}")
         if replicas:
             self.kubectl("rollout", "status", f"--namespace={NAMESPACE}", deployment, "--timeout=55s")
             return
-        selector = CONTROLLERS if name == "torchrelay-controller" else WEBHOOKS
+        selector = CONTROLLERS if name == CONTROLLER else WEBHOOKS
         pods = ("pods", f"--namespace={NAMESPACE}", selector)
         wait_for(f"the end of {name}", lambda: None if self.kubectl.items(*pods) else True, 120.0, self.logs)
+
+    def begin_upgrade(self) -> None:
+        """To a version that differs by an annotation: all pods of torchrelay are replaced, as the manifests have it."""
+        for name in REPLICAS:
+            self.kubectl("rollout", "restart", f"--namespace={NAMESPACE}", f"deployment/{name}")
+
+    def wait_until_upgraded(self) -> None:
+        for name in REPLICAS:
+            self.kubectl("rollout", "status", f"--namespace={NAMESPACE}", f"deployment/{name}", "--timeout=55s")
 
     def logs(self) -> str:
         text = self.kubectl("get", "pods", f"--namespace={NAMESPACE}", "--output=wide")
@@ -99,10 +112,8 @@ class Installation:
 def _adapted(manifest: dict[str, Any]) -> dict[str, Any]:
     volumes, mounts = host_volumes()
     kind, name = manifest["kind"], manifest["metadata"]["name"]
-    if kind == "PodDisruptionBudget":
-        manifest["apiVersion"] = "policy/v1beta1"
-    elif kind == "Deployment":
-        manifest["spec"]["replicas"] = 1
+    if kind == "Deployment":
+        manifest["spec"]["replicas"] = REPLICAS[name]
         spec = manifest["spec"]["template"]["spec"]
         (container,) = spec["containers"]
         container["image"], container["command"][0] = IMAGE, python()

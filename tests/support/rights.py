@@ -24,6 +24,9 @@ NOT_FOR_THE_CONTROLLER: list[Right] = [
     ("delete", "torchrelay.dev/trainingjobs", "team", "llama"),
     ("get", "coordination.k8s.io/leases", "kube-system", "kube-scheduler"),
     ("update", "coordination.k8s.io/leases", HOME, "another"),
+    ("patch", "discovery.k8s.io/endpointslices", HOME, "torchrelay-webhook-abcde"),
+    ("patch", "discovery.k8s.io/endpointslices", "team", f"{CONTROLLER}-ipv4"),
+    ("create", "discovery.k8s.io/endpointslices", "team", ""),
     ("patch", "admissionregistration.k8s.io/mutatingwebhookconfigurations", "", "torchrelay"),
     ("create", "rbac.authorization.k8s.io/clusterrolebindings", "", ""),
     ("delete", "apps/deployments", "team", "web"),
@@ -43,5 +46,7 @@ FOR_THE_CONTROLLER: list[Right] = [
     ("get", "configmaps", HOME, "torchrelay-ca"),
     ("patch", "configmaps", HOME, "torchrelay-ca"),
     ("create", "coordination.k8s.io/leases", HOME, ""),
+    ("create", "discovery.k8s.io/endpointslices", HOME, ""),
+    *[(verb, "discovery.k8s.io/endpointslices", HOME, f"{CONTROLLER}-ipv4") for verb in ("get", "patch")],
     *[(verb, "coordination.k8s.io/leases", HOME, CONTROLLER) for verb in ("get", "update", "patch")],
 ]

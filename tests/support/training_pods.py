@@ -2,24 +2,39 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
 
 from support.kubectl import Kubectl, wait_for
 from support.training import SCRIPTS
+from torchrelay.protocol import kube_names as kube
 
 ROOT = Path(__file__).resolve().parents[2]
 MIGRATED = "committed"
 IMAGE = "localhost/busybox:1"
+ON_NODES = os.environ.get("TORCHRELAY_E2E_ON_NODES", "")
+"""The folder in which nodes have this machine's folders; empty where they have them at the same paths."""
+NODES = tuple(os.environ.get("TORCHRELAY_E2E_NODE_NAMES", "node-1 node-2 node-3").split())
+
+
+def host_folders() -> dict[str, str]:
+    """What pods need of this machine to run its Python."""
+    base = Path(sys.executable).resolve().parents[1]
+    folders = {"usr": "/usr", "lib": "/lib", "lib64": "/lib64", "sources": str(ROOT), "python": str(base)}
+    return {name: folder for name, folder in folders.items() if not (name == "python" and folder.startswith("/usr"))}
+
+
+def on_nodes(folder: object) -> str:
+    """Where nodes have a folder of this machine."""
+    return f"{ON_NODES}{folder}"
 
 
 def host_volumes() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Volumes and mounts that bring this machine's Python and sources into a container, at the same paths."""
-    base = Path(sys.executable).resolve().parents[1]
-    folders = {"usr": "/usr", "lib": "/lib", "lib64": "/lib64", "sources": str(ROOT), "python": str(base)}
-    folders = {name: folder for name, folder in folders.items() if not (name == "python" and folder.startswith("/usr"))}
-    volumes = [{"name": name, "hostPath": {"path": folder}} for name, folder in folders.items()]
+    folders = host_folders()
+    volumes = [{"name": name, "hostPath": {"path": on_nodes(folder)}} for name, folder in folders.items()]
     mounts = [{"name": name, "mountPath": folder, "readOnly": True} for name, folder in folders.items()]
     return volumes, mounts
 
@@ -115,7 +130,7 @@ class Training:
                         "volumeMounts": [*mounts, {"name": "out", "mountPath": str(self.out)}],
                     }
                 ],
-                "volumes": [*volumes, {"name": "out", "hostPath": {"path": str(self.out)}}],
+                "volumes": [*volumes, {"name": "out", "hostPath": {"path": on_nodes(self.out)}}],
                 **self.more_spec,
             },
         }
@@ -135,6 +150,24 @@ class Training:
         found = self.kubectl("exec", pod, "--container=torchrelay-agent", "--", python(), "-c", script)
         assert int(found) == 1, found
 
+    def processes_here(self, pod: str) -> list[int]:
+        """The training processes of the pod, as this machine sees them: the nodes of the test cluster are on it."""
+        found = []
+        for entry in Path("/proc").glob("[0-9]*"):
+            try:
+                arguments = (entry / "cmdline").read_bytes().split(b"\0")
+                environ = (entry / "environ").read_bytes().split(b"\0")
+            except OSError:
+                continue  # it has ended
+            if str(self.out).encode() in arguments and f"HOSTNAME={pod}".encode() in environ:
+                found.append(int(entry.name))
+        return found
+
+    def wait_until_held_here(self, step: int) -> None:
+        """As `wait_until_held`, without the API server."""
+        marks = [self.out / f"held-{step}-{rank}" for rank in range(self.world_size)]
+        wait_for(f"all ranks before step {step}", lambda: all(m.exists() for m in marks) or None, 50.0)
+
     def kill_agent(self, pod: str) -> None:
         """By a signal from the container that trains: its own would end with it before it could tell."""
         script = (
@@ -150,8 +183,9 @@ class Training:
 
     def restarts(self, pod: str) -> dict[str, int]:
         """By container."""
-        statuses = self.kubectl.get("pod", pod)["status"].get("containerStatuses", ())
-        return {s["name"]: s["restartCount"] for s in statuses}
+        status = self.kubectl.get("pod", pod)["status"]
+        sidecars = [s for s in status.get("initContainerStatuses", ()) if s["name"] == kube.AGENT_CONTAINER]
+        return {s["name"]: s["restartCount"] for s in [*status.get("containerStatuses", ()), *sidecars]}
 
     def resource(self) -> dict[str, Any]:
         """The status of the TrainingJob; empty before there is one."""

@@ -178,7 +178,7 @@ class Entrance:
             job.add(node, WorkerInfo(worker, rank, 0), rank, now_s)
             lost = job.workers[worker]
             lost.armed = Armed(rank, job.world_size, GLOO, "")
-            lost.copies_to = choose_keeper(node, [n.node for n in job.nodes.values() if not n.lost])
+            lost.copies_to = choose_keeper(node, [n.node for n in job.nodes.values() if not n.lost], job.machines)
             lost.seen_boundary = 0
             found.append(lost)
         return found

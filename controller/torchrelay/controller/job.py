@@ -150,6 +150,8 @@ class Job:
     def __init__(self, world_size: int, losses_barred: str = "") -> None:
         self.world_size = world_size
         self.nodes: dict[str, Node] = {}
+        self.machines: dict[str, str] = {}
+        """Node -> the machine that it is on, where nodes share machines."""
         self.workers: dict[str, Worker] = {}
         self.holders: dict[int, str] = {}
         self.launch: dict[int, dict[str, str]] = {}

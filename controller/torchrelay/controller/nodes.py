@@ -157,7 +157,7 @@ class Nodes:
         for worker in job.rank_workers:
             if not worker.alive or job.nodes[worker.node].lost:
                 continue
-            keeper = choose_keeper(worker.node, there)
+            keeper = choose_keeper(worker.node, there, job.machines)
             failed_s, pause_s = self._failed.get(worker.worker, (now_s, 0.0))
             if keeper == worker.copies_to or now_s < failed_s + pause_s:
                 continue

@@ -91,6 +91,7 @@ SYSTEM_NAMESPACE = "torchrelay-system"
 CONTROLLER_SERVICE = "torchrelay-controller"
 RELAY_PORT = 29476
 ENROLL_PORT = 29477
+READY_PORT = 29478
 WEBHOOK_SERVICE = "torchrelay-webhook"
 WEBHOOK_CONFIGURATION = "torchrelay"
 WEBHOOK_CERT_SECRET = "torchrelay-webhook-cert"

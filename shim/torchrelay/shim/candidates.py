@@ -99,6 +99,12 @@ def may_step(loop: ast.For | ast.While) -> bool:
     return False
 
 
+def looks_like_training(loop: ast.For | ast.While) -> bool:
+    """Whether its body calls something that is named as what trains: `loss.backward()`, `self.step(batch)`, `train_step(...)`."""
+    names = (_last_name(n.func) for part in loop.body for n in ast.walk(part) if isinstance(n, ast.Call))
+    return any(name in _STEP_CALLS or name.endswith("_step") for name in names)
+
+
 def binds_name(tree: ast.Module, name: str) -> bool:
     """Whether `name` is bound anywhere in the module: then it is not the builtin for sure."""
     for node in ast.walk(tree):

@@ -116,6 +116,11 @@ class Collectives:
         self._engine = engine
         self._inside = False
 
+    @property
+    def inside(self) -> bool:
+        """Whether what is called is part of a communication that is seen as a whole, or left alone."""
+        return self._inside
+
     @contextmanager
     def left_alone(self) -> Iterator[None]:
         """What is called within is done as it is: communication of a backward, which is not the script's own."""
@@ -162,9 +167,7 @@ class Collectives:
             if self._inside or (mode := self._engine.mode()) == "off":
                 return original(*args, **kwargs)
             out = kwargs.get(parameter, args[place] if 0 <= place < len(args) else None)
-            call = _Call(
-                name, _group_name(name, args, kwargs), functools.partial(original, *args, **kwargs), out, objects
-            )
+            call = _Call(name, group_name(args, kwargs), functools.partial(original, *args, **kwargs), out, objects)
             if sys._getframe(1).f_globals.get("__name__", "").startswith(_OF_WRAPPERS):
                 return self._of_wrapper(call, mode)
             return self._run(call, mode, asynchronous=bool(kwargs.get("async_op")))
@@ -178,7 +181,7 @@ class Collectives:
             mode = engine.mode()
         if mode == "answer":
             call.put(engine.answer(call.name, call.group, without_result=call.without_result()))
-            return _Done() if asynchronous else None
+            return Done() if asynchronous else None
         if call.name in SUMS_UP:
             engine.summed_up(call.tensors())
         if mode == "record" and asynchronous:
@@ -225,7 +228,7 @@ class Collectives:
             if entry is not None:
                 call.put(entry)
                 self._engine.record(entry)
-                return _Done() if asynchronous else None
+                return Done() if asynchronous else None
             try:
                 result = self._original(call)
                 if asynchronous and result is not None:
@@ -286,7 +289,7 @@ class _Call:
             small.put(value, tensor.data)  # torch counts no write of a collective
 
 
-class _Done:
+class Done:
     """A collective that is complete: what `async_op=True` returns where the answer is known."""
 
     def wait(self, timeout: Any = None) -> bool:
@@ -299,7 +302,7 @@ class _Done:
         return True
 
 
-def _group_name(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+def group_name(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     group = kwargs.get("group")
     if group is None:
         group = next((a for a in args if isinstance(a, dist.ProcessGroup)), None)

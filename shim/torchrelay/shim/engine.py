@@ -38,6 +38,7 @@ from torchrelay.shim.phases import Phases
 from torchrelay.shim.recovery import Recovery
 from torchrelay.shim.reporting import Reporter
 from torchrelay.shim.rewind import Rewind
+from torchrelay.shim.sites import SITES
 from torchrelay.shim.updates import Updates
 
 _LATE_FORWARD = "a forward pass of a sharded model after the optimizer step"
@@ -119,6 +120,10 @@ class Engine:
 
     def record(self, entry: Entry) -> None:
         self.records.add(entry, after_gate=self.position == "after")
+
+    def record_message(self, entry: Entry) -> None:
+        """Of this rank alone: other ranks' records have nothing to compare it with."""
+        self.records.add(entry, after_gate=False)
 
     def behind_gate(self) -> bool:
         """Of a joiner: whether it goes through the rest of a step, after its optimizer step, without peers."""
@@ -239,6 +244,11 @@ class Engine:
         elif activation.site in self.chain:
             self.records.cut(activation.first_mark)
             activation.head = self.writer.head(activation)
+        elif known and self._may_train(activation):
+            self._looked_at.add(activation.site)
+            activation.head = self.writer.head(activation)  # the training loop may be one inside of it
+            self.take_boundary(activation, self.gates_passed)
+            return True
         elif activation.heads == 1 and not (known and activation.site in self._looked_at):
             self._looked_at.add(activation.site)
             activation.head = self.writer.head(activation)  # it may turn out to be around a training loop
@@ -251,6 +261,12 @@ class Engine:
         """
         assert self.commit is not None
         return activation.heads == 1 and self.commit.activation not in self.tracker.stack and not self.gradients_open
+
+    def _may_train(self, activation: Activation) -> bool:
+        """Whether a further training loop seems to begin, or one around it: it stands in until a step is seen, and once only."""
+        if self.commit is None or activation.site in self._looked_at or not SITES[activation.site].trains:
+            return False
+        return self._begins_anew(activation)
 
     def give_up(self, error: Exception) -> None:
         """This rank cannot be replaced any more, nor stand in for others; it still takes part in the gates."""

@@ -31,6 +31,7 @@ from torchrelay.shim.candidates import (
     is_left_alone,
     is_module_class,
     is_replayable_next,
+    looks_like_training,
     may_step,
 )
 from torchrelay.shim.sites import Site
@@ -155,6 +156,7 @@ class _Rewriter:
                 kind="for" if isinstance(node, ast.For) else "while",
                 parent=scope.parent,
                 function=scope.qualname.removesuffix(".<locals>"),
+                trains=looks_like_training(node),
             )
         )
         self._children(node, replace(scope, parent=key))

@@ -10,7 +10,7 @@ from types import CodeType
 class Site:
     """`line` to `end_line` is the whole statement, with its `else`; `body_start` the first line of its body.
 
-    `parent` is the key of the nearest rewritten loop around it in the same function.
+    `parent` is the key of the nearest rewritten loop around it in the same function. `trains`: it looks like a training loop.
     """
 
     key: str
@@ -21,6 +21,7 @@ class Site:
     kind: str
     parent: str | None
     function: str
+    trains: bool = False
 
 
 SITES: dict[str, Site] = {}

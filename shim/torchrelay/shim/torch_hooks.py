@@ -14,6 +14,7 @@ from torch.optim import optimizer as optimizers
 
 from torchrelay.shim.adapters import comm_hooks, data_loader, ddp, fsdp2, pipelining, process_group, tensor_data
 from torchrelay.shim.collectives import Collectives
+from torchrelay.shim.messages_between import Messages
 
 if TYPE_CHECKING:
     from torchrelay.shim.engine import Engine
@@ -62,6 +63,7 @@ def install_for(engine: Engine) -> None:
     """The hooks that need an engine from the start."""
     collectives = Collectives(engine)
     collectives.install()
+    Messages(engine, collectives).install()
     comm_hooks.install(collectives.left_alone)
     ddp.install(engine.ddp_built, functools.partial(_forward, engine))
     data_loader.install(engine.draws, engine.on_training_thread)

@@ -1,7 +1,8 @@
 """Training loops one after the other. Usage: phases.py OUT KIND
 
 twice: one function, called twice. finetune: another wrapper and optimizer for the second loop, after a look at what came of the
-first. turns: two loops in turn in each round. stopped: the first loop is left in the middle, by return.
+first. turns: two loops in turn in each round. stopped: the first loop is left in the middle, by return. hidden: nothing tells from
+the second loop that it trains.
 """
 
 import copy
@@ -91,7 +92,11 @@ def main():
             kept.append((round_, sum(losses)))
     else:
         kept.append(train(model, optimizer, loader, sampler, 2, losses, 8 if kind == "stopped" else None))
-        if kind == "finetune":
+        if kind == "hidden":
+            advance = step
+            for batch in loader:
+                losses.append(advance(model, optimizer, *batch))
+        elif kind == "finetune":
             model, optimizer, more = finetune(model, losses, loader, sampler, *data)
             kept += more
         else:

@@ -172,3 +172,12 @@ def test_a_rank_whose_journals_are_nowhere_uses_up_no_spares(tmp_path: Path) -> 
     assert job.sent(msg.Assign) == {}
     assert job.stop is not None
     assert any("nobody has copies" in d.text for d in job.told(events.Decision))
+
+
+def test_copies_are_kept_on_another_machine_than_the_rank_s(tmp_path: Path) -> None:
+    job = FakeJob(tmp_path, world_size=4, nnodes=4)
+    job.core.job.machines = {"n0": "m0", "n1": "m0", "n2": "m1", "n3": "m1"}
+    job.train()
+    job.tick(1.0)
+    keepers = {worker: order.node for worker, order in job.sent(msg.CopyJournals).items()}
+    assert keepers == {"n0.w0": "n2", "n1.w0": "n3", "n2.w0": "n0", "n3.w0": "n1"}

@@ -124,8 +124,10 @@ def test_what_refers_to_something_finds_it(name: str) -> None:
                 assert ("ServiceAccount", subject["name"]) in there
         if found["kind"] in ("Service", "NetworkPolicy", "PodDisruptionBudget"):
             spec = found["spec"]
-            labels = spec.get("selector") if found["kind"] == "Service" else None
-            labels = labels or (spec.get("podSelector") or spec["selector"]).get("matchLabels")
+            if found["kind"] == "Service":
+                labels = spec.get("selector")  # the controller's has none: the leader writes its endpoint
+            else:
+                labels = (spec.get("podSelector") or spec["selector"]).get("matchLabels")
             pods = [o["spec"]["template"]["metadata"]["labels"] for o in objects if o["kind"] == "Deployment"]
             assert labels is None or sum(labels.items() <= pod.items() for pod in pods) == 1
         if found["kind"] == "Deployment":
@@ -208,8 +210,29 @@ def test_a_pod_that_asks_for_nothing_never_waits_for_the_webhook() -> None:
     assert "matchConditions" not in one(rendered("less"), "MutatingWebhookConfiguration", "torchrelay")["webhooks"][0]
 
 
-def test_an_upgrade_does_not_wait_for_a_controller_that_waits_for_the_lease_of_the_old_one() -> None:
-    assert one(rendered("defaults"), "Deployment", "torchrelay-controller")["spec"]["strategy"] == {"type": "Recreate"}
+def test_an_upgrade_has_new_replicas_ready_before_old_ones_go_and_agents_find_the_leader_alone() -> None:
+    objects = rendered("defaults")
+    spec = one(objects, "Deployment", "torchrelay-controller")["spec"]
+    assert spec["replicas"] == 2
+    assert spec["strategy"] == {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}
+    (container,) = spec["template"]["spec"]["containers"]
+    ports = {p["name"]: p["containerPort"] for p in container["ports"]}
+    assert ports[container["readinessProbe"]["tcpSocket"]["port"]] == kube.READY_PORT
+    assert "selector" not in one(objects, "Service", "torchrelay-controller")["spec"]
+    env = {e["name"]: e for e in container["env"]}
+    assert env["TORCHRELAY_POD_IP"]["valueFrom"] == {"fieldRef": {"fieldPath": "status.podIP"}}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_leader_may_write_the_endpoint_of_the_service_that_it_is_told(name: str) -> None:
+    objects = rendered(name)
+    prefix = VALUES[name].get("nameOverride", "torchrelay")
+    (container,) = one(objects, "Deployment", f"{prefix}-controller")["spec"]["template"]["spec"]["containers"]
+    (service,) = (e["value"] for e in container["env"] if e["name"] == "TORCHRELAY_SERVICE")
+    one(objects, "Service", service)
+    rules = one(objects, "Role", f"{prefix}-controller")["rules"]
+    (named,) = (r for r in rules if r["resources"] == ["endpointslices"] and "resourceNames" in r)
+    assert named["resourceNames"] == [f"{service}-ipv4", f"{service}-ipv6"]
 
 
 def test_digests_go_before_tags() -> None:

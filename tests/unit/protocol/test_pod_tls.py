@@ -8,6 +8,8 @@ import pytest
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
+from torchrelay.agent.pod.enrolment import renew_in_s
+from torchrelay.protocol import pod_tls
 from torchrelay.protocol.errors import RefusedError
 from torchrelay.protocol.pod_tls import PodIdentity, SigningRequest, identity_of, sign
 from torchrelay.protocol.tls import Credentials
@@ -51,3 +53,22 @@ def test_garbage_is_not_signed() -> None:
 def test_other_names_are_no_pods(uri: str) -> None:
     with pytest.raises(RefusedError):
         PodIdentity.from_uri(uri)
+
+
+@pytest.mark.parametrize("ahead_s", [-30, 30])
+def test_clocks_that_differ_by_half_a_minute_do_not_matter(ahead_s: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The controller's clock is ahead, or behind, of the agent's and of everybody's who checks."""
+
+    class Ahead(dt.datetime):
+        @classmethod
+        def now(cls, tz: dt.tzinfo | None = None) -> Ahead:
+            return super().now(tz) + dt.timedelta(seconds=ahead_s)
+
+    request = SigningRequest()
+    with monkeypatch.context() as skewed:
+        skewed.setattr(pod_tls.dt, "datetime", Ahead)
+        leaf = request.leaf(sign(AUTHORITY, request.pem(), POD))
+    certificate, now = x509.load_pem_x509_certificate(leaf.certificate), dt.datetime.now(dt.timezone.utc)
+    assert certificate.not_valid_before_utc < now
+    renewed_at = now + dt.timedelta(seconds=renew_in_s(leaf, now))
+    assert renewed_at + dt.timedelta(minutes=20) < certificate.not_valid_after_utc

@@ -176,14 +176,17 @@ def test_recursion_has_an_activation_each(script: LoopScript) -> None:
     assert names["order"] == [(1, 0), (0, 0), (0, 1), (1, 1), (0, 0), (0, 1)]
 
 
-def test_a_further_training_loop_has_boundaries_from_its_second_iteration_on(script: LoopScript) -> None:
+def test_a_further_training_loop_that_does_not_look_like_one_has_boundaries_from_its_second_iteration_on(
+    script: LoopScript,
+) -> None:
     script.run(
         """
+        advance = step
         for batch in range(2):
-            step()
+            advance()
         for other in range(3):
             before.append(standing())
-            step()
+            advance()
             after.append(standing())
     """,
         before=(before := []),
@@ -191,10 +194,53 @@ def test_a_further_training_loop_has_boundaries_from_its_second_iteration_on(scr
         standing=script.engine.standing_position,
     )
     assert (before, after) == (["after", "body", "body"], ["astray", "after", "after"])
-    assert script.numbers_by_line() == {2: [0, 1], 4: [3, 4]}
+    assert script.numbers_by_line() == {3: [0, 1], 5: [3, 4]}
     assert script.engine.gates_passed == 5
     (said,) = {text for report in script.sent for text in getattr(report, "unprotected", ())}
     assert "a further training loop" in said
+
+
+def test_a_further_loop_that_looks_like_training_has_a_boundary_at_its_first_head(script: LoopScript) -> None:
+    script.run(
+        """
+        def advance():
+            step()
+        for batch in range(2):
+            advance()
+        for epoch in range(2):
+            for other in range(3):
+                before.append(standing())
+                step()
+        for inner in range(2):
+            def train_step():
+                advance()
+            train_step()
+    """,
+        before=(before := []),
+        standing=script.engine.standing_position,
+    )
+    assert before == ["body"] * 6
+    # The loop around the second one stands in for it until it comes round.
+    assert script.numbers_by_line() == {4: [0, 1], 6: [2], 7: [3, 4, 5, 6, 7], 10: [8, 9]}
+    assert not [report for report in script.sent if getattr(report, "unprotected", ())]
+
+
+def test_a_loop_that_only_looks_like_training_stands_in_once(script: LoopScript) -> None:
+    script.run("""
+        class Environment:
+            def step(self):
+                pass
+        for batch in range(2):
+            step()
+        def roll_out(count):
+            for turn in range(count):
+                Environment().step()
+        roll_out(3)
+        for batch in range(2):
+            step()
+        roll_out(3)
+    """)
+    assert script.numbers_by_line() == {5: [0, 1], 8: [2], 11: [2, 3]}
 
 
 def test_loops_that_are_known_to_train_have_a_boundary_at_their_first_head(script: LoopScript) -> None:
@@ -214,7 +260,7 @@ def test_loops_that_are_known_to_train_have_a_boundary_at_their_first_head(scrip
         train(1)
     """)
     # 4 is both the last head of a loop that is left there and the first one of the next.
-    assert script.numbers_by_line() == {7: [0], 8: [1, 4, 5], 10: [3, 6, 7], 3: [9, 10, 11, 12, 13, 13]}
+    assert script.numbers_by_line() == {7: [0], 8: [1, 4, 5], 10: [2, 3, 6, 7], 3: [8, 9, 10, 11, 12, 13, 13]}
 
 
 def test_a_boundary_is_not_taken_anew_where_gradients_of_the_loop_before_are_open(script: LoopScript) -> None:

@@ -51,7 +51,7 @@ class PodCredentials:
                 continue
             self.ready.set()
             self._said, backoff_s = "", FIRST_BACKOFF_S
-            await asyncio.sleep(_renew_in_s(self._leaf, dt.datetime.now(dt.timezone.utc)))
+            await asyncio.sleep(renew_in_s(self._leaf, dt.datetime.now(dt.timezone.utc)))
 
     async def _enrol(self) -> PodLeaf:
         signing_request = SigningRequest()
@@ -67,6 +67,6 @@ class PodCredentials:
             log.warning("no certificate yet from %s: %s; tried again", self._target, reason)
 
 
-def _renew_in_s(leaf: PodLeaf, now: dt.datetime) -> float:
+def renew_in_s(leaf: PodLeaf, now: dt.datetime) -> float:
     """After half of what is left, so that many failures fit in before the end."""
     return max(1.0, (leaf.expires - now).total_seconds() / 2)

@@ -6,7 +6,7 @@ lightkube's typed models drop fields that they do not know; its generic resource
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 Object = dict[str, Any]
 ALL = "*"
 NOT_FOUND, CONFLICT = 404, 409
+PAGE = 200
+"""Objects in one answer of a list."""
 _LASTING = (400, 401, 403, 404, 405, 409, 422)
 """Answers that the same request gets again; anything else may go away."""
 
@@ -49,6 +51,14 @@ BUDGETS, BUDGETS_BETA = (
         "PodDisruptionBudget",
         create_namespaced_resource("policy", version, "PodDisruptionBudget", "poddisruptionbudgets"),
         version=f"policy/{version}",
+    )
+    for version in ("v1", "v1beta1")
+)
+ENDPOINT_SLICES, ENDPOINT_SLICES_BETA = (
+    Kind(
+        "EndpointSlice",
+        create_namespaced_resource("discovery.k8s.io", version, "EndpointSlice", "endpointslices"),
+        version=f"discovery.k8s.io/{version}",
     )
     for version in ("v1", "v1beta1")
 )
@@ -81,10 +91,19 @@ class Api:
         self, kind: Kind, namespace: str = ALL, labels: dict[str, Any] | None = None
     ) -> tuple[list[Object], str]:
         """The objects, and the version of the list to watch from."""
+        found: list[Object] = []
+        return found, await self.scan(kind, found.append, namespace, labels)
+
+    async def scan(
+        self, kind: Kind, take: Callable[[Object], None], namespace: str = ALL, labels: dict[str, Any] | None = None
+    ) -> str:
+        """`take` is given each object; only some are in memory at a time. Returns the version to watch from."""
         with _errors(kind):
             more: dict[str, Any] = {"namespace": namespace} if kind.namespaced else {}
-            listed = self._client.list(kind.resource, labels=labels, **more)
-            return [dict(o) async for o in listed], str(listed.resourceVersion)
+            listed = self._client.list(kind.resource, labels=labels, chunk_size=PAGE, **more)
+            async for found in listed:
+                take(dict(found))
+            return str(listed.resourceVersion)
 
     async def watch(
         self, kind: Kind, version: str, namespace: str = ALL, labels: dict[str, Any] | None = None

@@ -13,6 +13,7 @@ from typing import Any
 from lightkube import operators
 
 from torchrelay.controller.health.policy_watch import PolicyWatch
+from torchrelay.controller.kube.address import Address
 from torchrelay.controller.kube.api import MIGRATIONS, NODES, PODS, QUARANTINES, TRAINING_JOBS, Api, Object, Refused
 from torchrelay.controller.kube.budget import Budgets
 from torchrelay.controller.kube.fallback import Fallback
@@ -53,6 +54,8 @@ class Controller:
         self._wishes = Wishes(self._ledger)
         self._budgets = Budgets(api)
         self._fallback = Fallback(self._ledger)
+        self._address = Address(api, settings)
+        self._serves = False
         self._pause = Pause()
         self._said: dict[str, str] = {}
 
@@ -72,6 +75,8 @@ class Controller:
         for server in servers:
             await server.start()
         log.info("ready: agents are served at port %d", self._settings.relay_port)
+        self._serves = True
+        await self.keep_address()
         try:
             tasks.append(asyncio.create_task(self._look_after()))
             with self._policy_watched():
@@ -82,6 +87,14 @@ class Controller:
             await asyncio.gather(*tasks, return_exceptions=True)
             for server in servers:
                 await server.stop(STOP_S)
+
+    async def keep_address(self) -> None:
+        """Agents are led here: to be called often while this one leads."""
+        if self._serves:
+            try:
+                await self._address.publish()
+            except (RetryableError, Refused) as e:
+                self._tell("address", f"agents are not led here yet: {e}")
 
     def _policy_watched(self) -> AbstractContextManager[object]:
         if not (path := self._settings.health_policy):

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from torchrelay.controller.kube.api import ALL, Api, Kind, Object, Refused
+from torchrelay.controller.kube.packed import pack, unpack
 from torchrelay.protocol.errors import RetryableError
 
 log = logging.getLogger(__name__)
@@ -17,6 +18,8 @@ SILENT_S = 90.0
 """A connection may be dead without a word; listing anew costs little."""
 FIRST_BACKOFF_S, MAX_BACKOFF_S = 0.5, 10.0
 _DELETED = "DELETED"
+_Key = tuple[str, str]
+"""Namespace and name."""
 
 
 class Informer:
@@ -32,7 +35,8 @@ class Informer:
     ) -> None:
         self._api, self._kind, self._changed = api, kind, changed
         self._namespace, self._labels = namespace, labels
-        self._known: dict[str, Object] = {}
+        self._known: dict[_Key, tuple[str, bytes]] = {}
+        """With the uid of each."""
         self.listed = asyncio.Event()
         self.broken = ""
         """Why nothing is known of changes now, or empty: a watch that ends and a list that works is the ordinary case."""
@@ -55,12 +59,15 @@ class Informer:
                 backoff_s = min(2 * backoff_s, MAX_BACKOFF_S)
 
     async def _list(self) -> str:
-        objects, version = await self._api.list(self._kind, self._namespace, self._labels)
-        there = {o["metadata"]["uid"]: o for o in objects}
-        for uid in self._known.keys() - there.keys():
-            self._changed(self._known.pop(uid), True)
-        for uid, found in there.items():
-            self._take(uid, found)
+        there: set[_Key] = set()
+
+        def take(found: Object) -> None:
+            there.add(_key(found))
+            self._take(found)
+
+        version = await self._api.scan(self._kind, take, self._namespace, self._labels)
+        for key in self._known.keys() - there:
+            self._gone(key)
         self.listed.set()
         return version
 
@@ -68,14 +75,24 @@ class Informer:
         changes = self._api.watch(self._kind, version, self._namespace, self._labels)
         while True:
             what, found = await asyncio.wait_for(anext(changes), SILENT_S)
-            uid = found["metadata"]["uid"]
-            if what == _DELETED:
-                self._known.pop(uid, None)
+            if what != _DELETED:
+                self._take(found)
+            elif (known := self._known.get(_key(found))) is not None and known[0] == found["metadata"]["uid"]:
+                del self._known[_key(found)]
                 self._changed(found, True)
-            else:
-                self._take(uid, found)
 
-    def _take(self, uid: str, found: Object) -> None:
+    def _take(self, found: Object) -> None:
+        key, uid = _key(found), found["metadata"]["uid"]
+        if key in self._known and self._known[key][0] != uid:
+            self._gone(key)  # made again under its name in a gap
         found["metadata"].pop("managedFields", None)
-        self._known[uid] = found
+        self._known[key] = uid, pack(found)
         self._changed(found, False)
+
+    def _gone(self, key: _Key) -> None:
+        _, packed = self._known.pop(key)
+        self._changed(unpack(packed), True)
+
+
+def _key(found: Object) -> _Key:
+    return found["metadata"].get("namespace") or "", found["metadata"]["name"]

@@ -72,7 +72,7 @@ class Keeper:
         injected = [p for p in self._ledger.pods_of(key) if p.is_injected]
         workers = [p for p in injected if not p.is_spare] or ([] if key in self._templates else injected)
         if workers:
-            self._templates[key] = max(workers, key=lambda p: (p.manifest["metadata"]["creationTimestamp"], p.name))
+            self._templates[key] = max(workers, key=lambda p: (p.created, p.name))
         return self._templates.get(key)
 
     async def _clear_up(self, run: JobRun) -> None:
@@ -80,7 +80,7 @@ class Keeper:
             left = run.story.left[0]
             pod = self._ledger.pod_named(run.key, pod_of(left.worker))
             if pod is not None and left.worker.startswith(f"{pod.agent}."):
-                restarts = run.is_launched or pod.manifest["spec"].get("restartPolicy") != "Never"
+                restarts = run.is_launched or pod.restarts
                 verdict = judge_leaver(Leaver(pod.name, left.rank, left.planned, restarts, pod.leaves))
                 log.info("%s: %s: %s", run.key, verdict.action, verdict.reason)
                 if verdict.action in (DELETE, RELEASE):

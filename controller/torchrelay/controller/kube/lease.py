@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import logging
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from torchrelay.controller.kube.api import CONFLICT, LEASES, Api, Object, Refused
@@ -25,9 +26,17 @@ class Elector:
     def __init__(self, api: Api, namespace: str, me: str) -> None:
         self._api, self._namespace, self._me = api, namespace, me
         self._leads = False
+        self._looked = False
         self._last: Any = None
         self._since_s = 0.0
         self._said = ""
+
+    async def look(self) -> None:
+        """Returns once the lease could be looked at: from then on this one leads, or could."""
+        while not self._looked:
+            await self._turn()
+            if not self._looked:
+                await asyncio.sleep(RENEW_S)
 
     async def win(self) -> None:
         """Returns when this one leads."""
@@ -36,11 +45,15 @@ class Elector:
             if not self._leads:
                 await asyncio.sleep(RENEW_S)
 
-    async def hold(self) -> None:
-        """Until the lease is lost. Raises FatalError then: the process ends, and begins anew as one that follows."""
+    async def hold(self, renewed: Callable[[], Awaitable[None]]) -> None:
+        """Until the lease is lost. Raises FatalError then: the process ends, and begins anew as one that follows.
+
+        `renewed` is called after each renewal.
+        """
         while True:
             await asyncio.sleep(RENEW_S)
-            await self._turn()
+            if await self._turn():
+                await renewed()
 
     async def release(self) -> None:
         """Lets another one lead at once."""
@@ -50,9 +63,11 @@ class Elector:
                 lease["spec"]["holderIdentity"] = None
                 await self._api.replace(LEASES, lease)
 
-    async def _turn(self) -> None:
+    async def _turn(self) -> bool:
+        """Whether this one leads for certain."""
         try:
             lease = await self._api.get(LEASES, NAME, self._namespace) or await self._make()
+            self._looked = True
             spec = lease.setdefault("spec", {})
             verdict = judge_lease(
                 Seen(self._me, spec.get("holderIdentity") or "", self._unchanged_s(spec), self._leads)
@@ -63,15 +78,18 @@ class Elector:
             if verdict.action == STEP_DOWN:
                 raise FatalError(f"no leader any more: {verdict.reason}")
             if verdict.action == FOLLOW:
-                return
+                return False
             await self._renew(lease, takes=verdict.action == TAKE)
             self._leads = True
+            return True
         except RetryableError as e:
             log.warning("the lease cannot be looked at: %s", e)
+            self._last = None  # who leads could not renew it either: its time begins anew
         except Refused as e:
             if e.code != CONFLICT:
                 raise
             log.info("another one was faster with the lease")
+        return False
 
     def _unchanged_s(self, spec: dict[str, Any]) -> float:
         now_s = asyncio.get_running_loop().time()

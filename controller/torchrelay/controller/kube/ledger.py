@@ -17,7 +17,7 @@ from torchrelay.controller.kube.decide.launcher import (
     UNPROTECTED,
     judge_launcher,
 )
-from torchrelay.controller.kube.nodes import NodeBook, is_ready, read_node
+from torchrelay.controller.kube.nodes import NodeBook, is_ready, read_node, slim
 from torchrelay.controller.kube.pods import JobKey, Pod
 from torchrelay.controller.kube.remembered import Remembered
 from torchrelay.controller.kube.run import JobRun
@@ -58,6 +58,11 @@ class Ledger:
     async def run_for(self, identity: PodIdentity, hello: AgentHello) -> JobRun:
         """Raises RefusedError for a pod that takes part in no job, RetryableError for a spare that comes before any rank."""
         pod = await self._pod_of(identity)
+        run = await self._run_of(pod, hello)
+        run.core.job.machines[pod.agent] = pod.node
+        return run
+
+    async def _run_of(self, pod: Pod, hello: AgentHello) -> JobRun:
         run = self.runs.get(pod.key)
         if run is not None and (
             run.core.ended is None or hello.node in run.core.job.nodes or pod.uid in run.stragglers
@@ -76,6 +81,7 @@ class Ledger:
             pod.key, int(launch["WORLD_SIZE"]), launch, _wishes(pod), self._health, before.restarts
         )
         run.core.entrance.remember(before.holders)
+        run.core.job.machines.update(before.machines)
         return run
 
     async def _pod_of(self, identity: PodIdentity) -> Pod:
@@ -142,7 +148,7 @@ class Ledger:
             self._nodes.pop(name, None)
             self._book.forget(name)
         else:
-            self._nodes[name] = manifest
+            self._nodes[name] = slim(manifest)
             self._note(name)
         if deleted or is_ready(manifest):
             self._unready_since_s.pop(name, None)

@@ -32,6 +32,16 @@ def read_node(manifest: dict[str, Any], quarantined: str = "") -> NodeFacts:
     )
 
 
+def slim(manifest: dict[str, Any]) -> dict[str, Any]:
+    """What is looked at of a node. The list of its images alone is larger than all the rest."""
+    meta, status = manifest["metadata"], manifest.get("status") or {}
+    return {
+        "metadata": {"name": meta["name"], "labels": meta.get("labels") or {}},
+        "spec": manifest.get("spec") or {},
+        "status": {"conditions": status.get("conditions") or []},
+    }
+
+
 def is_ready(manifest: dict[str, Any]) -> bool:
     conditions = (manifest.get("status") or {}).get("conditions") or ()
     return any(c["type"] == "Ready" and c.get("status") == "True" for c in conditions)
@@ -41,7 +51,7 @@ def pod_notices(pod: Pod) -> tuple[Notice, ...]:
     """That the pod itself has to go, wherever its node is going."""
     if pod.leaves:
         return (Notice("eviction", f"pod {pod.name} is being deleted"),)
-    for c in map(_condition, (pod.manifest.get("status") or {}).get("conditions") or ()):
+    for c in pod.conditions:
         if c.type == _DISRUPTED and c.status == "True":
             return (Notice("eviction", f"pod {pod.name}: {c.reason}: {' '.join(c.message.split())}"),)
     return ()

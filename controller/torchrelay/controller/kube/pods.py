@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from torchrelay.controller.kube.packed import pack, unpack
 from torchrelay.protocol import kube_names as kube
 
 _OVER = ("Succeeded", "Failed")
+_OURS = f"{kube.GROUP}/"
+_DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 
 
 class JobKey(NamedTuple):
@@ -20,9 +23,18 @@ class JobKey(NamedTuple):
         return f"{self.namespace}/{self.name}"
 
 
+class Condition(NamedTuple):
+    type: str
+    status: str
+    reason: str
+    message: str
+
+
 @dataclass(frozen=True)
 class Pod:
-    """`node` is empty until it is scheduled; `manifest` is all of it."""
+    """`node` is empty until it is scheduled. `annotations`: those that are read here, not all. `containers`: those that have
+    a status, with whether each has ended. `packed`: the whole manifest.
+    """
 
     key: JobKey
     name: str
@@ -31,7 +43,18 @@ class Pod:
     node: str
     phase: str
     leaves: bool
-    manifest: dict[str, Any]
+    created: str
+    restarts: bool
+    has_controller: bool
+    annotations: dict[str, str]
+    containers: tuple[tuple[str, bool], ...]
+    conditions: tuple[Condition, ...]
+    packed: bytes
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        """A new copy each time, which costs something."""
+        return unpack(self.packed)
 
     @property
     def agent(self) -> str:
@@ -47,44 +70,27 @@ class Pod:
         """Whether a training process lives in it, or will: the kubelet may start one again."""
         if self.is_over or self.leaves:
             return False
-        status = self.manifest.get("status") or {}
         if self.starts_again:
             return True
-        ours = (kube.AGENT_CONTAINER,)
-        trainers = [c for c in status.get("containerStatuses") or () if c["name"] not in ours]
-        name = self.annotations.get(kube.CONTAINER) or _default_container(self.annotations)
-        named = [c for c in trainers if c["name"] == name] or trainers
-        return not named or not all("terminated" in (c.get("state") or {}) for c in named)
+        trainers = [(name, ended) for name, ended in self.containers if name != kube.AGENT_CONTAINER]
+        wanted = self.annotations.get(kube.CONTAINER) or self.annotations.get(_DEFAULT_CONTAINER, "")
+        named = [(name, ended) for name, ended in trainers if name == wanted] or trainers
+        return not named or not all(ended for _, ended in named)
 
     @property
     def starts_again(self) -> bool:
         """Whether the kubelet starts a process of it that was killed again."""
-        restarts = self.manifest["spec"].get("restartPolicy", "Always") != "Never"
-        return restarts and not self.is_over and not self.leaves
+        return self.restarts and not self.is_over and not self.leaves
 
     @property
     def unscheduled(self) -> str:
         """Why the scheduler finds no node for it, or empty."""
-        conditions = (self.manifest.get("status") or {}).get("conditions") or ()
-        found = (c for c in conditions if c["type"] == "PodScheduled" and c["status"] == "False")
-        return next((f"{self.name}: {c.get('message') or c.get('reason') or 'no node'}" for c in found), "")
-
-    @property
-    def has_controller(self) -> bool:
-        """Whether somebody makes it again when it has failed."""
-        return any(o.get("controller") for o in self.manifest["metadata"].get("ownerReferences") or ())
-
-    @property
-    def annotations(self) -> dict[str, str]:
-        return self.manifest["metadata"].get("annotations") or {}
+        found = (c for c in self.conditions if c.type == "PodScheduled" and c.status == "False")
+        return next((f"{self.name}: {c.message or c.reason or 'no node'}" for c in found), "")
 
     @property
     def is_injected(self) -> bool:
         return kube.INJECTED in self.annotations
-
-
-def _default_container(annotations: dict[str, str]) -> str:
-    return annotations.get("kubectl.kubernetes.io/default-container", "")
 
 
 def read_pod(manifest: dict[str, Any]) -> Pod | None:
@@ -93,13 +99,24 @@ def read_pod(manifest: dict[str, Any]) -> Pod | None:
     labels = meta.get("labels") or {}
     if not (job := labels.get(kube.JOB)):
         return None
+    spec, status = manifest["spec"], manifest.get("status") or {}
     return Pod(
         JobKey(meta["namespace"], job),
         meta["name"],
         meta["uid"],
         labels.get(kube.ROLE) == kube.SPARE,
-        manifest["spec"].get("nodeName") or "",
-        (manifest.get("status") or {}).get("phase") or "Pending",
+        spec.get("nodeName") or "",
+        status.get("phase") or "Pending",
         "deletionTimestamp" in meta,
-        manifest,
+        meta.get("creationTimestamp") or "",
+        spec.get("restartPolicy", "Always") != "Never",
+        any(o.get("controller") for o in meta.get("ownerReferences") or ()),
+        {k: v for k, v in (meta.get("annotations") or {}).items() if k.startswith(_OURS) or k == _DEFAULT_CONTAINER},
+        tuple((c["name"], "terminated" in (c.get("state") or {})) for c in status.get("containerStatuses") or ()),
+        tuple(map(_condition, status.get("conditions") or ())),
+        pack(manifest),
     )
+
+
+def _condition(c: dict[str, Any]) -> Condition:
+    return Condition(c["type"], c.get("status") or "", c.get("reason") or "", c.get("message") or "")

@@ -14,13 +14,15 @@ from torchrelay.protocol.errors import FatalError
 @dataclass(frozen=True)
 class Remembered:
     """`holders`: rank -> worker; `restarts`: at which steps the job has begun again; `restart`: how it does so just now, with
-    `world_size` and what the launcher has told one of its processes."""
+    `world_size` and what the launcher has told one of its processes. `machines`: agent -> its pod's node.
+    """
 
     holders: dict[int, str] = field(default_factory=dict)
     restarts: tuple[int, ...] = ()
     restart: Restart | None = None
     world_size: int = 0
     launch: dict[str, str] = field(default_factory=dict)
+    machines: dict[str, str] = field(default_factory=dict)
 
 
 def write_down(restart: Restart, world_size: int, launch: Mapping[str, str]) -> str:
@@ -38,13 +40,14 @@ def write_down(restart: Restart, world_size: int, launch: Mapping[str, str]) -> 
 def recall(status: Mapping[str, Any]) -> Remembered:
     """Raises FatalError for a record that is none."""
     holders = {r["rank"]: r["worker"] for r in status.get("ranks") or () if r.get("worker")}
+    machines = {r["worker"].rpartition(".")[0]: r["node"] for r in status.get("ranks") or () if r.get("node")}
     restarts = tuple(status.get("restartSteps") or ())
     if not (record := status.get("record")):
-        return Remembered(holders, restarts)
+        return Remembered(holders, restarts, machines=machines)
     try:
         known = json.loads(record)
         launch = {int(rank): dict(env) for rank, env in known["launch"].items()}
         plan = Restart(launch, known["directory"], known["checkpoint"], tuple(known["aside"]), known["step"])
-        return Remembered(holders, restarts, plan, int(known["worldSize"]), dict(known["first"]))
+        return Remembered(holders, restarts, plan, int(known["worldSize"]), dict(known["first"]), machines)
     except (ValueError, KeyError, TypeError, AttributeError) as e:
         raise FatalError(f"a record of a restart that this version does not understand: {e}") from e

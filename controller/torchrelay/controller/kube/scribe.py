@@ -14,6 +14,7 @@ from torchrelay.controller.kube.api import (
     SPARE_POOLS,
     TRAINING_JOBS,
     Api,
+    Kind,
     Object,
     Refused,
 )
@@ -49,7 +50,7 @@ class Scribe:
                 spec["spares"] = wishes.spares
             if wishes.pool:
                 spec["pool"] = wishes.pool
-            found = await self._api.create(TRAINING_JOBS, _manifest("TrainingJob", key.namespace, key.name, spec))
+            found = await self._make_or_find(TRAINING_JOBS, _manifest("TrainingJob", key.namespace, key.name, spec))
         self._jobs[key] = found
         return found
 
@@ -61,8 +62,18 @@ class Scribe:
         found = await self._api.get(SPARE_POOLS, key.name, key.namespace)
         if found is None:
             spec = {"job": key.name, "spares": spares}
-            found = await self._api.create(SPARE_POOLS, _manifest("SparePool", key.namespace, key.name, spec))
+            found = await self._make_or_find(SPARE_POOLS, _manifest("SparePool", key.namespace, key.name, spec))
         return found
+
+    async def _make_or_find(self, kind: Kind, manifest: Object) -> Object:
+        try:
+            return await self._api.create(kind, manifest)
+        except Refused as e:
+            meta = manifest["metadata"]
+            found = await self._api.get(kind, meta["name"], meta["namespace"]) if e.code == CONFLICT else None
+            if found is None:
+                raise
+            return found  # somebody was faster, or it was made by a call whose answer was lost
 
     async def write(self, run: JobRun) -> None:
         """All that has changed."""

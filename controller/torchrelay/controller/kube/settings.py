@@ -16,6 +16,8 @@ NODE_GRACE_S = 60.0
 class Settings:
     """`namespace`, `pod`: its own. `watched`: the namespace whose pods are looked after, or `*`. `host`: to listen on.
 
+    `address`: the pod's, to which `service` leads while this one leads; empty outside of a cluster.
+
     `health_policy`: the file of one's own, or empty. `health_observe`: no verdict of it is carried out.
     """
 
@@ -28,6 +30,9 @@ class Settings:
     node_grace_s: float = NODE_GRACE_S
     health_policy: str = ""
     health_observe: bool = False
+    address: str = ""
+    service: str = kube.CONTROLLER_SERVICE
+    ready_port: int = kube.READY_PORT
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> Settings:
@@ -43,6 +48,8 @@ class Settings:
                 float(environ.get("TORCHRELAY_NODE_GRACE_S") or NODE_GRACE_S),
                 environ.get("TORCHRELAY_HEALTH_POLICY", ""),
                 environ.get("TORCHRELAY_HEALTH_OBSERVE") == "1",
+                environ.get("TORCHRELAY_POD_IP", ""),
+                environ.get("TORCHRELAY_SERVICE") or kube.CONTROLLER_SERVICE,
             )
         except ValueError as e:
             raise UserError(

@@ -59,6 +59,13 @@ def test_a_node_with_spares_alone_is_nobodys_loss() -> None:
 
 
 def test_copies_are_kept_by_the_next_node_in_the_ring() -> None:
-    assert [choose_keeper(n, ("n0", "n1", "n2")) for n in ("n0", "n1", "n2")] == ["n1", "n2", "n0"]
-    assert choose_keeper("n1", ("n0",)) == "n0"
-    assert choose_keeper("n0", ("n0",)) == ""
+    assert [choose_keeper(n, ("n0", "n1", "n2"), {}) for n in ("n0", "n1", "n2")] == ["n1", "n2", "n0"]
+    assert choose_keeper("n1", ("n0",), {}) == "n0"
+    assert choose_keeper("n0", ("n0",), {}) == ""
+
+
+def test_copies_are_kept_on_another_machine_where_there_is_one() -> None:
+    machines = {"a0": "m0", "a1": "m0", "a2": "m1", "a3": "m1"}
+    kept = [choose_keeper(n, tuple(machines), machines) for n in machines]
+    assert kept == ["a2", "a3", "a0", "a1"]
+    assert choose_keeper("a0", ("a0", "a1"), machines) == "a1"

@@ -263,13 +263,14 @@ def test_a_new_controller_takes_up_a_job_that_was_to_begin_again() -> None:
 def test_a_new_controller_knows_at_which_steps_a_job_has_begun_again() -> None:
     async def test(w: World) -> None:
         del w.ledger.runs[KEY]
-        w.remembered = recall({"ranks": [{"rank": 1, "worker": "x.1"}], "restartSteps": [40, 40]})
+        w.remembered = recall({"ranks": [{"rank": 1, "worker": "x:1.1", "node": "n7"}], "restartSteps": [40, 40]})
         pod = w.pod("llama-0")
         info = msg.WorkerInfo(f"{pod.agent}.1", 0, 1, LAUNCH, 3, True, 3)
         hello = msg.AgentHello(pod.agent, -1, "10.0.0.1", (info,))
         run = await w.ledger.run_for(PodIdentity("team", "llama-0", pod.uid), hello)
         assert run.restarts == (40, 40)
         assert run.core._config.worn_out == (40,)
+        assert run.core.job.machines == {"x:1": "n7", pod.agent: "n0"}
         w.run.task.cancel()
 
     in_world(test)

@@ -168,6 +168,7 @@ def test_a_pod_finds_its_job_and_an_alien_does_not() -> None:
         pod = w.pod("llama-1")
         identity = PodIdentity("team", "llama-1", pod.uid)
         assert await w.ledger.run_for(identity, w.hello(pod, 1)) is w.run
+        assert w.run.core.job.machines == {pod.agent: "n1"}
         for other in (
             PodIdentity("other", "llama-1", pod.uid),
             PodIdentity("team", "llama-1", "u"),

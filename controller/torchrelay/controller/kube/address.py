@@ -1,0 +1,76 @@
+"""Where agents find the controller that leads: its Service has no selector, and the one endpoint that the leader writes.
+
+So replicas that wait can be ready, as a rolling update wants it, and yet nobody is sent to them.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+
+from torchrelay.controller.kube.api import (
+    CONFLICT,
+    ENDPOINT_SLICES,
+    ENDPOINT_SLICES_BETA,
+    NOT_FOUND,
+    Api,
+    Kind,
+    Object,
+    Refused,
+)
+from torchrelay.controller.kube.settings import Settings
+
+log = logging.getLogger(__name__)
+
+
+class Address:
+    def __init__(self, api: Api, settings: Settings) -> None:
+        self._api, self._settings = api, settings
+        self._kind: Kind = ENDPOINT_SLICES
+
+    async def publish(self) -> None:
+        """Raises RetryableError while the API server is away, and Refused. Costs one look where all is as it should be."""
+        if not self._settings.address:
+            return
+        wanted = slice_of(self._settings, self._kind.version)
+        name, namespace = wanted["metadata"]["name"], self._settings.namespace
+        found = await self._api.get(self._kind, name, namespace)
+        if found is None:
+            await self._create(wanted)
+        elif any(found.get(part) != wanted[part] for part in ("endpoints", "ports")):
+            await self._api.patch(self._kind, name, {part: wanted[part] for part in ("endpoints", "ports")}, namespace)
+        else:
+            return
+        log.info("agents are led to %s", self._settings.address)
+
+    async def _create(self, wanted: Object) -> None:
+        try:
+            await self._api.create(self._kind, wanted)
+        except Refused as e:
+            if e.code == NOT_FOUND and self._kind is ENDPOINT_SLICES:
+                self._kind = ENDPOINT_SLICES_BETA  # before Kubernetes 1.21
+                await self.publish()
+            elif e.code != CONFLICT:  # whoever made it in between was another leader: the next look puts it right
+                raise
+
+
+def slice_of(settings: Settings, version: str) -> Object:
+    """The family is part of the name, because that of a slice cannot be changed."""
+    family = f"IPv{ipaddress.ip_address(settings.address).version}"
+    ports = {"relay": settings.relay_port, "enroll": settings.enrol_port}
+    pod = {"kind": "Pod", "name": settings.pod, "namespace": settings.namespace}
+    return {
+        "apiVersion": version,
+        "kind": "EndpointSlice",
+        "metadata": {
+            "name": f"{settings.service}-{family.lower()}",
+            "namespace": settings.namespace,
+            "labels": {
+                "kubernetes.io/service-name": settings.service,
+                "endpointslice.kubernetes.io/managed-by": "controller.torchrelay.dev",
+            },
+        },
+        "addressType": family,
+        "endpoints": [{"addresses": [settings.address], "conditions": {"ready": True}, "targetRef": pod}],
+        "ports": [{"name": name, "port": port, "protocol": "TCP"} for name, port in ports.items()],
+    }

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import types
+
 import pytest
 
-from torchrelay.shim.adapters.elastic import with_node_rank
+from torchrelay.shim.adapters.elastic import Hooks, with_node_rank
 from torchrelay.shim.launcher import children_environment, is_launcher
 
 
@@ -55,3 +57,21 @@ def test_children_get_what_was_taken_out_with_the_launcher_s_own_path_behind() -
 )
 def test_a_number_of_the_pod_that_a_spare_does_not_have(given: list[str], fixed: list[str]) -> None:
     assert with_node_rank(given) == fixed
+
+
+def test_a_torch_of_another_kind_is_left_alone_and_told(capsys: pytest.CaptureFixture[str]) -> None:
+    hooks = Hooks({}, "/nothing", spare=False)
+    for name, hook in hooks.imported.items():
+        module = types.ModuleType(name)
+        module.LocalElasticAgent = type("LocalElasticAgent", (), {})  # type: ignore[attr-defined]
+        module.SubprocessHandler = type("SubprocessHandler", (), {})  # type: ignore[attr-defined]
+        hook(module)
+    assert capsys.readouterr().err.count("not protecting what this launcher starts") == 2
+
+
+def test_a_spare_ends_where_it_could_not_be_kept_from_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[int] = []
+    monkeypatch.setattr("os._exit", ended.append)
+    hooks = Hooks({}, "/nothing", spare=True)
+    hooks.imported["torch.distributed.elastic.rendezvous.registry"](types.ModuleType("registry"))
+    assert ended == [69]

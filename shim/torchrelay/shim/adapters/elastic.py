@@ -1,4 +1,5 @@
-"""torch's elastic agent, which is what torchrun runs. Seen: 2.4 to 2.13.
+"""torch's elastic agent, which is what torchrun runs. Seen: 2.13. Where another version lacks what is used of it, the launcher
+runs as it is; a spare's ends.
 
 While a job is protected its agents leave each other alone: none looks whether others want to join, tells the others that it
 lives, or waits for them at its end, since the pod with their common store may be gone by then. A training process that was
@@ -19,6 +20,8 @@ _AGENT = "torch.distributed.elastic.agent.server.local_elastic_agent"
 _PROCESSES = "torch.distributed.elastic.multiprocessing.subprocess_handler.subprocess_handler"
 _REGISTRY = "torch.distributed.elastic.rendezvous.registry"
 _ENDED_BY_ORDER = (128 + 9, EXIT_NO_SPARE_LEFT)
+EXIT_UNAVAILABLE = 69
+"""EX_UNAVAILABLE of sysexits.h: it must not meet the others as a rank that lives elsewhere."""
 _NODE_RANK = ("--node-rank", "--node_rank")
 
 
@@ -32,10 +35,22 @@ class Hooks:
         """What a process was started with, by its id."""
         self._alone = False
         self.imported: dict[str, Callable[[ModuleType], None]] = {
-            _AGENT: self._hook_agent,
-            _PROCESSES: self._hook_processes,
-            _REGISTRY: self._hook_registry,
+            _AGENT: self._guarded(self._hook_agent),
+            _PROCESSES: self._guarded(self._hook_processes),
+            _REGISTRY: self._guarded(self._hook_registry),
         }
+
+    def _guarded(self, hook: Callable[[ModuleType], None]) -> Callable[[ModuleType], None]:
+        def imported(module: ModuleType) -> None:
+            try:
+                hook(module)
+            except AttributeError as e:
+                what = "this spare is of no use" if self._spare else "not protecting what this launcher starts"
+                print(f"torchrelay: {what}: its torch is of another kind: {e}", file=sys.stderr, flush=True)
+                if self._spare:
+                    os._exit(EXIT_UNAVAILABLE)
+
+        return imported
 
     def _hook_processes(self, module: ModuleType) -> None:
         handler: Any = module.SubprocessHandler
@@ -50,7 +65,7 @@ class Hooks:
 
     def _hook_agent(self, module: ModuleType) -> None:
         agent: Any = module.LocalElasticAgent
-        monitor = agent._monitor_workers
+        monitor, _ = agent._monitor_workers, agent._exit_barrier
 
         def look(self_: Any, group: Any) -> Any:
             if os.path.exists(self._mark):
@@ -84,7 +99,7 @@ class Hooks:
             group.workers[local_rank].id = handler.proc.pid
 
     def _hook_registry(self, module: ModuleType) -> None:
-        if self._spare:
+        if self._spare and module.get_rendezvous_handler:
             module.get_rendezvous_handler = lambda params: _alone(params.run_id)  # type: ignore[attr-defined]
             sys.argv[:] = with_node_rank(sys.argv)
 

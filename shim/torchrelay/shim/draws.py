@@ -94,6 +94,8 @@ class Draws:
         """How many there have been."""
         self._nested = False
         self._ahead = 0
+        self.some_keep_workers = False
+        """Whether any loader was ever seen that does: most scripts have none, and their steps need not look."""
 
     def at_boundary(self) -> None:
         self.recording = True
@@ -197,6 +199,7 @@ class Draws:
     def track(self, iterator: Any, loader: Any) -> Track:
         made = Track(loader, rng.capture(), order_of(loader), before=deque(maxlen=1 + self._ahead))
         self.tracks[iterator] = made
+        self.some_keep_workers |= bool(getattr(loader, "persistent_workers", False))
         return made
 
     def of_cycle(self, cycle: Any) -> Track | None:
@@ -210,6 +213,10 @@ class Draws:
             track.in_cycle = True
             known = self._cycles[id(cycle)] = cycle, track
         return None if known[1].own_random else known[1]
+
+    def remembers_any(self) -> bool:
+        """Whether there is anything to forget."""
+        return bool(self._cycles or self._random)
 
     def forget_cycles(self, known: set[int]) -> None:
         """The same of iterators that draw at random. `known`: ids of those that are still in use."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torchrelay.shim.adapters import data_loader
 from torchrelay.shim.capture import rng
 from torchrelay.shim.capture.host_state import HostState
+from torchrelay.shim.drawn import Drawn
 from torchrelay.shim.loops import Activation
 
 
@@ -16,6 +16,6 @@ class Commit:
 
     boundary: int
     activation: Activation
-    item: data_loader.Drawn
+    item: Drawn
     state: HostState
     rng: rng.RngState

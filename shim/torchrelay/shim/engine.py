@@ -15,7 +15,8 @@ from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
 from torchrelay.protocol.journal import PHASES
 from torchrelay.protocol.messages import Disabled
 from torchrelay.shim import journaling, replicas
-from torchrelay.shim.adapters import data_loader, ddp
+from torchrelay.shim.adapters import ddp
+from torchrelay.shim.adapters.loader_order import LoaderIter
 from torchrelay.shim.beside import Beside
 from torchrelay.shim.capture import rng, undo
 from torchrelay.shim.capture.modules import ModuleTrees
@@ -26,6 +27,8 @@ from torchrelay.shim.commit import Commit
 from torchrelay.shim.comms import Communicators, is_communication_failure
 from torchrelay.shim.costs import Costs
 from torchrelay.shim.done_again import DoneAgain
+from torchrelay.shim.drawn import Drawn
+from torchrelay.shim.draws import Draws
 from torchrelay.shim.fault_injection import FaultInjector
 from torchrelay.shim.hold import Hold
 from torchrelay.shim.journal_copies import CopiedJournal
@@ -53,7 +56,7 @@ class Engine:
         self.rank, self.world_size = rank, world_size
         self.link, self.journal, self.tracker = link, journal, tracker
         self.trees = ModuleTrees()
-        self.draws = data_loader.Draws()
+        self.draws = Draws()
         self.draws.is_state = self.is_state
         self.comms = Communicators(rank, world_size, address)
         self.wrapped: list[torch.nn.parallel.DistributedDataParallel] = []
@@ -337,7 +340,7 @@ class Engine:
             self.trees, before = ModuleTrees(), None
         state = self.writer.walk(journaling.script_frames(activation.frame), before)
         now = rng.capture()
-        self.commit = Commit(number, activation, data_loader.Drawn.note(activation.item, now), state, now)
+        self.commit = Commit(number, activation, Drawn.note(activation.item, now), state, now)
         self.journal.boundary, self.journal.count = number, 0
         self.layouts.note(number, self.wrapped)
         self.writer.boundary(self.commit)
@@ -393,7 +396,7 @@ class Engine:
         self.phase("body")
 
     def drawn(self, iterator: Any, default: tuple[Any, ...]) -> Any:
-        by_itself = isinstance(iterator, (data_loader.LoaderIter, ReplayPoint))
+        by_itself = isinstance(iterator, (LoaderIter, ReplayPoint))
         return next(iterator, *default) if by_itself else self.draws.draw(iterator, next, default)
 
     def inject(self, phase: str) -> None:

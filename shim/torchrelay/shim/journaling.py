@@ -105,9 +105,7 @@ class Writer:
         self._put_set_up(self._set_up)
         for place, content in enumerate(contents):
             content.tree.base, content.tree.base_place = content, place
-        for node in commit.state.nodes:
-            if node.kind is Kind.MODULE:
-                node.written = b""  # it was the difference to the set-up before
+        commit.state.takes_over = False  # what was written of modules was the difference to the set-up before
 
     def _put_set_up(self, record: payload.SetUpJournal) -> None:
         data = pickled(record)
@@ -130,12 +128,13 @@ class Writer:
         records = [self._link(depth, links) for depth in range(len(links))]
         in_loops = {id(iterator) for link in links for iterator in link.loaders}
         loaders = {}
-        for number, node in enumerate(commit.state.nodes):
+        for number in sorted(commit.state.drawn_from):
+            node = commit.state.nodes[number]
             if node.kind is Kind.LOADER_ITER and id(node.obj) not in in_loops:
                 drawn = self._engine.draws.record(node.obj)
                 if drawn is not None:
                     loader = self._engine.draws.tracks[node.obj].loader
-                    loaders[number] = replace(drawn, loader=commit.state.index.get(id(loader), -1))
+                    loaders[number] = drawn._replace(loader=commit.state.index.get(id(loader), -1))
             elif node.kind is Kind.CYCLE:
                 source = self._engine.draws.of_cycle(node.obj)
                 if source is not None:
@@ -172,20 +171,27 @@ class Writer:
     def _iterators(self, commit: Commit) -> tuple[str, ...]:
         """Iterators that a joiner cannot lead to their place. A running loop's own is led there by the loop."""
         stack = self._engine.tracker.stack
-        of_loops = {id(activation.iterator) for activation in stack}
-        sources = (node.seen for node in commit.state.nodes if node.kind is Kind.GENERATOR)
-        self._engine.draws.held = {id(source) for source in sources if source is not None}
-        self._engine.draws.forget_cycles({*of_loops, *(id(iterator) for _, iterator in commit.state.iterators)})
-        found = tuple(
-            name
-            for name, iterator in commit.state.iterators
-            if id(iterator) not in of_loops and not self._can_be_led(commit, iterator)
-        )
-        found += tuple(
-            self._not_led(activation) for activation in stack if self._engine.draws.is_random(activation.iterator)
-        )
+        of_loops = self._engine.trees.of_loops
+        draws, state = self._engine.draws, commit.state
+        found: tuple[str, ...] = ()
+        if state.iterators or state.drawn_from or draws.held:
+            drawn_from = (state.nodes[number] for number in state.drawn_from)
+            sources = (node.seen for node in drawn_from if node.kind is Kind.GENERATOR)
+            draws.held = {id(source) for source in sources if source is not None}
+            found = tuple(
+                name
+                for name, iterator in state.iterators
+                if id(iterator) not in of_loops and not self._can_be_led(commit, iterator)
+            )
+        if draws.remembers_any():
+            draws.forget_cycles({*of_loops, *(id(iterator) for _, iterator in state.iterators)})
+        for activation in stack:
+            if draws.is_random(activation.iterator):
+                found = (*found, self._not_led(activation))
+        if not draws.some_keep_workers:
+            return found
         loaders = {id(iterator) for activation in stack for iterator in activation.loaders}
-        return (*found, KEPT_WORKERS) if self._engine.draws.kept_workers(loaders) else found
+        return (*found, KEPT_WORKERS) if draws.kept_workers(loaders) else found
 
     @staticmethod
     def _not_led(activation: Activation) -> str:
@@ -229,12 +235,9 @@ class Writer:
         body = tuple(engine.records.log[engine.records.body_mark :])
         state = self.walk(script_frames(frame), commit.state, at_gate=True)
         fresh = tuple(sorted(path for path, t in state.large.items() if id(t) not in commit.state.index))
-        before, written = commit.state.nodes, encode(state)
-        changed = {
-            n: written[n]
-            for n, node in enumerate(state.nodes)
-            if n >= len(before) or node is not before[n] or not node.written
-        }
+        written = encode(state)
+        others = state.renewed | state.fleeting if state.takes_over else range(len(written))
+        changed = {number: written[number] for number in others}
         record = payload.GateJournal(
             commit.boundary, len(written), changed, rng.capture(), body, fresh, commit.activation.heads
         )

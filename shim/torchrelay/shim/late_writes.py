@@ -10,7 +10,7 @@ import weakref
 
 import torch
 
-from torchrelay.shim.capture.host_state import HostState
+from torchrelay.shim.capture.host_state import HostState, TreeVersions, versions_now
 
 REBOUND = -1
 """Instead of a number of writes: another tensor has taken its place."""
@@ -19,13 +19,13 @@ UNKNOWN = {"(not known before the second step)": REBOUND}
 
 class LateWrites:
     def __init__(self) -> None:
-        self._trees: list[tuple[list[tuple[str, torch.Tensor]], list[int]]] | None = None
+        self._trees: TreeVersions | None = None
         self._values: dict[str, tuple[weakref.ref[torch.Tensor], int]] = {}
 
     def note(self, state: HostState) -> None:
         """Right after an optimizer step. `state`: that of the boundary which the step started at."""
-        self._trees = [(large, [t._version for _, t in large]) for large, _ in state.tree_versions]
-        self._values = {path: (weakref.ref(t), t._version) for path, t in state.large.items()}
+        self._trees = versions_now(state.tree_versions)
+        self._values = {path: (weakref.ref(t), t._version) for path, t in state.large.items()} if state.large else {}
 
     def until(self, state: HostState) -> dict[str, int]:
         """What was written since the last optimizer step when `state` was taken: by path in the catalogue, how often."""

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from torchrelay.protocol import collective_logs
 from torchrelay.protocol.errors import JournalError
 from torchrelay.shim.capture.rng import RngState
 
 
-@dataclass(frozen=True)
-class LoaderRecord:
+class LoaderRecord(NamedTuple):
     """A data loader's iterator: how often it was drawn from, and what decided the order of its data, and when.
 
     `created`, `order`: when it was made; `first`: both at the first draw; `before`: generators before its last draws, as many
@@ -32,8 +31,7 @@ class LoaderRecord:
     loader: int = -1
 
 
-@dataclass(frozen=True)
-class LinkRecord:
+class LinkRecord(NamedTuple):
     """One loop of the chain from the outermost one to the training loop.
 
     `heads`: how often its head was reached. `iterator`: a range's own position, or None where items are drawn again.
@@ -71,30 +69,28 @@ class PassedLoop:
     mark: int
 
 
-@dataclass(frozen=True)
-class HeadState:
+class HeadState(NamedTuple):
     nodes: list[bytes]
     rng: RngState
 
 
-@dataclass(frozen=True)
-class BoundaryJournal:
+class BoundaryJournal(NamedTuple):
     boundary: int
     settled: bool
     """Whether the training loop was known by then, or the outermost loop stood in for it."""
     links: list[LinkRecord]
     nodes: list[bytes]
     rng: RngState
-    large: tuple[str, ...] = ()
+    large: tuple[str, ...]
     """Tensors beside model and optimizers that have to come from a donor."""
-    loaders: dict[int, LoaderRecord] = field(default_factory=dict)
+    loaders: dict[int, LoaderRecord]
     """Loader iterators that the walk reaches, by node: `it = iter(loader)` kept in a variable."""
-    iterators: tuple[str, ...] = ()
+    iterators: tuple[str, ...]
     """Others that are kept in variables: they cannot be led to their place, so nobody can take over."""
-    training: tuple[str, ...] = ()
+    training: tuple[str, ...]
     """All loops that are known to train, and `around` those around them: where other ranks take boundaries."""
-    around: tuple[str, ...] = ()
-    turns: dict[str, tuple[int, int]] = field(default_factory=dict)
+    around: tuple[str, ...]
+    turns: dict[str, tuple[int, int]]
     """As in EarlyUpdates."""
 
     def place(self) -> str:
@@ -107,26 +103,25 @@ def place_of(links: Sequence[Any]) -> str:
     return f"{around}|{links[-1].site}#{links[-1].entry}"
 
 
-@dataclass(frozen=True)
-class GateJournal:
+class GateJournal(NamedTuple):
     """What only this rank knows of the step: everything small that is reachable when its gradients are complete."""
 
     boundary: int
-    count: int
-    """Number of nodes at the gate."""
+    node_count: int
+    """At the gate."""
     nodes: dict[int, bytes]
     """Those that are not as they were at the boundary, whose journal has the others."""
     rng: RngState
     collectives: tuple[Any, ...]
     lost: tuple[str, ...]
     """Tensors of the step that are too large to be in here and are read later: with them, there is no way back."""
-    heads: int = 0
+    heads: int
     """How often the training loop's head had been reached: iterations without an update can come before it."""
 
     def on(self, boundary: BoundaryJournal) -> list[bytes]:
         """All nodes at the gate."""
         before = boundary.nodes
-        return [self.nodes[n] if n in self.nodes else before[n] for n in range(self.count)]
+        return [self.nodes[n] if n in self.nodes else before[n] for n in range(self.node_count)]
 
 
 @dataclass(frozen=True)

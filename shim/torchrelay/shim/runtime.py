@@ -41,7 +41,7 @@ from torchrelay.shim.last_notice import LastNotice
 from torchrelay.shim.link import AgentLink
 
 if TYPE_CHECKING:
-    from torchrelay.shim.adapters.data_loader import Draws
+    from torchrelay.shim.draws import Draws
     from torchrelay.shim.engine import Engine
     from torchrelay.shim.interface import Hooks
     from torchrelay.shim.joiner import Joiner

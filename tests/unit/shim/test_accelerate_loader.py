@@ -12,8 +12,8 @@ from torch.utils.data import DataLoader
 
 from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
 from torchrelay.shim.adapters import accelerate_loader, data_loader, lead_iterators
-from torchrelay.shim.adapters.data_loader import Draws
 from torchrelay.shim.capture.kinds import Kind, kind_of
+from torchrelay.shim.draws import Draws
 
 COUNT = 5
 

@@ -16,6 +16,7 @@ from torchrelay.shim.adapters import cycles, data_loader, lead_iterators
 from torchrelay.shim.capture.kinds import Kind
 from torchrelay.shim.capture.modules import ModuleTrees
 from torchrelay.shim.capture.rewalk import Rewalk
+from torchrelay.shim.draws import Draws
 
 
 class Rows(Dataset[Any]):
@@ -31,8 +32,8 @@ class Rows(Dataset[Any]):
 
 
 @pytest.fixture
-def draws() -> Iterator[data_loader.Draws]:
-    made = data_loader.Draws()
+def draws() -> Iterator[Draws]:
+    made = Draws()
     made.live = made.recording = True
     originals = {name: getattr(data_loader.LoaderIter, name) for name in ("__init__", "__next__", "_reset")}
     data_loader.install(made, lambda: True)
@@ -60,7 +61,7 @@ def test_the_place_tells_the_first_pass_from_later_ones() -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 4, 5, 6, 10, 13])
 @pytest.mark.parametrize("shuffle", [False, True])
-def test_a_joiners_yields_what_the_lost_ranks_would_have(draws: data_loader.Draws, count: int, shuffle: bool) -> None:
+def test_a_joiners_yields_what_the_lost_ranks_would_have(draws: Draws, count: int, shuffle: bool) -> None:
     torch.manual_seed(0)
     lost = cycle(shuffle=shuffle)
     assert draws.of_cycle(lost) is not None
@@ -79,7 +80,7 @@ def test_a_joiners_yields_what_the_lost_ranks_would_have(draws: data_loader.Draw
         assert draws.of_cycle(joiner) is not None  # it can be replaced in its turn
 
 
-def test_items_that_are_made_with_the_process_generators_are_not_drawn_again(draws: data_loader.Draws) -> None:
+def test_items_that_are_made_with_the_process_generators_are_not_drawn_again(draws: Draws) -> None:
     random = cycle(noise=0.1)
     assert draws.of_cycle(random) is not None
     next(random)
@@ -89,7 +90,7 @@ def test_items_that_are_made_with_the_process_generators_are_not_drawn_again(dra
 
 
 def test_one_that_was_drawn_from_before_anybody_looked_or_draws_from_something_else_is_not_known(
-    draws: data_loader.Draws,
+    draws: Draws,
 ) -> None:
     early = cycle()
     next(early)
@@ -98,7 +99,7 @@ def test_one_that_was_drawn_from_before_anybody_looked_or_draws_from_something_e
     assert draws.of_cycle(itertools.cycle([1, 2])) is None
 
 
-def test_a_loop_over_one_can_be_led_unless_its_items_are_made_at_random(draws: data_loader.Draws) -> None:
+def test_a_loop_over_one_can_be_led_unless_its_items_are_made_at_random(draws: Draws) -> None:
     plain, random, of_a_list = cycle(), cycle(noise=0.1), itertools.cycle([1, 2])
     for _ in range(3):
         assert (draws.is_random(plain), draws.is_random(of_a_list)) == (False, False)
@@ -108,7 +109,7 @@ def test_a_loop_over_one_can_be_led_unless_its_items_are_made_at_random(draws: d
     assert draws.is_random(random)
 
 
-def test_what_is_no_longer_in_use_is_let_go(draws: data_loader.Draws) -> None:
+def test_what_is_no_longer_in_use_is_let_go(draws: Draws) -> None:
     one = cycle()
     draws.of_cycle(one)
     draws.forget_cycles({id(one)})
@@ -119,7 +120,7 @@ def test_what_is_no_longer_in_use_is_let_go(draws: data_loader.Draws) -> None:
     assert draws.of_cycle(one) is None
 
 
-def test_a_cycle_that_does_not_come_to_its_place_is_refused(draws: data_loader.Draws) -> None:
+def test_a_cycle_that_does_not_come_to_its_place_is_refused(draws: Draws) -> None:
     lost, joiner = cycle(), itertools.cycle(DataLoader(Rows(count=6), batch_size=2))
     track = draws.of_cycle(lost)
     assert track is not None

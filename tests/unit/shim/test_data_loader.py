@@ -18,9 +18,10 @@ from torch.utils.data import (
 )
 from torch.utils.data.distributed import DistributedSampler
 
-from torchrelay.shim.adapters import data_loader, lead_iterators
-from torchrelay.shim.adapters.data_loader import Draws
+from torchrelay.shim.adapters import data_loader, lead_iterators, loader_order
 from torchrelay.shim.capture import rng
+from torchrelay.shim.drawn import Drawn
+from torchrelay.shim.draws import Draws
 
 
 @pytest.fixture
@@ -227,10 +228,10 @@ def test_other_threads_and_an_idle_shim_are_left_alone(monkeypatch: pytest.Monke
 
 
 def test_what_was_written_into_is_noticed() -> None:
-    drawn = data_loader.Drawn.note({"x": [torch.zeros(2)], "y": (torch.ones(1), "tag")})
-    assert drawn.untouched()
-    drawn.item["x"][0] += 1
-    assert not drawn.untouched()
+    item = Drawn.note({"x": [torch.zeros(2)], "y": (torch.ones(1), "tag")})
+    assert item.untouched()
+    item.item["x"][0] += 1
+    assert not item.untouched()
 
 
 @pytest.mark.parametrize(
@@ -318,7 +319,7 @@ def test_a_draw_that_comes_again_moves_the_samplers_generator_as_the_first_one_d
 def test_samplers_around_samplers_decide_the_order_too(draws: Draws) -> None:
     inner = RandomSampler(Noisy(), generator=torch.Generator().manual_seed(6))
     loader = DataLoader(Noisy(), batch_sampler=BatchSampler(inner, 2, drop_last=False))
-    assert [type(owner) for owner in data_loader.owners(loader)] == [
+    assert [type(owner) for owner in loader_order.owners(loader)] == [
         DataLoader,
         SequentialSampler,
         BatchSampler,

@@ -16,6 +16,7 @@ from torchrelay.shim.adapters import data_loader, held_generators, lead_iterator
 from torchrelay.shim.capture.kinds import Kind
 from torchrelay.shim.capture.modules import ModuleTrees
 from torchrelay.shim.capture.rewalk import Rewalk
+from torchrelay.shim.draws import Draws
 
 
 class Rows(Dataset[Any]):
@@ -47,8 +48,8 @@ def _this_file_is_the_scripts() -> Iterator[None]:
 
 
 @pytest.fixture
-def draws() -> Iterator[data_loader.Draws]:
-    made = data_loader.Draws()
+def draws() -> Iterator[Draws]:
+    made = Draws()
     made.live = made.recording = True
     originals = {name: getattr(data_loader.LoaderIter, name) for name in ("__init__", "__next__", "_reset")}
     data_loader.install(made, lambda: True)
@@ -143,7 +144,7 @@ KINDS: dict[str, Callable[[], Any]] = {
 }
 
 
-def journal(generator: Any, draws: data_loader.Draws) -> tuple[dict[str, Any], Any]:
+def journal(generator: Any, draws: Draws) -> tuple[dict[str, Any], Any]:
     found = held_generators.stand(generator)
     assert found is not None
     return dict(found.content), draws.record(found.source) if found.source is not None else None
@@ -155,7 +156,7 @@ def drawn(generator: Any, count: int) -> list[Any]:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("count", [0, 1, 3, 4, 5, 9])
-def test_a_joiners_yields_what_the_lost_ranks_would_have(draws: data_loader.Draws, kind: str, count: int) -> None:
+def test_a_joiners_yields_what_the_lost_ranks_would_have(draws: Draws, kind: str, count: int) -> None:
     torch.manual_seed(1)
     lost = KINDS[kind]()
     for _ in range(count):
@@ -174,7 +175,7 @@ def test_a_joiners_yields_what_the_lost_ranks_would_have(draws: data_loader.Draw
 
 
 @pytest.mark.slow
-def test_items_of_workers_are_drawn_again(draws: data_loader.Draws) -> None:
+def test_items_of_workers_are_drawn_again(draws: Draws) -> None:
     torch.manual_seed(1)
     lost = with_workers()
     drawn(lost, 6)
@@ -187,14 +188,14 @@ def test_items_of_workers_are_drawn_again(draws: data_loader.Draws) -> None:
     assert drawn(joiner, 4) == expected
 
 
-def test_one_that_is_over_is_closed(draws: data_loader.Draws) -> None:
+def test_one_that_is_over_is_closed(draws: Draws) -> None:
     lost, joiner = some_epochs(), some_epochs()
     assert len(list(lost)) == 16
     lead_iterators.lead_generator(draws, joiner, *journal(lost, draws))
     assert list(joiner) == []
 
 
-def test_one_that_set_up_has_drawn_from_is_refused(draws: data_loader.Draws) -> None:
+def test_one_that_set_up_has_drawn_from_is_refused(draws: Draws) -> None:
     lost, joiner = endless(), endless()
     drawn(lost, 2)
     drawn(joiner, 1)
@@ -244,7 +245,7 @@ def test_what_leaves_a_trace_or_has_more_state_is_named_as_before(name: str) -> 
     assert id(generator) not in state.index
 
 
-def test_a_walk_has_its_place_and_what_it_was_given_and_a_later_one_sees_it_move(draws: data_loader.Draws) -> None:
+def test_a_walk_has_its_place_and_what_it_was_given_and_a_later_one_sees_it_move(draws: Draws) -> None:
     stream = in_a_loop()
     namespace, trees = {"stream": stream}, ModuleTrees()
     state = take(namespace, trees)
@@ -256,13 +257,13 @@ def test_a_walk_has_its_place_and_what_it_was_given_and_a_later_one_sees_it_move
     assert now > 0
 
 
-def test_one_that_a_running_loop_draws_from_is_left_to_the_loop(draws: data_loader.Draws) -> None:
+def test_one_that_a_running_loop_draws_from_is_left_to_the_loop(draws: Draws) -> None:
     stream, trees = endless(), ModuleTrees()
     trees.of_loops = {id(stream)}
     assert id(stream) not in take({"stream": stream}, trees).index
 
 
-def test_what_was_drawn_past_us_cannot_come_again(draws: data_loader.Draws) -> None:
+def test_what_was_drawn_past_us_cannot_come_again(draws: Draws) -> None:
     stream = endless()
     draws.draw(stream, next)
     source = journal_source(stream)
@@ -289,7 +290,7 @@ def permuted(rows: torch.Tensor) -> Iterator[torch.Tensor]:
             yield rows[order[place : place + 2]]
 
 
-def test_a_loop_over_what_draws_at_random_itself_is_told_and_one_over_a_loader_is_not(draws: data_loader.Draws) -> None:
+def test_a_loop_over_what_draws_at_random_itself_is_told_and_one_over_a_loader_is_not(draws: Draws) -> None:
     own, of_loader = permuted(torch.arange(4)), endless()
     for iterator in (own, of_loader):
         draws.draw(iterator, next)  # the first item: the generators are those of the loop's beginning

@@ -16,8 +16,9 @@ from typing import Any, TypeAlias
 
 from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
 from torchrelay.shim.adapters import frames
-from torchrelay.shim.adapters.data_loader import Draws, owners, plain_fields
+from torchrelay.shim.adapters.loader_order import owners, plain_fields
 from torchrelay.shim.capture.replay_point import ABSENT, ReplayPoint
+from torchrelay.shim.draws import Draws
 
 _NEW, _AHEAD, _LAST, _OVER = range(4)
 """Where the generator is: not started, in the `yield` with a batch ahead, in that of the last batch, at its end."""

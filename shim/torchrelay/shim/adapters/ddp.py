@@ -101,6 +101,10 @@ def layout(ddp: DistributedDataParallel, ready: list[int]) -> Layout:
     return [list(b) for b in buckets]
 
 
+Known = list[tuple[Layout, bool]]
+"""Of each wrapper the layout, and whether its buckets are rebuilt."""
+
+
 class Layouts:
     """The layout of each wrapper at the latest boundaries: in the middle of a step a reducer must not be asked.
 
@@ -108,7 +112,9 @@ class Layouts:
     """
 
     def __init__(self) -> None:
-        self._known: dict[int, list[tuple[Layout, bool]]] = {}
+        self._known: dict[int, Known] = {}
+        self._settled: Known | None = None
+        """The latest, if nothing changes in it any more."""
         self._ready: dict[int, ReadyOrder] = {}
 
     def built(self, ddp: DistributedDataParallel) -> None:
@@ -117,18 +123,21 @@ class Layouts:
     def note(self, boundary: int, wrapped: Sequence[DistributedDataParallel]) -> None:
         """At a boundary, or in the gate before it: the backward is complete there, and peers may be past the gate."""
         before = self._latest()
-        if len(before) == len(wrapped) and all(rebuilt for _, rebuilt in before):
-            now = before
-        else:
-            now = []
-            for number, ddp in enumerate(wrapped):
-                rebuilt = _has_rebuilt(ddp)
-                carried = before[number][0] if number < len(before) else []
-                now.append((layout(ddp, self._ready[id(ddp)].indices) or carried, rebuilt))
-                if rebuilt:
-                    self._ready[id(ddp)].close()
-        self._known = {n: known for n, known in self._known.items() if n == boundary - 1}
-        self._known[boundary] = now
+        now = before if before is self._settled and len(before) == len(wrapped) else self._look(before, wrapped)
+        kept = self._known.get(boundary - 1)
+        self._known = {boundary: now} if kept is None else {boundary - 1: kept, boundary: now}
+
+    def _look(self, before: Known, wrapped: Sequence[DistributedDataParallel]) -> Known:
+        now = []
+        for number, ddp in enumerate(wrapped):
+            rebuilt = _has_rebuilt(ddp)
+            carried = before[number][0] if number < len(before) else []
+            now.append((layout(ddp, self._ready[id(ddp)].indices) or carried, rebuilt))
+            if rebuilt:
+                self._ready[id(ddp)].close()
+        if all(rebuilt for _, rebuilt in now):
+            self._settled = now
+        return now
 
     def adopt(self, target: int, wrapped: Sequence[DistributedDataParallel], wanted: list[Layout]) -> None:
         """A joiner's new reducers have a layout that they cannot tell of."""

@@ -18,10 +18,14 @@ import itertools
 import random
 import struct
 import sys
+from operator import attrgetter
 from typing import Any
 
 import torch
 
+from torchrelay.shim.adapters.memory import read, view
+
+_RAW = attrgetter("raw")
 _HEADER_BYTES = object.__basicsize__
 _WORDS = struct.Struct("624I")
 _SAMPLE_BYTES = 16 * 4
@@ -42,22 +46,19 @@ class PythonMarker:
 
     def __init__(self) -> None:
         self._generator: Any = random.getstate.__self__  # type: ignore[attr-defined]  # a method of the hidden instance
-        self._address = id(self._generator) + _HEADER_BYTES
         self.works = type(self._generator) is random.Random and self._agrees()
+        self._sample = view(id(self._generator) + _HEADER_BYTES, _POSITION.size + _SAMPLE_BYTES) if self.works else None
 
     def _agrees(self) -> bool:
         size = random.Random.__mro__[1].__basicsize__ - _HEADER_BYTES
         if size < _POSITION.size + _WORDS.size:
             return False
-        raw = self._raw(_WORDS.size)
+        raw = read(id(self._generator) + _HEADER_BYTES, _POSITION.size + _WORDS.size)
         *words, position = self._generator.getstate()[1]
         return _POSITION.unpack_from(raw) == (position,) and list(_WORDS.unpack_from(raw, _POSITION.size)) == words
 
-    def _raw(self, size: int) -> bytes:
-        return ctypes.string_at(self._address, _POSITION.size + size)
-
     def read(self) -> Any:
-        return (self._raw(_SAMPLE_BYTES), self._generator.gauss_next) if self.works else None
+        return (self._sample.raw, self._generator.gauss_next) if self._sample is not None else None
 
 
 class NumpyMarker:
@@ -65,20 +66,24 @@ class NumpyMarker:
 
     def __init__(self) -> None:
         self._bits: Any = None
-        self._address = 0
+        self._state: Any = None
+        self._views: tuple[Any, ...] = ()
 
     def read(self) -> Any:
         state: Any = getattr(sys.modules.get("numpy.random.mtrand"), "_rand", None)
         bits = getattr(state, "_bit_generator", None)
         if bits is None:
             return None
-        if bits is not self._bits:
-            self._bits, self._address = bits, self._find(state, bits)
-        if not self._address:
-            return None
-        body = ctypes.string_at(id(state) + _HEADER_BYTES, type(state).__basicsize__ - _HEADER_BYTES)
-        position = ctypes.string_at(self._address + _WORDS.size, _POSITION.size)
-        return ctypes.string_at(self._address, _SAMPLE_BYTES), position, body
+        if bits is not self._bits or state is not self._state:
+            self._bits, self._state, self._views = bits, state, self._look(state, bits)
+        return [*map(_RAW, self._views)] or None
+
+    def _look(self, state: Any, bits: Any) -> tuple[Any, ...]:
+        address = self._find(state, bits)
+        if not address:
+            return ()
+        body = view(id(state) + _HEADER_BYTES, type(state).__basicsize__ - _HEADER_BYTES)
+        return view(address, _SAMPLE_BYTES), view(address + _WORDS.size, _POSITION.size), body
 
     @staticmethod
     def _find(state: Any, bits: Any) -> int:
@@ -86,7 +91,7 @@ class NumpyMarker:
         if type(bits).__name__ != "MT19937" or type(state).__name__ != "RandomState":
             return 0
         address = int(bits.ctypes.state_address)
-        raw = ctypes.string_at(address, _WORDS.size + _POSITION.size)
+        raw = read(address, _WORDS.size + _POSITION.size)
         _, words, position, *_ = state.get_state()
         same = _WORDS.unpack_from(raw) == tuple(words.tolist()) and _POSITION.unpack_from(raw, _WORDS.size) == (
             position,
@@ -98,15 +103,17 @@ class TorchMarker:
     """The same for torch's default generator of the CPU, which is the same object for as long as the process lives."""
 
     def __init__(self) -> None:
-        self._address = _torch_engine(torch.default_generator) if _tells_each_use(torch.Generator("cpu")) else 0
+        address = _torch_engine(torch.default_generator) if _tells_each_use(torch.Generator("cpu")) else 0
+        self._views = _views_of_engine(address) if address else ()
 
     def read(self) -> Any:
-        return _engine_bytes(self._address) if self._address else None
+        return [*map(_RAW, self._views)] or None
 
 
-def _engine_bytes(address: int) -> tuple[bytes, bytes]:
+def _views_of_engine(address: int) -> tuple[Any, ...]:
+    """Behind the words of the engine, and in front of them with the first words."""
     behind = address + _BEFORE_WORDS + _WORDS.size
-    return ctypes.string_at(address, _BEFORE_WORDS + _SAMPLE_BYTES), ctypes.string_at(behind, _BEHIND_WORDS)
+    return view(behind, _BEHIND_WORDS), view(address, _BEFORE_WORDS + _SAMPLE_BYTES)
 
 
 def _torch_engine(generator: torch.Generator) -> int:
@@ -118,7 +125,7 @@ def _torch_engine(generator: torch.Generator) -> int:
     if not body or len(state) < _LEGACY_WORDS_AT + _LEGACY_WORDS.size:
         return 0
     words = _WORDS.pack(*_LEGACY_WORDS.unpack_from(state, _LEGACY_WORDS_AT))
-    at = ctypes.string_at(body, _WORDS_WITHIN + _WORDS.size).find(words)
+    at = read(body, _WORDS_WITHIN + _WORDS.size).find(words)
     return body + at - _BEFORE_WORDS if at >= _BEFORE_WORDS else 0
 
 
@@ -127,8 +134,9 @@ def _tells_each_use(generator: torch.Generator) -> bool:
     address = _torch_engine(generator)
     if not address:
         return False
-    seen = [_engine_bytes(address)]
+    views = _views_of_engine(address)
+    seen = [[*map(_RAW, views)]]
     for dtype in (torch.float32, torch.float32, torch.float64, torch.float64):
         torch.randn(1, generator=generator, dtype=dtype, device="cpu")
-        seen.append(_engine_bytes(address))
+        seen.append([*map(_RAW, views)])
     return all(now != before for before, now in itertools.pairwise(seen))

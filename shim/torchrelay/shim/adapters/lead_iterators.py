@@ -9,7 +9,7 @@ from typing import Any
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters import cycles, held_generators
-from torchrelay.shim.adapters.data_loader import Draws
+from torchrelay.shim.draws import Draws
 from torchrelay.shim.payload import LoaderRecord
 
 

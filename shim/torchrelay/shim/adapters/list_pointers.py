@@ -10,13 +10,15 @@ import ctypes
 import struct
 from typing import Any
 
+from torchrelay.shim.adapters.memory import read
+
 _POINTER = ctypes.sizeof(ctypes.c_void_p)
 _ITEMS_OFFSET = object.__basicsize__ + _POINTER
 
 
 def _fast(items: list[Any]) -> bytes:
     address = ctypes.c_void_p.from_address(id(items) + _ITEMS_OFFSET).value
-    return ctypes.string_at(address, len(items) * _POINTER) if address and items else b""
+    return read(address, len(items) * _POINTER) if address and items else b""
 
 
 def _slow(items: list[Any]) -> bytes:

@@ -24,6 +24,11 @@ def live_locals(frame: FrameType) -> frozenset[str] | None:
     return _answer(frame).live
 
 
+def live_in_order(frame: FrameType) -> tuple[str, ...] | None:
+    """The same in the order of the code, but for names that begin with two underscores."""
+    return _answer(frame).in_order
+
+
 def dead_globals(frame: FrameType) -> frozenset[str]:
     """Names that the code of a module writes, and that neither it nor its functions may read after where the frame is."""
     return _answer(frame).dead
@@ -32,6 +37,7 @@ def dead_globals(frame: FrameType) -> frozenset[str]:
 class _Answer(NamedTuple):
     code: CodeType
     live: frozenset[str] | None
+    in_order: tuple[str, ...] | None
     dead: frozenset[str]
     """Empty for code that is not a module's."""
 
@@ -44,8 +50,13 @@ def _answer(frame: FrameType) -> _Answer:
         live, dead = _live_after(code, frame.f_lasti), frozenset[str]()
         if live is not None and code.co_name == "<module>":
             dead = frozenset(code.co_names) - live - read_by_functions(code)
-        known = _answers[key] = _Answer(code, live, dead)
+        known = _answers[key] = _Answer(code, live, None if live is None else _in_order(code, live), dead)
     return known
+
+
+def _in_order(code: CodeType, names: frozenset[str]) -> tuple[str, ...]:
+    own = dict.fromkeys((*code.co_varnames, *code.co_cellvars, *code.co_freevars))
+    return tuple(name for name in own if name in names and not name.startswith("__"))
 
 
 _answers: dict[tuple[int, int], _Answer] = {}

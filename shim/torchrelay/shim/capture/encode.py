@@ -13,8 +13,10 @@ import functools
 import pickle
 import types
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
+
+import torch
 
 from torchrelay.shim.capture import modules
 from torchrelay.shim.capture.host_state import HostState, Node, Nth
@@ -25,7 +27,7 @@ REF, TUPLE, OPAQUE, WEAK, NAMED, METHOD, PARTIAL, PART = range(8)
 
 
 class EncodedNode(NamedTuple):
-    """`cls`: what is made where there is no such object; None if the class cannot be found by name.
+    """`cls`: what is made where there is no such object; None if the class cannot be found by name, or is `IMPLIED`.
 
     `extra`: what making it takes beside its content: the length of a deque, the factory of a defaultdict. Of a function or
     class its name.
@@ -38,6 +40,9 @@ class EncodedNode(NamedTuple):
     content: Any
     extra: Any = None
 
+
+IMPLIED = {Kind.TENSOR: torch.Tensor, Kind.GLOBALS: dict, Kind.FRAME: types.FrameType}
+"""Classes that are not written down: most steps make tensors anew, and to pickle a class takes longer than the rest of it."""
 
 _BY_NAME = (types.FunctionType, types.BuiltinFunctionType, type)
 
@@ -116,11 +121,16 @@ class _Encoder:
         return None
 
     def mapping(self, content: dict[Any, Any]) -> dict[Any, Any]:
-        value = self.value
-        return {
-            k if type(k) in PLAIN or is_value(k) else Nth(place): v if type(v) in PLAIN else value(v)
-            for place, (k, v) in enumerate(content.items())
-        }
+        value, index = self.value, self.state.index
+        made: dict[Any, Any] = {}
+        for place, (k, v) in enumerate(content.items()):
+            key = k if type(k) in PLAIN or is_value(k) else Nth(place)
+            if type(v) in PLAIN:
+                made[key] = v
+            else:
+                number = index.get(id(v))
+                made[key] = value(v) if number is None else (REF, number)
+        return made
 
     def items(self, content: list[Any]) -> list[Any]:
         value = self.value
@@ -131,7 +141,9 @@ class _Encoder:
         kind, content = node.kind, node.content
         encoded: Any
         if kind in (Kind.FRAME, Kind.GLOBALS):
-            encoded = {k: v for k, v in self.mapping(content).items() if not (type(v) is tuple and v[0] == OPAQUE)}
+            encoded = self.mapping(content)
+            for name in [k for k, v in encoded.items() if type(v) is tuple and v[0] == OPAQUE]:
+                del encoded[name]
         elif isinstance(content, dict) and kind is not Kind.NUMPY_RANDOM:
             encoded = self.mapping(content)
         elif isinstance(content, LongContent):
@@ -147,7 +159,8 @@ class _Encoder:
         else:
             encoded = content
         cls = type(node.obj)
-        return (int(kind), cls if importable(cls) else None, node.parent, node.key, encoded, _extra(node))
+        named = cls is not IMPLIED.get(kind) and importable(cls)
+        return (int(kind), cls if named else None, node.parent, node.key, encoded, _extra(node))
 
     def tree(self, content: modules.TreeContent) -> tuple[Any, ...]:
         """Which of the set-up's it is the difference to, or -1; flags, own attributes, small buffers; what `make_module` needs."""
@@ -184,31 +197,43 @@ def name_of_definition(obj: Any) -> tuple[str, str]:
 
 
 def encode(state: HostState) -> list[bytes]:
-    """A node is written once: later states that took it over take over what was written. Raises PicklingError."""
-    encoder, found = _Encoder(state), []
-    for node in state.nodes:
-        written = node.written
-        if not written and node.kind is not Kind.GONE:
-            written = pickled(encoder.node(node))
-            if not encoder.weak:
-                node.written = written
-        found.append(written)
-    return found
+    """What an earlier walk's state has written of a node is taken over with it. Raises PicklingError."""
+    nodes = state.nodes
+    if state.takes_over:
+        todo: Iterable[int] = state.renewed | state.fleeting
+        written = state.written + [b""] * (len(nodes) - len(state.written))
+    else:
+        todo, written = range(len(nodes)), [b""] * len(nodes)
+    encoder = _Encoder(state)
+    state.fleeting = set()
+    for number in todo:
+        node = nodes[number]
+        if node.kind is Kind.GONE:
+            written[number] = b""
+            continue
+        if node.kind is Kind.TENSOR and type(node.obj) is torch.Tensor:
+            written[number] = pickled((int(Kind.TENSOR), None, node.parent, node.key, node.content, None))
+            continue
+        written[number] = pickled(encoder.node(node))
+        if encoder.weak:
+            state.fleeting.add(number)
+    state.written, state.encoded = written, True
+    return written
 
 
 def encode_whole(state: HostState) -> list[bytes]:
-    """The same, but with nothing left out because the journal of the set-up has it."""
-    trees = [node for node in state.nodes if node.kind is Kind.MODULE]
-    kept = [
-        (node, node.content.tree, node.content.tree.base, node.content.tree.base_place, node.written) for node in trees
-    ]
-    for node, tree, *_ in kept:
-        tree.base, tree.base_place, node.written = None, -1, b""
+    """The same, but with nothing left out because the journal of the set-up has it; the state keeps nothing of this."""
+    found = [node.content.tree for node in state.nodes if node.kind is Kind.MODULE]
+    trees = [(tree, tree.base, tree.base_place) for tree in found]
+    for tree in found:
+        tree.base, tree.base_place = None, -1
+    state.takes_over = False
     try:
         return encode(state)
     finally:
-        for node, tree, base, place, written in kept:
-            tree.base, tree.base_place, node.written = base, place, written
+        state.encoded = False
+        for tree, base, place in trees:
+            tree.base, tree.base_place = base, place
 
 
 def pickled(value: Any) -> bytes:

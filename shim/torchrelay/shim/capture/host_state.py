@@ -16,8 +16,7 @@ from torchrelay.shim.capture.kinds import Kind
 class Node:
     """`parent` and `key` say how to reach the object from another node; `content` is its shallow copy at the boundary.
 
-    Not changed once its walk is over: a later walk that finds the object as it was takes over the node, with what `encode`
-    made of it.
+    Not changed once its walk is over: a later walk that finds the object as it was takes over the node.
     """
 
     kind: Kind
@@ -29,8 +28,6 @@ class Node:
     """What hangs below it, by key."""
     seen: Any = None
     """What else tells whether it is as it was, where the content alone does not."""
-    written: bytes = b""
-    """The node in a journal, once it was encoded."""
 
 
 @dataclass
@@ -40,7 +37,7 @@ class HostState:
     """id(object) -> place in `nodes`; valid while the nodes hold the objects."""
     versions: list[tuple[torch.Tensor, int, str]] = field(default_factory=list)
     """Tensors too large to copy, with the version that they had."""
-    tree_versions: list[tuple[list[tuple[str, torch.Tensor]], list[int]]] = field(default_factory=list)
+    tree_versions: TreeVersions = field(default_factory=list)
     """The same for parameters and large buffers of each tree of modules."""
     large: dict[str, torch.Tensor] = field(default_factory=dict)
     """The same by path: part of the device state."""
@@ -51,6 +48,8 @@ class HostState:
     """Of each unknown thing, by name: the node that it hangs below, and by which key."""
     iterators: list[tuple[str, Any]] = field(default_factory=list)
     """Those of the unknown that are drawn from, by name: what comes next is state."""
+    drawn_from: set[int] = field(default_factory=set)
+    """All nodes that are iterators."""
     bulk: list[tuple[Any, int, str]] = field(default_factory=list)
     """What is taken for data, with its length: the least that tells whether it was."""
     data: list[str] = field(default_factory=list)
@@ -67,12 +66,21 @@ class HostState:
     """Attributes of the script's functions and classes, with how many there were: a new one is seen by that."""
     without_state: dict[int, Any] = field(default_factory=dict)
     """Globals that are functions, classes or modules with nothing behind them, by id."""
+    renewed: set[int] = field(default_factory=set)
+    """Nodes that are others than in the state that the walk went on from."""
+    written: list[bytes] = field(default_factory=list)
+    """The nodes in a journal: of the state that the walk went on from until `encoded`, of this one from then on."""
+    encoded: bool = False
+    takes_over: bool = False
+    """Whether `written` holds for nodes that are not renewed."""
+    fleeting: set[int] = field(default_factory=set)
+    """Nodes with weak references: these are no edges, so a node may stay while what they mean moves."""
 
     def as_it_is_now(self) -> HostState:
         """The same objects, with the versions that their tensors have now."""
         now = self.fork()
         now.versions = [(tensor, tensor._version, name) for tensor, _, name in self.versions]
-        now.tree_versions = [(large, [t._version for _, t in large]) for large, _ in self.tree_versions]
+        now.tree_versions = versions_now(self.tree_versions)
         return now
 
     def fork(self) -> HostState:
@@ -88,6 +96,7 @@ class HostState:
             list(self.unknown),
             dict(self.places),
             list(self.iterators),
+            set(self.drawn_from),
             self.bulk,
             list(self.data),
             self.covered,
@@ -97,7 +106,19 @@ class HostState:
             self.spaces,
             self.sizes,
             self.without_state,
+            set(),
+            self.written,
+            False,
+            self.encoded,
+            self.fleeting,
         )
+
+
+TreeVersions = list[tuple[list[tuple[str, torch.Tensor]], list[int]]]
+
+
+def versions_now(trees: TreeVersions) -> TreeVersions:
+    return [(large, [tensor._version for _, tensor in large]) for large, _ in trees]
 
 
 class Definition(NamedTuple):

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from torchrelay.shim.adapters.dict_versions import OF_INSTANCES, Versions
 from torchrelay.shim.adapters.frameworks import ID_CACHES
 from torchrelay.shim.adapters.list_pointers import pointers
 from torchrelay.shim.adapters.wrappers import is_fsdp1
@@ -51,7 +52,7 @@ class TreeContent:
         """Places in `values` that hold another object than in `base`; all of them without one."""
         if base is None:
             return list(range(len(self.values)))
-        if pointers(self.values) == pointers(base.values):
+        if self.values is base.values or pointers(self.values) == pointers(base.values):
             return []
         return [place for place, (now, then) in enumerate(zip(self.values, base.values)) if now is not then]
 
@@ -64,6 +65,10 @@ class ModuleTree:
         self._names_by_id: dict[int, str] = {}
         self._dicts = [m.__dict__ for m in self.modules]
         self._children = [m._modules for m in self.modules]
+        spaces = [*self._dicts, *self._children, *(m._buffers for m in self.modules)]
+        self._versions = Versions(spaces, works=OF_INSTANCES)
+        self._seen = self._versions.take()
+        """Versions at the latest look at whether the tree is current, for the content that is taken then."""
         self._sizes = self._measure()
         self.slots: list[Slot] = []
         self._slot_dicts: list[tuple[dict[str, Any], str]] = []
@@ -90,6 +95,9 @@ class ModuleTree:
         """Its place among the set-up's trees."""
         self._buffer_owners = [m._buffers for m in self.modules if m._buffers]
         self._buffer_ids = self._identify()
+        self._at: list[int] = []
+        """Versions of the dictionaries that `_latest` was taken from."""
+        self._latest: tuple[list[bool | None], list[Any]] = [], []
 
     def names_by_id(self) -> dict[int, str]:
         """Of its modules, which live as long as it does."""
@@ -113,11 +121,27 @@ class ModuleTree:
         return [id(b) for owner in self._buffer_owners for b in owner.values()]
 
     def is_current(self) -> bool:
+        self._seen = self._versions.take()
+        if self._seen and self._seen == self._at:
+            return True
         return self._sizes == self._measure() and self._buffer_ids == self._identify()
 
     def take(self) -> TreeContent:
-        flags = [d.get("training") for d in self._dicts]
-        return TreeContent(self, flags, [d[key] for d, key in self._slot_dicts], self._take_buffers())
+        """The lists are shared by contents between which nothing was written."""
+        seen, self._seen = self._seen, []
+        if not seen or seen != self._at:
+            flags = [d.get("training") for d in self._dicts]
+            self._at, self._latest = seen, (flags, [d[key] for d, key in self._slot_dicts])
+        return TreeContent(self, *self._latest, self._take_buffers() if self.small_buffers else {})
+
+    def is_still(self, content: TreeContent) -> bool:
+        """A quick look: False where it takes `take` to know."""
+        return (
+            content.values is self._latest[1]
+            and not self.small_buffers
+            and bool(self._at)
+            and self._versions.take() == self._at
+        )
 
     def objects(self, content: TreeContent) -> list[tuple[Slot, Any]]:
         """Attributes that may have state below: those that had when the tree was made, and those that were rebound since."""

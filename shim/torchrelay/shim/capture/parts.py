@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
+from torchrelay.shim.adapters import dict_versions, liveness
 from torchrelay.shim.adapters import frames as frame_access
-from torchrelay.shim.adapters import liveness
 from torchrelay.shim.adapters.list_pointers import pointers
 from torchrelay.shim.capture import callables
 from torchrelay.shim.capture.kinds import PLAIN, Kind, kind_of
@@ -23,36 +22,37 @@ _BELOW_A_DATASET = (Kind.TORCH_GENERATOR, Kind.PYTHON_RANDOM, Kind.NUMPY_RANDOM,
 NONE: frozenset[str] = frozenset()
 
 
-class Bindings(NamedTuple):
+class Bindings:
     """All names of a module or of an object, those that are no state included; of a module, which of them are dead."""
 
-    dead: frozenset[str]
-    names: list[str]
-    values: list[Any]
-    addresses: bytes
-    """Of names and values, which are alive as long as the lists are."""
+    __slots__ = ("_addresses", "_at", "_dead", "_kept", "_namespace", "_version")
 
-    @classmethod
-    def of(cls, namespace: Mapping[str, Any], dead: frozenset[str] = NONE) -> Bindings:
-        names, values = list(namespace), list(namespace.values())
-        return cls(dead, names, values, pointers(names) + pointers(values))
+    def __init__(self, namespace: dict[str, Any], dead: frozenset[str] = NONE, *, of_module: bool) -> None:
+        works = dict_versions.OF_MODULES if of_module else dict_versions.OF_INSTANCES
+        self._namespace, self._dead = namespace, dead
+        self._version = dict_versions.version(namespace) if works else None
+        self._at = self._version.value if self._version is not None else None
+        self._kept = [*namespace], [*namespace.values()]  # alive, so that their addresses are nobody else's
+        self._addresses = pointers(self._kept[0]) + pointers(self._kept[1])
 
-    def still_true(self, namespace: Mapping[str, Any], dead: frozenset[str] = NONE) -> bool:
-        return dead == self.dead and self.addresses == pointers(list(namespace)) + pointers(list(namespace.values()))
+    def still_true(self, namespace: dict[str, Any], dead: frozenset[str] = NONE) -> bool:
+        if dead != self._dead or namespace is not self._namespace:
+            return False
+        now = self._version.value if self._version is not None else None
+        if now is not None and now == self._at:
+            return True
+        if self._addresses != pointers([*namespace]) + pointers([*namespace.values()]):
+            return False
+        self._at = now
+        return True
 
 
 def live_names(frame: FrameType) -> dict[str, Any]:
     """Locals of a function's frame that can still be read."""
-    live = liveness.live_locals(frame)
-    if live is not None:
-        seen = _not_hidden(live)
-        return {k: v for k, v in frame_access.read_locals(frame).items() if k in seen}
+    names = liveness.live_in_order(frame)
+    if names is not None:
+        return frame_access.read_locals(frame, names)
     return {k: v for k, v in frame_access.read_locals(frame).items() if not k.startswith("__")}
-
-
-@functools.lru_cache(maxsize=512)
-def _not_hidden(names: frozenset[str]) -> frozenset[str]:
-    return frozenset(name for name in names if not name.startswith("__"))
 
 
 def global_names(values: Mapping[str, Any], dead: frozenset[str], without_state: Mapping[int, Any]) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from torchrelay.shim.adapters import frames as frame_access
 from torchrelay.shim.adapters.dtensor import around, local, spread_of
 from torchrelay.shim.capture import callables, small, undo
 from torchrelay.shim.capture.encode import (
+    IMPLIED,
     METHOD,
     NAMED,
     OPAQUE,
@@ -371,7 +372,8 @@ def _compatible(node: EncodedNode, there: Any) -> bool:
         return kind is Kind.DICT
     if node.kind is Kind.OPTIMIZER_STATE:
         return isinstance(there, dict)
-    if kind is not node.kind or (node.cls is not None and type(there) is not node.cls):
+    cls = node.cls or IMPLIED.get(kind)
+    if kind is not node.kind or (cls is not None and type(there) is not cls):
         return False
     if node.kind is Kind.DEQUE and there.maxlen != node.extra:
         return False

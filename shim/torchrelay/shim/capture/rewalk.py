@@ -23,7 +23,7 @@ from torchrelay.shim.capture.edges import (
     not_plain,
     same_mapping,
 )
-from torchrelay.shim.capture.host_state import HostState, LargeTensor, Node
+from torchrelay.shim.capture.host_state import HostState, LargeTensor, Node, versions_now
 from torchrelay.shim.capture.kinds import Kind, kind_of
 from torchrelay.shim.capture.modules import ModuleTrees
 from torchrelay.shim.capture.parts import (
@@ -34,7 +34,7 @@ from torchrelay.shim.capture.parts import (
     live_names,
 )
 from torchrelay.shim.capture.seen_again import RENEWED, SAME, Restart
-from torchrelay.shim.capture.walk import Walk
+from torchrelay.shim.capture.walk import ITERATORS, Walk
 
 _WITHOUT_NODES = (Kind.OPAQUE, Kind.PLAIN, Kind.FUNCTION, Kind.CLASS)
 """Kinds whose objects may have no node: functions and classes with nothing behind them."""
@@ -87,33 +87,36 @@ class Rewalk(Walk):
                 now = RENEWED[kind](self._trees, node)
                 if now is not None:
                     self._replace(number, now)
-        if any(len(obj) != length for obj, length, _ in self._base.bulk):
+        if self._base.bulk and any(len(obj) != length for obj, length, _ in self._base.bulk):
             raise Restart
         if self._base.sizes != [*map(len, self._base.spaces)]:
             raise Restart
         if self._lost:
             self._check_lost()
         if self._found:
-            self._queue.extend(sorted(self._found, key=lambda edge: self._depth(edge[0])))
+            if len(self._found) > 1:
+                self._found.sort(key=lambda edge: self._depth(edge[0]))
+            self._queue.extend(self._found)
             self._work_off()
             if len(self.state.free) > 64 + len(self.state.nodes) // 2:
                 raise Restart
         state = self.state
         if self._before is None:  # only a rewind asks for them, and it goes to the boundary
-            state.versions = [(tensor, tensor._version, name) for tensor, _, name in state.versions]
-            state.tree_versions = [(large, [t._version for _, t in large]) for large, _ in state.tree_versions]
+            if state.versions:
+                state.versions = [(tensor, tensor._version, name) for tensor, _, name in state.versions]
+            state.tree_versions = versions_now(state.tree_versions)
         return state
 
     # Roots.
 
     def _look_at_frames(self, frames: Sequence[FrameType]) -> int:
         """Returns how many nodes of the base are frames: they come first."""
-        known = 0
+        known, nodes = 0, self._base.nodes
         for place, frame in enumerate(frames):
             if frame_access.is_module_frame(frame):
                 continue
             names = live_names(frame)
-            node = self._base.nodes[known] if known < len(self._base.nodes) else _GONE
+            node = nodes[known] if known < len(nodes) else _GONE
             if node.kind is Kind.FRAME:
                 if node.obj is not frame:
                     raise Restart
@@ -126,7 +129,7 @@ class Rewalk(Walk):
                 number = self._add(Kind.FRAME, frame, -1, (place, frame.f_code.co_name), names)
                 edges = self.state.nodes[number].edges = not_plain(names)
                 self._connect(number, edges, [])
-        if known < len(self._base.nodes) and self._base.nodes[known].kind is Kind.FRAME:
+        if known < len(nodes) and nodes[known].kind is Kind.FRAME:
             raise Restart
         return known
 
@@ -146,10 +149,11 @@ class Rewalk(Walk):
             if node.seen.still_true(values, dead_here):
                 continue
             names = global_names(values, dead_here, self.state.without_state)
-            now = Node(Kind.GLOBALS, values, -1, name, names, not_plain(names), Bindings.of(values, dead_here))
+            seen = Bindings(values, dead_here, of_module=True)
             if same_mapping(names, node.content):
-                now.written = node.written
-            self._replace(number, now)
+                node.seen = seen
+                continue
+            self._replace(number, Node(Kind.GLOBALS, values, -1, name, names, not_plain(names), seen))
 
     # Whether a node is as it was.
 
@@ -167,20 +171,26 @@ class Rewalk(Walk):
         state = self.state
         if self._pending is not None:
             number, self._pending = self._pending, None
+            state.renewed.add(number)
             state.nodes[number] = Node(kind, obj, parent, key, content)
             return number
-        number = next((n for n in state.free if n > parent), -1) if parent >= 0 else -1
+        number = next((n for n in state.free if n > parent), -1) if parent >= 0 and state.free else -1
         if number >= 0:
             state.free.remove(number)
+            state.renewed.add(number)
             state.nodes[number], state.uses[number] = Node(kind, obj, parent, key, content), 1
             state.index[id(obj)] = number
+            if kind in ITERATORS:
+                state.drawn_from.add(number)
             return number
         state.uses.append(1)
+        state.renewed.add(len(state.nodes))
         return super()._add(kind, obj, parent, key, content)
 
     def _replace(self, number: int, now: Node) -> None:
         gone, new = edge_changes(self._base.nodes[number].edges, now.edges)
         self.state.nodes[number] = now
+        self.state.renewed.add(number)
         before = self._children(gone)
         for _, child in before:
             self.state.uses[child] -= 1
@@ -193,6 +203,8 @@ class Rewalk(Walk):
         if node.kind not in _COMES_AND_GOES or isinstance(node.content, LargeTensor):
             raise Restart
         state.nodes[number] = _GONE
+        state.renewed.add(number)
+        state.drawn_from.discard(number)
         del state.index[id(node.obj)]
         state.free.append(number)
         for way, child in self._children(node.edges):
@@ -254,6 +266,11 @@ class Rewalk(Walk):
             return
         kind = kind_of(type(obj))
         if id(obj) in state.covered or kind in (Kind.OPAQUE, Kind.PLAIN):
+            return
+        if type(obj) is torch.Tensor:
+            self._tensor(kind, obj, parent, key)
+            if isinstance(state.nodes[state.index[id(obj)]].content, LargeTensor):
+                raise Restart
             return
         if (kind not in _COMES_AND_GOES and kind not in MAY_BE_LOOKED_THROUGH) or isinstance(obj, torch.nn.Parameter):
             raise Restart

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import pickle
 import random
 import sys
@@ -12,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 
 from torchrelay.shim.adapters.generators import NumpyMarker, PythonMarker, TorchMarker
+from torchrelay.shim.adapters.memory import read
 
 
 class RngState(NamedTuple):
@@ -50,7 +50,7 @@ def _numpy_state() -> bytes:
 
 def _torch_state() -> bytes:
     state = torch.default_generator.get_state()
-    return ctypes.string_at(state.data_ptr(), state.numel())
+    return read(state.data_ptr(), state.numel())
 
 
 _python, _numpy = _Kept(PythonMarker(), _python_state), _Kept(NumpyMarker(), _numpy_state)
@@ -62,7 +62,7 @@ def tensor_bytes(tensor: torch.Tensor) -> bytes:
     flat = tensor
     if not (tensor.is_cpu and tensor.is_contiguous()) or tensor.is_conj() or tensor.is_neg():
         flat = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
-    return ctypes.string_at(flat.data_ptr(), flat.numel() * flat.element_size())
+    return read(flat.data_ptr(), flat.numel() * flat.element_size())
 
 
 def byte_tensor(data: bytes) -> torch.Tensor:
@@ -70,12 +70,13 @@ def byte_tensor(data: bytes) -> torch.Tensor:
 
 
 def capture() -> RngState:
-    cuda: tuple[tuple[int, bytes], ...] = ()
-    if torch.cuda.is_initialized():
-        device = torch.cuda.current_device()
-        cuda = ((device, tensor_bytes(torch.cuda.get_rng_state(device))),)
     numpy = _numpy.data() if "numpy.random" in sys.modules else b""
-    return RngState(_torch.data(), _python.data(), numpy, cuda)
+    return RngState(_torch.data(), _python.data(), numpy, _cuda() if torch.cuda.is_initialized() else ())
+
+
+def _cuda() -> tuple[tuple[int, bytes], ...]:
+    device = torch.cuda.current_device()
+    return ((device, tensor_bytes(torch.cuda.get_rng_state(device))),)
 
 
 def restore(state: RngState) -> None:

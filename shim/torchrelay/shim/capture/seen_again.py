@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import is_
 
 from torchrelay.shim.adapters import cycles, held_generators
 from torchrelay.shim.adapters.dtensor import local
@@ -11,7 +12,6 @@ from torchrelay.shim.capture import callables, small
 from torchrelay.shim.capture.edges import NOTHING, not_plain, same_items, same_mapping
 from torchrelay.shim.capture.host_state import Fields, LargeTensor, Node
 from torchrelay.shim.capture.kinds import Kind
-from torchrelay.shim.capture.long_list import LongContent
 from torchrelay.shim.capture.modules import ModuleTrees, TreeContent
 from torchrelay.shim.capture.parts import (
     Bindings,
@@ -29,11 +29,11 @@ class Restart(Exception):
 
 
 def _same_list(trees: ModuleTrees, node: Node) -> bool:
-    content = node.content
-    if isinstance(content, LongContent):
-        now = trees.long_lists.look(node.obj)
-        return now is not None and now.seen is content.seen and now.length == content.length
-    return same_items(node.obj, content)
+    obj, content = node.obj, node.content
+    if type(content) is list:
+        return len(obj) == len(content) and all(map(is_, obj, content))
+    now = trees.long_lists.look(obj)
+    return now is not None and now.seen is content.seen and bool(now.length == content.length)
 
 
 def _same_attributes(trees: ModuleTrees, node: Node) -> bool:
@@ -73,12 +73,15 @@ def _same_class(trees: ModuleTrees, node: Node) -> bool:
 
 def _renewed_module(trees: ModuleTrees, node: Node) -> Node | None:
     then: TreeContent = node.content
+    if then.tree.is_still(then):
+        return None
     tree = trees.tree(node.obj)
     if tree is not then.tree:
         raise Restart
     now = tree.take()
-    same_values = pointers(now.values) == pointers(then.values)
-    if same_values and now.flags == then.flags and now.buffers == then.buffers:
+    same_values = now.values is then.values or pointers(now.values) == pointers(then.values)
+    same_flags = now.flags is then.flags or now.flags == then.flags
+    if same_values and same_flags and now.buffers == then.buffers:
         return None
     edges = node.edges if same_values else tree.objects(now)
     return Node(Kind.MODULE, node.obj, node.parent, node.key, now, edges)
@@ -99,7 +102,7 @@ def _renewed_optimizer(trees: ModuleTrees, node: Node) -> Node | None:
     fields = optimizer.__dict__
     if node.seen is not None and node.seen.still_true(fields):
         return None
-    content, seen = optimizer_attributes(optimizer), Bindings.of(fields)
+    content, seen = optimizer_attributes(optimizer), Bindings(fields, of_module=False)
     if same_mapping(content, node.content):
         node.seen = seen
         return None

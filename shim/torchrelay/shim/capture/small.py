@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -22,8 +21,7 @@ _META = "meta"
 """A device whose tensors have no content: models are built there before they are spread over ranks."""
 
 
-@dataclass(frozen=True)
-class TensorValue:
+class TensorValue(NamedTuple):
     dtype: str
     shape: tuple[int, ...]
     device: str
@@ -94,4 +92,4 @@ def fits(value: TensorValue, tensor: Any) -> bool:
 def put(value: TensorValue, tensor: torch.Tensor) -> None:
     """Writes the recorded content into an existing tensor: it may have aliases."""
     with torch.no_grad():
-        local(tensor).detach().copy_(build(replace(value, spread=None)).detach())
+        local(tensor).detach().copy_(build(value._replace(spread=None)).detach())

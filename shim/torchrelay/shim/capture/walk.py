@@ -40,6 +40,7 @@ from torchrelay.shim.capture.parts import (
 from torchrelay.shim.capture.replay_point import ReplayPoint
 
 MAX_NODES = 50_000
+ITERATORS = frozenset({Kind.LOADER_ITER, Kind.CYCLE, Kind.GENERATOR})
 _PLAIN_CONTAINERS = frozenset({"builtins", "collections"})
 _MAX_NAMED = 20
 BULK_LENGTH = 4_096
@@ -68,7 +69,7 @@ class Walk:
             self._look_for_definitions(values)
             names = global_names(values, dead.get(id(values), NONE), self.state.without_state)
             number = self._add(Kind.GLOBALS, values, -1, name, names)
-            self.state.nodes[number].seen = Bindings.of(values, dead.get(id(values), NONE))
+            self.state.nodes[number].seen = Bindings(values, dead.get(id(values), NONE), of_module=True)
         for number in range(len(self.state.nodes)):
             self._push(number, self.state.nodes[number].content)
         self._work_off()
@@ -124,6 +125,8 @@ class Walk:
             raise UnsupportedError(f"the training loop reaches more than {MAX_NODES} objects of changing state")
         self.state.nodes.append(Node(kind, obj, parent, key, content))
         self.state.index[id(obj)] = number
+        if kind in ITERATORS:
+            self.state.drawn_from.add(number)
         return number
 
     def _push(self, number: int, content: Mapping[Any, Any]) -> None:
@@ -264,7 +267,7 @@ class Walk:
             self._edge(number, "__class__", cls)
 
     def _tensor(self, kind: Kind, obj: torch.Tensor, parent: int, key: Any) -> None:
-        if isinstance(obj, torch.nn.Parameter):
+        if type(obj) is not torch.Tensor and isinstance(obj, torch.nn.Parameter):
             self.state.versions.append((obj, obj._version, str(key)))
         elif small.is_small(obj) or self._is_fresh(obj):
             self._add(kind, obj, parent, key, small.take(obj))

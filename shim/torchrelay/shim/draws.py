@@ -1,0 +1,238 @@
+"""What the iterators of this process have yielded since the latest boundary, and what they have to yield again."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.shim.adapters import cycles
+from torchrelay.shim.adapters.loader_order import LoaderIter, Order, order_of
+from torchrelay.shim.capture import rng
+from torchrelay.shim.capture.kinds import Kind, kind_of
+from torchrelay.shim.capture.parts import attributes
+from torchrelay.shim.capture.replay_point import ReplayPoint
+from torchrelay.shim.drawn import Drawn
+from torchrelay.shim.payload import LoaderRecord
+
+
+@dataclass
+class Track:
+    """One live iterator of a data loader. `skip`: draws that only move the sampler; they return None."""
+
+    loader: Any
+    created: rng.RngState
+    order: Order
+    drawn: int = 0
+    first: tuple[rng.RngState, Order] | None = None
+    before: deque[rng.RngState] = field(default_factory=lambda: deque(maxlen=1))
+    """Generators before the latest draws: as many as are still in use somewhere."""
+    skip: int = 0
+    restarted: bool = False
+    """An epoch later, with the same worker processes."""
+    target: LoaderRecord | None = None
+    """A joiner's: where the recorded iterator stood."""
+    at_once: bool = False
+    """Whether its first draw goes to the recorded item: a generator in between looks at what it gets."""
+    over: bool = False
+    in_cycle: bool = False
+    own_random: bool = False
+    """Whether a draw after the first one has used the process's generators: drawn again, it would be another item."""
+
+    def record(self) -> LoaderRecord:
+        return LoaderRecord(self.created, self.order, self.drawn, self.first, tuple(self.before))
+
+
+def _is_rewound_by_itself(iterator: Any) -> bool:
+    """An object whose attributes say what comes next goes back with them: what it yielded must not come from a record."""
+    if kind_of(type(iterator)) is not Kind.ATTRS:
+        return False
+    below = attributes(iterator).values()
+    return not any(
+        kind_of(type(v)) in (Kind.UNKNOWN, Kind.CYCLE, Kind.GENERATOR) and hasattr(type(v), "__next__") for v in below
+    )
+
+
+class Draws:
+    def __init__(self) -> None:
+        self.live = False
+        self.recording = False
+        """Off until the first boundary: before it there is nothing to go back to."""
+        self.tracks: weakref.WeakKeyDictionary[Any, Track] = weakref.WeakKeyDictionary()
+        self.consumed: dict[int, tuple[Any, list[Drawn]]] = {}
+        self.replay: dict[int, tuple[Any, deque[Drawn]]] = {}
+        self.expected: deque[tuple[LoaderRecord, bool] | None] = deque()
+        """A joiner's: records for the iterators that are made next, and whether they may skip; None for one that is over soon."""
+        self.in_loop: Callable[[], bool] = lambda: False
+        """Whether the draw in progress is that of a loop, and not its first."""
+        self._random: dict[int, Any] = {}
+        """Iterators of loops that used the process's generators themselves, by id: led forward without the steps in between, they
+        would yield something else."""
+        self._generators_at: rng.RngState | None = None
+        self._used_between = False
+        self.on_create: Callable[[Any], None] | None = None
+        self.on_draw: Callable[[], None] | None = None
+        self.touched: list[Callable[[], Callable[[], None]]] = []
+        """Makers of effects: what was below the draw in progress and has changed with it."""
+        self.is_state: Callable[[Any], bool] = lambda _: False
+        """Whether a rewind has put the content of this container back in its place."""
+        self.at_once = False
+        """Of `expected`, as in Track."""
+        self.held: set[int] = set()
+        """Iterators that generators in variables draw from, by id."""
+        self.past_us = False
+        """Whether such a generator was drawn from otherwise than by `next`, in a loop of the step for example: what it has yielded
+        cannot come again then."""
+        self._cycles: dict[int, tuple[Any, Track]] = {}
+        self.rewinds = 0
+        self.boundary = 0
+        """How many there have been."""
+        self._nested = False
+        self._ahead = 0
+        self.some_keep_workers = False
+        """Whether any loader was ever seen that does: most scripts have none, and their steps need not look."""
+
+    def at_boundary(self) -> None:
+        self.recording = True
+        self.boundary += 1
+        self.consumed.clear()
+        self.replay.clear()
+
+    def stop(self) -> None:
+        self.recording = False
+        self.consumed.clear()
+        self.replay.clear()
+
+    def rewind(self) -> None:
+        """What was consumed comes again, before anything new. Entries hold their iterators: an address could be reused.
+
+        Raises StateMismatchError where it cannot.
+        """
+        if self.past_us:
+            raise StateMismatchError("a generator that is kept in a variable was drawn from by other means than next()")
+        for key, (iterator, items) in self.consumed.items():
+            if isinstance(iterator, ReplayPoint) and iterator.begin_again(self.boundary):
+                self.replay.pop(key, None)
+                continue
+            rest = self.replay.get(key, (iterator, deque()))[1]
+            self.replay[key] = (iterator, deque([*items, *rest]))
+        self.consumed = {}
+        self.rewinds += 1
+
+    def draw(self, iterator: Any, original: Callable[..., Any], default: tuple[Any, ...] = ()) -> Any:
+        if not self.recording or self._nested or _is_rewound_by_itself(iterator):
+            item = original(iterator, *default)
+            if not self.recording:
+                self.touched.clear()
+            return item
+        if self.held and id(iterator) in self.held:
+            self.past_us = True
+        queue = self.replay.get(id(iterator))
+        if queue is not None and queue[1]:
+            drawn = queue[1].popleft()
+            rng.restore(drawn.after)
+            for again in drawn.effects:
+                again()
+            item = drawn.again(self.is_state)
+        else:
+            self._nested = not isinstance(iterator, LoaderIter)
+            self.touched.clear()
+            watched = self._nested and self.in_loop()
+            if watched:
+                self._generators_at, self._used_between = rng.capture(), False
+            try:
+                item = original(iterator, *default)
+            finally:
+                self._nested = False
+                self.look_at_generators()
+                if watched and self._used_between:
+                    self._random[id(iterator)] = iterator
+                self._generators_at = None
+            drawn = Drawn.note(item)
+            drawn.effects = tuple(effects() for effects in self.touched)
+        self.consumed.setdefault(id(iterator), (iterator, []))[1].append(drawn)
+        return item
+
+    def look_at_generators(self) -> None:
+        """Between two places in a watched draw at which a loader's iterator is at work: its own use of them is in its record."""
+        if self._generators_at is not None and rng.capture() != self._generators_at:
+            self._used_between = True
+
+    def leave_generators(self) -> None:
+        if self._generators_at is not None:
+            self._generators_at = rng.capture()
+
+    def is_over(self, iterator: Any) -> bool:
+        track = self.tracks.get(iterator)
+        return track is not None and track.over
+
+    def is_random(self, iterator: Any) -> bool:
+        """Whether a running loop's iterator, led forward, would yield something else than it did."""
+        if id(iterator) in self._random:
+            return True
+        if not isinstance(iterator, itertools.cycle):
+            return False
+        return self.of_cycle(iterator) is None and (
+            id(iterator) in self._cycles or isinstance(cycles.iterator_of(iterator), LoaderIter)
+        )
+
+    def record(self, iterator: Any) -> LoaderRecord | None:
+        track = self.tracks.get(iterator)
+        if track is None:
+            return None
+        return track.record()
+
+    @contextlib.contextmanager
+    def ahead(self) -> Iterator[None]:
+        """Iterators that are made within are drawn from one item ahead of what is in use."""
+        self._ahead += 1
+        try:
+            yield
+        finally:
+            self._ahead -= 1
+
+    def track(self, iterator: Any, loader: Any) -> Track:
+        made = Track(loader, rng.capture(), order_of(loader), before=deque(maxlen=1 + self._ahead))
+        self.tracks[iterator] = made
+        self.some_keep_workers |= bool(getattr(loader, "persistent_workers", False))
+        return made
+
+    def of_cycle(self, cycle: Any) -> Track | None:
+        """The iterator that it draws from, or drew from in its first pass; None if a new process could not draw the same."""
+        known = self._cycles.get(id(cycle))
+        if known is None:
+            source = cycles.iterator_of(cycle)
+            track = self.tracks.get(source) if isinstance(source, LoaderIter) else None
+            if track is None or track.drawn > 1:
+                return None  # what it has drawn after its first item, nobody has watched
+            track.in_cycle = True
+            known = self._cycles[id(cycle)] = cycle, track
+        return None if known[1].own_random else known[1]
+
+    def remembers_any(self) -> bool:
+        """Whether there is anything to forget."""
+        return bool(self._cycles or self._random)
+
+    def forget_cycles(self, known: set[int]) -> None:
+        """The same of iterators that draw at random. `known`: ids of those that are still in use."""
+        for address in self._cycles.keys() - known:
+            del self._cycles[address]
+        for address in self._random.keys() - known:
+            del self._random[address]
+
+    def kept_workers(self, in_loops: set[int]) -> bool:
+        """Whether some loader's workers are of an earlier epoch, with state that nobody sees. `in_loops`: ids of iterators."""
+        return any(
+            track.restarted or id(iterator) not in in_loops
+            for iterator, track in self.tracks.items()
+            if getattr(track.loader, "persistent_workers", False)
+        )
+
+    def keeps_workers(self) -> bool:
+        """Whether some loader keeps its worker processes from one epoch to the next."""
+        return any(getattr(track.loader, "persistent_workers", False) for track in self.tracks.values())

@@ -50,6 +50,11 @@ def wait_for_rungs(training: Training, count: int = 1) -> list[dict[str, Any]]:
     return wait_for(f"{count} migrations with rungs", tried, 90.0, training.describe)
 
 
+def saved(training: Training) -> list[str]:
+    """The whole just-in-time checkpoints on disk."""
+    return [str(path.parent) for path in training.out.glob("checkpoints/torchrelay-jit-*/manifest.json")]
+
+
 def wait_for_job(training: Training, phase: str, within_s: float = 90.0) -> dict[str, Any]:
     def there() -> dict[str, Any] | None:
         status = training.resource()
@@ -85,6 +90,7 @@ def test_spares_are_used_up_and_the_cluster_is_full(
     kubectl("delete", "resourcequota", "full")
     training.wait_until_succeeded()
     assert differences(undisturbed, training.out, training.world_size) == []
+    wait_for("the removal of what was saved", lambda: None if saved(training) else True, 30.0, training.describe)
     (told,) = wait_for_rungs(training)
     assert told["outcome"] == "checkpoint"
     assert [c["status"] for c in told["conditions"] if c["type"] == "Restarted"] == ["True"], told
@@ -105,6 +111,7 @@ def test_a_job_does_not_begin_again_at_the_same_step_for_ever(training: Training
         assert taken == [["jit-checkpoint"], ["checkpoint"], []][restarts], fallen
     assert f"begun again at step {STEP - 1} 2 times" in rungs(fallen)["checkpoint"][1], fallen
     assert wait_for_job(training, "Failed")["restartSteps"] == [STEP - 1, STEP - 1]
+    assert len(saved(training)) == 1  # a job that has failed may be looked into
 
 
 @pytest.mark.core

@@ -117,8 +117,6 @@ def _adapted(manifest: dict[str, Any]) -> dict[str, Any]:
         spec = manifest["spec"]["template"]["spec"]
         (container,) = spec["containers"]
         container["image"], container["command"][0] = IMAGE, python()
-        if name == "torchrelay-controller":
-            container.setdefault("env", []).append({"name": "TORCHRELAY_NODE_GRACE_S", "value": "5"})
         container.setdefault("volumeMounts", []).extend(mounts)
         spec.setdefault("volumes", []).extend(volumes)
         # This machine's Python may be in a folder of root's.

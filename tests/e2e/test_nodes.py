@@ -26,8 +26,7 @@ def _node_2_comes_back() -> Iterator[None]:
 @pytest.fixture
 def _two_more_nodes(kubectl: Kubectl) -> Iterator[None]:
     """Besides the first three, of which two may be lost."""
-    for number in "45":
-        cluster("node-start", number)
+    cluster("up", "--nodes", "5")
     yield
     for number in "45":
         cluster("node-kill", number)

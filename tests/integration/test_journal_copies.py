@@ -115,6 +115,7 @@ def test_whoever_has_passed_a_gate_finds_its_journal_kept(rank: Rank, keeper: Ke
         assert content.boundaries[last] == b"boundary %d" % last
         assert content.gates[last] == b"gate %d" % last
     assert len(keeper.content().boundaries) == 3
+    assert keeper.keeper.newest_gates == {OTHER: rank.step - 1}
     assert [r for r in rank.link.sent if isinstance(r, JournalsCopied)] == [told]
 
 
@@ -177,6 +178,7 @@ def test_strangers_are_refused_and_nothing_of_theirs_is_kept(said: bytes, keeper
         stranger.sendall(wire.frame(wire.BOUNDARY, 3, b"forged"))
         _until_closed(stranger)
     assert keeper.content() == JournalContent(OTHER)
+    assert keeper.keeper.newest_gates == {}
 
 
 def test_nobody_writes_copies_for_the_keepers_own_workers(keeper: KeeperThread) -> None:

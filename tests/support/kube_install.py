@@ -34,7 +34,7 @@ class Installation:
         # Kubernetes 1.20 does not know all fields of the webhook, and drops them.
         self.kubectl("apply", "--validate=false", "--filename=-", stdin=yaml.safe_dump_all(manifests))
         for name in REPLICAS:
-            self.kubectl("rollout", "status", f"--namespace={NAMESPACE}", f"deployment/{name}", "--timeout=55s")
+            self._wait_until_rolled_out(name)
         wait_for("a webhook that takes part", self._takes_part, 60.0, self.logs)
 
     def _takes_part(self) -> bool | None:
@@ -77,7 +77,7 @@ class Installation:
         deployment = f"deployment/{name}"
         self.kubectl("scale", f"--namespace={NAMESPACE}", deployment, f"--replicas={replicas}")
         if replicas:
-            self.kubectl("rollout", "status", f"--namespace={NAMESPACE}", deployment, "--timeout=55s")
+            self._wait_until_rolled_out(name)
             return
         selector = CONTROLLERS if name == CONTROLLER else WEBHOOKS
         pods = ("pods", f"--namespace={NAMESPACE}", selector)
@@ -90,7 +90,11 @@ class Installation:
 
     def wait_until_upgraded(self) -> None:
         for name in REPLICAS:
-            self.kubectl("rollout", "status", f"--namespace={NAMESPACE}", f"deployment/{name}", "--timeout=55s")
+            self._wait_until_rolled_out(name)
+
+    def _wait_until_rolled_out(self, name: str) -> None:
+        status = ("rollout", "status", f"--namespace={NAMESPACE}", f"deployment/{name}", "--watch=false")
+        wait_for(f"all of {name}", lambda: True if "successfully" in self.kubectl(*status) else None, 150.0, self.logs)
 
     def logs(self) -> str:
         text = self.kubectl("get", "pods", f"--namespace={NAMESPACE}", "--output=wide")

@@ -38,6 +38,11 @@ class JournalCopies:
             raise FatalError(f"copies of other nodes' journals cannot be taken at {self._host}: {e}") from e
         self.port = int(self._server.sockets[0].getsockname()[1])
 
+    @property
+    def newest_gates(self) -> dict[str, int]:
+        """Of the workers whose journals are here. One that is copied elsewhere by now stays behind with an old gate."""
+        return {worker: max(copy.gates) for worker, copy in sorted(self._copies.items()) if copy.gates}
+
     def content(self, worker: str) -> JournalContent:
         """What was copied from the worker; empty if nothing was."""
         return self._copies.get(worker, wire.JournalCopy()).content(worker)

@@ -178,7 +178,10 @@ class Entrance:
             job.add(node, WorkerInfo(worker, rank, 0), rank, now_s)
             lost = job.workers[worker]
             lost.armed = Armed(rank, job.world_size, GLOO, "")
-            lost.copies_to = choose_keeper(node, [n.node for n in job.nodes.values() if not n.lost], job.machines)
+            there = [n for n in job.nodes.values() if not n.lost]
+            told = max((n for n in there if worker in n.copies_of), key=lambda n: n.copies_of[worker], default=None)
+            guess = choose_keeper(node, [n.node for n in there], job.machines)
+            lost.copies_to = told.node if told is not None else guess
             lost.seen_boundary = 0
             found.append(lost)
         return found

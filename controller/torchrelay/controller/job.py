@@ -96,6 +96,8 @@ class Node:
     lost: str = ""
     released: bool = False
     """Its agent was told to end, since no process there takes part any more."""
+    copies_of: dict[str, int] = field(default_factory=dict)
+    """Workers elsewhere of whose journals it had copies when it came -> the newest gate."""
 
 
 @dataclass
@@ -176,7 +178,13 @@ class Job:
     def attach(self, hello: AgentHello, now_s: float) -> None:
         """Takes in a node, or one that is back: what is known of its workers stays."""
         self.nodes[hello.node] = Node(
-            hello.node, hello.node_rank, hello.host, hello.copies_port, hello.copies_token, now_s
+            hello.node,
+            hello.node_rank,
+            hello.host,
+            hello.copies_port,
+            hello.copies_token,
+            now_s,
+            copies_of=hello.copies_of,
         )
         for info in hello.workers:
             if (known := self.workers.get(info.worker)) is not None:

@@ -816,7 +816,14 @@ class WorkerInfo(_message.Message):
     def __init__(self, worker: _Optional[str] = ..., rank: _Optional[int] = ..., pid: _Optional[int] = ..., launch: _Optional[_Mapping[str, str]] = ..., generation: _Optional[int] = ..., protected: _Optional[bool] = ..., in_force: _Optional[int] = ...) -> None: ...
 
 class AgentHello(_message.Message):
-    __slots__ = ("node", "node_rank", "host", "workers", "session", "first", "copies_port", "copies_token")
+    __slots__ = ("node", "node_rank", "host", "workers", "session", "first", "copies_port", "copies_token", "copies_of")
+    class CopiesOfEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     NODE_FIELD_NUMBER: _ClassVar[int]
     NODE_RANK_FIELD_NUMBER: _ClassVar[int]
     HOST_FIELD_NUMBER: _ClassVar[int]
@@ -825,6 +832,7 @@ class AgentHello(_message.Message):
     FIRST_FIELD_NUMBER: _ClassVar[int]
     COPIES_PORT_FIELD_NUMBER: _ClassVar[int]
     COPIES_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    COPIES_OF_FIELD_NUMBER: _ClassVar[int]
     node: str
     node_rank: int
     host: str
@@ -833,7 +841,8 @@ class AgentHello(_message.Message):
     first: int
     copies_port: int
     copies_token: bytes
-    def __init__(self, node: _Optional[str] = ..., node_rank: _Optional[int] = ..., host: _Optional[str] = ..., workers: _Optional[_Iterable[_Union[WorkerInfo, _Mapping]]] = ..., session: _Optional[str] = ..., first: _Optional[int] = ..., copies_port: _Optional[int] = ..., copies_token: _Optional[bytes] = ...) -> None: ...
+    copies_of: _containers.ScalarMap[str, int]
+    def __init__(self, node: _Optional[str] = ..., node_rank: _Optional[int] = ..., host: _Optional[str] = ..., workers: _Optional[_Iterable[_Union[WorkerInfo, _Mapping]]] = ..., session: _Optional[str] = ..., first: _Optional[int] = ..., copies_port: _Optional[int] = ..., copies_token: _Optional[bytes] = ..., copies_of: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class FromWorker(_message.Message):
     __slots__ = ("worker", "report")

@@ -11,7 +11,7 @@ import torch
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.protocol.messages import Plan
 from torchrelay.shim.adapters.dtensor import local
-from torchrelay.shim.capture import device
+from torchrelay.shim.capture import device, optimizer_order
 from torchrelay.shim.capture.host_state import HostState
 
 if TYPE_CHECKING:
@@ -90,6 +90,7 @@ class Destination:
         """As the donor has it: in the order in which parameters had their first gradients, which `state_dict` shows."""
         theirs = dict.fromkeys(info.path.rpartition(".")[0] for info in infos if info.path.startswith("optimizer"))
         for number, (_, optimizer) in enumerate(self._state.optimizers):
+            optimizer_order.restore(optimizer)
             parameters = [p for group in optimizer.param_groups for p in group["params"]]
             paths = {f"optimizer{number}.{place}": parameter for place, parameter in enumerate(parameters)}
             for path in theirs:

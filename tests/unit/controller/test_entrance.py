@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from torchrelay.controller.config import ControllerConfig
 from torchrelay.controller.core import Core
 from torchrelay.controller.entrance import MISSING_S
@@ -33,8 +35,9 @@ class World:
         self.core.entrance.remember(holders or {})
         self.now_s = 100.0
 
-    def attach(self, node: str, *workers: msg.WorkerInfo) -> list[Any]:
-        self.core.attach(msg.AgentHello(node, -1, node, workers, copies_port=1, copies_token=b"t"), self.now_s)
+    def attach(self, node: str, *workers: msg.WorkerInfo, copies_of: dict[str, int] | None = None) -> list[Any]:
+        hello = msg.AgentHello(node, -1, node, workers, copies_port=1, copies_token=b"t", copies_of=copies_of or {})
+        self.core.attach(hello, self.now_s)
         return self.orders()
 
     def start(self, node: str, worker: str, rank: int) -> list[Any]:
@@ -142,6 +145,22 @@ def test_a_rank_that_never_comes_was_lost_while_nobody_was_there() -> None:
     assert world.core.driver.migration is not None
     assert world.core.driver.migration.state.rank == 1
     assert "while no controller was there" in world.core.driver.migration.state.reason
+
+
+@pytest.mark.parametrize(("copies_of", "asked"), [({"b.1": 6}, "a"), ({"b.1": 2}, "s"), ({}, "s")])
+def test_the_journals_of_a_rank_that_never_comes_are_read_where_an_agent_says_that_copies_are(
+    copies_of: dict[str, int], asked: str
+) -> None:
+    """Of several, where the newest are; where none says so, where they would be begun now."""
+    world = World({0: "a.1", 1: "b.1"})
+    world.attach("s", trains(NO_RANK, "s"), copies_of={"b.1": 3} if copies_of else None)
+    world.attach("a", trains(0, "a"), copies_of=copies_of)
+    world.say("s", "s.1", msg.Warm(""))
+    progress = msg.WorkerProgress("a.1", 7, 7, "body", True, 1, "S")
+    world.core.receive("a", msg.Progress((progress,)), world.now_s)
+    world.tick(MISSING_S)
+    world.tick()
+    assert world.core.job.node_with_journal("b.1") == asked
 
 
 def test_a_process_of_before_without_anything_written_down_is_believed() -> None:

@@ -9,12 +9,15 @@ from typing import Any, NamedTuple
 import numpy
 import pytest
 import torch
-from support.host_state import carry
+from support.host_state import carry, take
 
 from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.shim.capture import device
 from torchrelay.shim.capture.encode import EncodedNode
 from torchrelay.shim.capture.kinds import Kind
 from torchrelay.shim.capture.rebuild import Rebuild
+from torchrelay.shim.destination import Destination
+from torchrelay.shim.transfer import TensorInfo
 
 
 class Holder:
@@ -225,6 +228,23 @@ def test_optimizers_get_groups_and_the_state_that_is_no_tensor() -> None:
     assert target.param_groups[0]["params"][0] is second.weight
     assert target.state[second.bias] == {"count": 4, "history": [1, 2]}
     assert second.weight not in target.state
+
+
+def test_entries_of_optimizer_state_come_in_the_order_in_which_they_were_made() -> None:
+    def build() -> tuple[torch.nn.Linear, torch.optim.Optimizer]:
+        model = torch.nn.Linear(2, 1)
+        return model, torch.optim.SGD(model.parameters(), lr=0.1)
+
+    (first, source), (second, target) = build(), build()
+    source.state[first.bias] = {"count": 4, "direction": torch.ones(1), "history": [1, 2], "mean": torch.zeros(1)}
+    source.state[first.weight] = {"mean": torch.zeros(1, 2)}
+    carry({"o": source, "m": first}, {"o": target, "m": second})
+    assert list(target.state[second.bias]) == ["count", "history"]
+    whole = device.whole(state := take({"o": source, "m": first}), state.roots)
+    infos = [TensorInfo(path, t.dtype, tuple(t.shape), t.numel() * t.element_size()) for path, t in whole.items()]
+    Destination(take({"o": target, "m": second}), ()).place(infos)
+    assert list(target.state[second.bias]) == ["count", "direction", "history", "mean"]
+    assert list(target.state[second.weight]) == ["mean"]
 
 
 def test_a_frame_that_is_not_there_is_refused() -> None:

@@ -181,7 +181,15 @@ class PodNode:
     def _hello(self) -> AgentHello:
         c, copies = self._config, self._copies
         workers = tuple(_info(p) for p in self._processes.values())
-        return AgentHello(c.node, NO_NODE_RANK, c.host, workers, copies_port=copies.port, copies_token=copies.token)
+        return AgentHello(
+            c.node,
+            NO_NODE_RANK,
+            c.host,
+            workers,
+            copies_port=copies.port,
+            copies_token=copies.token,
+            copies_of=copies.newest_gates,
+        )
 
     def _send(self, message: Any) -> None:
         try:

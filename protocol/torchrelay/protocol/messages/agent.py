@@ -31,7 +31,8 @@ class WorkerInfo:
 class AgentHello:
     """First message of a stream. `session` names the life of the agent, through all its streams; `first` is the number
     of the message that follows, counted over that life without AgentHello and Progress (see `delivery`).
-    `copies_port`, `copies_token`: where it keeps copies of other nodes' journals (see `journal_copy`).
+    `copies_port`, `copies_token`: where it keeps copies of other nodes' journals (see `journal_copy`); `copies_of`: workers of
+    which it has some -> the newest gate.
     """
 
     node: str
@@ -42,6 +43,7 @@ class AgentHello:
     first: int = 0
     copies_port: int = 0
     copies_token: bytes = b""
+    copies_of: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ import torch
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters import frames as frame_access
 from torchrelay.shim.adapters.dtensor import around, local, spread_of
-from torchrelay.shim.capture import callables, small, undo
+from torchrelay.shim.capture import callables, optimizer_order, small, undo
 from torchrelay.shim.capture.encode import (
     IMPLIED,
     METHOD,
@@ -243,7 +243,9 @@ class Rebuild:
                     f"the optimizer has {len(parameters)} parameters and had more where it was recorded"
                 )
             decoded = self._decode(value, ABSENT)
-            if decoded is not ABSENT:
+            if name == optimizer_order.NAME:
+                optimizer_order.remember(optimizer, place, decoded)
+            elif decoded is not ABSENT:
                 optimizer.state[parameters[place]][name] = decoded
 
     def _fill_module(self, content: Any, root: torch.nn.Module) -> None:

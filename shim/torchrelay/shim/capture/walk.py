@@ -19,7 +19,7 @@ from torchrelay.protocol.errors import UnsupportedError
 from torchrelay.shim.adapters import cycles, held_generators
 from torchrelay.shim.adapters import frames as frame_access
 from torchrelay.shim.adapters.dtensor import local, spread_of
-from torchrelay.shim.capture import callables, modules, small
+from torchrelay.shim.capture import callables, modules, optimizer_order, small
 from torchrelay.shim.capture.host_state import Definition, Fields, HostState, Inside, LargeTensor, Node, Nth
 from torchrelay.shim.capture.kinds import PLAIN, Kind, is_value, kind_of
 from torchrelay.shim.capture.long_list import LONG, LongContent
@@ -314,12 +314,15 @@ class Walk:
 
     def _optimizer_values(self, obj: torch.optim.Optimizer, number: int) -> None:
         """Optimizer state that is no tensor: step counts, histories."""
-        plain = {
+        states = [obj.state.get(p, {}) for g in obj.param_groups for p in g["params"]]
+        plain: dict[tuple[int, str], Any] = {
             (place, name): value
-            for place, p in enumerate(p for g in obj.param_groups for p in g["params"])
-            for name, value in obj.state.get(p, {}).items()
+            for place, values in enumerate(states)
+            for name, value in values.items()
             if not isinstance(value, torch.Tensor)
         }
+        orders = ((place, optimizer_order.of(values)) for place, values in enumerate(states))
+        plain |= {(place, optimizer_order.NAME): order for place, order in orders if order}
         if plain:
             self._push(self._add(Kind.OPTIMIZER_STATE, obj.state, number, "state", plain), plain)
 

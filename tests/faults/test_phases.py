@@ -48,5 +48,5 @@ def test_a_loss_before_a_loop_is_known_to_train_ends_the_job_with_the_reason(tmp
     run = relay(tmp_path, SCRIPT, "hidden", ranks=RANKS, inject=["kill:rank=1,step=13,phase=backward"])
     assert run.status not in (0, 76), run.told()
     assert not list(run.out.iterdir()), run.told()
-    assert "in a forward, backward or pipeline step that cannot be called again" in run.told()
+    assert "in a forward, backward, pipeline step or message that cannot be called again" in run.told()
     assert run.committed() == []

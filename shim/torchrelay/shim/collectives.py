@@ -99,6 +99,10 @@ class Engine(Protocol):
         """The same among peers, after the optimizer step."""
         ...
 
+    def own_result_late(self, name: str) -> None:
+        """A communication after the optimizer step whose result other ranks do not have."""
+        ...
+
     def waiting(self, on: bool) -> None: ...
     def is_waiting(self) -> bool: ...
     def on_training_thread(self) -> bool: ...
@@ -222,6 +226,8 @@ class Collectives:
             self._engine.waiting(False)
 
     def _repeat(self, call: _Call, *, asynchronous: bool) -> Any:
+        if call.name not in SAME_ON_ALL_RANKS:
+            self._engine.own_result_late(call.name)
         before = call.inputs()
         while True:
             entry = self._engine.replayed(call.name, call.group, without_result=call.without_result())

@@ -128,6 +128,10 @@ class Engine:
         """Of this rank alone: other ranks' records have nothing to compare it with."""
         self.records.add(entry, after_gate=False)
 
+    def own_result_late(self, name: str) -> None:
+        if self.commit is not None:
+            self.reporter.own_result_late(self.commit, name)
+
     def behind_gate(self) -> bool:
         """Of a joiner: whether it goes through the rest of a step, after its optimizer step, without peers."""
         return self.shadow is not None and self.shadow.tail is not None

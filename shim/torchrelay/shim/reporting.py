@@ -35,6 +35,7 @@ class Reporter:
         self._fresh: tuple[str, ...] = ()
         self._astray: Gap | None = None
         self._late_forward: Gap | None = None
+        self._own_result: Gap | None = None
         self._wrapped_at: dict[int, Place] = {}
         self._steps_in_set_up = 0
         self._beside: Gap | None = None
@@ -87,6 +88,15 @@ class Reporter:
             self._late_forward = Gap(
                 "sharded-forward", PART_OF_STEP, f"{what}: a rank that is lost in it is not replaced"
             )
+            self.report(commit)
+
+    def own_result_late(self, commit: Commit, name: str) -> None:
+        if self._own_result is None:
+            text = (
+                f"{name} after the optimizer step, whose result other ranks do not have: a rank that is lost between it and "
+                "the next step is not replaced, if others have finished it"
+            )
+            self._own_result = Gap("own-result", PART_OF_STEP, text)
             self.report(commit)
 
     def beside(self) -> None:
@@ -170,7 +180,7 @@ class Reporter:
         )
 
     def gaps(self, commit: Commit) -> list[Gap]:
-        seen = (self._astray, self._late_forward, self._beside, self._evaluations)
+        seen = (self._astray, self._late_forward, self._own_result, self._beside, self._evaluations)
         found = [gap for gap in seen if gap is not None]
         found += self._wrappers()
         keeper = self._engine.keeper

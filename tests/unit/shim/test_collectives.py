@@ -26,6 +26,7 @@ class FakeEngine:
         self.interruptions: list[RuntimeError] = []
         self.waits: list[bool] = []
         self.summed: list[torch.Tensor] = []
+        self.late: list[str] = []
         self.threads: list[threading.Thread] = []
 
     def mode(self) -> str:
@@ -45,6 +46,9 @@ class FakeEngine:
 
     def interrupted(self, error: RuntimeError) -> None:
         self.interruptions.append(error)
+
+    def own_result_late(self, name: str) -> None:
+        self.late.append(name)
 
     def waiting(self, on: bool) -> None:
         self.waits.append(on)
@@ -160,6 +164,15 @@ def test_who_waits_for_an_asynchronous_call_waits(engine: FakeEngine) -> None:
     engine.now = "off"
     work.wait()
     assert engine.waits == []
+
+
+def test_a_result_of_one_rank_alone_after_the_step_is_told(engine: FakeEngine) -> None:
+    dist.reduce(torch.ones(1), dst=0)
+    engine.now = "repeat"
+    dist.all_reduce(torch.ones(1))
+    assert engine.late == []
+    dist.reduce(torch.ones(1), dst=0)
+    assert engine.late == ["reduce"]
 
 
 def test_collectives_of_another_thread_are_told_and_not_recorded(engine: FakeEngine) -> None:

@@ -25,6 +25,7 @@ class Engine:
         self.now, self.behind = "record", False
         self.log: list[Entry] = []
         self.interruptions: list[RuntimeError] = []
+        self.late: list[str] = []
 
     def mode(self) -> str:
         return self.now
@@ -33,6 +34,9 @@ class Engine:
         entry = self.log.pop(0)
         assert entry.name == name
         return entry
+
+    def own_result_late(self, name: str) -> None:
+        self.late.append(name)
 
     def behind_gate(self) -> bool:
         return self.behind
@@ -153,6 +157,7 @@ def test_a_broken_message_cannot_be_called_again(engine: Engine, wire: Wire) -> 
     wire.broken, engine.now = True, "repeat"
     with pytest.raises(RuntimeError, match="Connection closed"):
         dist.send(torch.ones(1), 1)
+    assert engine.late == ["send"]
     assert len(engine.interruptions) == 1
 
 

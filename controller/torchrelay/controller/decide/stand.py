@@ -16,7 +16,8 @@ class Cannot:
 _NO_WAY = {
     "astray": "stands where no boundary can be gone back to: in the first iteration of a further training loop, or in a step that "
     "began in a loop that is over",
-    "once": "was interrupted after optimizer step {step}, in a forward, backward or pipeline step that cannot be called again",
+    "once": "was interrupted after optimizer step {step}, in a forward, backward, pipeline step or message that cannot be called "
+    "again",
 }
 """Positions that no way leads from, and why."""
 

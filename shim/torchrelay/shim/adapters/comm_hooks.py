@@ -32,7 +32,8 @@ _KNOWN = frozenset(
         _MODULE + "default_hooks.bf16_compress_wrapper.<locals>.bf16_compress_wrapper_hook",
     }
 )
-"""Of torch, those that keep nothing. PowerSGD's could be seen, but it hangs on gloo by itself, so that it was never tried."""
+"""Of torch, those that keep nothing. PowerSGD keeps what each rank has left out of its gradients, which no other rank has; with
+several buckets it hangs on gloo by itself."""
 
 _builtin: weakref.WeakKeyDictionary[DistributedDataParallel, Any] = weakref.WeakKeyDictionary()
 """Hooks in C++, of which nothing is left in Python."""

@@ -100,6 +100,7 @@ def test_a_job_for_each_rank(owned: Owned, undisturbed: Path, policy: str) -> No
     (migration,) = owned.wait_for_migration()
     assert migration["fromPod"] == first
     owned.wait_until_held(LATER)
+    owned.wait_until_copied(0)
     owned.kubectl("delete", "pod", owned.pod_of(0), "--force", "--grace-period=0")
     owned.let_pass(LATER)
     owned.wait_for_migration(count=2)
@@ -136,6 +137,7 @@ def test_a_stateful_set(owned: Owned, undisturbed: Path) -> None:
     (migration,) = owned.wait_for_migration()
     assert migration["rank"] == 1
     owned.wait_until_held(LATER)
+    owned.wait_until_copied(0)
     owned.kubectl("delete", "pod", f"{owned.name}-0", "--force", "--grace-period=0")
     owned.let_pass(LATER)
     owned.wait_for_migration(count=2)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -212,6 +214,27 @@ class Training:
             return True if len(at) == self.world_size and min(at) >= step - 1 else None
 
         wait_for(f"all ranks before step {step}", held, 60.0, self.describe)
+
+    def wait_until_copied(self, rank: int) -> None:
+        """Whole copies of the rank's journals are in another pod, which is there: it may be lost with its own."""
+
+        def copied() -> bool | None:
+            log = self.kubectl(
+                "logs",
+                "--namespace=torchrelay-system",
+                "--selector=app.kubernetes.io/component=controller",
+                "--tail=-1",
+            )
+            keeper, gone = "", set()
+            for line in log.splitlines():
+                if f"/{self.name}: journals_kept " in line:
+                    told = json.loads(line[line.index("{") :])
+                    keeper = told["node"].partition(":")[0] if told["rank"] == rank else keeper
+                elif found := re.search(rf"/{re.escape(self.name)}: (?:release|delete): pod ([^,]+),", line):
+                    gone.add(found.group(1))
+            return True if keeper and keeper not in gone and keeper in self.pods() else None
+
+        wait_for(f"copies of the journals of rank {rank}", copied, 60.0, self.describe)
 
     def wait_for_migration(
         self, outcome: str = MIGRATED, within_s: float = 90.0, count: int = 1

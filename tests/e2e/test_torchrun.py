@@ -12,7 +12,8 @@ from support.kubectl import Kubectl, wait_for
 from support.training import SCRIPTS, differences
 from support.training_pods import Training, python
 
-STEP, LATER = 15, 30
+STEP, MIDDLE, LATER = 15, 20, 30
+"""Copies of journals that a pod has lost are made anew at boundaries: some are left after the middle."""
 C10D = ("--rdzv-backend", "c10d", "--rdzv-id", "job", "--rdzv-endpoint", "{master}:29400")
 INDEX = "JOB_COMPLETION_INDEX"
 INDEXED = ("--node-rank", f"$({INDEX})", "--master-addr", "{master}", "--master-port", "29400")
@@ -113,7 +114,7 @@ def launched(
 def test_planned_and_forced(launched: Torchrun, undisturbed: Path, meeting: str) -> None:
     """First the rank in the pod with the launchers' common store, then the other one."""
     launched.meeting = C10D if meeting == "c10d" else STATIC
-    launched.held = (STEP, LATER)
+    launched.held = (STEP, MIDDLE, LATER)
     launched.start()
     launched.wait_until_ready()
     launched.wait_until_held(STEP)
@@ -125,6 +126,7 @@ def test_planned_and_forced(launched: Torchrun, undisturbed: Path, meeting: str)
     (migration,) = launched.wait_for_migration()
     assert (migration["kind"], migration["fromPod"], migration["stepsRedone"]) == ("planned", first, 0)
     launched.wait_until_ready()
+    launched.let_pass(MIDDLE)
     launched.wait_until_held(LATER)
     launched.wait_until_copied(1 - rank)
     launched.kubectl("delete", "pod", launched.pod_of(1 - rank), "--force", "--grace-period=0")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.kubectl import Kubectl, wait_for
@@ -21,6 +22,13 @@ def _node_2_comes_back() -> Iterator[None]:
     yield
     cluster("node-start", "2")
     cluster("node-heal", "2")
+
+
+@pytest.fixture
+def _nodes_2_and_3_come_back() -> Iterator[None]:
+    yield
+    for number in "23":
+        cluster("node-start", number)
 
 
 @pytest.fixture
@@ -127,6 +135,37 @@ def test_two_nodes_at_once(three_ranks: Training, kubectl: Kubectl, tmp_path: Pa
     ranks = three_ranks.resource()["ranks"]
     assert {ranks[0]["pod"], ranks[2]["pod"]} == set(spares)
     assert all(m["kind"] == "unplanned" for m in migrations)
+
+
+@pytest.mark.usefixtures("_nodes_2_and_3_come_back")
+def test_a_node_and_the_one_that_has_its_journals_at_once(training: Training, kubectl: Kubectl, tmp_path: Path) -> None:
+    reference = Training(kubectl, "three-that-save", tmp_path / "reference", protected=False)
+    reference.out.mkdir()
+    for job in (reference, training):
+        job.world_size, job.script = 3, "saving.py"
+    reference.start()
+    reference.wait_until_succeeded()
+    reference.delete()
+    training.nodes, training.spares, training.held = ("node-1", "node-2", "node-3"), 0, (STEP + 5,)
+    training.asked = {"checkpoint-dir": f"{training.out}/checkpoints"}
+    training.start()
+    training.wait_until_ready()
+    training.wait_until_held(STEP + 5)
+    cluster("node-kill", "2")
+    cluster("node-kill", "3")
+    training.let_pass(STEP + 5)
+
+    def fallen() -> list[dict[str, Any]] | None:
+        return [m for m in training.migrations() if m.get("rungs")] or None
+
+    (migration, *_) = wait_for("a migration with rungs", fallen, 90.0, training.describe)
+    told = {r["rung"]: (r["outcome"], r["reason"]) for r in migration["rungs"]}
+    assert told["next-spare"][0] == told["jit-checkpoint"][0] == "refused", told
+    assert told["checkpoint"][0] == "taken", told
+    assert f"step-{STEP}.pt is the newest whole" in told["checkpoint"][1], told
+    training.wait_until_succeeded()
+    assert differences(reference.out, training.out, training.world_size) == []
+    assert [(training.out / f"began-{rank}").read_text() for rank in range(3)] == [str(STEP)] * 3
 
 
 def _has_ended(training: Training) -> bool | None:

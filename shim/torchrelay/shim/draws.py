@@ -96,6 +96,7 @@ class Draws:
         self._ahead = 0
         self.some_keep_workers = False
         """Whether any loader was ever seen that does: most scripts have none, and their steps need not look."""
+        self._latest: tuple[Any, Drawn] | None = None
 
     def at_boundary(self) -> None:
         self.recording = True
@@ -154,9 +155,18 @@ class Draws:
                     self._random[id(iterator)] = iterator
                 self._generators_at = None
             drawn = Drawn.note(item)
-            drawn.effects = tuple(effects() for effects in self.touched)
+            if self.touched:
+                drawn.effects = tuple(effects() for effects in self.touched)
+            self._latest = item, drawn
         self.consumed.setdefault(id(iterator), (iterator, []))[1].append(drawn)
         return item
+
+    def noted(self, item: Any, now: rng.RngState) -> Drawn:
+        """The record of what a loop has just drawn. `now`: the generators."""
+        latest, self._latest = self._latest, None
+        if latest is not None and latest[0] is item and latest[1].after == now:
+            return latest[1]
+        return Drawn.note(item, now)
 
     def look_at_generators(self) -> None:
         """Between two places in a watched draw at which a loader's iterator is at work: its own use of them is in its record."""

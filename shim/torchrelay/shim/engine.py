@@ -27,7 +27,6 @@ from torchrelay.shim.commit import Commit
 from torchrelay.shim.comms import Communicators, is_communication_failure
 from torchrelay.shim.costs import Costs
 from torchrelay.shim.done_again import DoneAgain
-from torchrelay.shim.drawn import Drawn
 from torchrelay.shim.draws import Draws
 from torchrelay.shim.fault_injection import FaultInjector
 from torchrelay.shim.hold import Hold
@@ -344,7 +343,7 @@ class Engine:
             self.trees, before = ModuleTrees(), None
         state = self.writer.walk(journaling.script_frames(activation.frame), before)
         now = rng.capture()
-        self.commit = Commit(number, activation, Drawn.note(activation.item, now), state, now)
+        self.commit = Commit(number, activation, self.draws.noted(activation.item, now), state, now)
         self.journal.boundary, self.journal.count = number, 0
         self.layouts.note(number, self.wrapped)
         self.writer.boundary(self.commit)

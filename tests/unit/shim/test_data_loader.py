@@ -234,6 +234,28 @@ def test_what_was_written_into_is_noticed() -> None:
     assert not item.untouched()
 
 
+def test_what_a_loop_has_drawn_is_noted_once(draws: Draws) -> None:
+    draws.recording = True
+    loader = loader_of()
+    iterator = iter(loader)
+    item = next(iterator)
+    (drawn,) = draws.consumed[id(iterator)][1]
+    assert draws.noted(item, rng.capture()) is drawn
+    assert draws.noted(item, rng.capture()) is not drawn
+
+
+def test_another_item_or_generators_that_were_used_since_are_noted_anew(draws: Draws) -> None:
+    draws.recording = True
+    iterator = iter(loader_of())
+    for use in (lambda item: [*item], lambda item: (torch.rand(1), item)[1]):
+        item = use(next(iterator))
+        now = rng.capture()
+        noted = draws.noted(item, now)
+        assert all(noted is not known for known in draws.consumed[id(iterator)][1])
+        assert noted.after == now
+        assert values(noted.item) == values(item)
+
+
 @pytest.mark.parametrize(
     ("make", "through"),
     [

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 from typing import Any
+
+
+@functools.lru_cache(maxsize=1024)
+def _array(size_bytes: int) -> Any:
+    """Kept: ctypes itself forgets an array type that is in nobody's hands, and to make one takes ten times as long as the rest."""
+    return ctypes.c_char * size_bytes
 
 
 def view(address: int, size_bytes: int) -> Any:
     """What is there at any time is its `raw`. Keeps nothing alive."""
-    return (ctypes.c_char * size_bytes).from_address(address)
+    return _array(size_bytes).from_address(address)
 
 
 def read(address: int, size_bytes: int) -> bytes:
     """A copy. 0 bytes may be anywhere."""
-    return (ctypes.c_char * size_bytes).from_address(address).raw if size_bytes else b""
+    data: bytes = _array(size_bytes).from_address(address).raw if size_bytes else b""
+    return data

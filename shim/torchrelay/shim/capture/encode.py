@@ -22,6 +22,7 @@ from torchrelay.shim.capture import modules
 from torchrelay.shim.capture.host_state import HostState, Node, Nth
 from torchrelay.shim.capture.kinds import PLAIN, Kind, is_value, kind_of
 from torchrelay.shim.capture.long_list import LongContent
+from torchrelay.shim.capture.small import TensorValue
 
 REF, TUPLE, OPAQUE, WEAK, NAMED, METHOD, PARTIAL, PART = range(8)
 
@@ -212,7 +213,8 @@ def encode(state: HostState) -> list[bytes]:
             written[number] = b""
             continue
         if node.kind is Kind.TENSOR and type(node.obj) is torch.Tensor:
-            written[number] = pickled((int(Kind.TENSOR), None, node.parent, node.key, node.content, None))
+            content = tuple(node.content) if type(node.content) is TensorValue else node.content
+            written[number] = pickled((int(Kind.TENSOR), None, node.parent, node.key, content, None))
             continue
         written[number] = pickled(encoder.node(node))
         if encoder.weak:
@@ -249,8 +251,11 @@ def decode(nodes: Sequence[bytes]) -> list[EncodedNode]:
 
 
 def _decode(data: bytes) -> EncodedNode:
-    kind, *rest = pickle.loads(data)
-    return EncodedNode(Kind(kind), *rest)
+    number, cls, parent, key, content, extra = pickle.loads(data)
+    kind = Kind(number)
+    if kind is Kind.TENSOR and type(content) is tuple:
+        content = TensorValue(*content)
+    return EncodedNode(kind, cls, parent, key, content, extra)
 
 
 _NOTHING = EncodedNode(Kind.GONE, None, -1, None, None)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 
 from torchrelay.shim.adapters.dtensor import Spread, around, local, spread_of, waited_for
+from torchrelay.shim.adapters.memory import read
 from torchrelay.shim.capture.rng import byte_tensor, tensor_bytes
 
 SMALL_BYTES = 64 << 10
@@ -42,7 +43,19 @@ def is_small(tensor: torch.Tensor, limit_bytes: int = SMALL_BYTES) -> bool:
     )
 
 
+def take_if_small(tensor: torch.Tensor, limit_bytes: int) -> TensorValue | None:
+    common = type(tensor) is torch.Tensor and tensor.dtype in _COMMON and tensor.layout is torch.strided
+    small = tensor.nbytes <= limit_bytes if common and tensor.is_cpu else is_small(tensor, limit_bytes)
+    return take(tensor) if small else None
+
+
 def take(tensor: torch.Tensor) -> TensorValue:
+    if type(tensor) is torch.Tensor and tensor.is_cpu:
+        dtype = tensor.dtype
+        if dtype in _COMMON and tensor.layout is torch.strided and tensor.is_contiguous() and not tensor.is_neg():
+            data = read(tensor.data_ptr(), tensor.nbytes)
+            leaf = tensor.requires_grad and tensor.is_leaf
+            return TensorValue(_COMMON[dtype], tuple(tensor.shape), "cpu", leaf, data)
     leaf_grad = tensor.requires_grad and tensor.is_leaf
     part, spread = tensor, None
     if type(tensor) is not torch.Tensor:
@@ -50,6 +63,22 @@ def take(tensor: torch.Tensor) -> TensorValue:
     name, device = _dtype_name(tensor.dtype), _device_name(tensor.device)
     data = b"" if part.is_meta else tensor_bytes(part)
     return TensorValue(name, tuple(part.shape), device, leaf_grad, data, spread)
+
+
+_COMMON = {
+    dtype: str(dtype).removeprefix("torch.")
+    for dtype in (
+        torch.float64,
+        torch.float32,
+        torch.float16,
+        torch.bfloat16,
+        torch.int64,
+        torch.int32,
+        torch.uint8,
+        torch.bool,
+    )
+}
+"""Neither quantized nor complex: most steps make tensors of these, and each question to torch takes its time."""
 
 
 @functools.cache

@@ -269,8 +269,12 @@ class Walk:
     def _tensor(self, kind: Kind, obj: torch.Tensor, parent: int, key: Any) -> None:
         if type(obj) is not torch.Tensor and isinstance(obj, torch.nn.Parameter):
             self.state.versions.append((obj, obj._version, str(key)))
-        elif small.is_small(obj) or self._is_fresh(obj):
-            self._add(kind, obj, parent, key, small.take(obj))
+            return
+        before = self._before
+        fresh = before is not None and id(obj) not in before.index
+        value = small.take_if_small(obj, small.FRESH_BYTES if fresh else small.SMALL_BYTES)
+        if value is not None:
+            self._add(kind, obj, parent, key, value)
         else:
             path = f"{self.path(parent)}{_step(key)}"
             part = local(obj)
@@ -278,10 +282,6 @@ class Walk:
             self._add(kind, obj, parent, key, content)
             self.state.versions.append((obj, obj._version, path))
             self.state.large[path] = obj
-
-    def _is_fresh(self, obj: torch.Tensor) -> bool:
-        before = self._before
-        return before is not None and id(obj) not in before.index and small.is_small(obj, small.FRESH_BYTES)
 
     def _module(self, kind: Kind, obj: torch.nn.Module, parent: int, key: Any) -> None:
         tree = self._trees.tree(obj)

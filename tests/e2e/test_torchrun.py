@@ -12,7 +12,7 @@ from support.kubectl import Kubectl, wait_for
 from support.training import SCRIPTS, differences
 from support.training_pods import Training, python
 
-STEP, MIDDLE, LATER = 15, 20, 30
+STEP, MIDDLE, LATER = 15, 30, 38
 """Copies of journals that a pod has lost are made anew at boundaries: some are left after the middle."""
 C10D = ("--rdzv-backend", "c10d", "--rdzv-id", "job", "--rdzv-endpoint", "{master}:29400")
 INDEX = "JOB_COMPLETION_INDEX"

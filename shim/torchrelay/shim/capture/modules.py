@@ -65,7 +65,8 @@ class ModuleTree:
         self._names_by_id: dict[int, str] = {}
         self._dicts = [m.__dict__ for m in self.modules]
         self._children = [m._modules for m in self.modules]
-        spaces = [*self._dicts, *self._children, *(m._buffers for m in self.modules)]
+        self._buffer_owners = [m._buffers for m in self.modules if m._buffers]
+        spaces = [*self._dicts, *self._children, *self._buffer_owners]
         self._versions = Versions(spaces, works=OF_INSTANCES)
         self._seen = self._versions.take()
         """Versions at the latest look at whether the tree is current, for the content that is taken then."""
@@ -93,7 +94,6 @@ class ModuleTree:
         """What the journal of the set-up holds; later journals hold the difference."""
         self.base_place = -1
         """Its place among the set-up's trees."""
-        self._buffer_owners = [m._buffers for m in self.modules if m._buffers]
         self._buffer_ids = self._identify()
         self._at: list[int] = []
         """Versions of the dictionaries that `_latest` was taken from."""

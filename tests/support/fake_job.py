@@ -61,6 +61,8 @@ class FakeJob:
         self.mute: set[str] = set()
         self.without_journals: set[str] = set()
         """Whose journals nobody has."""
+        self.copied: dict[str, list[int | None]] = {}
+        """Up to which boundary somebody's journals are kept, read by read; None: no answer. The last one stays."""
         self.dead: set[str] = set()
         self.silent: set[str] = set()
         self.joining: set[str] = set()
@@ -216,7 +218,10 @@ class FakeJob:
         if isinstance(order, msg.FetchJournal):
             if order.worker in self.without_journals:
                 return [msg.JournalContent(order.worker)]
-            b = self.boundary
+            reads = self.copied.get(order.worker, [self.boundary])
+            b = reads.pop(0) if len(reads) > 1 else reads[0]
+            if b is None:
+                return []
             journals = {n: f"{order.worker}@{n}".encode() for n in (b - 1, b)}
             return [msg.JournalContent(order.worker, journals, {b - 1: b"gate"}, b"set-up")]
         if not isinstance(order, msg.ToWorker) or order.worker in self.mute | self.dead:

@@ -158,7 +158,7 @@ class World:
                     self.feed(m.NoSpare(rank, "no spare is left", self.spare_is_starting))
             case m.ChooseBoundary(tries):
                 self.feed(m.BoundaryChosen(BOUNDARY + tries, 1.0, "far enough"))
-            case m.DecideTarget():
+            case m.DecideTarget() if (m.TargetDecided, "") not in self.lacking:
                 s = self.state
                 back = self.rolls_back and s.kind == "unplanned" and not s.no_spare
                 self.feed(m.RollBackDecided(BOUNDARY - 4, 4, "nobody holds it") if back else self._decide())

@@ -202,7 +202,7 @@ class Core:
         self._now_s = now_s
         if self.is_over:
             return
-        self.driver.feed(m.TimePassed(), now_s)
+        self.driver.tick(now_s)
         self._exits.tick(now_s)
         if not self.is_over and not self._exits.is_failing:
             self._watch.tick(now_s)

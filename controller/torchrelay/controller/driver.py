@@ -11,10 +11,12 @@ from torchrelay.controller.checkpoint import JobCheckpoint
 from torchrelay.controller.config import ControllerConfig
 from torchrelay.controller.decide.quiesce import choose_boundary
 from torchrelay.controller.decide.spares import Spare, choose_spare
+from torchrelay.controller.decide.stand import OutOfReach
 from torchrelay.controller.fallen import Fallen
 from torchrelay.controller.fill_in import Filler
 from torchrelay.controller.job import Job
 from torchrelay.controller.outbox import Outbox
+from torchrelay.controller.rereading import Rereading
 from torchrelay.controller.rollback import Rollback
 from torchrelay.controller.saving import Saving
 from torchrelay.controller.targets import planned_target, resume_target, unplanned_target
@@ -77,11 +79,13 @@ class Driver:
         self._resume_dir = config.resume_dir
         self._saving = Saving(config, job, outbox)
         self.rollback = Rollback(config.buddy_every, job, outbox)
+        self._rereading = Rereading(job, outbox)
         self._filler = Filler(config, job, self.rollback)
         self._queue: deque[m.Event] = deque()
         self._carrying_out = False
         self._announced = ""
-        self._reading: dict[str, int] = {}
+        self._reading: dict[str, tuple[int, str]] = {}
+        """Worker -> its rank, and the node that was asked for its journals."""
         self._exit_code = EXIT_CODE_WITHOUT_CAUSE
         self._asked: m.MoveRequested | None = None
         self.count = 0
@@ -187,9 +191,27 @@ class Driver:
             self.feed(answer, now_s)
 
     def journal_arrived(self, worker: str, now_s: float) -> None:
-        rank = self._reading.pop(worker, None)
-        if rank is not None:
-            self.feed(m.JournalRead(rank), now_s)
+        reading = self._reading.pop(worker, None)
+        if reading is not None:
+            self.feed(m.JournalRead(reading[0]), now_s)
+        if self._rereading.arrived(worker):
+            self._reread(now_s)
+
+    def tick(self, now_s: float) -> None:
+        self.feed(m.TimePassed(), now_s)
+        if self._rereading.is_late(now_s):
+            self._reread(now_s)
+
+    def _reread(self, now_s: float) -> None:
+        """All that will be heard of newer journals has been."""
+        if self.migration is None or self.phase is not Phase.QUIESCING:
+            return
+        s = self.migration.state
+        outdated = self._rereading.outdated(s, now_s)
+        for lost in outdated:
+            self.feed(lost, now_s)
+        if not outdated and self._rereading.is_of(s):
+            self._answer_target(s, now_s)
 
     def kept_arrived(self, node: str, copies: KeptCopies, now_s: float) -> None:
         if self.rollback.arrived(node, copies):
@@ -206,21 +228,25 @@ class Driver:
         """What its agent owed is asked for elsewhere; whoever it was to fence is as good as gone."""
         if self.rollback.heard_all(node):
             self._roll_back(now_s)
+        if self._rereading.node_lost():
+            self._reread(now_s)
         workers = self._job.workers
         if self.migration is not None:
             fenced = [worker for worker in self.migration.state.fencing if workers[worker].node == node]
             self._queue.extend(map(m.WorkerGone, fenced))
-        for worker in list(self._reading):
-            if node in (workers[worker].node, workers[worker].copies_to):
-                self._read_journal(worker)
+        for worker, (rank, asked) in list(self._reading.items()):
+            if asked == node:
+                self._read_journal(worker, rank)
         self.feed(m.TimePassed(), now_s)
 
-    def _read_journal(self, worker: str) -> None:
+    def _read_journal(self, worker: str, rank: int) -> None:
+        self._reading.pop(worker, None)
         node = self._job.node_with_journal(worker)
         if node:
+            self._reading[worker] = rank, node
             self._outbox.to_agent(node, FetchJournal(worker))
         else:
-            self._queue.append(m.JournalRead(self._reading.pop(worker)))
+            self._queue.append(m.JournalRead(rank))
 
     def _announce(self, s: State) -> None:
         if s.phase in (Phase.HEALTHY, Phase.SUSPECTED) or self._announced == s.kind:
@@ -239,8 +265,7 @@ class Driver:
                 else:
                     out.to_agent_of(worker, Fence(worker))
             case m.ReadJournal(rank, worker):
-                self._reading[worker] = rank
-                self._read_journal(worker)
+                self._read_journal(worker, rank)
             case m.ChooseSpare(rank):
                 self.feed(self._choose_spare(rank), now_s)
             case m.ChooseBoundary(tries):
@@ -248,11 +273,7 @@ class Driver:
                 point = choose_boundary(furthest, self._job.clock.median_step_s, tries, self._config.policy)
                 self.feed(m.BoundaryChosen(point.boundary, point.allowance_s, point.reason), now_s)
             case m.DecideTarget():
-                answer = self._decide_target(s)
-                if isinstance(answer, m.TargetImpossible) and self._may_roll_back(s):
-                    self.rollback.ask(answer.reason)
-                else:
-                    self.feed(answer, now_s)
+                self._answer_target(s, now_s)
             case m.WriteCheckpoint(directory):
                 if (written := self._saving.write(s, directory)) is not None:
                     self.feed(written, now_s)
@@ -291,20 +312,25 @@ class Driver:
             return m.NoSpare(
                 rank, f"no spare can take over rank {rank}: its journals are lost with it, and nobody has copies"
             )
-        choice = choose_spare(spares, rank, self._home_of(rank), job.spares_to_come)
+        choice = choose_spare(spares, rank, job.home_of(rank, self._config.nproc_per_node), job.spares_to_come)
         if not choice.worker:
             return m.NoSpare(rank, choice.reason, choice.soon)
         job.workers[choice.worker].rank = rank
         return m.SpareChosen(rank, choice.worker, choice.reason)
 
-    def _home_of(self, rank: int) -> str:
-        if rank in self._job.holders:
-            holder = self._job.holder(rank)
-            return holder.copy_on if self._job.nodes[holder.node].lost and holder.copy_on else holder.node
-        number = rank // self._config.nproc_per_node
-        return next((n.node for n in self._job.nodes.values() if n.node_rank == number), "")
+    def _answer_target(self, s: State, now_s: float) -> None:
+        """At once, or when agents have answered."""
+        answer = self._decide_target(s)
+        if isinstance(answer, OutOfReach):
+            if self._rereading.begin(s, answer.reason, now_s):
+                return
+            answer = m.TargetImpossible(self._rereading.explain(s, answer.reason))
+        if isinstance(answer, m.TargetImpossible) and self._may_roll_back(s):
+            self.rollback.ask(answer.reason)
+        else:
+            self.feed(answer, now_s)
 
-    def _decide_target(self, s: State) -> m.TargetDecided | m.TargetImpossible:
+    def _decide_target(self, s: State) -> m.TargetDecided | m.TargetImpossible | OutOfReach:
         if s.kind == PLANNED:
             return planned_target(self._job, s, secrets.token_hex)
         if s.kind == ROLLBACK:

@@ -261,6 +261,14 @@ class Job:
     def host_of(self, worker: str) -> str:
         return self.nodes[self.workers[worker].node].host
 
+    def home_of(self, rank: int, nproc_per_node: int) -> str:
+        """The node that a new worker of the rank is best on; empty if it is not there."""
+        if rank in self.holders:
+            holder = self.holder(rank)
+            return holder.copy_on if self.nodes[holder.node].lost and holder.copy_on else holder.node
+        number = rank // nproc_per_node
+        return next((n.node for n in self.nodes.values() if n.node_rank == number), "")
+
     def is_lost_with_node(self, worker: str) -> bool:
         return bool(self.nodes[self.workers[worker].node].lost)
 

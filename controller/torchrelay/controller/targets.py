@@ -7,7 +7,7 @@ from pathlib import Path
 
 from torchrelay.controller.checkpoint import JobCheckpoint, RankPart
 from torchrelay.controller.decide.donors import choose_donor, is_replica
-from torchrelay.controller.decide.stand import Cannot, Entry, decide_entry, decide_target
+from torchrelay.controller.decide.stand import Cannot, Entry, OutOfReach, decide_entry, decide_target
 from torchrelay.controller.job import Job
 from torchrelay.protocol import collective_logs
 from torchrelay.protocol.messages import Standing
@@ -49,7 +49,9 @@ def resume_target(checkpoint: JobCheckpoint, folder: str) -> Answer:
     )
 
 
-def unplanned_target(job: Job, state: State, new_token: Callable[[], str], jit_folder: Callable[[int], Path]) -> Answer:
+def unplanned_target(
+    job: Job, state: State, new_token: Callable[[], str], jit_folder: Callable[[int], Path]
+) -> Answer | OutOfReach:
     """Survivors say where they stand, journals where the lost ranks were, replica checks who can give tensors."""
     standings = {rank: state.standings[rank] for rank in state.survivors}
     target = decide_target(standings)
@@ -64,6 +66,8 @@ def unplanned_target(job: Job, state: State, new_token: Callable[[], str], jit_f
         if isinstance(donor, Cannot):
             return TargetImpossible(donor.reason)
         entry = decide_entry(rank, target.boundary, journal.boundaries, journal.gates, standings[donor.rank])
+        if isinstance(entry, OutOfReach):
+            return entry
         if isinstance(entry, Cannot):
             return TargetImpossible(entry.reason)
         entries[rank], donors[rank] = entry, donor.rank

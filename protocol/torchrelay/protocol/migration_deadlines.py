@@ -56,6 +56,8 @@ def quiescing_late(turn: Turn) -> None:
     if s.kind == PLANNED:
         silent = sorted(s.holders.keys() - s.standings.keys())
         abandon(turn, f"ranks {silent} did not get to boundary {s.quiesce_boundary} in time")
+    elif s.asked:
+        abandon(turn, "all ranks stand, but where they go on from was not known in time")
     else:
         _give_up_on(turn, sorted(set(s.survivors) - s.standings.keys()), "come to a stand")
 

@@ -133,3 +133,13 @@ def test_too_few_spares_to_resume_with_ends_the_job() -> None:
     world.run()
     world.pass_deadline()
     assert world.finished == m.Finished("abandoned", "not enough spares got ready in time to resume", True)
+
+
+def test_a_question_that_stays_open_blames_no_rank() -> None:
+    world = World()
+    world.lacking = {(m.TargetDecided, "")}
+    begin(world, "unplanned")
+    world.run()
+    world.pass_deadline()
+    assert world.finished is not None
+    assert world.finished.reason == "all ranks stand, but where they go on from was not known in time"

@@ -13,6 +13,11 @@ class Cannot:
     reason: str
 
 
+@dataclass(frozen=True)
+class OutOfReach(Cannot):
+    """Newer journals of the lost rank would do."""
+
+
 _NO_WAY = {
     "astray": "stands where no boundary can be gone back to: in the first iteration of a further training loop, or in a step that "
     "began in a loop that is over",
@@ -128,6 +133,6 @@ def decide_entry(
         )
     held = ", ".join(map(str, sorted(boundaries))) or "none"
     at_gates = ", ".join(map(str, sorted(gates))) or "none"
-    return Cannot(
+    return OutOfReach(
         f"the journal of rank {rank} has boundaries {held} and gates {at_gates}: boundary {target} is out of reach"
     )

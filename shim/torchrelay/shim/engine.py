@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
+from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.protocol.journal import PHASES
 from torchrelay.protocol.messages import Disabled
 from torchrelay.shim import journaling, replicas
@@ -24,12 +24,13 @@ from torchrelay.shim.capture.replay_point import ReplayPoint
 from torchrelay.shim.collective_records import CollectiveRecords
 from torchrelay.shim.collectives import Entry
 from torchrelay.shim.commit import Commit
-from torchrelay.shim.comms import Communicators, is_communication_failure
+from torchrelay.shim.comms import Communicators
 from torchrelay.shim.costs import Costs
 from torchrelay.shim.done_again import DoneAgain
 from torchrelay.shim.draws import Draws
 from torchrelay.shim.fault_injection import FaultInjector
 from torchrelay.shim.hold import Hold
+from torchrelay.shim.interruptions import Interruptions
 from torchrelay.shim.journal_copies import CopiedJournal
 from torchrelay.shim.keep import Keeper
 from torchrelay.shim.link import AgentLink
@@ -39,7 +40,6 @@ from torchrelay.shim.payload import place_of
 from torchrelay.shim.phases import Phases
 from torchrelay.shim.recovery import Recovery
 from torchrelay.shim.reporting import Reporter
-from torchrelay.shim.rewind import Rewind
 from torchrelay.shim.sites import SITES
 from torchrelay.shim.updates import Updates
 
@@ -95,6 +95,9 @@ class Engine:
         self._forbidden: TorchFunctionMode | None = None
         self._gathered_late = False
         """Whether a sharded model has communicated since the optimizer step: a new process could not do that again."""
+        self.interruptions = Interruptions(self)
+        self.interrupted, self.interrupted_for_good = self.interruptions.interrupted, self.interruptions.for_good
+        self.caught, self.rewind = self.interruptions.caught, self.interruptions.rewind
         self.again = DoneAgain()
         self.summed_up = self.again.summed_up
         self.beside = Beside(self).call
@@ -161,30 +164,6 @@ class Engine:
         self.alive()
 
     # What goes wrong.
-
-    def interrupted(self, error: RuntimeError, position: str = "") -> None:
-        """After a failed communication. Returns if it is to be tried again, on a new generation; raises otherwise.
-
-        `position`: where that is no place that the engine itself knows.
-        """
-        if self.recovery.rewinding is not None:
-            raise self.recovery.rewinding from None
-        if self.commit is None or not (self.recovery.interrupted() or is_communication_failure(error)):
-            raise error
-        if self.recovery.stand(position or self.standing_position(), error) == "rewind":
-            self.rewind()
-
-    def interrupted_for_good(self, error: RuntimeError) -> None:
-        """The same for what cannot be called again, such as a backward: before the gate only."""
-        past_gate = self.position in ("after", "update")
-        self.interrupted(error, "once" if past_gate else "")
-        reason = "a backward or forward was interrupted after the optimizer step; it cannot be repeated"
-        raise UnsupportedError(reason if past_gate else str(error)) from error
-
-    def rewind(self) -> None:
-        assert self.commit is not None
-        self.recovery.rewinding = Rewind(self.commit.activation)
-        raise self.recovery.rewinding from None
 
     def standing_position(self) -> str:
         if self.astray or (self.position in ("body", "gate") and self._has_left(sys._getframe(1))):
@@ -356,22 +335,6 @@ class Engine:
             self.keeper.at_boundary(self.commit)
         self.reporter.at_boundary(self.commit)
         self._not_captured = None
-
-    def caught(self, error: BaseException, activation: Activation) -> bool:
-        commit = self.commit
-        if commit is None or activation is not commit.activation:
-            return False
-        if not isinstance(error, Rewind):
-            assert isinstance(error, RuntimeError)
-            if self.position in ("after", "update") or not (
-                self.recovery.interrupted() or is_communication_failure(error)
-            ):
-                return False
-            if self.recovery.stand(self.standing_position(), error) != "rewind":
-                return False
-        error.__traceback__ = None
-        self.go_back(commit)
-        return True
 
     def go_back(self, commit: Commit) -> None:
         if not commit.item.untouched():

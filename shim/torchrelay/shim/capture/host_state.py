@@ -76,6 +76,15 @@ class HostState:
     fleeting: set[int] = field(default_factory=set)
     """Nodes with weak references: these are no edges, so a node may stay while what they mean moves."""
 
+    def path(self, number: int, *keys: Any) -> str:
+        """How a person would write the way to a node, or to what hangs below it: `self.scheduler.base_lrs`."""
+        parts = [_step(key) for key in reversed(keys)]
+        while number >= 0:
+            node = self.nodes[number]
+            parts.append("" if node.kind is Kind.FRAME else str(node.key) if node.parent < 0 else _step(node.key))
+            number = node.parent
+        return "".join(reversed(parts)).lstrip(".")
+
     def as_it_is_now(self) -> HostState:
         """The same objects, with the versions that their tensors have now."""
         now = self.fork()
@@ -112,6 +121,12 @@ class HostState:
             self.encoded,
             self.fleeting,
         )
+
+
+def _step(key: Any) -> str:
+    if type(key) is Inside:
+        return f"{_step(key.key)}{_step(key.place)}"
+    return f".{key}" if isinstance(key, str) and key.isidentifier() else f"[{key!r}]"
 
 
 TreeVersions = list[tuple[list[tuple[str, torch.Tensor]], list[int]]]

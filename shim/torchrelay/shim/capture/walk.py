@@ -107,7 +107,7 @@ class Walk:
                 kind = Kind.PARAM_GROUP
             visit(self, kind, obj, parent, key)
         elif kind is Kind.UNKNOWN:
-            name = f"{self.path(parent)}{_step(key)} ({type(obj).__qualname__})"
+            name = f"{self.state.path(parent, key)} ({type(obj).__qualname__})"
             self._unknown(name, parent, key)
             if hasattr(type(obj), "__next__"):
                 self.state.iterators.append((name, obj))
@@ -138,15 +138,6 @@ class Walk:
         self.state.nodes[number].edges.append((key, value))
         self._queue.append((number, key, value))
 
-    def path(self, number: int) -> str:
-        """How a person would write the way to a node: `self.scheduler.base_lrs`."""
-        parts: list[str] = []
-        while number >= 0:
-            node = self.state.nodes[number]
-            parts.append("" if node.kind is Kind.FRAME else str(node.key) if node.parent < 0 else _step(node.key))
-            number = node.parent
-        return "".join(reversed(parts)).lstrip(".")
-
     def _list(self, kind: Kind, obj: list[Any], parent: int, key: Any) -> None:
         if len(obj) >= LONG:
             content = self._trees.long_lists.look(obj)
@@ -168,10 +159,10 @@ class Walk:
             self._edge(number, Fields(), vars(obj))
 
     def _data(self, obj: Any, parent: int, key: Any) -> None:
-        self.state.bulk.append((obj, len(obj), f"{self.path(parent)}{_step(key)}"))
+        self.state.bulk.append((obj, len(obj), self.state.path(parent, key)))
         if len(self.state.data) < _MAX_NAMED:
             self.state.data.append(
-                f"{self.path(parent)}{_step(key)}: {len(obj)} objects, taken for data that does not change"
+                f"{self.state.path(parent, key)}: {len(obj)} objects, taken for data that does not change"
             )
 
     def _since_boundary(self, content: LongContent) -> LongContent:
@@ -276,7 +267,7 @@ class Walk:
         if value is not None:
             self._add(kind, obj, parent, key, value)
         else:
-            path = f"{self.path(parent)}{_step(key)}"
+            path = self.state.path(parent, key)
             part = local(obj)
             content = LargeTensor(obj.dtype, tuple(part.shape), str(obj.device), spread_of(obj))
             self._add(kind, obj, parent, key, content)
@@ -292,7 +283,7 @@ class Walk:
         for place, value in tree.objects(content):
             self._edge(number, place, value)
         for name in tree.hooked_tensors:
-            self._unknown(f"{self.path(number)}.{name} (a hook of the tensor)", parent, key)
+            self._unknown(f"{self.state.path(number)}.{name} (a hook of the tensor)", parent, key)
         self.state.tree_versions.append((tree.large, [tensor._version for _, tensor in tree.large]))
 
     def _ddp(self, kind: Kind, obj: torch.nn.parallel.DistributedDataParallel, parent: int, key: Any) -> None:
@@ -304,7 +295,7 @@ class Walk:
     def _optimizer(self, kind: Kind, obj: torch.optim.Optimizer, parent: int, key: Any) -> None:
         content = optimizer_attributes(obj)
         number = self._add(kind, obj, parent, key, content)
-        self.state.optimizers.append((f"{self.path(parent)}{_step(key)}", obj))
+        self.state.optimizers.append((self.state.path(parent, key), obj))
         self._edge(number, "param_groups", obj.param_groups)
         self._push(number, content)
         for name, functions in optimizer_hooks(obj):
@@ -354,18 +345,18 @@ class Walk:
             self._add(kind, obj, parent, key, obj.copy())
         elif obj.flags.writeable:
             what = "of objects" if obj.dtype.kind == "O" else f"larger than {small.SMALL_BYTES >> 10} KiB"
-            self._unknown(f"{self.path(parent)}{_step(key)} (an array {what})", parent, key)
+            self._unknown(f"{self.state.path(parent, key)} (an array {what})", parent, key)
 
     def _cycle(self, kind: Kind, obj: Any, parent: int, key: Any) -> None:
         """Whether it can be led to its place depends on what it draws from: the writer knows that."""
         self._add(kind, obj, parent, key, cycles.place_of(obj))
-        name = f"{self.path(parent)}{_step(key)} (cycle)"
+        name = f"{self.state.path(parent, key)} (cycle)"
         self._unknown(name, parent, key)
         self.state.iterators.append((name, obj))
 
     def _generator(self, kind: Kind, obj: Any, parent: int, key: Any) -> None:
         """A running loop leads its own to its place."""
-        name = f"{self.path(parent)}{_step(key)} (generator)"
+        name = f"{self.state.path(parent, key)} (generator)"
         self._unknown(name, parent, key)
         self.state.iterators.append((name, obj))
         found = held_generators.stand(obj) if id(obj) not in self._trees.of_loops else None
@@ -377,12 +368,6 @@ class Walk:
     def _unknown(self, name: str, parent: int, key: Any) -> None:
         self.state.unknown.append(name)
         self.state.places[name] = parent, key
-
-
-def _step(key: Any) -> str:
-    if type(key) is Inside:
-        return f"{_step(key.key)}{_step(key.place)}"
-    return f".{key}" if isinstance(key, str) and key.isidentifier() else f"[{key!r}]"
 
 
 _VISIT: dict[Kind, Callable[[Walk, Kind, Any, int, Any], None]] = {

@@ -71,11 +71,21 @@ def _of_modules() -> bool:
 
 
 def _of_instances() -> bool:
+    """With the dictionaries that share their keys with those of other instances, and with those that do not."""
+    return OF_MODULES and _of_instance(_Sample()) and _of_instance(_unlike_others())
+
+
+def _of_instance(sample: _Sample) -> bool:
     def assign(value: int) -> None:
         sample.b = value
 
+    return _tells_writes(vars(sample), assign)
+
+
+def _unlike_others() -> _Sample:
     sample = _Sample()
-    return OF_MODULES and _tells_writes(vars(sample), assign)
+    sample.__dict__ = {"b": 0, "a": 0}
+    return sample
 
 
 OF_MODULES = _of_modules()

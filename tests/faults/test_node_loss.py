@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 from faults.conftest import Undisturbed
-from integration.cli_harness import TIMEOUT_S, Cli, eventually
+from integration.cli_harness import SECRET, TIMEOUT_S, Cli, eventually
 from support.training import SCRIPTS, differences
 
 SCRIPT, RANKS = "ddp.py", 4
-SHARED = {"TORCHRELAY_SECRET": "a secret of at least 16 characters", "OMP_NUM_THREADS": "1"}
+SHARED = {"TORCHRELAY_SECRET": SECRET, "OMP_NUM_THREADS": "1"}
 SILENT_S = 7.0
 """As in the controller's policy."""
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from faults.conftest import Undisturbed
-from integration.cli_harness import TIMEOUT_S, Cli
+from integration.cli_harness import SECRET, TIMEOUT_S, Cli
 from support.relay_run import planned_and_ready, read_events
 from support.training import SCRIPTS, differences
 
@@ -24,7 +24,7 @@ def test_a_rank_moves_to_the_other_machine_bitwise(undisturbed: Undisturbed, tmp
         controller, master = one.getsockname()[1], two.getsockname()[1]
     common = ["run", "--nnodes=2", "--master-addr=127.0.0.1", f"--master-port={master}", f"--inject={FAULT}"]
     script = [str(SCRIPTS / SCRIPT), str(out)]
-    shared = {"TORCHRELAY_SECRET": "a secret of at least 16 characters", "OMP_NUM_THREADS": "1"}
+    shared = {"TORCHRELAY_SECRET": SECRET, "OMP_NUM_THREADS": "1"}
     with Cli(tmp_path) as cli:
         options = [f"--controller-port={controller}", "--spares=1", f"--events={events}"]
         first = cli.start(*common, *options, *script, **shared)
@@ -55,7 +55,7 @@ def test_a_machine_that_is_announced_to_go_hands_its_rank_over_without_losing_a_
         controller, master = one.getsockname()[1], two.getsockname()[1]
     common = ["run", "--nnodes=2", "--master-addr=127.0.0.1", f"--master-port={master}"]
     script = [str(SCRIPTS / SCRIPT), str(out)]
-    shared = {"TORCHRELAY_SECRET": "a secret of at least 16 characters", "OMP_NUM_THREADS": "1"}
+    shared = {"TORCHRELAY_SECRET": SECRET, "OMP_NUM_THREADS": "1"}
     shared |= {"HOLD_FOLDER": str(holds), "HOLD_STEPS": str(HELD_STEP + 1)}
     with Cli(tmp_path) as cli:
         options = [f"--controller-port={controller}", "--spares=1", f"--events={events}"]

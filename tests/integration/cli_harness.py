@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import subprocess
 import sys
 import textwrap
@@ -14,6 +15,8 @@ from typing import Any
 import pytest
 
 TIMEOUT_S = 120.0
+SECRET = secrets.token_hex(16)
+"""For jobs on several machines, whose folders in shared memory are named after it: tests that run beside these have another."""
 _NOT_OURS = ("TORCHRELAY_SECRET", "OMP_NUM_THREADS")
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from integration.cli_harness import TIMEOUT_S, Cli, eventually
+from integration.cli_harness import SECRET, TIMEOUT_S, Cli, eventually
 
 
 @pytest.fixture
@@ -226,7 +226,7 @@ def test_two_machines_make_one_job(cli: Cli) -> None:
     with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
         controller, master = one.getsockname()[1], two.getsockname()[1]
     common = ["run", "--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port", str(master)]
-    secret = {"TORCHRELAY_SECRET": "a secret of at least 16 characters"}
+    secret = {"TORCHRELAY_SECRET": SECRET}
     script = 'import os; print(f\'rank {os.environ["RANK"]} of {os.environ["WORLD_SIZE"]}\')'
     first = cli.start(*common, "--controller-port", str(controller), "SCRIPT", script=script, **secret)
     second = cli.start(

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from torchrelay.protocol.errors import JournalError
+from torchrelay.protocol.private import make_private
 
 PHASES = ("set-up", "data", "body", "gate", "update", "after", "standing", "finished")
 """What a rank is doing, in the order of a step; `standing` is a migration, `set-up` lasts until the first boundary."""
@@ -80,7 +81,7 @@ class JournalWriter:
     """The shim's side. Not thread safe, except `progress`, whose fields are written by the training thread alone."""
 
     def __init__(self, folder: Path) -> None:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(folder)
         self._slots = [_Slot(folder / f"boundary-{i}") for i in range(BOUNDARY_SLOTS)]
         self._gates = [_Slot(folder / f"gate-{i}") for i in range(GATE_SLOTS)]
         self._set_up = _Slot(folder / "set-up")

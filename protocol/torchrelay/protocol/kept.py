@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from torchrelay.protocol.journal import read_slot, write_slot
+from torchrelay.protocol.private import make_private
 
 SLOTS = 2
 WHOLE = "tensors.json"
@@ -42,7 +43,7 @@ def buddy_folder(kept: Path, rank: int, boundary: int, every: int) -> Path:
 
 def open_slot(folder: Path) -> None:
     """From here on the folder holds no whole copy. Raises OSError."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private(folder)
     (folder / WHOLE).unlink(missing_ok=True)
 
 

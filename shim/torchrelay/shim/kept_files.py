@@ -13,6 +13,7 @@ from pathlib import Path
 from torchrelay.protocol.errors import CheckpointError
 from torchrelay.protocol.messages import AsideSet, ClearCheckpoints, SetAside
 from torchrelay.protocol.names import JIT_PREFIX, MANIFEST
+from torchrelay.protocol.private import make_private
 from torchrelay.shim.link import AgentLink
 
 BROKEN = ".torchrelay-aside"
@@ -23,7 +24,7 @@ def keep(folder: Path, name: str, data: bytes, whole: bool) -> None:
     """One piece of a file, in order; the file has its name, durably, once it is `whole`. Raises OSError, CheckpointError."""
     if Path(name).name != name:
         raise CheckpointError(f"{name} points out of {folder}")
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private(folder)
     partial = folder / f".{name}.{os.getpid()}.partial"
     with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600), "wb") as f:
         f.write(data)

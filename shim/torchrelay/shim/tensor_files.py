@@ -18,6 +18,7 @@ from typing import Any, BinaryIO
 import torch
 
 from torchrelay.protocol.errors import CheckpointError, FrameError
+from torchrelay.protocol.private import make_private
 from torchrelay.shim.transfer import layout
 from torchrelay.shim.transfer.lanes import Lanes, Write
 from torchrelay.shim.transfer.receiver import Place, TransferStats
@@ -47,8 +48,7 @@ def save(directory: Path, tensors: Mapping[str, torch.Tensor]) -> int:
     source = Source(tensors)
     partial: list[Path] = []
     try:
-        directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # `mode` is not that of parents
-        directory.mkdir(mode=0o700, exist_ok=True)
+        make_private(directory)
         (directory / LIST_NAME).unlink(missing_ok=True)
         chunks = _write_data(directory, source, partial)
         body = json.dumps(

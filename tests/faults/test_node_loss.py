@@ -1,4 +1,4 @@
-"""Two machines, and one of them is gone, agent and all: its ranks live on where copies of their journals were."""
+"""Several machines, and one of them is gone, agent and all: its ranks live on where copies of their journals were."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import socket
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,8 @@ SILENT_S = 7.0
 """As in the controller's policy."""
 
 
-class TwoMachines:
-    """Two commands on loopback, `local_ranks` each; the first one has the controller and all spares."""
+class Machines:
+    """`count` commands on loopback, `local_ranks` each; the first one has the controller and all spares."""
 
     def __init__(
         self,
@@ -30,27 +31,29 @@ class TwoMachines:
         spares: int,
         script: str = SCRIPT,
         local_ranks: int = 2,
+        count: int = 2,
         **environment: str,
     ) -> None:
         self.out, self._events = cli.folder / "out", cli.folder / "events"
         self.out.mkdir()
         with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
             controller, master = one.getsockname()[1], two.getsockname()[1]
-        common = ["run", "--nnodes=2", f"--nproc-per-node={local_ranks}", "--master-addr=127.0.0.1"]
+        common = ["run", f"--nnodes={count}", f"--nproc-per-node={local_ranks}", "--master-addr=127.0.0.1"]
         common.append(f"--master-port={master}")
         command, environment = [str(SCRIPTS / script), str(self.out)], SHARED | environment
         alone = [f"--controller-port={controller}", f"--spares={spares}", f"--events={self._events}"]
         self.first = cli.start(*common, *options, *alone, *command, **environment)
-        joined = ["--node-rank=1", f"--controller=127.0.0.1:{controller}"]
-        self.second = cli.start(*common, *options, *joined, *command, **environment)
+        joined = [[f"--node-rank={n}", f"--controller=127.0.0.1:{controller}"] for n in range(1, count)]
+        self.others = [cli.start(*common, *options, *more, *command, **environment) for more in joined]
+        self.second = self.others[0]
 
     def events(self, name: str) -> list[dict[str, Any]]:
         lines = self._events.read_text().splitlines() if self._events.exists() else []
         return [event for event in map(json.loads, lines) if event["name"] == name]
 
     def end(self) -> str:
-        """Waits for both commands; what was said, for the message of a failed assertion."""
-        said = "".join("".join(p.communicate(timeout=TIMEOUT_S)) for p in (self.first, self.second))
+        """Waits for all commands; what was said, for the message of a failed assertion."""
+        said = "".join("".join(p.communicate(timeout=TIMEOUT_S)) for p in (self.first, *self.others))
         quiet = ("progress", "report", "phase")
         lines = [line[:300] for line in self._events.read_text().splitlines() if json.loads(line)["name"] not in quiet]
         return "\n".join([*lines, said])
@@ -66,7 +69,7 @@ def test_both_ranks_of_a_machine_that_is_gone_go_on_bitwise(
 ) -> None:
     reference, fault = undisturbed(SCRIPT, ranks=RANKS), f"node:rank=3,step=30,phase={phase}"
     with Cli(tmp_path) as cli:
-        job = TwoMachines(cli, f"--inject={fault}", spares=2)
+        job = Machines(cli, f"--inject={fault}", spares=2)
         said = job.end()
     assert [e["fault"] for e in job.events("fault_injected")] == [fault], said
     assert {(e["rank"], e["node"]) for e in job.events("journals_kept")} >= {(2, "n0"), (3, "n0")}, said
@@ -80,7 +83,7 @@ def test_a_machine_that_is_cut_off_is_replaced_and_may_not_come_back(undisturbed
     reference, holds = undisturbed(SCRIPT, ranks=RANKS), tmp_path / "holds"
     holds.mkdir()
     with Cli(tmp_path) as cli:
-        job = TwoMachines(cli, spares=2, HOLD_STEPS="20,45", HOLD_FOLDER=str(holds))
+        job = Machines(cli, spares=2, HOLD_STEPS="20,45", HOLD_FOLDER=str(holds))
         eventually("step 20", lambda: any(e["boundary"] == 19 for e in job.events("progress")))
         cut_off = descendants(job.second.pid)
         assert len(cut_off) == 3, "the agent and its two workers"
@@ -101,6 +104,40 @@ def test_a_machine_that_is_cut_off_is_replaced_and_may_not_come_back(undisturbed
     assert any("n1 is back" in e["text"] for e in job.events("log")), said
     assert (job.first.returncode, job.second.returncode) == (0, 1), said
     assert differences(reference, job.out, RANKS) == [], said
+
+
+def test_a_second_machine_that_is_gone_while_ranks_stand_still_goes_on_from_copies_on_its_new_keeper(
+    undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    reference, holds = undisturbed(SCRIPT, ranks=3), tmp_path / "holds"
+    holds.mkdir()
+    with Cli(tmp_path) as cli:
+        job = Machines(cli, spares=3, local_ranks=1, count=3, HOLD_STEPS="20", HOLD_FOLDER=str(holds))
+        eventually("step 20", lambda: any(e["boundary"] == 19 for e in job.events("progress")))
+        eventually("copies of rank 1 on n2", lambda: (1, "n2") in kept(job))
+        end(job.others[1])
+        (holds / "20").touch()
+        eventually("copies of rank 1 on n0", lambda: (1, "n0") in kept(job))
+        end(job.others[0])
+        said = job.end()
+    assert [(e["node"], e["ranks"]) for e in job.events("node_lost")] == [("n2", [2]), ("n1", [1])], said
+    (whole,) = (e["time_s"] for e in job.events("journals_kept") if (e["rank"], e["node"]) == (1, "n0"))
+    assert whole <= job.events("migration_finished")[0]["time_s"], f"not while rank 1 stood still: {said}"
+    assert job.moved() == [1, 2], said
+    assert job.first.returncode == 0, said
+    assert differences(reference, job.out, 3) == [], said
+
+
+def kept(job: Machines) -> set[tuple[int, str]]:
+    return {(e["rank"], e["node"]) for e in job.events("journals_kept")}
+
+
+def end(command: subprocess.Popen[str]) -> None:
+    """As with a machine: nothing of it says a last word."""
+    for pid in (command.pid, *descendants(command.pid)):
+        os.kill(pid, signal.SIGSTOP)
+    for pid in (*descendants(command.pid), command.pid):
+        os.kill(pid, signal.SIGKILL)
 
 
 def descendants(pid: int) -> list[int]:

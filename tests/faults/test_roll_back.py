@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from faults.conftest import Undisturbed
-from faults.test_node_loss import TwoMachines
+from faults.test_node_loss import Machines
 from integration.cli_harness import Cli
 from support.relay_run import relay
 from support.training import differences
@@ -54,7 +54,7 @@ def test_a_rank_that_is_lost_with_its_machine_goes_on_from_the_copy_of_its_buddy
     reference, fault = undisturbed(SCRIPT, ranks=RANKS), "node:rank=1,step=10,phase=backward"
     with Cli(tmp_path) as cli:
         options = (f"--inject={fault}", f"--buddy-every={EVERY}")
-        job = TwoMachines(cli, *options, spares=1, script=SCRIPT, local_ranks=1)
+        job = Machines(cli, *options, spares=1, script=SCRIPT, local_ranks=1)
         said = job.end()
     assert [e["fault"] for e in job.events("fault_injected")] == [fault], said
     assert [(e["node"], e["ranks"]) for e in job.events("node_lost")] == [("n1", [1])], said

@@ -7,6 +7,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,9 +15,10 @@ from integration.cli_harness import eventually
 
 from torchrelay.agent.journal_copies import JournalCopies as Keeper
 from torchrelay.protocol import journal_copy as wire
-from torchrelay.protocol.messages import CopyJournals, JournalContent, JournalCopyLost, JournalsCopied
+from torchrelay.protocol.messages import Commit, CopyJournals, JournalContent, JournalCopyLost, JournalsCopied
 from torchrelay.shim import journal_copies
 from torchrelay.shim.journal_copies import CopiedJournal, JournalCopies
+from torchrelay.shim.recovery import Recovery
 
 OWN, OTHER = "n0.w0", "n1.w0"
 
@@ -74,7 +76,7 @@ class Rank:
 
     def __init__(self, folder: Path, worker: str = OTHER) -> None:
         self.link = Link()
-        self.copies = JournalCopies(self.link, worker)  # type: ignore[arg-type]  # it stands for one
+        self.copies = JournalCopies(self.link, worker, folder)  # type: ignore[arg-type]  # it stands for one
         self.journal = CopiedJournal(folder, self.copies)
         self.journal.write_set_up(b"set-up")
         self.step = 0
@@ -155,6 +157,53 @@ def test_the_word_that_a_keeper_is_gone_ends_the_wait_for_it(rank: Rank) -> None
         rank.copies.assign(CopyJournals("", "", 0, b""))
         waiting.join(journal_copies.ANSWER_TIMEOUT_S - 1)
         assert not waiting.is_alive()
+
+
+def test_a_rank_that_stands_sends_a_new_keeper_all_it_has(rank: Rank, keeper: KeeperThread) -> None:
+    for _ in range(5):
+        rank.do_step()
+    rank.journal.write_boundary(5, b"boundary 5")
+    engine: Any = SimpleNamespace(journal=rank.journal)
+    recovery, got = Recovery(engine, rank.link), []  # type: ignore[arg-type]  # it stands for one
+    standing = threading.Thread(target=lambda: got.append(recovery.raw_order()), daemon=True)
+    standing.start()
+    recovery.handle(keeper.order())
+    eventually("the word of it", lambda: rank.link.sent == [JournalsCopied("n0", 4)])
+    content = keeper.content()
+    assert content.set_up == b"set-up"
+    assert content.boundaries == {n: b"boundary %d" % n for n in (3, 4, 5)}
+    assert content.gates == {n: b"gate %d" % n for n in (3, 4)}
+    recovery.handle(Commit(1))
+    standing.join(10)
+    assert got == [Commit(1)]
+    rank.step = 5
+    for _ in range(3):
+        rank.do_step()
+    assert max(keeper.content().gates) == 7
+    assert rank.link.sent == [JournalsCopied("n0", 4)]
+
+
+def test_a_rank_that_stands_goes_on_without_a_new_keeper_that_says_nothing(
+    rank: Rank, keeper: KeeperThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal_copies, "STANDING_TIMEOUT_S", 0.2)
+    rank.do_step()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        rank.copies.assign(CopyJournals("n0", "127.0.0.1", silent.getsockname()[1], b"t" * 16))
+        rank.copies.catch_up()
+    (lost,) = rank.link.sent
+    assert isinstance(lost, JournalCopyLost)
+    rank.copies.assign(keeper.order())
+    rank.until_told(JournalsCopied)
+
+
+def test_a_gate_that_is_done_again_is_answered_for_twice(rank: Rank, keeper: KeeperThread) -> None:
+    rank.copies.assign(keeper.order())
+    rank.until_told(JournalsCopied)
+    rank.journal.write_gate(rank.step, b"interrupted")
+    for _ in range(3):
+        rank.do_step()
+    assert [r for r in rank.link.sent if isinstance(r, JournalCopyLost)] == []
 
 
 def test_a_keeper_that_cannot_be_reached_is_told(rank: Rank) -> None:

@@ -8,32 +8,35 @@ import threading
 from pathlib import Path
 
 from torchrelay.protocol import journal_copy as wire
-from torchrelay.protocol.journal import JournalWriter
+from torchrelay.protocol.errors import JournalError
+from torchrelay.protocol.journal import JournalWriter, read_journal
 from torchrelay.protocol.messages import CopyJournals, JournalCopyLost, JournalsCopied
 from torchrelay.shim.link import AgentLink
 
 ANSWER_TIMEOUT_S = 5.0
 """A peer that keeps training waiting for longer is given up: the rank is as safe as without a second node, and says so."""
+STANDING_TIMEOUT_S = 1.0
+"""The same for each wait of a rank that stands: the others wait for it."""
 
 
 class JournalCopies:
     """Told by the link's thread where copies go; all else happens on the training thread. Never raises."""
 
-    def __init__(self, link: AgentLink, worker: str) -> None:
-        self._link, self._worker = link, worker
+    def __init__(self, link: AgentLink, worker: str, folder: Path) -> None:
+        """`folder`: where the journals themselves are."""
+        self._link, self._worker, self._folder = link, worker, folder
         self._lock = threading.Lock()
         self._wanted: CopyJournals | None = None
         self._keeper = ""
         self._connection: socket.socket | None = None
         self._opening = b""
         self._is_open = False
-        self._set_up = b""
-        self._owed: int | None = None
-        """The gate that the keeper has to answer for."""
+        self._owed: list[int] = []
+        """The gates that the keeper has to answer for."""
         self._told = False
 
     def assign(self, order: CopyJournals) -> None:
-        """On the link's thread. From the next boundary on, copies go there."""
+        """On the link's thread. From the next boundary on, copies go there, or from `catch_up` on."""
         with self._lock:
             self._wanted = order
         self.let_go()
@@ -48,50 +51,54 @@ class JournalCopies:
                 return  # it was not connected, or is closed already: nobody waits
 
     def set_up(self, payload: bytes) -> None:
-        self._set_up = payload
         if self._is_open:
             self._send(wire.frame(wire.SET_UP, 0, payload))
 
     def boundary(self, number: int, payload: bytes) -> None:
         self._follow_order()
-        if self._connection is None:
-            return
-        frame = wire.frame(wire.BOUNDARY, number, payload)
         if self._is_open:
-            self._send(frame)
-        elif self._is_connected():
-            self._is_open = True
-            # Waiting for room, as for an answer, ends when the keeper is gone for good.
+            self._send(wire.frame(wire.BOUNDARY, number, payload))
+        elif self._is_connected(0.0):  # training does not stand still for a connection that comes about
+            self._open(ANSWER_TIMEOUT_S)
+
+    def catch_up(self) -> None:
+        """Where the rank stands still: a new keeper gets at once what there is, for the case that this rank is the next one."""
+        self._follow_order()
+        if self._is_open or not self._is_connected(STANDING_TIMEOUT_S):
+            return
+        self._open(STANDING_TIMEOUT_S)
+        self.wait()
+        if self._connection is not None:
             self._connection.settimeout(ANSWER_TIMEOUT_S)
-            self._send(self._opening + wire.frame(wire.SET_UP, 0, self._set_up) + frame)
 
     def gate(self, number: int, payload: bytes) -> None:
         if self._is_open:
-            self._owed = number
+            self._owed.append(number)
             self._send(wire.frame(wire.GATE, number, payload))
 
     def wait(self) -> None:
         """Returns when the keeper has the latest gate's journal, or is given up."""
-        if self._owed is None or self._connection is None:
-            return
-        try:
-            data = b""
-            while len(data) < wire.ANSWER_BYTES:
-                more = self._connection.recv(wire.ANSWER_BYTES - len(data))
-                if not more:
-                    self._drop("it has closed the connection")
-                    return
-                data += more
-        except OSError as e:
-            self._drop(f"it does not answer: {e}")
-            return
-        if wire.read_answer(data) != self._owed:
-            self._drop(f"it answered for gate {wire.read_answer(data)} instead of {self._owed}")
-            return
-        if not self._told:
+        while self._owed and self._connection is not None:
+            try:
+                data = b""
+                while len(data) < wire.ANSWER_BYTES:
+                    more = self._connection.recv(wire.ANSWER_BYTES - len(data))
+                    if not more:
+                        self._drop("it has closed the connection")
+                        return
+                    data += more
+            except OSError as e:
+                self._drop(f"it does not answer: {e}")
+                return
+            self._answered(wire.read_answer(data))
+
+    def _answered(self, number: int) -> None:
+        owed = self._owed.pop(0)
+        if number != owed:
+            self._drop(f"it answered for gate {number} instead of {owed}")
+        elif not self._owed and not self._told:
             self._told = True
-            self._link.send(JournalsCopied(self._keeper, self._owed))
-        self._owed = None
+            self._link.send(JournalsCopied(self._keeper, number))
 
     def _follow_order(self) -> None:
         with self._lock:
@@ -112,15 +119,33 @@ class JournalCopies:
         except OSError as e:
             self._drop(f"it cannot be reached: {e}")
 
-    def _is_connected(self) -> bool:
-        """Looks without waiting: training does not stand still for a connection that comes about."""
-        assert self._connection is not None
-        if not select.select((), (self._connection,), (), 0)[1]:
+    def _is_connected(self, within_s: float) -> bool:
+        if self._connection is None:
+            return False
+        poll = select.poll()
+        poll.register(self._connection, select.POLLOUT)
+        if not poll.poll(within_s * 1000):
             return False
         error = self._connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if error:
             self._drop(f"it cannot be reached: error {error}")
         return not error
+
+    def _open(self, timeout_s: float) -> None:
+        """Sends all that shared memory has: the copies are whole as soon as that has arrived."""
+        assert self._connection is not None
+        # Waiting for room, as for an answer, ends when the keeper is gone for good.
+        self._connection.settimeout(timeout_s)
+        try:
+            boundaries, gates, set_up = read_journal(self._folder)
+        except (JournalError, OSError) as e:
+            self._drop(f"the journals cannot be read: {e}")
+            return
+        self._is_open, self._owed = True, sorted(gates)
+        frames = [wire.frame(wire.SET_UP, 0, set_up)]
+        frames += [wire.frame(wire.BOUNDARY, number, payload) for number, payload in sorted(boundaries.items())]
+        frames += [wire.frame(wire.GATE, number, payload) for number, payload in sorted(gates.items())]
+        self._send(self._opening + b"".join(frames))
 
     def _send(self, data: bytes) -> None:
         assert self._connection is not None
@@ -136,7 +161,7 @@ class JournalCopies:
     def _close(self) -> None:
         if self._connection is not None:
             self._connection.close()
-        self._connection, self._is_open, self._owed, self._told = None, False, None, False
+        self._connection, self._is_open, self._owed, self._told = None, False, [], False
 
 
 class CopiedJournal(JournalWriter):

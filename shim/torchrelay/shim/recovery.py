@@ -106,6 +106,7 @@ class Recovery:
             self._orders.put(order)
         elif isinstance(order, CopyJournals):
             self._engine.journal.copies.assign(order)
+            self._orders.put(order)  # a rank that stands has nothing better to do
         elif isinstance(order, NumbersDecided):
             if self._engine.numbers is not None:
                 self._engine.numbers.decided(order)
@@ -206,7 +207,8 @@ class Recovery:
 
     def raw_order(self) -> ShimOrder:
         """The next order, whatever its generation. Raises ChannelClosedError when the agent is gone."""
-        order = self._orders.get()
+        while isinstance(order := self._orders.get(), CopyJournals):
+            self._engine.journal.copies.catch_up()
         if order is None:
             raise ChannelClosedError("the torchrelay agent is gone in the middle of a migration")
         return order

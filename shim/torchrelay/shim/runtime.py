@@ -305,7 +305,8 @@ class Runtime:
         from torchrelay.shim.journal_copies import CopiedJournal, JournalCopies
         from torchrelay.shim.keep import Keeper
 
-        journal = CopiedJournal(Path(self.config.journal), JournalCopies(self.link, self.config.worker))
+        folder = Path(self.config.journal)
+        journal = CopiedJournal(folder, JournalCopies(self.link, self.config.worker, folder))
         engine = Engine(rank, world_size, self.config.address, self.link, journal, self._standby.tracker())
         if self.config.hold_at:
             engine.hold = Hold(engine, self.config.hold_at)

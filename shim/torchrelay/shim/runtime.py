@@ -335,9 +335,8 @@ class Runtime:
         from torchrelay.shim.staging import Staging
 
         engine = self._make_engine(assign.rank, assign.world_size)
-        engine.journal.write_set_up(
-            assign.set_up
-        )  # for whoever takes the rank over from here, and a controller that is new by then
+        # For whoever takes the rank over from here, and a controller that is new by then.
+        engine.journal.write_set_up(assign.set_up)
         staging = Staging()
         self._joiner = Joiner(engine, assign, staging)
         self._set_engine(engine)

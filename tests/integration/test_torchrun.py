@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from integration.cli_harness import eventually
 from support.fake_pod import WITHIN_S, FakePod
 
 from torchrelay.protocol.messages import EndNow
 from torchrelay.protocol.names import EXIT_NO_SPARE_LEFT
+from torchrelay.shim.adapters.elastic import ALONE
 
 TORCHRUN = ("-m", "torch.distributed.run", "--nproc-per-node", "1")
 SCRIPT = """
@@ -139,7 +141,7 @@ def test_a_pod_that_goes_does_not_disturb_the_others(
     host = 0 if _listens(processes[0].pid, port) else 1
     for p in pods:
         p.protect()
-    time.sleep(0.5)  # each looks for the mark ten times a second; nothing tells that it has seen it
+    eventually("both launchers have seen it", lambda: all(ALONE in p.output.read_text() for p in pods))
     processes[host].kill()
     os.kill(children[host].pid, signal.SIGKILL)
     time.sleep(6.0)  # longer than torchrun's heartbeat of 5 s

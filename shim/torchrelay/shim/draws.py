@@ -105,7 +105,7 @@ class Draws:
         self.replay.clear()
 
     def stop(self) -> None:
-        self.recording = False
+        self.recording, self._latest = False, None
         self.consumed.clear()
         self.replay.clear()
 

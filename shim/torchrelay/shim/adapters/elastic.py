@@ -22,6 +22,7 @@ _REGISTRY = "torch.distributed.elastic.rendezvous.registry"
 _ENDED_BY_ORDER = (128 + 9, EXIT_NO_SPARE_LEFT)
 EXIT_UNAVAILABLE = 69
 """EX_UNAVAILABLE of sysexits.h: it must not meet the others as a rank that lives elsewhere."""
+ALONE = "the job is protected: this launcher leaves the others alone"
 _NODE_RANK = ("--node-rank", "--node_rank")
 
 
@@ -84,6 +85,7 @@ class Hooks:
         agent._exit_barrier = lambda: None
         if (stop := getattr(rendezvous, "_stop_heartbeats", None)) is not None:
             stop()
+        print(f"torchrelay: {ALONE}", file=sys.stderr, flush=True)
 
     def _start_again(self, agent: Any, group: Any) -> None:
         for local_rank, handler in agent._pcontext.subprocess_handlers.items():

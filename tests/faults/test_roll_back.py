@@ -65,6 +65,24 @@ def test_a_rank_that_is_lost_with_its_machine_goes_on_from_the_copy_of_its_buddy
     assert differences(reference, job.out, RANKS) == [], said
 
 
+def test_a_rank_that_is_lost_with_its_machine_is_given_its_copy_by_its_buddy_s_process(
+    undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    """The spare is on a third machine, which has no copy of it."""
+    reference, fault = undisturbed(SCRIPT, ranks=3), "node:rank=1,step=10,phase=backward"
+    with Cli(tmp_path) as cli:
+        options = (f"--inject={fault}", f"--buddy-every={EVERY}")
+        job = Machines(cli, *options, spares=1, script=SCRIPT, local_ranks=1, count=3)
+        said = job.end()
+    assert [e["fault"] for e in job.events("fault_injected")] == [fault], said
+    (finished,) = job.events("migration_finished")
+    assert (finished["kind"], finished["outcome"]) == ("rollback", "committed"), said
+    assert finished["spares"] == ["n0.r0", "n0.s0", "n2.r0"], said
+    assert any("rank 2 gives that of rank 1" in e["text"] for e in job.events("decision")), said
+    assert finished["transferred_bytes"] > 0, said
+    assert differences(reference, job.out, 3) == [], said
+
+
 def test_without_a_spare_the_lost_rank_starts_over_where_it_was(undisturbed: Undisturbed, tmp_path: Path) -> None:
     fault = "kill:rank=1,step=9,phase=gate"
     run = relay(tmp_path, SCRIPT, ranks=RANKS, spares=0, inject=[fault], options=[f"--buddy-every={EVERY}"])

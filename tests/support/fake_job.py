@@ -79,6 +79,10 @@ class FakeJob:
         """Of checkpoints, that ranks have written by order."""
         self.kept: dict[str, tuple[msg.KeptCopy, ...]] = {}
         """By node, the copies that its agent finds."""
+        self.refuses_to_serve: dict[str, str] = {}
+        """By folder of a copy, why it cannot be given."""
+        self.damaged_here: set[str] = set()
+        """Folders of copies from which nobody can enter."""
         self.started = 0
         self.unstartable: set[int] = set()
         self.orders: list[msg.ToAgent] = []
@@ -254,8 +258,12 @@ class FakeJob:
             case msg.QuiesceDecided(_, True):
                 g, self.boundary = self.quiesce
                 return [msg.Standing(g, self.boundary, self.boundary, "head", "", "10.0.0.1", 7000)]
+            case msg.Serve(kept=folder) if folder in self.refuses_to_serve:
+                return [msg.OrderFailed(g, "Serve", self.refuses_to_serve[folder])]
             case msg.Serve():
                 return [msg.Serving(g, "10.0.0.1", 9000)]
+            case msg.Plan(kept=folder) if folder in self.damaged_here:
+                return [msg.OrderFailed(g, "join", f"JournalError: {folder}: the content of w is not what was copied")]
             case msg.Plan(action="enter" | "shadow"):
                 return [msg.Transferred(g, 4096, 2, 0.1)]
             case msg.Rebuild():

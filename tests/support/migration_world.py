@@ -42,7 +42,7 @@ class World:
         self.next_losses: list[m.RankLost] = []
         self.finished: m.Finished | None = None
         self.target_impossible = ""
-        self.rolls_back = False
+        self.rolls_back = self.gives = False
         self.spare_is_starting = False
         self.restart_controller = False
         self._verified: set[tuple[str, int]] = set()
@@ -184,7 +184,7 @@ class World:
             "decided",
             actions=dict.fromkeys(s.survivors, "stay" if s.kind == "planned" else "rewind"),
             entries=dict.fromkeys(s.lost, "enter"),
-            donors={} if all_enter else donors,
+            donors=({1: 0} if self.gives else {}) if all_enter else donors,
             tokens={r: f"token{r}" for r in s.lost},
             peer_hosts=dict.fromkeys(s.lost, "host"),
             offline=self.offline,

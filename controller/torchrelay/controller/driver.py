@@ -330,11 +330,11 @@ class Driver:
         else:
             self.feed(answer, now_s)
 
-    def _decide_target(self, s: State) -> m.TargetDecided | m.TargetImpossible | OutOfReach:
+    def _decide_target(self, s: State) -> m.TargetDecided | m.RollBackDecided | m.TargetImpossible | OutOfReach:
         if s.kind == PLANNED:
             return planned_target(self._job, s, secrets.token_hex)
         if s.kind == ROLLBACK:
-            return self.rollback.target(s)
+            return self.rollback.target(s, secrets.token_hex)
         if self.checkpoint is not None and s.kind == RESUME:
             return resume_target(self.checkpoint, str(Path(self._resume_dir).absolute()))
         if s.no_spare and self._config.jit_barred:

@@ -9,7 +9,7 @@ from torchrelay.controller.config import ControllerConfig
 from torchrelay.controller.job import Job
 from torchrelay.controller.rollback import Rollback
 from torchrelay.protocol.launch_env import torchrun_env
-from torchrelay.protocol.messages import Assign, Plan, SaveCheckpoint, ShimOrder
+from torchrelay.protocol.messages import Assign, Plan, SaveCheckpoint, Serve, ShimOrder
 from torchrelay.protocol.phases import RESUME, ROLLBACK
 
 
@@ -21,6 +21,8 @@ class Filler:
         """`kind`: of the migration; `checkpoint`: what all ranks enter from, on resume."""
         if kind == ROLLBACK and isinstance(order, (Assign, Plan)):
             return self._from_copy(rank, order)
+        if kind == ROLLBACK and isinstance(order, Serve):
+            return dataclasses.replace(order, kept=self._rollback.folder_of(order.token))
         journal = self._job.journal(rank)
         if isinstance(order, Assign):
             return dataclasses.replace(order, env=self._env(rank), set_up=journal.set_up)
@@ -56,4 +58,5 @@ class Filler:
         copy = self._rollback.copies[rank]
         if isinstance(order, Assign):
             return dataclasses.replace(order, env=self._env(rank), set_up=copy.set_up)
-        return dataclasses.replace(order, journal=copy.journal, ddp_layout=copy.ddp_layout, kept=copy.directory)
+        kept = self._rollback.folder_for(rank)
+        return dataclasses.replace(order, journal=copy.journal, ddp_layout=copy.ddp_layout, kept=kept)

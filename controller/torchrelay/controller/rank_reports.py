@@ -131,4 +131,6 @@ class RankReports:
             return
         if isinstance(report, msg.CheckpointSaved):
             self._driver.saved(worker.rank, report.size_bytes)
+        if isinstance(report, msg.OrderFailed):
+            self._driver.rollback.failed(worker, report)
         self._driver.feed(m.Said(worker.rank, worker.worker, report), now_s)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
-from torchrelay.controller.decide.roll_back import choose_step
+from torchrelay.controller.decide.roll_back import choose_givers, choose_step
 from torchrelay.controller.decide.stand import Cannot
 from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.outbox import Outbox
 from torchrelay.protocol import migration_events as m
-from torchrelay.protocol.messages import FetchKept, KeptCopies, KeptCopy, LateWorker, StartWorker
+from torchrelay.protocol.errors import JournalError
+from torchrelay.protocol.messages import FetchKept, KeptCopies, KeptCopy, LateWorker, OrderFailed, StartWorker
 from torchrelay.protocol.migration_state import State
 from torchrelay.protocol.names import NO_RANK
 
+DAMAGED = JournalError.__name__
 STARTS = 4
 """How many processes one rank may use up in a roll-back before a spare is asked for."""
 
@@ -30,6 +33,13 @@ class Rollback:
         self._in_place: set[int] = set()
         self._starting: set[int] = set()
         self._starts: Counter[int] = Counter()
+        self._givers: dict[int, int] = {}
+        """By rank whose node has no copy of it, who gives it."""
+        self._given: dict[str, str] = {}
+        """By token of a channel, the folder that is given through it."""
+        self._damaged: dict[tuple[int, int, str], str] = {}
+        """Copies (rank, boundary, node) that turned out to be of no use, and why."""
+        self._furthest = 0
         self.copies: dict[int, KeptCopy] = {}
         """By rank, what it goes on from; of the last roll-back that was decided."""
 
@@ -40,6 +50,7 @@ class Rollback:
     def ask(self, why: str) -> None:
         """Wants to know of all copies; `why` says for what reason nothing less will do."""
         self._why, self._found = why, {}
+        self._damaged.clear()
         self._awaited = {node.node for node in self._job.nodes.values() if not node.lost}
         for node in self._awaited:
             self._outbox.to_agent(node, FetchKept())
@@ -68,29 +79,95 @@ class Rollback:
             if because := job.nodes[leaver.node].lost or job.quarantined(leaver):
                 return m.TargetImpossible(f"{self._why}; {s.no_spare}; and rank {rank} cannot start over: {because}")
             places[rank] = leaver.node
-        held = {rank: {b: set(nodes) for b, nodes in by.items()} for rank, by in self._found.items()}
-        step = choose_step(held, places, {rank: s.standings[rank] for rank in s.survivors})
+        step = choose_step(self._held(), places, {rank: s.standings[rank] for rank in s.survivors})
         if isinstance(step, Cannot):
             return m.TargetImpossible(f"{self._why}; and {step.reason}")
-        self._nodes = places
-        self.copies = {rank: self._found[rank][step.boundary][node] for rank, node in places.items()}
+        self._nodes, self._furthest = places, step.boundary + step.redone
+        self.copies = {rank: self._copy(rank, step.boundary, (node,)) for rank, node in places.items()}
+        self._givers, self._given = {}, {}
         stale = tuple(rank for rank in s.joiners if self.copies[rank].set_up != job.journal(rank).set_up)
         self._in_place, self._starting = {*s.survivors, *stale, *alone}, set()
         self._starts.clear()
         job.go_back(step.boundary)
         return m.RollBackDecided(step.boundary, step.redone, f"{step.reason}: {self._why}", stale)
 
-    def target(self, s: State) -> m.TargetDecided:
-        boundary = next(iter(self.copies.values())).boundary
+    def _held(self) -> dict[int, dict[int, set[str]]]:
+        """Rank -> boundary -> the nodes with a copy that is of use, as far as anybody knows."""
+        return {
+            rank: {b: {n for n in nodes if (rank, b, n) not in self._damaged} for b, nodes in by.items()}
+            for rank, by in self._found.items()
+        }
+
+    def _copy(self, rank: int, boundary: int, nodes: tuple[str, ...]) -> KeptCopy:
+        """That of one of `nodes`, if one has it; else another one, of the same content."""
+        there = self._found[rank][boundary]
+        return next((there[node] for node in nodes if node in there), next(iter(there.values())))
+
+    def target(
+        self, s: State, new_token: Callable[[], str]
+    ) -> m.TargetDecided | m.RollBackDecided | m.TargetImpossible:
+        """Who is given what by whom, now that it is known where each rank enters."""
+        job, boundary = self._job, next(iter(self.copies.values())).boundary
+        places = {rank: job.workers[joiner.worker].node for rank, joiner in s.joiners.items()}
+        held = self._held()
+        givers = choose_givers({rank: held[rank][boundary] for rank in places}, places)
+        if isinstance(givers, Cannot):
+            return self._older(s, places)
+        self._givers, self._given = givers, {}
+        tokens = {}
+        for rank, place in places.items():
+            node = places[givers[rank]] if rank in givers else place
+            self.copies[rank] = self._copy(rank, boundary, (node,))
+            if rank in givers:
+                tokens[rank] = new_token()
+                self._given[tokens[rank]] = self.copies[rank].directory
+        given = "".join(f"; rank {giver} gives that of rank {rank}" for rank, giver in givers.items())
         return m.TargetDecided(
             boundary,
-            f"all ranks enter at boundary {boundary} from their copies",
+            f"all ranks enter at boundary {boundary} from their copies{given}",
             actions={},
             entries=dict.fromkeys(range(s.world_size), "enter"),
-            donors={},
-            tokens={},
-            peer_hosts={},
+            donors=givers,
+            tokens=tokens,
+            peer_hosts={rank: job.host_of(s.joiners[rank].worker) for rank in givers},
         )
+
+    def _older(self, s: State, places: dict[int, str]) -> m.RollBackDecided | m.TargetImpossible:
+        """The copies that were chosen are not there for all, after all: those of the step before will do."""
+        why = "; ".join((self._why, *self._damaged.values()))
+        step = choose_step(self._held(), places, {})
+        if isinstance(step, Cannot):
+            return m.TargetImpossible(f"{why}; and {step.reason}")
+        before = {rank: copy.set_up for rank, copy in self.copies.items()}
+        self.copies = {rank: self._copy(rank, step.boundary, (node,)) for rank, node in places.items()}
+        stale = tuple(rank for rank in places if self.copies[rank].set_up != before[rank])
+        self._in_place |= set(stale)
+        self._job.go_back(step.boundary)
+        redone = self._furthest - step.boundary
+        reason = f"all ranks go back to their copies of boundary {step.boundary}; {redone} steps are done again"
+        return m.RollBackDecided(step.boundary, redone, f"{reason}: {why}", stale)
+
+    def folder_of(self, token: str) -> str:
+        """What is given through the channel with that token."""
+        return self._given[token]
+
+    def folder_for(self, rank: int) -> str:
+        """On its own node; empty where the rank is given its copy."""
+        return "" if rank in self._givers else self.copies[rank].directory
+
+    def failed(self, worker: Worker, report: OrderFailed) -> None:
+        """A copy that turns out to be damaged is not counted on again."""
+        if not report.reason.startswith(DAMAGED) or worker.rank not in self.copies:
+            return
+        if report.order == "Serve":
+            affected = [rank for rank, giver in self._givers.items() if giver == worker.rank]
+        else:
+            affected = [] if worker.rank in self._givers else [worker.rank]
+        for rank in affected:
+            boundary = self.copies[rank].boundary
+            text = f"the copy of rank {rank} on {worker.node} is of no use: {report.reason}"
+            self._damaged[rank, boundary, worker.node] = text
+            self._outbox.log("warning", text)
 
     # Who takes over. Survivors go on where they were, in new processes; spares are for what was lost, if there are any.
 

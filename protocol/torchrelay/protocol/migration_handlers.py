@@ -40,7 +40,7 @@ from torchrelay.protocol.migration_events import (
     WorkerGone,
 )
 from torchrelay.protocol.migration_state import Joiner
-from torchrelay.protocol.migration_steps import advance, choose_spares, send_plans
+from torchrelay.protocol.migration_steps import advance, choose_spares, donor_worker, send_plans
 from torchrelay.protocol.migration_turn import Turn, abandon, finish_committed, is_joiner, is_member, lose, restart
 from torchrelay.protocol.phases import CHECKPOINT, CLEARED, PLANNED, RESUME, ROLLBACK, UNPLANNED, Phase
 
@@ -293,7 +293,7 @@ def serving(turn: Turn, said: Said) -> None:
     s = turn.state
     report = cast(Serving, said.report)
     waiting = s.unanswered_serves.get(said.rank)
-    if not waiting or s.holders.get(said.rank) != said.worker:
+    if not waiting or donor_worker(s, said.rank) != said.worker:
         return
     s.serving[waiting.pop(0)] = [report.host, report.port]
     if s.serving.keys() >= s.donors.keys():

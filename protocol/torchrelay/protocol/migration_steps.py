@@ -15,6 +15,7 @@ from torchrelay.protocol.migration_events import (
     ReadJournal,
     WriteCheckpoint,
 )
+from torchrelay.protocol.migration_state import State
 from torchrelay.protocol.migration_turn import Turn, finish_committed
 from torchrelay.protocol.phases import ALL_ENTER, PLANNED, Phase
 
@@ -86,13 +87,18 @@ def advance_quiescing(turn: Turn) -> None:
 
 def arrive_transferring(turn: Turn) -> None:
     s = turn.state
-    if s.kind in ALL_ENTER:
+    if s.kind in ALL_ENTER and not s.donors:
         send_plans(turn)
         return
     for rank, donor in sorted(s.donors.items()):
         s.unanswered_serves.setdefault(donor, []).append(rank)
         serve = Serve(s.generation, s.target, s.tokens[rank], s.serve_hosts.get(rank, ""))
-        turn.order(donor, s.holders[donor], serve)
+        turn.order(donor, donor_worker(s, donor), serve)
+
+
+def donor_worker(s: State, rank: int) -> str:
+    """Who holds the rank; where all ranks enter, who joins as it, with the copies on its node."""
+    return s.joiners[rank].worker if s.kind in ALL_ENTER else s.holders[rank]
 
 
 def send_plans(turn: Turn) -> None:

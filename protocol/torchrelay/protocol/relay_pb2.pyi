@@ -529,10 +529,12 @@ class SetAside(_message.Message):
     def __init__(self, paths: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class EndNow(_message.Message):
-    __slots__ = ("exit_code",)
+    __slots__ = ("exit_code", "again")
     EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
+    AGAIN_FIELD_NUMBER: _ClassVar[int]
     exit_code: int
-    def __init__(self, exit_code: _Optional[int] = ...) -> None: ...
+    again: bool
+    def __init__(self, exit_code: _Optional[int] = ..., again: _Optional[bool] = ...) -> None: ...
 
 class Protect(_message.Message):
     __slots__ = ("on", "reason")
@@ -590,16 +592,18 @@ class QuiesceDecided(_message.Message):
     def __init__(self, quiesce_id: _Optional[int] = ..., go: _Optional[bool] = ...) -> None: ...
 
 class Serve(_message.Message):
-    __slots__ = ("generation", "boundary", "token", "peer_host")
+    __slots__ = ("generation", "boundary", "token", "peer_host", "kept")
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     BOUNDARY_FIELD_NUMBER: _ClassVar[int]
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     PEER_HOST_FIELD_NUMBER: _ClassVar[int]
+    KEPT_FIELD_NUMBER: _ClassVar[int]
     generation: int
     boundary: int
     token: str
     peer_host: str
-    def __init__(self, generation: _Optional[int] = ..., boundary: _Optional[int] = ..., token: _Optional[str] = ..., peer_host: _Optional[str] = ...) -> None: ...
+    kept: str
+    def __init__(self, generation: _Optional[int] = ..., boundary: _Optional[int] = ..., token: _Optional[str] = ..., peer_host: _Optional[str] = ..., kept: _Optional[str] = ...) -> None: ...
 
 class Plan(_message.Message):
     __slots__ = ("generation", "target", "action", "journal", "gate_journal", "collective_log", "ddp_layout", "donor_host", "donor_port", "token", "directory", "offline", "late", "donor_collectives", "place", "kept")
@@ -1048,10 +1052,12 @@ class ToWorker(_message.Message):
     def __init__(self, worker: _Optional[str] = ..., order: _Optional[_Union[ShimOrder, _Mapping]] = ...) -> None: ...
 
 class Fence(_message.Message):
-    __slots__ = ("worker",)
+    __slots__ = ("worker", "again")
     WORKER_FIELD_NUMBER: _ClassVar[int]
+    AGAIN_FIELD_NUMBER: _ClassVar[int]
     worker: str
-    def __init__(self, worker: _Optional[str] = ...) -> None: ...
+    again: bool
+    def __init__(self, worker: _Optional[str] = ..., again: _Optional[bool] = ...) -> None: ...
 
 class FetchJournal(_message.Message):
     __slots__ = ("worker",)

@@ -20,6 +20,7 @@ from torchrelay.protocol.messages import (
     Rebuild,
     Rebuilt,
     Resumed,
+    Serve,
     ShimOrder,
     Transferred,
     Verified,
@@ -35,6 +36,7 @@ from torchrelay.shim.capture.rebuild import put_tree
 from torchrelay.shim.capture.replay_point import ABSENT
 from torchrelay.shim.destination import Destination
 from torchrelay.shim.journaling import script_frames
+from torchrelay.shim.lend import Lender
 from torchrelay.shim.loops import Activation
 from torchrelay.shim.tail import Tail
 from torchrelay.shim.watch import Watch
@@ -61,6 +63,7 @@ class Joiner:
         self._trees = self.set_up.trees
         self._arrived: Transferred | None = None
         self._destination: Destination | None = None
+        self._lender = Lender(engine.link, engine.comms.address)
         self.tail: Tail | None = None
 
     # On the way in.
@@ -187,6 +190,7 @@ class Joiner:
                 self._rebuild(order)
             elif isinstance(order, Commit):
                 break
+        self._lender.close()
         engine.comms.committed()
         if engine.keeper is not None and self._plan is not None:
             engine.keeper.entered(self._plan.target)
@@ -339,7 +343,10 @@ class Joiner:
             order = self._engine.recovery.raw_order()
             if isinstance(order, Interrupt):
                 self.generation = max(self.generation, order.generation)
+                self._lender.close()
                 self._send_prepared()
+            elif isinstance(order, Serve) and order.generation == self.generation:
+                self._lender.serve(order)
             elif isinstance(order, Plan) and order.generation == self.generation:
                 self._plan = order
                 self._journal = payload.load(order.journal, payload.BoundaryJournal)

@@ -113,20 +113,27 @@ def _checksum(body: str) -> str:
     return hashlib.blake2b(body.encode(), digest_size=16).hexdigest()
 
 
-def opened(folder: Path) -> tuple[KeptTensors, dict[str, str]]:
-    """A whole copy, with the digests that its tensors had when it was taken. Raises JournalError."""
+def opened(folder: Path) -> tuple[KeptTensors, dict[str, str], int]:
+    """A whole copy, with the digests that its tensors had when it was taken, and its boundary. Raises JournalError."""
     try:
         outer = json.loads((folder / WHOLE).read_text())
         body = json.loads(outer["body"])
         if outer["checksum"] != _checksum(outer["body"]) or body["version"] != _VERSION:
             raise ValueError("it is damaged, or of another version")
         infos = [_info(*entry) for entry in body["tensors"]]
-        digests = dict(body["digests"])
+        digests, boundary = dict(body["digests"]), int(body["boundary"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as e:
         raise JournalError(f"{folder} holds no whole copy: {e}") from e
     kept = KeptTensors(folder)
     kept.place(infos)
-    return kept, digests
+    return kept, digests, boundary
+
+
+def check(folder: Path, kept: KeptTensors, digests: Mapping[str, str]) -> None:
+    """Raises JournalError where the content is not what was copied."""
+    for path, now in digest.digests(kept.views).items():
+        if digests.get(path) != now:
+            raise JournalError(f"{folder}: the content of {path} is not what was copied")
 
 
 def _info(path: str, dtype: str, shape: list[int]) -> TensorInfo:
@@ -141,10 +148,8 @@ def load(folder: Path, place: Place) -> TransferStats:
     Raises JournalError for a copy that is none or is damaged, StateMismatchError where a destination does not fit.
     """
     started = time.monotonic()
-    kept, digests = opened(folder)
-    for path, now in digest.digests(kept.views).items():
-        if digests.get(path) != now:
-            raise JournalError(f"{folder}: the content of {path} is not what was copied")
+    kept, digests, _ = opened(folder)
+    check(folder, kept, digests)
     infos = [describe(path, view) for path, view in kept.views.items()]
     destinations = place(infos)
     with torch.no_grad():

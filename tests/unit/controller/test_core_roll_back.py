@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -137,3 +138,81 @@ def test_a_copy_that_could_not_be_fetched_is_told(tmp_path: Path) -> None:
     job.say("n0.w0", msg.CopyTaken(1, 3, 0, "ChannelClosedError: gone"))
     assert any("could not fetch the copy of rank 1 of boundary 3" in e.text for e in job.told(events.Log))
     assert job.core.job.holder(1).copy_on == ""
+
+
+def elsewhere(folder: Path, boundaries: tuple[int, ...] = (3,)) -> FakeJob:
+    """Three nodes; rank 1's copies are on its own and on rank 2's, and the only spare is on rank 0's."""
+    job = FakeJob(folder, 3, 1, nnodes=3, config={"buddy_every": 3})
+    job.train()
+    for worker, rank in job.ranks.items():
+        job.say(worker, msg.ReplicaCheck(4, {"shard": f"of {rank}"}))
+    job.tick()  # from here on journals are copied
+    for rank in (0, 2):
+        job.kept[f"n{rank}"] = tuple(copy(rank, b) for b in boundaries)
+    job.kept["n2"] += tuple(dataclasses.replace(copy(1, b), directory=f"/shm/buddy-of-1/{b}") for b in boundaries)
+    return job
+
+
+def lose_machine(job: FakeJob, node: str) -> None:
+    job.silent.add(node)
+    job.dead |= {worker for worker in job.ranks if worker.startswith(node)}
+    job.core.lose(node, f"{node} is gone", job.now_s)
+    job.tick()
+    job.settle()
+
+
+def test_a_rank_that_enters_where_no_copy_of_it_lies_is_given_it_by_its_buddy_s_process(tmp_path: Path) -> None:
+    job = elsewhere(tmp_path)
+    lose_machine(job, "n1")
+    (finished,) = job.told(events.MigrationFinished)
+    assert (finished.kind, finished.outcome) == ("rollback", "committed")
+    assert job.core.job.holders == {0: "n0.r0", 1: "n0.s0", 2: "n2.r1"}
+    ((giver, serve),) = job.sent(msg.Serve).items()
+    assert (giver, serve.boundary, serve.kept, serve.peer_host) == ("n2.r1", 3, "/shm/buddy-of-1/3", "10.0.0.1")
+    plans = job.sent(msg.Plan)
+    assert (plans["n0.s0"].kept, plans["n0.s0"].token) == ("", serve.token)
+    assert (plans["n0.s0"].donor_port, plans["n0.s0"].journal) == (9000, b"copy of 1@3")
+    assert (plans["n2.r1"].kept, plans["n2.r1"].token) == ("/shm/rank-2", "")
+    assert len(serve.token) == 64
+
+
+def test_a_copy_that_cannot_be_given_is_not_counted_on_and_the_one_before_is_taken(tmp_path: Path) -> None:
+    job = elsewhere(tmp_path, (0, 3))
+    job.refuses_to_serve = {"/shm/buddy-of-1/3": "JournalError: the content of w is not what was copied"}
+    lose_machine(job, "n1")
+    (finished,) = job.told(events.MigrationFinished)
+    assert (finished.outcome, finished.steps_redone) == ("committed", 6), (
+        "from boundary 0, with the one in flight, at 5"
+    )
+    assert {plan.target for plan in job.sent(msg.Plan).values()} == {0}
+    assert any("the copy of rank 1 on n2 is of no use" in e.text for e in job.told(events.Log))
+
+
+def test_where_the_only_copy_cannot_be_given_the_job_ends_and_says_why(tmp_path: Path) -> None:
+    job = elsewhere(tmp_path)
+    job.refuses_to_serve = {"/shm/buddy-of-1/3": "JournalError: the content of w is not what was copied"}
+    lose_machine(job, "n1")
+    (over,) = job.told(events.JobFinished)
+    assert "the copy of rank 1 on n2 is of no use: JournalError: the content of w" in over.reason
+    assert "the copy of rank 1 is on no node any more" in over.reason
+    assert job.sent(msg.Commit) == {}
+
+
+def test_where_the_buddy_is_lost_too_the_job_ends_and_says_why(tmp_path: Path) -> None:
+    job = elsewhere(tmp_path)
+    job.kept["n2"] = (copy(2, 3),)
+    lose_machine(job, "n1")
+    (over,) = job.told(events.JobFinished)
+    assert "no survivor holds a replica of the tensors of rank 1" in over.reason
+    assert "there is no whole copy of the state of rank 1 yet" in over.reason
+    assert job.sent(msg.Commit) == {}
+
+
+def test_a_survivor_s_own_copy_that_is_damaged_is_replaced_by_its_buddy_s(tmp_path: Path) -> None:
+    job = elsewhere(tmp_path)
+    job.kept["n0"] += (dataclasses.replace(copy(2, 3), directory="/shm/buddy-of-2/3"),)
+    job.damaged_here = {"/shm/rank-2"}
+    lose_machine(job, "n1")
+    (finished,) = job.told(events.MigrationFinished)
+    assert finished.outcome == "committed"
+    assert {s.kept for s in job.sent(msg.Serve).values()} == {"/shm/buddy-of-1/3", "/shm/buddy-of-2/3"}

@@ -19,6 +19,7 @@ def one_life(seed: int, kind: str) -> World:
     world = World(world_size=rng.randint(2, 4), spares=rng.randint(0, 4), resume=kind == "resume")
     world.boundary_is_late = rng.choice((0, 0, 1, 9))
     world.restart_controller = rng.random() < 0.2
+    world.gives = kind == "rollback" and rng.random() < 0.5
     begin(world, kind)
     trouble = rng.choice((0.0, 0.02, 0.1))
     while world.finished is None:

@@ -46,6 +46,37 @@ def test_the_joiner_that_was_ready_goes_back_with_the_others() -> None:
     assert {p.target for p in world.orders(msg.Plan).values()} == {BOUNDARY}
 
 
+def test_who_enters_without_a_copy_is_served_by_another_joiner_before_anybody_has_a_plan() -> None:
+    world = rolled_back()
+    world.gives = True
+    world.run(lambda: bool(world.orders(msg.Serve)))
+    giver = world.state.joiners[0].worker
+    assert {w: (o.token, o.peer_host) for w, o in world.orders(msg.Serve).items()} == {giver: ("token1", "host")}
+    assert not world.orders(msg.Plan)
+    world.run()
+    assert world.finished is not None
+    assert world.finished.outcome == "committed"
+    plans = {worker: (p.token, p.donor_host) for worker, p in world.orders(msg.Plan).items()}
+    moved = world.state.moved
+    assert plans == {moved[0]: ("token0", ""), moved[1]: ("token1", "donor"), moved[2]: ("token2", "")}
+
+
+def test_a_joiner_that_does_not_serve_in_time_is_lost_and_another_one_does() -> None:
+    world = rolled_back()
+    world.gives = True
+    world.run(lambda: world.state.kind == "rollback" and world.phase is Phase.TRANSFERRING)
+    first = world.state.joiners[0].worker
+    world.slow = {first}
+    world.run()
+    world.pass_deadline()
+    assert first in world.state.fencing
+    world.slow.clear()
+    world.run()
+    assert world.finished is not None
+    assert world.finished.outcome == "committed"
+    assert world.state.moved[0] != first
+
+
 def test_a_joiner_that_has_come_too_far_is_replaced() -> None:
     world = World(3, 6)
     begin(world, "unplanned")

@@ -210,9 +210,13 @@ class ToWorker:
 
 @dataclass(frozen=True)
 class Fence:
-    """End the worker now, with all its children; answered by WorkerExited (also if it was gone already)."""
+    """End the worker now, with all its children; answered by WorkerExited (also if it was gone already).
+
+    `again`: a StartWorker for this node follows. Whoever does not start processes has this one begin anew in its place.
+    """
 
     worker: str
+    again: bool = False
 
 
 @dataclass(frozen=True)

@@ -28,9 +28,13 @@ class Begin:
 
 @dataclass(frozen=True)
 class EndNow:
-    """End at once, as by SIGKILL, whatever the script is doing: another process has the rank."""
+    """End at once, as by SIGKILL, whatever the script is doing: another process has the rank.
+
+    `again`: the process is to begin anew in its place, as its container would start it, and asks what it is to be.
+    """
 
     exit_code: int
+    again: bool = False
 
 
 @dataclass(frozen=True)
@@ -75,12 +79,16 @@ class QuiesceDecided:
 
 @dataclass(frozen=True)
 class Serve:
-    """Open the tensor channel of `generation` for one peer, who shows `token`. Your tensors are those of `boundary`."""
+    """Open the tensor channel of `generation` for one peer, who shows `token`. Your tensors are those of `boundary`.
+
+    `kept`: to a joiner of a rollback, the folder of a copy taken at `boundary`, on its node: give what lies there instead.
+    """
 
     generation: int
     boundary: int
     token: str
     peer_host: str
+    kept: str = ""
 
 
 @dataclass(frozen=True)

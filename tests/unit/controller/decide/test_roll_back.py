@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from torchrelay.controller.decide.roll_back import Step, choose_step
+from torchrelay.controller.decide.roll_back import Step, choose_givers, choose_step
 from torchrelay.controller.decide.stand import Cannot
 from torchrelay.protocol.messages import Standing
 
@@ -29,13 +29,35 @@ def test_a_step_under_way_counts_as_done_again(position: str, redone: int) -> No
     assert step.redone == redone
 
 
-def test_a_copy_must_lie_where_its_rank_goes_on() -> None:
+def test_a_copy_must_lie_where_some_rank_goes_on() -> None:
     held = {0: {3: ["n0"], 6: ["n0"]}, 1: {3: ["n0", "n1"], 6: ["n1"]}}
     step = choose_step(held, HERE, standing(8))
     assert isinstance(step, Step)
     assert step.boundary == 3
     nowhere = choose_step({0: {6: ["n0"]}, 1: {6: ["n1"]}}, HERE, standing(8))
-    assert nowhere == Cannot("the copy of rank 1 lies on n1, and n0, where it would go on, has none")
+    assert nowhere == Cannot(
+        "the copy of rank 1 lies on n1, where no rank goes on, and n0, where rank 1 would go on, has none"
+    )
+
+
+def test_a_copy_on_another_node_is_given_by_the_rank_that_goes_on_there() -> None:
+    places, held = {0: "n0", 1: "n2", 2: "n2"}, {0: ["n0"], 1: ["n0"], 2: ["n2"]}
+    assert choose_givers(held, places) == {1: 0}
+    step = choose_step({rank: {6: nodes} for rank, nodes in held.items()}, places, standing(8))
+    assert isinstance(step, Step)
+    assert step.boundary == 6
+
+
+def test_of_several_who_have_a_copy_nobody_gives_two_before_all_give_one() -> None:
+    places = {0: "n0", 1: "n1", 2: "n2", 3: "n2"}
+    both = ["n0", "n1"]
+    assert choose_givers({0: ["n0"], 1: ["n1"], 2: both, 3: both}, places) == {2: 0, 3: 1}
+
+
+def test_a_copy_that_is_nowhere_any_more_is_said() -> None:
+    assert choose_givers({0: ["n0"], 1: []}, HERE) == Cannot(
+        "the copy of rank 1 is on no node any more, and n0, where rank 1 would go on, has none"
+    )
 
 
 def test_what_cannot_be_gone_back_to_is_said() -> None:

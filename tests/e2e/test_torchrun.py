@@ -22,13 +22,21 @@ STATIC = ("--node-rank", "$(NODE_RANK)", "--master-addr", "{master}", "--master-
 
 
 class Torchrun(Training):
-    """`meeting`: how its launchers find each other. `owner`: `Job` for one of these for each pod."""
+    """`meeting`: how its launchers find each other. `owner`: `Job` for one of these for each pod. `processes`: in each pod;
+    `sizes`: where they differ."""
 
     def __init__(self, kubectl: Kubectl, name: str, out: Path) -> None:
         super().__init__(kubectl, name, out)
         self.meeting, self.owner, self.processes = C10D, "", 1
+        self.sizes: tuple[int, ...] = ()
+
+    @property
+    def workers(self) -> int:
+        """How many pods have ranks."""
+        return len(self.sizes) or self.world_size // self.processes
 
     def pod(self, rank: int) -> dict[str, Any]:
+        """`rank`: among pods."""
         pod = super().pod(rank)
         (container,) = pod["spec"]["containers"]
         gone = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -40,14 +48,23 @@ class Torchrun(Training):
             field = {"fieldRef": {"fieldPath": f"metadata.annotations['{annotation}']"}}
             container["env"].append({"name": INDEX, "valueFrom": field})
         meeting = [word.format(master=f"{self.name}-0.{self.name}") for word in self.meeting]
-        sizes = ["--nnodes", str(self.world_size), "--nproc-per-node", str(self.processes)]
+        sizes = [
+            "--nnodes",
+            str(self.workers),
+            "--nproc-per-node",
+            str(self.sizes[rank] if self.sizes else self.processes),
+        ]
         script = [str(SCRIPTS / self.script), str(self.out), str(self.epochs)]
         container["command"] = [python(), "-m", "torch.distributed.run"]
         container["args"] = [*sizes, *meeting, *script]
         return pod
 
     def manifests(self) -> list[dict[str, Any]]:
-        return [self._job(self.pod(r)) if self.owner else self.pod(r) for r in range(self.world_size)]
+        return [self._job(self.pod(r)) if self.owner else self.pod(r) for r in range(self.workers)]
+
+    def wait_until_ready(self, spares: int | None = None) -> None:
+        """`spares`: pods, all of whose processes are to be warm."""
+        super().wait_until_ready((self.spares if spares is None else spares) * self.processes)
 
     def _job(self, pod: dict[str, Any]) -> dict[str, Any]:
         meta = {k: pod["metadata"][k] for k in ("labels", "annotations")}
@@ -61,28 +78,33 @@ class Torchrun(Training):
     def pod_of(self, rank: int) -> str:
         return str(self.resource()["ranks"][rank]["pod"])
 
-    def move(self, rank: int) -> None:
+    def ranks_of(self, pod: str) -> list[int]:
+        return [r["rank"] for r in self.resource()["ranks"] if r["pod"] == pod]
+
+    def move(self, **what: Any) -> None:
+        """`rank`, or `pod`."""
         manifest = {
             "apiVersion": "torchrelay.dev/v1alpha1",
             "kind": "Migration",
             "metadata": {"name": f"{self.name}-wish", "namespace": "default"},
-            "spec": {"job": self.name, "rank": rank},
+            "spec": {"job": self.name, **what},
         }
         self.kubectl.create(manifest)
 
-    def kill_process(self, pod: str) -> None:
-        """The training process, and not its launcher."""
+    def kill_process(self, pod: str, local_rank: int = 0) -> None:
+        """The training process, and not its launcher; from its own container, since others may not see its environment."""
         script = (
             "import glob, os\n"
             "def words(f):\n"
             "    try: return open(f, 'rb').read().split(b'\\0')\n"
             "    except OSError: return []\n"
             "pids = [int(f.split('/')[2]) for f in glob.glob('/proc/[0-9]*/cmdline')\n"
-            "        if b'-u' in words(f)[1:2] and b'/training_scripts/' in b''.join(words(f)[2:3])]\n"
+            "        if b'-u' in words(f)[1:2] and b'/training_scripts/' in b''.join(words(f)[2:3])\n"
+            f"        and b'LOCAL_RANK={local_rank}' in words(f.replace('cmdline', 'environ'))]\n"
             f"[os.kill(pid, {int(signal.SIGKILL)}) for pid in pids]\n"
             "print(len(pids))"
         )
-        found = self.kubectl("exec", pod, "--container=torchrelay-agent", "--", python(), "-c", script)
+        found = self.kubectl("exec", pod, "--container=train", "--", python(), "-I", "-S", "-c", script)
         assert int(found) == 1, found
 
     def wait_until_over(self) -> None:
@@ -120,7 +142,7 @@ def test_planned_and_forced(launched: Torchrun, undisturbed: Path, meeting: str)
     launched.wait_until_held(STEP)
     first = f"{launched.name}-0"
     rank = [launched.pod_of(r) for r in range(2)].index(first)
-    launched.move(rank)
+    launched.move(rank=rank)
     launched.wait_for_phase("preparing")
     launched.let_pass(STEP)
     (migration,) = launched.wait_for_migration()
@@ -194,13 +216,3 @@ def test_deleted_with_a_grace_period(launched: Torchrun, undisturbed: Path) -> N
     assert differences(undisturbed, launched.out, launched.world_size) == []
     assert (migration["kind"], migration["rank"], migration["stepsRedone"]) == ("planned", 1, 0)
     launched.wait_until_over()
-
-
-def test_two_processes_in_a_pod_are_not_protected_and_told_so(launched: Torchrun) -> None:
-    launched.world_size, launched.processes = 1, 2
-    launched.start()
-    wait_for("its end", lambda: launched.ended() or None, 90.0, launched.describe)
-    launched.wait_until_over()
-    (pod,) = launched.pods().values()
-    assert "one for each pod" in pod["metadata"]["annotations"]["torchrelay.dev/notes"]
-    assert "starts 2 training processes" in launched.kubectl("logs", pod["metadata"]["name"], "--container=train")

@@ -52,14 +52,15 @@ class Told:
             await self._more.wait()
 
 
-def watch(tmp_path: Path, scenario: Any, gpus: str) -> None:
+def watch(tmp_path: Path, scenario: Any, gpus: str, local_ranks: dict[WorkerId, int] | None = None) -> None:
     async def run() -> None:
         machine, told = fake_machine(tmp_path / "machine"), Told()
         own = {"TORCHRELAY_GPUS": "nvidia.com/gpu=1", "TORCHRELAY_MACHINE": str(machine.root)}
         eyes = PodEyes("127.0.0.1", own, told.send)
         task = asyncio.ensure_future(eyes.run())
         try:
-            eyes.uses(WORKER, gpus)
+            for worker, local_rank in (local_ranks or {WORKER: 0}).items():
+                eyes.uses(worker, gpus, local_rank)
             await scenario(machine, told)
         finally:
             task.cancel()
@@ -78,6 +79,22 @@ def test_only_what_happens_to_the_pod_s_own_gpu_is_told(tmp_path: Path) -> None:
         assert told.xids == [(gpu(1), 94)]
 
     watch(tmp_path, scenario, gpu(1))
+
+
+def test_of_several_processes_each_one_uses_the_gpu_of_its_local_rank(tmp_path: Path) -> None:
+    neighbour = WorkerId("train-1:0a1b2c3d.2")
+
+    async def scenario(machine: FakeMachine, told: Told) -> None:
+        def devices() -> dict[str, str]:
+            said = [m for m in told.messages if isinstance(m, HealthSources)]
+            return dict(said[-1].devices) if said else {}
+
+        await told.until(lambda: gpu(0) in devices().get(neighbour, ""))
+        assert gpu(1) in told.devices
+        assert gpu(0) not in told.devices
+        assert gpu(1) not in devices()[neighbour]
+
+    watch(tmp_path, scenario, f"{gpu(0)},{gpu(1)}", {neighbour: 0, WORKER: 1})
 
 
 def test_without_a_gpu_nothing_is_started() -> None:

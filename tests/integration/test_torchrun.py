@@ -101,6 +101,28 @@ def test_a_killed_process_of_a_protected_job_is_started_again_and_parked(
     assert len(p.hellos) == 2
 
 
+def test_of_two_processes_the_one_that_is_killed_is_started_again_and_the_other_one_goes_on(
+    pod: Callable[..., FakePod], script: tuple[str, str]
+) -> None:
+    p = pod()
+    two = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone")
+    process = p.start(*two, *script, "0")
+    p.wait_for(2)
+    by_local_rank = {h.launch["LOCAL_RANK"]: h for h in p.hellos}
+    assert sorted(by_local_rank) == ["0", "1"]
+    p.protect()
+    os.kill(by_local_rank["1"].pid, signal.SIGKILL)
+    again = p.wait_for(3)
+    assert (again.spare, again.launch["LOCAL_RANK"], again.launch["LOCAL_WORLD_SIZE"]) == (True, "1", "2")
+    assert f"process {by_local_rank['1'].pid} was killed" in p.output.read_text()
+    os.kill(by_local_rank["0"].pid, 0)
+    (Path(script[1]) / "go").touch()
+    p.over(0)
+    p.order(EndNow(0))
+    assert ended(process) == 0
+    assert len(p.hellos) == 3
+
+
 def test_in_a_spare_it_meets_nobody_and_what_it_starts_is_parked(
     pod: Callable[..., FakePod], script: tuple[str, str]
 ) -> None:

@@ -52,6 +52,7 @@ class Core:
     ) -> None:
         self._config, self._checkpoint = config, checkpoint
         self.job = Job(config.world_size, config.losses_barred)
+        self.job.local_world_size = config.nproc_per_node if config.adopted else 1
         self.outbox = Outbox(self.job, wall_s)
         self.driver = Driver(config, self.job, self.outbox, self._give_up, checkpoint)
         self._requests = Requests(self.job, self.outbox, self.driver)
@@ -227,6 +228,11 @@ class Core:
         if self.is_over or self._exits.is_failing:
             return msg.MigrateReply(False, "", "the job is ending")
         return self._requests.migrate(request.rank, request.reason, now_s)
+
+    def want(self, rank: int, reason: str, now_s: float) -> None:
+        """A planned move that nobody waits for: it begins when it can."""
+        if not self.is_over and not self._exits.is_failing:
+            self._requests.want(rank, reason, now_s, lasts=True)
 
     def _lose_missing(self, now_s: float) -> None:
         self.entrance.settle(now_s)

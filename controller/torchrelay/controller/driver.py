@@ -14,7 +14,7 @@ from torchrelay.controller.decide.spares import Spare, choose_spare
 from torchrelay.controller.decide.stand import OutOfReach
 from torchrelay.controller.fallen import Fallen
 from torchrelay.controller.fill_in import Filler
-from torchrelay.controller.job import Job
+from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.outbox import Outbox
 from torchrelay.controller.rereading import Rereading
 from torchrelay.controller.rollback import Rollback
@@ -300,11 +300,7 @@ class Driver:
         job = self._job
         if self.kind == ROLLBACK and (found := self.rollback.process_for(rank)) is not None:
             return found
-        spares = [
-            Spare(w.worker, w.node, w.warm, w.stopped_since_s is not None or job.is_away(w), job.quarantined(w))
-            for w in job.spares
-            if w.started_for == NO_RANK
-        ]
+        spares = [self._as_spare(w) for w in job.spares_for(rank) if w.started_for == NO_RANK]
         if barred := self._config.spares_barred if self.kind == UNPLANNED else "":
             return m.NoSpare(rank, barred)
         if self.kind == UNPLANNED and not self.rollback.is_on and not job.journal(rank).set_up:
@@ -312,11 +308,20 @@ class Driver:
             return m.NoSpare(
                 rank, f"no spare can take over rank {rank}: its journals are lost with it, and nobody has copies"
             )
-        choice = choose_spare(spares, rank, job.home_of(rank, self._config.nproc_per_node), job.spares_to_come)
+        choice = choose_spare(spares, rank, job.home_of(rank, self._config.nproc_per_node), job.spares_to_come(rank))
         if not choice.worker:
             return m.NoSpare(rank, choice.reason, choice.soon)
         job.workers[choice.worker].rank = rank
         return m.SpareChosen(rank, choice.worker, choice.reason)
+
+    def _as_spare(self, w: Worker) -> Spare:
+        job = self._job
+        several = job.local_world_size > 1
+        company = (
+            sum(o.node == w.node and o.alive and o.rank != NO_RANK for o in job.workers.values()) if several else 0
+        )
+        stopped = w.stopped_since_s is not None or job.is_away(w)
+        return Spare(w.worker, w.node, w.warm, stopped, job.quarantined(w), company)
 
     def _answer_target(self, s: State, now_s: float) -> None:
         """At once, or when agents have answered."""

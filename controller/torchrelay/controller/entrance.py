@@ -10,6 +10,7 @@ from torchrelay.controller.decide.copies import choose_keeper
 from torchrelay.controller.decide.take_over import Claim, TakeOver, take_over
 from torchrelay.controller.job import Job, Node, Worker
 from torchrelay.controller.outbox import Outbox
+from torchrelay.protocol.local_ranks import misfit
 from torchrelay.protocol.messages import (
     Abandon,
     Armed,
@@ -71,15 +72,25 @@ class Entrance:
         admission = admit(applicant)
         if holder and admission.rank == info.rank:
             del job.holders[info.rank]
-        job.add(node, info, admission.rank, now_s)
+        self._add(node, info, admission.rank, now_s)
         self._outbox.log("info", admission.reason)
         self._outbox.to_worker(info.worker, Begin(info.worker, "", admission.rank == NO_RANK))
+
+    def _add(self, node: str, info: WorkerInfo, rank: int, now_s: float) -> Worker:
+        """Whoever does not fit into the job's pods is of no use as a spare; as a rank it leaves the job unprotected."""
+        job = self._job
+        job.add(node, info, rank, now_s)
+        worker = job.workers[info.worker]
+        worker.disabled = misfit(info.launch, rank, job.world_size, job.local_world_size)
+        if worker.disabled:
+            self._outbox.log("warning", f"{info.worker}: {worker.disabled}")
+        return worker
 
     def _park(self, node: str, info: WorkerInfo, now_s: float) -> None:
         if info.generation >= 0:
             self._outbox.to_agent(node, RestartWorkers(f"{info.worker} is of the time before the job began again"))
             return
-        self._job.add(node, info, NO_RANK, now_s)
+        self._add(node, info, NO_RANK, now_s)
         self._job.workers[info.worker].home_rank = info.rank
         self._outbox.log("info", f"{info.worker} is there to begin again")
         self._outbox.to_worker(info.worker, Begin(info.worker, "", True))
@@ -89,8 +100,7 @@ class Entrance:
         job = self._job
         self._first_s = now_s if self._first_s is None else self._first_s
         job.generation = max(job.generation, info.generation)
-        job.add(node, info, info.rank, now_s)
-        worker = job.workers[info.worker]
+        worker = self._add(node, info, info.rank, now_s)
         if info.rank != NO_RANK:
             self._claims[info.worker] = info
             self._choose_holders(now_s)

@@ -9,6 +9,7 @@ from torchrelay.controller.checkpoint import JobCheckpoint, parse_checkpoint
 from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.outbox import Outbox
 from torchrelay.protocol.errors import CheckpointError
+from torchrelay.protocol.local_ranks import local_world_size
 from torchrelay.protocol.messages import AsideSet, Begin, CheckpointFile, FetchCheckpoint, SetAside
 from torchrelay.protocol.names import ENV_CHECKPOINT
 
@@ -50,7 +51,8 @@ class Gathering:
     @property
     def state(self) -> str:
         """In words."""
-        there = len(self._warm())
+        warm, pods = self._warm(), self._job.world_size // self._job.local_world_size
+        there = sum(min(pods, len(those)) for those in self._by_local_rank(warm))
         return f"{there} of {self._job.world_size} processes are there to begin again"
 
     def attached(self, node: str) -> None:
@@ -87,8 +89,8 @@ class Gathering:
 
     def settle(self) -> None:
         """Begins, once all are there."""
-        warm = self._warm()
-        if self.is_over or len(warm) < self._job.world_size:
+        warm, pods = self._warm(), self._job.world_size // self._job.local_world_size
+        if self.is_over or any(len(those) < pods for those in self._by_local_rank(warm)):
             return
         if self.restart.directory:
             if self._checkpoint is not None:
@@ -107,6 +109,10 @@ class Gathering:
             w for w in job.spares if w.warm and not job.nodes[w.node].lost and job.nodes[w.node].away_since_s is None
         ]
 
+    def _by_local_rank(self, warm: list[Worker]) -> list[list[Worker]]:
+        """Each is for ranks of its own local rank."""
+        return [[w for w in warm if w.local_rank == n] for n in range(self._job.local_world_size)]
+
     def _fail(self, reason: str) -> None:
         self.is_over = True
         self._failed(reason)
@@ -118,12 +124,8 @@ class Gathering:
             raise FileNotFoundError(f"{name} is not there") from e
 
     def _begin(self, warm: list[Worker]) -> None:
-        """Whoever was made for a rank gets it, so that its pod's name and its rank agree where they can."""
         job = self._job
-        chosen = {w.home_rank: w for w in reversed(warm) if 0 <= w.home_rank < job.world_size}
-        rest = iter([w for w in warm if w not in chosen.values()])
-        for rank in range(job.world_size):
-            chosen.setdefault(rank, next(rest, warm[0]))
+        chosen = assign_ranks(warm, job.world_size, job.local_world_size)
         master = job.nodes[chosen[0].node].host
         for rank, worker in sorted(chosen.items()):
             env = {**without_agents_store(launch_of(self.restart.launch, rank)), "MASTER_ADDR": master}
@@ -132,6 +134,30 @@ class Gathering:
             worker.rank, job.holders[rank], job.launch[rank] = rank, worker.worker, env
             self._outbox.log("info", f"{worker.worker} begins again as rank {rank}")
             self._outbox.to_worker(worker.worker, Begin(worker.worker, "", False, env))
+
+
+def assign_ranks(warm: list[Worker], world_size: int, local_world_size: int) -> dict[int, Worker]:
+    """Whoever was made for a rank gets it, so that its pod's name and its rank agree where they can. Pods all of whose processes
+    are there get ranks that belong together. `warm`: at least one process for each rank."""
+    chosen = {
+        w.home_rank: w
+        for w in reversed(warm)
+        if 0 <= w.home_rank < world_size and w.home_rank % local_world_size == w.local_rank
+    }
+    pods: dict[str, dict[int, Worker]] = {}
+    for w in warm:
+        if w not in chosen.values():
+            pods.setdefault(w.node, {}).setdefault(w.local_rank, w)
+    whole = [of_pod for of_pod in pods.values() if len(of_pod) == local_world_size]
+    for first in range(0, world_size, local_world_size):
+        ranks = range(first, first + local_world_size)
+        if whole and not any(rank in chosen for rank in ranks):
+            chosen.update(zip(ranks, (w for _, w in sorted(whole.pop(0).items()))))
+    for rank in range(world_size):
+        if rank not in chosen:
+            taken = {w.worker for w in chosen.values()}
+            chosen[rank] = next(w for w in warm if w.worker not in taken and w.local_rank == rank % local_world_size)
+    return chosen
 
 
 def without_agents_store(env: Mapping[str, str]) -> dict[str, str]:
@@ -147,4 +173,7 @@ def launch_of(launch: Mapping[int, Mapping[str, str]], rank: int) -> dict[str, s
     if rank in launch:
         return dict(launch[rank])
     other = dict(next(iter(launch.values()), {}))
-    return {**other, "RANK": str(rank)}
+    if (here := local_world_size(other)) == 1:
+        return {**other, "RANK": str(rank)}
+    own = {"RANK": rank, "ROLE_RANK": rank, "LOCAL_RANK": rank % here, "GROUP_RANK": rank // here}
+    return {**other, **{name: str(number) for name, number in own.items()}}

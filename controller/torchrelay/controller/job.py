@@ -7,6 +7,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from torchrelay.controller.decide.replaceable import replaceable
+from torchrelay.protocol import local_ranks
 from torchrelay.protocol.messages import (
     AgentHello,
     Armed,
@@ -63,6 +64,8 @@ class Worker:
     """Of its own environment, whatever it is by now."""
     started_for: int = NO_RANK
     """The rank that it was started for in the middle of the job; no spare for others."""
+    local_rank: int = 0
+    """Which of its pod's processes it is: the spare of ranks with the same one, since devices go by it."""
 
     @property
     def alive(self) -> bool:
@@ -170,6 +173,8 @@ class Job:
         """How many there are to be; whoever makes them may not have noticed yet that one is missing."""
         self.starting_again: set[str] = set()
         """Nodes on which somebody starts a process again that has ended: it comes as a spare."""
+        self.local_world_size = 1
+        """How many processes are in each pod. 1, too, where agents start them, and every spare is one for every rank."""
         self.generation = 0
         self.protection = "pending"
         self.protection_reason = "no rank has set up its process group yet"
@@ -194,7 +199,9 @@ class Job:
 
     def add(self, node: str, info: WorkerInfo, rank: int, now_s: float) -> None:
         """A process that has not been seen before, as `rank` or as a spare."""
-        self.workers[info.worker] = Worker(info.worker, node, info.pid, rank, news_s=now_s)
+        known = local_ranks.place(info.launch) if info.launch else max(rank, 0)
+        local_rank = known % self.local_world_size
+        self.workers[info.worker] = Worker(info.worker, node, info.pid, rank, news_s=now_s, local_rank=local_rank)
         if rank != NO_RANK:
             self.holders.setdefault(rank, info.worker)
             if info.launch:
@@ -220,11 +227,15 @@ class Job:
     def spares(self) -> list[Worker]:
         return sorted((w for w in self.workers.values() if w.is_spare), key=lambda w: w.worker)
 
-    @property
-    def spares_to_come(self) -> int:
-        here = {w.node for w in self.workers.values() if w.alive}
+    def spares_for(self, rank: int) -> list[Worker]:
+        return [w for w in self.spares if w.local_rank == rank % self.local_world_size]
+
+    def spares_to_come(self, rank: int) -> int:
+        """For the rank, of which each pod that is made brings one."""
+        local_rank = rank % self.local_world_size
+        here = {w.node for w in self.workers.values() if w.alive and w.local_rank == local_rank}
         again = [n for n in self.starting_again if n in self.nodes and n not in here and not self.nodes[n].lost]
-        return max(self.spares_coming, self.spares_wanted - len(self.spares)) + len(again)
+        return max(self.spares_coming, self.spares_wanted - len(self.spares_for(rank))) + len(again)
 
     @property
     def boundary(self) -> int:

@@ -36,9 +36,9 @@ class Requests:
         return any(not w.told for w in self._wishes)
 
     def migrate(self, rank: int, reason: str, now_s: float) -> MigrateReply:
-        if refusal := self._never(rank) or ("" if self._job.spares_to_come else self._no_spare()):
+        if refusal := self._never(rank) or ("" if self._job.spares_to_come(rank) else self._no_spare(rank)):
             return MigrateReply(False, "", refusal)
-        not_now, advice = self._not_now()
+        not_now, advice = self._not_now(rank)
         if not_now:
             return MigrateReply(False, "", "; ".join(filter(None, (not_now, advice))), again=True)
         name = self._driver.begin(m.MoveRequested(rank, reason or "asked for"), now_s)
@@ -66,8 +66,8 @@ class Requests:
                 self._wishes.remove(wish)
                 self.refuse(wish.rank, wish.asked, f"{wish.worker}, which was to be left, has lost it by now")
                 continue
-            no_spare = self._no_spare()
-            if refusal := self._never(wish.rank) or ("" if wish.lasts or self._job.spares_to_come else no_spare):
+            no_spare, to_come = self._no_spare(wish.rank), self._job.spares_to_come(wish.rank)
+            if refusal := self._never(wish.rank) or ("" if wish.lasts or to_come else no_spare):
                 self._wishes.remove(wish)
                 self.refuse(wish.rank, wish.asked, _why(refusal, wish))
                 continue
@@ -77,7 +77,7 @@ class Requests:
                     self.refuse(wish.rank, wish.asked, f"{no_spare}; it moves as soon as there is one")
             if no_spare:
                 continue
-            wish.waits, _ = self._not_now()
+            wish.waits, _ = self._not_now(wish.rank)
             if not wish.waits:
                 self._wishes.remove(wish)
                 self._driver.begin(m.MoveRequested(wish.rank, wish.asked), now_s)
@@ -103,15 +103,17 @@ class Requests:
             return f"rank {rank} has reached the end of its script"
         return ""
 
-    def _no_spare(self) -> str:
+    def _no_spare(self, rank: int) -> str:
         job = self._job
         if not job.spares:
             return "there is no spare to move it to; start the job with more --spares"
-        if all(job.quarantined(w) for w in job.spares):
+        if not (spares := job.spares_for(rank)):
+            return f"none of the {len(job.spares)} spare processes has the local rank {rank % job.local_world_size}, as it has"
+        if all(job.quarantined(w) for w in spares):
             return "every spare is on a device or node in quarantine"
         return ""
 
-    def _not_now(self) -> tuple[str, str]:
+    def _not_now(self, rank: int) -> tuple[str, str]:
         """What stands in the way, and what to do about it; empty if nothing does."""
         job, migration = self._job, self._driver.migration
         if migration is not None:
@@ -119,7 +121,7 @@ class Requests:
             return f"{s.migration} is under way (rank {s.rank}, {s.phase.value})", "ask again when it is over"
         if because := job.unprotected_because(planned=True):
             return f"not yet: {because}", ""
-        if not any(w.warm for w in job.spares if not job.quarantined(w)):
+        if not any(w.warm for w in job.spares_for(rank) if not job.quarantined(w)):
             return "the spare is still starting", "ask again in a few seconds"
         return "", ""
 

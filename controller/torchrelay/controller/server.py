@@ -121,6 +121,11 @@ class Relay(relay_pb2_grpc.RelayServicer):
         self._flush()
         return reply
 
+    def want(self, rank: int, reason: str) -> None:
+        """As `migrate`, whenever it can be."""
+        self._core.want(rank, reason, time.monotonic())
+        self._flush()
+
     def evidence(self, node: str, signals: HealthSignals) -> None:
         """What a cluster says of a node."""
         self._core.evidence(node, signals, time.monotonic())

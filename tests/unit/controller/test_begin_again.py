@@ -96,7 +96,7 @@ def test_a_container_that_is_started_again_is_the_spare_that_is_waited_for(tmp_p
     job = FakeJob(tmp_path, 2, 0, nnodes=2, config=IN_PODS)
     job.core.job.starting_again = {"n0", "n1"}
     job.train()
-    assert job.core.job.spares_to_come == 0
+    assert job.core.job.spares_to_come(0) == 0
     job.die("n1.w0")
     job.settle()
     assert job.core.fallen is None

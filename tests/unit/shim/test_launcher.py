@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
 import types
 
 import pytest
 
-from torchrelay.shim.adapters.elastic import Hooks, with_node_rank
+from torchrelay.shim.adapters.elastic import Hooks, _show_alive_once, with_node_rank
 from torchrelay.shim.launcher import children_environment, is_launcher
 
 
@@ -67,6 +70,16 @@ def test_a_torch_of_another_kind_is_left_alone_and_told(capsys: pytest.CaptureFi
         module.SubprocessHandler = type("SubprocessHandler", (), {})  # type: ignore[attr-defined]
         hook(module)
     assert capsys.readouterr().err.count("not protecting what this launcher starts") == 2
+
+
+def test_what_is_killed_while_torch_looks_is_found_at_the_next_look() -> None:
+    """torch ends all processes of the pod for one that it finds dead."""
+    with subprocess.Popen(["sleep", "60"]) as process:
+        _show_alive_once(process)
+        _show_alive_once(process)
+        os.kill(process.pid, signal.SIGKILL)
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        assert (process.poll(), process.poll()) == (None, -signal.SIGKILL)
 
 
 def test_a_spare_ends_where_it_could_not_be_kept_from_the_others(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""A launcher that is to start several processes in a pod is noted."""
+"""A launcher that is to start several processes in a pod, all with one local rank, is noted."""
 
 from __future__ import annotations
 
@@ -8,16 +8,27 @@ import pytest
 
 from torchrelay.webhook.launchers import processes_note
 
+VIRTUAL = "--virtual-local-rank"
+
 
 @pytest.mark.parametrize(
     ("container", "count"),
     [
-        ({"command": ["torchrun", "--nproc-per-node", "1", "train.py"]}, ""),
-        ({"command": ["torchrun", "--nproc_per_node=2", "train.py"]}, "2"),
-        ({"command": ["torchrun"], "args": ["--nproc-per-node", "gpu", "train.py"]}, "gpu"),
-        ({"command": ["sh", "-c", 'exec torchrun --nproc-per-node="8" train.py']}, "8"),
-        ({"command": ["torchrun", "train.py"], "env": [{"name": "PET_NPROC_PER_NODE", "value": "4"}]}, "4"),
-        ({"command": ["torchrun", "train.py"], "env": [{"name": "PET_NPROC_PER_NODE", "value": "1"}]}, ""),
+        ({"command": ["torchrun", VIRTUAL, "--nproc-per-node", "1", "train.py"]}, ""),
+        ({"command": ["torchrun", VIRTUAL, "--nproc_per_node=2", "train.py"]}, "2"),
+        ({"command": ["torchrun", "--nproc_per_node=2", "train.py"]}, ""),
+        ({"command": ["torchrun"], "args": ["--virtual_local_rank", "--nproc-per-node", "gpu", "train.py"]}, "gpu"),
+        ({"command": ["sh", "-c", f'exec torchrun {VIRTUAL} --nproc-per-node="8" train.py']}, "8"),
+        ({"command": ["torchrun", VIRTUAL, "train.py"], "env": [{"name": "PET_NPROC_PER_NODE", "value": "4"}]}, "4"),
+        ({"command": ["torchrun", "train.py"], "env": [{"name": "PET_NPROC_PER_NODE", "value": "4"}]}, ""),
+        ({"command": ["torchrun", VIRTUAL, "train.py"], "env": [{"name": "PET_NPROC_PER_NODE", "value": "1"}]}, ""),
+        (
+            {
+                "command": ["torchrun", "--nproc-per-node=2", "train.py"],
+                "env": [{"name": "PET_VIRTUAL_LOCAL_RANK", "value": "1"}],
+            },
+            "2",
+        ),
         ({"command": ["python", "train.py"]}, ""),
         ({}, ""),
     ],

@@ -46,6 +46,10 @@ class PodConfig:
         return self.run_folder / "agent.sock"
 
     @property
+    def names_given(self) -> Path:
+        return self.run_folder / "names-given"
+
+    @property
     def journals(self) -> Path:
         return self.run_folder / "journal"
 

@@ -28,6 +28,8 @@ class PodEyes:
         self._send = send
         self._on = bool(environ.get(ENV_GPUS))
         self._mine: frozenset[str] = frozenset()
+        self._workers: dict[int, WorkerId] = {}
+        """By local rank."""
         places = Places(environ.get(ENV_MACHINE, ""), host, dcgm=OFF)
         self._eyes = Eyes(places, [], {"CUDA_VISIBLE_DEVICES": NONE_KNOWN}, self._pass_on, lambda pid: None)
 
@@ -36,15 +38,18 @@ class PodEyes:
         if self._on:
             await self._eyes.run()
 
-    def uses(self, worker: WorkerId, gpus: str) -> None:
-        """The process that trains from now on, and what it says of the GPUs that it was given."""
+    def uses(self, worker: WorkerId, gpus: str, local_rank: int = 0) -> None:
+        """The process that is there from now on, and what it says of the GPUs that the pod was given. Of these each of several
+        processes uses the one with the number of its local rank."""
         if not self._on:
             return
         if gpus == NONE_KNOWN:
             log.warning(
                 "which GPUs are this pod's is not known, so that none is watched: NVIDIA_VISIBLE_DEVICES names none"
             )
-        self._eyes.use([worker], gpus)
+        self._workers[local_rank] = worker
+        nobody = WorkerId("")
+        self._eyes.use([self._workers.get(n, nobody) for n in range(max(self._workers) + 1)], gpus)
 
     def _pass_on(self, message: HealthSignals | HealthSources) -> None:
         """Signals of other pods' devices are none of this job's business."""

@@ -32,7 +32,7 @@ class Launchers:
         self._asked: dict[WorkerId, asyncio.Task[None]] = {}
 
     def connected(self, launcher: WorkerId, hello: Hello) -> None:
-        """Also one of several processes that a launcher has started: it is told why it is not protected."""
+        """Also one of several processes that another launcher than torchrun has started: it is told why it is not protected."""
         if not hello.launcher:
             refusal = _several(hello.launch["LOCAL_WORLD_SIZE"])
             log.warning("not protected: %s", refusal)
@@ -69,8 +69,8 @@ class Launchers:
 
 def _several(count: str) -> str:
     return (
-        f"its launcher starts {count} training processes in this pod, and torchrelay protects one for each pod: make it "
-        "--nproc-per-node 1, with as many more pods"
+        f"its launcher starts {count} training processes in this pod, and is not torchrun: of such a one torchrelay protects one "
+        "for each pod"
     )
 
 

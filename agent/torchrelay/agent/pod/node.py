@@ -29,6 +29,7 @@ from torchrelay.agent.pod.launchers import Launchers, Marks
 from torchrelay.agent.pod.shims import PodShims, is_guest
 from torchrelay.agent.session import Session
 from torchrelay.agent.shim_server import ShimEvents
+from torchrelay.protocol import local_ranks
 from torchrelay.protocol.errors import FrameError
 from torchrelay.protocol.last_reports import LastReports
 from torchrelay.protocol.messages import (
@@ -97,7 +98,7 @@ class PodNode:
         self._config = config
         self._credentials = PodCredentials(config.enrolment, config.authority, config.token_file)
         events = ShimEvents(self._connected, self._reported, self._gone)
-        self._shims = PodShims(config.socket, config.node, config.uid, events)
+        self._shims = PodShims(config.socket, config.node, config.uid, events, config.names_given)
         self._session = Session(self._credentials, config.controller, self._hello, self._ordered)
         self._journals = JournalKeeper(config.journals)
         self._processes: dict[WorkerId, _Process] = {}
@@ -165,12 +166,14 @@ class PodNode:
 
     async def _end_processes(self, stop: StopJob) -> None:
         """Ranks that are done end by themselves; whoever is not protected is none of our business."""
+        waited_for = []
         for process in self._living():
             if process.spare or not process.begun or (process.protected and stop.exit_code != 0):
                 self._end(process, stop.exit_code)
             elif process.protected:
-                with contextlib.suppress(asyncio.TimeoutError):
-                    await asyncio.wait_for(process.gone.wait(), self._config.end_s)
+                waited_for.append(process.gone.wait())
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(asyncio.gather(*waited_for), self._config.end_s)
 
     def _end(self, process: _Process, exit_code: int) -> None:
         self._shims.send(process.worker, EndNow(exit_code))
@@ -208,7 +211,8 @@ class PodNode:
         if hello.again:
             process.begun, process.protected = True, hello.protected
             process.generation, process.in_force = hello.generation, hello.in_force
-            self._marks.protected(hello.protected)
+            if process.rank != NO_RANK:  # one that is parked knows nothing of the others
+                self._marks.protected(hello.protected)
             self._take_in(process, hello)
             return
         if not hello.spare and not (is_rank and hello.launch.get("WORLD_SIZE", "").isdigit()):
@@ -223,7 +227,7 @@ class PodNode:
         self._journals.create(process.worker)
         self._processes[process.worker] = process
         self._any.set()
-        self._eyes.uses(process.worker, hello.gpus)
+        self._eyes.uses(process.worker, hello.gpus, local_ranks.place(hello.launch))
         self._send(FromWorker(process.worker, hello))
         self._pause.end()
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 from pathlib import Path
 
 from torchrelay.agent.shim_server import ShimEvents, ShimServer
+from torchrelay.protocol import local_ranks
 from torchrelay.protocol.errors import RefusedError
 from torchrelay.protocol.messages import Hello
 from torchrelay.protocol.names import WorkerId
@@ -15,16 +17,22 @@ _GUEST = "guest-"
 
 
 def is_guest(hello: Hello) -> bool:
-    return hello.launcher or (not hello.spare and hello.launch.get("LOCAL_WORLD_SIZE", "1") != "1")
+    """A launcher, or one of several processes that were not started by torchrun."""
+    return hello.launcher or (local_ranks.says_several(hello.launch) and not local_ranks.is_torchruns(hello.launch))
 
 
 class PodShims(ShimServer):
-    """One process at a time: a container that starts again has ended before."""
+    """One process for each local rank at a time: what is started again has ended before. `count`: the file that has how many
+    names were given, by an agent before this one too: each is given once."""
 
-    def __init__(self, path: Path, node: str, token: str, events: ShimEvents) -> None:
+    def __init__(self, path: Path, node: str, token: str, events: ShimEvents, count: Path) -> None:
         super().__init__(path, {}, events, shared=True)
-        self._node, self._token = node, token
-        self._count = self._guests = 0
+        self._node, self._token, self._count_file = node, token, count
+        self._guests = self._count = 0
+        with contextlib.suppress(OSError, ValueError):
+            self._count = int(count.read_text())
+        self._places: dict[WorkerId, int] = {}
+        """Worker -> its local rank: all that this agent has seen."""
 
     def identify(self, hello: Hello) -> WorkerId:
         if not hmac.compare_digest(self._token.encode(), hello.token.encode("utf-8", "replace")):
@@ -32,19 +40,31 @@ class PodShims(ShimServer):
         if is_guest(hello):
             self._guests += 1
             return WorkerId(f"{self._node}.{_GUEST}{self._guests}")
-        if any(_GUEST not in worker for worker in self._connected):
-            raise RefusedError("a second process of this pod, while the first one lives; one for each pod is protected")
-        if hello.again:
-            return self._known(hello.worker)
+        place = local_ranks.place(hello.launch)
+        if any(self._places[worker] == place for worker in self._connected if worker in self._places):
+            which = f" of local rank {place}" if local_ranks.says_several(hello.launch) else ""
+            raise RefusedError(f"a second process{which} of this pod, while the first one lives; one is protected")
+        worker = self._known(hello.worker) if hello.again else self._new()
+        self._places[worker] = place
+        return worker
+
+    def _new(self) -> WorkerId:
         self._count += 1
+        self._write_count()
         return WorkerId(f"{self._node}.{self._count}")
+
+    def _write_count(self) -> None:
+        with contextlib.suppress(OSError):
+            self._count_file.write_text(str(self._count))
 
     def _known(self, worker: str) -> WorkerId:
         """Of an agent before this one: its name stays. Raises RefusedError for one whose end was told already."""
         node, _, number = worker.rpartition(".")
         if node != self._node or not number.isdigit():
             raise RefusedError(f"{worker} is no process of this pod")
-        if int(number) <= self._count:
+        if worker in self._places:
             raise RefusedError(f"{worker} counts as ended")
-        self._count = int(number)
+        if int(number) > self._count:
+            self._count = int(number)
+            self._write_count()
         return WorkerId(worker)

@@ -16,6 +16,8 @@ class Spare:
     stopped: bool = False
     quarantined: str = ""
     """Why its device or node must not be used."""
+    company: int = 0
+    """How many ranks live in its pod, where a pod has several processes: pods that nobody lives in are kept whole."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ def choose_spare(spares: Sequence[Spare], rank: int, node: str, coming: int = 0)
     usable = [s for s in spares if not s.stopped and not s.quarantined]
     warm = [s for s in usable if s.warm]
     if warm:
-        chosen = min(warm, key=lambda s: (s.node != node, s.worker))
+        chosen = min(warm, key=lambda s: (s.node != node, -s.company, s.worker))
         where = "on the same node" if chosen.node == node else f"on {chosen.node}, since {node or 'its node'} has none"
         left = len(usable) - 1
         return Choice(chosen.worker, f"spare {chosen.worker} takes over rank {rank}, {where}; {left} left after that")

@@ -35,7 +35,7 @@ class Budgets:
             self._since_s.pop(run.key, None)
         job = run.core.job
         movable = job.protection == "on" and run.wishes.policy != kube.POLICY_OBSERVE
-        spares = len(job.spares) + job.spares_to_come
+        spares = len(job.spares) + max(map(job.spares_to_come, range(run.processes)))
         verdict = judge_eviction(Situation(run.runs, movable, spares, now_s - since_s, run.wishes.spare_wait_s))
         if self._held.get(run.key) is verdict.hold_off:
             return

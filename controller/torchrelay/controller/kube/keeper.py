@@ -81,7 +81,8 @@ class Keeper:
             pod = self._ledger.pod_named(run.key, pod_of(left.worker))
             if pod is not None and left.worker.startswith(f"{pod.agent}."):
                 restarts = run.is_launched or pod.restarts
-                verdict = judge_leaver(Leaver(pod.name, left.rank, left.planned, restarts, pod.leaves))
+                stay = tuple(rank for rank in run.stays_in(pod.agent) if rank != left.rank)
+                verdict = judge_leaver(Leaver(pod.name, left.rank, left.planned, restarts, pod.leaves, stay))
                 log.info("%s: %s: %s", run.key, verdict.action, verdict.reason)
                 if verdict.action in (DELETE, RELEASE):
                     run.relay.release(pod.agent, verdict.reason)
@@ -147,7 +148,7 @@ class Keeper:
 
     def _wanted_to_begin(self, run: JobRun, serving: list[Pod]) -> int:
         """How many pods are to be made for a job that begins again, for want of those that its owner makes."""
-        missing = max(0, run.core.job.world_size - len(serving))
+        missing = max(0, run.core.job.world_size // run.processes - len(serving))
         since_s = self._gathering_since_s.setdefault(run.id, time.monotonic())
         owned = any(p.has_controller for p in self._ledger.pods_of(run.key) if not p.is_spare)
         return missing if not owned or time.monotonic() - since_s >= OWNER_S else 0

@@ -68,8 +68,9 @@ class Ledger:
             run.core.ended is None or hello.node in run.core.job.nodes or pod.uid in run.stragglers
         ):
             return run
-        launch = next((w.launch for w in hello.workers if w.launch.get("WORLD_SIZE", "").isdigit()), None)
-        if launch is None or all(w.rank == NO_RANK for w in hello.workers):
+        ranks = (w.launch for w in hello.workers if w.rank != NO_RANK)
+        launch = next((told for told in ranks if told.get("WORLD_SIZE", "").isdigit()), None)
+        if launch is None:
             raise RetryableError(f"job {pod.key} has not begun")
         if run is not None:
             self.over.append(run)
@@ -184,7 +185,7 @@ class Ledger:
 
     def has_to_leave(self, run: JobRun) -> bool:
         """Whether some rank of the job must not stay where it is."""
-        ranked = [p for p in self.pods_of(run.key) if run.rank_in(p.agent) is not None]
+        ranked = [p for p in self.pods_of(run.key) if run.ranks_in(p.agent)]
         return any(p.leaves or self.why_not(p.node) for p in ranked)
 
     def unready_s(self, node: str, now_s: float) -> float:

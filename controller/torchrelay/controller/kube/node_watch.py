@@ -32,7 +32,7 @@ class NodeWatch:
         there = set()
         for run in self._ledger.runs.values():
             # Spares first: a rank that leaves in the same look goes to none that has to leave, too.
-            for pod in sorted(self._ledger.pods_of(run.key), key=lambda p: run.rank_in(p.agent) is not None):
+            for pod in sorted(self._ledger.pods_of(run.key), key=lambda p: bool(run.ranks_in(p.agent))):
                 if not run.is_over and run.is_attached(pod.agent):
                     there.add((run.id, pod.agent))
                     self._look_at(run, pod)

@@ -21,6 +21,7 @@ from torchrelay.protocol import kube_names as kube
 from torchrelay.protocol.health.policy import HealthPolicy
 from torchrelay.protocol.health.policy_file import default_policy
 from torchrelay.protocol.kube_annotations import Wishes
+from torchrelay.protocol.local_ranks import local_world_size
 from torchrelay.protocol.messages import JobEvent, MigrateReply, MigrateRequest
 from torchrelay.protocol.names import DEFAULT_MASTER_PORT, JIT_PREFIX, NO_RANK
 from torchrelay.protocol.phases import Deadlines
@@ -88,6 +89,11 @@ class JobRun:
         return "TORCHELASTIC_RUN_ID" in self.launch
 
     @property
+    def processes(self) -> int:
+        """Of each pod."""
+        return self.core.job.local_world_size
+
+    @property
     def is_over(self) -> bool:
         return self.core.ended is not None or self.core.fallen is not None
 
@@ -121,7 +127,8 @@ class JobRun:
         )
 
     def is_warm(self, agent: str) -> bool:
-        return any(w.node == agent and w.warm for w in self.core.job.spares)
+        """Whether all processes of the pod are warm spares."""
+        return sum(w.node == agent and w.warm for w in self.core.job.spares) >= self.processes
 
     def is_attached(self, agent: str) -> bool:
         """Whether the agent of the pod has come."""
@@ -131,8 +138,15 @@ class JobRun:
         """Whether a process of the pod is known."""
         return any(w.node == agent for w in self.core.job.workers.values())
 
-    def rank_in(self, agent: str) -> int | None:
-        return next((w.rank for w in self.core.job.rank_workers if w.node == agent and w.alive), None)
+    def ranks_in(self, agent: str) -> list[int]:
+        return [w.rank for w in self.core.job.rank_workers if w.node == agent and w.alive]
+
+    def stays_in(self, agent: str) -> list[int]:
+        """Ranks that live in the pod, or are on their way there."""
+        migration = self.core.driver.migration
+        joiners = migration.state.joiners.items() if migration is not None else ()
+        coming = [rank for rank, j in joiners if self.core.job.workers[j.worker].node == agent]
+        return sorted({*self.ranks_in(agent), *coming})
 
     def pod_deleted(self, agent: str, node_is_left: bool, now_s: float) -> None:
         """A pod is being deleted, or is gone from the API; the job is over if somebody deletes all of it."""
@@ -152,15 +166,17 @@ class JobRun:
 
 def _config(run: JobRun, world_size: int) -> ControllerConfig:
     wishes, launch = run.wishes, run.launch
-    port = launch.get("MASTER_PORT", "")
+    port, processes = launch.get("MASTER_PORT", ""), local_world_size(launch)
+    if world_size % processes:
+        processes = 1  # such a job is not protected, and its processes are told why
     acts = wishes.policy == kube.POLICY_AUTO
     barred = "{} is not among the rungs that the job allows (annotation fallback)"
     jit_barred = "" if kube.JIT_CHECKPOINT in wishes.fallback else barred.format(kube.JIT_CHECKPOINT)
     worn_out = {step for step in run.restarts if run.restarts.count(step) >= MAX_RESTARTS_AT_STEP}
     return ControllerConfig(
         run_id=f"{run.key.name}-{run.id}",
-        nnodes=world_size,
-        nproc_per_node=1,
+        nnodes=world_size // processes,
+        nproc_per_node=processes,
         secret_file="",
         address_file="",
         jit_dir=wishes.checkpoint_dir,

@@ -62,13 +62,17 @@ class Wishes:
 
     def _begin(self, run: JobRun, name: str, spec: dict[str, Any]) -> bool:
         """Whether it is dealt with."""
-        rank = rank_meant(run, self._ledger, spec)
-        if isinstance(rank, str):
-            run.story.refuse(name, rank, time.time())
+        ranks = ranks_meant(run, self._ledger, spec)
+        if isinstance(ranks, str):
+            run.story.refuse(name, ranks, time.time())
             return True
-        reply = run.migrate(rank, spec.get("reason") or f"Migration {name} asks for it")
+        first, *others = ranks
+        reason = spec.get("reason") or f"Migration {name} asks for it"
+        reply = run.migrate(first, reason)
         if reply.accepted:
             run.story.adopt(reply.migration, name)
+            for rank in others:
+                run.relay.want(rank, f"{reason} (its pod is left, after rank {first})")
         elif reply.again:
             self.waiting[name] = reply.message
             run.story.wait(name, reply.message)
@@ -79,18 +83,19 @@ class Wishes:
         return True
 
 
-def rank_meant(run: JobRun, ledger: Ledger, spec: dict[str, Any]) -> int | str:
-    """The rank that a Migration's spec names, or why there is none."""
+def ranks_meant(run: JobRun, ledger: Ledger, spec: dict[str, Any]) -> list[int] | str:
+    """The rank that a Migration's spec names, or all ranks of the pod that it names; or why there is none."""
     if (rank := spec.get("rank")) is not None:
-        return int(rank)
+        return [int(rank)]
     if pod_name := spec.get("pod"):
         pod = ledger.pod_named(run.key, pod_name)
-        found = run.rank_in(pod.agent) if pod is not None else None
-        return found if found is not None else f"no rank of {run.key.name} lives in a pod {pod_name}"
+        found = run.ranks_in(pod.agent) if pod is not None else []
+        return found or f"no rank of {run.key.name} lives in a pod {pod_name}"
     node = spec.get("node", "")
-    ranks = [r for p in ledger.pods_of(run.key) if p.node == node and (r := run.rank_in(p.agent)) is not None]
-    if len(ranks) == 1:
-        return ranks[0]
-    if not ranks:
+    by_pod = [ranks for p in ledger.pods_of(run.key) if p.node == node and (ranks := run.ranks_in(p.agent))]
+    if len(by_pod) == 1:
+        return by_pod[0]
+    if not by_pod:
         return f"no rank of {run.key.name} lives on node {node}"
-    return f"ranks {', '.join(map(str, sorted(ranks)))} live on node {node}: one Migration moves one rank; name it"
+    ranks = sorted(rank for of_pod in by_pod for rank in of_pod)
+    return f"ranks {', '.join(map(str, ranks))} live on node {node}: one Migration moves one rank; name it"

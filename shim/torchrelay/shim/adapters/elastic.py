@@ -3,7 +3,8 @@ runs as it is; a spare's ends.
 
 While a job is protected its agents leave each other alone: none looks whether others want to join, tells the others that it
 lives, or waits for them at its end, since the pod with their common store may be gone by then. A training process that was
-killed is started again, to be parked: its rank lives elsewhere by then. Anything else ends as it always does.
+killed is started again, to be parked: its rank lives elsewhere by then. The others of its pod train on. Anything else ends as it
+always does.
 """
 
 from __future__ import annotations
@@ -90,6 +91,8 @@ class Hooks:
     def _start_again(self, agent: Any, group: Any) -> None:
         for local_rank, handler in agent._pcontext.subprocess_handlers.items():
             code = handler.proc.poll()
+            if code is None:
+                _show_alive_once(handler.proc)
             if code is None or not (code < 0 or code in _ENDED_BY_ORDER):
                 continue
             env = self._given.pop(handler.proc.pid)
@@ -104,6 +107,16 @@ class Hooks:
         if self._spare and module.get_rendezvous_handler:
             module.get_rendezvous_handler = lambda params: _alone(params.run_id)  # type: ignore[attr-defined]
             sys.argv[:] = with_node_rank(sys.argv)
+
+
+def _show_alive_once(process: Any) -> None:
+    """To torch's own look, which follows at once: what is killed in between is found at the next one, before torch ends all
+    processes of the pod for it."""
+
+    def poll() -> None:
+        process.__dict__.pop("poll", None)
+
+    process.poll = poll
 
 
 def with_node_rank(arguments: list[str]) -> list[str]:

@@ -14,9 +14,11 @@ import pytest
 
 from torchrelay.agent.pod.config import PodConfig
 from torchrelay.agent.pod.node import PodNode
+from torchrelay.agent.pod.shims import PodShims
+from torchrelay.agent.shim_server import ShimEvents
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol import wire
-from torchrelay.protocol.errors import UserError
+from torchrelay.protocol.errors import RefusedError, UserError
 from torchrelay.protocol.names import NO_RANK
 
 LAUNCH = {"RANK": "1", "WORLD_SIZE": "2"}
@@ -391,6 +393,67 @@ def test_one_of_several_processes_is_not_protected_and_told_so(in_world: Any) ->
         begin = await shim.hear()
         assert "starts 2 training processes" in begin.refusal
         assert w.session.of(msg.WorkerStarted) == []
+
+    in_world(test)
+
+
+def several(local_rank: int, rank: int = 0) -> dict[str, str]:
+    """Of one of two processes that torchrun has started."""
+    own = {"RANK": str(rank), "LOCAL_RANK": str(local_rank), "LOCAL_WORLD_SIZE": "2", "WORLD_SIZE": "4"}
+    return {**own, "TORCHELASTIC_RUN_ID": "job"}
+
+
+def test_of_what_torchrun_starts_each_local_rank_is_a_process_of_the_job(in_world: Any) -> None:
+    async def test(w: World) -> None:
+        shims = [await w.shim(launch=several(n, 2 + n)) for n in range(2)]
+        assert [await s.hear() for s in shims] == [msg.Ack()] * 2
+        await w.until(lambda: len(w.session.of(msg.WorkerStarted)) == 2)
+        started = {s.rank: s.worker for s in w.session.of(msg.WorkerStarted)}
+        assert sorted(started) == [2, 3]
+        third = await w.shim(launch=several(1, 3))
+        with pytest.raises(asyncio.IncompleteReadError):
+            await third.hear()
+        assert len(w.session.of(msg.WorkerStarted)) == 2
+        at = next(i for i, s in enumerate(shims) if started[2].endswith(str(i + 1)))
+        shims[at].close()
+        await w.until(lambda: [e.worker for e in w.session.of(msg.WorkerExited)] == [started[2]])
+        again = await w.shim(spare=True, launch=several(0, 2))
+        assert await again.hear() == msg.Ack()
+        await w.until(lambda: len(w.session.of(msg.WorkerStarted)) == 3)
+        new = w.session.of(msg.WorkerStarted)[-1]
+        assert (new.rank, new.worker in started.values()) == (NO_RANK, False)
+
+    in_world(test)
+
+
+def test_names_are_given_once_by_all_agents_of_a_pod_and_come_back_in_any_order(tmp_path: Path) -> None:
+    """Of three processes that an agent before this one knew, the first one has ended, and has been started again."""
+    given = tmp_path / "names-given"
+    given.write_text("3")
+    shims = PodShims(tmp_path / "s", "train-1:0a1b2c3d", "t", ShimEvents(print, print), given)
+    assert shims.identify(msg.Hello("train-1", "t", 1, "3", True, several(0))) == "train-1:0a1b2c3d.4"
+    for number, local_rank in ((3, 1), (2, 0)):
+        name = f"train-1:0a1b2c3d.{number}"
+        back = msg.Hello(name, "t", 1, "3", False, several(local_rank), again=True)
+        assert shims.identify(back) == name
+        with pytest.raises(RefusedError, match="counts as ended"):
+            shims.identify(back)
+    assert given.read_text() == "4"
+
+
+def test_one_that_is_parked_and_comes_back_takes_no_protection_from_the_others(in_world: Any) -> None:
+    async def test(w: World) -> None:
+        await w.until(w.config.socket.exists)
+        mark = w.config.run_folder / "protected"
+        for number, (rank, is_protected) in enumerate(((2, True), (NO_RANK, False)), 1):
+            shim = Shim(*await asyncio.open_unix_connection(str(w.config.socket)))
+            w._shims.append(shim)
+            name, launch = f"{w.config.node}.{number}", several(number - 1, max(rank, 0))
+            spare = rank == NO_RANK
+            shim.say(msg.Hello(name, w.config.uid, 1, "3", spare, launch, True, 1, 0, is_protected))
+            assert await shim.hear() == msg.Ack()
+        await w.until(lambda: len(w.node._hello().workers) == 2)
+        assert mark.exists()
 
     in_world(test)
 

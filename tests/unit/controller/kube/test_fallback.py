@@ -121,7 +121,7 @@ def test_a_refused_pod_is_not_asked_for_again_at_once_and_everything_else_is_wri
             await w.keeper.tend(w.run)
         assert w.api.asked["Pod"] == 1
         assert "exceeded quota" in w.api.named(SPARE_POOLS, "llama")["status"]["trouble"]
-        assert w.run.core.job.spares_to_come == 1
+        assert w.run.core.job.spares_to_come(0) == 1
         w.api.refused.clear()
         w.keeper._held_back.clear()
         await w.keeper.tend(w.run)

@@ -9,13 +9,15 @@ DELETE, RELEASE, KEEP = "delete", "release", "keep"
 
 @dataclass(frozen=True)
 class Leaver:
-    """`planned`: its process lived until it was moved. `restarts`: the kubelet starts the training container again."""
+    """`planned`: its process lived until it was moved. `restarts`: a process is started there again, by the kubelet or a launcher.
+    `stay`: other ranks, in other processes of the pod."""
 
     pod: str
     rank: int
     planned: bool
     restarts: bool
     leaves: bool
+    stay: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,10 @@ class Verdict:
 
 def judge_leaver(leaver: Leaver) -> Verdict:
     who = f"pod {leaver.pod}, which had rank {leaver.rank},"
+    if leaver.stay:
+        return Verdict(
+            KEEP, f"{who} has {'rank' if len(leaver.stay) == 1 else 'ranks'} {', '.join(map(str, leaver.stay))} too"
+        )
     if leaver.leaves:
         return Verdict(RELEASE, f"{who} is being deleted")
     if leaver.planned:

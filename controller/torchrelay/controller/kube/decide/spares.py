@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class SparePod:
-    """`took_over`: it holds a rank by now. `warm`: it could take one over. `barred`: why its place must not be used, or empty."""
+    """`took_over`: it holds a rank by now, in one of its processes at least. `warm`: it could take one over, in each of them.
+    `barred`: why its place must not be used, or empty."""
 
     name: str
     over: bool

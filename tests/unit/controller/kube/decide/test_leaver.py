@@ -22,3 +22,9 @@ def test_each_case(planned: bool, restarts: bool, leaves: bool, action: str) -> 
     verdict = judge_leaver(Leaver("train-1", 1, planned, restarts, leaves))
     assert verdict.action == action
     assert "train-1" in verdict.reason
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_a_pod_in_which_another_rank_lives_is_kept(leaves: bool) -> None:
+    verdict = judge_leaver(Leaver("train-1", 1, True, True, leaves, (0, 2)))
+    assert (verdict.action, verdict.reason) == (KEEP, "pod train-1, which had rank 1, has ranks 0, 2 too")

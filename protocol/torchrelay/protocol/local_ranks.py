@@ -1,0 +1,50 @@
+"""Several training processes in one pod: how many its launcher starts there, and whether their ranks lie as they have to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+_COUNT, _BY_TORCHRUN = "LOCAL_WORLD_SIZE", "TORCHELASTIC_RUN_ID"
+
+
+def says_several(launch: Mapping[str, str]) -> bool:
+    return launch.get(_COUNT, "1") != "1"
+
+
+def is_torchruns(launch: Mapping[str, str]) -> bool:
+    """torchrun's agent starts one process again without the others; of other launchers that is not known."""
+    return _BY_TORCHRUN in launch
+
+
+def local_world_size(launch: Mapping[str, str]) -> int:
+    """How many processes of the job are in each pod, as one of them was told."""
+    count = launch.get(_COUNT, "")
+    return int(count) if count.isdigit() and int(count) and is_torchruns(launch) else 1
+
+
+def local_rank(launch: Mapping[str, str]) -> int:
+    """-1 where nobody has said it."""
+    number = launch.get("LOCAL_RANK", "")
+    return int(number) if number.isdigit() else -1
+
+
+def place(launch: Mapping[str, str]) -> int:
+    """Of several processes in a pod, which one this is."""
+    return max(0, local_rank(launch)) if says_several(launch) else 0
+
+
+def misfit(launch: Mapping[str, str], rank: int, world_size: int, processes: int) -> str:
+    """Why a rank of this process, or (`rank` < 0) one that it took over, would not be where it has to be; empty if nothing is
+    wrong. `processes`: in each of the job's pods."""
+    if not is_torchruns(launch):
+        return ""
+    if world_size % (here := local_world_size(launch)):
+        return f"its pod has {here} of {world_size} ranks: all pods of a job must have as many training processes"
+    if here != processes:
+        return f"its pod has {here} training processes, and others of the job have {processes}: all must have as many"
+    if rank >= 0 and processes > 1 and local_rank(launch) != rank % processes:
+        return (
+            f"rank {rank} has the local rank {local_rank(launch)}, and not {rank % processes} as among {processes} in each pod "
+            "(torchrun's --virtual-local-rank does that)"
+        )
+    return ""

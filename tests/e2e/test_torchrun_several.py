@@ -1,0 +1,123 @@
+"""torchrun with two processes in each pod: a process is lost alone, and a pod with both of its ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from e2e.test_torchrun import STATIC, Torchrun
+from support.kubectl import Kubectl, wait_for
+from support.training import differences
+from support.training_pods import Training
+
+STEP, MIDDLE, LATER, EPOCHS = 15, 30, 45, 6
+
+
+@pytest.fixture(scope="module")
+def undisturbed(kubectl: Kubectl, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What four ranks without torchrelay, each in a pod of its own, have left behind."""
+    out = tmp_path_factory.mktemp("undisturbed")
+    training = Training(kubectl, "undisturbed-4", out, protected=False)
+    training.world_size, training.epochs = 4, EPOCHS
+    training.start()
+    training.wait_until_succeeded()
+    training.delete()
+    return out
+
+
+@pytest.fixture
+def launched(
+    kubectl: Kubectl, torchrelay: object, tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[Torchrun]:
+    job = Torchrun(kubectl, request.node.name.removeprefix("test_").replace("_", "-")[:24].strip("-"), tmp_path)
+    job.world_size, job.processes, job.epochs = 4, 2, EPOCHS
+    yield job
+    job.delete()
+
+
+def test_a_pod_is_lost_then_one_moves(launched: Torchrun, undisturbed: Path) -> None:
+    """Both ranks of a pod at once, by force; then both of the other pod, one after the other, before it is deleted."""
+    launched.held = (STEP, MIDDLE, LATER)
+    launched.start()
+    launched.wait_until_ready()
+    launched.wait_until_held(STEP)
+    lost = launched.pod_of(0)
+    ranks = launched.ranks_of(lost)
+    assert len(ranks) == 2
+    for rank in ranks:
+        launched.wait_until_copied(rank)
+    launched.kubectl("delete", "pod", lost, "--force", "--grace-period=0")
+    launched.let_pass(STEP)
+    (migration,) = launched.wait_for_migration()
+    assert (migration["kind"], migration["fromPod"]) == ("unplanned", lost)
+    launched.wait_until_ready()
+    (spare,) = {launched.pod_of(rank) for rank in ranks}
+    assert spare not in (lost, launched.pod_of(next(r for r in range(4) if r not in ranks)))
+    launched.wait_until_held(MIDDLE)
+    left = launched.pod_of(next(r for r in range(4) if r not in ranks))
+    launched.move(pod=left)
+    for count, step in enumerate((MIDDLE, LATER), 1):
+        wait_for(f"planned move {count}", lambda n=count: quiescing(launched) >= n or None, 60.0, launched.describe)
+        launched.let_pass(step)
+    moved = launched.wait_for_migration(count=3)[1:]
+    assert [(m["kind"], m["fromPod"], m["stepsRedone"]) for m in moved] == [("planned", left, 0)] * 2
+    launched.wait_until_succeeded()
+    assert differences(undisturbed, launched.out, launched.world_size) == []
+    wait_for("the end of the pod that was left", lambda: left not in launched.pods() or None, 60.0, launched.describe)
+    launched.wait_until_over()
+
+
+def quiescing(launched: Torchrun) -> int:
+    """How many planned moves have all that they need, and wait for a boundary, or have been made."""
+    planned = [m for m in launched.migrations() if m.get("kind") == "planned"]
+    return sum(any(p["phase"] == "quiescing" for p in m.get("phases", ())) for m in planned)
+
+
+def test_one_process_is_killed(launched: Torchrun, undisturbed: Path) -> None:
+    """Its neighbour trains on where it is. Then the neighbour's rank is lost, and its own again."""
+    launched.meeting = STATIC
+    launched.held = (STEP, MIDDLE, LATER)
+    launched.start()
+    launched.wait_until_ready()
+    launched.wait_until_held(STEP)
+    pod = launched.pod_of(0)
+    assert launched.ranks_of(pod) == [0, 1]
+    launched.kill_process(pod, local_rank=0)
+    launched.let_pass(STEP)
+    (migration,) = launched.wait_for_migration()
+    assert (migration["kind"], migration["rank"], migration["fromPod"]) == ("unplanned", 0, pod)
+    assert launched.ranks_of(pod) == [1]
+    launched.wait_until_ready(
+        spares=2
+    )  # one has been made; of the pod and of the first spare's pod, one process is left
+    launched.wait_until_held(MIDDLE)
+    launched.kill_process(pod, local_rank=1)
+    launched.let_pass(MIDDLE)
+    launched.wait_for_migration(count=2)
+    assert launched.pod_of(1) == launched.pod_of(
+        0
+    )  # beside the rank that moved before, and the new spare's pod stays whole
+    launched.wait_until_held(LATER)
+    launched.kill_process(launched.pod_of(2), local_rank=0)
+    launched.let_pass(LATER)
+    launched.wait_for_migration(count=3)
+    launched.wait_until_succeeded()
+    assert differences(undisturbed, launched.out, launched.world_size) == []
+    assert pod in launched.pods()
+    launched.wait_until_over()
+
+
+def test_pods_of_different_sizes(launched: Torchrun) -> None:
+    """It trains, unprotected, and says why."""
+    launched.held = (STEP,)
+    launched.world_size, launched.sizes = 3, (2, 1)
+    launched.start()
+
+    def told() -> str | None:
+        status = launched.resource()
+        return status["protectionReason"] if status.get("protection") == "unprotected" else None
+
+    assert "all pods of a job must have as many" in wait_for("protection", told, 90.0, launched.describe)
+    launched.let_pass(STEP)
+    launched.wait_until_succeeded()

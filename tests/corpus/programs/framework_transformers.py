@@ -53,6 +53,10 @@ class Count(TrainerCallback, ExportableState):
     def on_log(self, args, state, control, **kwargs):
         pace.strike("logging")
 
+    def on_save(self, args, state, control, **kwargs):
+        if not state.is_world_process_zero:  # has no part in what is written but its generators
+            pace.strike("saving")
+
     def state(self):
         """What a checkpoint holds of it: the Trainer asks while it saves, and once before it trains."""
         if self.seen:

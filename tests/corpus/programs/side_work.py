@@ -81,6 +81,8 @@ class Run:
             torch.save(state, path + ".new")
             pace.strike("saving")
             os.replace(path + ".new", path)
+        else:
+            pace.strike("saving")  # where it waits for rank 0
         dist.barrier()
         loaded = torch.load(os.path.join(setting.out(), "checkpoint.pt"))
         self.kept.append(ending.digest_of([loaded["model"], loaded["step"]]))

@@ -83,6 +83,8 @@ class FakeJob:
         """By folder of a copy, why it cannot be given."""
         self.damaged_here: set[str] = set()
         """Folders of copies from which nobody can enter."""
+        self.gone_for_good: set[str] = set()
+        """Who does not begin anew in its place."""
         self.started = 0
         self.unstartable: set[int] = set()
         self.orders: list[msg.ToAgent] = []
@@ -218,7 +220,8 @@ class FakeJob:
             return self._start(order.rank, node)
         if isinstance(order, msg.Fence):
             self.dead.add(order.worker)
-            return [msg.WorkerExited(order.worker, 137, 9, True)]
+            ended: msg.FromAgent = msg.WorkerExited(order.worker, 137, 9, True)
+            return [ended, *self._anew(order.worker, node)] if self._comes_again(order) else [ended]
         if isinstance(order, msg.FetchJournal):
             if order.worker in self.without_journals:
                 return [msg.JournalContent(order.worker)]
@@ -232,7 +235,26 @@ class FakeJob:
             return []
         return [msg.FromWorker(order.worker, report) for report in self._reports(order.worker, order.order)]
 
+    def _comes_again(self, order: msg.Fence) -> bool:
+        return order.again and self.config.adopted and order.worker not in self.gone_for_good
+
+    def add_spare(self, worker: str) -> None:
+        """One more, which is warm."""
+        self.spares.append(worker)
+        self.give(msg.WorkerStarted(worker, -1, 400))
+        self.say(worker, msg.Warm("2.13"))
+
+    def _anew(self, worker: str, node: str) -> list[msg.FromAgent]:
+        """In a pod: the process begins again in its place, as the rank of its environment, and asks."""
+        rank, again = self.ranks[worker], f"{node}.a{self.started}"
+        self.started += 1
+        self.spares.append(again)
+        started = msg.WorkerStarted(again, rank, 300, {"RANK": str(rank)})
+        return [started, msg.LateWorker(again, rank, 300), msg.FromWorker(again, msg.Warm("2.13"))]
+
     def _start(self, rank: int, node: str) -> list[msg.FromAgent]:
+        if self.config.adopted:
+            return [msg.LateWorker("", rank, 0, "its process has ended, and the agent of a pod cannot start one")]
         worker = f"{node}.r{self.started}"
         if rank in self.unstartable:
             return [msg.LateWorker(worker, rank, 0, "no memory")]

@@ -22,6 +22,9 @@ class Buddies:
         without = {rank: why for rank in range(job.world_size) if (why := without_replica(rank, known))}
         compared = is_compared(known)
         nodes = {w.rank: w.node for w in job.rank_workers}
+        machines = {rank: job.machines.get(node, node) for rank, node in nodes.items()}
+        if len(set(machines.values())) > 1:
+            nodes = machines  # with its machine a node loses copies on its neighbour, too
         for worker in job.rank_workers:
             if not worker.alive or job.nodes[worker.node].lost:
                 continue

@@ -18,7 +18,7 @@ from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.outbox import Outbox
 from torchrelay.controller.rereading import Rereading
 from torchrelay.controller.rollback import Rollback
-from torchrelay.controller.saving import Saving
+from torchrelay.controller.saving import Saving, writes_no_more
 from torchrelay.controller.targets import planned_target, resume_target, unplanned_target
 from torchrelay.protocol import migration_events as m
 from torchrelay.protocol.events import (
@@ -33,7 +33,6 @@ from torchrelay.protocol.messages import (
     FetchJournal,
     KeptCopies,
     LookClosely,
-    OrderFailed,
 )
 from torchrelay.protocol.migration import Migration
 from torchrelay.protocol.migration_state import State
@@ -152,7 +151,7 @@ class Driver:
                 self._announce(state)
                 for instruction in instructions:
                     self._carry_out(state, instruction, now_s)
-                if (gone := _gone(event)) and (answer := self._saving.lost(state, gone)) is not None:
+                if (gone := writes_no_more(event)) and (answer := self._saving.lost(state, gone)) is not None:
                     self._queue.append(answer)
         finally:
             self._carrying_out = False
@@ -193,7 +192,7 @@ class Driver:
     def journal_arrived(self, worker: str, now_s: float) -> None:
         reading = self._reading.pop(worker, None)
         if reading is not None:
-            self.feed(m.JournalRead(reading[0]), now_s)
+            self._journal_read(reading[0], now_s)
         if self._rereading.arrived(worker):
             self._reread(now_s)
 
@@ -215,19 +214,25 @@ class Driver:
 
     def kept_arrived(self, node: str, copies: KeptCopies, now_s: float) -> None:
         if self.rollback.arrived(node, copies):
-            self._roll_back(now_s)
+            self._copies_known(now_s)
 
-    def _may_roll_back(self, s: State) -> bool:
-        return self.rollback.is_on and s.kind == UNPLANNED
-
-    def _roll_back(self, now_s: float) -> None:
-        if self.migration is not None and self.phase is Phase.QUIESCING and self.kind == UNPLANNED:
+    def _copies_known(self, now_s: float) -> None:
+        for rank in self.rollback.take_set_ups():
+            self.feed(m.JournalRead(rank), now_s)
+        if self.migration is None or self.phase is not Phase.QUIESCING or self.kind != UNPLANNED:
+            return
+        if self.rollback.is_asked:
             self.feed(self.rollback.decide(self.migration.state), now_s)
+
+    def _journal_read(self, rank: int, now_s: float) -> None:
+        """All of it that is left, but for what a copy of the rank's state may have."""
+        if self.kind != UNPLANNED or not self.rollback.looks_for_set_up(rank):
+            self.feed(m.JournalRead(rank), now_s)
 
     def node_lost(self, node: str, now_s: float) -> None:
         """What its agent owed is asked for elsewhere; whoever it was to fence is as good as gone."""
         if self.rollback.heard_all(node):
-            self._roll_back(now_s)
+            self._copies_known(now_s)
         if self._rereading.node_lost():
             self._reread(now_s)
         workers = self._job.workers
@@ -236,17 +241,17 @@ class Driver:
             self._queue.extend(map(m.WorkerGone, fenced))
         for worker, (rank, asked) in list(self._reading.items()):
             if asked == node:
-                self._read_journal(worker, rank)
+                self._read_journal(worker, rank, now_s)
         self.feed(m.TimePassed(), now_s)
 
-    def _read_journal(self, worker: str, rank: int) -> None:
+    def _read_journal(self, worker: str, rank: int, now_s: float) -> None:
         self._reading.pop(worker, None)
         node = self._job.node_with_journal(worker)
         if node:
             self._reading[worker] = rank, node
             self._outbox.to_agent(node, FetchJournal(worker))
         else:
-            self._queue.append(m.JournalRead(rank))
+            self._journal_read(rank, now_s)
 
     def _announce(self, s: State) -> None:
         if s.phase in (Phase.HEALTHY, Phase.SUSPECTED) or self._announced == s.kind:
@@ -263,9 +268,10 @@ class Driver:
                 if self._job.is_lost_with_node(worker):
                     self._queue.append(m.WorkerGone(worker))  # communicators of the new generation shut it out
                 else:
-                    out.to_agent_of(worker, Fence(worker))
+                    again = self.kind == ROLLBACK and self.rollback.starts_over(worker)
+                    out.to_agent_of(worker, Fence(worker, again))
             case m.ReadJournal(rank, worker):
-                self._read_journal(worker, rank)
+                self._read_journal(worker, rank, now_s)
             case m.ChooseSpare(rank):
                 self.feed(self._choose_spare(rank), now_s)
             case m.ChooseBoundary(tries):
@@ -303,7 +309,7 @@ class Driver:
         spares = [self._as_spare(w) for w in job.spares_for(rank) if w.started_for == NO_RANK]
         if barred := self._config.spares_barred if self.kind == UNPLANNED else "":
             return m.NoSpare(rank, barred)
-        if self.kind == UNPLANNED and not self.rollback.is_on and not job.journal(rank).set_up:
+        if self.kind == UNPLANNED and not job.journal(rank).set_up:
             # A spare would be used up to find that out, and the next one too.
             return m.NoSpare(
                 rank, f"no spare can take over rank {rank}: its journals are lost with it, and nobody has copies"
@@ -316,10 +322,8 @@ class Driver:
 
     def _as_spare(self, w: Worker) -> Spare:
         job = self._job
-        several = job.local_world_size > 1
-        company = (
-            sum(o.node == w.node and o.alive and o.rank != NO_RANK for o in job.workers.values()) if several else 0
-        )
+        others = [o for o in job.workers.values() if o.node == w.node and o.alive and o.rank != NO_RANK]
+        company = len(others) if job.local_world_size > 1 else 0
         stopped = w.stopped_since_s is not None or job.is_away(w)
         return Spare(w.worker, w.node, w.warm, stopped, job.quarantined(w), company)
 
@@ -330,7 +334,7 @@ class Driver:
             if self._rereading.begin(s, answer.reason, now_s):
                 return
             answer = m.TargetImpossible(self._rereading.explain(s, answer.reason))
-        if isinstance(answer, m.TargetImpossible) and self._may_roll_back(s):
+        if isinstance(answer, m.TargetImpossible) and self.rollback.is_on and s.kind == UNPLANNED:
             self.rollback.ask(answer.reason)
         else:
             self.feed(answer, now_s)
@@ -351,9 +355,6 @@ class Driver:
 
     def _jit_folder(self, boundary: int) -> Path:
         return Path(self._config.jit_dir).absolute() / f"{self._config.jit_prefix}{self._config.run_id}-step{boundary}"
-
-    def _resume_command(self, directory: str) -> str:
-        return self._config.resume_command.replace("{directory}", directory)
 
     def _finish(self, s: State, f: m.Finished) -> None:
         beside_s = s.seconds.get("prepare_beside", 0.0)
@@ -387,16 +388,13 @@ class Driver:
             redone = f", {s.steps_redone} step{'s' * (s.steps_redone > 1)} done again" if s.steps_redone else ""
             self.last = f"{s.migration} ({s.kind}, rank {s.rank}): {f.outcome}{redone}: {f.reason}"
         if f.outcome == CHECKPOINT:
-            how = "" if self._config.adopted else f"; go on with: {self._resume_command(f.directory)}"
+            how = (
+                ""
+                if self._config.adopted
+                else f"; go on with: {self._config.resume_command.replace('{directory}', f.directory)}"
+            )
             self._give_up(Fallen(EXIT_NO_SPARE_LEFT, f"{f.reason}{how}", s.rank, s, f.directory))
         elif f.fatal:
             self._give_up(
                 Fallen(self._exit_code, f"rank {s.rank} cannot be replaced: {f.reason}", s.rank, s, refused=f.reason)
             )
-
-
-def _gone(event: m.Event) -> str:
-    """The worker that writes no file any more after this, or empty."""
-    if isinstance(event, m.RankLost):
-        return event.worker
-    return event.worker if isinstance(event, m.Said) and isinstance(event.report, OrderFailed) else ""

@@ -28,6 +28,7 @@ class Rollback:
         self._awaited: set[str] = set()
         self._found: dict[int, dict[int, dict[str, KeptCopy]]] = {}
         self._why = ""
+        self._without_set_up: set[int] = set()
         self._nodes: dict[int, str] = {}
         """By rank, where it enters."""
         self._in_place: set[int] = set()
@@ -47,9 +48,37 @@ class Rollback:
     def is_on(self) -> bool:
         return self._every > 0
 
+    @property
+    def is_asked(self) -> bool:
+        """Whether nothing less will do."""
+        return bool(self._why)
+
     def ask(self, why: str) -> None:
         """Wants to know of all copies; `why` says for what reason nothing less will do."""
-        self._why, self._found = why, {}
+        self._why = why
+        self._search()
+
+    def looks_for_set_up(self, rank: int) -> bool:
+        """Whether the rank's set-up is not known and copies are looked through for it; `take_set_ups` has it then."""
+        if not self.is_on or self._job.journal(rank).set_up:
+            return False
+        if not self._without_set_up or not self._awaited:
+            self._why = ""
+            self._search()
+        self._without_set_up.add(rank)
+        return True
+
+    def take_set_ups(self) -> list[int]:
+        """The ranks for which it was looked; what was found is in their journals."""
+        ranks, self._without_set_up = sorted(self._without_set_up), set()
+        for rank in ranks:
+            if found := self._found.get(rank):
+                newest = next(iter(found[max(found)].values()))
+                self._job.journal(rank).set_up = newest.set_up
+        return ranks
+
+    def _search(self) -> None:
+        self._found = {}
         self._damaged.clear()
         self._awaited = {node.node for node in self._job.nodes.values() if not node.lost}
         for node in self._awaited:
@@ -186,12 +215,20 @@ class Rollback:
             self._outbox.to_agent(self._nodes[rank], StartWorker(rank))
         return m.NoSpare(rank, f"rank {rank} waits for the process in which it starts over", soon=True)
 
+    def starts_over(self, worker: str) -> bool:
+        """Whether its rank goes on where it is, in a new process."""
+        known = self._job.workers[worker]
+        rank = known.rank if known.rank != NO_RANK else known.started_for
+        return rank in self._in_place and self._nodes.get(rank) == known.node
+
     def started(self, node: str, message: LateWorker, now_s: float) -> None:
         if message.pid == 0:
             self._outbox.log("warning", f"{node} could not start a process for rank {message.rank}: {message.reason}")
             self._starting.discard(message.rank)
             return
-        worker = Worker(message.worker, node, message.pid, NO_RANK, news_s=now_s)
+        worker = self._job.workers.get(message.worker) or Worker(
+            message.worker, node, message.pid, NO_RANK, news_s=now_s
+        )
         worker.started_for = message.rank
         self._job.workers[message.worker] = worker
 

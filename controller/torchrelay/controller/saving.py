@@ -12,7 +12,7 @@ from torchrelay.controller.outbox import Outbox
 from torchrelay.controller.targets import saved_job
 from torchrelay.protocol import migration_events as m
 from torchrelay.protocol.events import CheckpointSaved
-from torchrelay.protocol.messages import ClearCheckpoints, KeepFile
+from torchrelay.protocol.messages import ClearCheckpoints, KeepFile, OrderFailed
 from torchrelay.protocol.migration_state import State
 
 PIECE_BYTES = 8 << 20
@@ -91,3 +91,10 @@ class Saving:
         command = self._config.resume_command.replace("{directory}", self._directory)
         self._outbox.emit(CheckpointSaved(self._directory, self._checkpoint.target, command))
         return m.CheckpointWritten(self._directory)
+
+
+def writes_no_more(event: m.Event) -> str:
+    """The worker that writes no file any more after this, or empty."""
+    if isinstance(event, m.RankLost):
+        return event.worker
+    return event.worker if isinstance(event, m.Said) and isinstance(event.report, OrderFailed) else ""

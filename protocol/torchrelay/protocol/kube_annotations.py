@@ -20,7 +20,8 @@ _SET_BY_US = {kube.INJECTED, kube.OWNER, kube.NOT_INJECTED, kube.NOTES, kube.JOB
 class Wishes:
     """`spares`: how many of the job's own, None where `pool` names a SparePool. `fallback`: the rungs that may be tried, in
     order; empty for none. `buddy_every`: steps between copies of shards on another node, None for torchrelay's choice,
-    0 for never. `container`: the training container's name, "" where it is to be found."""
+    0 for never; `buddy_sync`: no step begins before those of all ranks are whole.
+    `container`: the training container's name, "" where it is to be found."""
 
     inject: bool = False
     spares: int | None = 1
@@ -32,6 +33,12 @@ class Wishes:
     container: str = ""
     spare_wait_s: float = 300.0
     """How long a lost rank waits for a spare that is being made, before less will do."""
+    buddy_sync: bool = False
+
+    @property
+    def copies_every(self) -> int:
+        """Steps between copies; 0: none are made, also where no loss is made good, so that nobody would go back to them."""
+        return (self.buddy_every or 0) if self.policy == kube.POLICY_AUTO else 0
 
 
 def read(annotations: Mapping[str, Any] | None) -> Wishes:
@@ -43,6 +50,7 @@ def read(annotations: Mapping[str, Any] | None) -> Wishes:
         kube.FALLBACK: lambda v: {"fallback": _fallback(v)},
         kube.CHECKPOINT_DIR: lambda v: {"checkpoint_dir": _folder(v)},
         kube.BUDDY_EVERY: lambda v: {"buddy_every": _count(v, "a number of steps, or 0 for never")},
+        kube.BUDDY_SYNC: lambda v: {"buddy_sync": _switch(v)},
         kube.SPARE_WAIT: lambda v: {"spare_wait_s": float(_count(v, "a number of seconds"))},
         kube.CONTAINER: lambda v: {"container": _name(v, "the name of a container of the pod")},
     }
@@ -56,6 +64,8 @@ def read(annotations: Mapping[str, Any] | None) -> Wishes:
                 wishes |= reader(value)
             except UserError as e:
                 wrong.append(f"{name} {e}")
+    if wishes.get("buddy_sync") and not wishes.get("buddy_every") and not wrong:
+        wrong.append(f"{kube.BUDDY_SYNC}: nothing is copied; set {kube.BUDDY_EVERY} to the steps between two copies")
     if wrong:
         raise UserError("; ".join(wrong))
     return Wishes(**wishes)

@@ -13,9 +13,10 @@ POLICY = f"{GROUP}/policy"
 FALLBACK = f"{GROUP}/fallback"
 CHECKPOINT_DIR = f"{GROUP}/checkpoint-dir"
 BUDDY_EVERY = f"{GROUP}/buddy-every"
+BUDDY_SYNC = f"{GROUP}/buddy-sync"
 CONTAINER = f"{GROUP}/container"
 SPARE_WAIT = f"{GROUP}/spare-wait"
-USER_ANNOTATIONS = (INJECT, SPARES, POLICY, FALLBACK, CHECKPOINT_DIR, BUDDY_EVERY, CONTAINER, SPARE_WAIT)
+USER_ANNOTATIONS = (INJECT, SPARES, POLICY, FALLBACK, CHECKPOINT_DIR, BUDDY_EVERY, BUDDY_SYNC, CONTAINER, SPARE_WAIT)
 
 POLICY_AUTO, POLICY_OBSERVE, POLICY_PLANNED_ONLY = "auto", "observe", "planned-only"
 POLICIES = (POLICY_AUTO, POLICY_OBSERVE, POLICY_PLANNED_ONLY)
@@ -47,10 +48,12 @@ INIT_CONTAINER = "torchrelay-init"
 AGENT_CONTAINER = "torchrelay-agent"
 CODE_VOLUME, CODE_FOLDER = "torchrelay", "/opt/torchrelay"
 RUN_VOLUME, RUN_FOLDER = "torchrelay-run", "/run/torchrelay"
+KEPT_VOLUME, KEPT_FOLDER = "torchrelay-kept", "/run/torchrelay-kept"
+"""For copies of ranks' states, where they are asked for: in memory."""
 TOKEN_VOLUME, TOKEN_FOLDER, TOKEN_FILE = "torchrelay-token", "/var/run/secrets/torchrelay", "token"
 TOKEN_AUDIENCE = "torchrelay"
 TOKEN_LIFETIME_S = 3600
-OWN_VOLUMES = (CODE_VOLUME, RUN_VOLUME, TOKEN_VOLUME)
+OWN_VOLUMES = (CODE_VOLUME, RUN_VOLUME, KEPT_VOLUME, TOKEN_VOLUME)
 
 SITE_FOLDER = f"{CODE_FOLDER}/site"
 """With `sitecustomize.py` alone: goes on PYTHONPATH."""

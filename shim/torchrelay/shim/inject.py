@@ -7,9 +7,9 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Mapping
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 
-from torchrelay.shim import launcher, run_file
+from torchrelay.shim import launcher, run_file, start_over
 from torchrelay.shim.adapters import dynamo
 from torchrelay.shim.adapters.frameworks import ACCELERATE
 from torchrelay.shim.config import ShimConfig
@@ -28,10 +28,15 @@ def _hook_fully_shard(module: ModuleType) -> None:
     fsdp2.hook(module)
 
 
-def start(environ: Mapping[str, str], connect: Callable[[ShimConfig], Runtime] | None = None, site: str = "") -> None:
+def start(
+    environ: Mapping[str, str],
+    connect: Callable[[ShimConfig], Runtime] | None = None,
+    site: str = "",
+    whole: Mapping[str, str] = MappingProxyType({}),
+) -> None:
     """Connects this process to its agent and gets ready for the script. A spare waits in here until it has a rank.
 
-    `site`: the folder on PYTHONPATH that has let us in.
+    `site`: the folder on PYTHONPATH that has let us in. `whole`: the environment as it was.
 
     Raises TorchrelayError or OSError if the process cannot be protected; nothing is left behind then.
     """
@@ -39,6 +44,8 @@ def start(environ: Mapping[str, str], connect: Callable[[ShimConfig], Runtime] |
     if config.asks and launcher.is_launcher(sys.orig_argv):
         launcher.start(config, environ, site)
         return
+    if config.asks:
+        start_over.remember(whole)
     if connect is None:
         from torchrelay.shim.runtime import Runtime as RealRuntime
 

@@ -34,7 +34,7 @@ from torchrelay.protocol.messages import (
     ShimOrder,
     Warm,
 )
-from torchrelay.shim import known_end, sites
+from torchrelay.shim import known_end, sites, start_over
 from torchrelay.shim.ask import ask
 from torchrelay.shim.config import ShimConfig, parse_faults
 from torchrelay.shim.last_notice import LastNotice
@@ -106,7 +106,7 @@ class Runtime:
             self._may_finish.set()
             self._wake()
         elif isinstance(order, EndNow):
-            known_end.leave(order.exit_code)
+            (start_over.start_over if order.again else known_end.leave)(order.exit_code)
         elif isinstance(order, Begin):
             self._begin = order
             self._assigned.set()

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.fake_job import FakeJob
@@ -140,9 +141,9 @@ def test_a_copy_that_could_not_be_fetched_is_told(tmp_path: Path) -> None:
     assert job.core.job.holder(1).copy_on == ""
 
 
-def elsewhere(folder: Path, boundaries: tuple[int, ...] = (3,)) -> FakeJob:
+def elsewhere(folder: Path, boundaries: tuple[int, ...] = (3,), **config: Any) -> FakeJob:
     """Three nodes; rank 1's copies are on its own and on rank 2's, and the only spare is on rank 0's."""
-    job = FakeJob(folder, 3, 1, nnodes=3, config={"buddy_every": 3})
+    job = FakeJob(folder, 3, 1, nnodes=3, config={"buddy_every": 3, **config})
     job.train()
     for worker, rank in job.ranks.items():
         job.say(worker, msg.ReplicaCheck(4, {"shard": f"of {rank}"}))
@@ -216,3 +217,57 @@ def test_a_survivor_s_own_copy_that_is_damaged_is_replaced_by_its_buddy_s(tmp_pa
     (finished,) = job.told(events.MigrationFinished)
     assert finished.outcome == "committed"
     assert {s.kept for s in job.sent(msg.Serve).values()} == {"/shm/buddy-of-1/3", "/shm/buddy-of-2/3"}
+
+
+def test_in_pods_survivors_begin_anew_in_their_place_and_are_no_spares_for_others(tmp_path: Path) -> None:
+    job = elsewhere(tmp_path, adopted=True)
+    lose_machine(job, "n1")
+    (finished,) = job.told(events.MigrationFinished)
+    assert (finished.kind, finished.outcome) == ("rollback", "committed")
+    assert job.core.job.holders == {0: "n0.a0", 1: "n0.s0", 2: "n2.a1"}
+    fences = {o.worker: o.again for o in job.orders if isinstance(o, msg.Fence)}
+    assert (fences["n0.w0"], fences["n2.w0"]) == (True, True)
+    begins = job.sent(msg.Begin)
+    assert (begins["n0.a0"].spare, begins["n2.a1"].spare) == (True, True), "parked until they have a rank"
+    assert job.sent(msg.Serve)["n2.a1"].kept == "/shm/buddy-of-1/3"
+
+
+def test_in_pods_a_process_that_cannot_begin_anew_leaves_its_rank_to_a_spare(tmp_path: Path) -> None:
+    job = elsewhere(tmp_path, adopted=True)
+    job.gone_for_good = {"n2.w0"}
+    job.kept["n0"] += (dataclasses.replace(copy(2, 3), directory="/shm/buddy-of-2/3"),)
+    job.kept["n0"] += (dataclasses.replace(copy(1, 3), directory="/shm/buddy-of-1/3"),)
+    job.add_spare("n0.s1")
+    lose_machine(job, "n1")
+    assert job.core.job.holders == {0: "n0.a0", 1: "n0.s0", 2: "n0.s1"}
+    assert job.sent(msg.Serve) == {}
+    assert job.sent(msg.Plan)["n0.s1"].kept == "/shm/buddy-of-2/3"
+
+
+def test_a_buddy_is_on_another_machine_where_pods_share_machines(tmp_path: Path) -> None:
+    job = FakeJob(tmp_path, 3, nnodes=3, config={"buddy_every": 3})
+    job.core.job.machines.update(n0="m0", n1="m0", n2="m1")
+    job.train()
+    for worker, rank in job.ranks.items():
+        job.say(worker, msg.ReplicaCheck(4, {"shard": f"of {rank}"}))
+    assert {w: o.buddy for w, o in job.sent(msg.KeepCopies).items()} == {"n0.w0": 2, "n1.w0": 2, "n2.w0": 0}
+
+
+def test_a_set_up_that_no_journal_has_any_more_is_taken_from_the_copy(tmp_path: Path) -> None:
+    job = elsewhere(tmp_path)
+    job.without_journals = {"n1.w0"}
+    lose_machine(job, "n1")
+    (finished,) = job.told(events.MigrationFinished)
+    assert (finished.kind, finished.outcome) == ("rollback", "committed")
+    assert job.core.job.holders[1] == "n0.s0"
+    assert {a.set_up for a in job.sent(msg.Assign).values()} == {b"set-up"}
+
+
+def test_where_neither_journals_nor_copies_of_a_rank_are_left_no_spare_is_used_up(tmp_path: Path) -> None:
+    job = elsewhere(tmp_path)
+    job.without_journals = {"n1.w0"}
+    job.kept["n2"] = (copy(2, 3),)
+    lose_machine(job, "n1")
+    (over,) = job.told(events.JobFinished)
+    assert "no spare can take over rank 1: its journals are lost with it, and nobody has copies" in over.reason
+    assert job.sent(msg.Assign) == {}

@@ -21,11 +21,14 @@ def test_all_annotations_are_read() -> None:
             kube.FALLBACK: "next-spare, checkpoint",
             kube.CHECKPOINT_DIR: "/data/ckpt/",
             kube.BUDDY_EVERY: "50",
+            kube.BUDDY_SYNC: "true",
             kube.CONTAINER: "train",
             "somebody.else/annotation": "x",
         }
     )
-    assert wishes == Wishes(True, 3, "", "planned-only", ("next-spare", "checkpoint"), "/data/ckpt", 50, "train")
+    assert wishes == Wishes(
+        True, 3, "", "planned-only", ("next-spare", "checkpoint"), "/data/ckpt", 50, "train", buddy_sync=True
+    )
 
 
 def test_spares_can_name_a_pool() -> None:
@@ -56,6 +59,8 @@ def test_an_empty_fallback_leaves_none() -> None:
         (kube.CHECKPOINT_DIR, "/data/../etc", "absolute"),
         (kube.BUDDY_EVERY, "often", "number of steps"),
         (kube.BUDDY_EVERY, "-5", "number of steps"),
+        (kube.BUDDY_SYNC, "8", '"true" or "false"'),
+        (kube.BUDDY_SYNC, "true", "nothing is copied"),
         (kube.CONTAINER, "Main", "name of a container"),
         (kube.SPARES, 2, "in quotes"),
     ],

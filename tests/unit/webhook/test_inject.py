@@ -262,3 +262,32 @@ def test_a_static_pod_is_left_alone() -> None:
     mirror = pod("bare")
     mirror["metadata"]["annotations"]["kubernetes.io/config.mirror"] = "x"
     assert patch(mirror, NATIVE, AUTHORITY).patch == []
+
+
+def test_copies_have_a_volume_in_memory_that_training_and_the_agent_share() -> None:
+    given = pod("bare")
+    given["metadata"]["annotations"] |= {kube.BUDDY_EVERY: "8", kube.BUDDY_SYNC: "true"}
+    new = made(given)
+    (volume,) = (v for v in new["spec"]["volumes"] if v["name"] == kube.KEPT_VOLUME)
+    assert volume == {"name": kube.KEPT_VOLUME, "emptyDir": {"medium": "Memory"}}
+    for name in ("main", kube.AGENT_CONTAINER):
+        assert {"name": kube.KEPT_VOLUME, "mountPath": kube.KEPT_FOLDER} in container(new, name)["volumeMounts"]
+    env = resolved(container(new, "main")["env"], {})
+    assert (env[names.ENV_BUDDY_EVERY], env[names.ENV_BUDDY_SYNC], env[names.ENV_KEPT]) == ("8", "1", kube.KEPT_FOLDER)
+    assert patch(new, NATIVE, AUTHORITY).patch == []
+
+
+@pytest.mark.parametrize("policy", [kube.POLICY_OBSERVE, kube.POLICY_PLANNED_ONLY])
+def test_where_no_loss_is_made_good_no_copies_are_made_and_the_notes_say_so(policy: str) -> None:
+    given = pod("bare")
+    given["metadata"]["annotations"] |= {kube.BUDDY_EVERY: "8", kube.POLICY: policy}
+    new = made(given)
+    assert kube.KEPT_VOLUME not in str(new["spec"])
+    assert names.ENV_BUDDY_EVERY not in str(new["spec"])
+    assert f"has no effect with torchrelay.dev/policy {policy}" in new["metadata"]["annotations"][kube.NOTES]
+
+
+def test_a_pod_that_was_prepared_before_there_were_copies_is_not_given_a_mount_without_a_volume() -> None:
+    old = made(pod("bare"))
+    old["metadata"]["annotations"][kube.BUDDY_EVERY] = "8"
+    assert patch(old, NATIVE, AUTHORITY).patch == []

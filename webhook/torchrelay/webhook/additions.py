@@ -11,7 +11,7 @@ from torchrelay.protocol import kube_names as kube
 from torchrelay.protocol.kube_annotations import Wishes
 from torchrelay.webhook.settings import Settings
 from torchrelay.webhook.target import Container, Pod, gpus, is_below
-from torchrelay.webhook.training_env import Variable, field, value
+from torchrelay.webhook.training_env import Variable, field, kept_mounts, value
 
 COUNTED = ("cpu", "memory")
 """What makes a pod's quality of service."""
@@ -48,6 +48,7 @@ def additions(pod: Pod, container: Container, wishes: Wishes, settings: Settings
     mounts = [
         *settings.agent.volumeMounts,
         {"name": kube.RUN_VOLUME, "mountPath": kube.RUN_FOLDER},
+        *kept_mounts(wishes),
         {"name": kube.TOKEN_VOLUME, "mountPath": kube.TOKEN_FOLDER, "readOnly": True},
     ]
     if wishes.checkpoint_dir:
@@ -64,14 +65,17 @@ def additions(pod: Pod, container: Container, wishes: Wishes, settings: Settings
     }
     if native:
         agent["restartPolicy"] = "Always"
-    return Additions(_volumes(settings), init, agent, native, notes)
+    return Additions(_volumes(settings, wishes), init, agent, native, notes)
 
 
-def _volumes(settings: Settings) -> list[dict[str, Any]]:
+def _volumes(settings: Settings, wishes: Wishes) -> list[dict[str, Any]]:
+    # Without a limit of its own: as large as the state makes it, and counted as training's memory.
+    kept = [{"name": kube.KEPT_VOLUME, "emptyDir": {"medium": "Memory"}}] if wishes.copies_every else []
     token = {"path": kube.TOKEN_FILE, "audience": kube.TOKEN_AUDIENCE, "expirationSeconds": kube.TOKEN_LIFETIME_S}
     return [
         {"name": kube.CODE_VOLUME, "emptyDir": {}},
         {"name": kube.RUN_VOLUME, "emptyDir": {"medium": "Memory", "sizeLimit": settings.runSizeLimit}},
+        *kept,
         {"name": kube.TOKEN_VOLUME, "projected": {"sources": [{"serviceAccountToken": token}]}},
         *settings.agent.volumes,
     ]

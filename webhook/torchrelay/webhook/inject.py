@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -89,6 +90,8 @@ def _completed(pod: Pod, wishes: Wishes, authority: str) -> tuple[Pod, Decision]
         and ours & {mount["name"] for mount in container.get("volumeMounts") or ()}
     ]
     index = with_ours[0] if with_ours else training_container(pod, wishes.container)[0]
+    if kube.KEPT_VOLUME not in {volume["name"] for volume in pod["spec"].get("volumes") or ()}:
+        wishes = dataclasses.replace(wishes, buddy_every=0)  # whoever prepared it did not know of it
     new, notes = _with_training_side(pod, index, wishes)
     for container in [*new["spec"]["containers"], *(new["spec"].get("initContainers") or ())]:
         for variable in container.get("env") or () if container["name"] == kube.AGENT_CONTAINER else ():
@@ -104,7 +107,7 @@ def _with_training_side(pod: Pod, index: int, wishes: Wishes) -> tuple[Pod, list
     container["env"] = env
     there = container.get("volumeMounts") or []
     names = {m["name"] for m in there}
-    container["volumeMounts"] = [*there, *(m for m in training_mounts() if m["name"] not in names)]
+    container["volumeMounts"] = [*there, *(m for m in training_mounts(wishes) if m["name"] not in names)]
     return new, notes
 
 

@@ -9,10 +9,6 @@ from torchrelay.protocol import names
 from torchrelay.protocol.kube_annotations import Wishes
 
 PYTHONPATH = "PYTHONPATH"
-NO_BUDDIES = (
-    f"{kube.BUDDY_EVERY} has no effect in pods yet: shards that nobody else has are lost with their rank, and the job begins again "
-    "from a checkpoint"
-)
 Variable = dict[str, Any]
 
 
@@ -25,17 +21,25 @@ def value(name: str, text: str) -> Variable:
     return {"name": name, "value": text}
 
 
-def training_mounts() -> list[dict[str, Any]]:
+def training_mounts(wishes: Wishes) -> list[dict[str, Any]]:
     return [
         {"name": kube.CODE_VOLUME, "mountPath": kube.CODE_FOLDER, "readOnly": True},
         {"name": kube.RUN_VOLUME, "mountPath": kube.RUN_FOLDER},
+        *kept_mounts(wishes),
     ]
+
+
+def kept_mounts(wishes: Wishes) -> list[dict[str, Any]]:
+    """Where copies are kept, for training and for the agent, who says which there are."""
+    return [{"name": kube.KEPT_VOLUME, "mountPath": kube.KEPT_FOLDER}] if wishes.copies_every else []
 
 
 def training_env(env: list[Variable], wishes: Wishes, grace_s: int | None = None) -> tuple[list[Variable], list[str]]:
     """The environment with ours in it, and notes about what could not be set. `grace_s`: the pod's, if it says one."""
     new = _chained(env)
-    notes = [NO_BUDDIES] if wishes.buddy_every else []
+    notes = []
+    if wishes.buddy_every and not wishes.copies_every:
+        notes.append(f"{kube.BUDDY_EVERY} has no effect with {kube.POLICY} {wishes.policy}: no lost rank is replaced")
     for ours in _ours(wishes, grace_s):
         there = [e for e in new if e["name"] == ours["name"]]
         if not there:
@@ -57,6 +61,10 @@ def _ours(wishes: Wishes, grace_s: int | None) -> list[Variable]:
     ]
     if grace_s is not None:
         variables.append(value(names.ENV_GRACE, str(grace_s)))
+    if wishes.copies_every:
+        variables += [value(names.ENV_BUDDY_EVERY, str(wishes.copies_every)), value(names.ENV_KEPT, kube.KEPT_FOLDER)]
+        if wishes.buddy_sync:
+            variables.append(value(names.ENV_BUDDY_SYNC, "1"))
     if wishes.checkpoint_dir:
         variables.append(value(kube.ENV_CHECKPOINT_DIR, wishes.checkpoint_dir))
     return variables

@@ -9,6 +9,7 @@ from pathlib import Path
 from torchrelay.protocol.errors import UserError
 
 RUN_FOLDER = Path("/run/torchrelay")
+KEPT_FOLDER = Path("/run/torchrelay-kept")
 TOKEN_FILE = Path("/var/run/secrets/torchrelay/token")
 
 
@@ -16,6 +17,7 @@ TOKEN_FILE = Path("/var/run/secrets/torchrelay/token")
 class PodConfig:
     """`controller`, `enrolment`: HOST:PORT. `authority`: PEM of who signs the controller's certificate.
 
+    `kept`: where the pod's processes keep copies of ranks' states.
     `host`: the pod's address. `leave_s`: how long the agent stays after its pod was told to end and the training process
     is gone, so that its journals can be fetched. `end_s`: what a process may take to end by itself. `orphan_s`: how long a
     controller may be away before an agent without a process to care for ends. `restarts`: whether the kubelet may start the
@@ -35,6 +37,7 @@ class PodConfig:
     end_s: float = 30.0
     orphan_s: float = 60.0
     restarts: bool = True
+    kept: Path = KEPT_FOLDER
 
     @property
     def node(self) -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import logging
 import os
 import signal
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from torchrelay.agent.cadence import Cadence
@@ -19,9 +19,10 @@ from torchrelay.agent.health.vitals import Vitals
 from torchrelay.agent.journal_copies import JournalCopies
 from torchrelay.agent.journal_keeper import JournalKeeper
 from torchrelay.agent.node import persistently
+from torchrelay.agent.pod.anew import Anew
 from torchrelay.agent.pod.bystanders import Bystanders
-from torchrelay.agent.pod.checkpoints import checkpoint_files, find_checkpoints
 from torchrelay.agent.pod.config import PodConfig
+from torchrelay.agent.pod.disk import ON_DISK, Disk
 from torchrelay.agent.pod.ended import LastWords, how_it_ended
 from torchrelay.agent.pod.enrolment import PodCredentials
 from torchrelay.agent.pod.eyes import PodEyes
@@ -44,9 +45,7 @@ from torchrelay.protocol.messages import (
     Explained,
     FaultInjected,
     Fence,
-    FetchCheckpoint,
     FetchJournal,
-    FindCheckpoints,
     Finishing,
     FromWorker,
     Hello,
@@ -57,6 +56,7 @@ from torchrelay.protocol.messages import (
     Protect,
     RestartWorkers,
     ScriptFailed,
+    StartWorker,
     StopJob,
     TellAgain,
     ToWorker,
@@ -109,6 +109,8 @@ class PodNode:
         self._eyes = PodEyes(config.host, os.environ, self._send)
         self._bystanders = Bystanders(config.restarts)
         self._marks = Marks(config.run_folder)
+        self._anew = Anew(self._send)
+        self._disk = Disk(self._send, config.kept)
         self._kept: set[asyncio.Task[None]] = set()
         self._stop: asyncio.Future[StopJob] = asyncio.get_running_loop().create_future()
         self._leaving, self._any = asyncio.Event(), asyncio.Event()
@@ -220,6 +222,7 @@ class PodNode:
             self._bystanders.add(hello.pid)
             self._shims.send(worker, Begin(worker, str(self._config.journals / worker), False))
             return
+        self._disk.process_begins()
         self._send(WorkerStarted(worker, process.rank, process.pid, process.launch))
         self._take_in(process, hello)
 
@@ -229,6 +232,7 @@ class PodNode:
         self._any.set()
         self._eyes.uses(process.worker, hello.gpus, local_ranks.place(hello.launch))
         self._send(FromWorker(process.worker, hello))
+        self._anew.connected(process.worker, process.pid)
         self._pause.end()
 
     def _reported(self, worker: WorkerId, report: Any) -> None:
@@ -262,7 +266,7 @@ class PodNode:
         if isinstance(order, ToWorker):
             self._pass_on(WorkerId(order.worker), order.order)
         elif isinstance(order, Fence):
-            self._fence(WorkerId(order.worker))
+            self._fence(WorkerId(order.worker), order.again)
         elif isinstance(order, FetchJournal):
             worker = WorkerId(order.worker)
             self._send(self._journals.content(worker) if worker in self._processes else self._copies.content(worker))
@@ -275,12 +279,12 @@ class PodNode:
                     self._send(FromWorker(process.worker, report))
                 if process.exited is not None:
                     self._send(process.exited)
+        elif isinstance(order, ON_DISK):
+            self._disk.ordered(order)
+        elif isinstance(order, StartWorker):
+            self._anew.asked(order.rank)
         elif isinstance(order, RestartWorkers):
             self._restart(order)
-        elif isinstance(order, FetchCheckpoint):
-            self._keep(asyncio.ensure_future(self._tell_files(Path(order.directory))))
-        elif isinstance(order, FindCheckpoints):
-            self._keep(asyncio.ensure_future(self._tell_found(Path(order.directory))))
         elif isinstance(order, LookClosely):
             self._cadence.closely = order.on
             self._pause.end()
@@ -325,24 +329,18 @@ class PodNode:
         for process in self._living():
             if process.begun:
                 self._kill(process, EXIT_NO_SPARE_LEFT)
+        self._disk.job_begins_again()
         waiting = {worker: p for worker, p in self._processes.items() if not p.begun and not p.gone.is_set()}
         self._processes.clear()
         self._processes.update(waiting)
         self._session.renew()
 
-    async def _tell_files(self, folder: Path) -> None:
-        for part in await asyncio.to_thread(checkpoint_files, folder):
-            self._send(part)
-
-    async def _tell_found(self, folder: Path) -> None:
-        self._send(await asyncio.to_thread(find_checkpoints, folder))
-
     def _keep(self, task: asyncio.Task[None]) -> None:
         self._kept.add(task)
         task.add_done_callback(self._kept.discard)
 
-    def _fence(self, worker: WorkerId) -> None:
-        """By order, and by signal where the process can be seen; its connection's end tells that it is gone."""
+    def _fence(self, worker: WorkerId, again: bool) -> None:
+        """By order, and by signal where it can be seen unless it begins `again`; its connection's end tells that it is gone."""
         process = self._processes.get(worker)
         if process is None:
             log.error("a fence for %s, which is no process of this pod", worker)
@@ -350,7 +348,13 @@ class PodNode:
             self._send(dataclasses.replace(process.exited, fenced=True))
         else:
             process.words.told_to_end = True
-            self._kill(process, how_it_ended(worker, process.words).exit_code)
+            code = how_it_ended(worker, process.words).exit_code
+            if again:
+                self._shims.send(worker, EndNow(code, again=True))
+                kill = functools.partial(self._kill, process, code)
+                self._keep(asyncio.ensure_future(self._anew.follow(process.pid, process.rank, process.gone, kill)))
+            else:
+                self._kill(process, code)
 
     def _kill(self, process: _Process, exit_code: int) -> None:
         self._end(process, exit_code)

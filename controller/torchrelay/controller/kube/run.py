@@ -123,7 +123,8 @@ class JobRun:
         """Whether a process of the pod holds a rank, or is about to."""
         job = self.core.job
         return any(w.node == agent for w in job.rank_workers) or any(
-            w.node == agent and w.alive and w.rank != NO_RANK for w in job.workers.values()
+            w.node == agent and w.alive and (w.rank != NO_RANK or w.started_for != NO_RANK)
+            for w in job.workers.values()
         )
 
     def is_warm(self, agent: str) -> bool:
@@ -191,4 +192,6 @@ def _config(run: JobRun, world_size: int) -> ControllerConfig:
         jit_prefix=JIT_PREFIX,
         worn_out=tuple(sorted(worn_out)),
         deadlines=Deadlines(spare_s=wishes.spare_wait_s),
+        buddy_every=wishes.copies_every,
+        buddy_sync=wishes.buddy_sync,
     )

@@ -260,8 +260,10 @@ class Story:
         story.changed = True
         leavers = self._leavers.pop(what.migration, {})
         if what.outcome == COMMITTED:
+            others = [worker for rank, worker in self._holders().items() if rank not in what.ranks]
+            stay = {worker.rpartition(".")[0] for worker in (*what.spares, *others)}
             for rank in what.ranks:
-                if leavers.get(rank):
+                if leavers.get(rank) and leavers[rank].rpartition(".")[0] not in stay:
                     self.left.append(Left(leavers[rank], rank, what.kind == "planned", what.reason))
 
 

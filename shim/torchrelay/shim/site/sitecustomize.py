@@ -30,7 +30,7 @@ OURS = (
 )
 
 
-def let_torchrelay_in(environ: Mapping[str, str]) -> None:
+def let_torchrelay_in(environ: Mapping[str, str], whole: Mapping[str, str]) -> None:
     try:
         from importlib.machinery import ModuleSpec
         from importlib.util import module_from_spec
@@ -43,7 +43,7 @@ def let_torchrelay_in(environ: Mapping[str, str]) -> None:
 
         from torchrelay.shim.inject import start
 
-        start(environ, site=os.path.dirname(os.path.abspath(__file__)))
+        start(environ, site=os.path.dirname(os.path.abspath(__file__)), whole=whole)
     except Exception as e:  # noqa: BLE001 - the script must run, whatever is wrong with us
         reason = " ".join(str(e).split())
         if environ.get("TORCHRELAY_SPARE") == "1" and environ.get("TORCHRELAY_ASK") == "1":
@@ -72,6 +72,7 @@ def leave_path() -> None:
     del sys.modules["sitecustomize"]
 
 
+_whole = dict(os.environ)
 _environ = take_environment()
 leave_path()
 try:
@@ -79,4 +80,4 @@ try:
     import sitecustomize  # type: ignore[import-not-found]  # noqa: F401
 finally:
     if "TORCHRELAY_SOCKET" in _environ:
-        let_torchrelay_in(_environ)
+        let_torchrelay_in(_environ, _whole)

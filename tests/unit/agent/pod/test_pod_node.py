@@ -19,6 +19,7 @@ from torchrelay.agent.shim_server import ShimEvents
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol import wire
 from torchrelay.protocol.errors import RefusedError, UserError
+from torchrelay.protocol.kept import WHOLE, KeptParts, open_slot, slot_folder, write_parts
 from torchrelay.protocol.names import NO_RANK
 
 LAUNCH = {"RANK": "1", "WORLD_SIZE": "2"}
@@ -67,7 +68,18 @@ class Shim:
 class World:
     def __init__(self, folder: Path) -> None:
         self.config = PodConfig(
-            "team", "train-1", "0a1b2c3d-9", "127.0.0.1", "x:1", "x:2", b"", folder / "run", folder / "token", 0.1, 0.1
+            "team",
+            "train-1",
+            "0a1b2c3d-9",
+            "127.0.0.1",
+            "x:1",
+            "x:2",
+            b"",
+            folder / "run",
+            folder / "token",
+            0.1,
+            0.1,
+            kept=folder / "kept",
         )
         self.config.run_folder.mkdir()
         self.node = PodNode(self.config)
@@ -485,5 +497,53 @@ def test_a_process_that_has_not_begun_ends_with_a_job_that_is_over(in_world: Any
         w.node._ordered(msg.StopJob(0, 15, "all ranks are done"))
         assert await shim.hear() == msg.EndNow(0)
         await asyncio.wait_for(w.task, WITHIN_S)
+
+    in_world(test)
+
+
+def test_a_process_that_is_to_go_back_begins_anew_in_its_place_and_is_told_as_such(in_world: Any) -> None:
+    async def test(w: World) -> None:
+        first = await w.shim()
+        await first.hear()
+        await w.until(lambda: w.session.of(msg.WorkerStarted))
+        w.order(msg.Begin(WORKER, "", False))
+        await first.hear()
+        w.node._ordered(msg.Fence(WORKER, again=True))
+        assert await first.hear() == msg.EndNow(137, again=True)
+        assert w.session.of(msg.WorkerExited) == [], "it lives"
+        first.close()
+        await w.until(lambda: w.session.of(msg.WorkerExited))
+        assert w.session.of(msg.WorkerExited)[0].fenced
+        second = await w.shim()
+        await second.hear()
+        await w.until(lambda: w.session.of(msg.LateWorker))
+        again = "train-1:0a1b2c3d.2"
+        assert w.session.of(msg.LateWorker) == [msg.LateWorker(again, 1, os.getpid())]
+        kinds = [type(m) for m in w.session.sent if getattr(m, "worker", "") == again]
+        assert kinds == [msg.WorkerStarted, msg.FromWorker, msg.LateWorker], "known by then"
+        w.node._ordered(msg.StartWorker(1))
+        assert w.session.of(msg.LateWorker)[-1].pid == 0, "no other one comes"
+
+    in_world(test)
+
+
+def test_copies_are_told_and_forgotten_when_the_job_begins_again(in_world: Any) -> None:
+    async def test(w: World) -> None:
+        slot = slot_folder(w.config.kept, 1, 6, 3)
+        open_slot(slot)
+        write_parts(slot, KeptParts(6, b"journal", b"set-up", "layout"))
+        (slot / WHOLE).write_text("{}")
+        await w.shim()
+        await w.until(lambda: w.session.of(msg.WorkerStarted))
+        w.node._ordered(msg.FetchKept())
+        await w.until(lambda: w.session.of(msg.KeptCopies) and w.session.of(msg.KeptCopies)[-1].last)
+        told, last = w.session.of(msg.KeptCopies)
+        assert told == msg.KeptCopies((msg.KeptCopy(1, 6, str(slot), b"journal", b"set-up", "layout"),), last=False)
+        assert last == msg.KeptCopies()
+        w.node._ordered(msg.RestartWorkers("again"))
+        assert slot.exists(), "the process that makes them may live still"
+        w._shims[0].close()
+        await w.shim()
+        await w.until(lambda: not slot.exists())
 
     in_world(test)

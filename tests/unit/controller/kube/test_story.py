@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from torchrelay.controller.kube.story import Story, job_status, pod_of
@@ -70,6 +72,13 @@ def test_what_is_abandoned_says_why(told: Told) -> None:
 def test_who_was_replaced_is_handed_over_once_it_is_committed(told: Told) -> None:
     (left,) = told(STARTED, finished("committed", "done")).left
     assert (left.worker, left.rank, left.planned) == ("train-1:bb.1", 1, False)
+
+
+def test_a_pod_whose_rank_stays_in_it_is_not_handed_over(told: Told) -> None:
+    done = dataclasses.replace(
+        finished("committed", "done", "rollback"), ranks=(0, 1), spares=("train-0:aa.2", "spare:cc.1")
+    )
+    assert [left.worker for left in told(STARTED, done).left] == ["train-1:bb.1"]
 
 
 def test_nobody_was_replaced_by_what_came_to_nothing(told: Told) -> None:

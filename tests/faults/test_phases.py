@@ -36,7 +36,9 @@ def test_a_rank_is_replaced_in_a_later_loop(kind: str, fault: str, undisturbed: 
     assert_unharmed(run, undisturbed(SCRIPT, kind, ranks=RANKS), RANKS, [fault], 1)
 
 
-@pytest.mark.parametrize(("kind", "step"), [("finetune", 17), ("turns", 19)])
+@pytest.mark.parametrize(
+    ("kind", "step"), [("finetune", 17), ("turns", 19), pytest.param("finetune", 11, id="asked for in the one before")]
+)
 def test_a_rank_is_moved_in_a_later_loop(kind: str, step: int, undisturbed: Undisturbed, tmp_path: Path) -> None:
     fault = f"planned:rank=1,step={step}"
     run = relay(tmp_path, SCRIPT, kind, ranks=RANKS, inject=[fault], planned_at=[step], environment=SLOWLY)

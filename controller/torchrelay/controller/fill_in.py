@@ -16,6 +16,8 @@ from torchrelay.protocol.phases import RESUME, ROLLBACK
 class Filler:
     def __init__(self, config: ControllerConfig, job: Job, rollback: Rollback) -> None:
         self._config, self._job, self._rollback = config, job, rollback
+        self._assigned: dict[int, bytes] = {}
+        """The record of the set-up that whoever is to take over a rank has begun with."""
 
     def fill_in(self, kind: str, rank: int, order: ShimOrder, checkpoint: JobCheckpoint | None) -> ShimOrder:
         """`kind`: of the migration; `checkpoint`: what all ranks enter from, on resume."""
@@ -25,6 +27,7 @@ class Filler:
             return dataclasses.replace(order, kept=self._rollback.folder_of(order.token))
         journal = self._job.journal(rank)
         if isinstance(order, Assign):
+            self._assigned[rank] = journal.set_up
             return dataclasses.replace(order, env=self._env(rank), set_up=journal.set_up)
         if isinstance(order, Plan) and order.action in ("enter", "shadow"):
             shadow = order.action == "shadow"
@@ -32,6 +35,8 @@ class Filler:
             order = dataclasses.replace(
                 order, journal=journal.boundaries[at], gate_journal=journal.gates[at] if shadow else b""
             )
+            if journal.set_up != self._assigned.get(rank, journal.set_up):
+                order = dataclasses.replace(order, set_up=journal.set_up)
             if kind == RESUME and checkpoint is not None:
                 part = checkpoint.ranks[rank]
                 log = checkpoint.collective_log if shadow else b""

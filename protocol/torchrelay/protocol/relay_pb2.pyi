@@ -606,7 +606,7 @@ class Serve(_message.Message):
     def __init__(self, generation: _Optional[int] = ..., boundary: _Optional[int] = ..., token: _Optional[str] = ..., peer_host: _Optional[str] = ..., kept: _Optional[str] = ...) -> None: ...
 
 class Plan(_message.Message):
-    __slots__ = ("generation", "target", "action", "journal", "gate_journal", "collective_log", "ddp_layout", "donor_host", "donor_port", "token", "directory", "offline", "late", "donor_collectives", "place", "kept")
+    __slots__ = ("generation", "target", "action", "journal", "gate_journal", "collective_log", "ddp_layout", "donor_host", "donor_port", "token", "directory", "offline", "late", "donor_collectives", "place", "kept", "set_up")
     class LateEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -630,6 +630,7 @@ class Plan(_message.Message):
     DONOR_COLLECTIVES_FIELD_NUMBER: _ClassVar[int]
     PLACE_FIELD_NUMBER: _ClassVar[int]
     KEPT_FIELD_NUMBER: _ClassVar[int]
+    SET_UP_FIELD_NUMBER: _ClassVar[int]
     generation: int
     target: int
     action: str
@@ -646,7 +647,8 @@ class Plan(_message.Message):
     donor_collectives: int
     place: str
     kept: str
-    def __init__(self, generation: _Optional[int] = ..., target: _Optional[int] = ..., action: _Optional[str] = ..., journal: _Optional[bytes] = ..., gate_journal: _Optional[bytes] = ..., collective_log: _Optional[bytes] = ..., ddp_layout: _Optional[str] = ..., donor_host: _Optional[str] = ..., donor_port: _Optional[int] = ..., token: _Optional[str] = ..., directory: _Optional[str] = ..., offline: _Optional[bool] = ..., late: _Optional[_Mapping[str, int]] = ..., donor_collectives: _Optional[int] = ..., place: _Optional[str] = ..., kept: _Optional[str] = ...) -> None: ...
+    set_up: bytes
+    def __init__(self, generation: _Optional[int] = ..., target: _Optional[int] = ..., action: _Optional[str] = ..., journal: _Optional[bytes] = ..., gate_journal: _Optional[bytes] = ..., collective_log: _Optional[bytes] = ..., ddp_layout: _Optional[str] = ..., donor_host: _Optional[str] = ..., donor_port: _Optional[int] = ..., token: _Optional[str] = ..., directory: _Optional[str] = ..., offline: _Optional[bool] = ..., late: _Optional[_Mapping[str, int]] = ..., donor_collectives: _Optional[int] = ..., place: _Optional[str] = ..., kept: _Optional[str] = ..., set_up: _Optional[bytes] = ...) -> None: ...
 
 class Rebuild(_message.Message):
     __slots__ = ("generation", "target", "store_host", "store_port")

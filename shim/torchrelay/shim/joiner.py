@@ -73,6 +73,11 @@ class Joiner:
         assert self._journal is not None
         return self._journal
 
+    def newer_set_up(self) -> payload.SetUpJournal | None:
+        """What the lost rank has recorded since this process began its set-up, if that is something else."""
+        recorded = b"" if self._plan is None else self._plan.set_up
+        return payload.load(recorded, payload.SetUpJournal) if recorded else None
+
     def check_answered(self) -> None:
         left = self._engine.records.answers
         if left:

@@ -44,6 +44,7 @@ class Joining(Protocol):
     """What is done with it where it has come."""
 
     def wait_for_plan(self) -> payload.BoundaryJournal: ...
+    def newer_set_up(self) -> payload.SetUpJournal | None: ...
     def put(self, goal: Goal, nodes: list[bytes], innermost: FrameType, *, whole: bool) -> None: ...
     def enter(self, goal: Goal, activation: Activation) -> None: ...
     def check_answered(self) -> None: ...
@@ -91,7 +92,11 @@ class WayIn:
             return
         before = set_up.collectives, set_up.passed
         if not goals and place == (set_up.site, set_up.entry):
-            goals.append(Goal(self._joining.wait_for_plan(), set_up.trees, 0, last=True, before=before))
+            journal = self._joining.wait_for_plan()
+            if self._first(Goal(journal, (), 0)) != place and self._is_over_by_now(place):
+                set_up = self._set_up
+                before = set_up.collectives, set_up.passed
+            goals.append(Goal(journal, set_up.trees, 0, last=True, before=before))
         elif set_up.young and len(goals) == 1 and place == self._first(goals[0]):
             journal = self._joining.wait_for_plan()
             if self._first(Goal(journal, (), 0)) == place:
@@ -104,6 +109,18 @@ class WayIn:
             return
         if self._first(goals[-1]) not in (place, (set_up.site, set_up.entry)):
             raise JournalError("the training loop moved on to another place while this process prepared")
+
+    def _is_over_by_now(self, place: tuple[str, int]) -> bool:
+        """Whether training has gone on from this loop to a later one while this process prepared: it is passed like others then."""
+        known, newer = self._set_up, self._joining.newer_set_up()
+        over = () if newer is None else newer.passed[len(known.passed) :]
+        if newer is None or not over or (over[0].site, over[0].entry) != place:
+            return False
+        assert self._engine.records.answers is not None
+        self._engine.records.answers += newer.collectives[len(known.collectives) :]
+        self._goals.extend(_goal(passed, 0) for passed in over)
+        self._set_up = newer
+        return True
 
     @staticmethod
     def _first(goal: Goal) -> tuple[str, int]:

@@ -122,6 +122,8 @@ class Plan:
     """Which loop's boundary `target` is, as in Standing; empty if nobody is there yet."""
     kept: str = ""
     """For `enter` of a rollback: the folder of the rank's copy, taken at `target`, from which its tensors come."""
+    set_up: bytes = b""
+    """The rank's record of its set-up, if it is another than the one in Assign: training has gone on to a later loop."""
 
 
 @dataclass(frozen=True)

@@ -175,3 +175,12 @@ def test_an_unprotected_job_s_messages_are_left_alone(engine: Engine) -> None:
     engine.now = "off"
     exchange()
     assert engine.log == []
+
+
+def test_what_a_pipeline_sends_one_by_one_is_left_alone_as_its_batches_are(engine: Engine, wire: Wire) -> None:
+    """torch 2.13 sends a batch of one kind message by message."""
+    schedule: dict[str, Any] = {"__name__": "torch.distributed.pipelining.schedules", "dist": dist, "torch": torch}
+    exec("def step():\n    dist.isend(torch.ones(1), 1).wait()\n    dist.irecv(torch.zeros(1), 1).wait()", schedule)
+    schedule["step"]()
+    assert wire.sent == [[1.0]]
+    assert engine.log == []

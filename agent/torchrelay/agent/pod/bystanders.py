@@ -35,10 +35,13 @@ class Bystanders:
         """Returns when there was one, and none has been there for a while."""
         await self._any.wait()
         loop = asyncio.get_running_loop()
-        seen_s = loop.time()
-        while loop.time() - seen_s < self._patience_s:
-            if self._is_there():
-                seen_s = loop.time()
+        missed_s: float | None = None
+        while True:
+            # From look to look: time in which this agent did not run says nothing.
+            now_s = loop.time()
+            missed_s = None if self._is_there() else now_s if missed_s is None else missed_s
+            if missed_s is not None and now_s - missed_s >= self._patience_s:
+                return
             await asyncio.sleep(POLL_S)  # nobody tells of another container's processes
 
     def _is_there(self) -> bool:

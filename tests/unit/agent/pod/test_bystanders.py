@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 
 import pytest
@@ -53,5 +54,22 @@ def test_one_that_the_kubelet_may_start_again_is_waited_for(tmp_path: Path, monk
         file.unlink()
         with pytest.raises(asyncio.TimeoutError):
             await asyncio.wait_for(watched.gone(), 0.3)
+
+    asyncio.run(test())
+
+
+def test_time_in_which_the_agent_did_not_run_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bystanders, "POLL_S", 0.01)
+    monkeypatch.setattr(bystanders, "SOON_S", 0.1)
+    process(tmp_path, 70, "0::/pod/train")
+
+    async def test() -> None:
+        watched = Bystanders(restarts=False, proc=tmp_path)
+        watched.add(70)
+        gone = asyncio.create_task(watched.gone())
+        await asyncio.sleep(0)
+        time.sleep(0.3)  # noqa: ASYNC251 - nothing runs meanwhile
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(gone, 0.2)
 
     asyncio.run(test())

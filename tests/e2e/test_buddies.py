@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from e2e.test_torchrun import Torchrun
 from support.kubectl import Kubectl
 from support.training import differences
 from support.training_pods import NODES, Training
@@ -23,6 +25,13 @@ def protected(training: Training) -> Training:
     training.asked = {"buddy-every": str(EVERY)}
     training.held = (STEP,)
     return sharded(training)
+
+
+@pytest.fixture
+def launched(kubectl: Kubectl, torchrelay: object, tmp_path: Path) -> Iterator[Torchrun]:
+    job = Torchrun(kubectl, "sharded-torchrun", tmp_path)
+    yield job
+    job.delete()
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +61,25 @@ def test_a_pod_with_the_only_shards_is_deleted_with_force(protected: Training, u
     assert protected.restarts(f"{protected.name}-0") == {"train": 0, "torchrelay-agent": 0}, (
         "it begins anew in its place"
     )
+
+
+def test_the_only_shards_under_torchrun(launched: Torchrun, undisturbed_shards: Path) -> None:
+    """Its torchrun sees nothing of a process that begins anew, and ends well with it."""
+    sharded(launched).asked = {"buddy-every": str(EVERY)}
+    launched.held = (STEP,)
+    launched.start()
+    launched.wait_until_ready()
+    launched.wait_until_held(STEP)
+    launched.wait_until_copied(1)
+    lost, stays = launched.pod_of(1), launched.pod_of(0)
+    launched.kubectl("delete", "pod", lost, "--force", "--grace-period=0")
+    launched.let_pass(STEP)
+    (migration,) = launched.wait_for_migration()
+    launched.wait_until_succeeded()
+    assert differences(undisturbed_shards, launched.out, launched.world_size) == []
+    assert (migration["kind"], migration["stepsRedone"] in (EVERY, 2 * EVERY)) == ("rollback", True), migration
+    assert launched.restarts(stays)["train"] == 0
+    launched.wait_until_over()
 
 
 def test_a_killed_process_with_the_only_shards(protected: Training, undisturbed_shards: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from e2e.test_torchrun import STATIC, Torchrun
+from support.kube_install import Installation
 from support.kubectl import Kubectl, wait_for
 from support.training import differences
 from support.training_pods import Training
@@ -105,6 +106,56 @@ def test_one_process_is_killed(launched: Torchrun, undisturbed: Path) -> None:
     launched.wait_until_succeeded()
     assert differences(undisturbed, launched.out, launched.world_size) == []
     assert pod in launched.pods()
+    launched.wait_until_over()
+
+
+def test_the_agent_of_a_pod_and_the_controller_are_killed_then_a_process(
+    launched: Torchrun, undisturbed: Path, torchrelay: Installation
+) -> None:
+    """Both processes come back to the new agent, and the new controller learns of both ranks."""
+    launched.held, launched.restart_policy = (STEP, LATER), "OnFailure"
+    launched.start()
+    launched.wait_until_ready()
+    launched.wait_until_held(STEP)
+    pod = launched.pod_of(1)
+    launched.kill_agent(pod)
+
+    def again() -> bool | None:
+        log = launched.kubectl("logs", pod, "--container=torchrelay-agent")
+        return True if launched.restarts(pod)["torchrelay-agent"] == 1 and "is there" in log else None
+
+    wait_for("the agent, started again and with a controller", again, 60.0, launched.describe)
+    torchrelay.kill_controller()
+    launched.wait_until_adopted()
+    launched.let_pass(STEP)
+    launched.wait_until_held(LATER)
+    assert launched.migrations() == []
+    launched.kill_process(pod, local_rank=1)
+    launched.let_pass(LATER)
+    (migration,) = launched.wait_for_migration()
+    assert (migration["kind"], migration["rank"] % 2, migration["stepsRedone"]) == ("unplanned", 1, 1)
+    launched.wait_until_succeeded()
+    assert differences(undisturbed, launched.out, launched.world_size) == []
+
+
+def test_a_pod_is_lost_without_spares(launched: Torchrun, undisturbed: Path) -> None:
+    """The other pod's ranks save what all need; its torchrun starts both processes again, and one pod is made."""
+    launched.held, launched.spares = (STEP,), 0
+    launched.asked = {"checkpoint-dir": f"{launched.out}/checkpoints"}
+    launched.start()
+    launched.wait_until_ready()
+    launched.wait_until_held(STEP)
+    lost = launched.pod_of(0)
+    for rank in launched.ranks_of(lost):
+        launched.wait_until_copied(rank)
+    launched.kubectl("delete", "pod", lost, "--force", "--grace-period=0")
+    launched.let_pass(STEP)
+    (migration,) = launched.wait_for_migration(outcome="checkpoint")
+    assert [r["rung"] for r in migration["rungs"] if r["outcome"] == "taken"] == ["jit-checkpoint"]
+    launched.wait_until_succeeded()
+    assert differences(undisturbed, launched.out, launched.world_size) == []
+    pods = [launched.ranks_of(pod) for pod in {launched.pod_of(rank) for rank in range(4)}]
+    assert sorted(pods) == [[0, 1], [2, 3]]
     launched.wait_until_over()
 
 

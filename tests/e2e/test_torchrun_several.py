@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from e2e.test_policies import told
 from e2e.test_torchrun import STATIC, Torchrun
 from support.kube_install import Installation
 from support.kubectl import Kubectl, wait_for
@@ -58,9 +59,7 @@ def test_a_pod_is_lost_then_one_moves(launched: Torchrun, undisturbed: Path) -> 
     launched.wait_until_held(MIDDLE)
     left = launched.pod_of(next(r for r in range(4) if r not in ranks))
     launched.move(pod=left)
-    for count, step in enumerate((MIDDLE, LATER), 1):
-        wait_for(f"planned move {count}", lambda n=count: quiescing(launched) >= n or None, 60.0, launched.describe)
-        launched.let_pass(step)
+    let_move(launched, MIDDLE, LATER)
     moved = launched.wait_for_migration(count=3)[1:]
     assert [(m["kind"], m["fromPod"], m["stepsRedone"]) for m in moved] == [("planned", left, 0)] * 2
     launched.wait_until_succeeded()
@@ -73,6 +72,30 @@ def quiescing(launched: Torchrun) -> int:
     """How many planned moves have all that they need, and wait for a boundary, or have been made."""
     planned = [m for m in launched.migrations() if m.get("kind") == "planned"]
     return sum(any(p["phase"] == "quiescing" for p in m.get("phases", ())) for m in planned)
+
+
+def let_move(launched: Torchrun, *steps: int) -> None:
+    """One rank after the other: each while all wait before one of the steps."""
+    for count, step in enumerate(steps, 1):
+        wait_for(f"planned move {count}", lambda n=count: quiescing(launched) >= n or None, 60.0, launched.describe)
+        launched.let_pass(step)
+
+
+def test_a_pod_is_deleted_with_a_grace_period(launched: Torchrun, undisturbed: Path) -> None:
+    """Its torchrun hands the signal on to both processes, and waits for them."""
+    launched.held = (STEP, LATER)
+    launched.start()
+    launched.wait_until_ready()
+    launched.wait_until_held(STEP)
+    pod = launched.pod_of(3)
+    launched.kubectl("delete", "pod", pod, "--wait=false")
+    let_move(launched, STEP, LATER)
+    moved = launched.wait_for_migration(count=2)
+    assert [(m["kind"], m["fromPod"], m["stepsRedone"]) for m in moved] == [("planned", pod, 0)] * 2
+    launched.wait_until_succeeded()
+    assert differences(undisturbed, launched.out, launched.world_size) == []
+    wait_for("the end of the pod", lambda: pod not in launched.pods() or None, 60.0, launched.describe)
+    launched.wait_until_over()
 
 
 def test_one_process_is_killed(launched: Torchrun, undisturbed: Path) -> None:
@@ -159,16 +182,31 @@ def test_a_pod_is_lost_without_spares(launched: Torchrun, undisturbed: Path) -> 
     launched.wait_until_over()
 
 
+def test_a_script_that_fails_ends_all(launched: Torchrun) -> None:
+    """As without torchrelay, and not 30 s later: each torchrun would wait that long for a neighbour that wants to be moved."""
+    launched.environ = {"LEAVE": f"3:{MIDDLE}:raise"}
+    launched.held = (STEP,)
+    launched.start()
+    launched.wait_until_ready()
+    launched.let_pass(STEP)
+    (why,) = wait_for("a job that failed", lambda: told(launched, "JobFailed") or None, 60.0, launched.describe)
+    assert "the script failed on rank 3: RuntimeError: told to fail" in why
+    workers = {f"{launched.name}-{number}" for number in range(launched.workers)}
+    wait_for("the end of its pods", lambda: workers <= launched.ended() or None, 25.0, launched.describe)
+    assert {launched.pods()[name]["status"]["phase"] for name in workers} == {"Failed"}
+    assert launched.migrations() == []
+
+
 def test_pods_of_different_sizes(launched: Torchrun) -> None:
     """It trains, unprotected, and says why."""
     launched.held = (STEP,)
     launched.world_size, launched.sizes = 3, (2, 1)
     launched.start()
 
-    def told() -> str | None:
+    def why() -> str | None:
         status = launched.resource()
         return status["protectionReason"] if status.get("protection") == "unprotected" else None
 
-    assert "all pods of a job must have as many" in wait_for("protection", told, 90.0, launched.describe)
+    assert "all pods of a job must have as many" in wait_for("protection", why, 90.0, launched.describe)
     launched.let_pass(STEP)
     launched.wait_until_succeeded()

@@ -14,7 +14,7 @@ import pytest
 from integration.cli_harness import eventually
 from support.fake_pod import WITHIN_S, FakePod
 
-from torchrelay.protocol.messages import EndNow
+from torchrelay.protocol.messages import EndNow, Finishing, MayFinish, ScriptFailed, Warm
 from torchrelay.protocol.names import EXIT_NO_SPARE_LEFT
 from torchrelay.shim.adapters.elastic import ALONE
 
@@ -121,6 +121,53 @@ def test_of_two_processes_the_one_that_is_killed_is_started_again_and_the_other_
     p.order(EndNow(0))
     assert ended(process) == 0
     assert len(p.hellos) == 3
+
+
+FAILING = """
+import os, sys, time
+import torch.distributed as dist
+dist.init_process_group("gloo")
+if os.environ["LOCAL_RANK"] == "1":
+    raise ValueError("a bad number")
+while not os.path.exists(os.path.join(sys.argv[1], "go")):
+    time.sleep(0.05)
+"""
+
+
+@pytest.mark.parametrize("is_replaced", [True, False])
+def test_of_two_processes_one_whose_script_fails_waits_for_the_verdict(
+    pod: Callable[..., FakePod], tmp_path: Path, is_replaced: bool
+) -> None:
+    """It is ended where its rank is replaced, and its neighbour goes on; else torchrun ends both, as always."""
+    (tmp_path / "train.py").write_text(FAILING)
+    p = pod()
+    two = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone")
+    process = p.start(*two, str(tmp_path / "train.py"), str(tmp_path))
+    p.wait_for(2)
+    p.protect()
+    by_local_rank = {h.launch["LOCAL_RANK"]: h for h in p.hellos}
+    failing = by_local_rank["1"]
+    p.until(lambda: any(isinstance(r, ScriptFailed) for r in p.reports.get(failing.pid, ())))
+    if not is_replaced:
+        p.order_to(failing, MayFinish())
+        p.until(lambda: b"closing signal" in p.output.read_bytes())
+        p.order_to(by_local_rank["0"], EndNow(1))
+        assert ended(process) == 1
+        assert len(p.hellos) == 2
+        return
+    time.sleep(1.5)  # that it waits cannot be waited for
+    assert b"closing signal" not in p.output.read_bytes()
+    p.order_to(failing, EndNow(137))
+    again = p.wait_for(3)
+    assert (again.spare, again.launch["LOCAL_RANK"]) == (True, "1")
+    p.until(lambda: any(isinstance(r, Warm) for r in p.reports.get(again.pid, ())))
+    os.kill(by_local_rank["0"].pid, 0)
+    (tmp_path / "go").touch()
+    p.until(lambda: any(isinstance(r, Finishing) for r in p.reports.get(by_local_rank["0"].pid, ())))
+    p.over(0)
+    p.order_to(by_local_rank["0"], MayFinish())
+    p.order_to(again, EndNow(0))
+    assert ended(process) == 0
 
 
 def test_in_a_spare_it_meets_nobody_and_what_it_starts_is_parked(

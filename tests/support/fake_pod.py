@@ -16,18 +16,20 @@ from typing import Any
 from torchrelay.agent.launch import shim_folders
 from torchrelay.protocol import names, wire
 from torchrelay.protocol.errors import TorchrelayError
-from torchrelay.protocol.messages import Ack, Begin, Hello
+from torchrelay.protocol.messages import Ack, Armed, Begin, Hello, Protect
 
 WITHIN_S = 90.0
 
 
 class FakePod:
-    """`parks`: what launchers are told. `hellos` has those of training processes, `launchers` counts the others."""
+    """`parks`: what launchers are told. `hellos` has those of training processes, `launchers` counts the others. `reports`: what
+    a process has said since, by its id. Whoever says that it is armed is told that it is protected."""
 
     def __init__(self, folder: Path, parks: bool = False) -> None:
         folder.mkdir()
         self.folder, self.parks = folder, parks
         self.hellos: list[Hello] = []
+        self.reports: dict[int, list[Any]] = {}
         self.launchers = 0
         self.output = folder / "output"
         self._connections: list[socket.socket] = []
@@ -65,7 +67,10 @@ class FakePod:
 
     def order(self, order: Any) -> None:
         """To the latest training process."""
-        self._connections[-1].sendall(wire.encode(order))
+        self.order_to(self.hellos[-1], order)
+
+    def order_to(self, process: Hello, order: Any) -> None:
+        self._connections[self.hellos.index(process)].sendall(wire.encode(order))
 
     def wait_for(self, processes: int) -> Hello:
         self.until(lambda: len(self.hellos) >= processes)
@@ -97,8 +102,13 @@ class FakePod:
                 self.launchers += 1
                 connection.sendall(wire.encode(Begin("launcher", "", self.parks)))
             else:
-                connection.sendall(wire.encode(Begin("train.1", str(self.folder), hello.spare)))
+                journal = self.folder / f"journal-{hello.pid}"
+                journal.mkdir()
+                connection.sendall(wire.encode(Begin("train.1", str(journal), hello.spare)))
                 self._connections.append(connection)
                 self.hellos.append(hello)
             while True:
-                wire.receive(connection, wire.REPORTS)
+                report = wire.receive(connection, wire.REPORTS)
+                self.reports.setdefault(hello.pid, []).append(report)
+                if isinstance(report, Armed):
+                    connection.sendall(wire.encode(Protect(True, "all ranks are armed")))

@@ -15,7 +15,7 @@ from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.outbox import Outbox
 from torchrelay.protocol import migration_events as m
 from torchrelay.protocol.events import WorkerEnded
-from torchrelay.protocol.messages import FetchJournal, ScriptFailed, WorkerExited
+from torchrelay.protocol.messages import FetchJournal, MayFinish, ScriptFailed, WorkerExited
 from torchrelay.protocol.names import NO_RANK
 
 PROGRAM_SIGNALS = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
@@ -78,6 +78,8 @@ class Exits:
             self._replace(worker, f"{reason}; {self._health.blamed(worker, now_s)}", now_s, now_s)
         elif worker.rank != NO_RANK and report.exit_code != 0 and self._failing is None:
             self._failing = _Pending(worker, report.exit_code, reason, now_s + self._config.policy.failure_grace_s)
+            if self._job.local_world_size > 1:
+                self._outbox.to_worker(worker.worker, MayFinish())  # it waits for this verdict
 
     def exited(self, worker: Worker, exit_: WorkerExited, now_s: float) -> None:
         first_word = worker.exited is None

@@ -29,12 +29,11 @@ from torchrelay.protocol.messages import (
     Hello,
     MayFinish,
     Protect,
-    ScriptFailed,
     SetAside,
     ShimOrder,
     Warm,
 )
-from torchrelay.shim import known_end, sites, start_over
+from torchrelay.shim import failed_script, known_end, sites, start_over
 from torchrelay.shim.ask import ask
 from torchrelay.shim.config import ShimConfig, parse_faults
 from torchrelay.shim.last_notice import LastNotice
@@ -378,8 +377,9 @@ class Runtime:
                 and (engine.records.answers is not None or engine.shadow is not None)
             ):
                 self._joiner.failed(failure)
-            code = failure.code if isinstance(failure, SystemExit) and isinstance(failure.code, int) else 1
-            self.link.send(ScriptFailed(type(failure).__name__, str(failure)[:1000], code, boundary))
+            failed_script.tell(self.link, failure, boundary)
+            if self.config.asks and engine is not None:
+                failed_script.await_verdict(self.config.launch, self._may_finish)
             return
         if engine is None or self._off:
             return

@@ -19,6 +19,8 @@ def hold(step):
         _wait_for(step)
     rank, at, code = os.environ.get("LEAVE", "::").split(":")
     if (os.environ.get("RANK"), str(step)) == (rank, at):
+        if code == "raise":
+            raise RuntimeError("told to fail")
         os._exit(int(code))  # LEAVE=RANK:STEP:CODE
 
 

@@ -12,6 +12,8 @@ from torchrelay.controller.gathering import assign_ranks, launch_of
 from torchrelay.controller.job import Worker
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol import migration_events as m
+from torchrelay.protocol.health import kinds as k
+from torchrelay.protocol.health.policy_file import default_policy
 from torchrelay.protocol.names import NO_RANK
 
 
@@ -29,7 +31,7 @@ class World:
 
     def __init__(self) -> None:
         config = ControllerConfig("r", 2, 2, "", "", "/nowhere", "", 1, adopted=True)
-        self.core, self.now_s = Core(config, lambda: 0.0), 100.0
+        self.core, self.now_s = Core(config, lambda: 0.0, None, default_policy()), 100.0
 
     def attach(self, node: str, *infos: msg.WorkerInfo) -> None:
         hello = msg.AgentHello(node, -1, node, infos, copies_port=1, copies_token=b"t")
@@ -126,6 +128,22 @@ def test_a_job_with_a_rank_that_does_not_fit_is_not_protected_and_says_why() -> 
     w.core.tick(w.now_s)
     assert w.core.job.protection == "off"
     assert "rank 3: its pod has 1 training processes" in w.core.job.protection_reason
+
+
+def test_a_failed_script_is_told_that_it_may_fail_unless_its_rank_is_replaced() -> None:
+    failed = msg.ScriptFailed("RuntimeError", "CUDA error", 1, 7)
+    for is_blamed in (False, True):
+        w = World()
+        w.train()
+        w.attach("s", spare("s", 0), spare("s", 1))
+        w.core.take()
+        if is_blamed:
+            w.core.receive("b", msg.HealthSources({"nvidia": "ok"}, {"b.2": "GPU-1"}), w.now_s)
+            w.core.receive("b", msg.HealthSignals((msg.HealthSignal(k.XID, "GPU-1", code=79),)), w.now_s)
+        w.say("b.2", failed)
+        orders = [getattr(o, "order", o) for node, o in w.core.take()[0] if node == "b"]
+        assert any(isinstance(o, msg.MayFinish) for o in orders) is not is_blamed
+        assert any(isinstance(o, msg.Fence) for o in orders) is is_blamed
 
 
 def parked(worker: str, local_rank: int, home: int = NO_RANK) -> Worker:

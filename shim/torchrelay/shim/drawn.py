@@ -5,11 +5,15 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 import torch
 
 from torchrelay.shim.capture import rng
+
+_TENSORS_ALONE = {torch.Tensor}
+_VERSION = attrgetter("_version")
 
 
 def copy_structure(item: Any, originals: dict[int, Any] | None = None) -> Any:
@@ -55,6 +59,12 @@ class Drawn:
     @classmethod
     def note(cls, item: Any, after: rng.RngState | None = None) -> Drawn:
         originals: dict[int, Any] = {}
+        if type(item) in (list, tuple) and {*map(type, item)} == _TENSORS_ALONE:  # a batch of most loaders
+            kept = item
+            if type(item) is list:
+                kept = item[:]
+                originals[id(kept)] = item
+            return cls(kept, after or rng.capture(), [*zip(item, map(_VERSION, item))], (), originals)
         kept = copy_structure(item, originals)
         return cls(kept, after or rng.capture(), [(t, t._version) for t in tensors_in(kept)], (), originals)
 

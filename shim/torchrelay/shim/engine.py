@@ -216,7 +216,7 @@ class Engine:
         if activation.heads == 1:
             activation.first_mark = len(self.records.log)
         self.phases.head(activation, tracker.stack)
-        if self.stepped and activation.heads > 1 and activation in self.step_stack:
+        if self.stepped and activation.heads > 1 and tracker.boundary_sites != {activation.site}:
             self._refine(activation, depth)
         known = bool(tracker.boundary_sites)
         if activation.site in tracker.boundary_sites:
@@ -298,6 +298,8 @@ class Engine:
 
     def _refine(self, activation: Activation, depth: int) -> None:
         """The training loop is the innermost one around an optimizer step that comes round again in the same activation."""
+        if activation not in self.step_stack:
+            return
         around_step = [a.site for a in self.step_stack]
         known = self.tracker.boundary_sites.intersection(around_step)
         if all(around_step.index(site) < depth for site in known):

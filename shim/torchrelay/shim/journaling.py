@@ -162,7 +162,7 @@ class Writer:
             tuple(sorted(self._engine.chain)),
             dict(self._engine.updates.early.turns),
         )
-        data = pickled(record)
+        data = pickled(record.plain())
         if settled:
             assert self._set_up is not None
             self._engine.phases.boundary(links, data, self._set_up.trees)
@@ -248,7 +248,7 @@ class Writer:
         record = payload.GateJournal(
             commit.boundary, len(written), changed, rng.capture(), body, fresh, commit.activation.heads
         )
-        data = pickled(record)
+        data = pickled(record.plain())
         engine.journal.write_gate(commit.boundary, data)
         engine.phases.gate(data)
         engine.reporter.at_gate(commit, fresh)

@@ -1,5 +1,7 @@
 """What a journal holds: the records that a rank writes and a joiner reads. Pickled, since they are plain Python data.
 
+Those of each step are pickled as `plain` tuples: to pickle an instance of a class takes several times as long.
+
 A journal comes from the job's own processes through its own agent; tensors other than small values are never in it.
 """
 
@@ -13,6 +15,8 @@ from typing import Any, NamedTuple
 from torchrelay.protocol import collective_logs
 from torchrelay.protocol.errors import JournalError
 from torchrelay.shim.capture.rng import RngState
+
+Plain = tuple[Any, ...]
 
 
 class EpochBegin(NamedTuple):
@@ -43,6 +47,17 @@ class LoaderRecord(NamedTuple):
     loader: int = -1
     epoch: EpochBegin | None = None
 
+    def plain(self) -> Plain:
+        first = self.first
+        then = None if first is None else (tuple(first[0]), first[1])
+        return tuple(self.created), self.order, self.drawn, then, [*map(tuple, self.before)], self.loader
+
+    @classmethod
+    def of(cls, plain: Plain) -> LoaderRecord:
+        created, order, drawn, first, before, loader = plain
+        then = None if first is None else (RngState(*first[0]), first[1])
+        return cls(RngState(*created), order, drawn, then, tuple(RngState(*state) for state in before), loader)
+
 
 class LinkRecord(NamedTuple):
     """One loop of the chain from the outermost one to the training loop.
@@ -64,6 +79,17 @@ class LinkRecord(NamedTuple):
     head: bytes
     prologue: tuple[Any, ...]
     passed: tuple[PassedLoop, ...] = ()
+
+    def plain(self) -> Plain:
+        site, entry, heads, entry_rng, item, iterator, loaders, *rest = self
+        drawn = [None if loader is None else loader.plain() for loader in loaders]
+        return site, entry, heads, tuple(entry_rng), item, iterator, drawn, *rest
+
+    @classmethod
+    def of(cls, plain: Plain) -> LinkRecord:
+        site, entry, heads, entry_rng, item, iterator, loaders, *rest = plain
+        drawn = tuple(None if loader is None else LoaderRecord.of(loader) for loader in loaders)
+        return cls(site, entry, heads, RngState(*entry_rng), item, iterator, drawn, *rest)
 
 
 @dataclass(frozen=True)
@@ -106,6 +132,17 @@ class BoundaryJournal(NamedTuple):
     turns: dict[str, tuple[int, int]]
     """As in EarlyUpdates."""
 
+    def plain(self) -> Plain:
+        boundary, settled, links, nodes, rng, large, loaders, *rest = self
+        below = {number: loader.plain() for number, loader in loaders.items()} if loaders else None
+        return boundary, settled, [link.plain() for link in links], nodes, tuple(rng), large, below, *rest
+
+    @classmethod
+    def of(cls, plain: Plain) -> BoundaryJournal:
+        boundary, settled, links, nodes, rng, large, loaders, *rest = plain
+        below = {number: LoaderRecord.of(loader) for number, loader in loaders.items()} if loaders else {}
+        return cls(boundary, settled, [*map(LinkRecord.of, links)], nodes, RngState(*rng), large, below, *rest)
+
     def place(self) -> str:
         return place_of(self.links)
 
@@ -131,6 +168,15 @@ class GateJournal(NamedTuple):
     heads: int
     """How often the training loop's head had been reached: iterations without an update can come before it."""
 
+    def plain(self) -> Plain:
+        boundary, node_count, nodes, rng, *rest = self
+        return boundary, node_count, nodes, tuple(rng), *rest
+
+    @classmethod
+    def of(cls, plain: Plain) -> GateJournal:
+        boundary, node_count, nodes, rng, *rest = plain
+        return cls(boundary, node_count, nodes, RngState(*rng), *rest)
+
     def on(self, boundary: BoundaryJournal) -> list[bytes]:
         """All nodes at the gate."""
         before = boundary.nodes
@@ -153,6 +199,9 @@ class SetUpJournal:
     young: bool = False
 
 
+_IN_EACH_STEP = (BoundaryJournal, GateJournal)
+
+
 def dump(record: Any) -> bytes:
     return pickle.dumps(record, protocol=pickle.HIGHEST_PROTOCOL)
 
@@ -168,6 +217,11 @@ def load(data: bytes, kind: type) -> Any:
         record = pickle.loads(data)
     except (pickle.UnpicklingError, EOFError, AttributeError, ImportError, IndexError, TypeError) as e:
         raise JournalError(f"the journal cannot be read here: {type(e).__name__}: {e}") from e
+    if issubclass(kind, _IN_EACH_STEP) and type(record) is tuple:
+        try:
+            return kind.of(record)
+        except (AttributeError, TypeError, ValueError) as e:
+            raise JournalError(f"the journal cannot be read here: {kind.__name__} of another version: {e}") from e
     if not isinstance(record, kind):
         raise JournalError(f"expected {kind.__name__} in the journal, found {type(record).__name__}")
     return record

@@ -8,7 +8,8 @@ import numpy
 import pytest
 import torch
 
-from torchrelay.shim.adapters.generators import NumpyMarker, PythonMarker, TorchMarker
+from torchrelay.shim.adapters.generators import NumpyMarker, PythonMarker
+from torchrelay.shim.adapters.torch_generator import TorchGenerator, as_told
 from torchrelay.shim.capture import rng
 
 PYTHON_USES: list[Callable[[], Any]] = [
@@ -53,19 +54,36 @@ def test_numpy_generators_memory_is_where_we_look() -> None:
 
 
 def test_torch_generators_memory_is_where_we_look() -> None:
-    assert TorchMarker().read() is not None
+    assert TorchGenerator().in_memory is not None
 
 
-MARKERS: list[tuple[type[PythonMarker | NumpyMarker | TorchMarker], list[Callable[[], Any]]]] = [
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_torch_goes_on_from_what_was_read(in_memory: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not in_memory:
+        monkeypatch.setattr("torchrelay.shim.adapters.torch_generator._HEADER_BYTES", 24)
+    generator = TorchGenerator()
+    assert (generator.in_memory is not None) is in_memory
+    for use in TORCH_USES:
+        use()
+        state, told = generator.read(), torch.get_rng_state()
+        assert torch.equal(rng.byte_tensor(as_told(state)), told)
+        drawn = torch.randn(3), torch.randn(1, dtype=torch.float64)
+        torch.set_rng_state(rng.byte_tensor(as_told(state)))
+        assert torch.equal(torch.get_rng_state(), told)
+        assert torch.equal(torch.randn(3), drawn[0])
+        assert torch.equal(torch.randn(1, dtype=torch.float64), drawn[1])
+
+
+MARKERS: list[tuple[type[PythonMarker | NumpyMarker | TorchGenerator], list[Callable[[], Any]]]] = [
     (PythonMarker, PYTHON_USES),
     (NumpyMarker, NUMPY_USES),
-    (TorchMarker, TORCH_USES),
+    (TorchGenerator, TORCH_USES),
 ]
 
 
 @pytest.mark.parametrize(("kind", "uses"), MARKERS, ids=["python", "numpy", "torch"])
 def test_each_use_of_a_generator_is_noticed(
-    kind: type[PythonMarker | NumpyMarker | TorchMarker], uses: list[Callable[[], Any]]
+    kind: type[PythonMarker | NumpyMarker | TorchGenerator], uses: list[Callable[[], Any]]
 ) -> None:
     marker = kind()
     for use in uses:
@@ -81,7 +99,7 @@ def test_a_whole_round_of_the_generator_is_noticed(drawn: int) -> None:
     for kind, draw in (
         (PythonMarker, lambda: random.getrandbits(32)),
         (NumpyMarker, lambda: numpy.random.randint(0, 1 << 32, dtype=numpy.uint32)),
-        (TorchMarker, lambda: torch.randint(0, 1 << 24, (1,))),
+        (TorchGenerator, lambda: torch.randint(0, 1 << 24, (1,))),
     ):
         marker = kind()
         before = marker.read()

@@ -45,9 +45,15 @@ class EncodedNode(NamedTuple):
 IMPLIED = {Kind.TENSOR: torch.Tensor, Kind.GLOBALS: dict, Kind.FRAME: types.FrameType}
 """Classes that are not written down: most steps make tensors anew, and to pickle a class takes longer than the rest of it."""
 
+_WITHOUT_EXTRA = frozenset({list, dict})
 _BY_NAME = (types.FunctionType, types.BuiltinFunctionType, type)
 
+_KNOWN_BY_OBJECT = (*_BY_NAME, types.MethodType, functools.partial, torch.nn.Module)
+"""Of these it depends on the object whether another process has it."""
+
 _importable: dict[type, bool] = {}
+_opaque: dict[type, tuple[int, str]] = {}
+"""What is written for an instance without a node, of types for which that is all that can be written."""
 
 
 def importable(cls: type) -> bool:
@@ -82,8 +88,12 @@ class _Encoder:
         if cls in PLAIN:
             return value
         number = self.state.index.get(id(value))
-        if number is not None:
-            return (REF, number)
+        return (REF, number) if number is not None else self.without_node(value, cls)
+
+    def without_node(self, value: Any, cls: type) -> Any:
+        known = _opaque.get(cls)
+        if known is not None:
+            return known
         kind = kind_of(cls)
         if kind is Kind.PLAIN and importable(cls):
             return value
@@ -92,8 +102,11 @@ class _Encoder:
             number = self.state.index.get(id(value()))
             return (WEAK, number) if number is not None else (OPAQUE, cls.__qualname__)
         if kind is Kind.TUPLE and importable(cls):
-            return (TUPLE, cls, [self.value(v) for v in value])
-        return self.callable(value) or self.part(value) or (OPAQUE, cls.__qualname__)
+            return (TUPLE, cls, self.items(value))
+        if issubclass(cls, _KNOWN_BY_OBJECT):
+            return self.callable(value) or self.part(value) or (OPAQUE, cls.__qualname__)
+        known = _opaque[cls] = (OPAQUE, cls.__qualname__)
+        return known
 
     def part(self, value: Any) -> tuple[Any, ...] | None:
         if id(value) not in self.state.covered:
@@ -121,8 +134,9 @@ class _Encoder:
             return (PARTIAL, self.value(value.func), self.items(list(value.args)), self.mapping(value.keywords))
         return None
 
-    def mapping(self, content: dict[Any, Any]) -> dict[Any, Any]:
-        value, index = self.value, self.state.index
+    def mapping(self, content: dict[Any, Any], *, opaque: bool = True) -> dict[Any, Any]:
+        """`opaque`: whether what cannot be written is named."""
+        without_node, index = self.without_node, self.state.index
         made: dict[Any, Any] = {}
         for place, (k, v) in enumerate(content.items()):
             key = k if type(k) in PLAIN or is_value(k) else Nth(place)
@@ -130,10 +144,15 @@ class _Encoder:
                 made[key] = v
             else:
                 number = index.get(id(v))
-                made[key] = value(v) if number is None else (REF, number)
+                if number is not None:
+                    made[key] = (REF, number)
+                    continue
+                written = without_node(v, type(v))
+                if opaque or type(written) is not tuple or written[0] != OPAQUE:
+                    made[key] = written
         return made
 
-    def items(self, content: list[Any]) -> list[Any]:
+    def items(self, content: Iterable[Any]) -> list[Any]:
         value = self.value
         return [v if type(v) in PLAIN else value(v) for v in content]
 
@@ -142,9 +161,7 @@ class _Encoder:
         kind, content = node.kind, node.content
         encoded: Any
         if kind in (Kind.FRAME, Kind.GLOBALS):
-            encoded = self.mapping(content)
-            for name in [k for k, v in encoded.items() if type(v) is tuple and v[0] == OPAQUE]:
-                del encoded[name]
+            encoded = self.mapping(content, opaque=False)
         elif isinstance(content, dict) and kind is not Kind.NUMPY_RANDOM:
             encoded = self.mapping(content)
         elif isinstance(content, LongContent):
@@ -161,7 +178,8 @@ class _Encoder:
             encoded = content
         cls = type(node.obj)
         named = cls is not IMPLIED.get(kind) and importable(cls)
-        return (int(kind), cls if named else None, node.parent, node.key, encoded, _extra(node))
+        extra = None if cls in _WITHOUT_EXTRA or kind in IMPLIED else _extra(node)
+        return (int(kind), cls if named else None, node.parent, node.key, encoded, extra)
 
     def tree(self, content: modules.TreeContent) -> tuple[Any, ...]:
         """Which of the set-up's it is the difference to, or -1; flags, own attributes, small buffers; what `make_module` needs."""

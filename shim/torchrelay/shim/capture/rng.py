@@ -5,13 +5,13 @@ from __future__ import annotations
 import pickle
 import random
 import sys
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 
-from torchrelay.shim.adapters.generators import NumpyMarker, PythonMarker, TorchMarker
+from torchrelay.shim.adapters.generators import NumpyMarker, PythonMarker
 from torchrelay.shim.adapters.memory import read
+from torchrelay.shim.adapters.torch_generator import TorchGenerator, as_told
 
 
 class RngState(NamedTuple):
@@ -23,22 +23,6 @@ class RngState(NamedTuple):
     cuda: tuple[tuple[int, bytes], ...] = ()
 
 
-class _Kept:
-    """A generator's written state, made anew only when the generator was used: most scripts use one of the three."""
-
-    def __init__(self, marker: PythonMarker | NumpyMarker | TorchMarker, state: Callable[[], bytes]) -> None:
-        self._marker, self._state = marker, state
-        self._seen: Any = None
-        self._data = b""
-
-    def data(self) -> bytes:
-        now = self._marker.read()
-        if now is None or now != self._seen:
-            self._data = self._state()
-            self._seen = now
-        return self._data
-
-
 def _python_state() -> bytes:
     return pickle.dumps(random.getstate(), pickle.HIGHEST_PROTOCOL)
 
@@ -48,13 +32,43 @@ def _numpy_state() -> bytes:
     return pickle.dumps((name, keys.tobytes(), *rest), pickle.HIGHEST_PROTOCOL)
 
 
-def _torch_state() -> bytes:
-    state = torch.default_generator.get_state()
-    return read(state.data_ptr(), state.numel())
+class _Generators:
+    """Of each what was seen of it last, and its written state: made anew only when it was used. Most scripts use one of three.
+
+    One function, since it is called several times in a step.
+    """
+
+    def __init__(self) -> None:
+        self._torch, self._python, self._numpy = TorchGenerator(), PythonMarker(), NumpyMarker()
+        self._python_seen: Any = None
+        self._numpy_seen: Any = None
+        self._latest = RngState(b"", b"")
+
+    def capture(self) -> RngState:
+        _, python, numpy, _ = latest = self._latest
+        torch_cpu = self._torch.read()
+        if torch_cpu == latest.torch_cpu:
+            torch_cpu = latest.torch_cpu
+        seen = self._python.read()
+        if seen is None or seen != self._python_seen:
+            self._python_seen, python = seen, _python_state()
+        if "numpy.random" in sys.modules:
+            seen = self._numpy.read()
+            if seen is None or seen != self._numpy_seen:
+                self._numpy_seen, numpy = seen, _numpy_state()
+        cuda = _cuda() if torch.cuda.is_initialized() else ()
+        now = RngState(torch_cpu, python, numpy, cuda)
+        if now != latest:
+            self._latest = now
+        return self._latest
 
 
-_python, _numpy = _Kept(PythonMarker(), _python_state), _Kept(NumpyMarker(), _numpy_state)
-_torch = _Kept(TorchMarker(), _torch_state)
+def _cuda() -> tuple[tuple[int, bytes], ...]:
+    device = torch.cuda.current_device()
+    return ((device, tensor_bytes(torch.cuda.get_rng_state(device))),)
+
+
+capture = _Generators().capture
 
 
 def tensor_bytes(tensor: torch.Tensor) -> bytes:
@@ -69,18 +83,8 @@ def byte_tensor(data: bytes) -> torch.Tensor:
     return torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
 
 
-def capture() -> RngState:
-    numpy = _numpy.data() if "numpy.random" in sys.modules else b""
-    return RngState(_torch.data(), _python.data(), numpy, _cuda() if torch.cuda.is_initialized() else ())
-
-
-def _cuda() -> tuple[tuple[int, bytes], ...]:
-    device = torch.cuda.current_device()
-    return ((device, tensor_bytes(torch.cuda.get_rng_state(device))),)
-
-
 def restore(state: RngState) -> None:
-    torch.set_rng_state(byte_tensor(state.torch_cpu))
+    torch.set_rng_state(byte_tensor(as_told(state.torch_cpu)))
     random.setstate(pickle.loads(state.python))
     generators = sys.modules.get("numpy.random")
     if state.numpy and generators is not None:

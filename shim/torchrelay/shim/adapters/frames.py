@@ -9,24 +9,29 @@ from __future__ import annotations
 import ctypes
 import inspect
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from types import FrameType
 from typing import Any
 
 _WRITE_THROUGH = sys.version_info >= (3, 13)
+MODULE = "<module>"
+"""Name of the code of a module."""
 
 
 def is_module_frame(frame: FrameType) -> bool:
-    return frame.f_code.co_name == "<module>"
+    return frame.f_code.co_name == MODULE
 
 
-def read_locals(frame: FrameType, names: Iterable[str] | None = None) -> dict[str, Any]:
+def read_locals(frame: FrameType, names: Sequence[str] | None = None) -> dict[str, Any]:
     """A copy, of those with these names that are bound.
 
     Nothing of it lives on in the frame: what the script rebinds, a batch or its logits, is free at once.
     """
     kept = frame.f_locals
-    values = dict(kept) if names is None else {name: kept[name] for name in names if name in kept}
+    values = {} if names is not None else dict(kept)
+    for name in names or ():
+        if name in kept:
+            values[name] = kept[name]
     # Unless the script has asked for it too: then it is the script's.
     if not _WRITE_THROUGH and frame.f_code.co_flags & inspect.CO_OPTIMIZED and sys.getrefcount(kept) <= _ONLY_THE_FRAME:
         kept.clear()

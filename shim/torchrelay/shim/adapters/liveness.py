@@ -21,28 +21,21 @@ _NO_FALL_THROUGH = frozenset(
 
 def live_locals(frame: FrameType) -> frozenset[str] | None:
     """Names that may be read after the instruction that the frame is in; None if all have to be taken for live."""
-    return _answer(frame).live
+    return answer(frame).live
 
 
-def live_in_order(frame: FrameType) -> tuple[str, ...] | None:
-    """The same in the order of the code, but for names that begin with two underscores."""
-    return _answer(frame).in_order
-
-
-def dead_globals(frame: FrameType) -> frozenset[str]:
-    """Names that the code of a module writes, and that neither it nor its functions may read after where the frame is."""
-    return _answer(frame).dead
-
-
-class _Answer(NamedTuple):
+class Answer(NamedTuple):
     code: CodeType
     live: frozenset[str] | None
+    """As `live_locals`."""
     in_order: tuple[str, ...] | None
+    """The same in the order of the code, but for names that begin with two underscores."""
     dead: frozenset[str]
-    """Empty for code that is not a module's."""
+    """Names that the code of a module writes, and that neither it nor its functions may read after where the frame is; empty for
+    other code."""
 
 
-def _answer(frame: FrameType) -> _Answer:
+def answer(frame: FrameType) -> Answer:
     code = frame.f_code
     key = (id(code), frame.f_lasti)  # hashing a code object looks at all that is in it
     known = _answers.get(key)
@@ -50,7 +43,7 @@ def _answer(frame: FrameType) -> _Answer:
         live, dead = _live_after(code, frame.f_lasti), frozenset[str]()
         if live is not None and code.co_name == "<module>":
             dead = frozenset(code.co_names) - live - read_by_functions(code)
-        known = _answers[key] = _Answer(code, live, None if live is None else _in_order(code, live), dead)
+        known = _answers[key] = Answer(code, live, None if live is None else _in_order(code, live), dead)
     return known
 
 
@@ -59,7 +52,7 @@ def _in_order(code: CodeType, names: frozenset[str]) -> tuple[str, ...]:
     return tuple(name for name in own if name in names and not name.startswith("__"))
 
 
-_answers: dict[tuple[int, int], _Answer] = {}
+_answers: dict[tuple[int, int], Answer] = {}
 
 
 def _live_after(code: CodeType, offset: int) -> frozenset[str] | None:

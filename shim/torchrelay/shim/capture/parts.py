@@ -8,9 +8,10 @@ from typing import Any
 
 import torch
 
-from torchrelay.shim.adapters import dict_versions, liveness
+from torchrelay.shim.adapters import dict_versions
 from torchrelay.shim.adapters import frames as frame_access
 from torchrelay.shim.adapters.list_pointers import pointers
+from torchrelay.shim.adapters.liveness import answer
 from torchrelay.shim.capture import callables
 from torchrelay.shim.capture.kinds import PLAIN, Kind, kind_of
 
@@ -49,7 +50,7 @@ class Bindings:
 
 def live_names(frame: FrameType) -> dict[str, Any]:
     """Locals of a function's frame that can still be read."""
-    names = liveness.live_in_order(frame)
+    names = answer(frame).in_order
     if names is not None:
         return frame_access.read_locals(frame, names)
     return {k: v for k, v in frame_access.read_locals(frame).items() if not k.startswith("__")}
@@ -68,7 +69,11 @@ def global_names(values: Mapping[str, Any], dead: frozenset[str], without_state:
 
 def dead_globals(frames: Sequence[FrameType]) -> dict[int, frozenset[str]]:
     """By id of the namespace, for modules whose own code is running: what neither it nor any of its functions will read."""
-    return {id(f.f_globals): liveness.dead_globals(f) for f in frames if frame_access.is_module_frame(f)}
+    dead = {}
+    for frame in frames:
+        if frame.f_code.co_name == frame_access.MODULE:
+            dead[id(frame.f_globals)] = answer(frame).dead
+    return dead
 
 
 def ddp_flags(obj: torch.nn.parallel.DistributedDataParallel) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from torchrelay.shim.adapters import frames as frame_access
+from torchrelay.shim.adapters.frames import MODULE
 from torchrelay.shim.capture.edges import (
     MAY_BE_LOOKED_THROUGH,
     Edges,
@@ -33,7 +33,7 @@ from torchrelay.shim.capture.parts import (
     global_names,
     live_names,
 )
-from torchrelay.shim.capture.seen_again import RENEWED, SAME, Restart
+from torchrelay.shim.capture.seen_again import RENEWED, SAME, Restart, changed
 from torchrelay.shim.capture.walk import ITERATORS, Walk
 
 _WITHOUT_NODES = (Kind.OPAQUE, Kind.PLAIN, Kind.FUNCTION, Kind.CLASS)
@@ -82,7 +82,11 @@ class Rewalk(Walk):
             same = SAME.get(kind)
             if same is not None:
                 if not same(self._trees, node):
-                    self._visit_again(number, node)
+                    now = changed(node)
+                    if now is None:
+                        self._visit_again(number, node)
+                    else:
+                        self._replace(number, now)
             elif kind in RENEWED:
                 now = RENEWED[kind](self._trees, node)
                 if now is not None:
@@ -113,7 +117,7 @@ class Rewalk(Walk):
         """Returns how many nodes of the base are frames: they come first."""
         known, nodes = 0, self._base.nodes
         for place, frame in enumerate(frames):
-            if frame_access.is_module_frame(frame):
+            if frame.f_code.co_name == MODULE:
                 continue
             names = live_names(frame)
             node = nodes[known] if known < len(nodes) else _GONE
@@ -155,9 +159,7 @@ class Rewalk(Walk):
                 continue
             self._replace(number, Node(Kind.GLOBALS, values, -1, name, names, not_plain(names), seen))
 
-    # Whether a node is as it was.
-
-    # What is not.
+    # What is not as it was.
 
     def _visit_again(self, number: int, node: Node) -> None:
         self._pending = number
@@ -191,6 +193,8 @@ class Rewalk(Walk):
         gone, new = edge_changes(self._base.nodes[number].edges, now.edges)
         self.state.nodes[number] = now
         self.state.renewed.add(number)
+        if not gone and not new:
+            return
         before = self._children(gone)
         for _, child in before:
             self.state.uses[child] -= 1

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from operator import is_
+from typing import Any
 
 from torchrelay.shim.adapters import cycles, held_generators
 from torchrelay.shim.adapters.dtensor import local
 from torchrelay.shim.adapters.list_pointers import pointers
 from torchrelay.shim.capture import callables, small
-from torchrelay.shim.capture.edges import NOTHING, not_plain, same_items, same_mapping
+from torchrelay.shim.capture.edges import NOTHING, Edges, not_plain, same_items, same_mapping
 from torchrelay.shim.capture.host_state import Fields, LargeTensor, Node
-from torchrelay.shim.capture.kinds import Kind
+from torchrelay.shim.capture.kinds import PLAIN, Kind
+from torchrelay.shim.capture.long_list import LONG
 from torchrelay.shim.capture.modules import ModuleTrees, TreeContent
 from torchrelay.shim.capture.parts import (
     Bindings,
@@ -163,6 +165,33 @@ RENEWED: dict[Kind, Callable[[ModuleTrees, Node], Node | None]] = {
 }
 """The same for kinds that leave a trace beside their nodes: the node anew, or None if it is as it was."""
 
+
+def changed(node: Node) -> Node | None:
+    """A list, a dict or an object as it is now, in one go since some are others in each step; None where it takes a visit."""
+    obj, kind, cls = node.obj, node.kind, type(node.obj)
+    content: Any
+    edges: Edges
+    if cls is list:
+        if len(obj) >= LONG:
+            return None
+        content = obj[:]
+        edges = [(place, value) for place, value in enumerate(content) if type(value) not in PLAIN]
+    elif cls is dict:
+        if len(obj) > LONG or {*map(type, obj)} - _STRINGS:
+            return None
+        content = obj.copy()
+        edges = [(name, value) for name, value in content.items() if type(value) not in PLAIN]
+        if kind is Kind.PARAM_GROUP:
+            edges = [edge for edge in edges if edge[0] != "params"]
+    elif kind is Kind.ATTRS and _only_fields(cls) and "<locals>" not in cls.__qualname__:
+        content = obj.__dict__.copy()
+        edges = [(name, value) for name, value in content.items() if type(value) not in PLAIN]
+    else:
+        return None
+    return Node(kind, obj, node.parent, node.key, content, edges)
+
+
+_STRINGS = frozenset({str})
 _without_slots: dict[type, bool] = {}
 
 

@@ -1,6 +1,6 @@
 """Host state as plain data: for the journal, and back into the objects of another process.
 
-A value is written as itself if it is plain, as (REF, node) if the walk has a node for it, as (TUPLE, class, items), as
+A value is written as itself if it is plain, as (REF, node) if the walk has a node for it, as (TUPLE, class or None, items), as
 (WEAK, node) if it is a weak reference to what has one, as (NAMED, pickle) if it is a function or class that is found by
 name, as (METHOD, object, name) or (PARTIAL, function, arguments, keywords), as (PART, node, path) if it is a module below another
 one, or as (OPAQUE, name of its type). Plain values are never tuples, so the tags cannot be mistaken.
@@ -13,7 +13,7 @@ import functools
 import pickle
 import types
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -51,22 +51,25 @@ _BY_NAME = (types.FunctionType, types.BuiltinFunctionType, type)
 _KNOWN_BY_OBJECT = (*_BY_NAME, types.MethodType, functools.partial, torch.nn.Module)
 """Of these it depends on the object whether another process has it."""
 
-_importable: dict[type, bool] = {}
+_class_names: dict[type, bytes] = {}
 _opaque: dict[type, tuple[int, str]] = {}
 """What is written for an instance without a node, of types for which that is all that can be written."""
 
 
-def importable(cls: type) -> bool:
-    """Whether pickle finds the class by name in another process."""
-    known = _importable.get(cls)
+def class_name(cls: type) -> bytes:
+    """How pickle finds the class in another process; empty if it does not. Kept, since pickle itself looks it up each time."""
+    known = _class_names.get(cls)
     if known is None:
-        known = _importable[cls] = _is_importable(cls)
+        known = _class_names[cls] = pickle.dumps(cls) if _is_importable(cls) else b""
     return known
 
 
 @functools.lru_cache(maxsize=4096)
 def _name_of(named: Any) -> bytes:
     return pickle.dumps(named) if _is_importable(named) else b""
+
+
+_named: Callable[[bytes], Any] = functools.lru_cache(maxsize=4096)(pickle.loads)
 
 
 def _is_importable(named: Any) -> bool:
@@ -95,14 +98,14 @@ class _Encoder:
         if known is not None:
             return known
         kind = kind_of(cls)
-        if kind is Kind.PLAIN and importable(cls):
+        if kind is Kind.PLAIN and class_name(cls):
             return value
         if cls is weakref.ref:
             self.weak = True
             number = self.state.index.get(id(value()))
             return (WEAK, number) if number is not None else (OPAQUE, cls.__qualname__)
-        if kind is Kind.TUPLE and importable(cls):
-            return (TUPLE, cls, self.items(value))
+        if kind is Kind.TUPLE and class_name(cls):
+            return (TUPLE, None if cls is tuple else cls, self.items(value))
         if issubclass(cls, _KNOWN_BY_OBJECT):
             return self.callable(value) or self.part(value) or (OPAQUE, cls.__qualname__)
         known = _opaque[cls] = (OPAQUE, cls.__qualname__)
@@ -177,9 +180,9 @@ class _Encoder:
         else:
             encoded = content
         cls = type(node.obj)
-        named = cls is not IMPLIED.get(kind) and importable(cls)
+        name = b"" if cls is IMPLIED.get(kind) else class_name(cls)
         extra = None if cls in _WITHOUT_EXTRA or kind in IMPLIED else _extra(node)
-        return (int(kind), cls if named else None, node.parent, node.key, encoded, extra)
+        return (int(kind), name, node.parent, node.key, encoded, extra)
 
     def tree(self, content: modules.TreeContent) -> tuple[Any, ...]:
         """Which of the set-up's it is the difference to, or -1; flags, own attributes, small buffers; what `make_module` needs."""
@@ -196,7 +199,7 @@ def tree_base(content: modules.TreeContent) -> tuple[Any, ...]:
     values = {
         slot: value
         for slot, value in zip(content.tree.slots, content.values)
-        if type(value) in PLAIN or (kind_of(type(value)) is Kind.PLAIN and importable(type(value)))
+        if type(value) in PLAIN or (kind_of(type(value)) is Kind.PLAIN and class_name(type(value)))
     }
     return (-1, content.flags, values, content.buffers, None)
 
@@ -232,7 +235,7 @@ def encode(state: HostState) -> list[bytes]:
             continue
         if node.kind is Kind.TENSOR and type(node.obj) is torch.Tensor:
             content = tuple(node.content) if type(node.content) is TensorValue else node.content
-            written[number] = pickled((int(Kind.TENSOR), None, node.parent, node.key, content, None))
+            written[number] = pickled((int(Kind.TENSOR), b"", node.parent, node.key, content, None))
             continue
         written[number] = pickled(encoder.node(node))
         if encoder.weak:
@@ -269,11 +272,11 @@ def decode(nodes: Sequence[bytes]) -> list[EncodedNode]:
 
 
 def _decode(data: bytes) -> EncodedNode:
-    number, cls, parent, key, content, extra = pickle.loads(data)
+    number, name, parent, key, content, extra = pickle.loads(data)
     kind = Kind(number)
     if kind is Kind.TENSOR and type(content) is tuple:
         content = TensorValue(*content)
-    return EncodedNode(kind, cls, parent, key, content, extra)
+    return EncodedNode(kind, _named(name) if name else None, parent, key, content, extra)
 
 
 _NOTHING = EncodedNode(Kind.GONE, None, -1, None, None)

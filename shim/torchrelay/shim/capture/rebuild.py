@@ -140,7 +140,7 @@ class Rebuild:
         if tag == REF:
             return self.objects[value[1]]
         if tag == TUPLE:
-            _, cls, items = value
+            cls, items = value[1] or tuple, value[2]
             olds = there if isinstance(there, tuple) and len(there) == len(items) else [ABSENT] * len(items)
             parts = [self._decode(v, old) for v, old in zip(items, olds)]
             if any(p is ABSENT for p in parts):

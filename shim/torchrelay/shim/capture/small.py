@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import math
 import re
+import sys
 from typing import Any, NamedTuple
 
 import torch
@@ -44,18 +46,27 @@ def is_small(tensor: torch.Tensor, limit_bytes: int = SMALL_BYTES) -> bool:
 
 
 def take_if_small(tensor: torch.Tensor, limit_bytes: int) -> TensorValue | None:
-    common = type(tensor) is torch.Tensor and tensor.dtype in _COMMON and tensor.layout is torch.strided
-    small = tensor.nbytes <= limit_bytes if common and tensor.is_cpu else is_small(tensor, limit_bytes)
-    return take(tensor) if small else None
+    if type(tensor) is torch.Tensor and tensor.is_cpu:
+        dtype = tensor.dtype
+        name, item_bytes = _COMMON.get(dtype, _NOT_COMMON)
+        if item_bytes and tensor.layout is torch.strided:
+            shape = tuple(tensor.shape)
+            size_bytes = item_bytes * math.prod(shape)
+            if size_bytes > limit_bytes:
+                return None
+            if (not shape or tensor.is_contiguous()) and not tensor.is_neg():
+                leaf = tensor.requires_grad and tensor.is_leaf
+                return TensorValue(name, shape, "cpu", leaf, read(tensor.data_ptr(), size_bytes))
+    return _take_any(tensor) if is_small(tensor, limit_bytes) else None
 
 
 def take(tensor: torch.Tensor) -> TensorValue:
     if type(tensor) is torch.Tensor and tensor.is_cpu:
-        dtype = tensor.dtype
-        if dtype in _COMMON and tensor.layout is torch.strided and tensor.is_contiguous() and not tensor.is_neg():
-            data = read(tensor.data_ptr(), tensor.nbytes)
-            leaf = tensor.requires_grad and tensor.is_leaf
-            return TensorValue(_COMMON[dtype], tuple(tensor.shape), "cpu", leaf, data)
+        return take_if_small(tensor, sys.maxsize) or _take_any(tensor)
+    return _take_any(tensor)
+
+
+def _take_any(tensor: torch.Tensor) -> TensorValue:
     leaf_grad = tensor.requires_grad and tensor.is_leaf
     part, spread = tensor, None
     if type(tensor) is not torch.Tensor:
@@ -66,7 +77,7 @@ def take(tensor: torch.Tensor) -> TensorValue:
 
 
 _COMMON = {
-    dtype: str(dtype).removeprefix("torch.")
+    dtype: (str(dtype).removeprefix("torch."), dtype.itemsize)
     for dtype in (
         torch.float64,
         torch.float32,
@@ -79,6 +90,9 @@ _COMMON = {
     )
 }
 """Neither quantized nor complex: most steps make tensors of these, and each question to torch takes its time."""
+
+
+_NOT_COMMON = ("", 0)
 
 
 @functools.cache

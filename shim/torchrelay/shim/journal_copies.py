@@ -58,7 +58,9 @@ class JournalCopies:
         self._follow_order()
         if self._is_open:
             self._send(wire.frame(wire.BOUNDARY, number, payload))
-        elif self._is_connected(0.0):  # training does not stand still for a connection that comes about
+        elif self._connection is not None and self._is_connected(
+            0.0
+        ):  # training does not stand still for a connection that comes about
             self._open(ANSWER_TIMEOUT_S)
 
     def catch_up(self) -> None:
@@ -101,6 +103,8 @@ class JournalCopies:
             self._link.send(JournalsCopied(self._keeper, number))
 
     def _follow_order(self) -> None:
+        if self._wanted is None:
+            return
         with self._lock:
             order, self._wanted = self._wanted, None
         if order is None:

@@ -12,7 +12,7 @@ from torchrelay.shim.capture.kinds import PLAIN, Kind, kind_of
 
 Edges = list[tuple[Any, Any]]
 """By key, the objects that an object leads to."""
-MAY_BE_LOOKED_THROUGH = (Kind.TUPLE, Kind.THROUGH, Kind.FUNCTION)
+MAY_BE_LOOKED_THROUGH = frozenset({Kind.TUPLE, Kind.THROUGH, Kind.FUNCTION})
 NOTHING = object()
 
 

@@ -20,7 +20,7 @@ import torch
 
 from torchrelay.shim.capture import modules
 from torchrelay.shim.capture.host_state import HostState, Node, Nth
-from torchrelay.shim.capture.kinds import PLAIN, Kind, is_value, kind_of
+from torchrelay.shim.capture.kinds import GONE, PLAIN, TENSOR, Kind, is_value, kind_of
 from torchrelay.shim.capture.long_list import LongContent
 from torchrelay.shim.capture.small import TensorValue
 
@@ -45,7 +45,12 @@ class EncodedNode(NamedTuple):
 IMPLIED = {Kind.TENSOR: torch.Tensor, Kind.GLOBALS: dict, Kind.FRAME: types.FrameType}
 """Classes that are not written down: most steps make tensors anew, and to pickle a class takes longer than the rest of it."""
 
+_WITH_EXTRA = frozenset({Kind.DICT, Kind.DEQUE, Kind.FUNCTION, Kind.CLASS})
 _WITHOUT_EXTRA = frozenset({list, dict})
+_TENSOR = int(Kind.TENSOR)
+_VARIABLES = frozenset({Kind.FRAME, Kind.GLOBALS})
+_SEQUENCES = frozenset({Kind.LIST, Kind.DEQUE})
+_DICTIONARIES = frozenset({Kind.DICT, Kind.PARAM_GROUP, Kind.ATTRS})
 _BY_NAME = (types.FunctionType, types.BuiltinFunctionType, type)
 
 _KNOWN_BY_OBJECT = (*_BY_NAME, types.MethodType, functools.partial, torch.nn.Module)
@@ -163,14 +168,16 @@ class _Encoder:
         self.weak = False
         kind, content = node.kind, node.content
         encoded: Any
-        if kind in (Kind.FRAME, Kind.GLOBALS):
+        if kind in _VARIABLES:
             encoded = self.mapping(content, opaque=False)
-        elif isinstance(content, dict) and kind is not Kind.NUMPY_RANDOM:
+        elif kind in _DICTIONARIES:
             encoded = self.mapping(content)
         elif isinstance(content, LongContent):
             encoded = None if content.same_as_before else content.encoded()
-        elif kind in (Kind.LIST, Kind.DEQUE):
+        elif kind in _SEQUENCES:
             encoded = self.items(content)
+        elif isinstance(content, dict) and kind is not Kind.NUMPY_RANDOM:
+            encoded = self.mapping(content)
         elif kind is Kind.SET:
             encoded = {v for v in content if is_value(v)}
         elif kind is Kind.MODULE:
@@ -181,7 +188,7 @@ class _Encoder:
             encoded = content
         cls = type(node.obj)
         name = b"" if cls is IMPLIED.get(kind) else class_name(cls)
-        extra = None if cls in _WITHOUT_EXTRA or kind in IMPLIED else _extra(node)
+        extra = _extra(node) if kind in _WITH_EXTRA and cls not in _WITHOUT_EXTRA else None
         return (int(kind), name, node.parent, node.key, encoded, extra)
 
     def tree(self, content: modules.TreeContent) -> tuple[Any, ...]:
@@ -230,12 +237,13 @@ def encode(state: HostState) -> list[bytes]:
     state.fleeting = set()
     for number in todo:
         node = nodes[number]
-        if node.kind is Kind.GONE:
+        kind = node.kind
+        if kind is GONE:
             written[number] = b""
             continue
-        if node.kind is Kind.TENSOR and type(node.obj) is torch.Tensor:
+        if kind is TENSOR and type(node.obj) is torch.Tensor:
             content = tuple(node.content) if type(node.content) is TensorValue else node.content
-            written[number] = pickled((int(Kind.TENSOR), b"", node.parent, node.key, content, None))
+            written[number] = pickled((_TENSOR, b"", node.parent, node.key, content, None))
             continue
         written[number] = pickled(encoder.node(node))
         if encoder.weak:

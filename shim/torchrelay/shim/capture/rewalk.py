@@ -24,7 +24,7 @@ from torchrelay.shim.capture.edges import (
     same_mapping,
 )
 from torchrelay.shim.capture.host_state import HostState, LargeTensor, Node, versions_now
-from torchrelay.shim.capture.kinds import Kind, kind_of
+from torchrelay.shim.capture.kinds import FRAME, GLOBALS, GONE, TENSOR, Kind, kind_of
 from torchrelay.shim.capture.modules import ModuleTrees
 from torchrelay.shim.capture.parts import (
     NONE,
@@ -36,9 +36,10 @@ from torchrelay.shim.capture.parts import (
 from torchrelay.shim.capture.seen_again import RENEWED, SAME, Restart, changed
 from torchrelay.shim.capture.walk import ITERATORS, Walk
 
-_WITHOUT_NODES = (Kind.OPAQUE, Kind.PLAIN, Kind.FUNCTION, Kind.CLASS)
+_WITHOUT_NODES = frozenset({Kind.OPAQUE, Kind.PLAIN, Kind.FUNCTION, Kind.CLASS})
 """Kinds whose objects may have no node: functions and classes with nothing behind them."""
 
+_WITHOUT_STATE = frozenset({Kind.OPAQUE, Kind.PLAIN})
 _GONE = Node(Kind.GONE, None, -1, None, None)
 _COMES_AND_GOES = frozenset(
     {Kind.LIST, Kind.DICT, Kind.SET, Kind.DEQUE, Kind.BYTEARRAY, Kind.ATTRS, Kind.TENSOR, Kind.NDARRAY}
@@ -121,19 +122,19 @@ class Rewalk(Walk):
                 continue
             names = live_names(frame)
             node = nodes[known] if known < len(nodes) else _GONE
-            if node.kind is Kind.FRAME:
+            if node.kind is FRAME:
                 if node.obj is not frame:
                     raise Restart
                 if not same_mapping(names, node.content):
-                    self._replace(known, Node(Kind.FRAME, frame, -1, node.key, names, not_plain(names)))
+                    self._replace(known, Node(FRAME, frame, -1, node.key, names, not_plain(names)))
                 known += 1
             elif self._before is None:
                 raise Restart
             else:
-                number = self._add(Kind.FRAME, frame, -1, (place, frame.f_code.co_name), names)
+                number = self._add(FRAME, frame, -1, (place, frame.f_code.co_name), names)
                 edges = self.state.nodes[number].edges = not_plain(names)
                 self._connect(number, edges, [])
-        if known < len(nodes) and nodes[known].kind is Kind.FRAME:
+        if known < len(nodes) and nodes[known].kind is FRAME:
             raise Restart
         return known
 
@@ -143,7 +144,7 @@ class Rewalk(Walk):
         """`first`: where the base's nodes of modules begin."""
         nodes, dead = self._base.nodes, dead_globals(frames)
         last = first + len(module_globals)
-        if last > len(nodes) or (last < len(nodes) and nodes[last].kind is Kind.GLOBALS):
+        if last > len(nodes) or (last < len(nodes) and nodes[last].kind is GLOBALS):
             raise Restart
         for number, (name, values) in enumerate(module_globals.items(), first):
             node = nodes[number]
@@ -157,7 +158,7 @@ class Rewalk(Walk):
             if same_mapping(names, node.content):
                 node.seen = seen
                 continue
-            self._replace(number, Node(Kind.GLOBALS, values, -1, name, names, not_plain(names), seen))
+            self._replace(number, Node(GLOBALS, values, -1, name, names, not_plain(names), seen))
 
     # What is not as it was.
 
@@ -245,7 +246,7 @@ class Rewalk(Walk):
     def _check_lost(self) -> None:
         for parent, key, child in self._lost:
             node = self.state.nodes[child]
-            if node.kind is Kind.GONE:
+            if node.kind is GONE:
                 continue
             if self.state.uses[child] == 0 or (node.parent == parent and node.key == key):
                 raise Restart  # it is still there, but not where it was; or its turn was over when it went
@@ -269,14 +270,16 @@ class Rewalk(Walk):
             self._check_path(parent, known)
             return
         kind = kind_of(type(obj))
-        if id(obj) in state.covered or kind in (Kind.OPAQUE, Kind.PLAIN):
+        if id(obj) in state.covered or kind in _WITHOUT_STATE:
             return
         if type(obj) is torch.Tensor:
             self._tensor(kind, obj, parent, key)
             if isinstance(state.nodes[state.index[id(obj)]].content, LargeTensor):
                 raise Restart
             return
-        if (kind not in _COMES_AND_GOES and kind not in MAY_BE_LOOKED_THROUGH) or isinstance(obj, torch.nn.Parameter):
+        if kind is TENSOR and isinstance(obj, torch.nn.Parameter):
+            raise Restart
+        if kind not in _COMES_AND_GOES and kind not in MAY_BE_LOOKED_THROUGH:
             raise Restart
         super()._one(parent, key, obj)
         if kind not in MAY_BE_LOOKED_THROUGH and kind is not Kind.CLASS:

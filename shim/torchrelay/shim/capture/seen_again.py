@@ -12,7 +12,7 @@ from torchrelay.shim.adapters.list_pointers import pointers
 from torchrelay.shim.capture import callables, small
 from torchrelay.shim.capture.edges import NOTHING, Edges, not_plain, same_items, same_mapping
 from torchrelay.shim.capture.host_state import Fields, LargeTensor, Node
-from torchrelay.shim.capture.kinds import PLAIN, Kind
+from torchrelay.shim.capture.kinds import ATTRS, PARAM_GROUP, PLAIN, Kind
 from torchrelay.shim.capture.long_list import LONG
 from torchrelay.shim.capture.modules import ModuleTrees, TreeContent
 from torchrelay.shim.capture.parts import (
@@ -181,9 +181,9 @@ def changed(node: Node) -> Node | None:
             return None
         content = obj.copy()
         edges = [(name, value) for name, value in content.items() if type(value) not in PLAIN]
-        if kind is Kind.PARAM_GROUP:
+        if kind is PARAM_GROUP:
             edges = [edge for edge in edges if edge[0] != "params"]
-    elif kind is Kind.ATTRS and _only_fields(cls) and "<locals>" not in cls.__qualname__:
+    elif kind is ATTRS and _only_fields(cls) and "<locals>" not in cls.__qualname__:
         content = obj.__dict__.copy()
         edges = [(name, value) for name, value in content.items() if type(value) not in PLAIN]
     else:

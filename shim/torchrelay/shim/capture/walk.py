@@ -21,7 +21,7 @@ from torchrelay.shim.adapters import frames as frame_access
 from torchrelay.shim.adapters.dtensor import local, spread_of
 from torchrelay.shim.capture import callables, modules, optimizer_order, small
 from torchrelay.shim.capture.host_state import Definition, Fields, HostState, Inside, LargeTensor, Node, Nth
-from torchrelay.shim.capture.kinds import PLAIN, Kind, is_value, kind_of
+from torchrelay.shim.capture.kinds import DICT, LIST, PLAIN, TUPLE, Kind, is_value, kind_of
 from torchrelay.shim.capture.long_list import LONG, LongContent
 from torchrelay.shim.capture.parts import (
     NONE,
@@ -98,12 +98,7 @@ class Walk:
         kind = kind_of(type(obj))
         visit = _VISIT.get(kind)
         if visit is not None:
-            if (
-                kind is Kind.DICT
-                and self.state.nodes[parent].kind is Kind.LIST
-                and "params" in obj
-                and self._in_groups(parent)
-            ):
+            if kind is DICT and self.state.nodes[parent].kind is LIST and "params" in obj and self._in_groups(parent):
                 kind = Kind.PARAM_GROUP
             visit(self, kind, obj, parent, key)
         elif kind is Kind.UNKNOWN:
@@ -193,7 +188,7 @@ class Walk:
 
     def _tuple(self, kind: Kind, obj: Any, parent: int, key: Any) -> None:
         """A tuple has no state of its own; what it holds may. The same for bound methods and their like."""
-        for place, value in enumerate(obj) if kind is Kind.TUPLE else callables.parts(obj):
+        for place, value in enumerate(obj) if kind is TUPLE else callables.parts(obj):
             if type(value) not in PLAIN:
                 self._queue.append((parent, Inside(key, place), value))
 

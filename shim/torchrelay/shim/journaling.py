@@ -75,7 +75,9 @@ class Writer:
     def walk(self, frames: Sequence[FrameType], base: HostState | None = None, *, at_gate: bool = False) -> HostState:
         """`base`: the state at the latest boundary, which most of this one will be equal to."""
         trees, namespaces = self._engine.trees, self.modules.namespaces()
-        trees.of_loops = {id(activation.iterator) for activation in self._engine.tracker.stack}
+        trees.of_loops = of_loops = set()
+        for activation in self._engine.tracker.stack:
+            of_loops.add(id(activation.iterator))
         if base is not None:
             try:
                 return Rewalk(trees, base, at_gate=at_gate).run(frames, namespaces)
@@ -127,9 +129,10 @@ class Writer:
             self._young_at, self._set_up = -1, replace(self._set_up, young=False)
             self._put_set_up(self._set_up)
         records = [self._link(depth, links) for depth in range(len(links))]
-        in_loops = {id(iterator) for link in links for iterator in link.loaders}
+        below = sorted(commit.state.drawn_from)
+        in_loops = {id(iterator) for link in links for iterator in link.loaders} if below else set()
         loaders = {}
-        for number in sorted(commit.state.drawn_from):
+        for number in below:
             node = commit.state.nodes[number]
             if node.kind is Kind.LOADER_ITER and id(node.obj) not in in_loops:
                 drawn = self._engine.draws.record(node.obj)
@@ -241,10 +244,13 @@ class Writer:
         engine = self._engine
         body = tuple(engine.records.log[engine.records.body_mark :])
         state = self.walk(script_frames(frame), commit.state, at_gate=True)
-        fresh = tuple(sorted(path for path, t in state.large.items() if id(t) not in commit.state.index))
+        known, large = commit.state.index, state.large
+        fresh = tuple(sorted(path for path, t in large.items() if id(t) not in known)) if large else ()
         written = encode(state)
         others = state.renewed | state.fleeting if state.takes_over else range(len(written))
-        changed = {number: written[number] for number in others}
+        changed = {}
+        for number in others:
+            changed[number] = written[number]
         record = payload.GateJournal(
             commit.boundary, len(written), changed, rng.capture(), body, fresh, commit.activation.heads
         )

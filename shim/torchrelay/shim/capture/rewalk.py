@@ -220,6 +220,10 @@ class Rewalk(Walk):
         """Raises Restart where an edge leads to something that left a trace beside the nodes."""
         found = []
         for key, value in edges:
+            child = self._base.index.get(id(value))
+            if child is not None:  # what has a node is never looked through
+                found.append((key, child))
+                continue
             for way, obj in flat(key, value):
                 child = self._base.index.get(id(obj))
                 if child is not None:
@@ -230,9 +234,11 @@ class Rewalk(Walk):
 
     def _connect(self, number: int, edges: Edges, before: list[tuple[Any, int]]) -> set[tuple[Any, int]]:
         """Counts new edges of a node to known objects, and returns them. `before`: edges that it has lost."""
-        after = set()
+        after: set[tuple[Any, int]] = set()
+        if not edges:
+            return after
         for key, value in edges:
-            for way, obj in flat(key, value):
+            for way, obj in [(key, value)] if type(value) is torch.Tensor else flat(key, value):
                 child = self.state.index.get(id(obj))
                 if child is None:
                     self._found.append((number, way, obj))

@@ -227,6 +227,36 @@ def test_places_of_objects_that_are_gone_are_used_again() -> None:
     assert len(base.nodes) < len(take(names, trees).nodes) + 10
 
 
+def test_a_list_in_the_place_of_another_takes_over_its_node() -> None:
+    names, trees = script(), ModuleTrees()
+    base = take(names, trees)
+    names["scheduler"]._last_lr, old = [0.25], names["scheduler"]._last_lr
+    state = again(names, base, trees)
+    number = state.index[id(names["scheduler"]._last_lr)]
+    assert number == base.index[id(old)]
+    assert state.nodes[number].content == [0.25]
+    assert not state.free
+    assert id(old) not in state.index
+    names["holder"].best = old  # the one that was there is another object now
+    later = again(names, state, trees)
+    assert described(later) == described(take(names, trees))
+    assert later.index[id(old)] != number
+
+
+def test_a_list_that_another_object_holds_too_keeps_its_node() -> None:
+    names, trees = script(), ModuleTrees()
+    old = names["scheduler"]._last_lr
+    names["slotted"].a = old
+    base = take(names, trees)
+    names["scheduler"]._last_lr = [0.25]
+    try:
+        state = again(names, base, trees)
+    except Restart:
+        state = take(names, trees)
+    assert described(state) == described(take(names, trees))
+    assert state.nodes[state.index[id(old)]].content == old
+
+
 def test_an_optimizer_with_state_beside_tensors_is_walked_from_scratch() -> None:
     names, trees = script(), ModuleTrees()
     names["optimizer"] = torch.optim.LBFGS(names["model"].parameters())

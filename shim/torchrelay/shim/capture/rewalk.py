@@ -24,7 +24,8 @@ from torchrelay.shim.capture.edges import (
     same_mapping,
 )
 from torchrelay.shim.capture.host_state import HostState, LargeTensor, Node, versions_now
-from torchrelay.shim.capture.kinds import FRAME, GLOBALS, GONE, TENSOR, Kind, kind_of
+from torchrelay.shim.capture.kinds import FRAME, GLOBALS, GONE, LIST, PLAIN, TENSOR, Kind, kind_of
+from torchrelay.shim.capture.long_list import LONG
 from torchrelay.shim.capture.modules import ModuleTrees
 from torchrelay.shim.capture.parts import (
     NONE,
@@ -74,8 +75,10 @@ class Rewalk(Walk):
         """As a walk's; `frames` may have more than the base's, deeper ones. Raises Restart."""
         first = self._look_at_frames(frames)
         self._look_at_globals(first, frames, module_globals)
-        uses = self.state.uses
+        uses, renewed = self.state.uses, self.state.renewed
         for number, node in enumerate(self._base.nodes):
+            if number in renewed:
+                continue
             if uses[number] == 0:
                 self._drop(number, node)
                 continue
@@ -194,6 +197,8 @@ class Rewalk(Walk):
         gone, new = edge_changes(self._base.nodes[number].edges, now.edges)
         self.state.nodes[number] = now
         self.state.renewed.add(number)
+        if gone and new:
+            gone, new = self._swap(number, gone, new)
         if not gone and not new:
             return
         before = self._children(gone)
@@ -201,6 +206,29 @@ class Rewalk(Walk):
             self.state.uses[child] -= 1
         after = self._connect(number, new, before)
         self._lost += [(number, way, child) for way, child in before if (way, child) not in after]
+
+    def _swap(self, number: int, gone: Edges, new: Edges) -> tuple[Edges, Edges]:
+        """A list in the place of another one takes over its node: schedulers make one in each step. Returns the other edges."""
+        state, before, left = self.state, dict(gone), []
+        for key, value in new:
+            then = before.get(key)
+            child = state.index.get(id(then)) if type(value) is list and type(then) is list else None
+            if (
+                child is None
+                or not state.uses[child] == 1 == self._base.uses[child]
+                or (state.nodes[child].parent, state.nodes[child].key) != (number, key)
+                or state.nodes[child].edges
+                or len(value) >= LONG
+                or not PLAIN.issuperset(map(type, value))
+                or id(value) in state.index
+            ):
+                left.append((key, value))
+                continue
+            state.nodes[child] = Node(LIST, value, number, key, value[:])
+            del state.index[id(then)], before[key]
+            state.index[id(value)] = child
+            state.renewed.add(child)
+        return list(before.items()), left
 
     def _drop(self, number: int, node: Node) -> None:
         """Nothing leads to it any more."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from torchrelay.agent.folders import private_folder
 from torchrelay.protocol.errors import JournalError
-from torchrelay.protocol.journal import ProgressReader, ProgressRecord, read_journal
+from torchrelay.protocol.journal import AFTER, ProgressReader, ProgressRecord, read_journal, read_slot
 from torchrelay.protocol.messages import JournalContent
 from torchrelay.protocol.names import WorkerId
 
@@ -44,10 +44,11 @@ class JournalKeeper:
         """All whole journals of the worker; empty where there are none."""
         try:
             boundaries, gates, set_up = read_journal(self._folder / worker)
+            after = read_slot(self._folder / worker / AFTER)
         except OSError as e:
             log.warning("%s: its journal cannot be read: %s", worker, e)
             return JournalContent(worker)
-        return JournalContent(worker, boundaries, gates, set_up)
+        return JournalContent(worker, boundaries, gates, set_up, dict([after] if after else ()))
 
     def remove(self) -> None:
         """The shared memory of this node's workers goes back to the system."""

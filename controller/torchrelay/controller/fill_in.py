@@ -35,6 +35,8 @@ class Filler:
             order = dataclasses.replace(
                 order, journal=journal.boundaries[at], gate_journal=journal.gates[at] if shadow else b""
             )
+            if shadow:
+                order = dataclasses.replace(order, after=journal.after.get(at, b""))
             if journal.set_up != self._assigned.get(rank, journal.set_up):
                 order = dataclasses.replace(order, set_up=journal.set_up)
             if kind == RESUME and checkpoint is not None:

@@ -110,6 +110,7 @@ class RankJournal:
     boundaries: dict[int, bytes] = field(default_factory=dict)
     gates: dict[int, bytes] = field(default_factory=dict)
     set_up: bytes = b""
+    after: dict[int, bytes] = field(default_factory=dict)
 
     def add(self, content: JournalContent) -> None:
         for kept, new in ((self.boundaries, content.boundaries), (self.gates, content.gates)):
@@ -117,6 +118,7 @@ class RankJournal:
             for number in sorted(kept)[:-BOUNDARIES_KEPT]:
                 del kept[number]
         self.set_up = content.set_up or self.set_up
+        self.after = content.after or self.after
 
 
 class StepClock:

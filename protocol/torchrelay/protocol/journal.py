@@ -27,6 +27,8 @@ PHASES = ("set-up", "data", "body", "gate", "update", "after", "standing", "fini
 BOUNDARY_SLOTS = 3
 """The boundary being written, the one before, and the one before that: a lost rank can be one ahead or one behind."""
 GATE_SLOTS = 2
+AFTER = "after"
+"""The file with what a rank's collectives behind its latest gate gave this rank alone."""
 
 _HEADER = struct.Struct("<8sqQI4x")
 _MAGIC = b"TRJRNL01"
@@ -85,6 +87,7 @@ class JournalWriter:
         self._slots = [_Slot(folder / f"boundary-{i}") for i in range(BOUNDARY_SLOTS)]
         self._gates = [_Slot(folder / f"gate-{i}") for i in range(GATE_SLOTS)]
         self._set_up = _Slot(folder / "set-up")
+        self._after = _Slot(folder / AFTER)
         fd = os.open(folder / "progress", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             self._progress = _map_file(fd, mmap.PAGESIZE)
@@ -110,7 +113,7 @@ class JournalWriter:
     @property
     def allocated_bytes(self) -> int:
         """Shared memory that the journals take."""
-        slots = (*self._slots, *self._gates, self._set_up)
+        slots = (*self._slots, *self._gates, self._set_up, self._after)
         return len(self._progress) + sum(slot.allocated_bytes for slot in slots)
 
     def publish(self) -> None:
@@ -138,11 +141,15 @@ class JournalWriter:
         """The journal taken at the gate of the step that starts at `boundary`."""
         self._gates[boundary % GATE_SLOTS].write(boundary, payload)
 
+    def write_after(self, payload: bytes) -> None:
+        """Results since the latest gate, under the number of that gate's journal."""
+        self._after.write(self.gates_passed - 1, payload)
+
     def write_set_up(self, payload: bytes) -> None:
         self._set_up.write(0, payload)
 
     def close(self) -> None:
-        for slot in (*self._slots, *self._gates, self._set_up):
+        for slot in (*self._slots, *self._gates, self._set_up, self._after):
             slot.close()
         self._progress.close()
 

@@ -606,7 +606,7 @@ class Serve(_message.Message):
     def __init__(self, generation: _Optional[int] = ..., boundary: _Optional[int] = ..., token: _Optional[str] = ..., peer_host: _Optional[str] = ..., kept: _Optional[str] = ...) -> None: ...
 
 class Plan(_message.Message):
-    __slots__ = ("generation", "target", "action", "journal", "gate_journal", "collective_log", "ddp_layout", "donor_host", "donor_port", "token", "directory", "offline", "late", "donor_collectives", "place", "kept", "set_up")
+    __slots__ = ("generation", "target", "action", "journal", "gate_journal", "collective_log", "ddp_layout", "donor_host", "donor_port", "token", "directory", "offline", "late", "donor_collectives", "place", "kept", "set_up", "after")
     class LateEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -631,6 +631,7 @@ class Plan(_message.Message):
     PLACE_FIELD_NUMBER: _ClassVar[int]
     KEPT_FIELD_NUMBER: _ClassVar[int]
     SET_UP_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
     generation: int
     target: int
     action: str
@@ -648,7 +649,8 @@ class Plan(_message.Message):
     place: str
     kept: str
     set_up: bytes
-    def __init__(self, generation: _Optional[int] = ..., target: _Optional[int] = ..., action: _Optional[str] = ..., journal: _Optional[bytes] = ..., gate_journal: _Optional[bytes] = ..., collective_log: _Optional[bytes] = ..., ddp_layout: _Optional[str] = ..., donor_host: _Optional[str] = ..., donor_port: _Optional[int] = ..., token: _Optional[str] = ..., directory: _Optional[str] = ..., offline: _Optional[bool] = ..., late: _Optional[_Mapping[str, int]] = ..., donor_collectives: _Optional[int] = ..., place: _Optional[str] = ..., kept: _Optional[str] = ..., set_up: _Optional[bytes] = ...) -> None: ...
+    after: bytes
+    def __init__(self, generation: _Optional[int] = ..., target: _Optional[int] = ..., action: _Optional[str] = ..., journal: _Optional[bytes] = ..., gate_journal: _Optional[bytes] = ..., collective_log: _Optional[bytes] = ..., ddp_layout: _Optional[str] = ..., donor_host: _Optional[str] = ..., donor_port: _Optional[int] = ..., token: _Optional[str] = ..., directory: _Optional[str] = ..., offline: _Optional[bool] = ..., late: _Optional[_Mapping[str, int]] = ..., donor_collectives: _Optional[int] = ..., place: _Optional[str] = ..., kept: _Optional[str] = ..., set_up: _Optional[bytes] = ..., after: _Optional[bytes] = ...) -> None: ...
 
 class Rebuild(_message.Message):
     __slots__ = ("generation", "target", "store_host", "store_port")
@@ -901,7 +903,7 @@ class Progress(_message.Message):
     def __init__(self, workers: _Optional[_Iterable[_Union[WorkerProgress, _Mapping]]] = ...) -> None: ...
 
 class JournalContent(_message.Message):
-    __slots__ = ("worker", "boundaries", "gates", "set_up")
+    __slots__ = ("worker", "boundaries", "gates", "set_up", "after")
     class BoundariesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -916,15 +918,24 @@ class JournalContent(_message.Message):
         key: int
         value: bytes
         def __init__(self, key: _Optional[int] = ..., value: _Optional[bytes] = ...) -> None: ...
+    class AfterEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: bytes
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[bytes] = ...) -> None: ...
     WORKER_FIELD_NUMBER: _ClassVar[int]
     BOUNDARIES_FIELD_NUMBER: _ClassVar[int]
     GATES_FIELD_NUMBER: _ClassVar[int]
     SET_UP_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
     worker: str
     boundaries: _containers.ScalarMap[int, bytes]
     gates: _containers.ScalarMap[int, bytes]
     set_up: bytes
-    def __init__(self, worker: _Optional[str] = ..., boundaries: _Optional[_Mapping[int, bytes]] = ..., gates: _Optional[_Mapping[int, bytes]] = ..., set_up: _Optional[bytes] = ...) -> None: ...
+    after: _containers.ScalarMap[int, bytes]
+    def __init__(self, worker: _Optional[str] = ..., boundaries: _Optional[_Mapping[int, bytes]] = ..., gates: _Optional[_Mapping[int, bytes]] = ..., set_up: _Optional[bytes] = ..., after: _Optional[_Mapping[int, bytes]] = ...) -> None: ...
 
 class WorkerStarted(_message.Message):
     __slots__ = ("worker", "rank", "pid", "launch")

@@ -3,9 +3,11 @@ that was interrupted after the gate needs to catch up with its peers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 
-from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
+from torchrelay.protocol.errors import JournalError, StateMismatchError, UnsupportedError
+from torchrelay.shim import payload
 from torchrelay.shim.collectives import SAME_ON_ALL_RANKS, Entry
 
 _MAX_ENTRIES = 10_000
@@ -42,7 +44,9 @@ class CollectiveRecords:
     Loops cut it back to their own mark at their heads, so it does not grow with the number of steps.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, keep_own: Callable[[bytes], None] = lambda data: None) -> None:
+        """`keep_own` puts this rank's own results since the gate where they outlive it."""
+        self._keep_own = keep_own
         self.log: list[Entry] = []
         self.body_mark = 0
         """Where the step in flight begins in `log`."""
@@ -55,6 +59,8 @@ class CollectiveRecords:
         """A joiner's, until it has entered: the lost rank's results. None when there are real peers."""
         self.others: ByGroup | None = None
         """Instead of `answers`: what the other members of each group have finished, for a joiner behind its gate."""
+        self.own: ByGroup = {}
+        """What the lost rank itself had finished there, with the results that nobody else has."""
 
     def cut(self, mark: int) -> None:
         del self.log[mark:]
@@ -68,6 +74,11 @@ class CollectiveRecords:
             if self._after_bytes > _MAX_AFTER_BYTES:
                 entry = Entry(entry.name, entry.group, None)
             self.after.append(entry)
+            if entry.name not in SAME_ON_ALL_RANKS:
+                with suppress(
+                    JournalError
+                ):  # no room for it: what was kept before is true still, and this one is refused
+                    self._keep_own(payload.dump(self.own_results()))
         if len(self.log) < _MAX_ENTRIES:
             self.log.append(entry)
 
@@ -82,7 +93,8 @@ class CollectiveRecords:
                 raise StateMismatchError(
                     f"the script calls {name}, which no other member of group {group!r} has finished"
                 )
-            entry = _for_all(_matching(left.pop(0), name, group), without_result=without_result)
+            first = _matching(left.pop(0), name, group)
+            entry = self._own_result(first) or _for_all(first, without_result=without_result)
             self.after.append(entry)
             return entry
         if not self.answers:
@@ -94,7 +106,20 @@ class CollectiveRecords:
         left = self.replay.get(group)
         if not left:
             return None
-        return _for_all(_matching(left.pop(0), name, group), without_result=without_result)
+        entry = _matching(left.pop(0), name, group)
+        return self._own_result(entry) or _for_all(entry, without_result=without_result)
+
+    def _own_result(self, of_others: Entry) -> Entry | None:
+        """What the lost rank got of a collective whose result is one rank's own, if it had finished it."""
+        place = sum(done.group == of_others.group for done in self.after)
+        own = self.own.get(of_others.group, [])[place : place + 1]
+        if of_others.name in SAME_ON_ALL_RANKS or not own or own[0].name != of_others.name or own[0].results is None:
+            return None
+        return own[0]
+
+    def own_results(self) -> tuple[Entry, ...]:
+        """All since the gate, with the results of those alone that other ranks cannot tell."""
+        return tuple(Entry(e.name, e.group, None) if e.name in SAME_ON_ALL_RANKS else e for e in self.after)
 
 
 def _for_all(entry: Entry, *, without_result: bool) -> Entry:
@@ -102,7 +127,8 @@ def _for_all(entry: Entry, *, without_result: bool) -> Entry:
         return Entry(entry.name, entry.group, None)
     if entry.name not in SAME_ON_ALL_RANKS or entry.results is None:
         raise UnsupportedError(
-            f"{entry.name} after the optimizer step: its result was one rank's own or too large to keep"
+            f"{entry.name} after the optimizer step: its result was one rank's own or too large to keep, and the lost rank had not "
+            "finished it"
         )
     return entry
 

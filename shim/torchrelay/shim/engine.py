@@ -68,7 +68,7 @@ class Engine:
         self.position = "set-up"
         """`set-up`, `body`, `gate`, `update`, `after`, `finished`."""
         self.gates_passed = 0
-        self.records = CollectiveRecords()
+        self.records = CollectiveRecords(journal.write_after)
         self.shadow: Any = None
         self.way_in: Any = None
         """A joiner's, as long as it is on its way to the loop that it enters."""

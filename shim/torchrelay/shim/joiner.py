@@ -286,6 +286,8 @@ class Joiner:
         assert self._plan is not None
         self._destination = destination
         self._engine.records.answers, self._engine.records.others = [], finished
+        if self._plan.after:
+            self._engine.records.own = collective_records.furthest([payload.load(self._plan.after, tuple)])
         self._staging.release()  # what the script says and writes from here on, the lost rank has not
         gradients = destination.own_gradients()
         missing = frozenset(gradients.keys() - destination.gradients)

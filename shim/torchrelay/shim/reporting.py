@@ -92,9 +92,10 @@ class Reporter:
 
     def own_result_late(self, commit: Commit, name: str) -> None:
         if self._own_result is None:
+            message = "send" in name or "recv" in name
             text = (
-                f"{name} after the optimizer step, whose result other ranks do not have: a rank that is lost between it and "
-                "the next step is not replaced, if others have finished it"
+                f"{name} after the optimizer step, whose result other ranks do not have: a rank that is lost "
+                f"{'between it and the next step' if message else 'in it'} is not replaced, if others have finished it"
             )
             self._own_result = Gap("own-result", PART_OF_STEP, text)
             self.report(commit)

@@ -1,6 +1,6 @@
 """What training does beside its steps.
 
-Usage: side_work.py evaluation|logging|save|dcp|dcp_async|tensorboard|profiler|clip|early_break|phases
+Usage: side_work.py evaluation|logging|own_results|save|dcp|dcp_async|tensorboard|profiler|clip|early_break|phases
 """
 
 import contextlib
@@ -73,6 +73,10 @@ class Run:
         pace.strike("logging")
         dist.reduce(norm, dst=0)
         self.kept.append([mean.item(), norm.item() if self.rank == 0 else None])
+        if self.kind == "own_results":
+            share, shares = torch.zeros(()), [norm * (i + 1) for i in range(dist.get_world_size())]
+            dist.scatter(share, shares if self.rank == 0 else None, src=0)
+            self.kept.append(share.item())
 
     def save(self, step):
         if self.rank == 0:
@@ -101,7 +105,7 @@ class Run:
 
     def after(self, loss):
         step = len(self.losses)
-        if self.kind == "logging":
+        if self.kind in ("logging", "own_results"):
             self.log(loss)
         elif self.kind == "save" and step % 4 == 0:
             self.save(step)

@@ -26,6 +26,18 @@ def test_folders_are_private_and_go_at_the_end(tmp_path: Path) -> None:
     assert not (tmp_path / "shm").exists()
 
 
+def test_what_a_dead_worker_alone_was_given_is_read_with_its_journals(tmp_path: Path) -> None:
+    keeper = JournalKeeper(tmp_path / "shm")
+    keeper.create(W0)
+    writer = JournalWriter(tmp_path / "shm" / W0)
+    writer.write_gate(6, b"gate")
+    writer.gates_passed = 7
+    writer.write_after(b"own")
+    writer.close()
+    assert keeper.content(W0) == JournalContent(W0, {}, {6: b"gate"}, b"", {6: b"own"})
+    keeper.remove()
+
+
 def test_what_another_node_keeps_beside_is_left_alone(tmp_path: Path) -> None:
     ours, theirs = JournalKeeper(tmp_path / "shm"), JournalKeeper(tmp_path / "shm")
     ours.create(W0)

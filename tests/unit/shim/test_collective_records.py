@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
-from torchrelay.shim import collective_records
+from torchrelay.protocol.errors import JournalError, StateMismatchError, UnsupportedError
+from torchrelay.shim import collective_records, payload
 from torchrelay.shim.collective_records import CollectiveRecords, furthest, without
 from torchrelay.shim.collectives import Entry
 
@@ -47,6 +47,46 @@ def test_another_ranks_own_result_answers_nobody_else() -> None:
     with pytest.raises(UnsupportedError, match="one rank's own"):
         records.replayed("reduce_scatter_tensor", "a")
     assert records.replayed("barrier", "b") is None
+
+
+def test_a_lost_ranks_own_results_are_kept_and_answer_the_one_that_takes_over() -> None:
+    kept: list[bytes] = []
+    lost = CollectiveRecords(kept.append)
+    lost.add(entry("a", 1), after_gate=False)
+    assert not kept
+    for made in (entry("a", 2), entry("a", 3, "scatter"), entry("b", 4, "reduce"), entry("a", 5)):
+        lost.add(made, after_gate=True)
+    assert len(kept) == 2  # a barrier's result is with all the others
+
+    records = CollectiveRecords()
+    records.own = furthest([payload.load(kept[-1], tuple)])
+    records.others = {
+        "a": [entry("a", 2), entry("a", 70, "scatter"), entry("a", 5), entry("a", 71, "scatter")],
+        "b": [entry("b", 72, "reduce")],
+    }
+    assert records.answer("barrier", "a") == entry("a", 2)
+    assert records.answer("scatter", "a") == entry("a", 3, "scatter")
+    assert records.answer("reduce", "b") == entry("b", 4, "reduce")
+    assert records.answer("barrier", "a") == entry("a", 5)
+    with pytest.raises(UnsupportedError, match="the lost rank had not finished it"):
+        records.answer("scatter", "a")
+
+
+def test_what_is_answered_later_from_the_others_record_is_the_lost_ranks_too() -> None:
+    records = CollectiveRecords()
+    records.own = {"a": [entry("a", 1), entry("a", 3, "scatter")]}
+    records.after = [entry("a", 1)]
+    records.replay = {"a": [entry("a", 70, "scatter")]}
+    assert records.replayed("scatter", "a") == entry("a", 3, "scatter")
+
+
+def test_a_full_shared_memory_costs_the_own_results_alone() -> None:
+    def full(data: bytes) -> None:
+        raise JournalError("no room")
+
+    records = CollectiveRecords(full)
+    records.add(entry("a", 3, "scatter"), after_gate=True)
+    assert records.after == [entry("a", 3, "scatter")]
 
 
 def test_an_endless_evaluation_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:

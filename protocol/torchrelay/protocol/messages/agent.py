@@ -94,12 +94,16 @@ class Progress:
 
 @dataclass(frozen=True)
 class JournalContent:
-    """What the shared memory of a worker holds, also after its death: boundary -> journal, gate's boundary -> gate journal."""
+    """What the shared memory of a worker holds, also after its death: boundary -> journal, gate's boundary -> gate journal.
+
+    `after`: gate's boundary -> what the rank's collectives behind it gave this rank alone.
+    """
 
     worker: str
     boundaries: dict[int, bytes] = field(default_factory=dict)
     gates: dict[int, bytes] = field(default_factory=dict)
     set_up: bytes = b""
+    after: dict[int, bytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -124,6 +124,8 @@ class Plan:
     """For `enter` of a rollback: the folder of the rank's copy, taken at `target`, from which its tensors come."""
     set_up: bytes = b""
     """The rank's record of its set-up, if it is another than the one in Assign: training has gone on to a later loop."""
+    after: bytes = b""
+    """For `shadow`: what the lost rank's collectives behind that gate gave it alone."""
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ from torchrelay.shim.hold import Hold
 from torchrelay.shim.interruptions import Interruptions
 from torchrelay.shim.journal_copies import CopiedJournal
 from torchrelay.shim.keep import Keeper
+from torchrelay.shim.late_forwards import LateForwards
 from torchrelay.shim.link import AgentLink
 from torchrelay.shim.loops import Activation, LoopTracker
 from torchrelay.shim.numbers import Numbers
@@ -42,8 +43,6 @@ from torchrelay.shim.recovery import Recovery
 from torchrelay.shim.reporting import Reporter
 from torchrelay.shim.sites import SITES
 from torchrelay.shim.updates import Updates
-
-_LATE_FORWARD = "a forward pass of a sharded model after the optimizer step"
 
 
 class Engine:
@@ -93,8 +92,8 @@ class Engine:
         self.keeper: Keeper | None = None
         self.numbers: Numbers | None = None
         self._forbidden: TorchFunctionMode | None = None
-        self._gathered_late = False
-        """Whether a sharded model has communicated since the optimizer step: a new process could not do that again."""
+        self.late_forwards = LateForwards(self)
+        self.sharded_alone, self.sharded_after_step = self.late_forwards.alone, self.late_forwards.after_step
         self.interruptions = Interruptions(self)
         self.interrupted, self.interrupted_for_good = self.interruptions.interrupted, self.interruptions.for_good
         self.caught, self.rewind = self.interruptions.caught, self.interruptions.rewind
@@ -138,16 +137,6 @@ class Engine:
         """Of a joiner: whether it goes through the rest of a step, after its optimizer step, without peers."""
         return self.shadow is not None and self.shadow.tail is not None
 
-    def sharded_alone(self) -> None:
-        if self.behind_gate():
-            raise StateMismatchError(_LATE_FORWARD)
-
-    def sharded_after_step(self) -> None:
-        if not self._gathered_late:
-            self._gathered_late = True
-            if self.commit is not None:
-                self.reporter.sharded_forward_late(self.commit, _LATE_FORWARD)
-
     def waiting(self, on: bool) -> None:
         self.journal.wait(on)
         self.alive()
@@ -170,7 +159,7 @@ class Engine:
             return "astray"
         if self.position == "update" or (self.position == "after" and not self.updates.all_done()):
             return "torn"
-        return "sharded" if self._gathered_late else self.position
+        return "sharded" if self.late_forwards.seen else self.position
 
     # What the loops tell.
 
@@ -283,7 +272,7 @@ class Engine:
         self.updates.begin_iteration()
         if self.numbers is not None:
             self.numbers.begin_step()
-        self.position, self.astray, self._gathered_late = "body", False, False
+        self.position, self.astray, self.late_forwards.seen = "body", False, False
 
     def _pause_if_wanted(self) -> None:
         assert self.commit is not None

@@ -52,7 +52,7 @@ def test_a_pod_is_lost_then_one_moves(launched: Torchrun, undisturbed: Path) -> 
     launched.kubectl("delete", "pod", lost, "--force", "--grace-period=0")
     launched.let_pass(STEP)
     (migration,) = launched.wait_for_migration()
-    assert (migration["kind"], migration["fromPod"]) == ("unplanned", lost)
+    assert (migration["kind"], migration["fromPod"], migration["ranks"]) == ("unplanned", lost, ranks)
     launched.wait_until_ready()
     (spare,) = {launched.pod_of(rank) for rank in ranks}
     assert spare not in (lost, launched.pod_of(next(r for r in range(4) if r not in ranks)))

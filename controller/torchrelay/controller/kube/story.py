@@ -257,6 +257,8 @@ class Story:
             "stepsRedone": what.steps_redone,
             "downtimeSeconds": round(sum(what.downtime_s.values()), 4),
         }
+        if len(what.ranks) > 1:
+            story.status["ranks"] = list(what.ranks)
         story.changed = True
         leavers = self._leavers.pop(what.migration, {})
         if what.outcome == COMMITTED:

@@ -81,6 +81,12 @@ def test_a_pod_whose_rank_stays_in_it_is_not_handed_over(told: Told) -> None:
     assert [left.worker for left in told(STARTED, done).left] == ["train-1:bb.1"]
 
 
+def test_a_migration_of_several_ranks_names_all_and_one_of_a_single_rank_that_one(told: Told) -> None:
+    both = dataclasses.replace(finished("committed", "done"), ranks=(1, 2))
+    assert told(STARTED, both).migrations[0].status["ranks"] == [1, 2]
+    assert "ranks" not in Told()(STARTED, finished("committed", "done")).migrations[0].status
+
+
 def test_nobody_was_replaced_by_what_came_to_nothing(told: Told) -> None:
     assert told(STARTED, finished("abandoned", "no")).left == []
 

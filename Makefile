@@ -20,16 +20,17 @@ demo: venv
 	$(VENV)/bin/python examples/demo.py
 
 # What measures nothing runs two at a time, faults too: a cell of theirs spends its time on imports. What watches the clock, or
-# measures, has the machine to itself.
-SIDE_BY_SIDE := tests/unit $(wildcard tests/integration/test_transparency*.py)
-BY_THE_CLOCK := tests/faults/test_devices.py tests/faults/test_hangs.py tests/faults/test_node_loss.py tests/faults/test_relay_score.py
-FAULTS := $(filter-out $(BY_THE_CLOCK), $(wildcard tests/faults/test_*.py))
+# measures, has the machine to itself. The longest comes first, so that nobody waits for it at the end.
+UNIT := tests/unit $(wildcard tests/integration/test_transparency*.py)
+ALONE := tests/faults/test_devices.py tests/faults/test_hangs.py tests/integration/test_demo.py tests/integration/test_steady_state.py
+FIRST := tests/faults/test_relay_score.py
+PAIRED := $(FIRST) $(filter-out $(UNIT) $(ALONE) $(FIRST), $(wildcard tests/faults/test_*.py tests/integration/test_*.py))
 
 test: venv
 	@failed=0; \
-	$(VENV)/bin/python -m pytest -n 2 $(SIDE_BY_SIDE) || failed=1; \
-	$(VENV)/bin/python -m pytest -n 2 --dist worksteal --durations=60 --durations-min=8 $(FAULTS) || failed=1; \
-	$(VENV)/bin/python -m pytest --durations=60 --durations-min=4 $(SIDE_BY_SIDE:%=--ignore=%) $(FAULTS:%=--ignore=%) || failed=1; \
+	$(VENV)/bin/python -m pytest -n 2 $(UNIT) || failed=1; \
+	$(VENV)/bin/python -m pytest -n 2 --dist worksteal --durations=60 --durations-min=8 $(PAIRED) || failed=1; \
+	$(VENV)/bin/python -m pytest --durations=60 --durations-min=4 $(UNIT:%=--ignore=%) $(PAIRED:%=--ignore=%) || failed=1; \
 	exit $$failed
 
 test-long: venv

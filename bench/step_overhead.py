@@ -33,6 +33,7 @@ SCRIPT = Path(__file__).with_name("overhead_script.py")
 WARM_UP_STEPS = 10
 CALIBRATION_STEPS = 40
 BLOCK_STEPS = 6
+CORES = os.cpu_count() or 1
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=6)
     parser.add_argument("--steps", type=int, default=120)
     parser.add_argument("--blocks", type=int, default=60, help="of the run in which protection is off and on in turns")
-    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--ranks", type=int, default=min(2, max(1, CORES - 1)), help="leaves a core for the rest if it can")
     parser.add_argument("--shape", choices=SHAPES, default="processor")
     parser.add_argument(
         "--amount",

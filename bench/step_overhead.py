@@ -126,7 +126,9 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=6)
     parser.add_argument("--steps", type=int, default=120)
     parser.add_argument("--blocks", type=int, default=60, help="of the run in which protection is off and on in turns")
-    parser.add_argument("--ranks", type=int, default=min(2, max(1, CORES - 1)), help="leaves a core for the rest if it can")
+    parser.add_argument(
+        "--ranks", type=int, default=min(2, max(1, CORES - 1)), help="leaves a core for the rest if it can"
+    )
     parser.add_argument("--shape", choices=SHAPES, default="processor")
     parser.add_argument(
         "--amount",

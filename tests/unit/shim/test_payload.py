@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+from typing import Any
 
 import pytest
 
@@ -44,6 +45,11 @@ BOUNDARY = payload.BoundaryJournal(
     ("a",),
     {"s": (1, 2)},
 )
+PASSED = payload.PassedLoop("site", 1, b"journal", b"gate", ("tree",), 3)
+EPOCH = payload.EpochBegin(STATE, ({"epoch": 2},), 77, (b"worker", b"worker"))
+FULL_LOADER = LOADER._replace(epoch=EPOCH)
+FULL_LINK = LINK._replace(loaders=(FULL_LOADER, None), passed=(PASSED,))
+FULL = BOUNDARY._replace(links=[FULL_LINK], loaders={3: FULL_LOADER})
 GATE = payload.GateJournal(4, 2, {1: b"node"}, STATE, ("log",), ("z",), 8)
 
 
@@ -60,6 +66,13 @@ def test_a_record_of_a_step_comes_back_from_its_plain_form(
         assert [type(loader) for link in again.links for loader in link.loaders if loader] == [payload.LoaderRecord] * (
             2 * len(again.links)
         )
+
+
+@pytest.mark.parametrize("record", [FULL_LOADER, FULL_LINK, FULL, GATE])
+def test_no_field_is_lost_in_the_plain_form(record: Any) -> None:
+    """Whoever adds a field gives it to the records above, too: what is at its default would not be missed."""
+    assert [name for name, default in record._field_defaults.items() if getattr(record, name) == default] == []
+    assert type(record).of(record.plain()) == record
 
 
 def test_a_record_of_another_kind_of_step_is_refused() -> None:

@@ -103,6 +103,10 @@ def test_weights_are_read_rank_by_rank(demo):
 
     output = f"step 1/2 loss 3\nrank 0 weights sha256 {'0' * 64}\nrank 1 weights sha256 {'1' * 64}\nrank 2 weights sha"
     assert read_digests(output) == {0: "0" * 64, 1: "1" * 64}
+    on_one_line = (
+        f"rank 2 weights sha256 {'2' * 64}rank 1 weights sha256 {'1' * 64}\n\nrank 0 weights sha256 {'0' * 64}\n"
+    )
+    assert read_digests(on_one_line) == {0: "0" * 64, 1: "1" * 64, 2: "2" * 64}
 
 
 def test_every_fault_of_the_demo_has_a_rank_of_its_own_and_is_understood(demo):

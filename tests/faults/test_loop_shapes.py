@@ -35,13 +35,6 @@ def test_a_rank_is_replaced_in(
     assert_unharmed(run, undisturbed(script, *args, ranks=RANKS), RANKS, [fault], 1)
 
 
-def test_ranks_are_replaced_in_later_epochs_of_kept_workers(undisturbed: Undisturbed, tmp_path: Path) -> None:
-    """At the first batch of an epoch, and behind an update in the middle of one."""
-    script, faults = "kept_workers.py", ["kill:rank=1,step=13,phase=backward", "kill:rank=0,step=21,phase=after-step"]
-    run = relay(tmp_path, script, ranks=RANKS, spares=2, inject=faults)
-    assert_unharmed(run, undisturbed(script, ranks=RANKS), RANKS, faults, 2)
-
-
 def test_state_that_only_functions_classes_and_methods_lead_to_is_carried(
     undisturbed: Undisturbed, tmp_path: Path
 ) -> None:

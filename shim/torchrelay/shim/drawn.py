@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from operator import attrgetter
@@ -37,13 +36,6 @@ def tensors_in(item: Any) -> list[torch.Tensor]:
     if isinstance(item, dict):
         item = list(item.values())
     return [t for v in item for t in tensors_in(v)] if isinstance(item, (list, tuple)) else []
-
-
-class Mark(enum.Enum):
-    """What can stand between the items of an iterator that begins again with the same worker processes."""
-
-    OVER = enum.auto()
-    BEGUN = enum.auto()
 
 
 @dataclass

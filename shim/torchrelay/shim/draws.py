@@ -17,8 +17,8 @@ from torchrelay.shim.capture import rng
 from torchrelay.shim.capture.kinds import Kind, kind_of
 from torchrelay.shim.capture.parts import attributes
 from torchrelay.shim.capture.replay_point import ReplayPoint
-from torchrelay.shim.drawn import Drawn, Mark
-from torchrelay.shim.payload import EpochBegin, LoaderRecord
+from torchrelay.shim.drawn import Drawn
+from torchrelay.shim.payload import LoaderRecord
 
 
 @dataclass
@@ -35,8 +35,6 @@ class Track:
     skip: int = 0
     restarted: bool = False
     """An epoch later, with the same worker processes."""
-    epoch: EpochBegin | None = None
-    """How they were when it began, if they tell."""
     target: LoaderRecord | None = None
     """A joiner's: where the recorded iterator stood."""
     at_once: bool = False
@@ -47,16 +45,7 @@ class Track:
     """Whether a draw after the first one has used the process's generators: drawn again, it would be another item."""
 
     def record(self) -> LoaderRecord:
-        return LoaderRecord(self.created, self.order, self.drawn, self.first, tuple(self.before), epoch=self.epoch)
-
-    def restart(self) -> None:
-        """Another epoch begins."""
-        self.restarted, self.epoch, self.over = True, None, False
-        self.drawn, self.first = 0, None
-        self.before.clear()
-
-    def keeps_workers(self) -> bool:
-        return bool(getattr(self.loader, "persistent_workers", False))
+        return LoaderRecord(self.created, self.order, self.drawn, self.first, tuple(self.before))
 
 
 def _is_rewound_by_itself(iterator: Any) -> bool:
@@ -150,9 +139,6 @@ class Draws:
             rng.restore(drawn.after)
             for again in drawn.effects:
                 again()
-            if drawn.item is Mark.OVER:
-                self._consume(iterator, drawn)
-                raise StopIteration
             item = drawn.again(self.is_state)
         else:
             self._nested = not isinstance(iterator, LoaderIter)
@@ -162,10 +148,6 @@ class Draws:
                 self._generators_at, self._used_between = rng.capture(), False
             try:
                 item = original(iterator, *default)
-            except StopIteration:
-                if iterator in self.tracks and self.tracks[iterator].keeps_workers():
-                    self._consume(iterator, Drawn(Mark.OVER, rng.capture()))  # it may begin again before a boundary
-                raise
             finally:
                 self._nested = False
                 self.look_at_generators()
@@ -176,27 +158,8 @@ class Draws:
             if self.touched:
                 drawn.effects = tuple(effects() for effects in self.touched)
             self._latest = item, drawn
-        self._consume(iterator, drawn)
-        return item
-
-    def _consume(self, iterator: Any, drawn: Drawn) -> None:
         self.consumed.setdefault(id(iterator), (iterator, []))[1].append(drawn)
-
-    def begins_again(self, iterator: Any) -> bool:
-        """Whether the epoch that is to begin has begun before the rank went back: what it yields comes from the record."""
-        queue = self.replay.get(id(iterator))
-        if queue is None or not queue[1] or queue[1][0].item is not Mark.BEGUN:
-            return False
-        drawn = queue[1].popleft()
-        rng.restore(drawn.after)
-        for again in drawn.effects:
-            again()
-        self._consume(iterator, drawn)
-        return True
-
-    def has_begun(self, iterator: Any, effect: Callable[[], None]) -> None:
-        if self.recording and not self._nested:
-            self._consume(iterator, Drawn(Mark.BEGUN, rng.capture(), effects=(effect,)))
+        return item
 
     def noted(self, item: Any, now: rng.RngState) -> Drawn:
         """The record of what a loop has just drawn. `now`: the generators."""
@@ -246,7 +209,7 @@ class Draws:
     def track(self, iterator: Any, loader: Any) -> Track:
         made = Track(loader, rng.capture(), order_of(loader), before=deque(maxlen=1 + self._ahead))
         self.tracks[iterator] = made
-        self.some_keep_workers |= made.keeps_workers()
+        self.some_keep_workers |= bool(getattr(loader, "persistent_workers", False))
         return made
 
     def of_cycle(self, cycle: Any) -> Track | None:
@@ -272,17 +235,14 @@ class Draws:
         for address in self._random.keys() - known:
             del self._random[address]
 
-    def kept_workers(self, known: set[int]) -> bool:
-        """Whether some loader's workers are of an earlier epoch, with state that nobody sees, or could not be told of.
-
-        `known`: ids of iterators that a joiner can be led to.
-        """
+    def kept_workers(self, in_loops: set[int]) -> bool:
+        """Whether some loader's workers are of an earlier epoch, with state that nobody sees. `in_loops`: ids of iterators."""
         return any(
-            (track.restarted and track.epoch is None) or id(iterator) not in known
+            track.restarted or id(iterator) not in in_loops
             for iterator, track in self.tracks.items()
-            if track.keeps_workers()
+            if getattr(track.loader, "persistent_workers", False)
         )
 
     def keeps_workers(self) -> bool:
         """Whether some loader keeps its worker processes from one epoch to the next."""
-        return any(track.keeps_workers() for track in self.tracks.values())
+        return any(getattr(track.loader, "persistent_workers", False) for track in self.tracks.values())

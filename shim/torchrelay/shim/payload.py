@@ -19,18 +19,6 @@ from torchrelay.shim.capture.rng import RngState
 Plain = tuple[Any, ...]
 
 
-class EpochBegin(NamedTuple):
-    """Where the epoch of a loader that keeps its workers began, if that was not with the workers themselves.
-
-    `now`, `order`: as in LoaderRecord; `workers`: how each of them was, as `adapters.kept_workers` writes it.
-    """
-
-    now: RngState
-    order: tuple[Any, ...]
-    base_seed: int
-    workers: tuple[bytes, ...]
-
-
 class LoaderRecord(NamedTuple):
     """A data loader's iterator: how often it was drawn from, and what decided the order of its data, and when.
 
@@ -45,7 +33,6 @@ class LoaderRecord(NamedTuple):
     first: tuple[RngState, tuple[Any, ...]] | None
     before: tuple[RngState, ...]
     loader: int = -1
-    epoch: EpochBegin | None = None
 
     def plain(self) -> Plain:
         created, order, drawn, first, before, *rest = self

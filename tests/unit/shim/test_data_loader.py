@@ -305,7 +305,7 @@ def test_one_that_hides_another_iterator_is_answered_from_the_record(draws: Draw
     assert draws.draw(hiding, next) == 1
 
 
-def test_workers_that_are_kept_have_to_be_led_to_by_a_joiner(draws: Draws) -> None:
+def test_workers_that_are_kept_are_noticed_once_their_first_epoch_is_over(draws: Draws) -> None:
     loader = loader_of(num_workers=1, persistent_workers=True)
     first = iter(loader)
     assert not draws.kept_workers({id(first)})
@@ -313,8 +313,7 @@ def test_workers_that_are_kept_have_to_be_led_to_by_a_joiner(draws: Draws) -> No
     assert len(list(first)) == 6
     again = iter(loader)
     assert again is first
-    assert draws.kept_workers(set())
-    assert not draws.kept_workers({id(again)})
+    assert draws.kept_workers({id(again)})
     assert len(list(again)) == 6
 
 

@@ -2,7 +2,7 @@
 forward.
 
 Leans on `_BaseDataLoaderIter`: `__init__(loader)`, `__next__`, `_next_index`, `_sampler_iter`, `_num_workers`,
-`_dataset_kind`, `_reset`, `_num_yielded`, `_base_seed`. Seen on torch 2.13.0.
+`_dataset_kind`, `_reset`, `_num_yielded`. Seen on torch 2.13.0.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any
 
 from torch.utils.data import dataloader
 
-from torchrelay.shim.adapters import kept_workers
+from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters.loader_order import LoaderIter, order_again, order_of, set_order
 from torchrelay.shim.capture import rng
 from torchrelay.shim.capture.replay_point import ReplayPoint
 from torchrelay.shim.draws import Draws, Track
-from torchrelay.shim.payload import EpochBegin, LoaderRecord
+from torchrelay.shim.payload import LoaderRecord
 
 
 def install(draws: Draws, on_training_thread: Callable[[], bool]) -> None:
@@ -40,9 +40,12 @@ def install(draws: Draws, on_training_thread: Callable[[], bool]) -> None:
 
     @functools.wraps(original_reset)
     def _reset(self: Any, loader: Any, first_iter: bool = False) -> None:
+        if not first_iter and draws.replay.get(id(self), (self, ()))[1]:
+            # Its workers have gone on: what it yields would come twice, and not as it was.
+            raise StateMismatchError("an epoch of a data loader with persistent_workers cannot be begun again")
         original_reset(self, loader, first_iter)
         if not first_iter and self in draws.tracks:
-            draws.tracks[self].restart()
+            draws.tracks[self].restarted, draws.tracks[self].over = True, False
 
     @functools.wraps(original_next)
     def __next__(self: Any) -> Any:
@@ -59,61 +62,17 @@ def install(draws: Draws, on_training_thread: Callable[[], bool]) -> None:
     setattr(LoaderIter, "__init__", __init__)  # noqa: B010 - mypy forbids the assignment
     setattr(LoaderIter, "__next__", __next__)  # noqa: B010 - the same
     setattr(LoaderIter, "_reset", _reset)  # noqa: B010 - the same
-    kept_workers.install()
-    _install_for_kept_workers(draws, on_training_thread)
-
-
-def _install_for_kept_workers(draws: Draws, on_training_thread: Callable[[], bool]) -> None:
-    original = kept_workers.MultiIter._reset
-
-    @functools.wraps(original)
-    def _reset(self: Any, loader: Any, first_iter: bool = False) -> None:
-        if not draws.live or not on_training_thread() or not kept_workers.are_seen(self):
-            original(self, loader, first_iter)
-            return
-        if not first_iter and draws.begins_again(self):
-            return
-        track = draws.tracks.get(self) or draws.track(self, loader)
-        if not first_iter:
-            _expect(draws, track)
-        if first_iter and (track.target is None or track.target.epoch is None):
-            original(self, loader, first_iter)
-            return
-        _begin_epoch(self, track, functools.partial(original, self, loader))
-        if not first_iter:
-            draws.has_begun(self, order_again(loader))
-            if draws.on_create is not None:
-                draws.on_create(self)
-
-    setattr(kept_workers.MultiIter, "_reset", _reset)  # noqa: B010 - mypy forbids the assignment
-
-
-def _begin_epoch(iterator: Any, track: Track, reset: Callable[[], None]) -> None:
-    begin = None if track.target is None else track.target.epoch
-    if begin is not None:
-        rng.restore(begin.now)
-        set_order(track.loader, begin.order)
-        iterator._base_seed = begin.base_seed
-    now, order = rng.capture(), order_of(track.loader)
-    workers, whole = kept_workers.begin_epoch(iterator, reset, None if begin is None else begin.workers)
-    if whole:
-        track.epoch = EpochBegin(now, order, iterator._base_seed, workers)
 
 
 def _track(draws: Draws, iterator: Any, loader: Any) -> None:
     """From before it is made, as its making draws a seed."""
-    expected = draws.expected[0] if draws.expected else None
+    expected = draws.expected.popleft() if draws.expected else None
     if expected is not None:
         rng.restore(expected[0].created)
         set_order(loader, expected[0].order)
-    _expect(draws, draws.track(iterator, loader))
-
-
-def _expect(draws: Draws, track: Track) -> None:
-    expected = draws.expected.popleft() if draws.expected else None
+    track = draws.track(iterator, loader)
     if expected is None:
         return
-    loader = track.loader
     record, may_skip = expected
     track.target, track.at_once = record, draws.at_once
     if may_skip and loader.num_workers == 0 and loader._dataset_kind == dataloader._DatasetKind.Map:

@@ -18,6 +18,7 @@ from torch.utils.data import (
 )
 from torch.utils.data.distributed import DistributedSampler
 
+from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters import data_loader, lead_iterators, loader_order
 from torchrelay.shim.capture import rng
 from torchrelay.shim.drawn import Drawn
@@ -347,3 +348,13 @@ def test_samplers_around_samplers_decide_the_order_too(draws: Draws) -> None:
         BatchSampler,
         RandomSampler,
     ]
+
+
+def test_an_epoch_of_kept_workers_is_not_begun_again(draws: Draws) -> None:
+    """`iter` gives the same iterator: what it has yielded would come twice."""
+    loader = DataLoader(torch.arange(8), num_workers=1, persistent_workers=True)
+    draws.at_boundary()
+    next(iter(loader))
+    draws.rewind()
+    with pytest.raises(StateMismatchError, match="cannot be begun again"):
+        iter(loader)

@@ -28,6 +28,8 @@ class Track:
     loader: Any
     created: rng.RngState
     order: Order
+    began: tuple[int, int]
+    """When its epoch began: after how many boundaries and how many times that the rank went back."""
     drawn: int = 0
     first: tuple[rng.RngState, Order] | None = None
     before: deque[rng.RngState] = field(default_factory=lambda: deque(maxlen=1))
@@ -207,7 +209,8 @@ class Draws:
             self._ahead -= 1
 
     def track(self, iterator: Any, loader: Any) -> Track:
-        made = Track(loader, rng.capture(), order_of(loader), before=deque(maxlen=1 + self._ahead))
+        began = self.boundary, self.rewinds
+        made = Track(loader, rng.capture(), order_of(loader), began, before=deque(maxlen=1 + self._ahead))
         self.tracks[iterator] = made
         self.some_keep_workers |= bool(getattr(loader, "persistent_workers", False))
         return made

@@ -350,11 +350,23 @@ def test_samplers_around_samplers_decide_the_order_too(draws: Draws) -> None:
     ]
 
 
-def test_an_epoch_of_kept_workers_is_not_begun_again(draws: Draws) -> None:
-    """`iter` gives the same iterator: what it has yielded would come twice."""
+@pytest.mark.parametrize("drawn", [0, 1])
+def test_an_epoch_of_kept_workers_is_not_begun_again(draws: Draws, drawn: int) -> None:
+    """`iter` gives the same iterator: what it has yielded would come twice, and its workers are ahead of where they were."""
     loader = DataLoader(torch.arange(8), num_workers=1, persistent_workers=True)
     draws.at_boundary()
-    next(iter(loader))
+    iterator = iter(loader)
+    for _ in range(drawn):
+        next(iterator)
     draws.rewind()
     with pytest.raises(StateMismatchError, match="cannot be begun again"):
         iter(loader)
+
+
+def test_epochs_of_kept_workers_begin_where_nobody_has_gone_back(draws: Draws) -> None:
+    loader = DataLoader(torch.arange(8), num_workers=1, persistent_workers=True)
+    draws.at_boundary()
+    assert len(list(loader)) == len(list(loader)) == 8
+    draws.rewind()
+    draws.at_boundary()
+    assert len(list(loader)) == 8

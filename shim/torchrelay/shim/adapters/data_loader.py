@@ -40,12 +40,13 @@ def install(draws: Draws, on_training_thread: Callable[[], bool]) -> None:
 
     @functools.wraps(original_reset)
     def _reset(self: Any, loader: Any, first_iter: bool = False) -> None:
-        if not first_iter and draws.replay.get(id(self), (self, ()))[1]:
-            # Its workers have gone on: what it yields would come twice, and not as it was.
+        track = None if first_iter else draws.tracks.get(self)
+        if track is not None and track.began[0] == draws.boundary and track.began[1] != draws.rewinds:
+            # Its workers have gone on: what it yields would come twice, or not as it was.
             raise StateMismatchError("an epoch of a data loader with persistent_workers cannot be begun again")
         original_reset(self, loader, first_iter)
-        if not first_iter and self in draws.tracks:
-            draws.tracks[self].restarted, draws.tracks[self].over = True, False
+        if track is not None:
+            track.restarted, track.over, track.began = True, False, (draws.boundary, draws.rewinds)
 
     @functools.wraps(original_next)
     def __next__(self: Any) -> Any:

@@ -1,0 +1,191 @@
+"""The agent beside launchers, several processes, and processes that begin anew, over a real socket."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.pod_node_world import LAUNCH, WITHIN_S, WORKER, Shim, World
+
+from torchrelay.agent.pod.shims import PodShims
+from torchrelay.agent.shim_server import ShimEvents
+from torchrelay.protocol import messages as msg
+from torchrelay.protocol.errors import RefusedError
+from torchrelay.protocol.kept import WHOLE, KeptParts, open_slot, slot_folder, write_parts
+from torchrelay.protocol.names import NO_RANK
+
+
+def test_a_launcher_is_no_process_of_the_job_and_several_processes_are_told_why(in_world: Any) -> None:
+    async def test(w: World) -> None:
+        asked: list[Any] = []
+        w.node._launchers.connected = lambda worker, hello: asked.append(hello.launcher)  # type: ignore[method-assign]
+        await w.until(w.config.socket.exists)
+        for hello in (
+            msg.Hello("train-1", "0a1b2c3d-9", 1, "3", False, launcher=True),
+            msg.Hello("train-1", "0a1b2c3d-9", 1, "3", False, {**LAUNCH, "LOCAL_WORLD_SIZE": "2"}),
+        ):
+            shim = Shim(*await asyncio.open_unix_connection(str(w.config.socket)))
+            w._shims.append(shim)
+            shim.say(hello)
+            assert await shim.hear() == msg.Ack()
+        rank = await w.shim(launch={**LAUNCH, "LOCAL_WORLD_SIZE": "1"})
+        assert await rank.hear() == msg.Ack()
+        await w.until(lambda: w.session.of(msg.WorkerStarted))
+        assert asked == [True, False]
+        assert [s.worker for s in w.session.of(msg.WorkerStarted)] == [WORKER]
+
+    in_world(test)
+
+
+def test_one_of_several_processes_is_not_protected_and_told_so(in_world: Any) -> None:
+    async def test(w: World) -> None:
+        shim = await w.shim(launch={**LAUNCH, "LOCAL_WORLD_SIZE": "2"})
+        await shim.hear()
+        begin = await shim.hear()
+        assert "starts 2 training processes" in begin.refusal
+        assert w.session.of(msg.WorkerStarted) == []
+
+    in_world(test)
+
+
+def several(local_rank: int, rank: int = 0) -> dict[str, str]:
+    """Of one of two processes that torchrun has started."""
+    own = {"RANK": str(rank), "LOCAL_RANK": str(local_rank), "LOCAL_WORLD_SIZE": "2", "WORLD_SIZE": "4"}
+    return {**own, "TORCHELASTIC_RUN_ID": "job"}
+
+
+def test_of_what_torchrun_starts_each_local_rank_is_a_process_of_the_job(in_world: Any) -> None:
+    async def test(w: World) -> None:
+        shims = [await w.shim(launch=several(n, 2 + n)) for n in range(2)]
+        assert [await s.hear() for s in shims] == [msg.Ack()] * 2
+        await w.until(lambda: len(w.session.of(msg.WorkerStarted)) == 2)
+        started = {s.rank: s.worker for s in w.session.of(msg.WorkerStarted)}
+        assert sorted(started) == [2, 3]
+        third = await w.shim(launch=several(1, 3))
+        with pytest.raises(asyncio.IncompleteReadError):
+            await third.hear()
+        assert len(w.session.of(msg.WorkerStarted)) == 2
+        at = next(i for i, s in enumerate(shims) if started[2].endswith(str(i + 1)))
+        shims[at].close()
+        await w.until(lambda: [e.worker for e in w.session.of(msg.WorkerExited)] == [started[2]])
+        again = await w.shim(spare=True, launch=several(0, 2))
+        assert await again.hear() == msg.Ack()
+        await w.until(lambda: len(w.session.of(msg.WorkerStarted)) == 3)
+        new = w.session.of(msg.WorkerStarted)[-1]
+        assert (new.rank, new.worker in started.values()) == (NO_RANK, False)
+
+    in_world(test)
+
+
+def test_names_are_given_once_by_all_agents_of_a_pod_and_come_back_in_any_order(tmp_path: Path) -> None:
+    """Of three processes that an agent before this one knew, the first one has ended, and has been started again."""
+    given = tmp_path / "names-given"
+    given.write_text("3")
+    shims = PodShims(tmp_path / "s", "train-1:0a1b2c3d", "t", ShimEvents(print, print), given)
+    assert shims.identify(msg.Hello("train-1", "t", 1, "3", True, several(0))) == "train-1:0a1b2c3d.4"
+    for number, local_rank in ((3, 1), (2, 0)):
+        name = f"train-1:0a1b2c3d.{number}"
+        back = msg.Hello(name, "t", 1, "3", False, several(local_rank), again=True)
+        assert shims.identify(back) == name
+        with pytest.raises(RefusedError, match="counts as ended"):
+            shims.identify(back)
+    assert given.read_text() == "4"
+
+
+def test_one_that_is_parked_and_comes_back_takes_no_protection_from_the_others(in_world: Any) -> None:
+    async def test(w: World) -> None:
+        await w.until(w.config.socket.exists)
+        mark = w.config.run_folder / "protected"
+        for number, (rank, is_protected) in enumerate(((2, True), (NO_RANK, False)), 1):
+            shim = Shim(*await asyncio.open_unix_connection(str(w.config.socket)))
+            w._shims.append(shim)
+            name, launch = f"{w.config.node}.{number}", several(number - 1, max(rank, 0))
+            spare = rank == NO_RANK
+            shim.say(msg.Hello(name, w.config.uid, 1, "3", spare, launch, True, 1, 0, is_protected))
+            assert await shim.hear() == msg.Ack()
+        await w.until(lambda: len(w.node._hello().workers) == 2)
+        assert mark.exists()
+
+    in_world(test)
+
+
+def test_marks_tell_a_launcher_whether_the_job_is_protected_and_a_late_process_how_it_ended(in_world: Any) -> None:
+    async def test(w: World) -> None:
+        shim = await w.shim()
+        await shim.hear()
+        await w.until(lambda: w.session.of(msg.WorkerStarted))
+        protected, over = w.config.run_folder / "protected", w.config.run_folder / "over"
+        w.order(msg.Begin(WORKER, "", False))
+        assert not protected.exists()
+        w.order(msg.Protect(True, ""))
+        assert protected.exists()
+        w.node._processes[WORKER].pid = 0  # type: ignore[index]  # it is this test
+        w.node._ordered(msg.StopJob(75, 15, "no spare is left"))
+        await asyncio.wait_for(w.task, WITHIN_S)
+        assert not protected.exists()
+        assert over.read_text() == "75"
+
+    in_world(test)
+
+
+def test_a_process_that_has_not_begun_ends_with_a_job_that_is_over(in_world: Any) -> None:
+    async def test(w: World) -> None:
+        shim = await w.shim()
+        await shim.hear()
+        await w.until(lambda: w.session.of(msg.WorkerStarted))
+        w.node._ordered(msg.StopJob(0, 15, "all ranks are done"))
+        assert await shim.hear() == msg.EndNow(0)
+        await asyncio.wait_for(w.task, WITHIN_S)
+
+    in_world(test)
+
+
+def test_a_process_that_is_to_go_back_begins_anew_in_its_place_and_is_told_as_such(in_world: Any) -> None:
+    async def test(w: World) -> None:
+        first = await w.shim()
+        await first.hear()
+        await w.until(lambda: w.session.of(msg.WorkerStarted))
+        w.order(msg.Begin(WORKER, "", False))
+        await first.hear()
+        w.node._ordered(msg.Fence(WORKER, again=True))
+        assert await first.hear() == msg.EndNow(137, again=True)
+        assert w.session.of(msg.WorkerExited) == [], "it lives"
+        first.close()
+        await w.until(lambda: w.session.of(msg.WorkerExited))
+        assert w.session.of(msg.WorkerExited)[0].fenced
+        second = await w.shim()
+        await second.hear()
+        await w.until(lambda: w.session.of(msg.LateWorker))
+        again = "train-1:0a1b2c3d.2"
+        assert w.session.of(msg.LateWorker) == [msg.LateWorker(again, 1, os.getpid())]
+        kinds = [type(m) for m in w.session.sent if getattr(m, "worker", "") == again]
+        assert kinds == [msg.WorkerStarted, msg.FromWorker, msg.LateWorker], "known by then"
+        w.node._ordered(msg.StartWorker(1))
+        assert w.session.of(msg.LateWorker)[-1].pid == 0, "no other one comes"
+
+    in_world(test)
+
+
+def test_copies_are_told_and_forgotten_when_the_job_begins_again(in_world: Any) -> None:
+    async def test(w: World) -> None:
+        slot = slot_folder(w.config.kept, 1, 6, 3)
+        open_slot(slot)
+        write_parts(slot, KeptParts(6, b"journal", b"set-up", "layout"))
+        (slot / WHOLE).write_text("{}")
+        await w.shim()
+        await w.until(lambda: w.session.of(msg.WorkerStarted))
+        w.node._ordered(msg.FetchKept())
+        await w.until(lambda: w.session.of(msg.KeptCopies) and w.session.of(msg.KeptCopies)[-1].last)
+        told, last = w.session.of(msg.KeptCopies)
+        assert told == msg.KeptCopies((msg.KeptCopy(1, 6, str(slot), b"journal", b"set-up", "layout"),), last=False)
+        assert last == msg.KeptCopies()
+        w.node._ordered(msg.RestartWorkers("again"))
+        assert slot.exists(), "the process that makes them may live still"
+        w._shims[0].close()
+        await w.shim()
+        await w.until(lambda: not slot.exists())
+
+    in_world(test)

@@ -48,6 +48,7 @@ class ProbeProcess:
         """What another source reads."""
         self._process: asyncio.subprocess.Process | None = None
         self._hanging_s = 0.0
+        self._reads = False
         self._absent = ""
 
     @property
@@ -81,6 +82,7 @@ class ProbeProcess:
 
     async def _once(self) -> tuple[bool, str]:
         """Whether it ever told anything, and how it ended."""
+        self._reads = False
         process = self._process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
@@ -156,8 +158,10 @@ class ProbeProcess:
         if "covers" in values:
             self._covers(values["covers"])
         if "devices" in values:
-            self._state(self._name, OK)
             self._found(values["devices"])
+        if "signals" in values and not self._reads:
+            self._reads = True  # what a counter did before its first reading is not known
+            self._state(self._name, OK)
         if signals:
             self._tell(signals)
         return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from torchrelay.controller.config import Policy
 from torchrelay.controller.decide.copies import choose_keeper
@@ -24,6 +25,22 @@ OWN_STALL_S = 2.5
 """Between two ticks; while all is calm there is one every second."""
 
 
+@dataclass(frozen=True)
+class _Failed:
+    """Another keeper than the one that failed is tried at once: a node that has just been lost fails before it is known."""
+
+    keeper: str
+    at_s: float
+    pause_s: float
+
+    @property
+    def forgiven_s(self) -> float:
+        return self.at_s + self.pause_s + FORGIVEN_S
+
+    def bars(self, keeper: str, now_s: float) -> bool:
+        return keeper == self.keeper and now_s < self.at_s + self.pause_s
+
+
 class Nodes:
     """`lost(node)` is called when a node was given up, before its workers are; `end_job(exit_code, reason)` ends the job."""
 
@@ -39,8 +56,8 @@ class Nodes:
         self._policy, self._job, self._outbox, self._exits = policy, job, outbox, exits
         self._lost, self._end_job = lost, end_job
         self._said: dict[str, str] = {}
-        self._failed: dict[str, tuple[float, float]] = {}
-        """When copies of a worker's journals failed last, and how long the pause after that is."""
+        self._failed: dict[str, _Failed] = {}
+        """Copies of a worker's journals that failed last."""
         self._looked_s: float | None = None
         self.to_hang_up: list[str] = []
         """Nodes whose streams are of no use any more; whoever has the streams takes them out."""
@@ -158,8 +175,8 @@ class Nodes:
             if not worker.alive or job.nodes[worker.node].lost:
                 continue
             keeper = choose_keeper(worker.node, there, job.machines)
-            failed_s, pause_s = self._failed.get(worker.worker, (now_s, 0.0))
-            if keeper == worker.copies_to or now_s < failed_s + pause_s:
+            failed = self._failed.get(worker.worker)
+            if keeper == worker.copies_to or (failed is not None and failed.bars(keeper, now_s)):
                 continue
             kept = job.nodes.get(worker.copies_to)
             if kept is not None and not (kept.lost or kept.released) and worker.copied_to:
@@ -181,9 +198,9 @@ class Nodes:
         if report.node != worker.copies_to:
             return
         worker.copies_to, worker.copied_to = "", ""
-        failed_s, pause_s = self._failed.get(worker.worker, (now_s, 0.0))
-        again = pause_s > 0 and now_s - failed_s < pause_s + FORGIVEN_S
-        pause_s = min(2 * pause_s, LAST_RETRY_S) if again else FIRST_RETRY_S
-        self._failed[worker.worker] = now_s, pause_s
+        pause_s, before = FIRST_RETRY_S, self._failed.get(worker.worker)
+        if before is not None and before.keeper == report.node and now_s < before.forgiven_s:
+            pause_s = min(2 * before.pause_s, LAST_RETRY_S)
+        self._failed[worker.worker] = _Failed(report.node, now_s, pause_s)
         text = f"the journals of rank {worker.rank} are copied to {report.node} no more: {report.reason}"
         self._outbox.log("warning", f"{text}; tried again in {pause_s:.0f} s")

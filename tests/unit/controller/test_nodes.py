@@ -134,6 +134,22 @@ def test_copies_that_fail_again_and_again_are_tried_ever_more_seldom(job: FakeJo
     assert job.told(events.Log)[-1].text.endswith("tried again in 10 s")
 
 
+def test_copies_that_a_dying_node_lost_go_to_the_next_one_as_soon_as_it_is_given_up(tmp_path: Path) -> None:
+    job = FakeJob(tmp_path, world_size=3, spares=1, nnodes=3)
+    job.train()
+    job.tick(1.0)
+    for worker in job.ranks:
+        job.say(worker, msg.JournalsCopied(job.sent(msg.CopyJournals)[worker].node, 5))
+    assert job.sent(msg.CopyJournals)["n1.w0"].node == "n2"
+    before = len(job.orders)
+    job.say("n1.w0", msg.JournalCopyLost("n2", "connection reset"))
+    job.silent.add("n2")
+    job.core.nodes.gone("n2", "its last connection is closed", job.now_s)
+    job._collect()
+    orders = [o.order for o in job.orders[before:] if isinstance(o, msg.ToWorker) and o.worker == "n1.w0"]
+    assert [o.node for o in orders if isinstance(o, msg.CopyJournals)] == ["n0"]
+
+
 def test_with_one_node_left_nobody_keeps_copies(job: FakeJob) -> None:
     lose(job, "n1")
     assert job.sent(msg.CopyJournals)["n0.w0"] == msg.CopyJournals("", "", 0, b"")

@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
+
 from torchrelay.agent.fake_machine.machine import COUNTERS
 from torchrelay.agent.health.probe_process import OK, ProbeProcess
 

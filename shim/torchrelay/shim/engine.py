@@ -15,7 +15,7 @@ from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.protocol.journal import PHASES
 from torchrelay.protocol.messages import Disabled
 from torchrelay.shim import journaling, replicas
-from torchrelay.shim.adapters import ddp
+from torchrelay.shim.adapters import ddp_layouts
 from torchrelay.shim.adapters.loader_order import LoaderIter
 from torchrelay.shim.beside import Beside
 from torchrelay.shim.capture import rng, undo
@@ -58,7 +58,7 @@ class Engine:
         self.draws.is_state = self.is_state
         self.comms = Communicators(rank, world_size, address)
         self.wrapped: list[torch.nn.parallel.DistributedDataParallel] = []
-        self.layouts = ddp.Layouts()
+        self.layouts = ddp_layouts.Layouts()
         self.faults: FaultInjector | None = None
         self.hold: Hold | None = None
         self.costs, self.reporter = Costs(), Reporter(self)

@@ -26,7 +26,7 @@ from torchrelay.protocol.messages import (
     Verified,
 )
 from torchrelay.shim import collective_records, payload
-from torchrelay.shim.adapters import ddp, dynamo, fsdp2, lead_iterators, pipelining
+from torchrelay.shim.adapters import ddp, ddp_layouts, dynamo, fsdp2, lead_iterators, pipelining
 from torchrelay.shim.adapters.cycles import Place
 from torchrelay.shim.capture import rng
 from torchrelay.shim.capture.encode import EncodedNode, decode
@@ -211,7 +211,7 @@ class Joiner:
         fsdp2.reset()
         pipelining.reset(order.target)
         engine.comms.rebuild(order.generation, order.store_host, order.store_port)
-        layouts = ddp.prepare_joiner(engine.wrapped, plan.ddp_layout, order.target, engine.comms.lend_name)
+        layouts = ddp_layouts.prepare_joiner(engine.wrapped, plan.ddp_layout, order.target, engine.comms.lend_name)
         engine.layouts.adopt(order.target, engine.wrapped, layouts)
         self._send(Rebuilt(order.generation, time.monotonic() - started))
         engine.comms.verify(order.target)

@@ -359,7 +359,7 @@ class _Attempt:
         engine.comms.now.number = self._generation
         engine.journal.generation = self._generation
         engine.first_step_due = True
-        engine.layouts.migrated(self._plan.target)
+        engine.layouts.migrated(self._plan.target, engine.wrapped)
         if engine.keeper is not None:
             engine.keeper.entered(self._plan.target)
         if action == "forward" and self._plan.collective_log:

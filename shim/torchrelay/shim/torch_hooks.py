@@ -110,12 +110,14 @@ def _after_step(runtime: Runtime, optimizer: Any, args: tuple[Any, ...], kwargs:
 
 def _forward(engine: Engine, wrapped: Any, call: Callable[[], Any]) -> Any:
     """The part of a data parallel forward that communicates."""
-    if not engine.takes_part():
-        return call()
-    if engine.shadow is not None:
+    taking_part = engine.takes_part()
+    if taking_part and engine.shadow is not None:
         engine.shadow.before_forward(wrapped)
-    elif engine.way_in is not None:
+    elif taking_part and engine.way_in is not None:
         ddp.without_peers(wrapped)  # a step of a loop that is over
+    engine.layouts.forward_begins(wrapped, engine.comms.lend_name)
+    if not taking_part:
+        return call()
     if torch.is_grad_enabled():
         engine.inject("forward")
     while True:

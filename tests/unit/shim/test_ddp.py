@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from torchrelay.protocol.errors import UnsupportedError
-from torchrelay.shim.adapters import ddp
+from torchrelay.shim.adapters import ddp, ddp_layouts
 
 
 @pytest.fixture(autouse=True)
@@ -43,46 +43,46 @@ def no_name(_: Any) -> Any:
 
 
 def test_the_layout_that_a_rebuild_will_make_is_known_right_after_the_first_backward() -> None:
-    module, layouts = wrapped(), ddp.Layouts()
+    module, layouts = wrapped(), ddp_layouts.Layouts()
     layouts.built(module)
     layouts.note(0, [module])
-    assert json.loads(layouts.as_text(0)) == [[]]
+    assert json.loads(layouts.as_text(0)) == [[[], 0]]
     train(module)
     layouts.note(1, [module])
-    (foretold,) = json.loads(layouts.as_text(1))
+    ((foretold, _),) = json.loads(layouts.as_text(1))
     train(module)
     train(module)
-    assert [ddp._indices(bucket) for bucket in rebuilt(module).split(",")] == foretold
+    assert [ddp_layouts._indices(bucket) for bucket in rebuilt(module).split(",")] == foretold
     assert len(foretold) > 2
 
 
 def test_in_the_gate_the_layout_of_the_boundary_is_still_known() -> None:
-    module, layouts = wrapped(), ddp.Layouts()
+    module, layouts = wrapped(), ddp_layouts.Layouts()
     layouts.built(module)
     layouts.note(0, [module])
     train(module)
     layouts.note(1, [module])
-    assert json.loads(layouts.as_text(0)) == [[]]
-    assert json.loads(layouts.as_text(1)) != [[]]
+    assert json.loads(layouts.as_text(0)) == [[[], 0]]
+    assert json.loads(layouts.as_text(1)) != [[[], 0]]
 
 
 def test_a_backward_without_synchronisation_says_nothing_about_the_order() -> None:
-    module, layouts = wrapped(), ddp.Layouts()
+    module, layouts = wrapped(), ddp_layouts.Layouts()
     layouts.built(module)
     with module.no_sync():
         train(module)
     layouts.note(1, [module])
-    assert json.loads(layouts.as_text(1)) == [[]]
+    assert json.loads(layouts.as_text(1)) == [[[], 0]]
 
 
 def test_a_new_reducer_has_the_wanted_layout_and_trains_on() -> None:
     module = wrapped()
     for _ in range(3):
         train(module)
-    wanted = [ddp._indices(bucket) for bucket in rebuilt(module).split(",")]
+    wanted = [ddp_layouts._indices(bucket) for bucket in rebuilt(module).split(",")]
     assert len(wanted) > 2
     joiner = wrapped()
-    ddp.prepare_joiner([joiner], json.dumps([wanted]), 5, no_name)
+    ddp_layouts.prepare_joiner([joiner], json.dumps([[wanted, 0]]), 5, no_name)
     train(joiner)
     train(joiner)
     data = joiner._get_ddp_logging_data()
@@ -91,30 +91,30 @@ def test_a_new_reducer_has_the_wanted_layout_and_trains_on() -> None:
 
 
 def test_layouts_survive_a_migration_until_the_reducers_are_rebuilt() -> None:
-    module, layouts = wrapped(), ddp.Layouts()
+    module, layouts = wrapped(), ddp_layouts.Layouts()
     layouts.built(module)
     for _ in range(3):
         train(module)
     layouts.note(3, [module])
     before = layouts.as_text(3)
-    layouts.migrated(3)
+    layouts.migrated(3, [module])
     assert layouts.as_text(3) == before
-    assert json.loads(before) != [[]]
+    assert json.loads(before) != [[[], 0]]
 
 
 def test_a_joiner_can_tell_the_layout_that_it_was_given() -> None:
-    module, layouts = wrapped(), ddp.Layouts()
+    module, layouts = wrapped(), ddp_layouts.Layouts()
     layouts.built(module)
-    wanted = ddp.prepare_joiner([module], json.dumps([[[7, 6], [5, 4, 3, 2, 1, 0]]]), 5, no_name)
+    wanted = ddp_layouts.prepare_joiner([module], json.dumps([[[[7, 6], [5, 4, 3, 2, 1, 0]], 0]]), 5, no_name)
     layouts.adopt(5, [module], wanted)
-    assert json.loads(layouts.as_text(5)) == [[[7, 6], [5, 4, 3, 2, 1, 0]]]
+    assert json.loads(layouts.as_text(5)) == [[[[7, 6], [5, 4, 3, 2, 1, 0]], 0]]
     layouts.note(5, [module])
-    assert json.loads(layouts.as_text(5)) == [[[7, 6], [5, 4, 3, 2, 1, 0]]]
+    assert json.loads(layouts.as_text(5)) == [[[[7, 6], [5, 4, 3, 2, 1, 0]], 0]]
 
 
 @pytest.mark.parametrize("steps", [1, 2])
 def test_a_survivors_reducer_is_ready_after_an_interrupted_backward(steps: int) -> None:
-    module, layouts = wrapped(), ddp.Layouts()
+    module, layouts = wrapped(), ddp_layouts.Layouts()
     layouts.built(module)
     for number in range(steps):
         layouts.note(number, [module])

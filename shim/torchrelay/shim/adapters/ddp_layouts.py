@@ -1,0 +1,239 @@
+"""The layout of DistributedDataParallel's gradient buckets at each boundary, and reducers that are made anew in it.
+
+After the first backward DDP rebuilds its buckets in the order in which gradients became ready. With `static_graph=True` that is
+the order of the second one: the first only counts how often each gradient is added to, and reduces when it is over. A new
+reducer begins with such a backward again, so that all ranks get new ones; that it comes in another step changes no bit. But
+one that was made anew between the first step and the second would go by the third: its layout comes from us.
+
+Leans on `_get_ddp_logging_data` (key `rebuilt_per_bucket_param_indices`), `_build_params_for_reducer`, `_bucket_config`,
+`torch.distributed._compute_bucket_assignment_by_size`. Seen on torch 2.13.0.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from torchrelay.protocol.errors import UnsupportedError
+from torchrelay.shim.adapters.ddp import Layout, LendName, new_reducer
+
+_SETTLED = 2
+"""After so many backwards a static graph's layout is known."""
+
+
+def _indices(text: str) -> list[int]:
+    return [int(i) for i in text.replace(",", " ").split()]
+
+
+class ReadyOrder:
+    """The order in which gradients became ready in the synchronised backward that the rebuild goes by.
+
+    DDP says it only later, in its logging data, which is too late for a failure in the step after.
+    """
+
+    def __init__(self, ddp: DistributedDataParallel) -> None:
+        parameters, _ = ddp._build_params_for_reducer()
+        self.indices: list[int] = []
+        self.forwards = 0
+        """Of a static graph: synchronised ones that have begun."""
+        self.late = False
+        """Whether a static graph's reducer was made anew after the first backward: it would go by the third."""
+        self._hooks = [
+            parameter.register_post_accumulate_grad_hook(functools.partial(self._ready, ddp, index))
+            for index, parameter in enumerate(parameters)
+        ]
+
+    def _ready(self, ddp: DistributedDataParallel, index: int, _parameter: torch.Tensor) -> None:
+        if not ddp.require_backward_grad_sync:
+            return
+        if not ddp.static_graph:
+            if index not in self.indices:
+                self.indices.append(index)
+        elif self.forwards == _SETTLED:
+            if index in self.indices:  # what is used several times is ready at the last of them
+                self.indices.remove(index)
+            self.indices.append(index)
+
+    def forward_begins(self, ddp: DistributedDataParallel, lend_name: LendName) -> None:
+        """In the forward after a static graph's second backward all reducers change their layout."""
+        if not (ddp.static_graph and ddp.require_backward_grad_sync and torch.is_grad_enabled()):
+            return
+        if self.late and self.forwards == _SETTLED:
+            new_reducer(ddp, layout(ddp, self), lend_name)
+            self.late = False
+        self.forwards += 1
+
+    def forget(self) -> None:
+        """An interrupted backward is done again."""
+        self.indices.clear()
+
+    def be_at(self, forwards: int) -> None:
+        """Of a static graph, whose reducer is made anew there."""
+        if forwards < _SETTLED:
+            self.indices.clear()
+        self.forwards, self.late = forwards, forwards == 1
+
+    def close(self) -> None:
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
+
+
+def layout(ddp: DistributedDataParallel, ready: ReadyOrder) -> Layout:
+    """The layout that the next backward would use in an undisturbed run; empty for the one that a new reducer starts with."""
+    rebuilt = str(ddp._get_ddp_logging_data().get("rebuilt_per_bucket_param_indices", ""))
+    if rebuilt:
+        return [_indices(bucket) for bucket in rebuilt.split(",")]
+    if not ready.indices or (ddp.find_unused_parameters and not ddp.static_graph):
+        return []
+    parameters, sparse = ddp._build_params_for_reducer()
+    config = getattr(ddp, "_bucket_config", None)
+    limits: list[int] = []
+    first_bytes = dist._DEFAULT_FIRST_BUCKET_BYTES
+    if config is not None:
+        _, limits = config.compute_bucket_size_limits(
+            static_graph=ddp.static_graph, find_unused_parameters=ddp.find_unused_parameters
+        )
+        first_bytes = config.first_bucket_bytes_cap
+    limits = list(limits) or [first_bytes, ddp.bucket_bytes_cap]
+    unused = [i for i in range(len(parameters)) if i not in ready.indices]
+    buckets: Layout = []
+    for used in (ready.indices, unused):  # those that get no gradient have buckets of their own, the last ones
+        if used:
+            tensors, places = [parameters[i] for i in used], list(range(len(used)))
+            made, _ = dist._compute_bucket_assignment_by_size(tensors, limits, [sparse[i] for i in used], places)
+            buckets += [[used[place] for place in bucket] for bucket in made]
+    return buckets
+
+
+@dataclass(frozen=True)
+class Known:
+    """Of a wrapper at a boundary."""
+
+    layout: Layout
+    rebuilt: bool
+    """Whether its reducer has rebuilt its buckets, and so keeps them."""
+    forwards: int = 0
+    """As ReadyOrder.forwards, up to the number from which on nothing changes any more."""
+
+
+class Layouts:
+    """The layout of each wrapper at the latest boundaries: in the middle of a step a reducer must not be asked.
+
+    A rebuild that a failure interrupts leaves the reducer half done; reading it then ends the process.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, list[Known]] = {}
+        self._settled: list[Known] | None = None
+        """The latest, if nothing changes in it any more."""
+        self._ready: dict[int, ReadyOrder] = {}
+
+    def built(self, ddp: DistributedDataParallel) -> None:
+        self._ready[id(ddp)] = ReadyOrder(ddp)
+
+    def forward_begins(self, ddp: DistributedDataParallel, lend_name: LendName) -> None:
+        ready = self._ready.get(id(ddp))  # none where the wrapper is a copy
+        if ready is not None:
+            ready.forward_begins(ddp, lend_name)
+
+    def note(self, boundary: int, wrapped: Sequence[DistributedDataParallel]) -> None:
+        """At a boundary, or in the gate before it: the backward is complete there, and peers may be past the gate."""
+        before = self._latest()
+        now = before if before is self._settled and len(before) == len(wrapped) else self._look(before, wrapped)
+        kept = self._known.get(boundary - 1)
+        self._known = {boundary: now} if kept is None else {boundary - 1: kept, boundary: now}
+
+    def _look(self, before: list[Known], wrapped: Sequence[DistributedDataParallel]) -> list[Known]:
+        now = []
+        for number, ddp in enumerate(wrapped):
+            rebuilt, ready = _has_rebuilt(ddp), self._ready[id(ddp)]
+            carried = before[number].layout if number < len(before) else []
+            now.append(Known(layout(ddp, ready) or carried, rebuilt, min(ready.forwards, _SETTLED)))
+            if rebuilt:
+                ready.close()
+        if all(known.rebuilt for known in now):
+            self._settled = now
+        return now
+
+    def adopt(self, target: int, wrapped: Sequence[DistributedDataParallel], given: Sequence[Known]) -> None:
+        """A joiner's new reducers have a layout that they cannot tell of."""
+        padded = [*given, *(Known([], False) for _ in wrapped[len(given) :])]
+        self._known = {target: padded}
+        self._be_at(wrapped, padded)
+
+    def migrated(self, target: int, wrapped: Sequence[DistributedDataParallel]) -> None:
+        """Every reducer rebuilds its buckets once more, into the same layout."""
+        self._known = {target: [replace(k, rebuilt=False) for k in self._known.get(target, self._latest())]}
+        if target == 0:
+            for ready in self._ready.values():
+                ready.forget()
+        self._be_at(wrapped, self._known[target])
+
+    def _be_at(self, wrapped: Sequence[DistributedDataParallel], known: list[Known]) -> None:
+        for ddp, there in zip(wrapped, known):
+            if ddp.static_graph:
+                self._ready[id(ddp)].be_at(there.forwards)
+
+    def as_text(self, target: int) -> str:
+        """What a joiner that enters at boundary `target` needs."""
+        return json.dumps([[k.layout, k.forwards] for k in self._known.get(target, self._latest())])
+
+    def prepare_survivor(self, wrapped: Sequence[DistributedDataParallel], target: int, lend_name: LendName) -> None:
+        """After an interrupted or a finished backward: ready for the next one, in the layout of boundary `target`."""
+        known = self._known.get(target, self._latest())
+        for number, ddp in enumerate(wrapped):
+            there = known[number] if number < len(known) else Known([], False)
+            if ddp.static_graph:
+                _static_reducer(ddp, there, lend_name)
+            elif there.layout and target > 0 and not there.rebuilt:
+                new_reducer(ddp, there.layout, lend_name)
+            else:
+                ddp.reducer._reset_state()
+
+    def abandoned(self, wrapped: Sequence[DistributedDataParallel], lend_name: LendName) -> None:
+        """A migration that came to nothing, in all ranks that stood still for it."""
+        known = self._latest()
+        for number, ddp in enumerate(wrapped):
+            if ddp.static_graph and number < len(known):
+                _static_reducer(ddp, known[number], lend_name)
+                self._ready[id(ddp)].be_at(known[number].forwards)
+            else:
+                ddp.reducer._reset_state()
+
+    def _latest(self) -> list[Known]:
+        return self._known[max(self._known)] if self._known else []
+
+
+def prepare_joiner(
+    wrapped: Sequence[DistributedDataParallel], text: str, target: int, lend_name: LendName
+) -> list[Known]:
+    """Reducers on the new generation's communicators, in a survivor's layout, which is returned."""
+    given = [Known(buckets, False, forwards) for buckets, forwards in json.loads(text)] if text else []
+    if target == 0:
+        given = [Known([], False) for _ in given]
+    for number, ddp in enumerate(wrapped):
+        there = given[number] if number < len(given) else Known([], False)
+        if ddp.static_graph and (number < len(given) or target == 0):
+            _static_reducer(ddp, there, lend_name)
+        elif ddp.static_graph:
+            raise UnsupportedError("no rank has told the layout of DistributedDataParallel with static_graph=True")
+        else:
+            new_reducer(ddp, there.layout, lend_name)
+    return given
+
+
+def _static_reducer(ddp: DistributedDataParallel, there: Known, lend_name: LendName) -> None:
+    if there.forwards >= _SETTLED and not there.layout:
+        raise UnsupportedError("the layout of DistributedDataParallel with static_graph=True is not known")
+    new_reducer(ddp, there.layout if there.forwards >= _SETTLED else [], lend_name)
+
+
+def _has_rebuilt(ddp: DistributedDataParallel) -> bool:
+    return bool(ddp._get_ddp_logging_data().get("rebuilt_per_bucket_param_indices", ""))

@@ -12,7 +12,7 @@ from support.kubectl import Kubectl, wait_for
 from support.training import SCRIPTS, differences
 from support.training_pods import Training, python
 
-STEP, MIDDLE, LATER = 15, 30, 38
+STEP, MIDDLE, LATER, LAST = 15, 30, 38, 41
 """Copies of journals that a pod has lost are made anew at boundaries: some are left after the middle."""
 C10D = ("--rdzv-backend", "c10d", "--rdzv-id", "job", "--rdzv-endpoint", "{master}:29400")
 INDEX = "JOB_COMPLETION_INDEX"
@@ -180,18 +180,21 @@ def test_a_killed_process_is_started_again_by_its_torchrun(launched: Torchrun, u
     launched.wait_until_over()
 
 
-@pytest.mark.parametrize("meeting", ["c10d", "indexed"])
-def test_jobs_make_a_pod_again(launched: Torchrun, undisturbed: Path, meeting: str) -> None:
-    """A Job for each pod. Of an Indexed Job, they are what each index is."""
+@pytest.mark.parametrize(
+    ("meeting", "step"), [("c10d", STEP), ("indexed", STEP), ("indexed", LAST)], ids=["c10d", "indexed", "late"]
+)
+def test_jobs_make_a_pod_again(launched: Torchrun, undisturbed: Path, meeting: str, step: int) -> None:
+    """A Job for each pod. Of an Indexed Job, they are what each index is. Close to the end, the launcher in the pod that is made
+    again may ask when training is over."""
     launched.meeting = C10D if meeting == "c10d" else INDEXED
     launched.owner, launched.restart_policy = "Job", "OnFailure"
-    launched.held = (STEP,)
+    launched.held = (step,)
     launched.start()
     launched.wait_until_ready()
-    launched.wait_until_held(STEP)
+    launched.wait_until_held(step)
     launched.wait_until_copied(0)
     launched.kubectl("delete", "pod", launched.pod_of(0), "--force", "--grace-period=0")
-    launched.let_pass(STEP)
+    launched.let_pass(step)
     launched.wait_for_migration()
     launched.wait_until_succeeded()
     assert differences(undisturbed, launched.out, launched.world_size) == []

@@ -57,7 +57,8 @@ class World:
         self.remembered = Remembered()
         for rank in range(2):
             self.add(manifest(f"llama-{rank}"))
-        self.run = self.ledger.runs[KEY] = JobRun(KEY, 2, LAUNCH, Asked())
+        self.run = JobRun(KEY, 2, LAUNCH, Asked())
+        self.ledger.enter(self.run)
 
     async def _find(self, identity: PodIdentity) -> Pod | None:
         found = await self.api.get(PODS, identity.pod, identity.namespace)

@@ -178,7 +178,6 @@ class Controller:
             self._node_watch.look()
             for run in list(self._ledger.runs.values()):
                 self._fallback.look(run, time.monotonic())
-                self._ledger.note_stragglers(run)
             for run in self._ledger.over:
                 pause_s = max(pause_s, await self._guarded(run, self._scribe.write_migrations(run)))
             for run in list(self._ledger.runs.values()):

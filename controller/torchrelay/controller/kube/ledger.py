@@ -64,9 +64,7 @@ class Ledger:
 
     async def _run_of(self, pod: Pod, hello: AgentHello) -> JobRun:
         run = self.runs.get(pod.key)
-        if run is not None and (
-            run.core.ended is None or hello.node in run.core.job.nodes or pod.uid in run.stragglers
-        ):
+        if run is not None and (run.core.ended is None or hello.node in run.core.job.nodes or run.is_late(pod)):
             return run
         ranks = (w.launch for w in hello.workers if w.rank != NO_RANK)
         launch = next((told for told in ranks if told.get("WORLD_SIZE", "").isdigit()), None)
@@ -78,9 +76,8 @@ class Ledger:
         before = await self._remember(pod.key) if trains and run is None else Remembered()
         if (meanwhile := self.runs.get(pod.key)) is not None and meanwhile is not run:
             return meanwhile  # another agent's stream has made it
-        run = self.runs[pod.key] = JobRun(
-            pod.key, int(launch["WORLD_SIZE"]), launch, _wishes(pod), self._health, before.restarts
-        )
+        run = JobRun(pod.key, int(launch["WORLD_SIZE"]), launch, _wishes(pod), self._health, before.restarts)
+        self.enter(run)
         run.core.entrance.remember(before.holders)
         run.core.job.machines.update(before.machines)
         return run
@@ -105,13 +102,13 @@ class Ledger:
             there = {p.agent for p in self.pods_of(pod.key) if not p.is_over and p.uid != pod.uid}
             if any(worker.rpartition(".")[0] in there for worker in holders.values()):
                 raise RetryableError(f"job {pod.key} trains, and none of its agents has come yet")
-        late = run is not None and pod.uid in run.stragglers
+        late = run is not None and run.is_late(pod)
         return judge_launcher(OVER if late else _state_of(run), pod.is_spare)
 
-    def note_stragglers(self, run: JobRun) -> None:
-        """Of a job that has just ended: pods that start now were made for it, and are of no other job of its name."""
-        if run.core.ended is not None and not run.stragglers:
-            run.stragglers = {p.uid for p in self.pods_of(run.key)}
+    def enter(self, run: JobRun) -> None:
+        """It is the job of its name from now on."""
+        run.there = lambda: self.pods_of(run.key)
+        self.runs[run.key] = run
 
     def begin_again(self, run: JobRun, restart: Restart, reason: str) -> JobRun:
         """The job of `run`, which has fallen, in new processes."""
@@ -120,7 +117,7 @@ class Ledger:
         new = JobRun(run.key, run.core.job.world_size, run.launch, run.wishes, self._health, steps, restart)
         new.story.go_on(run.story)
         self.over.append(run)
-        self.runs[run.key] = new
+        self.enter(new)
         return new
 
     def take_up(self, key: JobKey, before: Remembered, migrations: Sequence[dict[str, Any]]) -> None:
@@ -131,10 +128,9 @@ class Ledger:
         pods = self.pods_of(key)
         if before.restart is not None and pods and key not in self.runs:
             wishes = _wishes(next((p for p in pods if not p.is_spare), pods[0]))
-            self.runs[key] = JobRun(
-                key, before.world_size, before.launch, wishes, self._health, before.restarts, before.restart
-            )
-            self.runs[key].story.recall(key.namespace, migrations)
+            run = JobRun(key, before.world_size, before.launch, wishes, self._health, before.restarts, before.restart)
+            self.enter(run)
+            run.story.recall(key.namespace, migrations)
 
     def drop_old(self) -> None:
         """Forgets runs that are over once everything is written, and whose pods are gone."""
@@ -208,9 +204,9 @@ class Ledger:
 
 
 def _state_of(run: JobRun | None) -> str:
-    if run is None or run.is_over:
+    if run is None or run.core.ended is not None:
         return NONE
-    if run.gathers:
+    if run.gathers or run.core.fallen is not None:
         return BEGINS_AGAIN
     if run.core.job.protection == "pending":
         return TAKEN_OVER if run.core.entrance.is_taking_over else STARTS

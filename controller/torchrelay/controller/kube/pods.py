@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from torchrelay.controller.kube.decide.late import Owner
 from torchrelay.controller.kube.packed import pack, unpack
 from torchrelay.protocol import kube_names as kube
 
@@ -45,7 +46,7 @@ class Pod:
     leaves: bool
     created: str
     restarts: bool
-    has_controller: bool
+    owner: Owner
     annotations: dict[str, str]
     containers: tuple[tuple[str, bool], ...]
     conditions: tuple[Condition, ...]
@@ -89,6 +90,10 @@ class Pod:
         return next((f"{self.name}: {c.message or c.reason or 'no node'}" for c in found), "")
 
     @property
+    def has_controller(self) -> bool:
+        return bool(self.owner.kind)
+
+    @property
     def is_injected(self) -> bool:
         return kube.INJECTED in self.annotations
 
@@ -110,12 +115,17 @@ def read_pod(manifest: dict[str, Any]) -> Pod | None:
         "deletionTimestamp" in meta,
         meta.get("creationTimestamp") or "",
         spec.get("restartPolicy", "Always") != "Never",
-        any(o.get("controller") for o in meta.get("ownerReferences") or ()),
+        _owner(meta),
         {k: v for k, v in (meta.get("annotations") or {}).items() if k.startswith(_OURS) or k == _DEFAULT_CONTAINER},
         tuple((c["name"], "terminated" in (c.get("state") or {})) for c in status.get("containerStatuses") or ()),
         tuple(map(_condition, status.get("conditions") or ())),
         pack(manifest),
     )
+
+
+def _owner(meta: dict[str, Any]) -> Owner:
+    owners = (o for o in meta.get("ownerReferences") or () if o.get("controller"))
+    return next((Owner(o.get("kind") or "", o.get("uid") or "") for o in owners), Owner())
 
 
 def _condition(c: dict[str, Any]) -> Condition:

@@ -7,14 +7,15 @@ import dataclasses
 import logging
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from torchrelay.controller.config import ControllerConfig
 from torchrelay.controller.core import Core
 from torchrelay.controller.gathering import Restart
 from torchrelay.controller.kube.decide.ladder import MAX_RESTARTS_AT_STEP
+from torchrelay.controller.kube.decide.late import Ended, is_late
 from torchrelay.controller.kube.decide.removal import Deleted, judge_removal
-from torchrelay.controller.kube.pods import JobKey
+from torchrelay.controller.kube.pods import JobKey, Pod
 from torchrelay.controller.kube.story import Story
 from torchrelay.controller.server import Relay
 from torchrelay.protocol import kube_names as kube
@@ -53,8 +54,9 @@ class JobRun:
     ) -> None:
         self.key, self.id = key, secrets.token_hex(3)
         self.launch, self.wishes, self.restarts, self.restart = dict(launch), wishes, tuple(restarts), restart
-        self.stragglers: set[str] = set()
-        """By uid, the pods that were there when it ended."""
+        self.there: Callable[[], Iterable[Pod]] = tuple
+        """Its pods, as far as they are known."""
+        self.end: Ended | None = None
         self.began_s = time.monotonic()
         self.trouble = ""
         """Why spares that are wanted do not come."""
@@ -82,6 +84,15 @@ class JobRun:
         if event.name not in _UNTOLD:
             log.info("%s: %s %s", self.key, event.name, event.fields_json)
         self.story.take(event)
+        if self.story.finished is not None and self.end is None:
+            # At this moment: whoever asks next may be a process that has only just begun.
+            pods = list(self.there())
+            owners = frozenset(p.owner for p in pods)
+            self.end = Ended(self.story.finished.exit_code, frozenset(p.uid for p in pods), owners)
+
+    def is_late(self, pod: Pod) -> bool:
+        """Whether what starts in the pod was meant for this job, which is over."""
+        return self.end is not None and is_late(pod.uid, pod.owner, self.end)
 
     @property
     def is_launched(self) -> bool:

@@ -14,7 +14,8 @@ NONE, OVER, STARTS, TAKEN_OVER, TRAINS, BEGINS_AGAIN, UNPROTECTED = (
     "unprotected",
 )
 """What is known of its job: no process of it; ended, while its pod was there already; some that are not protected yet; some
-of which a controller that is new to them asks what they are; all protected; ended, to begin again; not protected for good."""
+of which a controller that is new to them asks what they are; all protected; ended, to begin again, if they can; not protected
+for good."""
 
 _PARKS = {
     OVER: "its job is over, and what it starts ends as that did",

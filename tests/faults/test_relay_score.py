@@ -15,8 +15,8 @@ CELLS = 3
 RUN_S = 360.0
 
 
-def relay_score(out: Path, *options: str) -> tuple[dict[str, Any], str]:
-    chosen = [f"--entry={name}" for name in ENTRIES]
+def relay_score(out: Path, *options: str, entries: tuple[str, ...] = ENTRIES) -> tuple[dict[str, Any], str]:
+    chosen = [f"--entry={name}" for name in entries]
     done = subprocess.run(
         [sys.executable, "-m", "torchrelay.cli", "bench", "relay-score", f"--out={out}", *chosen, *options],
         capture_output=True,
@@ -38,3 +38,15 @@ def test_a_spread_of_cells_is_identical_and_a_second_run_adds_to_it(tmp_path: Pa
     assert (tmp_path / "relay-score.png").stat().st_size > 1000
     again, _ = relay_score(tmp_path, f"--cells={CELLS}", "--seed=3", "--resume")
     assert again["results"] == score["results"]
+
+
+@pytest.mark.timeout(2 * RUN_S)
+def test_cells_that_share_a_run_are_struck_one_after_the_other(tmp_path: Path) -> None:
+    chosen = ("--kind=kill", "--rank=last", "--phase=first", "--phase=gate", "--phase=last", "--full")
+    score, _ = relay_score(tmp_path, *chosen, "--together=3", entries=("trainer-class",))
+    assert [(r["cell"]["phase"], r["outcome"], r["together"]) for r in score["results"]] == [
+        ("first", "identical", 3),
+        ("gate", "identical", 3),
+        ("last", "identical", 3),
+    ]
+    assert score["fell_short"] == []

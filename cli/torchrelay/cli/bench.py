@@ -28,6 +28,7 @@ def relay_score(
     seed: Annotated[int, typer.Option(help="Of the choice of cells and steps.")] = 0,
     cells: Annotated[int, typer.Option(min=0, help="How many cells, without --full.")] = 20,
     full: Annotated[bool, typer.Option("--full", help="All cells. Takes hours.")] = False,
+    together: Annotated[int, typer.Option(min=1, help="Cells that one run may have, one after the other.")] = 1,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where results go.")] = Path("out/relay-score"),
     resume: Annotated[bool, typer.Option("--resume", help="Keep the results that are there.")] = False,
     corpus: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of the corpus.")] = None,
@@ -52,6 +53,7 @@ def relay_score(
             resume=resume,
             corpus=corpus,
             page=page,
+            together=together,
         )
     )
 

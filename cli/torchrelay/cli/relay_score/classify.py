@@ -64,7 +64,7 @@ def classify(ran: Ran) -> Verdict:
     if not committed:
         return Verdict(NO_MIGRATION, _why_not(ran) or "the fault struck, and no migration was begun")
     too_many = any(m.steps_redone > MAXIMUM_STEPS_REDONE.get(m.kind, 1) for m in committed)
-    told = ", then ".join(map(_told, committed))
+    told = ", then ".join(map(told_of, committed))
     return Verdict(REDONE if too_many else IDENTICAL, told, ran.summary.steps_redone)
 
 
@@ -128,7 +128,8 @@ def _where(ran: Ran) -> str:
     return f"{_why_not(ran) or _protection(ran) or 'no migration was under way'}, at boundary {ran.summary.boundary}"
 
 
-def _told(migration: Migration) -> str:
+def told_of(migration: Migration) -> str:
+    """What happened, in words."""
     again = f"{migration.steps_redone} done again" if migration.steps_redone else "none done again"
     return f"{migration.kind} of rank {', '.join(map(str, migration.ranks))} in {migration.total_s:.2f} s, {again}"
 

@@ -18,10 +18,11 @@ from torchrelay.cli import narrate
 from torchrelay.cli.relay_score import entries as corpus_entries
 from torchrelay.cli.relay_score import plot, provenance, report, run_cell
 from torchrelay.cli.relay_score.cells import PHASES, Cell, all_cells, spread
-from torchrelay.cli.relay_score.classify import IDENTICAL, WRONG, classify
+from torchrelay.cli.relay_score.classify import IDENTICAL, WRONG, Verdict, classify
 from torchrelay.cli.relay_score.entries import Entry
 from torchrelay.cli.relay_score.references import References
-from torchrelay.cli.relay_score.results import Result, Results
+from torchrelay.cli.relay_score.results import FellShort, Result, Results
+from torchrelay.cli.relay_score.together import in_runs, speaks_for_each
 from torchrelay.cli.teller import make_console
 from torchrelay.protocol.errors import UserError
 
@@ -31,7 +32,10 @@ KEPT_FILES = ("events.jsonl", "stderr", "stdout")
 
 @dataclass(frozen=True)
 class Options:
-    """The command line. `cells`: how many without `full`. `page`: a page of documentation with a place for the results."""
+    """The command line. `cells`: how many without `full`. `page`: a page of documentation with a place for the results.
+
+    `together`: how many cells a run may have.
+    """
 
     entries: tuple[str, ...]
     phases: tuple[str, ...]
@@ -44,6 +48,7 @@ class Options:
     resume: bool
     corpus: Path | None
     page: Path | None = None
+    together: int = 1
 
 
 def relay_score(options: Options) -> int:
@@ -64,7 +69,7 @@ def relay_score(options: Options) -> int:
     work = _Work(
         corpus, options.out, results, references, {e.name: e for e in able}, left_out, make_console(sys.stderr)
     )
-    work.run(cells)
+    work.run([c for c in cells if results.of(c) is None], options.together)
     about = {
         "commit": provenance.commit(corpus),
         "versions": versions,
@@ -72,10 +77,10 @@ def relay_score(options: Options) -> int:
         "seed": options.seed,
     }
     order = [e.name for e in everything]
-    _write(options.out, results.all, order, about, left_out)
+    _write(options.out, results, order, about, left_out)
     if options.page is not None:
-        _put_into(options.page, report.as_markdown(results.all, order, about))
-    return 1 if any(r.outcome == WRONG for r in results.all) else 0
+        _put_into(options.page, report.as_markdown(results.all, order, about, results.short))
+    return 1 if WRONG in {*(r.outcome for r in results.all), *(s.outcome for s in results.short)} else 0
 
 
 def _put_into(page: Path, table: str) -> None:
@@ -103,53 +108,87 @@ class _Work:
     left_out: dict[str, str]
     console: Console
 
-    def run(self, cells: list[Cell]) -> None:
+    def run(self, cells: list[Cell], together: int) -> None:
         commit = provenance.commit(self.corpus)
-        for number, cell in enumerate(cells, 1):
-            if self.results.of(cell) is not None or cell.entry in self.left_out:
+        done = 0
+        for cells_of_run in in_runs(cells, together):
+            entry = self.entries[cells_of_run[0].entry]
+            reference = self._reference(entry)
+            if reference is None:
                 continue
-            entry = self.entries[cell.entry]
-            try:
-                reference = self.references.of(entry)
-            except UserError as e:
-                self.left_out[entry.name] = str(e)
-                self.console.print(narrate.line(str(e), "red"))
-                continue
-            result = self._run(entry, cell, reference, commit)
-            self.results.add(result)
-            style = report.STYLES[result.outcome]
-            text = f"{number}/{len(cells)} {cell.entry} {cell.fault}: {result.outcome}, {result.reason}"
-            self.console.print(narrate.line(text, style))
+            results = self._run(entry, cells_of_run, reference, commit)
+            if results is None:
+                results = [r for cell in cells_of_run for r in self._run(entry, [cell], reference, commit) or ()]
+            for result in results:
+                done += 1
+                self._tell(result, f"{done}/{len(cells)}")
 
-    def _run(self, entry: Entry, cell: Cell, reference: Path, commit: str) -> Result:
+    def _tell(self, result: Result, number: str) -> None:
+        self.results.add(result)
+        text = f"{number} {result.cell.entry} {result.cell.fault}: {result.outcome}, {result.reason}"
+        self.console.print(narrate.line(text, report.STYLES[result.outcome]))
+
+    def _reference(self, entry: Entry) -> Path | None:
+        if entry.name in self.left_out:
+            return None
+        try:
+            return self.references.of(entry)
+        except UserError as e:
+            self.left_out[entry.name] = str(e)
+            self.console.print(narrate.line(str(e), "red"))
+            return None
+
+    def _run(self, entry: Entry, cells: list[Cell], reference: Path, commit: str) -> list[Result] | None:
+        """None where several cells shared the run, and it does not speak for each of them."""
         began_s = time.monotonic()
         with run_cell.new_folder() as name:
             folder = Path(name) / "c"
-            verdict = classify(run_cell.run_struck(entry, cell, self.corpus, reference, folder))
-            kept = self.out / "cells" / cell.name
-            shutil.rmtree(kept, ignore_errors=True)
-            if verdict.outcome != IDENTICAL:
-                kept.mkdir(parents=True)
-                for file in KEPT_FILES:
-                    if (folder / file).exists():
-                        shutil.copy(folder / file, kept / file)
-        # The same reason in two runs is the same text.
-        reason = verdict.reason.replace(str(folder), "RUN").replace(str(self.corpus), "CORPUS")
+            ran = run_cell.run_struck(entry, cells, self.corpus, reference, folder)
+            verdicts = [classify(ran)] if len(cells) == 1 else speaks_for_each(cells, ran)
+            if verdicts is None:
+                self._fell_short(entry, cells, classify(ran), folder)
+                return None
+            shutil.rmtree(self.out / "cells" / cells[0].name, ignore_errors=True)
+            if verdicts[0].outcome != IDENTICAL:
+                self._keep(folder, cells[0].name)
         wall_s = round(time.monotonic() - began_s, 2)
-        return Result(cell, verdict.outcome, reason, wall_s, commit, verdict.steps_redone)
+
+        def reason(verdict: Verdict) -> str:
+            """The same in two runs is the same text."""
+            return verdict.reason.replace(str(folder), "RUN").replace(str(self.corpus), "CORPUS")
+
+        return [
+            Result(cell, v.outcome, reason(v), wall_s, commit, v.steps_redone, len(cells))
+            for cell, v in zip(cells, verdicts)
+        ]
+
+    def _fell_short(self, entry: Entry, cells: list[Cell], verdict: Verdict, folder: Path) -> None:
+        """Written down, lest a shared run with wrong numbers is forgotten because its cells are right one by one."""
+        short = FellShort(entry.name, [c.fault for c in cells], verdict.outcome, verdict.reason)
+        self.results.fell_short(short)
+        self._keep(folder, f"{entry.name}/together/{'-'.join(str(c.step) for c in cells)}")
+        text = f"{entry.name}: {len(cells)} cells in one run: {short.outcome}, {short.reason}; each is run alone"
+        self.console.print(narrate.line(text, report.STYLES[short.outcome]))
+
+    def _keep(self, folder: Path, name: str) -> None:
+        kept = self.out / "cells" / name
+        shutil.rmtree(kept, ignore_errors=True)
+        kept.mkdir(parents=True)
+        for file in KEPT_FILES:
+            if (folder / file).exists():
+                shutil.copy(folder / file, kept / file)
 
 
-def _write(
-    out: Path, results: list[Result], order: list[str], about: dict[str, Any], left_out: Mapping[str, str]
-) -> None:
+def _write(out: Path, found: Results, order: list[str], about: dict[str, Any], left_out: Mapping[str, str]) -> None:
+    results = found.all
     console = make_console(sys.stdout)
     if not results:
         raise UserError(f"no cell was run: {'; '.join(f'{k}: {v}' for k, v in left_out.items()) or 'none fits'}")
     for part in report.as_text(results, order, left_out):
         console.print(part)
-    score = report.as_json(results, about, left_out)
+    score = report.as_json(results, about, left_out, found.short)
     (out / "relay-score.json").write_text(json.dumps(score, indent=1) + "\n", encoding="utf-8")
-    (out / "relay-score.md").write_text(report.as_markdown(results, order, about), encoding="utf-8")
+    (out / "relay-score.md").write_text(report.as_markdown(results, order, about, found.short), encoding="utf-8")
     try:
         plot.draw(results, order, out / "relay-score.png")
     except UserError as e:

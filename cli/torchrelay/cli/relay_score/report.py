@@ -13,7 +13,7 @@ from rich.text import Text
 
 from torchrelay.cli.relay_score.cells import KINDS, PHASES
 from torchrelay.cli.relay_score.classify import CLASSES, IDENTICAL, REDONE
-from torchrelay.cli.relay_score.results import Result
+from torchrelay.cli.relay_score.results import FellShort, Result
 
 BEGIN, END = "<!-- results begin -->", "<!-- results end -->"
 """What is between them in a page is replaced."""
@@ -59,7 +59,9 @@ def score(results: Sequence[Result]) -> float:
     return sum(r.outcome == IDENTICAL for r in results) / len(results) if results else 0.0
 
 
-def as_json(results: Sequence[Result], about: Mapping[str, Any], left_out: Mapping[str, str]) -> dict[str, Any]:
+def as_json(
+    results: Sequence[Result], about: Mapping[str, Any], left_out: Mapping[str, str], short: Sequence[FellShort] = ()
+) -> dict[str, Any]:
     """The object of relay-score.json, documented in docs/relay-score.md. `left_out`: entries with the reason."""
     counts = Counter(r.outcome for r in results)
     return {
@@ -68,6 +70,7 @@ def as_json(results: Sequence[Result], about: Mapping[str, Any], left_out: Mappi
         "cells": len(results),
         "outcomes": {name: counts[name] for name in CLASSES},
         "left_out": dict(left_out),
+        "fell_short": [dataclasses.asdict(s) for s in short],
         "results": [dataclasses.asdict(r) for r in results],
     }
 
@@ -88,10 +91,14 @@ def as_text(results: Sequence[Result], order: Sequence[str], left_out: Mapping[s
     return parts
 
 
-def as_markdown(results: Sequence[Result], order: Sequence[str], about: Mapping[str, Any]) -> str:
+def as_markdown(
+    results: Sequence[Result], order: Sequence[str], about: Mapping[str, Any], short: Sequence[FellShort] = ()
+) -> str:
     """A table with the outcomes of each entry, and the reason of each cell that is not identical."""
     processors = f"{about['processors']} processors, torch {about['versions'].get('torch', 'unknown')}"
     lines = [f"**{closing(results)}** ({processors}, seed {about['seed']}; {_commits(results)})", ""]
+    if any(r.together > 1 for r in results) or short:
+        lines += [_shared(results, short), ""]
     lines += [f"| entry | {' | '.join(CLASSES)} | steps done again |", f"|---|{'---:|' * (len(CLASSES) + 1)}"]
     for name in row_names(results, order):
         own = [r for r in results if r.cell.entry == name]
@@ -103,6 +110,19 @@ def as_markdown(results: Sequence[Result], order: Sequence[str], about: Mapping[
         reasons = [r.reason.replace("|", "\\|") for r in bad]
         lines += [f"| {r.cell.entry}: {r.cell.fault} | {r.outcome} | {why} |" for r, why in zip(bad, reasons)]
     return "\n".join(lines) + "\n"
+
+
+def _shared(results: Sequence[Result], short: Sequence[FellShort]) -> str:
+    counts = Counter(s.outcome for s in short)
+    text = f"{sum(r.together > 1 for r in results)} cells shared a run with others."
+    if short:
+        text += (
+            f" {len(short)} shared runs fell short ({', '.join(f'{n} {name}' for name, n in counts.items())}); their"
+        )
+        text += " cells were run alone:\n\n" + "\n".join(
+            f"- {s.entry}: {', '.join(s.faults)}: {s.outcome}: {s.reason}" for s in short
+        )
+    return text
 
 
 def _commits(results: Sequence[Result]) -> str:

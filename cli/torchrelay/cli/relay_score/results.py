@@ -14,7 +14,7 @@ from torchrelay.protocol.errors import UserError
 @dataclass(frozen=True)
 class Result:
     """One cell and what became of it. `wall_s`: how long the whole run took. `steps_redone`: where the numbers are the same;
-    -1: not written down."""
+    -1: not written down. `together`: how many cells that run had."""
 
     cell: Cell
     outcome: str
@@ -22,14 +22,34 @@ class Result:
     wall_s: float
     commit: str
     steps_redone: int = -1
+    together: int = 1
+
+
+@dataclass(frozen=True)
+class FellShort:
+    """A run of several cells that does not speak for each of them. `outcome`: of the run as a whole."""
+
+    entry: str
+    faults: list[str]
+    outcome: str
+    reason: str
 
 
 class Results:
-    """The file with one JSON object for each cell. Without `resume` it starts empty."""
+    """The file with one JSON object for each cell, and one beside it for shared runs that fell short.
+
+    Without `resume` they start empty.
+    """
 
     def __init__(self, path: Path, resume: bool) -> None:
-        self._path = path
+        self._path, self._short_path = path, path.with_name("fell-short.jsonl")
         self._by_name: dict[str, Result] = {}
+        self.short: list[FellShort] = []
+        if not resume:
+            self._short_path.unlink(missing_ok=True)
+        elif self._short_path.exists():
+            lines = self._short_path.read_text(encoding="utf-8").splitlines()
+            self.short = [FellShort(**json.loads(line)) for line in lines]
         if resume and path.exists():
             for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
                 self._take(number, line)
@@ -50,6 +70,11 @@ class Results:
         self._by_name[result.cell.name] = result
         with open(self._path, "a", encoding="utf-8") as file:
             file.write(json.dumps(dataclasses.asdict(result)) + "\n")
+
+    def fell_short(self, short: FellShort) -> None:
+        self.short.append(short)
+        with open(self._short_path, "a", encoding="utf-8") as file:
+            file.write(json.dumps(dataclasses.asdict(short)) + "\n")
 
     def of(self, cell: Cell) -> Result | None:
         return self._by_name.get(cell.name)

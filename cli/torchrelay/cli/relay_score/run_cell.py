@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from torchrelay.cli.relay_score import process
@@ -54,34 +55,34 @@ def run_undisturbed(entry: Entry, corpus: Path, folder: Path) -> Path:
     return out
 
 
-def protected(entry: Entry) -> list[str]:
+def protected(entry: Entry, spares: int = 1) -> list[str]:
     """The command that an entry is run with, without what is of one run alone."""
-    command = [sys.executable, "-m", "torchrelay.cli", "run", f"--nproc-per-node={entry.ranks}", "--spares=1"]
+    command = [sys.executable, "-m", "torchrelay.cli", "run", f"--nproc-per-node={entry.ranks}", f"--spares={spares}"]
     return [*command, f"--buddy-every={entry.buddy_every}", "--buddy-sync"] if entry.buddy_every else command
 
 
-def run_struck(entry: Entry, cell: Cell, corpus: Path, reference: Path, folder: Path) -> Ran:
-    """One cell, in a new `folder`, whose path is short: unix sockets are made below it."""
+def run_struck(entry: Entry, cells: Sequence[Cell], corpus: Path, reference: Path, folder: Path) -> Ran:
+    """One cell, or several that may share a run, in a new `folder`, whose path is short: unix sockets are made below it."""
     out = folder / "out"
     out.mkdir(parents=True)
     log = EventFile(folder / "events.jsonl")
     options = ["--events", str(log.path), "--jit-dir", str(folder / "jit")]
     variables = {**entry.variables(corpus), "TORCHRELAY_STATE_DIR": str(folder / "state")}
     struck = folder / "struck"
-    if cell.in_place:
-        strike = f"{cell.phase}:{cell.rank}:{_SIGNALS[cell.kind]}:{struck}"
-        variables = {**variables, "CORPUS_STRIKE": strike}
-    else:
-        options.append(f"--inject={cell.fault}")
+    for cell in cells:
+        if cell.in_place:
+            variables["CORPUS_STRIKE"] = f"{cell.phase}:{cell.rank}:{_SIGNALS[cell.kind]}:{struck}"
+        else:
+            options.append(f"--inject={cell.fault}")
     hold = None
-    if cell.kind == "planned":
+    if any(cell.kind == "planned" for cell in cells):
         hold = Hold(folder / "hold", log)
         variables = {**variables, "CORPUS_HOLD": str(hold.path), "CORPUS_STEP_S": str(PLANNED_STEP_S)}
     code = process.run(
-        [*protected(entry), *options, *entry.command(corpus)],
+        [*protected(entry, len(cells)), *options, *entry.command(corpus)],
         folder,
         environment(out, **variables),
-        entry.timeout_s,
+        entry.timeout_s * (1 + len(cells)) / 2,
         None if hold is None else hold.watch,
     )
     log.read()

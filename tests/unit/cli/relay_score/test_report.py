@@ -10,7 +10,7 @@ from rich.console import Console
 
 from torchrelay.cli.relay_score import plot, report
 from torchrelay.cli.relay_score.cells import Cell
-from torchrelay.cli.relay_score.results import Result, Results
+from torchrelay.cli.relay_score.results import FellShort, Result, Results
 from torchrelay.protocol.errors import UserError
 
 
@@ -87,6 +87,19 @@ def test_how_many_steps_were_done_again_is_told_and_going_further_back_is_not_id
 def test_results_of_several_commits_name_them_all() -> None:
     later = dataclasses.replace(RESULTS[0], commit="def")
     assert "; commits abc (4 cells), def (1 cells))" in report.as_markdown([*RESULTS, later], ORDER, ABOUT)
+
+
+def test_shared_runs_that_fell_short_are_told_and_outlive_an_interruption(tmp_path: Path) -> None:
+    short = FellShort("alpha", ["kill:rank=0,step=4,phase=gate"], "wrong", "rank 1: model differs")
+    Results(tmp_path / "results.jsonl", resume=True).fell_short(short)
+    again = Results(tmp_path / "results.jsonl", resume=True)
+    assert again.short == [short]
+    shared = [dataclasses.replace(RESULTS[0], together=3), *RESULTS[1:]]
+    page = report.as_markdown(shared, ORDER, ABOUT, again.short)
+    assert "1 cells shared a run with others. 1 shared runs fell short (1 wrong)" in page
+    assert "- alpha: kill:rank=0,step=4,phase=gate: wrong: rank 1: model differs" in page
+    assert report.as_json(shared, ABOUT, {}, again.short)["fell_short"] == [dataclasses.asdict(short)]
+    assert Results(tmp_path / "results.jsonl", resume=False).short == []
 
 
 def test_a_page_gets_the_results_between_its_marks_and_keeps_the_rest() -> None:

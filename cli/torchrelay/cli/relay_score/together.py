@@ -1,0 +1,58 @@
+"""Several cells in one run: which ones may share it, and when such a run speaks for each of them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torchrelay.cli.relay_score.cells import Cell
+from torchrelay.cli.relay_score.classify import IDENTICAL, MAXIMUM_STEPS_REDONE, Ran, Verdict, told_of
+
+APART_STEPS = 2
+"""A loss may take the step in flight with it: the next one strikes after that."""
+
+
+def in_runs(cells: Sequence[Cell], most: int) -> list[list[Cell]]:
+    """The cells in runs of `most` and fewer, each in the order in which its cells strike; entries stay in their order.
+
+    A planned move waits for its spare and stops some steps later, and a place of the program's own comes at a step that nobody
+    has told: these have a run to themselves.
+    """
+    if most < 2:
+        return [[cell] for cell in cells]
+    by_entry: dict[str, list[Cell]] = {}
+    for cell in cells:
+        by_entry.setdefault(cell.entry, []).append(cell)
+    return [run for of_entry in by_entry.values() for run in _runs_of_one(of_entry, most)]
+
+
+def _runs_of_one(cells: list[Cell], most: int) -> list[list[Cell]]:
+    """By their steps, each into the first run that has room: no division needs fewer runs, but for `most`."""
+    runs: list[list[Cell]] = []
+    alone = [c for c in cells if _is_alone(c)]
+    for cell in sorted((c for c in cells if not _is_alone(c)), key=lambda c: c.step):
+        fits = (run for run in runs if len(run) < most and cell.step - run[-1].step >= APART_STEPS)
+        if (run := next(fits, None)) is None:
+            runs.append([cell])
+        else:
+            run.append(cell)
+    return [*runs, *([c] for c in alone)]
+
+
+def _is_alone(cell: Cell) -> bool:
+    return cell.kind == "planned" or cell.in_place
+
+
+def speaks_for_each(cells: Sequence[Cell], ran: Ran) -> list[Verdict] | None:
+    """One verdict a cell, if all that each of them asks for was seen, one after the other; otherwise None: run each alone."""
+    committed = ran.summary.committed
+    if ran.exit_code != 0 or ran.differences or len(committed) != len(cells):
+        return None
+    if sorted(ran.summary.faults_injected) != sorted(c.fault for c in cells):
+        return None
+    verdicts = []
+    for cell, migration in zip(cells, committed):
+        if cell.rank not in migration.ranks or migration.steps_redone > MAXIMUM_STEPS_REDONE.get(migration.kind, 1):
+            return None
+        more = f"; {len(cells)} cells in one run"
+        verdicts.append(Verdict(IDENTICAL, told_of(migration) + more, migration.steps_redone))
+    return verdicts

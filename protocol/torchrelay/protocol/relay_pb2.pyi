@@ -486,7 +486,7 @@ class Ack(_message.Message):
     def __init__(self) -> None: ...
 
 class Begin(_message.Message):
-    __slots__ = ("worker", "journal", "spare", "env", "refusal")
+    __slots__ = ("worker", "journal", "spare", "env", "refusal", "kept")
     class EnvEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -499,12 +499,14 @@ class Begin(_message.Message):
     SPARE_FIELD_NUMBER: _ClassVar[int]
     ENV_FIELD_NUMBER: _ClassVar[int]
     REFUSAL_FIELD_NUMBER: _ClassVar[int]
+    KEPT_FIELD_NUMBER: _ClassVar[int]
     worker: str
     journal: str
     spare: bool
     env: _containers.ScalarMap[str, str]
     refusal: str
-    def __init__(self, worker: _Optional[str] = ..., journal: _Optional[str] = ..., spare: _Optional[bool] = ..., env: _Optional[_Mapping[str, str]] = ..., refusal: _Optional[str] = ...) -> None: ...
+    kept: str
+    def __init__(self, worker: _Optional[str] = ..., journal: _Optional[str] = ..., spare: _Optional[bool] = ..., env: _Optional[_Mapping[str, str]] = ..., refusal: _Optional[str] = ..., kept: _Optional[str] = ...) -> None: ...
 
 class KeepFile(_message.Message):
     __slots__ = ("generation", "directory", "name", "data", "whole", "last")

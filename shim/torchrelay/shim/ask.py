@@ -43,7 +43,8 @@ def ask(config: ShimConfig, agent_s: float = AGENT_S, answer_s: float = ANSWER_S
     except TorchrelayError:
         link.close()
         raise
-    return dataclasses.replace(config, worker=begin.worker, journal=begin.journal, spare=begin.spare), link
+    kept = begin.kept or config.kept
+    return dataclasses.replace(config, worker=begin.worker, journal=begin.journal, spare=begin.spare, kept=kept), link
 
 
 def ask_for_launcher(config: ShimConfig, agent_s: float = AGENT_S, answer_s: float = ANSWER_S) -> Begin:

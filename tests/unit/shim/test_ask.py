@@ -59,9 +59,10 @@ def agent(tmp_path: Path) -> Callable[..., Agent]:
 
 
 def test_it_is_what_the_answer_says(tmp_path: Path, agent: Callable[..., Agent]) -> None:
-    served = agent(Begin("train-1:aa.2", "/run/torchrelay/journal/2", True))
+    served = agent(Begin("train-1:aa.2", "/run/torchrelay/journal/2", True, kept="/run/torchrelay-kept/1"))
     told, link = ask(config(tmp_path / "s"))
     served.close()
+    assert told.kept == "/run/torchrelay-kept/1"
     assert (told.worker, told.journal, told.spare) == ("train-1:aa.2", "/run/torchrelay/journal/2", True)
     assert not link.lost
     link.close()

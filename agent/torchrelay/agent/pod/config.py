@@ -53,6 +53,10 @@ class PodConfig:
         return self.run_folder / "names-given"
 
     @property
+    def begun_again(self) -> Path:
+        return self.run_folder / "begun-again"
+
+    @property
     def journals(self) -> Path:
         return self.run_folder / "journal"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -17,12 +18,20 @@ ON_DISK = (FetchCheckpoint, FindCheckpoints, FetchKept)
 
 
 class Disk:
-    """`send`: to the controller. `kept`: where this pod's processes keep copies of ranks' states."""
+    """`send`: to the controller. `kept`: where this pod's processes keep copies of ranks' states, in a folder for each time
+    that the job has begun again. `count`: the file that says how often that was, to an agent after this one too."""
 
-    def __init__(self, send: Callable[[Any], None], kept: Path) -> None:
-        self._send, self._kept = send, kept
+    def __init__(self, send: Callable[[Any], None], kept: Path, count: Path) -> None:
+        self._send, self._kept, self._count_file = send, kept, count
         self._tasks: set[asyncio.Task[None]] = set()
-        self._outdated = False
+        self._count = 0
+        with contextlib.suppress(OSError, ValueError):
+            self._count = int(count.read_text())
+
+    @property
+    def kept(self) -> Path:
+        """For processes that begin now."""
+        return self._kept / str(self._count)
 
     def ordered(self, order: FetchCheckpoint | FindCheckpoints | FetchKept) -> None:
         task = asyncio.ensure_future(self._tell(order))
@@ -38,17 +47,20 @@ class Disk:
             return checkpoint_files(Path(order.directory))
         if isinstance(order, FindCheckpoints):
             return [find_checkpoints(Path(order.directory))]
-        return kept_copies(self._kept)
+        return kept_copies(self.kept)
 
     def job_begins_again(self) -> None:
-        """Copies are of steps that may be counted otherwise from here on; who makes them still lives for a moment."""
-        self._outdated = True
+        """Copies are of steps that may be counted otherwise from here on. Whoever makes them may live still: what it writes after
+        this is looked at by nobody."""
+        self._count += 1
+        with contextlib.suppress(OSError):
+            self._count_file.write_text(str(self._count))
 
     def process_begins(self) -> None:
-        if self._outdated:
-            for folder in self._kept.glob("*"):
+        """Its memory is needed."""
+        for folder in self._kept.glob("*"):
+            if folder != self.kept:
                 shutil.rmtree(folder, ignore_errors=True)
-            self._outdated = False
 
 
 def kept_copies(folder: Path) -> list[KeptCopies]:

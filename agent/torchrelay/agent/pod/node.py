@@ -110,7 +110,7 @@ class PodNode:
         self._bystanders = Bystanders(config.restarts)
         self._marks = Marks(config.run_folder)
         self._anew = Anew(self._send)
-        self._disk = Disk(self._send, config.kept)
+        self._disk = Disk(self._send, config.kept, config.begun_again)
         self._kept: set[asyncio.Task[None]] = set()
         self._stop: asyncio.Future[StopJob] = asyncio.get_running_loop().create_future()
         self._leaving, self._any = asyncio.Event(), asyncio.Event()
@@ -305,7 +305,7 @@ class PodNode:
                 process.launch, process.rank = order.env, int(order.env["RANK"])
             process.begun, process.spare = True, order.spare
             process.in_force = -1 if order.spare else 0
-            order = dataclasses.replace(order, journal=str(self._config.journals / worker))
+            order = dataclasses.replace(order, journal=str(self._config.journals / worker), kept=str(self._disk.kept))
             process.rank = NO_RANK if order.spare else process.rank
         elif isinstance(order, Assign):
             process.rank, process.spare, process.protected, process.launch = order.rank, False, True, order.env

@@ -24,6 +24,8 @@ class Begin:
     env: dict[str, str] = field(default_factory=dict)
     refusal: str = ""
     """Why this process is not protected; it runs as it is."""
+    kept: str = ""
+    """Where it keeps copies of ranks' states; empty: where its environment says."""
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,8 @@ def test_a_process_is_told_what_the_controller_says(in_world: Any) -> None:
         await w.until(lambda: w.session.of(msg.WorkerStarted))
         assert w.session.of(msg.WorkerStarted) == [msg.WorkerStarted(WORKER, 1, os.getpid(), LAUNCH)]
         w.order(msg.Begin(WORKER, "", True))
-        assert await shim.hear() == msg.Begin(WORKER, str(w.config.journals / WORKER), True)
+        folders = str(w.config.journals / WORKER), str(w.config.kept / "0")
+        assert await shim.hear() == msg.Begin(WORKER, folders[0], True, kept=folders[1])
 
     in_world(test)
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from support.pod_node_world import LAUNCH, WITHIN_S, WORKER, Shim, World
 
+from torchrelay.agent.pod.disk import Disk
 from torchrelay.agent.pod.shims import PodShims
 from torchrelay.agent.shim_server import ShimEvents
 from torchrelay.protocol import messages as msg
@@ -169,23 +170,66 @@ def test_a_process_that_is_to_go_back_begins_anew_in_its_place_and_is_told_as_su
     in_world(test)
 
 
+def copy_of_rank_1(kept: str | Path) -> Path:
+    """Whole, of boundary 6."""
+    slot = slot_folder(Path(kept), 1, 6, 3)
+    open_slot(slot)
+    write_parts(slot, KeptParts(6, b"journal", b"set-up", "layout"))
+    (slot / WHOLE).write_text("{}")
+    return slot
+
+
+async def begun(w: World, launch: dict[str, str], name: str = WORKER) -> msg.Begin:
+    """A process that has come, and what it is told."""
+    shim = await w.shim(launch=launch)
+    await shim.hear()
+    await w.until(lambda: any(s.worker == name for s in w.session.of(msg.WorkerStarted)))
+    w.node._processes[name].pid = 0  # type: ignore[index]  # it is this test
+    w.order(msg.Begin(name, "", False), name)
+    begin = await shim.hear()
+    assert isinstance(begin, msg.Begin)
+    return begin
+
+
+async def told(w: World) -> list[str]:
+    """Where copies are, as the agent says now."""
+    w.session.sent.clear()
+    w.node._ordered(msg.FetchKept())
+    await w.until(lambda: w.session.of(msg.KeptCopies) and w.session.of(msg.KeptCopies)[-1].last)
+    return [copy.directory for copies in w.session.of(msg.KeptCopies) for copy in copies.copies]
+
+
 def test_copies_are_told_and_forgotten_when_the_job_begins_again(in_world: Any) -> None:
     async def test(w: World) -> None:
-        slot = slot_folder(w.config.kept, 1, 6, 3)
-        open_slot(slot)
-        write_parts(slot, KeptParts(6, b"journal", b"set-up", "layout"))
-        (slot / WHOLE).write_text("{}")
-        await w.shim()
-        await w.until(lambda: w.session.of(msg.WorkerStarted))
-        w.node._ordered(msg.FetchKept())
-        await w.until(lambda: w.session.of(msg.KeptCopies) and w.session.of(msg.KeptCopies)[-1].last)
-        told, last = w.session.of(msg.KeptCopies)
-        assert told == msg.KeptCopies((msg.KeptCopy(1, 6, str(slot), b"journal", b"set-up", "layout"),), last=False)
-        assert last == msg.KeptCopies()
+        slot = copy_of_rank_1((await begun(w, LAUNCH)).kept)
+        assert await told(w) == [str(slot)]
+        (copies, _) = w.session.of(msg.KeptCopies)
+        assert copies == msg.KeptCopies((msg.KeptCopy(1, 6, str(slot), b"journal", b"set-up", "layout"),), last=False)
         w.node._ordered(msg.RestartWorkers("again"))
+        assert await told(w) == []
         assert slot.exists(), "the process that makes them may live still"
         w._shims[0].close()
         await w.shim()
         await w.until(lambda: not slot.exists())
+
+    in_world(test)
+
+
+def test_what_an_old_neighbour_writes_after_the_job_has_begun_again_is_no_copy(in_world: Any) -> None:
+    """Also for an agent that comes after the one that was told of it."""
+
+    async def test(w: World) -> None:
+        old = (await begun(w, several(0, 2))).kept
+        w.node._ordered(msg.RestartWorkers("again"))
+        w._shims[0].close()
+        await w.until(lambda: w.node._shims._connected == {})
+        new = (await begun(w, several(1, 3), f"{w.config.node}.2")).kept
+        late = copy_of_rank_1(old)
+        assert await told(w) == []
+        good = copy_of_rank_1(new)
+        assert await told(w) == [str(good)]
+        w.node._disk = Disk(w.session.send, w.config.kept, w.config.begun_again)
+        assert await told(w) == [str(good)]
+        assert late.exists(), "it is there, and does not count"
 
     in_world(test)

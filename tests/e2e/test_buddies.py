@@ -13,6 +13,8 @@ from support.training import differences
 from support.training_pods import NODES, Training
 
 SCRIPT, STEPS, STEP, EVERY = "sharded.py", 30, 20, 4
+ALONE = {"SHARDS": "alone"}
+"""Also with four ranks, of which two would hold the same else."""
 
 
 def sharded(training: Training) -> Training:
@@ -109,3 +111,41 @@ def test_the_buddy_is_lost_too(protected: Training) -> None:
     said = migration["conditions"][0]["message"]
     assert "there is no whole copy of the state of rank" in said or "nobody has copies" in said, migration
     assert not list(protected.out.glob("rank-*.json")), "no rank goes on with another state"
+
+
+@pytest.fixture(scope="module")
+def undisturbed_four(kubectl: Kubectl, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("undisturbed-four")
+    training = sharded(Training(kubectl, "undisturbed-four", out, protected=False))
+    training.world_size, training.environ = 4, ALONE
+    training.start()
+    training.wait_until_succeeded()
+    training.delete()
+    return out
+
+
+@pytest.mark.parametrize("sync", [False, True], ids=["beside", "sync"])
+def test_the_only_shards_of_two_processes(launched: Torchrun, undisturbed_four: Path, sync: bool) -> None:
+    """Both ranks of a pod go to a spare's, from copies that both processes of the other pod have fetched; these begin anew in
+    their place."""
+    sharded(launched).asked = {"buddy-every": str(EVERY), **({"buddy-sync": "true"} if sync else {})}
+    launched.name += "-sync" if sync else "-two"
+    launched.world_size, launched.processes, launched.held, launched.environ = 4, 2, (STEP,), ALONE
+    launched.start()
+    launched.wait_until_ready()
+    launched.wait_until_held(STEP)
+    lost, stays = launched.pod_of(3), launched.pod_of(0)
+    ranks = launched.ranks_of(lost)
+    for rank in ranks:
+        launched.wait_until_copied(rank)
+    launched.kubectl("delete", "pod", lost, "--force", "--grace-period=0")
+    launched.let_pass(STEP)
+    (migration,) = launched.wait_for_migration()
+    launched.wait_until_succeeded()
+    assert differences(undisturbed_four, launched.out, launched.world_size) == []
+    assert (migration["kind"], migration["fromPod"]) == ("rollback", lost), migration
+    assert migration["stepsRedone"] in ((EVERY,) if sync else (EVERY, 2 * EVERY)), migration
+    for rank in ranks:
+        assert f"gives that of rank {rank}" in str(migration["decisions"]), migration
+    assert launched.restarts(stays)["train"] == 0
+    launched.wait_until_over()

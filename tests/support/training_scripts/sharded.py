@@ -1,8 +1,9 @@
 """fully_shard over 2 x 2 ranks, with the norm read after the step; it knows nothing of torchrelay. Usage: sharded.py OUT [STEPS]
 
-With two or three ranks each shard is on one alone.
+With two or three ranks, and with `SHARDS=alone`, each shard is on one alone.
 """
 
+import os
 import sys
 
 import common
@@ -18,7 +19,7 @@ def build():
     torch.manual_seed(3)
     blocks = [nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, 8)) for _ in range(3)]
     world_size = torch.distributed.get_world_size()
-    if world_size < 4:
+    if world_size < 4 or os.environ.get("SHARDS") == "alone":
         mesh = init_device_mesh("cpu", (world_size,))
     else:
         mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))

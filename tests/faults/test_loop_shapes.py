@@ -35,6 +35,20 @@ def test_a_rank_is_replaced_in(
     assert_unharmed(run, undisturbed(script, *args, ranks=RANKS), RANKS, [fault], 1)
 
 
+@pytest.mark.parametrize("shape", ["epochs", "steps"])
+def test_ranks_are_replaced_in_every_epoch_of_kept_workers(
+    shape: str, undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    """In the first step, at the first batch of a later epoch, and behind an update.
+
+    After the first loss the other ranks begin the first epoch again; after the second one, the third, where steps begin epochs.
+    """
+    steps = [(0, 1, "backward"), (1, 13, "backward"), (0, 21, "after-step")]
+    script, faults = "kept_workers.py", [f"kill:rank={rank},step={step},phase={phase}" for rank, step, phase in steps]
+    run = relay(tmp_path, script, shape, ranks=RANKS, spares=3, inject=faults)
+    assert_unharmed(run, undisturbed(script, shape, ranks=RANKS), RANKS, faults, 3)
+
+
 def test_state_that_only_functions_classes_and_methods_lead_to_is_carried(
     undisturbed: Undisturbed, tmp_path: Path
 ) -> None:

@@ -13,7 +13,7 @@ from integration.cli_harness import Cli
 from support.cells import few
 from support.check_scripts import marked, script
 
-from torchrelay.protocol.names import ALONE, BARS, BARS_LATER, LEFT, PART_OF_STEP
+from torchrelay.protocol.names import ALONE, BARS, LEFT, PART_OF_STEP
 
 PROTECTED, FAILED, PARTLY, UNPROTECTED = 0, 1, 3, 4
 
@@ -47,7 +47,7 @@ def named(report: dict[str, Any], folder: Path, name: str) -> list[tuple[str, in
     few(
         4,
         [
-            ("state", UNPROTECTED, [LEFT, BARS, BARS_LATER, LEFT, LEFT]),
+            ("state", UNPROTECTED, [LEFT, BARS, LEFT, LEFT]),
             ("closure_called_again", PARTLY, [PART_OF_STEP]),
             ("generator_in_a_variable", UNPROTECTED, [BARS]),
             ("comm_hook", UNPROTECTED, [BARS]),

@@ -43,7 +43,7 @@ _BODIES = {
                 self.replay = np.zeros(100_000)  # GAP array
                 self.db = sqlite3.connect(":memory:")  # GAP object
                 self.sock = socket.socket()  # GAP object
-                self.kept = batches(num_workers=1, persistent_workers=True)  # GAP kept-workers
+                self.kept = batches(num_workers=1, persistent_workers=True)  # whose workers tell how they are
                 self.stream = itertools.cycle([(torch.ones(4, 8),)])  # GAP iterator
 
             def fit(self):

@@ -38,6 +38,15 @@ def tensors_in(item: Any) -> list[torch.Tensor]:
     return [t for v in item for t in tensors_in(v)] if isinstance(item, (list, tuple)) else []
 
 
+class Over(tuple[Any, ...]):
+    """Stands for the end of an iterator, with what its StopIteration said."""
+
+    __slots__ = ()
+
+    def __new__(cls, *said: Any) -> Over:
+        return super().__new__(cls, said)
+
+
 @dataclass
 class Drawn:
     """One item of an iterator, the generators after it was drawn, and what else drawing it has changed."""

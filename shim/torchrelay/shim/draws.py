@@ -7,47 +7,18 @@ import itertools
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters import cycles
-from torchrelay.shim.adapters.loader_order import LoaderIter, Order, order_of
+from torchrelay.shim.adapters.loader_order import LoaderIter, order_of
 from torchrelay.shim.capture import rng
 from torchrelay.shim.capture.kinds import Kind, kind_of
 from torchrelay.shim.capture.parts import attributes
 from torchrelay.shim.capture.replay_point import ReplayPoint
-from torchrelay.shim.drawn import Drawn
+from torchrelay.shim.drawn import Drawn, Over
 from torchrelay.shim.payload import LoaderRecord
-
-
-@dataclass
-class Track:
-    """One live iterator of a data loader. `skip`: draws that only move the sampler; they return None."""
-
-    loader: Any
-    created: rng.RngState
-    order: Order
-    began: tuple[int, int]
-    """When its epoch began: after how many boundaries and how many times that the rank went back."""
-    drawn: int = 0
-    first: tuple[rng.RngState, Order] | None = None
-    before: deque[rng.RngState] = field(default_factory=lambda: deque(maxlen=1))
-    """Generators before the latest draws: as many as are still in use somewhere."""
-    skip: int = 0
-    restarted: bool = False
-    """An epoch later, with the same worker processes."""
-    target: LoaderRecord | None = None
-    """A joiner's: where the recorded iterator stood."""
-    at_once: bool = False
-    """Whether its first draw goes to the recorded item: a generator in between looks at what it gets."""
-    over: bool = False
-    in_cycle: bool = False
-    own_random: bool = False
-    """Whether a draw after the first one has used the process's generators: drawn again, it would be another item."""
-
-    def record(self) -> LoaderRecord:
-        return LoaderRecord(self.created, self.order, self.drawn, self.first, tuple(self.before))
+from torchrelay.shim.tracks import Track
 
 
 def _is_rewound_by_itself(iterator: Any) -> bool:
@@ -95,6 +66,10 @@ class Draws:
         self.boundary = 0
         """How many there have been."""
         self._nested = False
+        self._within = 0
+        """The iterator that draws from others now, by id; none if the script does itself, or what goes back as it does."""
+        self._repeated: set[int] = set()
+        """Iterators that have yielded again since the rank went back, by id."""
         self._ahead = 0
         self.some_keep_workers = False
         """Whether any loader was ever seen that does: most scripts have none, and their steps need not look."""
@@ -103,6 +78,7 @@ class Draws:
     def at_boundary(self) -> None:
         self.recording = True
         self.boundary += 1
+        self._repeated.clear()
         self.consumed.clear()
         self.replay.clear()
 
@@ -125,6 +101,7 @@ class Draws:
             rest = self.replay.get(key, (iterator, deque()))[1]
             self.replay[key] = (iterator, deque([*items, *rest]))
         self.consumed = {}
+        self._repeated.clear()
         self.rewinds += 1
 
     def draw(self, iterator: Any, original: Callable[..., Any], default: tuple[Any, ...] = ()) -> Any:
@@ -141,17 +118,27 @@ class Draws:
             rng.restore(drawn.after)
             for again in drawn.effects:
                 again()
+            self._repeated.add(id(iterator))
+            if isinstance(drawn.item, Over):
+                self._consume(iterator, drawn)
+                raise StopIteration(*drawn.item)
             item = drawn.again(self.is_state)
         else:
             self._nested = not isinstance(iterator, LoaderIter)
+            self._within = id(iterator) if self._nested and not isinstance(iterator, ReplayPoint) else 0
             self.touched.clear()
             watched = self._nested and self.in_loop()
             if watched:
                 self._generators_at, self._used_between = rng.capture(), False
             try:
                 item = original(iterator, *default)
+            except StopIteration as over:
+                if self.some_keep_workers:  # asked again, it would draw from the epoch that has begun since
+                    effects = tuple(effects() for effects in self.touched)
+                    self._consume(iterator, Drawn(Over(*over.args), rng.capture(), effects=effects))
+                raise
             finally:
-                self._nested = False
+                self._nested, self._within = False, 0
                 self.look_at_generators()
                 if watched and self._used_between:
                     self._random[id(iterator)] = iterator
@@ -160,8 +147,33 @@ class Draws:
             if self.touched:
                 drawn.effects = tuple(effects() for effects in self.touched)
             self._latest = item, drawn
-        self.consumed.setdefault(id(iterator), (iterator, []))[1].append(drawn)
+        self._consume(iterator, drawn)
         return item
+
+    def _consume(self, iterator: Any, drawn: Drawn) -> None:
+        self.consumed.setdefault(id(iterator), (iterator, []))[1].append(drawn)
+
+    def begins(self, track: Track) -> bool:
+        """Another epoch does, of a loader that keeps its workers. Returns whether it is the first one since the boundary."""
+        return track.begins((self.boundary, self.rewinds), self._within)
+
+    def begun_already(self, track: Track) -> LoaderRecord | None:
+        """How the epoch that is to begin has begun before the rank went back: its workers are ahead of that.
+
+        Raises StateMismatchError where it cannot be told.
+        """
+        if track.began[0] != self.boundary or track.began[1] == self.rewinds:
+            return None
+        if track.again is None or not self._is_done_again(track.by):
+            raise StateMismatchError("an epoch of a data loader with persistent_workers cannot be begun again")
+        return track.again
+
+    def _is_done_again(self, by: int) -> bool:
+        """Whether what begins an epoch now does again what `by` did. Of two iterators, only if nobody asks the first one any more:
+        one that was there at the boundary is not done again, but yields again what it has."""
+        if not by or not self._within:
+            return by == self._within
+        return by != self._within and by in self.replay and by not in self._repeated
 
     def noted(self, item: Any, now: rng.RngState) -> Drawn:
         """The record of what a loop has just drawn. `now`: the generators."""
@@ -209,10 +221,11 @@ class Draws:
             self._ahead -= 1
 
     def track(self, iterator: Any, loader: Any) -> Track:
-        began = self.boundary, self.rewinds
-        made = Track(loader, rng.capture(), order_of(loader), began, before=deque(maxlen=1 + self._ahead))
+        at = self.boundary, self.rewinds
+        made = Track(loader, rng.capture(), order_of(loader), at, self._within, before=deque(maxlen=1 + self._ahead))
+        made.again = made.record()
         self.tracks[iterator] = made
-        self.some_keep_workers |= bool(getattr(loader, "persistent_workers", False))
+        self.some_keep_workers |= made.keeps_workers()
         return made
 
     def of_cycle(self, cycle: Any) -> Track | None:
@@ -238,14 +251,17 @@ class Draws:
         for address in self._random.keys() - known:
             del self._random[address]
 
-    def kept_workers(self, in_loops: set[int]) -> bool:
-        """Whether some loader's workers are of an earlier epoch, with state that nobody sees. `in_loops`: ids of iterators."""
+    def kept_workers(self, known: set[int]) -> bool:
+        """Whether some loader's workers are of an earlier epoch, with state that nobody sees, or could not be told of.
+
+        `known`: ids of iterators that a joiner can be led to.
+        """
         return any(
-            track.restarted or id(iterator) not in in_loops
+            (track.restarted and track.epoch is None) or id(iterator) not in known
             for iterator, track in self.tracks.items()
-            if getattr(track.loader, "persistent_workers", False)
+            if track.keeps_workers()
         )
 
     def keeps_workers(self) -> bool:
         """Whether some loader keeps its worker processes from one epoch to the next."""
-        return any(getattr(track.loader, "persistent_workers", False) for track in self.tracks.values())
+        return any(track.keeps_workers() for track in self.tracks.values())

@@ -10,6 +10,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from torchrelay.shim import payload, sites
+from torchrelay.shim.adapters.loader_order import LoaderIter
 from torchrelay.shim.capture import rng
 from torchrelay.shim.capture.encode import encode, encode_whole, pickled, tree_base
 from torchrelay.shim.capture.host_state import HostState
@@ -193,8 +194,14 @@ class Writer:
                 found = (*found, self._not_led(activation))
         if not draws.some_keep_workers:
             return found
-        loaders = {id(iterator) for activation in stack for iterator in activation.loaders}
-        return (*found, KEPT_WORKERS) if draws.kept_workers(loaders) else found
+        known = {id(iterator) for activation in stack for iterator in activation.loaders}
+        known |= {id(state.nodes[n].obj) for n in state.drawn_from if self._is_told_of(state, state.nodes[n].obj)}
+        return (*found, KEPT_WORKERS) if draws.kept_workers(known) else found
+
+    def _is_told_of(self, state: HostState, iterator: Any) -> bool:
+        """Whether a joiner is given this one, and the loader that it has to be made by."""
+        tracks = self._engine.draws.tracks
+        return isinstance(iterator, LoaderIter) and iterator in tracks and id(tracks[iterator].loader) in state.index
 
     @staticmethod
     def _not_led(activation: Activation) -> str:

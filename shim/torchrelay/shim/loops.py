@@ -207,12 +207,12 @@ class LoopTracker:
         return self.listener.drawn(iterator, default)
 
     def loader_created(self, iterator: Any) -> None:
-        """An iterator that is made while a loop's iterable is evaluated belongs to that loop, and so does one that its iterator
-        makes later: a generator's next epoch. None stands for those that are over."""
+        """An iterator that is made or begins again while a loop's iterable is evaluated belongs to that loop, and so does one
+        that its iterator makes later: a generator's next epoch. None stands for those that are over."""
         if not self.stack or (self.stack[-1].heads > 0 and self.drawing is not self.stack[-1]):
             return
         loaders = self.stack[-1].loaders
-        loaders[:] = [None if known is None or self.is_over(known) else known for known in loaders]
+        loaders[:] = [None if known is None or known is iterator or self.is_over(known) else known for known in loaders]
         loaders.append(iterator)
 
     def inside_boundary(self) -> bool:

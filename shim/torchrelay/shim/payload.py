@@ -19,6 +19,18 @@ from torchrelay.shim.capture.rng import RngState
 Plain = tuple[Any, ...]
 
 
+class EpochBegin(NamedTuple):
+    """Where the epoch of a loader that keeps its workers began, if that was not with the workers themselves.
+
+    `now`, `order`: as in LoaderRecord; `workers`: how each of them was, as `adapters.kept_workers` writes it.
+    """
+
+    now: RngState
+    order: tuple[Any, ...]
+    base_seed: int
+    workers: tuple[bytes, ...]
+
+
 class LoaderRecord(NamedTuple):
     """A data loader's iterator: how often it was drawn from, and what decided the order of its data, and when.
 
@@ -33,17 +45,21 @@ class LoaderRecord(NamedTuple):
     first: tuple[RngState, tuple[Any, ...]] | None
     before: tuple[RngState, ...]
     loader: int = -1
+    epoch: EpochBegin | None = None
 
     def plain(self) -> Plain:
-        created, order, drawn, first, before, *rest = self
+        created, order, drawn, first, before, loader, epoch = self
         then = None if first is None else (tuple(first[0]), first[1])
-        return tuple(created), order, drawn, then, [*map(tuple, before)], *rest
+        began = None if epoch is None else (tuple(epoch.now), *epoch[1:])
+        return tuple(created), order, drawn, then, [*map(tuple, before)], loader, began
 
     @classmethod
     def of(cls, plain: Plain) -> LoaderRecord:
-        created, order, drawn, first, before, *rest = plain
+        created, order, drawn, first, before, loader, epoch = plain
         then = None if first is None else (RngState(*first[0]), first[1])
-        return cls(RngState(*created), order, drawn, then, tuple(RngState(*state) for state in before), *rest)
+        began = None if epoch is None else EpochBegin(RngState(*epoch[0]), *epoch[1:])
+        states = tuple(RngState(*state) for state in before)
+        return cls(RngState(*created), order, drawn, then, states, loader, began)
 
 
 class LinkRecord(NamedTuple):

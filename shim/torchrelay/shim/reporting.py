@@ -11,7 +11,7 @@ import torch
 from torchrelay.protocol.messages import Gap, Report
 from torchrelay.protocol.names import ALONE, BARS, BARS_LATER, LEFT, PART_OF_STEP
 from torchrelay.shim import journaling, sites
-from torchrelay.shim.adapters import comm_hooks, ddp, wrappers
+from torchrelay.shim.adapters import comm_hooks, ddp, kept_workers, wrappers
 from torchrelay.shim.capture import device, small
 from torchrelay.shim.origins import NOWHERE, Place, call_site, of_function, where_made
 
@@ -240,6 +240,9 @@ class Reporter:
 
     def _kept_workers(self, commit: Commit) -> list[Gap]:
         if journaling.KEPT_WORKERS in self._engine.writer.no_way_in or not self._engine.draws.keeps_workers():
+            return []
+        kept = [(i, track) for i, track in self._engine.draws.tracks.items() if track.keeps_workers()]
+        if all(kept_workers.are_seen(i) and track.mark is not None for i, track in kept):
             return []
         text = "a data loader with persistent_workers: from its second epoch on no rank can be replaced"
         return [Gap("kept-workers", BARS_LATER, text, *self._kept_at(commit))]

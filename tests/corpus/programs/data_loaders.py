@@ -1,4 +1,4 @@
-"""Where batches come from. Usage: data_loaders.py workers|persistent|augment|main_augment|iterable|sampler|stateful"""
+"""Where batches come from. Usage: data_loaders.py KIND, one of those that `make` knows."""
 
 import random
 import sys
@@ -82,7 +82,7 @@ def seed_worker(_):
 def make(kind, rank, world_size):
     """Loader, and what has to be told of epochs."""
     count = 6 * 4 * world_size
-    data = Pairs(count, augment=kind in ("augment", "main_augment"))
+    data = Pairs(count, augment=kind in ("augment", "main_augment", "persistent_augment"))
     if kind == "iterable":
         stream = Stream(count, rank, world_size)
         return DataLoader(stream, batch_size=4, num_workers=1), stream
@@ -96,7 +96,7 @@ def make(kind, rank, world_size):
         from torchdata.stateful_dataloader import StatefulDataLoader
 
         return StatefulDataLoader(data, batch_size=4, sampler=sampler, num_workers=1), sampler
-    persistent = kind == "persistent"
+    persistent = kind in ("persistent", "persistent_augment")
     loader = DataLoader(
         data,
         batch_size=4,

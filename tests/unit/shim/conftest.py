@@ -8,12 +8,17 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from torch.utils.data import _utils
+
+from torchrelay.shim.adapters import kept_workers
 
 OPEN = builtins.open
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_left_behind() -> Iterator[None]:
+def nothing_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(kept_workers.MultiIter, "_reset", kept_workers.MultiIter._reset)
+    monkeypatch.setattr(_utils.worker, "_worker_loop", _utils.worker._worker_loop)
     yield
     assert builtins.open is OPEN, "open() is still diverted"
     assert io.open is OPEN, "io.open is still diverted"

@@ -240,3 +240,28 @@ def one_yield(self: Any) -> Iterator[Any]:
 def test_a_loader_of_another_build_is_refused(function: Any) -> None:
     with pytest.raises(UnsupportedError, match="accelerate's loader"):
         accelerate_loader.Place(function)
+
+
+def kept() -> Shard:
+    torch.manual_seed(2)
+    loader = DataLoader(list(range(COUNT)), collate_fn=noisy, batch_size=1, num_workers=1, persistent_workers=True)  # type: ignore[arg-type]
+    return Shard(loader)
+
+
+@pytest.mark.parametrize("is_made_anew", [False, True])
+@pytest.mark.parametrize("epochs", [0, 1])
+def test_an_epoch_of_kept_workers_begins_again_with_it(draws: Draws, epochs: int, is_made_anew: bool) -> None:
+    """`is_made_anew`: as in a loop that is in the step, and begins there again."""
+    loader = kept()
+    expected = [list(loader) for _ in range(3)]
+    loader = kept()
+    assert [list(loader) for _ in range(epochs)] == expected[:epochs]
+    draws.at_boundary()
+    before, iterator = torch.get_rng_state(), iter(loader)
+    for _ in range(2):
+        assert [next(iterator), next(iterator)] == expected[epochs][:2]
+        draws.rewind()
+        torch.set_rng_state(before)
+        iterator = iter(loader) if is_made_anew else iterator
+    assert list(iterator) == expected[epochs]
+    assert list(loader) == expected[epochs + 1]

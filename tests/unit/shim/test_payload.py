@@ -46,8 +46,10 @@ BOUNDARY = payload.BoundaryJournal(
     {"s": (1, 2)},
 )
 PASSED = payload.PassedLoop("site", 1, b"journal", b"gate", ("tree",), 3)
-FULL_LINK = LINK._replace(loaders=(LOADER, None), passed=(PASSED,))
-FULL = BOUNDARY._replace(links=[FULL_LINK], loaders={3: LOADER})
+EPOCH = payload.EpochBegin(STATE, ({"epoch": 2},), 77, (b"worker", b"worker"))
+FULL_LOADER = LOADER._replace(epoch=EPOCH)
+FULL_LINK = LINK._replace(loaders=(FULL_LOADER, None), passed=(PASSED,))
+FULL = BOUNDARY._replace(links=[FULL_LINK], loaders={3: FULL_LOADER})
 GATE = payload.GateJournal(4, 2, {1: b"node"}, STATE, ("log",), ("z",), 8)
 
 
@@ -66,7 +68,7 @@ def test_a_record_of_a_step_comes_back_from_its_plain_form(
         )
 
 
-@pytest.mark.parametrize("record", [LOADER, FULL_LINK, FULL, GATE])
+@pytest.mark.parametrize("record", [FULL_LOADER, FULL_LINK, FULL, GATE])
 def test_no_field_is_lost_in_the_plain_form(record: Any) -> None:
     """Whoever adds a field gives it to the records above, too: what is at its default would not be missed."""
     assert [name for name, default in record._field_defaults.items() if getattr(record, name) == default] == []

@@ -14,11 +14,13 @@ from typing import Any
 from torch.utils.data import dataloader
 
 from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.shim.adapters import kept_epochs
 from torchrelay.shim.adapters.loader_order import LoaderIter, order_again, order_of, set_order
 from torchrelay.shim.capture import rng
 from torchrelay.shim.capture.replay_point import ReplayPoint
-from torchrelay.shim.draws import Draws, Track
+from torchrelay.shim.draws import Draws
 from torchrelay.shim.payload import LoaderRecord
+from torchrelay.shim.tracks import Track
 
 
 def install(draws: Draws, on_training_thread: Callable[[], bool]) -> None:
@@ -41,12 +43,14 @@ def install(draws: Draws, on_training_thread: Callable[[], bool]) -> None:
     @functools.wraps(original_reset)
     def _reset(self: Any, loader: Any, first_iter: bool = False) -> None:
         track = None if first_iter else draws.tracks.get(self)
-        if track is not None and track.began[0] == draws.boundary and track.began[1] != draws.rewinds:
-            # Its workers have gone on: what it yields would come twice, or not as it was.
-            raise StateMismatchError("an epoch of a data loader with persistent_workers cannot be begun again")
+        if track is not None and not kept_epochs.has_hook(self):
+            if draws.begun_already(track) is not None:
+                # Its workers have gone on: what it yields would come twice, or not as it was.
+                raise StateMismatchError("an epoch of a data loader with persistent_workers cannot be begun again")
+            draws.begins(track)
         original_reset(self, loader, first_iter)
         if track is not None:
-            track.restarted, track.over, track.began = True, False, (draws.boundary, draws.rewinds)
+            track.restart()
 
     @functools.wraps(original_next)
     def __next__(self: Any) -> Any:
@@ -63,17 +67,23 @@ def install(draws: Draws, on_training_thread: Callable[[], bool]) -> None:
     setattr(LoaderIter, "__init__", __init__)  # noqa: B010 - mypy forbids the assignment
     setattr(LoaderIter, "__next__", __next__)  # noqa: B010 - the same
     setattr(LoaderIter, "_reset", _reset)  # noqa: B010 - the same
+    kept_epochs.install(draws, on_training_thread, functools.partial(_expect, draws))
 
 
 def _track(draws: Draws, iterator: Any, loader: Any) -> None:
     """From before it is made, as its making draws a seed."""
-    expected = draws.expected.popleft() if draws.expected else None
+    expected = draws.expected[0] if draws.expected else None
     if expected is not None:
         rng.restore(expected[0].created)
         set_order(loader, expected[0].order)
-    track = draws.track(iterator, loader)
+    _expect(draws, draws.track(iterator, loader))
+
+
+def _expect(draws: Draws, track: Track) -> None:
+    expected = draws.expected.popleft() if draws.expected else None
     if expected is None:
         return
+    loader = track.loader
     record, may_skip = expected
     track.target, track.at_once = record, draws.at_once
     if may_skip and loader.num_workers == 0 and loader._dataset_kind == dataloader._DatasetKind.Map:

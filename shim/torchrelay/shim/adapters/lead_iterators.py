@@ -1,6 +1,6 @@
 """A joiner's iterators that are kept in variables, led to where the lost rank's stood: of data loaders, and what draws from them.
 
-Leans on what `data_loader`, `cycles` and `held_generators` lean on.
+Leans on what `data_loader`, `cycles` and `held_generators` lean on, and on `DataLoader._iterator`, where one with kept workers is.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ def rebuild(draws: Draws, loader: Any, record: LoaderRecord) -> tuple[Any, Any]:
     Returns it and the item that it has yielded last.
     """
     draws.expected.append((record, True))
+    if getattr(loader, "persistent_workers", False):
+        loader._iterator = None  # what set-up made of it has not the place that is told of
     made, item = iter(loader), None
     while draws.tracks[made].drawn < record.drawn:
         item = next(made)

@@ -25,8 +25,8 @@ class Torchrun(Training):
     """`meeting`: how its launchers find each other. `owner`: `Job` for one of these for each pod. `processes`: in each pod;
     `sizes`: where they differ."""
 
-    def __init__(self, kubectl: Kubectl, name: str, out: Path) -> None:
-        super().__init__(kubectl, name, out)
+    def __init__(self, kubectl: Kubectl, name: str, out: Path, protected: bool = True) -> None:
+        super().__init__(kubectl, name, out, protected)
         self.meeting, self.owner, self.processes = C10D, "", 1
         self.sizes: tuple[int, ...] = ()
 
@@ -116,6 +116,15 @@ class Torchrun(Training):
 
         wait_for(f"the end of the pods of {self.name}", over, 60.0, self.describe)
 
+    def wait_until_complete(self) -> None:
+        """The Job of each pod."""
+
+        def complete() -> bool | None:
+            jobs = [j for j in self.kubectl.items("jobs") if j["metadata"]["name"].startswith(self.name)]
+            return True if [j["status"].get("succeeded") for j in jobs] == [1] * self.workers else None
+
+        wait_for("Jobs that are complete", complete, 90.0, self.describe)
+
     def delete(self) -> None:
         if self.owner:
             self.kubectl("delete", "job", "--all", "--wait=false", "--cascade=background")
@@ -198,12 +207,7 @@ def test_jobs_make_a_pod_again(launched: Torchrun, undisturbed: Path, meeting: s
     launched.wait_for_migration()
     launched.wait_until_succeeded()
     assert differences(undisturbed, launched.out, launched.world_size) == []
-
-    def complete() -> bool | None:
-        jobs = [j for j in launched.kubectl.items("jobs") if j["metadata"]["name"].startswith(launched.name)]
-        return True if [j["status"].get("succeeded") for j in jobs] == [1, 1] else None
-
-    wait_for("Jobs that are complete", complete, 90.0, launched.describe)
+    launched.wait_until_complete()
 
 
 def test_deleted_with_a_grace_period(launched: Torchrun, undisturbed: Path) -> None:

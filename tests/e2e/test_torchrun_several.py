@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from e2e.test_torchrun import STATIC, Torchrun
 from support.kube_install import Installation
 from support.kubectl import Kubectl, wait_for
 from support.training import differences
-from support.training_pods import Training
+from support.training_pods import NODES, Training
 
 STEP, MIDDLE, LATER, EPOCHS = 15, 30, 45, 6
 
@@ -96,6 +97,61 @@ def test_a_pod_is_deleted_with_a_grace_period(launched: Torchrun, undisturbed: P
     assert differences(undisturbed, launched.out, launched.world_size) == []
     wait_for("the end of the pod", lambda: pod not in launched.pods() or None, 60.0, launched.describe)
     launched.wait_until_over()
+
+
+def test_a_node_is_drained(launched: Torchrun, undisturbed: Path) -> None:
+    """By `kubectl drain`, which tries again until both processes of the pod have moved."""
+    launched.held, launched.nodes = (STEP, LATER), NODES[:2]
+    launched.start()
+    launched.wait_until_ready()
+    launched.wait_until_held(STEP)
+    wait_for("a budget", lambda: launched.kubectl.items("pdb") or None, 20.0, launched.describe)
+    pod = f"{launched.name}-1"
+    chosen = f"--pod-selector=torchrelay.dev/job={launched.name}"
+    command = ["kubectl", "drain", NODES[1], chosen, "--force", "--delete-emptydir-data", "--timeout=120s"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as drain:
+        try:
+            let_move(launched, STEP)
+            launched.wait_for_migration()
+            assert "deletionTimestamp" not in launched.pods()[pod]["metadata"], "a rank lives there still"
+            let_move(launched, STEP, LATER)
+            moved = launched.wait_for_migration(count=2)
+            said, _ = drain.communicate(timeout=120)
+        finally:
+            drain.kill()
+            launched.kubectl("uncordon", NODES[1])
+    assert drain.returncode == 0, said
+    assert "disruption budget" in said
+    assert [(m["kind"], m["fromPod"], m["stepsRedone"]) for m in moved] == [("planned", pod, 0)] * 2
+    launched.wait_until_succeeded()
+    assert differences(undisturbed, launched.out, launched.world_size) == []
+    launched.wait_until_over()
+
+
+def test_three_processes_in_a_pod_under_jobs(launched: Torchrun, kubectl: Kubectl, tmp_path: Path) -> None:
+    """What the Job makes again parks, all three of it, and both Jobs complete."""
+    before = Torchrun(kubectl, "undisturbed-6", tmp_path / "undisturbed", protected=False)
+    before.out.mkdir()
+    for job in (before, launched):
+        job.world_size, job.processes, job.epochs = 6, 3, EPOCHS
+    before.start()
+    before.wait_until_succeeded()
+    before.delete()
+    launched.owner, launched.restart_policy, launched.held = "Job", "OnFailure", (STEP,)
+    launched.start()
+    launched.wait_until_ready()
+    launched.wait_until_held(STEP)
+    lost = launched.pod_of(0)
+    ranks = launched.ranks_of(lost)
+    for rank in ranks:
+        launched.wait_until_copied(rank)
+    launched.kubectl("delete", "pod", lost, "--force", "--grace-period=0")
+    launched.let_pass(STEP)
+    (migration,) = launched.wait_for_migration()
+    assert (migration["kind"], migration["fromPod"], migration["ranks"]) == ("unplanned", lost, ranks)
+    launched.wait_until_succeeded()
+    assert differences(before.out, launched.out, launched.world_size) == []
+    launched.wait_until_complete()
 
 
 def test_one_process_is_killed(launched: Torchrun, undisturbed: Path) -> None:

@@ -48,6 +48,18 @@ def test_a_process_that_does_not_obey_is_ended_for_good() -> None:
     within(test)
 
 
+def test_of_one_that_has_come_again_nothing_more_is_said() -> None:
+    async def test() -> None:
+        w = World(begin_s=0.01)
+        await asyncio.sleep(0)
+        w.gone.set()
+        w.anew.connected(AGAIN, PID)
+        await w.following
+        assert w.said == [LateWorker(AGAIN, RANK, PID)]
+
+    within(test)
+
+
 def test_one_that_does_not_come_again_is_not_waited_for_for_ever() -> None:
     async def test() -> None:
         w = World(begin_s=0.01)

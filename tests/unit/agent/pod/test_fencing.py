@@ -1,0 +1,59 @@
+"""A process of the pod is ended from outside, whether it obeys or not."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from typing import Any
+
+import pytest
+from support.pod_node_world import WITHIN_S, WORKER, World
+
+from torchrelay.protocol import messages as msg
+
+
+async def deaf(w: World) -> asyncio.subprocess.Process:
+    """A process that does nothing it is told."""
+    shim = await w.shim()
+    await shim.hear()
+    await w.until(lambda: w.session.of(msg.WorkerStarted))
+    w.order(msg.Begin(WORKER, "", False))
+    process = await asyncio.create_subprocess_exec(sys.executable, "-S", "-c", "import signal; signal.pause()")
+    w.node._processes[WORKER].pid = process.pid  # type: ignore[index]
+    return process
+
+
+@pytest.mark.parametrize(
+    "order",
+    [msg.Fence(WORKER), msg.Fence(WORKER, again=True), msg.RestartWorkers("again")],
+    ids=["fence", "again", "restart"],
+)
+def test_who_does_not_obey_is_killed(in_world: Any, order: Any) -> None:
+    async def test(w: World) -> None:
+        w.node._anew._end_s = 0.01
+        process = await deaf(w)
+        try:
+            w.node._ordered(order)
+            assert await asyncio.wait_for(process.wait(), WITHIN_S) == -signal.SIGKILL
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+
+    in_world(test)
+
+
+def test_a_fence_for_one_that_has_ended_is_answered(in_world: Any) -> None:
+    """Whoever asks may not have heard of the end: a migration waits for this word."""
+
+    async def test(w: World) -> None:
+        shim = await w.shim()
+        await shim.hear()
+        await w.until(lambda: w.session.of(msg.WorkerStarted))
+        shim.close()
+        await w.until(lambda: w.session.of(msg.WorkerExited))
+        w.node._ordered(msg.Fence(WORKER))
+        assert [e.fenced for e in w.session.of(msg.WorkerExited)] == [False, True]
+
+    in_world(test)

@@ -22,11 +22,16 @@ COPY = "copy"
 """In the middle of copying the state for `--buddy-every`, at the head of the step."""
 INJECT_PHASES = ("data", "forward", "backward", "gate", "optimizer", "after-step")
 """Those that every step has."""
+MIGRATION_PHASES = ("prepare", "transfer", "rebuild", "verify")
+"""Those of a migration, for a second failure in its midst: the rank's new holder is struck, or a rank that stays."""
+_IN_MIGRATIONS = ("kill", "stop")
 
 
 @dataclass(frozen=True)
 class Fault:
     """`kind` strikes `rank` in the `step`-th optimizer step (from 1), in `phase`.
+
+    A phase of a migration: in the first one from that step on in which the rank comes to it.
 
     `code`: the exit code of `exit`, the number of `xid`; `slow`: how many times as long a `straggler` takes from then on.
     """
@@ -87,8 +92,11 @@ def parse_fault(text: str, world_size: int | None = None) -> Fault:
     if kind == "xid" and not 1 <= code <= 999:
         raise UserError(f"--inject {text}: code= is the number of an XID, as in code=79")
     phase = values.get("phase", "forward")
-    if phase not in (*INJECT_PHASES, COPY):
-        raise UserError(f"--inject {text}: unknown phase {phase!r}; use one of {', '.join((*INJECT_PHASES, COPY))}")
+    if phase not in (*INJECT_PHASES, COPY, *MIGRATION_PHASES):
+        known = ", ".join((*INJECT_PHASES, COPY, *MIGRATION_PHASES))
+        raise UserError(f"--inject {text}: unknown phase {phase!r}; use one of {known}")
+    if phase in MIGRATION_PHASES and kind not in _IN_MIGRATIONS:
+        raise UserError(f"--inject {text}: in the {phase} of a migration there is only {' and '.join(_IN_MIGRATIONS)}")
     return Fault(kind, numbers["rank"], numbers["step"], phase, code, _slow(text, values.get("slow")))
 
 

@@ -69,6 +69,13 @@ class FaultInjector:
                 self._faults.remove(fault)
                 self._fire(fault)
 
+    def in_migration(self, phase: str, step: int | None) -> None:
+        """`step`: the one that the migration has interrupted, None where this process does not know it yet. May not return."""
+        for fault in list(self._faults):
+            if fault.phase == phase and (step is None or fault.step <= step):
+                self._faults.remove(fault)
+                self._fire(fault)
+
     def strike_in_forward(self, roots: Sequence[torch.nn.Module]) -> None:
         """At a step's head, for models that nothing wraps: the fault strikes when the module in the model's middle is called."""
         if not roots or not any(f.phase == "forward" and f.step == self._step_now() for f in self._faults):

@@ -7,9 +7,7 @@ import time
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-import torch
-
-from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.protocol.errors import StateMismatchError, TorchrelayError
 from torchrelay.protocol.messages import (
     Assign,
     Commit,
@@ -26,18 +24,15 @@ from torchrelay.protocol.messages import (
     Verified,
 )
 from torchrelay.shim import collective_records, payload
-from torchrelay.shim.adapters import ddp, ddp_layouts, dynamo, fsdp2, lead_iterators, pipelining
-from torchrelay.shim.adapters.cycles import Place
+from torchrelay.shim.adapters import ddp, ddp_layouts, dynamo, fsdp2, pipelining
 from torchrelay.shim.capture import rng
-from torchrelay.shim.capture.encode import EncodedNode, decode
+from torchrelay.shim.capture.encode import decode
 from torchrelay.shim.capture.kinds import Kind
-from torchrelay.shim.capture.rebuild import Rebuild as StateRebuild
-from torchrelay.shim.capture.rebuild import put_tree
-from torchrelay.shim.capture.replay_point import ABSENT
 from torchrelay.shim.destination import Destination
 from torchrelay.shim.journaling import script_frames
 from torchrelay.shim.lend import Lender
 from torchrelay.shim.loops import Activation
+from torchrelay.shim.put_state import put_state
 from torchrelay.shim.tail import Tail
 from torchrelay.shim.watch import Watch
 from torchrelay.shim.way_in import Goal, WayIn
@@ -65,6 +60,8 @@ class Joiner:
         self._destination: Destination | None = None
         self._lender = Lender(engine.link, engine.comms.address)
         self.tail: Tail | None = None
+        self.entering = True
+        """Until it is the rank: whatever fails before is no failure of the script."""
 
     # On the way in.
 
@@ -84,7 +81,7 @@ class Joiner:
             raise StateMismatchError(f"the lost rank called {left[0].name} before its loop; this process did not")
 
     def put(self, goal: Goal, nodes: list[bytes], innermost: FrameType, *, whole: bool) -> None:
-        self._put(nodes, innermost, goal.journal.loaders if whole else None, goal.trees)
+        put_state(self._engine, goal.trees, nodes, innermost, goal.journal.loaders if whole else None)
 
     # At the head.
 
@@ -92,7 +89,7 @@ class Joiner:
         engine, journal, plan = self._engine, goal.journal, self._plan
         assert plan is not None
         engine.way_in, self._trees = None, goal.trees
-        self._put(journal.nodes, activation.frame, journal.loaders)
+        put_state(engine, self._trees, journal.nodes, activation.frame, journal.loaders)
         engine.draws.expected.clear()
         engine.tracker.boundary_sites, engine.chain = set(journal.training), set(journal.around)
         engine.updates.early.turns = dict(journal.turns)
@@ -128,60 +125,40 @@ class Joiner:
                 passed += link.passed
             activation.first_mark, activation.first_passed = mark, len(passed)
 
-    def _put(
-        self,
-        encoded: list[bytes],
-        innermost: FrameType,
-        loaders: dict[int, payload.LoaderRecord] | None = None,
-        trees: tuple[Any, ...] | None = None,
-    ) -> None:
-        nodes = decode(encoded)
-        rebuild = StateRebuild(script_frames(innermost), self._engine.writer.modules.namespaces())
-        rebuild.resolve(nodes)
-        self._put_bases(nodes, rebuild.objects, self._trees if trees is None else trees)
-        if loaders is not None:
-            self._lead_generators(nodes, rebuild.objects, loaders)
-        for number, record in (loaders or {}).items():
-            there, kind = rebuild.objects[number], nodes[number].kind
-            if kind is Kind.CYCLE and there is not ABSENT:  # if it is, the check at the end says it
-                lead_iterators.lead_cycle(self._engine.draws, there, Place(*nodes[number].content), record)
-            if kind in (Kind.CYCLE, Kind.GENERATOR):
-                continue
-            loader = rebuild.objects[record.loader] if record.loader >= 0 else ABSENT
-            if loader is ABSENT and there is not ABSENT:
-                loader = self._engine.draws.tracks[there].loader
-            if loader is ABSENT:
-                raise StateMismatchError(
-                    "a data loader's iterator is not where the lost rank had it, nor is its loader"
-                )
-            made, last = lead_iterators.rebuild(self._engine.draws, loader, record)
-            rebuild.objects[number], rebuild.last[id(made)] = made, last
-        rebuild.fill()
-        if loaders is not None:  # at an outer loop's head it can still come
-            rebuild.check_complete()
-
-    def _lead_generators(
-        self, nodes: list[EncodedNode], objects: list[Any], loaders: dict[int, payload.LoaderRecord]
-    ) -> None:
-        for number, node in enumerate(nodes):
-            if node.kind is Kind.GENERATOR and objects[number] is not ABSENT:
-                lead_iterators.lead_generator(self._engine.draws, objects[number], node.content, loaders.get(number))
-
-    @staticmethod
-    def _put_bases(nodes: list[EncodedNode], objects: list[Any], trees: tuple[Any, ...]) -> None:
-        """The trees of modules as the lost rank's set-up had made them; journals hold the difference to that."""
-        for node, root in zip(nodes, objects):
-            if node.kind is Kind.MODULE and isinstance(root, torch.nn.Module) and node.content[0] >= 0:
-                put_tree(trees[node.content[0]], root, lambda value, there: value)
-
     def _take_state(self, innermost: FrameType) -> None:
-        """Tensors from the donor, then the communicators of the new generation, then the go-ahead."""
-        _, started, stats = self._receive(innermost)
-        self._join(Transferred(self.generation, stats.size_bytes, stats.tensors, time.monotonic() - started))
+        """Tensors from the donor, then the communicators of the new generation, then the go-ahead.
+
+        Begins anew if another rank is lost meanwhile: what this process holds is still what the lost rank held at this head.
+        """
+        while True:
+            try:
+                _, started, stats = self._receive(innermost)
+                self._join(Transferred(self.generation, stats.size_bytes, stats.tensors, time.monotonic() - started))
+            except (RuntimeError, OSError, TorchrelayError) as error:
+                self._begin_anew(error)
+            else:
+                return
+
+    def _begin_anew(self, error: Exception) -> None:
+        """Raises `error` where it is this process's own, or where the others meet elsewhere now."""
+        if not self._engine.recovery.is_of_the_past(self.generation, error):
+            raise error
+        before, self._plan = self._plan, None
+        assert before is not None
+        self.generation = self._engine.recovery.announced
+        plan = self._wait_for_plan()
+        if (plan.action, plan.target, plan.place, plan.journal) != (
+            before.action,
+            before.target,
+            before.place,
+            before.journal,
+        ):
+            raise StateMismatchError(f"the others meet at boundary {plan.target} now") from error
 
     def _receive(self, innermost: FrameType) -> tuple[Destination, float, TransferStats]:
         assert self._plan is not None
         assert self._journal is not None
+        self._inject("transfer")
         destination = Destination(self._engine.writer.walk(script_frames(innermost)), self._journal.large)
         started = time.monotonic()
         return destination, started, destination.receive(self._plan, self.generation)
@@ -202,18 +179,21 @@ class Joiner:
         engine.comms.now.number = self.generation
         engine.journal.generation = self.generation
         engine.first_step_due = True
+        self.entering = False
         self._send(Resumed(self.generation, 0))
 
     def _rebuild(self, order: Rebuild) -> None:
         engine, started = self._engine, time.monotonic()
         plan = self._plan
         assert plan is not None
+        self._inject("rebuild")
         fsdp2.reset()
         pipelining.reset(order.target)
         engine.comms.rebuild(order.generation, order.store_host, order.store_port)
         layouts = ddp_layouts.prepare_joiner(engine.wrapped, plan.ddp_layout, order.target, engine.comms.lend_name)
         engine.layouts.adopt(order.target, engine.wrapped, layouts)
         self._send(Rebuilt(order.generation, time.monotonic() - started))
+        self._inject("verify")
         engine.comms.verify(order.target)
         self._send(Verified(order.generation))
 
@@ -234,7 +214,7 @@ class Joiner:
             )
         self.check_answered()
         assert self._journal is not None
-        self._put(self._gate.on(self._journal), frame)
+        put_state(self._engine, self._trees, self._gate.on(self._journal), frame)
         rng.restore(self._gate.rng)
 
     def at_step_end(self) -> None:
@@ -344,7 +324,12 @@ class Joiner:
 
     # Orders.
 
-    def _wait_for_plan(self) -> None:
+    def _inject(self, phase: str) -> None:
+        if self._engine.faults is not None:
+            self._engine.faults.in_migration(phase, None if self._plan is None else self._plan.target + 1)
+
+    def _wait_for_plan(self) -> Plan:
+        self._inject("prepare")
         self._send_prepared()
         while self._plan is None:
             order = self._engine.recovery.raw_order()
@@ -369,6 +354,7 @@ class Joiner:
                         raise StateMismatchError(
                             f"{', '.join(self._gate.lost)}: made by the lost rank's step, read after it, too large to be journalled"
                         )
+        return self._plan
 
     def _send_prepared(self) -> None:
         host, port = self._engine.recovery.store(self.generation)

@@ -42,7 +42,7 @@ from torchrelay.shim import collective_records, kept_files, payload
 from torchrelay.shim.adapters import fsdp2, pipelining, wrappers
 from torchrelay.shim.adapters.dtensor import local
 from torchrelay.shim.capture import device
-from torchrelay.shim.comms import serve_store
+from torchrelay.shim.comms import is_communication_failure, serve_store
 from torchrelay.shim.rewind import Rewind
 
 if TYPE_CHECKING:
@@ -50,6 +50,8 @@ if TYPE_CHECKING:
     from torchrelay.shim.link import AgentLink
     from torchrelay.shim.transfer import Donor
 
+NEWS_S = 10.0
+"""A connection breaks before it is told that its other end is lost: until then who notices is not the one that failed."""
 PATIENCE_S = 60.0
 """How long a rank whose communication failed waits to hear of a migration, before the failure is the script's own."""
 SERVE_S = 600.0
@@ -213,8 +215,12 @@ class Recovery:
             raise ChannelClosedError("the torchrelay agent is gone in the middle of a migration")
         return order
 
-    def superseded(self, generation: int) -> bool:
-        return self._announced > generation
+    def is_of_the_past(self, generation: int, error: Exception) -> bool:
+        """Whether it comes from the loss of another rank, so that a newer generation is, or will soon be, announced."""
+        of_a_peer = is_communication_failure(error) or isinstance(error, ConnectionError | ChannelClosedError)
+        with self._news:
+            self._news.wait_for(lambda: self._announced > generation or self._link.lost, NEWS_S if of_a_peer else 0.0)
+            return self._announced > generation
 
     def free_waits(self, generation: int) -> None:
         """Of threads that wait for a broken communicator. A planned generation leaves the one before whole until it stands."""
@@ -255,7 +261,13 @@ class _Attempt:
             for donor in self._donors:
                 donor.close()
 
+    def _inject(self, phase: str) -> None:
+        commit, faults = self._engine.commit, self._engine.faults
+        if faults is not None and commit is not None:
+            faults.in_migration(phase, commit.boundary + 1)
+
     def _say(self) -> None:
+        self._inject("prepare")
         engine = self._engine
         host, port = self._recovery.store(self._generation)
         boundary = engine.commit.boundary if engine.commit is not None else -1
@@ -290,7 +302,7 @@ class _Attempt:
             elif isinstance(order, KeepFile):
                 self._keep(order)
         except (RuntimeError, OSError, TorchrelayError) as error:
-            if self._recovery.superseded(self._generation):
+            if self._recovery.is_of_the_past(self._generation, error):
                 raise _Superseded from error
             reason = f"{type(error).__name__}: {error}"
             self._link.send(OrderFailed(self._generation, type(order).__name__, reason[:500]))
@@ -300,6 +312,7 @@ class _Attempt:
 
         commit = self._engine.commit
         assert commit is not None
+        self._inject("transfer")
         self._engine.updates.take_back_early(order.boundary)
         tensors = self._engine.replicas.tensors(commit)
         if self._position == "after":
@@ -319,6 +332,7 @@ class _Attempt:
     def _rebuild(self, order: Rebuild) -> None:
         engine, started = self._engine, time.monotonic()
         self._rebuilt = True
+        self._inject("rebuild")
         self._check_wrappers()
         self._recovery.free_waits(self._generation)
         fsdp2.reset()
@@ -326,6 +340,7 @@ class _Attempt:
         engine.comms.rebuild(order.generation, order.store_host, order.store_port)
         engine.layouts.prepare_survivor(engine.wrapped, order.target, engine.comms.lend_name)
         self._link.send(Rebuilt(order.generation, time.monotonic() - started))
+        self._inject("verify")
         engine.comms.verify(order.target)
         self._link.send(Verified(order.generation))
 

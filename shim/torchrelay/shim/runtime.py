@@ -371,11 +371,7 @@ class Runtime:
             engine.keeper.close()
         boundary = engine.commit.boundary if engine is not None and engine.commit is not None else -1
         if failure is not None:
-            if (
-                self._joiner is not None
-                and engine is not None
-                and (engine.records.answers is not None or engine.shadow is not None)
-            ):
+            if self._joiner is not None and self._joiner.entering:
                 self._joiner.failed(failure)
             failed_script.tell(self.link, failure, boundary)
             if self.config.asks and engine is not None:

@@ -45,6 +45,22 @@ def test_elsewhere_nothing_happens(phase: str, step: int) -> None:
     assert faults.armed
 
 
+@pytest.mark.parametrize("step", [5, 9, None])
+def test_a_fault_of_a_migration_strikes_in_the_first_one_from_its_step_on(
+    step: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faults, link = injector(Fault("kill", 1, 5, "rebuild"))
+    struck: list[int] = []
+    monkeypatch.setattr(os, "kill", lambda pid, sig: struck.append(sig))
+    faults.in_migration("rebuild", 4)
+    faults.in_migration("verify", step)
+    assert struck == []
+    faults.in_migration("rebuild", step)
+    faults.in_migration("rebuild", step)
+    assert struck == [signal.SIGKILL]
+    assert link.told == [FaultInjected("kill:rank=1,step=5,phase=rebuild", 4)]
+
+
 def test_a_fault_strikes_once() -> None:
     faults, link = injector(Fault("raise", 0, 5), Fault("exit", 0, 5, "optimizer", 3))
     with pytest.raises(RuntimeError, match="injected by torchrelay: raise:rank=0,step=5,phase=forward"):

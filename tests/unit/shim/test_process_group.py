@@ -61,6 +61,32 @@ def test_an_exchange_can_be_taken_back(group: Any) -> None:
     assert groups.record_of(group) == record
 
 
+class Recorded:
+    """A group, and what is registered with it."""
+
+    def __init__(self, group: Any) -> None:
+        self.group, self.registered = group, list[Any]()
+
+    def _register_backend(self, device: Any, kind: Any, backend: Any) -> None:
+        self.registered.append(backend)
+        self.group._register_backend(device, kind, backend)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.group, name)
+
+
+def test_torch_is_given_a_communicator_when_an_exchange_is_taken_back_since_it_reads_from_it(
+    group: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first_type, _ = exchange(group, 1)
+    _, second = exchange(group, 2)
+    recorded = Recorded(group)
+    with monkeypatch.context() as m:
+        m.setattr(c10d, "_pg_map", {})  # the recorder is to leave no group behind
+        groups.reinstall(recorded, first_type, ("gloo", None))
+    assert recorded.registered == [second] * len(groups.device_types(group))
+
+
 def test_the_timeout_is_carried_over(group: Any) -> None:
     assert groups.timeout_of(group) == timedelta(seconds=77)
     exchange(group, 1)

@@ -100,9 +100,12 @@ def install(group: Any, backend: Any, backend_type: Any, store: Any) -> None:
 
 
 def reinstall(group: Any, backend_type: Any, record: Any) -> None:
-    """Back to a communicator that was installed before under `backend_type`."""
+    """Back to a communicator that was installed before under `backend_type`.
+
+    torch takes the one that it has by that type, and compares its device with that of the one it is given, unlooked (2.13).
+    """
     for device in device_types(group):
-        group._register_backend(device, backend_type, None)
+        group._register_backend(device, backend_type, group._get_backend(device))
     group._set_default_backend(backend_type)
     c10d._world.pg_map[group] = record
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -82,6 +83,9 @@ class Exits:
                 self._outbox.to_worker(worker.worker, MayFinish())  # it waits for this verdict
 
     def exited(self, worker: Worker, exit_: WorkerExited, now_s: float) -> None:
+        if exit_.fenced and not worker.told_to_end and self._job.is_holder(worker):
+            # By the controller before this one, whose migration nobody goes on with: the rank is lost like any other.
+            exit_ = dataclasses.replace(exit_, fenced=False)
         first_word = worker.exited is None
         worker.exited = worker.exited or exit_
         if first_word:

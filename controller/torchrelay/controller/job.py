@@ -64,6 +64,8 @@ class Worker:
     """Of its own environment, whatever it is by now."""
     started_for: int = NO_RANK
     """The rank that it was started for in the middle of the job; no spare for others."""
+    told_to_end: bool = False
+    """By this controller."""
     local_rank: int = 0
     """Which of its pod's processes it is: the spare of ranks with the same one, since devices go by it."""
 

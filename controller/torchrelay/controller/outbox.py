@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from torchrelay.controller.job import Job
 from torchrelay.protocol.events import Log, Occurrence, to_job_event
-from torchrelay.protocol.messages import JobEvent, ShimOrder, ToAgent, ToWorker
+from torchrelay.protocol.messages import Fence, JobEvent, ShimOrder, ToAgent, ToWorker
 
 ONCE_REMEMBERED = 1000
 
@@ -25,7 +25,9 @@ class Outbox:
         self.to_agent_of(worker, ToWorker(worker, order))
 
     def to_agent_of(self, worker: str, message: ToAgent) -> None:
-        self.to_agent(self._job.workers[worker].node, message)
+        known = self._job.workers[worker]
+        known.told_to_end = known.told_to_end or isinstance(message, Fence)
+        self.to_agent(known.node, message)
 
     def to_agent(self, node: str, message: ToAgent) -> None:
         """Nothing is kept for a node that was given up."""

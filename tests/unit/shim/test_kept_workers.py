@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, get_worker_info
+from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
 from torchrelay.shim import sites
 from torchrelay.shim.adapters import data_loader, lead_iterators
@@ -94,6 +94,32 @@ def test_new_workers_go_on_in_a_later_epoch_as_those_before_them(draws: Draws) -
     assert values([last]) == values(first[1:])
     assert values(made) == rest
     assert values(other) == later
+
+
+class Stream(IterableDataset[torch.Tensor]):
+    def __init__(self) -> None:
+        self.passes = 0
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        self.passes += 1
+        for i in range(7):
+            yield torch.tensor([i, self.passes, random.random()], dtype=torch.float64)
+
+
+def test_so_do_those_that_read_a_stream(draws: Draws) -> None:
+    loader = loader_of(Stream(), shuffle=False)
+    list(loader)
+    iterator = iter(loader)
+    next(iterator)
+    record = draws.record(iterator)
+    assert record is not None
+    rest, later = values(iterator), values(loader)
+    torch.manual_seed(99)
+    other = loader_of(Stream(), shuffle=False)
+    made, _ = lead_iterators.rebuild(draws, other, record)
+    assert values(made) == rest
+    assert values(other) == later
+    assert len(rest) == 7
 
 
 def test_an_iterator_that_set_up_has_made_is_not_gone_on_with(draws: Draws) -> None:

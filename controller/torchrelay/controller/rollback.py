@@ -226,6 +226,8 @@ class Rollback:
             self._outbox.log("warning", f"{node} could not start a process for rank {message.rank}: {message.reason}")
             self._starting.discard(message.rank)
             return
+        if message.worker in self._job.workers and message.rank not in self._in_place:
+            return  # the controller before this one went back: a spare like any other
         worker = self._job.workers.get(message.worker) or Worker(
             message.worker, node, message.pid, NO_RANK, news_s=now_s
         )

@@ -9,6 +9,7 @@ from support.fake_job import FakeJob
 
 from torchrelay.protocol import events
 from torchrelay.protocol import messages as msg
+from torchrelay.protocol.names import NO_RANK
 
 RANKS = 2
 
@@ -230,6 +231,13 @@ def test_in_pods_survivors_begin_anew_in_their_place_and_are_no_spares_for_other
     begins = job.sent(msg.Begin)
     assert (begins["n0.a0"].spare, begins["n2.a1"].spare) == (True, True), "parked until they have a rank"
     assert job.sent(msg.Serve)["n2.a1"].kept == "/shm/buddy-of-1/3"
+
+
+def test_in_pods_what_began_anew_for_the_controller_before_is_a_spare_for_any_rank(tmp_path: Path) -> None:
+    job = elsewhere(tmp_path, adopted=True)
+    job.add_spare("n0.a9")
+    job.give(msg.LateWorker("n0.a9", 0, 300))
+    assert job.core.job.workers["n0.a9"].started_for == NO_RANK
 
 
 def test_in_pods_a_process_that_cannot_begin_anew_leaves_its_rank_to_a_spare(tmp_path: Path) -> None:

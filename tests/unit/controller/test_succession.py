@@ -25,17 +25,35 @@ IN_PODS: dict[str, Any] = {"adopted": True, "restarts": True}
 class Cluster(FakeJob):
     """`left`: how many more orders the controller gives before it ends; None: as many as it wants to."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, alone: bool = False) -> None:
+        self.alone = alone
         self.left: int | None = None
         self.ended = False
         self.announced: dict[str, int] = {}
         self.in_force: dict[str, int] = {}
         self.protected: set[str] = set()
         self.exits: dict[str, msg.WorkerExited] = {}
+        self.began: dict[str, int] = {}
+        """In their place anew, with the rank of their environment; nobody may have told them yet what they are."""
         self.stand: set[str] = set()
         """Who does not train, until it is let go on."""
-        super().__init__(folder, RANKS, 3, nnodes=RANKS, config=IN_PODS)
+        super().__init__(
+            folder,
+            RANKS,
+            2 * RANKS if alone else RANKS,
+            nnodes=RANKS,
+            config=IN_PODS | ({"buddy_every": 3} if alone else {}),
+        )
         self.train()
+        if alone:
+            for worker, rank in self.ranks.items():
+                self.say(worker, self._check_of(rank))
+            copies = tuple(
+                msg.KeptCopy(r, b, f"/kept/rank-{r}", b"copy", b"set-up", "layout")
+                for r in range(RANKS)
+                for b in (0, 3)
+            )
+            self.kept = {f"n{number}": copies for number in range(RANKS)}
         self.written = dict(self.core.job.holders)
         """What the controller has written down before the migration."""
 
@@ -51,6 +69,7 @@ class Cluster(FakeJob):
             self._take(order.worker, order.order)
         answers = super()._answers(order, node)
         self.exits |= {a.worker: a for a in answers if isinstance(a, msg.WorkerExited)}
+        self.began |= {a.worker: a.rank for a in answers if isinstance(a, msg.WorkerStarted)}
         return answers
 
     def _take(self, worker: str, order: msg.ShimOrder) -> None:
@@ -71,9 +90,13 @@ class Cluster(FakeJob):
     def _said(self, node: str) -> list[msg.FromAgent]:
         own = [w for w in self.announced if w.startswith(f"{node}.")]
         found: list[msg.FromAgent] = [msg.FromWorker(w, msg.Warm("2.13")) for w in own if w not in self.ranks]
-        check = msg.ReplicaCheck(3, {"weight": "aa"}, ("weight",))
-        found += [msg.FromWorker(w, check) for w in own if w in self.ranks]
+        found += [msg.FromWorker(w, self._check_of(self.ranks[w])) for w in own if w in self.ranks]
         return [*found, *(self.exits[w] for w in own if w in self.exits)]
+
+    def _check_of(self, rank: int) -> msg.ReplicaCheck:
+        if self.alone:
+            return msg.ReplicaCheck(4, {"shard": f"of {rank}"})
+        return msg.ReplicaCheck(3, {"weight": "aa"}, ("weight",))
 
     def die(self, worker: str, signal: int = 9, exit_code: int = 0) -> None:
         self.exits[worker] = msg.WorkerExited(worker, 128 + signal, signal, False)
@@ -111,7 +134,9 @@ class Cluster(FakeJob):
 
     def _hello(self, number: int) -> msg.AgentHello:
         own = [w for w in self.announced if w.startswith(f"n{number}.")]
-        infos = tuple(
+        new = {w: r for w, r in self.began.items() if w.startswith(f"n{number}.") and w not in self.announced}
+        infos = tuple(msg.WorkerInfo(worker, rank, 1, {}) for worker, rank in new.items())
+        infos += tuple(
             msg.WorkerInfo(
                 worker,
                 self.ranks.get(worker, NO_RANK),
@@ -141,7 +166,7 @@ class Cluster(FakeJob):
 
 def interrupted(folder: Path, kind: str, orders: int) -> Cluster:
     """Its controller has given that many orders since the migration began."""
-    job = Cluster(folder)
+    job = Cluster(folder, alone=kind == "rollback")
     job.left = orders
     if kind == "planned":
         job.core.migrate(msg.MigrateRequest(1, "its fan is loud"), job.now_s)
@@ -154,7 +179,7 @@ def interrupted(folder: Path, kind: str, orders: int) -> Cluster:
 
 @pytest.mark.parametrize("unheard", [False, True], ids=["taken", "unheard"])
 @pytest.mark.parametrize("late", [False, True], ids=["written", "not-written"])
-@pytest.mark.parametrize("kind", ["planned", "unplanned"])
+@pytest.mark.parametrize("kind", ["planned", "unplanned", "rollback"])
 def test_the_next_controller_finishes_or_takes_back_what_it_finds(
     tmp_path: Path, kind: str, late: bool, unheard: bool
 ) -> None:
@@ -165,6 +190,7 @@ def test_the_next_controller_finishes_or_takes_back_what_it_finds(
         job.succeed(unheard, job.written if late else dict(job.core.job.holders))
         try:
             job.check()
+            job.add_spare("n0.x")
             job.die(job.core.job.holders[2])
             job.pass_time()
             job.check()

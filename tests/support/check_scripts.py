@@ -98,7 +98,12 @@ _BODIES = {
     "closure_called_again": """
         dist.init_process_group("gloo")
         model = DDP(torch.nn.Linear(8, 8))
-        opt = torch.optim.LBFGS(model.parameters(), max_iter=3)
+        class Twice(torch.optim.SGD):
+            def step(self, closure):
+                super().step(closure)
+                return super().step(closure)
+
+        opt = Twice(model.parameters(), 0.1)
         for (x,) in batches():
             def closure():
                 opt.zero_grad()

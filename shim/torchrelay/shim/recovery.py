@@ -314,7 +314,7 @@ class _Attempt:
         assert commit is not None
         self._inject("transfer")
         self._engine.updates.take_back_early(order.boundary)
-        tensors = self._engine.replicas.tensors(commit)
+        tensors = self._engine.replicas.tensors(commit, order.boundary)
         if self._position == "after":
             tensors |= {path: local(g) for path, g in device.gradients(commit.state).items()}
         donor = Donor(
@@ -358,7 +358,9 @@ class _Attempt:
         assert commit is not None
         self._engine.updates.take_back_early(order.target)
         size = (
-            tensor_files.save(Path(order.directory), self._engine.replicas.tensors(commit)) if order.save_tensors else 0
+            tensor_files.save(Path(order.directory), self._engine.replicas.tensors(commit, order.target))
+            if order.save_tensors
+            else 0
         )
         self._link.send(CheckpointSaved(order.generation, size))
 

@@ -37,9 +37,11 @@ class ReplicaChecks:
         """Checked at multiples of this too, if it is not 0."""
 
     @staticmethod
-    def tensors(commit: Commit) -> dict[str, torch.Tensor]:
-        """What a joiner needs from a donor."""
-        return device.catalogue(commit.state, commit.state.roots)
+    def tensors(commit: Commit, target: int | None = None) -> dict[str, torch.Tensor]:
+        """What a joiner needs from a donor. `target`: the boundary that all meet at, if not this one."""
+        later = target is not None and target > commit.boundary
+        state = device.after_update(commit.state) if later else commit.state
+        return device.catalogue(state, state.roots)
 
     def at_boundary(self, commit: Commit) -> None:
         outermost, innermost = self._engine.tracker.stack[0], commit.activation

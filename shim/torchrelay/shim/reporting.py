@@ -109,8 +109,8 @@ class Reporter:
         """An optimizer has called its closure a second time in a step, between two writes to the parameters."""
         if self._evaluations is None:
             text = (
-                "an optimizer that calls its closure several times in a step (LBFGS): a rank that is lost after the first call "
-                "and before the step is over is not replaced"
+                "an optimizer, not torch's LBFGS, that calls its closure several times in a step: a rank that is lost after the "
+                "first call and before the step is over is not replaced"
             )
             self._evaluations = Gap("closure", PART_OF_STEP, text, *call_site(frame, _TORCH))
 
@@ -146,7 +146,8 @@ class Reporter:
         if engine.updates.early.copied_bytes:
             size_mib = engine.updates.early.copied_bytes / (1 << 20)
             notes += (
-                f"optimizers in turn: what all but the last one update is copied in each step, {size_mib:.1f} MiB",
+                "updates before the gate (optimizers in turn, a closure that is called several times): what they write is "
+                f"copied in each step, {size_mib:.1f} MiB",
             )
         settled = bool(engine.tracker.boundary_sites)
         says = (site.file, site.line, settled, size, len(tensors), gaps, notes)

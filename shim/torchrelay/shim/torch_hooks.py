@@ -87,9 +87,15 @@ def _before_step(runtime: Runtime, optimizer: Any, args: tuple[Any, ...], kwargs
     if closure is None:
         engine.updates.before_step(frame, optimizer)
         return None
+    whole = engine.updates.whole
+    whole.begins(frame, optimizer)
 
     def gated() -> Any:
         result = closure()
+        if engine.takes_part():
+            result = whole.told(result)
+        if whole.open:
+            return result  # the gate comes behind the step
         if not passed:
             passed.append(True)
             engine.updates.before_step(frame, optimizer)
@@ -104,8 +110,11 @@ def _before_step(runtime: Runtime, optimizer: Any, args: tuple[Any, ...], kwargs
 
 
 def _after_step(runtime: Runtime, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    if runtime.engine is not None:
-        runtime.engine.updates.after_step()
+    engine = runtime.engine
+    if engine is not None:
+        if engine.updates.whole.ended(optimizer):
+            engine.updates.before_step(sys._getframe(1), optimizer)
+        engine.updates.after_step()
 
 
 def _forward(engine: Engine, wrapped: Any, call: Callable[[], Any]) -> Any:

@@ -15,6 +15,7 @@ from torchrelay.shim.early_updates import EarlyUpdates
 from torchrelay.shim.late_writes import LateWrites
 from torchrelay.shim.loops import Activation
 from torchrelay.shim.rewind import Rewind
+from torchrelay.shim.whole_steps import WholeSteps
 
 if TYPE_CHECKING:
     from torchrelay.shim.engine import Engine
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 class Updates:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self.early, self.late = EarlyUpdates(), LateWrites()
+        self.early, self.late, self.whole = EarlyUpdates(), LateWrites(), WholeSteps(engine)
         self._done = 0
         """In this iteration."""
         self._depth = 0
@@ -33,6 +34,10 @@ class Updates:
 
     def begin_iteration(self) -> None:
         self._done, self._depth = 0, 0
+        self.whole.forget()
+
+    def within_a_step(self) -> bool:
+        return self._depth > 0
 
     def all_done(self) -> bool:
         """Whether an iteration of this loop has no further update to make, as far as that is known."""
@@ -98,6 +103,22 @@ class Updates:
         engine = self._engine
         engine.step_stack, engine.gradients_open, self._updating_early = running, False, True
         if engine.shadow is None and optimizer is not None:
+            self.early.keep(optimizer)
+            engine.again.ignore(self.early.tensors())
+
+    def keep_whole(self, frame: FrameType, optimizer: torch.optim.Optimizer) -> None:
+        """A step that is taken back as a whole, should a rank be lost before the gate behind it."""
+        engine = self._engine
+        if not engine.tracker.live or not engine.capturing:
+            return
+        in_shadow = engine.shadow is not None and engine.position == "body"
+        if in_shadow or (engine.way_in is not None and engine.way_in.before_gate()):
+            # Numbers are there, tensors come at the gate: begun without either, it comes through, and both are replaced.
+            optimizer.state.clear()
+            return
+        if engine.position != "body" or engine.shadow is not None:
+            return
+        if engine.commit is not None and engine.commit.activation in engine.tracker.running(frame):
             self.early.keep(optimizer)
             engine.again.ignore(self.early.tensors())
 

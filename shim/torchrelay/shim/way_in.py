@@ -205,6 +205,10 @@ class WayIn:
 
     # What the optimizer tells.
 
+    def before_gate(self) -> bool:
+        """Whether it is in the last iteration of a loop that is over, in front of that one's gate."""
+        return self._stepping is not None and self._stepping in self._chain
+
     def at_step(self, frame: FrameType) -> None:
         """Raises StateMismatchError for a step that the lost rank did not make."""
         goal = self._goals[0] if self._goals else None

@@ -135,6 +135,23 @@ def test_a_survivors_reducer_is_ready_after_an_interrupted_backward(steps: int) 
     assert all(p.grad is not None for p in module.parameters())
 
 
+def test_a_survivor_that_has_rebuilt_its_buckets_since_the_boundary_goes_back_to_the_layout_of_then() -> None:
+    module, layouts, fresh = wrapped(), ddp_layouts.Layouts(), wrapped()
+    layouts.built(module)
+    layouts.note(0, [module])
+    for _ in range(3):  # all in the first step
+        train(module)
+    assert _shapes(module) != _shapes(fresh)
+    layouts.prepare_survivor([module], 0, no_name)
+    assert _shapes(module) == _shapes(fresh)
+    train(module)
+    train(module)
+
+
+def _shapes(module: DistributedDataParallel) -> list[list[tuple[int, ...]]]:
+    return [[tuple(p.shape) for p in bucket.parameters()] for bucket in module.reducer._get_zeros_like_grad_buckets()]
+
+
 def test_wrappers_are_told_of_and_forwards_are_let_through(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("__init__", "_pre_forward"):
         monkeypatch.setattr(DistributedDataParallel, name, getattr(DistributedDataParallel, name))

@@ -192,8 +192,9 @@ class Layouts:
             there = known[number] if number < len(known) else Known([], False)
             if ddp.static_graph:
                 _static_reducer(ddp, there, lend_name)
-            elif there.layout and target > 0 and not there.rebuilt:
-                new_reducer(ddp, there.layout, lend_name)
+            elif not there.rebuilt and not ddp.find_unused_parameters:
+                # a step with several backwards may have rebuilt the buckets since
+                new_reducer(ddp, there.layout if target > 0 else [], lend_name)
             else:
                 ddp.reducer._reset_state()
 

@@ -10,6 +10,7 @@ from torchrelay.shim.adapters import fsdp2
 from torchrelay.shim.adapters.dtensor import is_spread, laid_out_alike, like, local
 from torchrelay.shim.capture import small
 from torchrelay.shim.capture.host_state import HostState
+from torchrelay.shim.capture.kinds import Kind
 
 
 def numbered(roots: Sequence[torch.nn.Module]) -> Iterator[tuple[int, torch.nn.Module]]:
@@ -58,6 +59,27 @@ def whole(state: HostState, roots: Sequence[torch.nn.Module]) -> dict[str, torch
     for path, tensor in state.large.items():
         found[f"value.{path}"] = tensor
     return {path: tensor for path, tensor in found.items() if not tensor.is_meta}
+
+
+def after_update(state: HostState) -> HostState:
+    """The state of a boundary, behind the update that follows it: histories in the optimizer's state have other tensors by then."""
+    now = state.fork()
+    for path, tensor in state.large.items():
+        node = state.nodes[state.index[id(tensor)]]
+        history = state.nodes[node.parent] if node.parent >= 0 else None
+        if (
+            history is None
+            or history.kind is not Kind.LIST
+            or state.nodes[history.parent].kind is not Kind.OPTIMIZER_STATE
+        ):
+            continue
+        if (
+            isinstance(node.key, int)
+            and node.key < len(history.obj)
+            and isinstance(history.obj[node.key], torch.Tensor)
+        ):
+            now.large[path] = history.obj[node.key]
+    return now
 
 
 def gradients(state: HostState) -> dict[str, torch.Tensor]:

@@ -1,0 +1,84 @@
+"""Optimizers that call their closure several times in a step, as LBFGS does, and write to the parameters in between.
+
+No rank can be taken into the middle of such a step. So the gate comes behind it, when all ranks are through with their last
+backward, and until then the step can be taken back like an update before the gate: of what it writes there is a copy.
+"""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.shim.capture import small
+from torchrelay.shim.collectives import MAX_RECORDED_BYTES, Entry
+
+if TYPE_CHECKING:
+    from torchrelay.shim.engine import Engine
+
+
+_CLOSURE = "a closure's result"
+
+
+def _written(result: Any) -> Any:
+    """None where it cannot be kept."""
+    if isinstance(result, torch.Tensor):
+        fits = result.numel() * result.element_size() <= MAX_RECORDED_BYTES
+        return [small.take(result.detach())] if fits else None
+    return pickle.dumps(result) if isinstance(result, (bool, int, float)) else None
+
+
+def _answered(recorded: Any, result: Any) -> Any:
+    if isinstance(recorded, bytes):
+        return pickle.loads(recorded)
+    if recorded is None or not small.fits(recorded[0], result):
+        raise StateMismatchError("what a closure has given to its optimizer was not kept")
+    small.put(recorded[0], result)
+    return result
+
+
+class WholeSteps:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._begun: torch.optim.Optimizer | None = None
+
+    @property
+    def open(self) -> bool:
+        """Whether one is under way: the gate comes behind it."""
+        return self._begun is not None
+
+    def begins(self, frame: FrameType, optimizer: torch.optim.Optimizer) -> None:
+        """Before a step with a closure. Which optimizers do so a joiner has to know too, before it has seen any step."""
+        on_training_thread = threading.get_ident() == threading.main_thread().ident
+        if on_training_thread and isinstance(optimizer, torch.optim.LBFGS) and not self._engine.updates.within_a_step():
+            self._begun = optimizer
+            self._engine.updates.keep_whole(frame, optimizer)
+
+    def told(self, result: Any) -> Any:
+        """What a closure gives goes through the optimizer to the script, where no journal sees it: it is recorded by itself.
+
+        Raises StateMismatchError where a joiner's shadow step calls it where the lost rank did not.
+        """
+        engine = self._engine
+        before_gate = engine.position == "body" or (engine.way_in is not None and engine.way_in.before_gate())
+        mode = engine.mode() if before_gate and result is not None else "off"
+        if mode == "answer":
+            return _answered(engine.answer(_CLOSURE, "").results, result)
+        if mode == "record":
+            engine.record_message(Entry(_CLOSURE, "", _written(result)))
+        return result
+
+    def ended(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Behind a step: whether it was one of these."""
+        if self._begun is not optimizer:
+            return False
+        self._begun = None
+        return True
+
+    def forget(self) -> None:
+        """An interrupted one is begun again."""
+        self._begun = None

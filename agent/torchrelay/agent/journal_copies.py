@@ -47,6 +47,10 @@ class JournalCopies:
         """What was copied from the worker; empty if nothing was."""
         return self._copies.get(worker, wire.JournalCopy()).content(worker)
 
+    def forget(self, worker: str) -> None:
+        """Nobody needs them any more; without this they would be kept as long as the agent lives."""
+        self._copies.pop(worker, None)
+
     async def close(self) -> None:
         if self._server is not None:
             self._server.close()

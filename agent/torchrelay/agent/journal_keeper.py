@@ -33,7 +33,7 @@ class JournalKeeper:
     def progress(self, worker: WorkerId) -> ProgressRecord | None:
         """What the worker has written last; None as long as there is nothing that can be read."""
         try:
-            return self._readers[worker].read()
+            return self._readers[worker].read() if worker in self._readers else None
         except (JournalError, OSError) as e:
             if worker not in self._unreadable:
                 self._unreadable.add(worker)
@@ -49,6 +49,12 @@ class JournalKeeper:
             log.warning("%s: its journal cannot be read: %s", worker, e)
             return JournalContent(worker)
         return JournalContent(worker, boundaries, gates, set_up, dict([after] if after else ()))
+
+    def forget(self, worker: WorkerId) -> None:
+        """What a worker that has ended has left goes back to the system."""
+        if (reader := self._readers.pop(worker, None)) is not None:
+            reader.close()
+        shutil.rmtree(self._folder / worker, ignore_errors=True)
 
     def remove(self) -> None:
         """The shared memory of this node's workers goes back to the system."""

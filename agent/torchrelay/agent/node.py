@@ -46,6 +46,7 @@ from torchrelay.protocol.messages import (
     FetchJournal,
     FetchKept,
     Finishing,
+    ForgetJournals,
     FromWorker,
     Hello,
     KeptCopies,
@@ -223,6 +224,9 @@ class Node:
         elif isinstance(order, FetchJournal):
             worker = WorkerId(order.worker)
             self._send(self._journals.content(worker) if worker in self._ranks else self._copies.content(worker))
+        elif isinstance(order, ForgetJournals):
+            self._journals.forget(WorkerId(order.worker))
+            self._copies.forget(order.worker)
         elif isinstance(order, CheckDevice):
             self._keep(self._check(order.subject))
         elif isinstance(order, StopJob):

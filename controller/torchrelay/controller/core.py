@@ -17,6 +17,7 @@ from torchrelay.controller.gathering import Gathering, Restart
 from torchrelay.controller.health.desk import HealthDesk
 from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.judge import Judge
+from torchrelay.controller.leftovers import Leftovers
 from torchrelay.controller.nodes import Nodes
 from torchrelay.controller.numbers import NumberDesk
 from torchrelay.controller.outbox import Outbox
@@ -79,6 +80,7 @@ class Core:
         """What an agent has found on disk since then."""
         self._numbers = NumberDesk(self.job, self.outbox, self.driver, self.end_job)
         self._buddies = Buddies(config.buddy_every, self.job, self.outbox)
+        self._leftovers = Leftovers(self.job, self.outbox)
         self._started = False
         self._released = False
         self._progress = ProgressTeller(self.job, self.outbox)
@@ -326,6 +328,8 @@ class Core:
             self._buddies.settle(self._judge.known())
         if self.is_over:
             return
+        if self.driver.migration is None and self.job.protection == "on":
+            self._leftovers.settle()
         ranks = self.job.rank_workers
         if len(ranks) == self.job.world_size:
             self.job.clock.reached(self.job.boundary, now_s)

@@ -57,3 +57,9 @@ _SIGNAL_HINTS: dict[int, str] = {
     signal.SIGILL: "a machine instruction that this processor lacks",
     signal.SIGFPE: "an arithmetic error in native code",
 }
+
+
+def activity_if_seen(pid: int) -> tuple[str, float]:
+    """Of a process that cannot be seen (`pid` is 0) nothing is known: it counts as at work, so that it is never blamed in haste."""
+    state, processor_s = process_activity(pid) if pid else (GONE, 0.0)
+    return ("R", processor_s) if state == GONE else (state, processor_s)

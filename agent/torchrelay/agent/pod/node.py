@@ -14,7 +14,7 @@ from typing import Any
 
 from torchrelay.agent.cadence import Cadence
 from torchrelay.agent.explain import Explainer
-from torchrelay.agent.health.process import process_activity
+from torchrelay.agent.health.process import activity_if_seen
 from torchrelay.agent.health.vitals import Vitals
 from torchrelay.agent.journal_copies import JournalCopies
 from torchrelay.agent.journal_keeper import JournalKeeper
@@ -47,6 +47,7 @@ from torchrelay.protocol.messages import (
     Fence,
     FetchJournal,
     Finishing,
+    ForgetJournals,
     FromWorker,
     Hello,
     LookClosely,
@@ -66,7 +67,6 @@ from torchrelay.protocol.messages import (
 )
 from torchrelay.protocol.names import EXIT_NO_SPARE_LEFT, NO_RANK, WorkerId
 from torchrelay.protocol.pause import Pause
-from torchrelay.protocol.process_states import GONE
 
 log = logging.getLogger(__name__)
 
@@ -103,7 +103,7 @@ class PodNode:
         self._journals = JournalKeeper(config.journals)
         self._processes: dict[WorkerId, _Process] = {}
         self._copies = JournalCopies(config.host, lambda worker: worker in self._processes)
-        self._vitals, self._cadence, self._pause = Vitals(_activity), Cadence(), Pause()
+        self._vitals, self._cadence, self._pause = Vitals(activity_if_seen), Cadence(), Pause()
         self._explainer = Explainer(self._shims.send, lambda worker, report: self._send(FromWorker(worker, report)))
         self._launchers = Launchers(self._credentials, config.controller, self._shims.send)
         self._eyes = PodEyes(config.host, os.environ, self._send)
@@ -270,6 +270,10 @@ class PodNode:
         elif isinstance(order, FetchJournal):
             worker = WorkerId(order.worker)
             self._send(self._journals.content(worker) if worker in self._processes else self._copies.content(worker))
+        elif isinstance(order, ForgetJournals):
+            if all(p.worker != order.worker for p in self._living()):
+                self._journals.forget(WorkerId(order.worker))
+            self._copies.forget(order.worker)
         elif isinstance(order, StopJob):
             if not self._stop.done():
                 self._stop.set_result(order)
@@ -391,9 +395,3 @@ def _info(process: _Process) -> WorkerInfo:
     return WorkerInfo(
         process.worker, rank, process.pid, process.launch, generation, process.protected, process.in_force
     )
-
-
-def _activity(pid: int) -> tuple[str, float]:
-    """Of a process that cannot be seen nothing is known: it counts as at work, so that it is never blamed in haste."""
-    state, processor_s = process_activity(pid) if pid else (GONE, 0.0)
-    return ("R", processor_s) if state == GONE else (state, processor_s)

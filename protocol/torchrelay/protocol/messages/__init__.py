@@ -14,6 +14,7 @@ from torchrelay.protocol.messages.agent import FetchCheckpoint as FetchCheckpoin
 from torchrelay.protocol.messages.agent import FetchJournal as FetchJournal
 from torchrelay.protocol.messages.agent import FetchKept as FetchKept
 from torchrelay.protocol.messages.agent import FindCheckpoints as FindCheckpoints
+from torchrelay.protocol.messages.agent import ForgetJournals as ForgetJournals
 from torchrelay.protocol.messages.agent import FoundCheckpoint as FoundCheckpoint
 from torchrelay.protocol.messages.agent import FromAgent as FromAgent
 from torchrelay.protocol.messages.agent import FromWorker as FromWorker

@@ -231,6 +231,13 @@ class FetchJournal:
 
 
 @dataclass(frozen=True)
+class ForgetJournals:
+    """Of a worker that has ended and that another one has replaced: nobody will ask for its journals or copies of them again."""
+
+    worker: str
+
+
+@dataclass(frozen=True)
 class StopJob:
     """End all workers (with `signal` first, SIGKILL after a grace) and the agent; the command ends with `exit_code`."""
 
@@ -302,6 +309,7 @@ ToAgent = (
     ToWorker
     | Fence
     | FetchJournal
+    | ForgetJournals
     | StopJob
     | Taken
     | LookClosely

@@ -15,6 +15,7 @@ from torchrelay.agent.pod.shims import PodShims
 from torchrelay.agent.shim_server import ShimEvents
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol.errors import RefusedError
+from torchrelay.protocol.journal_copy import JournalCopy
 from torchrelay.protocol.kept import WHOLE, KeptParts, open_slot, slot_folder, write_parts
 from torchrelay.protocol.names import NO_RANK
 
@@ -231,5 +232,28 @@ def test_what_an_old_neighbour_writes_after_the_job_has_begun_again_is_no_copy(i
         w.node._disk = Disk(w.session.send, w.config.kept, w.config.begun_again)
         assert await told(w) == [str(good)]
         assert late.exists(), "it is there, and does not count"
+
+    in_world(test)
+
+
+def test_journals_of_one_that_has_been_replaced_are_given_back_and_of_no_other(in_world: Any) -> None:
+    """Also copies of them, and what another agent has made before this one."""
+
+    async def test(w: World) -> None:
+        await begun(w, several(0, 2))
+        await begun(w, several(1, 3), f"{w.config.node}.2")
+        journals = w.config.journals
+        (journals / f"{w.config.node}.7").mkdir()
+        w.node._copies._copies["train-0:cc.1"] = JournalCopy()
+        for worker in (WORKER, f"{w.config.node}.2", f"{w.config.node}.7", "train-0:cc.1"):
+            w.node._ordered(msg.ForgetJournals(worker))
+        assert {p.name for p in journals.iterdir()} == {WORKER, f"{w.config.node}.2"}, "both live"
+        assert w.node._copies._copies == {}
+        w._shims[0].close()
+        await w.until(lambda: w.session.of(msg.WorkerExited))
+        w.node._ordered(msg.ForgetJournals(WORKER))
+        assert {p.name for p in journals.iterdir()} == {f"{w.config.node}.2"}
+        w.node._ordered(msg.FetchJournal(WORKER))
+        assert w.session.of(msg.JournalContent) == [msg.JournalContent(WORKER)]
 
     in_world(test)

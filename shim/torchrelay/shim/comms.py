@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -26,6 +26,8 @@ from torchrelay.shim.forgotten_waits import ForgottenWaits
 from torchrelay.shim.gate import Gate, GateListener
 
 CONNECT_TIMEOUT = timedelta(seconds=60)
+FIRST_ATTEMPT_S = 1.0
+"""To reach a store; each further one may take twice as long, since a large job's store is slow to answer all of its ranks."""
 
 
 @dataclass
@@ -96,10 +98,13 @@ class Communicators:
             with self._lock:
                 self._listener = None
 
-    def rebuild(self, generation: int, host: str, port: int) -> None:
+    def rebuild(
+        self, generation: int, host: str, port: int, is_over: Callable[[int], bool] = lambda generation: False
+    ) -> None:
         """Connects every group anew, with the same ranks in the same order, through the store at `host:port`.
 
-        Raises RuntimeError when peers do not come or the generation is broken meanwhile.
+        `is_over(generation)`: whether a newer one was announced. Raises RuntimeError when peers do not come or the generation is
+        broken meanwhile.
         """
         self.waits.renewed(generation)
         self._previous = (self.now, dict(self._installed))
@@ -107,7 +112,7 @@ class Communicators:
         self._exchanges += 1
         backend_type = groups.unused_type(self._exchanges)
         with self.connecting():
-            store = join_store(host, port)
+            store = join_store(host, port, lambda: is_over(generation))
             self.now.stores.append(store)
             prefix = f"torchrelay/{generation}"
             self._connect_gate(dist.PrefixStore(prefix, store))
@@ -193,9 +198,23 @@ def serve_store() -> tuple[Any, int]:
     return store, int(store.port)
 
 
-def join_store(host: str, port: int) -> Any:
-    """Raises RuntimeError when nobody serves it."""
-    return dist.TCPStore(host, port, is_master=False, wait_for_workers=False, timeout=CONNECT_TIMEOUT)
+def join_store(host: str, port: int, over: Callable[[], bool] = lambda: False) -> Any:
+    """Raises RuntimeError when nobody serves it, and when it is `over` with the generation whose store it is.
+
+    torch tries for as long as it is told to, and nothing can stop it: where the host is lost, a rank would not come to a stand.
+    """
+    end_s, patience_s = time.monotonic() + CONNECT_TIMEOUT.total_seconds(), FIRST_ATTEMPT_S
+    while True:
+        try:
+            attempt = timedelta(seconds=patience_s)
+            store = dist.TCPStore(host, port, is_master=False, wait_for_workers=False, timeout=attempt)
+        except RuntimeError:
+            patience_s = min(2 * patience_s, end_s - time.monotonic())
+            if patience_s <= 0 or over():
+                raise
+        else:
+            store.set_timeout(CONNECT_TIMEOUT)
+            return store
 
 
 def is_communication_failure(error: BaseException) -> bool:

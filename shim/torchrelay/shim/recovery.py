@@ -215,12 +215,15 @@ class Recovery:
             raise ChannelClosedError("the torchrelay agent is gone in the middle of a migration")
         return order
 
+    def is_over(self, generation: int) -> bool:
+        return self._announced > generation
+
     def is_of_the_past(self, generation: int, error: Exception) -> bool:
         """Whether it comes from the loss of another rank, so that a newer generation is, or will soon be, announced."""
         of_a_peer = is_communication_failure(error) or isinstance(error, ConnectionError | ChannelClosedError)
         with self._news:
-            self._news.wait_for(lambda: self._announced > generation or self._link.lost, NEWS_S if of_a_peer else 0.0)
-            return self._announced > generation
+            self._news.wait_for(lambda: self.is_over(generation) or self._link.lost, NEWS_S if of_a_peer else 0.0)
+            return self.is_over(generation)
 
     def free_waits(self, generation: int) -> None:
         """Of threads that wait for a broken communicator. A planned generation leaves the one before whole until it stands."""
@@ -337,7 +340,7 @@ class _Attempt:
         self._recovery.free_waits(self._generation)
         fsdp2.reset()
         pipelining.reset(order.target)
-        engine.comms.rebuild(order.generation, order.store_host, order.store_port)
+        engine.comms.rebuild(order.generation, order.store_host, order.store_port, self._recovery.is_over)
         engine.layouts.prepare_survivor(engine.wrapped, order.target, engine.comms.lend_name)
         self._link.send(Rebuilt(order.generation, time.monotonic() - started))
         self._inject("verify")

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from typing import Any
 
 import pytest
 import torch.distributed as dist
 
 from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.shim import comms
 from torchrelay.shim.comms import Communicators, is_communication_failure, join_store, serve_store
 
 
@@ -65,8 +68,8 @@ def test_a_rank_that_waits_in_the_gate_comes_loose(ranks: list[Communicators], p
 def test_an_abandoned_generation_leaves_the_one_before_whole(
     ranks: list[Communicators], pool: ThreadPoolExecutor
 ) -> None:
-    for comms in ranks:
-        comms.committed()
+    for each in ranks:
+        each.committed()
     store, port = serve_store()
     both(pool, ranks, lambda c: c.rebuild(2, "127.0.0.1", port))
     assert [c.now.number for c in ranks] == [2, 2]
@@ -79,22 +82,52 @@ def test_an_abandoned_generation_leaves_the_one_before_whole(
 def test_two_generations_do_not_hear_each_other(ranks: list[Communicators], pool: ThreadPoolExecutor) -> None:
     store, port = serve_store()
     both(pool, ranks, lambda c: c.rebuild(2, "127.0.0.1", port))
-    for comms in ranks:
-        comms.committed()
+    for each in ranks:
+        each.committed()
     both(pool, ranks, lambda c: c.verify(1))
     assert store.num_keys() > 0
 
 
 def test_a_store_that_nobody_serves_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    from datetime import timedelta
-
-    from torchrelay.shim import comms
-
     monkeypatch.setattr(comms, "CONNECT_TIMEOUT", timedelta(seconds=1))
     store, port = serve_store()
     del store
     with pytest.raises(RuntimeError):
         join_store("127.0.0.1", port)
+
+
+def test_a_store_whose_host_is_lost_is_given_up_once_that_is_told(pool: ThreadPoolExecutor) -> None:
+    store, port = serve_store()
+    del store
+    tried, is_over = threading.Event(), threading.Event()
+
+    def over() -> bool:
+        tried.set()
+        return is_over.is_set()
+
+    joining = pool.submit(join_store, "127.0.0.1", port, over)
+    assert tried.wait(30)
+    is_over.set()
+    with pytest.raises(RuntimeError):
+        joining.result(30)
+
+
+def test_a_store_that_comes_late_is_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+    served: list[Any] = []
+
+    def over() -> bool:
+        if not served:
+            served.append(dist.TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False))
+        return False
+
+    monkeypatch.setattr(comms, "FIRST_ATTEMPT_S", 0.1)
+    joined = join_store("127.0.0.1", port, over)
+    joined.set("key", "value")
+    assert served[0].get("key") == b"value"
+    assert joined.timeout == comms.CONNECT_TIMEOUT
 
 
 @pytest.mark.parametrize(

@@ -8,17 +8,21 @@ from dataclasses import dataclass
 
 from torchrelay.cli.relay_score.entries import Entry
 from torchrelay.protocol.errors import UserError
-from torchrelay.protocol.faults import INJECT_PHASES
+from torchrelay.protocol.faults import INJECT_PHASES, MIGRATION_PHASES
 
-KINDS = ("kill", "planned", "stop")
+JOINER, SECOND = "joiner", "second"
+"""A rank is killed, and in its migration the joiner too, or another rank."""
+KINDS = ("kill", "planned", "stop", JOINER, SECOND)
 FIRST, EPOCH, LAST, HEAD = "first", "epoch", "last", "head"
 STEP_PHASES = (*INJECT_PHASES, FIRST, EPOCH, LAST, HEAD)
 """A phase of `--inject`, or a step that is special, or the head of the loop."""
 PLACES = ("logging", "evaluation", "saving")
 """Phases that only a program knows, by the names that it gives them: it strikes itself when it first comes there."""
-PHASES = (*STEP_PHASES, *PLACES)
+PHASES = (*STEP_PHASES, *PLACES, *MIGRATION_PHASES)
 """What a cell can be called by."""
 
+SECOND_KINDS = (JOINER, SECOND)
+_FIRST_LOSS = "backward"
 _INJECTED_AS = {FIRST: "backward", EPOCH: "data", LAST: "after-step", HEAD: "forward"}
 """Where in its special step a cell strikes; HEAD belongs to planned moves, which have no phase."""
 RANKS = ("first", "middle", "last")
@@ -26,13 +30,14 @@ RANKS = ("first", "middle", "last")
 
 @dataclass(frozen=True)
 class Cell:
-    """`step` counts optimizer steps from 1; 0 where the program's own place decides."""
+    """`step` counts optimizer steps from 1; 0 where the program's own place decides. `other`: the rank that SECOND kills, too."""
 
     entry: str
     phase: str
     kind: str
     rank: int
     step: int
+    other: int = -1
 
     @property
     def name(self) -> str:
@@ -44,12 +49,21 @@ class Cell:
         return self.phase in PLACES
 
     @property
-    def fault(self) -> str:
-        """As `--inject` takes it, unless it is `in_place`."""
+    def faults(self) -> tuple[str, ...]:
+        """As `--inject` takes them, unless it is `in_place`."""
         if self.in_place:
-            return f"{self.kind}:rank={self.rank},phase={self.phase}"
+            return (f"{self.kind}:rank={self.rank},phase={self.phase}",)
+        if self.kind in SECOND_KINDS:
+            struck = self.rank if self.kind == JOINER else self.other
+            first = f"kill:rank={self.rank},step={self.step},phase={_FIRST_LOSS}"
+            return first, f"kill:rank={struck},step={self.step},phase={self.phase}"
         phase = _INJECTED_AS.get(self.phase, self.phase)
-        return f"{self.kind}:rank={self.rank},step={self.step},phase={phase}"
+        return (f"{self.kind}:rank={self.rank},step={self.step},phase={phase}",)
+
+    @property
+    def fault(self) -> str:
+        """In words."""
+        return " and ".join(self.faults)
 
 
 def ranks_of(entry: Entry) -> dict[str, int]:
@@ -77,11 +91,18 @@ def all_cells(
         for kind in KINDS:
             for phase in _phases(entry, kind):
                 if (not kinds or kind in kinds) and (not phases or phase in phases):
-                    cells += [_cell(entry, phase, kind, rank, seed) for rank in _ranks(entry, ranks)]
+                    struck = _ranks(entry, ranks)
+                    if kind in SECOND_KINDS and struck:
+                        struck = [random.Random(f"{seed}/{entry.name}/{phase}/{kind}").choice(struck)]
+                    cells += [_cell(entry, phase, kind, rank, seed) for rank in struck]
     return cells
 
 
 def _phases(entry: Entry, kind: str) -> list[str]:
+    if kind == JOINER:
+        return list(MIGRATION_PHASES)
+    if kind == SECOND:  # who is asked for tensors is not known before; of two replicas one has to be left
+        return [p for p in MIGRATION_PHASES if p != "transfer" and (entry.ranks > 2 or entry.buddy_every)]
     if kind == "planned":
         return [HEAD, *([EPOCH] if entry.epoch_step else [])]
     in_steps = [p for p in STEP_PHASES if p in entry.phases and p != HEAD and (p != EPOCH or entry.epoch_step)]
@@ -111,7 +132,8 @@ def _cell(entry: Entry, phase: str, kind: str, rank: int, seed: int) -> Cell:
         step = chance.randint(2, max(entry.steps // 3, 2))
     else:
         step = chance.randint(3, entry.steps - 2)
-    return Cell(entry.name, phase, kind, rank, step)
+    other = (rank + 1) % entry.ranks if kind == SECOND else -1
+    return Cell(entry.name, phase, kind, rank, step, other)
 
 
 def spread(cells: Sequence[Cell], count: int, seed: int) -> list[Cell]:

@@ -164,7 +164,7 @@ class _Work:
 
     def _fell_short(self, entry: Entry, cells: list[Cell], verdict: Verdict, folder: Path) -> None:
         """Written down, lest a shared run with wrong numbers is forgotten because its cells are right one by one."""
-        short = FellShort(entry.name, [c.fault for c in cells], verdict.outcome, verdict.reason)
+        short = FellShort(entry.name, [f for c in cells for f in c.faults], verdict.outcome, verdict.reason)
         self.results.fell_short(short)
         self._keep(folder, f"{entry.name}/together/{'-'.join(str(c.step) for c in cells)}")
         text = f"{entry.name}: {len(cells)} cells in one run: {short.outcome}, {short.reason}; each is run alone"

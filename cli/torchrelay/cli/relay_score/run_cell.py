@@ -73,20 +73,21 @@ def run_struck(entry: Entry, cells: Sequence[Cell], corpus: Path, reference: Pat
         if cell.in_place:
             variables["CORPUS_STRIKE"] = f"{cell.phase}:{cell.rank}:{_SIGNALS[cell.kind]}:{struck}"
         else:
-            options.append(f"--inject={cell.fault}")
+            options += [f"--inject={fault}" for fault in cell.faults]
     hold = None
     if any(cell.kind == "planned" for cell in cells):
         hold = Hold(folder / "hold", log)
         variables = {**variables, "CORPUS_HOLD": str(hold.path), "CORPUS_STEP_S": str(PLANNED_STEP_S)}
     code = process.run(
-        [*protected(entry, len(cells)), *options, *entry.command(corpus)],
+        [*protected(entry, sum(len(c.faults) for c in cells)), *options, *entry.command(corpus)],
         folder,
         environment(out, **variables),
         entry.timeout_s * (1 + len(cells)) / 2,
         None if hold is None else hold.watch,
     )
     log.read()
-    happened = bool(log.summary.faults_injected) or struck.exists()
+    injected = {fault for cell in cells if not cell.in_place for fault in cell.faults}
+    happened = injected <= set(log.summary.faults_injected) and (struck.exists() or bool(injected))
     return Ran(code, log.summary, tuple(log.occurrences), tuple(differences(reference, out, entry.ranks)), happened)
 
 

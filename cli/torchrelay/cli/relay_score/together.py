@@ -47,7 +47,7 @@ def speaks_for_each(cells: Sequence[Cell], ran: Ran) -> list[Verdict] | None:
     committed = ran.summary.committed
     if ran.exit_code != 0 or ran.differences or len(committed) != len(cells):
         return None
-    if sorted(ran.summary.faults_injected) != sorted(c.fault for c in cells):
+    if sorted(ran.summary.faults_injected) != sorted(f for c in cells for f in c.faults):
         return None
     verdicts = []
     for cell, migration in zip(cells, committed):

@@ -18,8 +18,8 @@ def test_every_cell_is_a_fault_that_inject_takes() -> None:
     assert len({c.name for c in cells}) == len(cells) > 80
     for cell in cells:
         entry = ONE if cell.entry == "one" else TWO
-        fault = parse_fault(cell.fault, entry.ranks)
-        assert 1 <= fault.step <= entry.steps
+        for text in cell.faults:
+            assert 1 <= parse_fault(text, entry.ranks).step <= entry.steps
 
 
 def test_special_steps_are_those_of_the_entry() -> None:
@@ -48,6 +48,20 @@ def test_a_program_strikes_itself_in_places_that_only_it_knows() -> None:
     assert not all_cells([entry], 0, ("saving",), ("planned",), ())
 
 
+def test_a_second_failure_is_the_joiners_or_that_of_a_rank_that_stays() -> None:
+    cells = {(c.kind, c.phase): c for c in all_cells([ONE], 0, (), ("joiner", "second"), ())}
+    assert {phase for kind, phase in cells if kind == "joiner"} == {"prepare", "transfer", "rebuild", "verify"}
+    assert {phase for kind, phase in cells if kind == "second"} == {"prepare", "rebuild", "verify"}
+    assert len(all_cells([ONE], 0, (), ("joiner", "second"), ())) == len(cells)
+    assert not all_cells([TWO], 0, (), ("second",), ()), "nobody would be left that holds its state"
+    for (kind, phase), cell in cells.items():
+        struck = cell.rank if kind == "joiner" else (cell.rank + 1) % 3
+        assert cell.faults == (
+            f"kill:rank={cell.rank},step={cell.step},phase=backward",
+            f"kill:rank={struck},step={cell.step},phase={phase}",
+        )
+
+
 def test_two_ranks_have_no_middle() -> None:
     assert ranks_of(TWO) == {"first": 0, "last": 1}
     assert ranks_of(ONE) == {"first": 0, "middle": 1, "last": 2}
@@ -62,7 +76,7 @@ def test_ranks_are_chosen_by_name_and_by_number() -> None:
     ("phases", "kinds", "ranks", "said"),
     [
         (("lunch",), (), (), "--phase lunch: use one of data, forward"),
-        ((), ("burn",), (), "--kind burn: use one of kill, planned, stop"),
+        ((), ("burn",), (), "--kind burn: use one of kill, planned, stop, joiner, second"),
         ((), (), ("best",), "--rank best: give a number"),
     ],
 )

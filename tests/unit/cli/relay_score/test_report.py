@@ -65,7 +65,14 @@ def test_the_json_has_every_cell_and_the_count_of_each_outcome() -> None:
     assert written["outcomes"] == {
         "identical": 2, "redone": 0, "fallback": 1, "no-migration": 0, "not-injected": 0, "lost": 0, "wrong": 1,
     }  # fmt: skip
-    assert written["results"][1]["cell"] == {"entry": "b", "phase": "gate", "kind": "kill", "rank": 1, "step": 5}
+    assert written["results"][1]["cell"] == {
+        "entry": "b",
+        "phase": "gate",
+        "kind": "kill",
+        "rank": 1,
+        "step": 5,
+        "other": -1,
+    }
     assert written["left_out"] == {"d": "needs tqdm"}
 
 

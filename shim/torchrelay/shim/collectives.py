@@ -110,6 +110,10 @@ class Engine(Protocol):
         """A collective on another thread. Raises UnsupportedError where a migration has come between."""
         ...
 
+    def answered(self, tensors: list[torch.Tensor]) -> None:
+        """A recorded result was put into these tensors."""
+        ...
+
     def summed_up(self, tensors: list[torch.Tensor]) -> None:
         """What these tensors hold now depends on what they held before, and torch has not counted it as a write."""
         ...
@@ -184,7 +188,7 @@ class Collectives:
         if mode == "answer" and engine.caught_up(call.group):
             mode = engine.mode()
         if mode == "answer":
-            call.put(engine.answer(call.name, call.group, without_result=call.without_result()))
+            self._put(call, engine.answer(call.name, call.group, without_result=call.without_result()))
             return Done() if asynchronous else None
         if call.name in SUMS_UP:
             engine.summed_up(call.tensors())
@@ -198,6 +202,11 @@ class Collectives:
             result.wait()
         engine.record(call.take())
         return result
+
+    def _put(self, call: _Call, entry: Entry) -> None:
+        written = call.put(entry)
+        if written:
+            self._engine.answered(written)
 
     def _of_wrapper(self, call: _Call, mode: str) -> Any:
         """Parameters and gradients on their way: far too large to record, and without peers their content does not matter."""
@@ -232,7 +241,7 @@ class Collectives:
         while True:
             entry = self._engine.replayed(call.name, call.group, without_result=call.without_result())
             if entry is not None:
-                call.put(entry)
+                self._put(call, entry)
                 self._engine.record(entry)
                 return Done() if asynchronous else None
             try:
@@ -280,19 +289,21 @@ class _Call:
             return Entry(self.name, self.group, None)
         return Entry(self.name, self.group, [small.take(t) for t in tensors])
 
-    def put(self, entry: Entry) -> None:
+    def put(self, entry: Entry) -> list[torch.Tensor]:
+        """Returns the tensors that hold the recorded result now."""
         if entry.results is None or self.without_result():
-            return
+            return []
         if self.objects:
             values = pickle.loads(entry.results) if entry.results else []
             if self.out is not None:
                 self.out[:] = values
-            return
+            return []
         tensors = self.tensors()
         if len(tensors) != len(entry.results) or not all(map(small.fits, entry.results, tensors)):
             raise StateMismatchError(f"{self.name}: the recorded result has another shape than this call's")
         for tensor, value in zip(tensors, entry.results):
             small.put(value, tensor.data)  # torch counts no write of a collective
+        return tensors
 
 
 class Done:

@@ -9,7 +9,6 @@ from types import FrameType
 from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.protocol.journal import PHASES
@@ -43,6 +42,7 @@ from torchrelay.shim.recovery import Recovery
 from torchrelay.shim.reporting import Reporter
 from torchrelay.shim.sites import SITES
 from torchrelay.shim.updates import Updates
+from torchrelay.shim.watch import Watch
 
 
 class Engine:
@@ -91,7 +91,7 @@ class Engine:
         self.replicas = replicas.ReplicaChecks(self)
         self.keeper: Keeper | None = None
         self.numbers: Numbers | None = None
-        self._forbidden: TorchFunctionMode | None = None
+        self._forbidden: Watch | None = None
         self.late_forwards = LateForwards(self)
         self.sharded_alone, self.sharded_after_step = self.late_forwards.alone, self.late_forwards.after_step
         self.interruptions = Interruptions(self)
@@ -128,6 +128,11 @@ class Engine:
     def record_message(self, entry: Entry) -> None:
         """Of this rank alone: other ranks' records have nothing to compare it with."""
         self.records.add(entry, after_gate=False)
+
+    def answered(self, tensors: list[torch.Tensor]) -> None:
+        watch = self.shadow.tail.watch if self.behind_gate() else self._forbidden
+        if watch is not None:
+            watch.certain(tensors)
 
     def own_result_late(self, name: str) -> None:
         if self.commit is not None:
@@ -259,14 +264,14 @@ class Engine:
             self.give_up(self._not_captured)  # it was the training loop
         return True
 
-    def forbid(self, watch: TorchFunctionMode) -> None:
+    def forbid(self, watch: Watch) -> None:
         """Until the next head."""
         self._forbidden = watch
-        watch.__enter__()
+        watch.__enter__()  # type: ignore[no-untyped-call]  # torch does not say its type
 
     def _start_step(self) -> None:
         if self._forbidden is not None:
-            self._forbidden.__exit__(None, None, None)
+            self._forbidden.__exit__(None, None, None)  # type: ignore[no-untyped-call]  # the same
             self._forbidden = None
         self.stepped = False
         self.updates.begin_iteration()

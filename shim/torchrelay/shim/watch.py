@@ -9,7 +9,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from torchrelay.protocol.errors import StateMismatchError
-from torchrelay.shim.adapters.storages import StorageNotes
+from torchrelay.shim.adapters.storages import StorageNotes, unseen
 from torchrelay.shim.memory_ranges import MemoryRanges
 
 _ABOUT_FORM = frozenset(
@@ -81,6 +81,13 @@ class Watch(TorchFunctionMode):
     def computed_from(self, tensor: torch.Tensor) -> str:
         """What is late of all that `tensor` was computed from, in words; empty for nothing, and for memory of a source's own."""
         return "" if self._memory.shared(tensor) else self._what(self._of(tensor))
+
+    def certain(self, tensors: Iterable[torch.Tensor]) -> None:
+        """They hold what they held in the lost rank, whatever they were computed from: a recorded result was put into them."""
+        with unseen():
+            for tensor in tensors:
+                if tensor.is_contiguous() and id(tensor) not in self._sources and not self._memory.shared(tensor):
+                    self._derived.forget(tensor)
 
     def check_escapes(self) -> None:
         """Raises StateMismatchError if a number was read that depends on what is late."""

@@ -26,6 +26,7 @@ class FakeEngine:
         self.interruptions: list[RuntimeError] = []
         self.waits: list[bool] = []
         self.summed: list[torch.Tensor] = []
+        self.certain: list[torch.Tensor] = []
         self.late: list[str] = []
         self.threads: list[threading.Thread] = []
 
@@ -62,6 +63,9 @@ class FakeEngine:
     def beside(self, call: Any) -> Any:
         self.threads.append(threading.current_thread())
         return call()
+
+    def answered(self, tensors: list[torch.Tensor]) -> None:
+        self.certain += tensors
 
     def summed_up(self, tensors: list[torch.Tensor]) -> None:
         self.summed += tensors
@@ -105,6 +109,13 @@ def test_a_recorded_result_answers_the_same_call(engine: FakeEngine) -> None:
     here = [torch.zeros(2)]
     dist.all_gather(here, torch.tensor([0.0, 0.0]))
     assert here[0].tolist() == [3.0, 4.0]
+    assert [id(tensor) for tensor in engine.certain] == [id(here[0])]
+
+
+def test_a_result_that_was_not_kept_makes_nothing_certain(engine: FakeEngine) -> None:
+    engine.now, engine.answers = "answer", [Entry("all_reduce", "", None)]
+    dist.all_reduce(torch.ones(1))
+    assert engine.certain == []
 
 
 def test_objects_are_recorded_one_level_only_and_answered(engine: FakeEngine) -> None:

@@ -68,3 +68,14 @@ def test_operators_are_followed_under_all_their_names() -> None:
             with pytest.raises(StateMismatchError, match="reads average"):
                 seen.append(compute().sum().item())
     assert seen == []
+
+
+def test_what_a_recorded_result_was_put_into_is_certain_and_nothing_else_is() -> None:
+    gradient = torch.ones(4)
+    with Watch({"gradient.0": gradient}, {"gradient.0"}) as watch:
+        norm, part, own = gradient.norm(), gradient * 2, gradient.view(2, 2)
+        watch.certain([norm, part[:2], own])
+        assert norm.item() == 2
+        for uncertain in (part, own, gradient * norm):
+            with pytest.raises(StateMismatchError, match="reads gradients after its optimizer step"):
+                uncertain.sum().item()

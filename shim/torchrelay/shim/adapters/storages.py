@@ -1,7 +1,7 @@
 """Notes on storages that do not keep them alive: what was computed into a tensor concerns its aliases, while one lives.
 
 Leans on `torch.multiprocessing.reductions.StorageWeakRef`: its `cdata` is no other storage's as long as the reference is
-held, `expired` says whether the storage is gone. Seen on torch 2.13.0; in torch since 1.0.
+held, `expired` says whether the storage is gone. Seen on torch 2.13.0; in torch since 1.0. And on `torch._C.DisableTorchFunction`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 _SWEEP = 4096
+unseen = torch._C.DisableTorchFunction
+"""A context in which no `TorchFunctionMode` is told of what is called."""
 
 
 class StorageNotes:
@@ -39,6 +41,12 @@ class StorageNotes:
         reference = StorageWeakRef(storage)
         self._notes[reference.cdata] = reference, bits
         return True
+
+    def forget(self, tensor: torch.Tensor) -> None:
+        """All of it has been written anew. Does nothing for a part of a storage: the rest is as it was."""
+        storage = _storage(tensor)
+        if storage is not None and storage.nbytes() == tensor.numel() * tensor.element_size():
+            self._notes.pop(storage._cdata, None)
 
 
 def _storage(tensor: torch.Tensor) -> torch.UntypedStorage | None:

@@ -3,63 +3,36 @@
 from __future__ import annotations
 
 import queue
-import sys
 import threading
-import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torchrelay.protocol.addresses import bind_address
-from torchrelay.protocol.errors import ChannelClosedError, TorchrelayError, UnsupportedError
+from torchrelay.protocol.errors import ChannelClosedError
 from torchrelay.protocol.messages import (
     Abandon,
-    CheckpointSaved,
-    Commit,
     CopyJournals,
-    FilesKept,
     Interrupt,
     KeepCopies,
-    KeepFile,
     NumbersDecided,
-    OrderFailed,
-    Plan,
     QuiesceAnswer,
     QuiesceAt,
     QuiesceDecided,
-    Rebuild,
-    Rebuilt,
     Resumed,
-    SaveCheckpoint,
-    Serve,
-    Serving,
     ShimOrder,
-    Standing,
     TakeCopy,
-    Verified,
 )
-from torchrelay.shim import collective_records, kept_files, payload
-from torchrelay.shim.adapters import fsdp2, pipelining, wrappers
-from torchrelay.shim.adapters.dtensor import local
-from torchrelay.shim.capture import device
+from torchrelay.shim.attempt import Attempt, Superseded
 from torchrelay.shim.comms import is_communication_failure, serve_store
 from torchrelay.shim.rewind import Rewind
 
 if TYPE_CHECKING:
     from torchrelay.shim.engine import Engine
     from torchrelay.shim.link import AgentLink
-    from torchrelay.shim.transfer import Donor
 
 NEWS_S = 10.0
 """A connection breaks before it is told that its other end is lost: until then who notices is not the one that failed."""
 PATIENCE_S = 60.0
 """How long a rank whose communication failed waits to hear of a migration, before the failure is the script's own."""
-SERVE_S = 600.0
-"""How long a donor keeps its tensor channel open; the controller's deadlines are far shorter."""
-
-
-class _Superseded(Exception):
-    """A newer generation was announced while this one was being followed."""
 
 
 class Recovery:
@@ -182,8 +155,8 @@ class Recovery:
         generation = self._generation(error)
         while True:
             try:
-                action, redone = _Attempt(engine, self, generation, position, str(error or "")).follow()
-            except _Superseded:
+                action, redone = Attempt(engine, self, generation, position, str(error or "")).follow()
+            except Superseded:
                 generation = self._announced
                 continue
             if action != "abandoned":
@@ -198,12 +171,12 @@ class Recovery:
         return action
 
     def next_order(self, generation: int) -> ShimOrder:
-        """Raises _Superseded when a newer generation was announced."""
+        """Raises Superseded when a newer generation was announced."""
         while True:
             order = self.raw_order()
             if isinstance(order, Interrupt):
                 if order.generation > generation:
-                    raise _Superseded
+                    raise Superseded
             elif getattr(order, "generation", generation) == generation:
                 return order
 
@@ -235,168 +208,3 @@ class Recovery:
         if generation not in self._stores:
             self._stores = {generation: serve_store()}
         return self._engine.comms.address, self._stores[generation][1]
-
-
-class _Attempt:
-    """One generation, followed from Standing to Commit or Abandon."""
-
-    def __init__(self, engine: Engine, recovery: Recovery, generation: int, position: str, detail: str) -> None:
-        self._engine, self._recovery, self._link = engine, recovery, engine.link
-        self._generation, self._position, self._detail = generation, position, detail
-        self._plan: Plan | None = None
-        self._donors: list[Donor] = []
-        self._rebuilt = False
-
-    def follow(self) -> tuple[str, int]:
-        try:
-            self._say()
-            while True:
-                order = self._recovery.next_order(self._generation)
-                if isinstance(order, Commit):
-                    return self._committed()
-                if isinstance(order, Abandon):
-                    return self._abandoned()
-                self._carry_out(order)
-        except _Superseded:
-            self._drop()
-            raise
-        finally:
-            for donor in self._donors:
-                donor.close()
-
-    def _inject(self, phase: str) -> None:
-        commit, faults = self._engine.commit, self._engine.faults
-        if faults is not None and commit is not None:
-            faults.in_migration(phase, commit.boundary + 1)
-
-    def _say(self) -> None:
-        self._inject("prepare")
-        engine = self._engine
-        host, port = self._recovery.store(self._generation)
-        boundary = engine.commit.boundary if engine.commit is not None else -1
-        log = tuple(engine.records.after)
-        self._link.send(
-            Standing(
-                self._generation,
-                boundary,
-                engine.gates_passed,
-                self._position,
-                self._detail[:200],
-                host,
-                port,
-                payload.dump(log),
-                len(log),
-                engine.layouts.as_text(max(boundary, engine.gates_passed)),
-                engine.updates.late_now(),
-                engine.place() if boundary == engine.gates_passed else "",
-            )
-        )
-
-    def _carry_out(self, order: ShimOrder) -> None:
-        try:
-            if isinstance(order, Serve):
-                self._serve(order)
-            elif isinstance(order, Plan):
-                self._plan = order
-            elif isinstance(order, Rebuild):
-                self._rebuild(order)
-            elif isinstance(order, SaveCheckpoint):
-                self._save(order)
-            elif isinstance(order, KeepFile):
-                self._keep(order)
-        except (RuntimeError, OSError, TorchrelayError) as error:
-            if self._recovery.is_of_the_past(self._generation, error):
-                raise _Superseded from error
-            reason = f"{type(error).__name__}: {error}"
-            self._link.send(OrderFailed(self._generation, type(order).__name__, reason[:500]))
-
-    def _serve(self, order: Serve) -> None:
-        from torchrelay.shim.transfer import Donor
-
-        commit = self._engine.commit
-        assert commit is not None
-        self._inject("transfer")
-        self._engine.updates.take_back_early(order.boundary)
-        tensors = self._engine.replicas.tensors(commit, order.boundary)
-        if self._position == "after":
-            tensors |= {path: local(g) for path, g in device.gradients(commit.state).items()}
-        donor = Donor(
-            tensors,
-            bind_host=bind_address(self._engine.comms.address),
-            generation=order.generation,
-            token=order.token,
-            peer_host=order.peer_host,
-            deadline_s=SERVE_S,
-            log=_say_on_stderr,
-        )
-        self._donors.append(donor)
-        self._link.send(Serving(order.generation, self._engine.comms.address, donor.start()))
-
-    def _rebuild(self, order: Rebuild) -> None:
-        engine, started = self._engine, time.monotonic()
-        self._rebuilt = True
-        self._inject("rebuild")
-        self._check_wrappers()
-        self._recovery.free_waits(self._generation)
-        fsdp2.reset()
-        pipelining.reset(order.target)
-        engine.comms.rebuild(order.generation, order.store_host, order.store_port, self._recovery.is_over)
-        engine.layouts.prepare_survivor(engine.wrapped, order.target, engine.comms.lend_name)
-        self._link.send(Rebuilt(order.generation, time.monotonic() - started))
-        self._inject("verify")
-        engine.comms.verify(order.target)
-        self._link.send(Verified(order.generation))
-
-    def _check_wrappers(self) -> None:
-        """Raises UnsupportedError where a wrapper was interrupted that cannot be put back."""
-        commit = self._engine.commit
-        modules = (m for root in (commit.state.roots if commit is not None else ()) for m in root.modules())
-        if self._position != "head" and any(map(wrappers.is_fsdp1, modules)):
-            raise UnsupportedError("FullyShardedDataParallel was interrupted in its step: it cannot be put back")
-
-    def _save(self, order: SaveCheckpoint) -> None:
-        from torchrelay.shim import tensor_files
-
-        commit = self._engine.commit
-        assert commit is not None
-        self._engine.updates.take_back_early(order.target)
-        size = (
-            tensor_files.save(Path(order.directory), self._engine.replicas.tensors(commit, order.target))
-            if order.save_tensors
-            else 0
-        )
-        self._link.send(CheckpointSaved(order.generation, size))
-
-    def _keep(self, order: KeepFile) -> None:
-        kept_files.keep(Path(order.directory), order.name, order.data, order.whole)
-        if order.last:
-            self._link.send(FilesKept(order.generation))
-
-    def _committed(self) -> tuple[str, int]:
-        assert self._plan is not None
-        engine, action = self._engine, self._plan.action
-        engine.comms.committed()
-        engine.comms.now.number = self._generation
-        engine.journal.generation = self._generation
-        engine.first_step_due = True
-        engine.layouts.migrated(self._plan.target, engine.wrapped)
-        if engine.keeper is not None:
-            engine.keeper.entered(self._plan.target)
-        if action == "forward" and self._plan.collective_log:
-            finished = collective_records.furthest(payload.load_logs(self._plan.collective_log))
-            engine.records.replay = collective_records.without(finished, engine.records.after)
-        return action, int(action == "rewind" and self._position != "head")
-
-    def _abandoned(self) -> tuple[str, int]:
-        self._drop()
-        self._engine.layouts.abandoned(self._engine.wrapped, self._engine.comms.lend_name)
-        return "abandoned", 0
-
-    def _drop(self) -> None:
-        if self._rebuilt:
-            self._engine.comms.go_back()
-            self._rebuilt = False
-
-
-def _say_on_stderr(text: str) -> None:
-    print(f"torchrelay: {text}", file=sys.stderr, flush=True)

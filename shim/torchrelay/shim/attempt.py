@@ -1,0 +1,209 @@
+"""One generation, as a rank that stays follows it: from where it stands to the commit."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torchrelay.protocol.addresses import bind_address
+from torchrelay.protocol.errors import TorchrelayError, UnsupportedError
+from torchrelay.protocol.messages import (
+    Abandon,
+    CheckpointSaved,
+    Commit,
+    FilesKept,
+    KeepFile,
+    OrderFailed,
+    Plan,
+    Rebuild,
+    Rebuilt,
+    SaveCheckpoint,
+    Serve,
+    Serving,
+    ShimOrder,
+    Standing,
+    Verified,
+)
+from torchrelay.shim import collective_records, kept_files, payload
+from torchrelay.shim.adapters import fsdp2, pipelining, wrappers
+from torchrelay.shim.adapters.dtensor import local
+from torchrelay.shim.capture import device
+
+if TYPE_CHECKING:
+    from torchrelay.shim.engine import Engine
+    from torchrelay.shim.recovery import Recovery
+    from torchrelay.shim.transfer import Donor
+
+SERVE_S = 600.0
+"""How long a donor keeps its tensor channel open; the controller's deadlines are far shorter."""
+
+
+class Superseded(Exception):
+    """A newer generation was announced while this one was being followed."""
+
+
+class Attempt:
+    """One generation, followed from Standing to Commit or Abandon."""
+
+    def __init__(self, engine: Engine, recovery: Recovery, generation: int, position: str, detail: str) -> None:
+        self._engine, self._recovery, self._link = engine, recovery, engine.link
+        self._generation, self._position, self._detail = generation, position, detail
+        self._plan: Plan | None = None
+        self._donors: list[Donor] = []
+        self._rebuilt = False
+
+    def follow(self) -> tuple[str, int]:
+        try:
+            self._say()
+            while True:
+                order = self._recovery.next_order(self._generation)
+                if isinstance(order, Commit):
+                    return self._committed()
+                if isinstance(order, Abandon):
+                    return self._abandoned()
+                self._carry_out(order)
+        except Superseded:
+            self._drop()
+            raise
+        finally:
+            for donor in self._donors:
+                donor.close()
+
+    def _inject(self, phase: str) -> None:
+        commit, faults = self._engine.commit, self._engine.faults
+        if faults is not None and commit is not None:
+            faults.in_migration(phase, commit.boundary + 1)
+
+    def _say(self) -> None:
+        self._inject("prepare")
+        engine = self._engine
+        host, port = self._recovery.store(self._generation)
+        boundary = engine.commit.boundary if engine.commit is not None else -1
+        log = tuple(engine.records.after)
+        self._link.send(
+            Standing(
+                self._generation,
+                boundary,
+                engine.gates_passed,
+                self._position,
+                self._detail[:200],
+                host,
+                port,
+                payload.dump(log),
+                len(log),
+                engine.layouts.as_text(max(boundary, engine.gates_passed)),
+                engine.updates.late_now(),
+                engine.place() if boundary == engine.gates_passed else "",
+            )
+        )
+
+    def _carry_out(self, order: ShimOrder) -> None:
+        try:
+            if isinstance(order, Serve):
+                self._serve(order)
+            elif isinstance(order, Plan):
+                self._plan = order
+            elif isinstance(order, Rebuild):
+                self._rebuild(order)
+            elif isinstance(order, SaveCheckpoint):
+                self._save(order)
+            elif isinstance(order, KeepFile):
+                self._keep(order)
+        except (RuntimeError, OSError, TorchrelayError) as error:
+            if self._recovery.is_of_the_past(self._generation, error):
+                raise Superseded from error
+            reason = f"{type(error).__name__}: {error}"
+            self._link.send(OrderFailed(self._generation, type(order).__name__, reason[:500]))
+
+    def _serve(self, order: Serve) -> None:
+        from torchrelay.shim.transfer import Donor
+
+        commit = self._engine.commit
+        assert commit is not None
+        self._inject("transfer")
+        self._engine.updates.take_back_early(order.boundary)
+        tensors = self._engine.replicas.tensors(commit, order.boundary)
+        if self._position == "after":
+            tensors |= {path: local(g) for path, g in device.gradients(commit.state).items()}
+        donor = Donor(
+            tensors,
+            bind_host=bind_address(self._engine.comms.address),
+            generation=order.generation,
+            token=order.token,
+            peer_host=order.peer_host,
+            deadline_s=SERVE_S,
+            log=_say_on_stderr,
+        )
+        self._donors.append(donor)
+        self._link.send(Serving(order.generation, self._engine.comms.address, donor.start()))
+
+    def _rebuild(self, order: Rebuild) -> None:
+        engine, started = self._engine, time.monotonic()
+        self._rebuilt = True
+        self._inject("rebuild")
+        self._check_wrappers()
+        self._recovery.free_waits(self._generation)
+        fsdp2.reset()
+        pipelining.reset(order.target)
+        engine.comms.rebuild(order.generation, order.store_host, order.store_port, self._recovery.is_over)
+        engine.layouts.prepare_survivor(engine.wrapped, order.target, engine.comms.lend_name)
+        self._link.send(Rebuilt(order.generation, time.monotonic() - started))
+        self._inject("verify")
+        engine.comms.verify(order.target)
+        self._link.send(Verified(order.generation))
+
+    def _check_wrappers(self) -> None:
+        """Raises UnsupportedError where a wrapper was interrupted that cannot be put back."""
+        commit = self._engine.commit
+        modules = (m for root in (commit.state.roots if commit is not None else ()) for m in root.modules())
+        if self._position != "head" and any(map(wrappers.is_fsdp1, modules)):
+            raise UnsupportedError("FullyShardedDataParallel was interrupted in its step: it cannot be put back")
+
+    def _save(self, order: SaveCheckpoint) -> None:
+        from torchrelay.shim import tensor_files
+
+        commit = self._engine.commit
+        assert commit is not None
+        self._engine.updates.take_back_early(order.target)
+        size = (
+            tensor_files.save(Path(order.directory), self._engine.replicas.tensors(commit, order.target))
+            if order.save_tensors
+            else 0
+        )
+        self._link.send(CheckpointSaved(order.generation, size))
+
+    def _keep(self, order: KeepFile) -> None:
+        kept_files.keep(Path(order.directory), order.name, order.data, order.whole)
+        if order.last:
+            self._link.send(FilesKept(order.generation))
+
+    def _committed(self) -> tuple[str, int]:
+        assert self._plan is not None
+        engine, action = self._engine, self._plan.action
+        engine.comms.committed()
+        engine.comms.now.number = self._generation
+        engine.journal.generation = self._generation
+        engine.first_step_due = True
+        engine.layouts.migrated(self._plan.target, engine.wrapped)
+        if engine.keeper is not None:
+            engine.keeper.entered(self._plan.target)
+        if action == "forward" and self._plan.collective_log:
+            finished = collective_records.furthest(payload.load_logs(self._plan.collective_log))
+            engine.records.replay = collective_records.without(finished, engine.records.after)
+        return action, int(action == "rewind" and self._position != "head")
+
+    def _abandoned(self) -> tuple[str, int]:
+        self._drop()
+        self._engine.layouts.abandoned(self._engine.wrapped, self._engine.comms.lend_name)
+        return "abandoned", 0
+
+    def _drop(self) -> None:
+        if self._rebuilt:
+            self._engine.comms.go_back()
+            self._rebuilt = False
+
+
+def _say_on_stderr(text: str) -> None:
+    print(f"torchrelay: {text}", file=sys.stderr, flush=True)

@@ -35,7 +35,8 @@ def test_a_rank_is_replaced_in(
     assert_unharmed(run, undisturbed(script, *args, ranks=RANKS), RANKS, [fault], 1)
 
 
-@pytest.mark.parametrize("shape", ["epochs", "steps"])
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", few(1, ["steps", "epochs"]))
 def test_ranks_are_replaced_in_every_epoch_of_kept_workers(
     shape: str, undisturbed: Undisturbed, tmp_path: Path
 ) -> None:

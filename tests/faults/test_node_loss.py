@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from faults.conftest import Undisturbed
 from integration.cli_harness import SECRET, TIMEOUT_S, Cli, eventually
+from support.cells import few
 from support.training import SCRIPTS, differences
 
 SCRIPT, RANKS = "ddp.py", 4
@@ -63,7 +64,8 @@ class Machines:
         return sorted(rank for e in done for rank in e["ranks"])
 
 
-@pytest.mark.parametrize("phase", ["backward", "optimizer"])
+@pytest.mark.slow
+@pytest.mark.parametrize("phase", few(1, ["optimizer", "backward"]))
 def test_both_ranks_of_a_machine_that_is_gone_go_on_bitwise(
     phase: str, undisturbed: Undisturbed, tmp_path: Path
 ) -> None:

@@ -61,7 +61,7 @@ WRITES = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("what", "ahead"), few(4, list(dict.fromkeys(WRITES))))
+@pytest.mark.parametrize(("what", "ahead"), few(3, list(dict.fromkeys(WRITES))))
 def test_tensors_that_are_written_after_the_optimizer_step_are_as_they_would_have_been(
     what: str, ahead: str, undisturbed: Undisturbed, tmp_path: Path
 ) -> None:

@@ -18,7 +18,7 @@ SLOWLY = {"STEP_S": "0.08"}
 @pytest.mark.parametrize(
     ("kind", "fault"),
     few(
-        4,
+        3,
         [
             ("finetune", "kill:rank=1,step=13,phase=backward"),
             ("turns", "kill:rank=0,step=7,phase=forward"),

@@ -17,9 +17,12 @@ SCRIPT, RANKS, EVERY = "sharded.py", 2, 3
 @pytest.mark.parametrize(
     ("faults", "redone"),
     [
+        pytest.param(
+            ["kill:rank=1,step=1,phase=backward", "kill:rank=0,step=8,phase=optimizer"],
+            [1, 3],
+            id="in the first step, and past the gate",
+        ),
         pytest.param(["kill:rank=1,step=9,phase=backward"], [3], id="in backward"),
-        pytest.param(["kill:rank=0,step=8,phase=optimizer"], [3], id="past the gate"),
-        pytest.param(["kill:rank=1,step=1,phase=backward"], [1], id="in the first step"),
         pytest.param(
             ["kill:rank=1,step=5,phase=forward", "kill:rank=0,step=5,phase=backward"],
             [2, 2],

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from faults.conftest import Undisturbed
+from support.cells import few
 from support.relay_run import assert_unharmed, relay
 
 from torchrelay.protocol.faults import MIGRATION_PHASES
@@ -25,7 +26,8 @@ def faults(first_phase: str, second: dict[str, int]) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("first_phase", ["backward", "after-step"])
+@pytest.mark.slow
+@pytest.mark.parametrize("first_phase", few(1, ["backward", "after-step"]))
 def test_a_joiner_that_is_lost_is_replaced_in_the_same_migration(
     first_phase: str, undisturbed: Undisturbed, tmp_path: Path
 ) -> None:

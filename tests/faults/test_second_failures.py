@@ -8,10 +8,13 @@ import pytest
 from faults.conftest import Undisturbed
 from support.cells import few
 from support.relay_run import assert_unharmed, relay
+from support.training import differences
 
 from torchrelay.protocol.faults import MIGRATION_PHASES
 
 SCRIPT, RANKS = "ddp.py", 3
+GOES_ON_S = 30.0
+"""After a move that was given up; communicators that nobody comes to are waited for twice as long."""
 STEPS = dict(zip(MIGRATION_PHASES, (10, 22, 34, 46)))
 
 
@@ -44,3 +47,18 @@ def test_a_rank_that_is_lost_while_another_one_is_replaced_costs_no_further_spar
     run = relay(tmp_path, SCRIPT, ranks=RANKS, spares=len(struck), inject=struck)
     assert_unharmed(run, undisturbed(SCRIPT, ranks=RANKS), RANKS, struck, len(STEPS))
     assert [m["ranks"] for m in run.committed()] == [[1, 2], [0, 1], [1, 2], [0, 1]], run.told()
+
+
+def test_a_planned_move_whose_joiner_is_lost_is_given_up_and_training_goes_on_at_once(
+    undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    struck = ["planned:rank=1,step=5,phase=forward", "kill:rank=1,step=5,phase=rebuild"]
+    run = relay(tmp_path, SCRIPT, ranks=RANKS, spares=1, inject=struck, planned_at=[5])
+    assert run.status == 76, f"a planned move that was not made is told: {run.told()}"
+    assert sorted(run.faults()) == sorted(struck), run.told()
+    (given_up,) = run.named("migration_finished")
+    assert (given_up["kind"], given_up["outcome"]) == ("planned", "abandoned"), run.told()
+    next_s = min(e["time_s"] for e in run.named("progress") if e["time_s"] > given_up["time_s"])
+    assert next_s - given_up["time_s"] < GOES_ON_S, run.told()
+    assert not any("OrderFailed" in e["text"] for e in run.named("log")), run.told()
+    assert differences(undisturbed(SCRIPT, ranks=RANKS), run.out, RANKS) == [], run.told()

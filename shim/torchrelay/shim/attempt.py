@@ -113,6 +113,8 @@ class Attempt:
                 self._keep(order)
         except (RuntimeError, OSError, TorchrelayError) as error:
             if self._recovery.is_of_the_past(self._generation, error):
+                if self._recovery.is_abandoned(self._generation):
+                    return  # as the next order says
                 raise Superseded from error
             reason = f"{type(error).__name__}: {error}"
             self._link.send(OrderFailed(self._generation, type(order).__name__, reason[:500]))

@@ -103,8 +103,8 @@ class Communicators:
     ) -> None:
         """Connects every group anew, with the same ranks in the same order, through the store at `host:port`.
 
-        `is_over(generation)`: whether a newer one was announced. Raises RuntimeError when peers do not come or the generation is
-        broken meanwhile.
+        `is_over(generation)`: whether a newer one was announced, or this one abandoned. Raises RuntimeError when peers do not
+        come or the generation is broken meanwhile.
         """
         self.waits.renewed(generation)
         self._previous = (self.now, dict(self._installed))
@@ -114,6 +114,8 @@ class Communicators:
         with self.connecting():
             store = join_store(host, port, lambda: is_over(generation))
             self.now.stores.append(store)
+            if is_over(generation):  # from here on whoever hears of it shuts this store's socket
+                raise RuntimeError(f"torchrelay: generation {generation} is over before its communicators stand")
             prefix = f"torchrelay/{generation}"
             self._connect_gate(dist.PrefixStore(prefix, store))
             for group in groups.groups():
@@ -164,6 +166,18 @@ class Communicators:
         if self._previous is not None and self._previous[0].gate is not None:
             self._previous[0].gate.close()
         self._previous = None
+
+    def break_new(self, generation: int) -> int:
+        """From any thread: what waits in the communicators of an abandoned exchange fails now; those before it stay whole."""
+        with self._lock:
+            if self.now.number != generation or self._previous is None:
+                return 0
+            wanted = set(self.now.inodes)
+            if self._building is not None:
+                wanted |= set(sockets.tcp_sockets().values()) - self._building
+            if self._listener is not None:
+                self._listener.close()
+        return sockets.shut_down(wanted)
 
     def break_all(self) -> int:
         """From any thread: whatever this rank and its peers wait for in any communicator fails now. Returns how many sockets."""

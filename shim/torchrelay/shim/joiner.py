@@ -141,11 +141,12 @@ class Joiner:
 
     def _begin_anew(self, error: Exception) -> None:
         """Raises `error` where it is this process's own, or where the others meet elsewhere now."""
-        if not self._engine.recovery.is_of_the_past(self.generation, error):
+        recovery = self._engine.recovery
+        if not recovery.is_of_the_past(self.generation, error) or recovery.is_abandoned(self.generation):
             raise error
         before, self._plan = self._plan, None
         assert before is not None
-        self.generation = self._engine.recovery.announced
+        self.generation = recovery.announced
         plan = self._wait_for_plan()
         if (plan.action, plan.target, plan.place, plan.journal) != (
             before.action,

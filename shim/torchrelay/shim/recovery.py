@@ -42,7 +42,7 @@ class Recovery:
         self._engine, self._link = engine, link
         self._orders: queue.SimpleQueue[ShimOrder | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
-        self._announced = 0
+        self._announced = self._abandoned = 0
         self._reason = ""
         self._news = threading.Condition(self._lock)
         self._quiesce: QuiesceAt | None = None
@@ -75,9 +75,11 @@ class Recovery:
                     self._news.notify_all()
         elif isinstance(order, Abandon):
             with self._news:
+                self._abandoned = max(self._abandoned, order.generation)
                 if self._quiesce is not None and self._quiesce.generation == order.generation:
                     self._quiesce, self._decided = None, False
-                    self._news.notify_all()
+                self._news.notify_all()
+            self._engine.comms.break_new(order.generation)
             self._orders.put(order)
         elif isinstance(order, CopyJournals):
             self._engine.journal.copies.assign(order)
@@ -188,11 +190,14 @@ class Recovery:
             raise ChannelClosedError("the torchrelay agent is gone in the middle of a migration")
         return order
 
+    def is_abandoned(self, generation: int) -> bool:
+        return self._abandoned >= generation
+
     def is_over(self, generation: int) -> bool:
-        return self._announced > generation
+        return self._announced > generation or self.is_abandoned(generation)
 
     def is_of_the_past(self, generation: int, error: Exception) -> bool:
-        """Whether it comes from the loss of another rank, so that a newer generation is, or will soon be, announced."""
+        """Whether it comes from the loss of another rank, so that the generation is, or will soon be, over."""
         of_a_peer = is_communication_failure(error) or isinstance(error, ConnectionError | ChannelClosedError)
         with self._news:
             self._news.wait_for(lambda: self.is_over(generation) or self._link.lost, NEWS_S if of_a_peer else 0.0)

@@ -79,6 +79,30 @@ def test_an_abandoned_generation_leaves_the_one_before_whole(
     assert store is not None
 
 
+def test_who_waits_for_a_joiner_that_is_lost_comes_loose_when_its_move_is_abandoned_and_goes_on_as_before(
+    ranks: list[Communicators], pool: ThreadPoolExecutor
+) -> None:
+    for each in ranks:
+        each.committed()
+    _store, port = serve_store()
+    alone = pool.submit(ranks[0].rebuild, 2, "127.0.0.1", port)
+    while ranks[0].break_new(2) == 0 and not alone.done():
+        pass
+    with pytest.raises(RuntimeError):
+        alone.result(60)
+    assert ranks[0].break_new(1) == 0, "what was there before is not touched"
+    ranks[0].go_back()
+    both(pool, ranks, lambda c: c.gate(1))
+
+
+def test_a_generation_that_is_over_before_it_is_built_is_not_waited_for(ranks: list[Communicators]) -> None:
+    for each in ranks:
+        each.committed()
+    _store, port = serve_store()
+    with pytest.raises(RuntimeError, match="generation 2 is over before its communicators stand"):
+        ranks[0].rebuild(2, "127.0.0.1", port, lambda generation: generation == 2)
+
+
 def test_two_generations_do_not_hear_each_other(ranks: list[Communicators], pool: ThreadPoolExecutor) -> None:
     store, port = serve_store()
     both(pool, ranks, lambda c: c.rebuild(2, "127.0.0.1", port))

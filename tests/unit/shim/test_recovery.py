@@ -10,7 +10,7 @@ import pytest
 import torch.distributed as dist
 
 from torchrelay.protocol.errors import ChannelClosedError, StateMismatchError
-from torchrelay.protocol.messages import Interrupt
+from torchrelay.protocol.messages import Abandon, Interrupt
 from torchrelay.shim import recovery
 from torchrelay.shim.recovery import Recovery
 
@@ -19,7 +19,8 @@ from torchrelay.shim.recovery import Recovery
 def stands(monkeypatch: pytest.MonkeyPatch) -> Recovery:
     monkeypatch.setattr(recovery, "NEWS_S", 60.0)
     waits = SimpleNamespace(watch=lambda generation: None)
-    comms = SimpleNamespace(now=SimpleNamespace(number=1), break_all=lambda: 0, waits=waits)
+    now = SimpleNamespace(number=1)
+    comms = SimpleNamespace(now=now, break_all=lambda: 0, break_new=lambda generation: 0, waits=waits)
     engine: Any = SimpleNamespace(comms=comms, keeper=None)
     link: Any = SimpleNamespace(lost=False)
     return Recovery(engine, link)
@@ -53,6 +54,15 @@ def test_a_connection_that_broke_though_nobody_was_lost_is_its_own(
 ) -> None:
     monkeypatch.setattr(recovery, "NEWS_S", 0.01)
     assert not stands.is_of_the_past(2, RuntimeError("Connection closed by peer"))
+
+
+def test_in_a_move_that_is_abandoned_there_is_no_newer_generation_to_wait_for(stands: Recovery) -> None:
+    thread = threading.Thread(target=stands.handle, args=(Abandon(2, "the joiner is lost"),))
+    thread.start()
+    assert stands.is_of_the_past(2, RuntimeError("Connection closed by peer"))
+    assert stands.is_abandoned(2)
+    assert not stands.is_abandoned(3)
+    thread.join()
 
 
 def test_other_failures_do_not_wait_for_news(stands: Recovery) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import signal
 from pathlib import Path
 
 import pytest
 from support.fake_job import FakeJob
+from support.health_jobs import POLICY, job_with, moved, outcomes, see
 
 from torchrelay.controller.core import CALM_TICK_S
 from torchrelay.protocol import messages as msg
@@ -20,36 +20,7 @@ from torchrelay.protocol.events import (
 )
 from torchrelay.protocol.health import kinds as k
 from torchrelay.protocol.health.policy import HealthPolicy, Limits
-from torchrelay.protocol.health.policy_file import default_policy
 from torchrelay.protocol.messages import HealthSignal, HealthSignals, HealthSources
-
-POLICY = default_policy()
-
-
-def job_with(
-    folder: Path, spares: int = 1, policy: HealthPolicy = POLICY, world_size: int = 3, **config: object
-) -> FakeJob:
-    """GPU-0 and port-0 belong to n0.w0 and so on; spares have those behind."""
-    job = FakeJob(folder, world_size, spares, health=policy, config=config)
-    job.train()
-    workers = [*job.ranks, *job.spares]
-    job.give(HealthSources({"nvidia": "ok"}, {w: f"nvidia-driver GPU-{i} port-{i}" for i, w in enumerate(workers)}))
-    return job
-
-
-def see(job: FakeJob, kind: str, device: str = "", **more: object) -> None:
-    job.give(HealthSignals((HealthSignal(kind, device, **more),)))  # type: ignore[arg-type]
-
-
-def moved(job: FakeJob) -> list[tuple[str, int]]:
-    job.settle()
-    job.tick(1.0)
-    job.settle()
-    return [(e.kind, e.rank) for e in job.told(MigrationFinished) if e.outcome == "committed"]
-
-
-def outcomes(job: FakeJob) -> list[tuple[str, str]]:
-    return [(v.action, v.outcome) for v in job.told(HealthVerdict)]
 
 
 def test_a_lost_gpu_replaces_its_rank_and_is_quarantined(tmp_path: Path) -> None:
@@ -173,189 +144,6 @@ def test_too_many_migrations_ask_for_a_person(tmp_path: Path) -> None:
     assert moved(job) == [("unplanned", 0)]
     assert outcomes(job)[-1] == (k.REPLACE, "refused")
     assert "a person has to look" in job.told(HealthVerdict)[-1].reason
-
-
-def test_memory_that_the_program_outgrew_ends_the_job_with_the_reason(tmp_path: Path) -> None:
-    job = job_with(tmp_path)
-    see(job, k.OOM_PROGRAM, worker="n0.w1")
-    job.die("n0.w1")
-    assert job.stop is not None
-    assert "the program's own fault" in job.stop.reason
-    assert job.told(MigrationStarted) == []
-
-
-def test_memory_that_the_machine_ran_out_of_replaces(tmp_path: Path) -> None:
-    job = job_with(tmp_path)
-    see(job, k.OOM_NODE, worker="n0.w1")
-    job.die("n0.w1")
-    assert moved(job) == [("unplanned", 1)]
-
-
-def test_memory_that_ran_out_for_the_same_rank_twice_is_the_programs_own_growth(tmp_path: Path) -> None:
-    job = job_with(tmp_path, spares=2)
-    for victim in ("n0.w1", "n0.s0"):
-        assert job.stop is None
-        see(job, k.OOM_NODE, worker=victim)
-        job.die(victim)
-        moved(job)
-    assert job.stop is not None
-    assert "twice" in job.stop.reason
-    assert len(job.told(MigrationStarted)) == 1
-
-
-def test_memory_that_ran_out_for_two_ranks_replaces_both(tmp_path: Path) -> None:
-    job = job_with(tmp_path, spares=2)
-    for victim in ("n0.w1", "n0.w2"):
-        see(job, k.OOM_NODE, worker=victim)
-        job.die(victim)
-        moved(job)
-    assert moved(job) == [("unplanned", 1), ("unplanned", 2)]
-
-
-def hang(job: FakeJob, worker: str) -> None:
-    """Its peers wait for it, and it does nothing."""
-    others = {w for w in job.ranks if w not in job.dead} - {worker}
-    job.waiting, job.still, job.asleep = others, others | {worker}, {worker}
-    for _ in range(40):
-        job.tick(0.5)
-        if job.told(MigrationStarted) or job.stop is not None:
-            break
-    job.waiting, job.still, job.asleep = set(), set(), set()
-    job.settle()
-
-
-def test_a_hang_at_the_same_step_twice_is_the_programs(tmp_path: Path) -> None:
-    job = job_with(tmp_path, spares=2)
-    hang(job, "n0.w1")
-    assert moved(job) == [("unplanned", 1)]
-    job.events.clear()
-    hang(job, "n0.s0")
-    job.tick(2.0)
-    assert job.stop is not None
-    assert "hang in step 6" in job.stop.reason
-
-
-def test_a_hang_at_another_step_is_replaced_again(tmp_path: Path) -> None:
-    job = job_with(tmp_path, spares=2)
-    hang(job, "n0.w1")
-    assert moved(job) == [("unplanned", 1)]
-    job.events.clear()
-    job.boundary += 3
-    job.tick(1.0)
-    hang(job, "n0.s0")
-    assert moved(job) == [("unplanned", 1)]
-
-
-def test_the_same_crash_at_the_same_step_twice_ends_the_job(tmp_path: Path) -> None:
-    job = job_with(tmp_path, spares=2)
-    job.die("n0.w1", signal=signal.SIGSEGV)
-    assert moved(job) == [("unplanned", 1)]
-    job.die("n0.s0", signal=signal.SIGSEGV)
-    assert job.stop is not None
-    assert job.stop.exit_code == 128 + signal.SIGSEGV
-    assert "SIGSEGV in step 6" in job.stop.reason
-
-
-def test_the_same_crash_at_another_step_and_kills_from_outside_do_not(tmp_path: Path) -> None:
-    job = job_with(tmp_path, spares=2)
-    job.die("n0.w1", signal=signal.SIGSEGV)
-    assert moved(job) == [("unplanned", 1)]
-    job.boundary += 1
-    job.progress()
-    job.die("n0.s0", signal=signal.SIGSEGV)
-    assert moved(job) == [("unplanned", 1), ("unplanned", 1)]
-    other = job_with(tmp_path, spares=2)
-    for victim in ("n0.w1", "n0.s0"):
-        other.die(victim, signal=signal.SIGKILL)
-        moved(other)
-    assert moved(other) == [("unplanned", 1), ("unplanned", 1)]
-
-
-def test_a_script_that_fails_on_a_blamed_device_is_not_the_programs_fault(tmp_path: Path) -> None:
-    rules = tuple(dataclasses.replace(r, observe=True) for r in POLICY.rules)
-    job = job_with(tmp_path, policy=HealthPolicy(rules))
-    see(job, k.XID, "GPU-1", code=48)
-    job.say("n0.w1", msg.ScriptFailed("RuntimeError", "CUDA error", 1, 5))
-    job.die("n0.w1", signal=0, exit_code=1)
-    assert moved(job) == [("unplanned", 1)]
-    assert "CUDA error" in job.told(MigrationStarted)[0].reason
-    assert "XID 48" in job.told(MigrationStarted)[0].reason
-
-
-def test_a_script_that_fails_without_that_ends_the_job(tmp_path: Path) -> None:
-    job = job_with(tmp_path)
-    see(job, k.XID, "GPU-0", code=8)
-    job.say("n0.w1", msg.ScriptFailed("RuntimeError", "CUDA error", 1, 5))
-    job.die("n0.w1", signal=0, exit_code=1)
-    assert job.stop is not None
-    assert job.told(MigrationStarted) == []
-
-
-def test_a_straggler_is_moved_with_the_cause_that_was_found(tmp_path: Path) -> None:
-    job = job_with(tmp_path)
-    see(job, k.HW_SLOWDOWN, "GPU-2")
-    for _ in range(900):
-        job.boundary += 1
-        for worker in ("n0.w0", "n0.w1"):
-            job.waited_s[worker] = job.waited_s.get(worker, 0.0) + 0.04
-        job.tick(0.05)
-        if job.told(MigrationStarted):
-            break
-    (verdict,) = [v for v in job.told(HealthVerdict) if v.rule == "straggler"]
-    assert (verdict.action, verdict.ranks) == (k.MIGRATE, (2,))
-    assert "on its device: gpu-hw-slowdown" in verdict.reason
-    assert moved(job)[:1] == [("planned", 2)]
-
-
-def slow_rank_2(job: FakeJob) -> HealthVerdict:
-    for _ in range(900):
-        job.boundary += 1
-        for worker in ("n0.w0", "n0.w1"):
-            job.waited_s[worker] = job.waited_s.get(worker, 0.0) + 0.04
-        job.tick(0.05)
-        if job.told(MigrationStarted):
-            break
-    (verdict,) = [v for v in job.told(HealthVerdict) if v.rule.startswith("straggler")]
-    found: HealthVerdict = verdict
-    return found
-
-
-def test_a_straggler_whose_host_is_short_of_processors_is_moved_and_its_device_is_not_blamed(tmp_path: Path) -> None:
-    job = job_with(tmp_path)
-    see(job, k.HOST_CPU, value=0.6, detail="the control group was throttled for 60 % of the time")
-    verdict = slow_rank_2(job)
-    assert (verdict.rule, verdict.action, verdict.ranks) == ("straggler-host", k.MIGRATE, (2,))
-    assert "control group was throttled" in verdict.reason
-    assert moved(job)[:1] == [("planned", 2)]
-    assert job.core.status(job.now_s).quarantine == ()
-
-
-def test_a_cause_that_is_over_is_not_named(tmp_path: Path) -> None:
-    job = job_with(tmp_path)
-    see(job, k.HOST_CPU, value=0.6)
-    see(job, k.HOST_CPU, value=0.0)
-    for margin in (4.0, 20.0):
-        see(job, k.TEMPERATURE_MARGIN, "GPU-2", value=margin)
-    verdict = slow_rank_2(job)
-    assert verdict.rule == "straggler"
-    assert "show no cause" in verdict.reason
-
-
-def test_evidence_that_comes_twice_for_one_fault_counts_as_one_migration(tmp_path: Path) -> None:
-    job = job_with(tmp_path, spares=2, policy=dataclasses.replace(POLICY, limits=Limits(storm_migrations=2)))
-    see(job, k.XID, "GPU-0", code=48)
-    see(job, k.ECC_UNCORRECTED, "GPU-0")
-    assert moved(job) == [("unplanned", 0)]
-    see(job, k.XID, "GPU-1", code=79)
-    assert moved(job) == [("unplanned", 0), ("unplanned", 1)]
-
-
-def test_ranks_of_equal_pace_are_no_stragglers(tmp_path: Path) -> None:
-    job = job_with(tmp_path)
-    for _ in range(900):
-        job.boundary += 1
-        job.tick(0.05)
-    assert job.told(HealthVerdict) == []
 
 
 def check_all(job: FakeJob, boundary: int, odd: str = "") -> None:

@@ -29,11 +29,11 @@ def exists(pid: int) -> bool:
 
 
 WAITS = """
-    import os, pathlib, time
+    import os, pathlib, sys, time
     pathlib.Path(f"started-{os.environ['RANK']}").write_text(str(os.getpid()))
     while not pathlib.Path("end").exists():
         time.sleep(0.02)
-    print(f"rank {os.environ['RANK']} saw the end")
+    sys.stdout.write(f"rank {os.environ['RANK']} saw the end\\n")  # whole, beside another rank's
 """
 
 
@@ -48,7 +48,7 @@ def test_a_script_without_torch_runs_as_under_torchrun(cli: Cli) -> None:
     script = """
         import os, sys
         keys = "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK MASTER_ADDR OMP_NUM_THREADS".split()
-        print(" ".join(os.environ[k] for k in keys) + f" {sys.argv[1:]}")
+        sys.stdout.write(" ".join(os.environ[k] for k in keys) + f" {sys.argv[1:]}\\n")  # whole, beside another rank's
     """
     done = cli.run("run", "--nproc-per-node", "2", "SCRIPT", "--spares", "9", "--", "-m", script=script)
     assert done.returncode == 0

@@ -162,11 +162,11 @@ def connect(
     rank: int, world_size: int, store: Any, address: str, listener: GateListener, deadline_s: Callable[[], float]
 ) -> Gate:
     """Meets the peers through `store`. `deadline_s`: seconds that are left. Raises RuntimeError when one does not come."""
-    store.set(f"gate/{rank}", b"%s %d %s" % (address.encode(), listener.port, listener.token.hex().encode()))
     ups: dict[int, socket.socket] = {}
     downs: dict[int, socket.socket] = {}
     rounds = distances(world_size)
     try:
+        store.set(f"gate/{rank}", b"%s %d %s" % (address.encode(), listener.port, listener.token.hex().encode()))
         for number, distance in enumerate(rounds):
             host, port, token = store.get(f"gate/{(rank + distance) % world_size}").decode().split()
             ups[number] = socket.create_connection((host, int(port)), timeout=max(deadline_s(), 0.1))
@@ -175,9 +175,11 @@ def connect(
             caller = listener.accept(max(deadline_s(), 0.1))
             if caller is not None and caller[1] in range(len(rounds)):
                 downs[caller[1]] = caller[2]
-    except OSError as e:
+    except (OSError, RuntimeError) as e:
         for connection in (*ups.values(), *downs.values()):
             connection.close()
+        if isinstance(e, RuntimeError):
+            raise
         raise RuntimeError(f"torchrelay: Connection closed while the gate was connected: {e}") from e
     finally:
         listener.close()

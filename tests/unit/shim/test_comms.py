@@ -85,9 +85,12 @@ def test_who_waits_for_a_joiner_that_is_lost_comes_loose_when_its_move_is_abando
     for each in ranks:
         each.committed()
     _store, port = serve_store()
-    alone = pool.submit(ranks[0].rebuild, 2, "127.0.0.1", port)
-    while ranks[0].break_new(2) == 0 and not alone.done():
+    abandoned = threading.Event()
+    alone = pool.submit(ranks[0].rebuild, 2, "127.0.0.1", port, lambda generation: abandoned.is_set())
+    while ranks[0].now.number != 2:
         pass
+    abandoned.set()
+    ranks[0].break_new(2)
     with pytest.raises(RuntimeError):
         alone.result(60)
     assert ranks[0].break_new(1) == 0, "what was there before is not touched"

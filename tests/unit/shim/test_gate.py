@@ -165,6 +165,18 @@ def test_a_rank_that_waits_for_callers_comes_loose_when_its_listener_is_closed()
     assert failed
 
 
+def test_of_a_gate_whose_store_is_lost_no_socket_is_left_open() -> None:
+    class Lost:
+        def set(self, key: str, value: bytes) -> None:
+            raise dist.DistNetworkError("Failed to recv, got 0 bytes")
+
+    listener = GateListener("127.0.0.1")
+    with pytest.raises(dist.DistNetworkError):
+        connect(0, 2, Lost(), "127.0.0.1", listener, lambda: 30.0)
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", listener.port), timeout=30)
+
+
 def test_a_peer_that_never_comes_is_an_error(port: int) -> None:
     store = dist.PrefixStore(f"test-{next(_names)}", join_store("127.0.0.1", port))
     peer = GateListener("127.0.0.1")

@@ -226,3 +226,27 @@ def test_a_stream_stays_where_it_is_since_what_was_drawn_comes_again_from_the_re
     stream.read = 7
     undo.undo(state)
     assert stream.read == 7
+
+
+class Wrapper:
+    """As accelerate's loaders are: its class is said to be that of what it wraps, which a joiner's copy may lack."""
+
+    @property
+    def __class__(self) -> Any:
+        return self.wrapped.__class__
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "wrapped":
+            raise AttributeError
+        return getattr(self.wrapped, name)
+
+
+def test_an_object_that_cannot_say_its_class_gets_its_attributes_back() -> None:
+    wrapper = Wrapper()
+    wrapper.__dict__["count"] = 1
+    state = take({"wrapper": wrapper})
+    wrapper.__dict__["count"] = 2
+
+    undo.undo(state)
+
+    assert wrapper.__dict__ == {"count": 1}

@@ -55,7 +55,7 @@ def _undo_definition(definition: Definition) -> None:
 
 def _undo_node(node: Node) -> None:
     kind, obj, content = node.kind, node.obj, node.content
-    if isinstance(obj, IterableDataset):
+    if issubclass(type(obj), IterableDataset):  # its `__class__` may be a property that asks for what the object lacks
         return  # what was drawn from it comes again from the record, and it goes on from where it is
     if kind is Kind.FRAME:
         now = obj.f_locals

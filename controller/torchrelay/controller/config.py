@@ -23,6 +23,9 @@ class Policy:
     computes (the kernel says so) after `busy_hang_s`.
     Where a rank stands is asked `explain_lead_s` before a verdict could fall, again after `explain_every_s` and then ever more
     rarely; it is watched for `explain_watch_s`, and a verdict waits `explain_grace_s` for the answer.
+    Where all ranks wait, they are asked again after `explain_waiting_s`, then after twice that, and at most every
+    `explain_waiting_most_s`: a connection counts as dead whose peer has not answered for `link_dead_s`, and for
+    `link_alone_s` where others between the same two ranks live.
     A planned migration stops at least `quiesce_steps` steps and `quiesce_margin_s` ahead.
     `failure_grace_s`: how long a script that failed may take to end by itself. `agent_grace_s`: how long the agent of a
     running job may be away. A node is given up with which training stands still, once its agent has been away for
@@ -38,8 +41,12 @@ class Policy:
     stale_progress_s: float = 3.0
     explain_lead_s: float = 3.0
     explain_every_s: float = 4.0
+    explain_waiting_s: float = 2.2
+    explain_waiting_most_s: float = 9.0
     explain_watch_s: float = 1.0
     explain_grace_s: float = 4.0
+    link_dead_s: float = 2.5
+    link_alone_s: float = 30.0
     quiesce_steps: int = 2
     quiesce_margin_s: float = 0.3
     failure_grace_s: float = 10.0

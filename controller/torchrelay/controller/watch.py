@@ -122,6 +122,7 @@ class HangWatch:
             motion=seen.motion if seen is not None else "",
             asleep=seen is not None and seen.asleep,
             count=p.count,
+            links=seen.links if seen is not None else None,
         )
 
 

@@ -9,7 +9,8 @@ from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.outbox import Outbox
 from torchrelay.protocol.messages import Explain, Explained
 
-_NOT_TRAINING = ("set-up", "finished")
+_FINISHED = "finished"
+_NOT_TRAINING = ("set-up", _FINISHED)
 
 
 @dataclass
@@ -38,8 +39,11 @@ class Witness:
         # One that nobody waits for has time.
         if not any(self._waits(w) for w in silent) and not any(w.stopped_since_s is not None for w in silent):
             return
-        for worker in silent:
-            self._ask(worker, now_s)
+        # Of one that has finished nobody wants to know more than whether its peers can be reached.
+        finished = [w for w in workers if w.progress is not None and w.progress.phase == _FINISHED]
+        all_wait = len(silent) + len(finished) == len(workers) and all(self._waits(w) for w in silent)
+        for worker in [*silent, *finished] if all_wait else silent:
+            self._ask(worker, now_s, all_wait)
 
     def answered(self, worker: Worker, report: Explained) -> None:
         inquiry = self._inquiries.get(worker.worker)
@@ -72,14 +76,16 @@ class Witness:
         # Told ages are rounded by the way they take: what has moved has moved by more than that.
         return abs(_since_s(worker) - inquiry.since_s) < 0.5
 
-    def _ask(self, worker: Worker, now_s: float) -> None:
+    def _ask(self, worker: Worker, now_s: float, all_wait: bool) -> None:
         known = self._inquiries.get(worker.worker)
-        pause_s = self._policy.explain_every_s
+        pause_s = self._policy.explain_waiting_s if all_wait else self._policy.explain_every_s
         answer = None
         if known is not None and self._is_same_silence(known, worker):
             if now_s < known.next_s:
                 return
             pause_s, answer = known.pause_s * 2, known.answer
+        if all_wait:
+            pause_s = min(pause_s, self._policy.explain_waiting_most_s)
         self._requests += 1
         inquiry = _Inquiry(_since_s(worker), self._requests, now_s, now_s + pause_s, pause_s, answer)
         self._inquiries[worker.worker] = inquiry

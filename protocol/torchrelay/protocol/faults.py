@@ -12,7 +12,22 @@ DEVICE_KINDS = ("xid", "ecc", "thermal", "nvlink", "ib-flap", "oom")
 """The process goes on; its agent gives the fault to the fake device that the process uses, or to the fake kernel log."""
 NODE = "node"
 """The agent of the rank's node is killed, and the kernel ends all its workers with it, spares too."""
-KINDS = ("planned", "kill", "stop", "exit", "raise", NODE, "spin", "deadlock", "lonely", "straggler", *DEVICE_KINDS)
+PARTITION = "partition"
+"""Nothing that is sent over the process's TCP connections reaches it any more, and it goes on."""
+KINDS = (
+    "planned",
+    "kill",
+    "stop",
+    "exit",
+    "raise",
+    NODE,
+    "spin",
+    "deadlock",
+    "lonely",
+    PARTITION,
+    "straggler",
+    *DEVICE_KINDS,
+)
 """`spin`: runs in circles; `deadlock`: waits for a lock that nobody gives back; `lonely`: waits in a communication that no
 other rank takes part in."""
 _OPTIONS = {"exit": ("code",), "xid": ("code",), "straggler": ("slow",)}

@@ -151,19 +151,35 @@ class Held(_message.Message):
     boundary: int
     def __init__(self, boundary: _Optional[int] = ...) -> None: ...
 
+class LinkState(_message.Message):
+    __slots__ = ("local", "remote", "unanswered_s", "probed_s", "silent_s")
+    LOCAL_FIELD_NUMBER: _ClassVar[int]
+    REMOTE_FIELD_NUMBER: _ClassVar[int]
+    UNANSWERED_S_FIELD_NUMBER: _ClassVar[int]
+    PROBED_S_FIELD_NUMBER: _ClassVar[int]
+    SILENT_S_FIELD_NUMBER: _ClassVar[int]
+    local: str
+    remote: str
+    unanswered_s: float
+    probed_s: float
+    silent_s: float
+    def __init__(self, local: _Optional[str] = ..., remote: _Optional[str] = ..., unanswered_s: _Optional[float] = ..., probed_s: _Optional[float] = ..., silent_s: _Optional[float] = ...) -> None: ...
+
 class Explained(_message.Message):
-    __slots__ = ("request", "stack", "motion", "source", "asleep")
+    __slots__ = ("request", "stack", "motion", "source", "asleep", "links")
     REQUEST_FIELD_NUMBER: _ClassVar[int]
     STACK_FIELD_NUMBER: _ClassVar[int]
     MOTION_FIELD_NUMBER: _ClassVar[int]
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     ASLEEP_FIELD_NUMBER: _ClassVar[int]
+    LINKS_FIELD_NUMBER: _ClassVar[int]
     request: int
     stack: _containers.RepeatedScalarFieldContainer[str]
     motion: str
     source: str
     asleep: bool
-    def __init__(self, request: _Optional[int] = ..., stack: _Optional[_Iterable[str]] = ..., motion: _Optional[str] = ..., source: _Optional[str] = ..., asleep: _Optional[bool] = ...) -> None: ...
+    links: _containers.RepeatedCompositeFieldContainer[LinkState]
+    def __init__(self, request: _Optional[int] = ..., stack: _Optional[_Iterable[str]] = ..., motion: _Optional[str] = ..., source: _Optional[str] = ..., asleep: _Optional[bool] = ..., links: _Optional[_Iterable[_Union[LinkState, _Mapping]]] = ...) -> None: ...
 
 class Explain(_message.Message):
     __slots__ = ("request", "watch_s")

@@ -24,6 +24,7 @@ from torchrelay.shim.adapters import process_group as groups
 from torchrelay.shim.adapters import sockets
 from torchrelay.shim.forgotten_waits import ForgottenWaits
 from torchrelay.shim.gate import Gate, GateListener
+from torchrelay.shim.links import Links
 
 CONNECT_TIMEOUT = timedelta(seconds=60)
 FIRST_ATTEMPT_S = 1.0
@@ -61,6 +62,7 @@ class Communicators:
         self._listener: GateListener | None = None
         self._lock = threading.Lock()
         self.waits = ForgottenWaits()
+        self.links = Links()
 
     @contextmanager
     def connecting(self) -> Iterator[None]:
@@ -74,6 +76,11 @@ class Communicators:
             with self._lock:
                 self._building = None
                 self.now.inodes |= set(sockets.tcp_sockets().values()) - before
+
+    def own_sockets(self) -> set[sockets.Inode]:
+        """Of the present generation: its groups', its gate's and its store's."""
+        with self._lock:
+            return set(self.now.inodes)
 
     def connect_gate(self, store: Any) -> None:
         """The gate of the first generation. Raises UnsupportedError for a group that is not gloo."""

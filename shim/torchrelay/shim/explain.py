@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from torchrelay.protocol.messages import Explain, Explained
+from torchrelay.shim.comms import Communicators
 from torchrelay.shim.link import AgentLink
 
 SAMPLE_S = 0.02
@@ -35,13 +36,17 @@ _SIZED = (list, dict, set, tuple, bytearray)
 Sight = tuple[Any, ...]
 
 
-def answer(order: Explain, link: AgentLink) -> None:
-    """Watches the main thread and reports. Runs on a thread of its own."""
+def answer(order: Explain, link: AgentLink, comms: Communicators | None) -> None:
+    """Watches the main thread and the connections, and reports. Runs on a thread of its own."""
     ident = threading.main_thread().ident
     assert ident is not None
+    sockets = comms.own_sockets() if comms is not None else set()
+    if comms is not None:
+        comms.links.probe(sockets)
     stack = stack_of(sys._current_frames().get(ident))
     motion = watch(lambda: sys._current_frames().get(ident), order.watch_s, time.sleep, time.monotonic)
-    link.send(Explained(order.request, stack, motion, "its own process"))
+    links = comms.links.look(sockets) if comms is not None else ()
+    link.send(Explained(order.request, stack, motion, "its own process", links=links))
 
 
 def stack_of(frame: FrameType | None) -> tuple[str, ...]:

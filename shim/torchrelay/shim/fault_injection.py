@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from torchrelay.protocol.faults import NODE, Fault
+from torchrelay.protocol.faults import NODE, PARTITION, Fault
 from torchrelay.protocol.messages import FaultInjected, MigrationWanted
-from torchrelay.shim.adapters import process_group
+from torchrelay.shim.adapters import process_group, tcp
 from torchrelay.shim.link import AgentLink
 
 
@@ -110,8 +110,17 @@ class FaultInjector:
         elif fault.kind == NODE:
             os.kill(self._link.agent_pid(), signal.SIGKILL)
             os.kill(os.getpid(), signal.SIGKILL)  # as the kernel does, which may take a moment
+        elif fault.kind == PARTITION:
+            _cut_off()
         elif fault.kind == "planned":
             self._link.send(MigrationWanted(fault.as_asked))
+
+
+def _cut_off() -> None:
+    """What comes from the network is lost, as on a link that is down: no end of a connection is told. What is sent still leaves."""
+    with tcp.connections() as found:
+        for fd in found.values():
+            tcp.drop_all(fd)
 
 
 def _run_in_circles() -> None:

@@ -116,8 +116,11 @@ class Runtime:
         elif isinstance(order, Explain):
             from torchrelay.shim.explain import answer
 
+            comms = self.engine.comms if self.engine is not None else None
             # On a thread of its own: it watches for a while, and orders must not wait for that.
-            threading.Thread(target=answer, args=(order, self.link), name="torchrelay-explain", daemon=True).start()
+            threading.Thread(
+                target=answer, args=(order, self.link, comms), name="torchrelay-explain", daemon=True
+            ).start()
         else:
             with self._engine_lock:
                 if self.engine is None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from torchrelay.controller.config import Policy
 from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.outbox import Outbox
@@ -76,3 +78,23 @@ def test_an_answer_counts_for_its_silence_alone() -> None:
     assert not bench.witness.is_awaited(worker, 106.5)
     bench.silent(1, 0.2, 120.0, waiting=False)  # it has moved since
     assert bench.witness.answer(worker) is None
+
+
+def test_where_all_wait_they_are_asked_again_soon_and_those_that_are_done_too() -> None:
+    bench = Bench()
+
+    def asked(still_s: float) -> list[str]:
+        now_s = 100.0 + still_s
+        bench.silent(0, still_s, now_s, waiting=True)
+        finished = msg.WorkerProgress("n0.w1", 5, 5, "finished", False, 3, "S", still_s, still_s)
+        bench.job.holder(1).take_progress(finished, now_s)
+        bench.witness.ask(LIMIT_S, now_s)
+        return [m.worker for _, m in bench.outbox.take()[0] if isinstance(m, msg.ToWorker)]
+
+    seconds = [s / 10 for s in range(400)]
+    asked_s = [s for s in seconds if asked(s) == ["n0.w0", "n0.w1"]]
+    first_s, again_s, most_s = LIMIT_S - POLICY.explain_lead_s, POLICY.explain_waiting_s, POLICY.explain_waiting_most_s
+    assert asked_s[:4] == pytest.approx(
+        [first_s, first_s + again_s, first_s + 3 * again_s, first_s + 7 * again_s], abs=0.11
+    )
+    assert asked_s[4] - asked_s[3] == pytest.approx(most_s, abs=0.11)

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -107,3 +109,20 @@ def test_a_fault_of_a_device_is_told_and_the_process_goes_on(kind: str) -> None:
     faults, link = injector(Fault(kind, 1, 5))
     faults.at("forward")
     assert [type(report) for report in link.told] == [FaultInjected]
+
+
+def test_a_partition_cuts_off_every_connection_and_the_process_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, dropped = {"socket:[1]": 11, "socket:[2]": 12}, list[int]()
+    asked: list[object] = []
+
+    @contextmanager
+    def connections(wanted: object = None) -> Iterator[dict[str, int]]:
+        asked.append(wanted)
+        yield found
+
+    monkeypatch.setattr(fault_injection.tcp, "connections", connections)
+    monkeypatch.setattr(fault_injection.tcp, "drop_all", dropped.append)
+    faults, link = injector(Fault("partition", 1, 5, "backward"))
+    faults.at("backward")
+    assert (asked, dropped) == ([None], [11, 12])
+    assert link.told == [FaultInjected("partition:rank=1,step=5,phase=backward", 4)]

@@ -2,7 +2,8 @@
 
 Peers that wait prove nothing by themselves: a rank may evaluate or save for minutes. The culprit is who does not wait
 while others do, and shows no life: no step of its loop, no processor time; or whose code runs in circles; or who waits for
-something that only it could bring about. Where all wait, it is who waits at another place than the others.
+something that only it could bring about. Where all wait, it is who is cut off from the others (links.py), or who waits at
+another place than they.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torchrelay.controller.config import Policy
+from torchrelay.controller.decide.links import cut_off, have_been_probed
+from torchrelay.protocol.messages import LinkState
 from torchrelay.protocol.process_states import CANNOT_GO_ON
 
 _NOT_TRAINING = ("set-up", "standing", "finished")
@@ -25,7 +28,7 @@ class Vital:
 
     `silent_s`: since its progress last moved; `idle_s`: since it was last seen computing or at the disk; `news_age_s`:
     since its agent last said anything of it; `stopped_s`: how long it has not been able to go on by itself (CANNOT_GO_ON).
-    `stack`, `motion`, `asleep`: as in messages.Explained, of this silence; empty as long as nobody has looked.
+    `stack`, `motion`, `asleep`, `links`: as in messages.Explained, of this silence; empty, or None, as long as nobody has looked.
     """
 
     rank: int
@@ -43,6 +46,7 @@ class Vital:
     asleep: bool = False
     count: int = 0
     """How much it has done since its boundary."""
+    links: tuple[LinkState, ...] | None = ()
 
 
 @dataclass(frozen=True)
@@ -86,9 +90,22 @@ def find_culprit(vitals: Sequence[Vital], median_step_s: float, policy: Policy) 
             f"the limit is {_limit_s(v, limit_s, policy):.1f} s){_how(v)} while {_ranks(witnesses)}"
         )
         return _culprit(v, v.silent_s, reason, vitals)
-    if len(long_waiting) == len(current) == len(vitals) > 1:
-        return _odd_one_out(long_waiting, limit_s)
+    if long_waiting and len(long_waiting) + len(done) == len(current) == len(vitals) > 1:
+        return _where_all_wait(long_waiting, done, limit_s, policy)
     return None
+
+
+def _where_all_wait(waiting: Sequence[Vital], done: Sequence[Vital], limit_s: float, policy: Policy) -> Culprit | None:
+    if any(v.idle_s < limit_s for v in waiting):
+        return None  # somebody computes, inside of a backward for example
+    links = {v.rank: v.links for v in (*waiting, *done)}
+    # Of a few answers alone another rank might seem to be cut off, or who was let through a gate by it to be the odd one out.
+    if not have_been_probed(links, policy) and max(v.silent_s for v in waiting) < limit_s + policy.explain_grace_s:
+        return None
+    if (cut := cut_off(links, policy)) is not None:
+        (v,) = (v for v in (*waiting, *done) if v.rank == cut.rank)
+        return _culprit(v, v.silent_s, cut.reason, waiting)
+    return _odd_one_out(waiting) if not done else None
 
 
 def _hangs(v: Vital, limit_s: float, policy: Policy) -> bool:
@@ -110,10 +127,8 @@ def _limit_s(v: Vital, limit_s: float, policy: Policy) -> float:
     return max(limit_s, policy.slack_hang_s) if slack else limit_s
 
 
-def _odd_one_out(vitals: Sequence[Vital], limit_s: float) -> Culprit | None:
+def _odd_one_out(vitals: Sequence[Vital]) -> Culprit | None:
     """All wait for others. Those at the place where most are can be right; one at another place waits in vain."""
-    if any(v.idle_s < limit_s for v in vitals):
-        return None  # somebody computes, inside of a backward for example
     places = Counter(_place(v) for v in vitals)
     if len(places) == 1:
         return None

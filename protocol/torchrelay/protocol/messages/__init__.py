@@ -95,6 +95,7 @@ from torchrelay.protocol.messages.shim_reports import Held as Held
 from torchrelay.protocol.messages.shim_reports import Hello as Hello
 from torchrelay.protocol.messages.shim_reports import JournalCopyLost as JournalCopyLost
 from torchrelay.protocol.messages.shim_reports import JournalsCopied as JournalsCopied
+from torchrelay.protocol.messages.shim_reports import LinkState as LinkState
 from torchrelay.protocol.messages.shim_reports import MigrationWanted as MigrationWanted
 from torchrelay.protocol.messages.shim_reports import NumberAlarm as NumberAlarm
 from torchrelay.protocol.messages.shim_reports import OrderFailed as OrderFailed

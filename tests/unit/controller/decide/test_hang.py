@@ -6,6 +6,7 @@ import pytest
 
 from torchrelay.controller.config import Policy
 from torchrelay.controller.decide.hang import Vital, find_culprit
+from torchrelay.protocol.messages import LinkState
 
 STEP_S = 1.0
 POLICY = Policy()
@@ -153,3 +154,79 @@ def test_the_culprit_is_named_with_the_line_of_the_user() -> None:
     assert found is not None
     assert found.stack == stack
     assert found.reason.endswith("it is in main (/home/me/train.py:12): opt.step()")
+
+
+def linked(vitals: list[Vital], cut: int, unanswered_s: float = 6.0, probed_s: float = 3.0) -> list[Vital]:
+    """A connection between any two; those of rank `cut` are not answered."""
+    seen: dict[int, list[LinkState]] = {v.rank: [] for v in vitals}
+    for a in seen:
+        for b in seen:
+            if a != b:
+                dead_s = unanswered_s if cut in (a, b) else 0.0
+                seen[a].append(LinkState(f"h{a}:{b}", f"h{b}:{a}", dead_s, probed_s, dead_s or 0.9))
+    return [dataclasses.replace(v, links=tuple(seen[v.rank])) for v in vitals]
+
+
+LET_THROUGH = [
+    waits(0, LIMIT_S + 1, phase="gate"),
+    waits(1, LIMIT_S + 1, phase="gate"),
+    waits(2, LIMIT_S + 1, boundary=6, gates_passed=6),
+]
+"""Rank 1 is cut off; it has let rank 2 through the gate, which stands elsewhere now."""
+
+
+def test_who_is_cut_off_is_blamed_rather_than_who_waits_elsewhere() -> None:
+    assert culprit_of(*LET_THROUGH) == 2
+    found = find_culprit(linked(LET_THROUGH, 1), STEP_S, POLICY)
+    assert found is not None
+    assert (found.rank, found.silent_s) == (1, LIMIT_S + 1)
+    assert found.reason.startswith("rank 1's connections to ranks 0, 2 have not been answered for 6.0 s")
+
+
+def test_nobody_is_blamed_before_all_have_been_asked_for_long_enough() -> None:
+    early = linked(LET_THROUGH, 1)
+    early[2] = dataclasses.replace(early[2], links=None)
+    assert culprit_of(*early) is None
+    for unknown in (linked(LET_THROUGH, -1, probed_s=1.0), [dataclasses.replace(v, links=None) for v in LET_THROUGH]):
+        assert culprit_of(*unknown) is None
+        later = [dataclasses.replace(v, silent_s=v.silent_s + POLICY.explain_grace_s) for v in unknown]
+        assert culprit_of(*later) == 2, "nobody may ever answer"
+    assert culprit_of(*linked(LET_THROUGH, -1)) == 2
+
+
+SAME_PLACE = [waits(rank, LIMIT_S + 1) for rank in range(3)]
+
+
+def test_where_all_wait_at_one_place_it_is_who_is_cut_off_or_nobody() -> None:
+    assert culprit_of(*linked(SAME_PLACE, 0)) == 0
+    assert culprit_of(*linked(SAME_PLACE, -1)) is None
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"waiting": False, "silent_s": 0.2, "idle_s": 0.2, "phase": "after"},  # a long evaluation
+        {"idle_s": 0.2},  # it computes, inside of a backward
+        {"silent_s": LIMIT_S - 0.1},
+        {"news_age_s": 4.0},
+        {"phase": "set-up", "waiting": False},
+    ],
+)
+def test_dead_links_hurt_nobody_as_long_as_somebody_has_something_to_do(changes: dict[str, object]) -> None:
+    vitals = linked(SAME_PLACE, 0)
+    assert culprit_of(*vitals[:2], dataclasses.replace(vitals[2], **changes)) is None  # type: ignore[arg-type]
+
+
+def test_a_stopped_rank_is_told_as_stopped_whatever_its_links_are() -> None:
+    vitals = linked(SAME_PLACE, 1)
+    vitals[1] = dataclasses.replace(vitals[1], process_state="T", stopped_s=2.0)
+    found = find_culprit(vitals, STEP_S, POLICY)
+    assert found is not None
+    assert found.reason.startswith("rank 1 has been stopped")
+
+
+def test_ranks_that_are_done_are_reached_or_not_like_others() -> None:
+    done = [*SAME_PLACE[:2], works(2, LIMIT_S + 1, phase="finished")]
+    assert culprit_of(*linked(done, 1)) == 1
+    assert culprit_of(*linked(done, -1)) is None
+    assert culprit_of(waits(0, LIMIT_S + 1, phase="gate"), *done[1:]) is None, "no odd one out where one is done"

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from torchrelay.cli.relay_score.entries import Entry
 from torchrelay.protocol.errors import UserError
-from torchrelay.protocol.faults import INJECT_PHASES, MIGRATION_PHASES
+from torchrelay.protocol.faults import INJECT_PHASES, MIGRATION_PHASES, PARTITION
 
 JOINER, SECOND = "joiner", "second"
 """A rank is killed, and in its migration the joiner too, or another rank."""
-KINDS = ("kill", "planned", "stop", JOINER, SECOND)
+KINDS = ("kill", "planned", "stop", JOINER, SECOND, PARTITION)
 FIRST, EPOCH, LAST, HEAD = "first", "epoch", "last", "head"
 STEP_PHASES = (*INJECT_PHASES, FIRST, EPOCH, LAST, HEAD)
 """A phase of `--inject`, or a step that is special, or the head of the loop."""
@@ -22,6 +22,9 @@ PHASES = (*STEP_PHASES, *PLACES, *MIGRATION_PHASES)
 """What a cell can be called by."""
 
 SECOND_KINDS = (JOINER, SECOND)
+_OF_ONE_RANK = (*SECOND_KINDS, PARTITION)
+"""One rank of each entry is drawn."""
+_PARTITION_PHASES = ("backward", "gate", "after-step")
 _FIRST_LOSS = "backward"
 _INJECTED_AS = {FIRST: "backward", EPOCH: "data", LAST: "after-step", HEAD: "forward"}
 """Where in its special step a cell strikes; HEAD belongs to planned moves, which have no phase."""
@@ -92,7 +95,7 @@ def all_cells(
             for phase in _phases(entry, kind):
                 if (not kinds or kind in kinds) and (not phases or phase in phases):
                     struck = _ranks(entry, ranks)
-                    if kind in SECOND_KINDS and struck:
+                    if kind in _OF_ONE_RANK and struck:
                         struck = [random.Random(f"{seed}/{entry.name}/{phase}/{kind}").choice(struck)]
                     cells += [_cell(entry, phase, kind, rank, seed) for rank in struck]
     return cells
@@ -103,6 +106,8 @@ def _phases(entry: Entry, kind: str) -> list[str]:
         return list(MIGRATION_PHASES)
     if kind == SECOND:  # who is asked for tensors is not known before; of two replicas one has to be left
         return [p for p in MIGRATION_PHASES if p != "transfer" and (entry.ranks > 2 or entry.buddy_every)]
+    if kind == PARTITION:
+        return [p for p in _PARTITION_PHASES if p in entry.phases]
     if kind == "planned":
         return [HEAD, *([EPOCH] if entry.epoch_step else [])]
     in_steps = [p for p in STEP_PHASES if p in entry.phases and p != HEAD and (p != EPOCH or entry.epoch_step)]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from torchrelay.cli.relay_score.cells import Cell
 from torchrelay.cli.relay_score.classify import IDENTICAL, MAXIMUM_STEPS_REDONE, Ran, Verdict, told_of
+from torchrelay.protocol.faults import PARTITION
 
 APART_STEPS = 2
 """A loss may take the step in flight with it: the next one strikes after that."""
@@ -51,7 +52,10 @@ def speaks_for_each(cells: Sequence[Cell], ran: Ran) -> list[Verdict] | None:
         return None
     verdicts = []
     for cell, migration in zip(cells, committed):
-        if cell.rank not in migration.ranks or migration.steps_redone > MAXIMUM_STEPS_REDONE.get(migration.kind, 1):
+        # Of two ranks that do not reach each other either may be replaced.
+        if (
+            cell.rank not in migration.ranks and cell.kind != PARTITION
+        ) or migration.steps_redone > MAXIMUM_STEPS_REDONE.get(migration.kind, 1):
             return None
         more = f"; {len(cells)} cells in one run"
         verdicts.append(Verdict(IDENTICAL, told_of(migration) + more, migration.steps_redone))

@@ -62,6 +62,17 @@ def test_a_second_failure_is_the_joiners_or_that_of_a_rank_that_stays() -> None:
         )
 
 
+def test_links_of_one_rank_fail_in_three_phases_where_the_program_has_them() -> None:
+    cells = all_cells([ONE], 0, (), ("partition",), ())
+    assert [c.phase for c in cells] == ["backward", "gate", "after-step"]
+    for cell in cells:
+        assert cell.faults == (f"partition:rank={cell.rank},step={cell.step},phase={cell.phase}",)
+    drawn = {all_cells([ONE], seed, ("gate",), ("partition",), ())[0].rank for seed in range(20)}
+    assert drawn == {0, 1, 2}
+    without = Entry("three", "loops", "three.py", 12, phases=("data", "gate", "last"))
+    assert [c.phase for c in all_cells([without], 0, (), ("partition",), ())] == ["gate"]
+
+
 def test_two_ranks_have_no_middle() -> None:
     assert ranks_of(TWO) == {"first": 0, "last": 1}
     assert ranks_of(ONE) == {"first": 0, "middle": 1, "last": 2}
@@ -76,7 +87,7 @@ def test_ranks_are_chosen_by_name_and_by_number() -> None:
     ("phases", "kinds", "ranks", "said"),
     [
         (("lunch",), (), (), "--phase lunch: use one of data, forward"),
-        ((), ("burn",), (), "--kind burn: use one of kill, planned, stop, joiner, second"),
+        ((), ("burn",), (), "--kind burn: use one of kill, planned, stop, joiner, second, partition"),
         ((), (), ("best",), "--rank best: give a number"),
     ],
 )

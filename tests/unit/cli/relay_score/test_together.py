@@ -66,3 +66,12 @@ def test_a_run_in_which_all_was_seen_speaks_for_each_cell() -> None:
 )
 def test_a_run_in_which_anything_is_amiss_speaks_for_none(ran: Ran) -> None:
     assert speaks_for_each([EARLY, LATE], ran) is None
+
+
+def test_of_two_ranks_that_do_not_reach_each_other_either_may_have_been_replaced() -> None:
+    cut = replace(EARLY, kind="partition")
+    ran = replace(
+        BOTH, summary=replace(BOTH.summary, faults_injected=(cut.fault, LATE.fault), migrations=(SECOND, SECOND))
+    )
+    assert speaks_for_each([cut, LATE], ran) is not None
+    assert speaks_for_each([LATE, cut], replace(ran, summary=replace(ran.summary, migrations=(FIRST, FIRST)))) is None

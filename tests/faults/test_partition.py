@@ -11,27 +11,34 @@ from support.cells import few
 from support.relay_run import assert_unharmed, relay
 from support.training import steps_done
 
-SCRIPT = "ddp.py"
+SCRIPT, HELD_OPEN = "ddp.py", "held_open.py"
 DETECTION_S = 5.0
 """What is added to three steps, in docs/transparency.md."""
 SLACK_S = 4.0
 """For a loaded machine, on which every look comes late."""
 
 
+CELLS = [
+    (SCRIPT, 0, "gate"),
+    (HELD_OPEN, 1, "backward"),
+    *[
+        (SCRIPT, 2, "gate"),
+        (SCRIPT, 0, "backward"),
+        (SCRIPT, 1, "optimizer"),
+        (SCRIPT, 2, "after-step"),
+        (SCRIPT, 0, "data"),
+    ],
+]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("rank", "phase"),
-    few(
-        2,
-        [(0, "gate"), (1, "backward"), (2, "gate"), (0, "backward"), (1, "optimizer"), (2, "after-step"), (0, "data")],
-    ),
-)
+@pytest.mark.parametrize(("script", "rank", "phase"), few(2, CELLS))
 def test_a_rank_whose_links_are_down_is_named_and_replaced(
-    rank: int, phase: str, undisturbed: Undisturbed, tmp_path: Path
+    script: str, rank: int, phase: str, undisturbed: Undisturbed, tmp_path: Path
 ) -> None:
     """Who is struck in the gate has let others through it already: what it sends arrives."""
     fault = f"partition:rank={rank},step=15,phase={phase}"
-    run = relay(tmp_path, SCRIPT, ranks=3, inject=[fault])
+    run = relay(tmp_path, script, ranks=3, inject=[fault])
     assert_unharmed(run, undisturbed(SCRIPT, ranks=3), 3, [fault], 1)
     (event,) = run.named("suspected")
     others = ", ".join(str(r) for r in range(3) if r != rank)
@@ -39,6 +46,7 @@ def test_a_rank_whose_links_are_down_is_named_and_replaced(
     assert "; the others reach each other" in event["reason"]
     assert [m["ranks"] for m in run.committed()] == [[rank]], run.told()
     assert run.committed()[0]["downtime_s"]["detect"] < DETECTION_S + SLACK_S
+    assert (run.out / "outlived").exists() == (script == HELD_OPEN)
 
 
 def test_of_two_ranks_that_do_not_reach_each_other_one_is_replaced(undisturbed: Undisturbed, tmp_path: Path) -> None:

@@ -19,11 +19,11 @@ SLACK_S = 4.0
 
 
 CELLS = [
-    (SCRIPT, 0, "gate"),
-    (HELD_OPEN, 1, "backward"),
+    (SCRIPT, 0, "backward"),
+    (HELD_OPEN, 1, "gate"),
     *[
         (SCRIPT, 2, "gate"),
-        (SCRIPT, 0, "backward"),
+        (SCRIPT, 0, "gate"),
         (SCRIPT, 1, "optimizer"),
         (SCRIPT, 2, "after-step"),
         (SCRIPT, 0, "data"),

@@ -72,6 +72,8 @@ class FakeJob:
         self.count = 0
         self.still: set[str] = set()
         self.asleep: set[str] = set()
+        self.cut_off: set[str] = set()
+        """Whose connections to all others are dead."""
         self.moved_s: dict[str, float] = {}
         self.waited_s: dict[str, float] = {}
         self.busy_s: dict[str, float] = {}
@@ -170,6 +172,15 @@ class FakeJob:
         if (first := next(said, None)) is not None:
             self.due.remove(first)
             self.give(first[1], first[0])  # which looks for more
+
+    def _links(self, worker: str) -> tuple[msg.LinkState, ...]:
+        """One connection to each other rank, as after a look of half a second; the first one comes a second after it moved."""
+        probed_s = max(self.now_s - self.moved_s.get(worker, self.now_s) - 1.0, 0.0) + 0.5
+        links = []
+        for other in sorted(self.ranks.keys() - {worker}):
+            dead_s = probed_s if self.cut_off & {worker, other} else 0.0
+            links.append(msg.LinkState(f"{worker}:{other}", f"{other}:{worker}", dead_s, probed_s, dead_s or 0.5))
+        return tuple(links)
 
     def die(self, worker: str, signal: int = 9, exit_code: int = 0) -> None:
         self.dead.add(worker)
@@ -301,7 +312,8 @@ class FakeJob:
             case msg.SetAside():
                 return [msg.AsideSet()]
             case msg.Explain(request=request):
-                return [msg.Explained(request, ("f (train.py:3)",), "still", "itself", worker in self.asleep)]
+                asleep, links = worker in self.asleep, self._links(worker)
+                return [msg.Explained(request, ("f (train.py:3)",), "still", "itself", asleep, links)]
             case msg.MayFinish():
                 return []
         return []

@@ -325,7 +325,7 @@ class Driver:
         others = [o for o in job.workers.values() if o.node == w.node and o.alive and o.rank != NO_RANK]
         company = len(others) if job.local_world_size > 1 else 0
         stopped = w.stopped_since_s is not None or job.is_away(w)
-        return Spare(w.worker, w.node, w.warm, stopped, job.quarantined(w), company)
+        return Spare(w.worker, w.node, w.warm, stopped, job.quarantined(w), company, job.nodes[w.node].links_down)
 
     def _answer_target(self, s: State, now_s: float) -> None:
         """At once, or when agents have answered."""

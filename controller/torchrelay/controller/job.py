@@ -99,6 +99,8 @@ class Node:
     heard_s: float
     away_since_s: float | None = None
     lost: str = ""
+    links_down: bool = False
+    """Whether a rank there was cut off from the others by the network: it may be the machine's links, and not that process's."""
     released: bool = False
     """Its agent was told to end, since no process there takes part any more."""
     copies_of: dict[str, int] = field(default_factory=dict)

@@ -63,6 +63,8 @@ class HangWatch:
             self._name(culprit, because, now_s)
             return
         migration = self._driver.migration
+        if culprit is not None and culprit.cut_off:
+            self._job.nodes[self._job.holder(culprit.rank).node].links_down = True
         if migration is None:
             if culprit is not None:
                 self._outbox.emit(Suspected(culprit.rank, culprit.reason, culprit.evidence, culprit.stack))
@@ -73,6 +75,7 @@ class HangWatch:
                 self._driver.begin(raised, now_s)
         elif phase is Phase.SUSPECTED:
             if culprit is None or culprit.rank != migration.state.rank:
+                self._job.nodes[self._job.holder(migration.state.rank).node].links_down = False
                 self._driver.feed(m.SuspicionCleared(migration.state.rank), now_s)
         elif culprit is not None:
             worker = self._job.holder(culprit.rank)

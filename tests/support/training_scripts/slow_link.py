@@ -1,13 +1,12 @@
 """One transfer takes longer than a hang may last: bytes arrive all the time, all ranks wait. Usage: slow_link.py OUT"""
 
-import os
 import socket
-import stat
 import struct
 import sys
 
 import common
 import final_state
+import own_sockets
 import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader, TensorDataset
@@ -21,17 +20,9 @@ SO_MAX_PACING_RATE = 47
 
 def limit_connections(bytes_per_s):
     """What this process sends over TCP leaves it at this rate."""
-    for name in os.listdir("/proc/self/fd"):
-        try:
-            own = os.dup(int(name))
-        except OSError:
-            continue
-        if not stat.S_ISSOCK(os.fstat(own).st_mode):
-            os.close(own)
-            continue
-        with socket.socket(fileno=own) as connection:
-            if connection.family in (socket.AF_INET, socket.AF_INET6):
-                connection.setsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, struct.pack("=I", bytes_per_s))
+    for connection in own_sockets.duplicates():
+        with connection:
+            connection.setsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, struct.pack("=I", bytes_per_s))
 
 
 def main():

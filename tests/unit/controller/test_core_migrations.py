@@ -10,6 +10,9 @@ from torchrelay.protocol import events
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol.phases import DOWNTIME_ROWS
 
+DETECTION_S = 5.5
+"""What is added to three steps, in docs/transparency.md, and one tick."""
+
 
 @pytest.fixture
 def job(tmp_path: Path) -> FakeJob:
@@ -231,3 +234,31 @@ def test_interrupts_go_to_every_survivor_once_in_each_generation(job: FakeJob) -
         if isinstance(o, msg.ToWorker) and isinstance(o.order, msg.Interrupt)
     ]
     assert sorted(sent) == [("n0.w0", 1), ("n0.w2", 1)]
+
+
+def test_a_rank_that_is_cut_off_while_all_wait_is_replaced_by_a_spare_on_another_machine(tmp_path: Path) -> None:
+    job = FakeJob(tmp_path, 4, nnodes=2)
+    job.infos.append(msg.WorkerInfo("n1.s0", -1, 300))
+    job.spares.append("n1.s0")
+    job.attach("n1")
+    job.train()
+    job.tick(1.0)
+    job.waiting, job.still, job.cut_off = set(job.ranks), set(job.ranks), {"n0.w1"}
+    job.tick(DETECTION_S)
+    job.settle()
+    (suspected,) = job.told(events.Suspected)
+    assert suspected.rank == 1
+    assert "rank 1's connections to ranks 0, 2, 3 have not been answered for" in suspected.reason
+    (finished,) = job.told(events.MigrationFinished)
+    assert (finished.outcome, finished.rank, finished.spare) == ("committed", 1, "n1.s0")
+
+
+def test_nobody_is_replaced_for_a_transfer_that_takes_long(tmp_path: Path) -> None:
+    job = FakeJob(tmp_path, 4, nnodes=2)
+    job.train()
+    job.tick(1.0)
+    job.waiting, job.still = set(job.ranks), set(job.ranks)
+    job.tick(60.0)
+    assert job.told(events.Suspected) == []
+    asked = [o for o in job.orders if isinstance(o, msg.ToWorker) and isinstance(o.order, msg.Explain)]
+    assert 4 * 5 <= len(asked) <= 4 * 10, "ever more rarely, but as long as it takes"

@@ -70,3 +70,17 @@ def test_other_failures_do_not_wait_for_news(stands: Recovery) -> None:
     stands.handle(Interrupt(3, "rank 1 is lost"))
     assert stands.is_of_the_past(2, StateMismatchError("generation 3 was announced while entering 2"))
     assert not stands.is_of_the_past(3, StateMismatchError("two ranks disagree"))
+
+
+def test_whatever_a_rank_waits_in_is_broken_once_for_each_generation_that_it_hears_of(stands: Recovery) -> None:
+    """Where its peers are out of reach nobody else ends its connections."""
+    broken: list[int] = []
+
+    def break_all() -> int:
+        broken.append(stands.announced)
+        return 1
+
+    stands._engine.comms.break_all = break_all  # type: ignore[method-assign]
+    for generation in (2, 2, 3, 1):
+        stands.handle(Interrupt(generation, "rank 1 is lost"))
+    assert broken == [2, 3]

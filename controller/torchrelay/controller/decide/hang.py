@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torchrelay.controller.config import Policy
 from torchrelay.controller.decide.links import cut_off, have_been_probed
@@ -56,6 +56,8 @@ class Culprit:
     reason: str
     evidence: str
     stack: tuple[str, ...] = ()
+    cut_off: bool = False
+    """Whether it is the network that keeps it from the others."""
 
 
 def threshold_s(median_step_s: float, policy: Policy) -> float:
@@ -104,7 +106,7 @@ def _where_all_wait(waiting: Sequence[Vital], done: Sequence[Vital], limit_s: fl
         return None
     if (cut := cut_off(links, policy)) is not None:
         (v,) = (v for v in (*waiting, *done) if v.rank == cut.rank)
-        return _culprit(v, v.silent_s, cut.reason, waiting)
+        return replace(_culprit(v, v.silent_s, cut.reason, waiting), cut_off=True)
     return _odd_one_out(waiting) if not done else None
 
 

@@ -18,6 +18,8 @@ class Spare:
     """Why its device or node must not be used."""
     company: int = 0
     """How many ranks live in its pod, where a pod has several processes: pods that nobody lives in are kept whole."""
+    doubtful: bool = False
+    """Whether the links of its node may be down."""
 
 
 @dataclass(frozen=True)
@@ -30,15 +32,17 @@ class Choice:
 
 
 def choose_spare(spares: Sequence[Spare], rank: int, node: str, coming: int = 0) -> Choice:
-    """On the node that the rank was on, if there is one: paths and caches are the same there.
+    """On the node that the rank was on, if there is one, and its links work: paths and caches are the same there.
 
     `coming`: spares that are being made, and have not said anything yet.
     """
     usable = [s for s in spares if not s.stopped and not s.quarantined]
     warm = [s for s in usable if s.warm]
     if warm:
-        chosen = min(warm, key=lambda s: (s.node != node, -s.company, s.worker))
-        where = "on the same node" if chosen.node == node else f"on {chosen.node}, since {node or 'its node'} has none"
+        chosen = min(warm, key=lambda s: (s.doubtful, s.node != node, -s.company, s.worker))
+        shunned = any(s.node == node for s in warm)
+        because = f"since the links of {node} may be down" if shunned else f"since {node or 'its node'} has none"
+        where = "on the same node" if chosen.node == node else f"on {chosen.node}, {because}"
         left = len(usable) - 1
         return Choice(chosen.worker, f"spare {chosen.worker} takes over rank {rank}, {where}; {left} left after that")
     if usable:

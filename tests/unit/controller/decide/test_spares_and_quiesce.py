@@ -20,6 +20,14 @@ def test_a_warm_spare_elsewhere_is_better_than_a_cold_one_here() -> None:
     assert "on n0, since n1 has none" in choice.reason
 
 
+def test_a_spare_whose_machine_may_have_lost_its_links_is_taken_last() -> None:
+    here, there = Spare("n1.s0", "n1", True, doubtful=True), Spare("n2.s0", "n2", True)
+    choice = choose_spare([here, there], 5, "n1")
+    assert choice.worker == "n2.s0"
+    assert "on n2, since the links of n1 may be down" in choice.reason
+    assert choose_spare([here], 5, "n1").worker == "n1.s0"
+
+
 @pytest.mark.parametrize(
     ("spares", "soon", "why"),
     [

@@ -46,6 +46,8 @@ def have_been_probed(links: Links, policy: Policy) -> bool:
 
 def cut_off(links: Links, policy: Policy) -> CutOff | None:
     """The rank whose loss would explain it best, or None where nobody is apart, or where nobody reaches anybody."""
+    if all(link.unanswered_s < policy.link_dead_s for seen in links.values() for link in seen or ()):
+        return None  # the usual case, for which nothing has to be matched
     between = _between(links, policy)
     apart = {pair: b.unanswered_s for pair, b in between.items() if _is_apart(b, policy)}
     if not apart:

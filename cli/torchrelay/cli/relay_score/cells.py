@@ -24,6 +24,8 @@ PHASES = (*STEP_PHASES, *PLACES, *MIGRATION_PHASES)
 SECOND_KINDS = (JOINER, SECOND)
 _OF_ONE_RANK = (*SECOND_KINDS, PARTITION)
 """One rank of each entry is drawn."""
+_NEWER = (PARTITION,)
+"""Kinds that came when draws had been made: with the same seed all others are drawn in the same order as ever."""
 _PARTITION_PHASES = ("backward", "gate", "after-step")
 _FIRST_LOSS = "backward"
 _INJECTED_AS = {FIRST: "backward", EPOCH: "data", LAST: "after-step", HEAD: "forward"}
@@ -148,7 +150,11 @@ def spread(cells: Sequence[Cell], count: int, seed: int) -> list[Cell]:
     for cell in cells:
         by_entry.setdefault(cell.entry, []).append(cell)
     for of_entry in by_entry.values():
+        newer = [cell for cell in of_entry if cell.kind in _NEWER]
+        of_entry[:] = [cell for cell in of_entry if cell.kind not in _NEWER]
         chance.shuffle(of_entry)
+        for cell in newer:
+            of_entry.insert(random.Random(f"{seed}/{cell.name}").randint(0, len(of_entry)), cell)
     order = list(by_entry)
     chance.shuffle(order)
     chosen: list[Cell] = []

@@ -115,3 +115,14 @@ def test_a_spread_serves_every_entry_before_it_comes_back_to_one() -> None:
 def test_a_spread_of_more_than_there_is_has_each_cell_once() -> None:
     cells = all_cells([TWO], 0, (), (), ())
     assert sorted(c.name for c in spread(cells, 1000, 0)) == sorted(c.name for c in cells)
+
+
+def test_a_kind_that_is_new_leaves_the_order_in_which_the_others_are_drawn() -> None:
+    cells = all_cells([ONE, TWO], 0, (), (), ())
+    older = [c for c in cells if c.kind != "partition"]
+    chosen = spread(cells, len(cells), 3)
+    for entry in ("one", "two"):
+        before = [c for c in spread(older, len(older), 3) if c.entry == entry]
+        assert [c for c in chosen if c.entry == entry and c.kind != "partition"] == before
+    drawn = {c.phase for seed in range(30) for c in spread(cells, 10, seed) if c.kind == "partition"}
+    assert drawn == {"backward", "gate", "after-step"}

@@ -6,11 +6,12 @@ import contextlib
 import itertools
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters import cycles
+from torchrelay.shim.adapters.data_state import DataState
 from torchrelay.shim.adapters.loader_order import LoaderIter, order_of
 from torchrelay.shim.capture import rng
 from torchrelay.shim.capture.kinds import Kind, kind_of
@@ -19,6 +20,12 @@ from torchrelay.shim.capture.replay_point import ReplayPoint
 from torchrelay.shim.drawn import Drawn, Over
 from torchrelay.shim.payload import LoaderRecord
 from torchrelay.shim.tracks import Track
+from torchrelay.shim.turns import Turns
+
+_RUN_NO_CODE: frozenset[type] = frozenset(
+    map(type, (iter([]), iter(()), iter({}), iter(set()), iter(""), iter(range(0)), reversed([])))
+)
+"""Iterators of these change nothing but themselves."""
 
 
 def _is_rewound_by_itself(iterator: Any) -> bool:
@@ -52,6 +59,14 @@ class Draws:
         self.on_draw: Callable[[], None] | None = None
         self.touched: list[Callable[[], Callable[[], None]]] = []
         """Makers of effects: what was below the draw in progress and has changed with it."""
+        self.in_body: Callable[[], bool] = lambda: False
+        """Whether a rewind could ask again for the draw in progress."""
+        self.leaves_behind: Callable[[list[Any]], Callable[[], None]] = lambda loaders: lambda: None
+        """What drawing from these loaders may have changed is put to what it is at the call."""
+        self.other_generators: Callable[[], Mapping[int, Any]] = dict
+        """State of those among the script's objects, by id."""
+        self._drawn_below: list[Any] = []
+        """Loaders that the draw in progress has drawn from."""
         self.is_state: Callable[[Any], bool] = lambda _: False
         """Whether a rewind has put the content of this container back in its place."""
         self.at_once = False
@@ -109,6 +124,7 @@ class Draws:
             item = original(iterator, *default)
             if not self.recording:
                 self.touched.clear()
+                self._drawn_below.clear()
             return item
         if self.held and id(iterator) in self.held:
             self.past_us = True
@@ -127,15 +143,16 @@ class Draws:
             self._nested = not isinstance(iterator, LoaderIter)
             self._within = id(iterator) if self._nested and not isinstance(iterator, ReplayPoint) else 0
             self.touched.clear()
+            self._drawn_below.clear()
             watched = self._nested and self.in_loop()
             if watched:
                 self._generators_at, self._used_between = rng.capture(), False
             try:
                 item = original(iterator, *default)
             except StopIteration as over:
-                if self.some_keep_workers:  # asked again, it would draw from the epoch that has begun since
-                    effects = tuple(effects() for effects in self.touched)
-                    self._consume(iterator, Drawn(Over(*over.args), rng.capture(), effects=effects))
+                # Asked again, it would not change again what its end has, or draw from an epoch that has begun since.
+                if self.some_keep_workers or self.in_body():
+                    self._consume(iterator, Drawn(Over(*over.args), rng.capture(), effects=self._left_behind(iterator)))
                 raise
             finally:
                 self._nested, self._within = False, 0
@@ -144,14 +161,24 @@ class Draws:
                     self._random[id(iterator)] = iterator
                 self._generators_at = None
             drawn = Drawn.note(item)
-            if self.touched:
-                drawn.effects = tuple(effects() for effects in self.touched)
+            drawn.effects = self._left_behind(iterator)
             self._latest = item, drawn
         self._consume(iterator, drawn)
         return item
 
+    def _left_behind(self, iterator: Any) -> tuple[Callable[[], None], ...]:
+        """By the draw that is done now."""
+        effects = tuple(effects() for effects in self.touched)
+        if type(iterator) not in _RUN_NO_CODE and self.in_body():
+            effects += (self.leaves_behind([*self._drawn_below]),)
+        return effects
+
     def _consume(self, iterator: Any, drawn: Drawn) -> None:
         self.consumed.setdefault(id(iterator), (iterator, []))[1].append(drawn)
+
+    def draws_from(self, loader: Any) -> None:
+        """An iterator of the loader is at work in the draw in progress."""
+        self._drawn_below.append(loader)
 
     def begins(self, track: Track) -> bool:
         """Another epoch does, of a loader that keeps its workers. Returns whether it is the first one since the boundary."""
@@ -222,7 +249,10 @@ class Draws:
 
     def track(self, iterator: Any, loader: Any) -> Track:
         at = self.boundary, self.rewinds
-        made = Track(loader, rng.capture(), order_of(loader), at, self._within, before=deque(maxlen=1 + self._ahead))
+        turns = Turns(self.other_generators)
+        before: deque[rng.RngState] = deque(maxlen=1 + self._ahead)
+        made = Track(loader, rng.capture(), order_of(loader), turns, at, self._within, before=before)
+        made.data, made.data_before = DataState(loader), deque(maxlen=1 + self._ahead)
         made.again = made.record()
         self.tracks[iterator] = made
         self.some_keep_workers |= made.keeps_workers()
@@ -239,6 +269,10 @@ class Draws:
             track.in_cycle = True
             known = self._cycles[id(cycle)] = cycle, track
         return None if known[1].own_random else known[1]
+
+    def cannot_lead(self) -> bool:
+        """Whether the order of some loader depends on what a new process could not draw again."""
+        return any(track.turns.cannot_be_led and not track.over for track in self.tracks.values())
 
     def remembers_any(self) -> bool:
         """Whether there is anything to forget."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from torchrelay.shim.engine import Engine
 
 
+SHARED_RANDOM = "a data loader whose sampler goes on drawing from random generators that other code draws from, too"
 KEPT_WORKERS = "a data loader with persistent_workers after its first epoch"
 
 
@@ -192,6 +193,8 @@ class Writer:
         for activation in stack:
             if draws.is_random(activation.iterator):
                 found = (*found, self._not_led(activation))
+        if draws.cannot_lead():
+            found = (*found, SHARED_RANDOM)
         if not draws.some_keep_workers:
             return found
         known = {id(iterator) for activation in stack for iterator in activation.loaders}

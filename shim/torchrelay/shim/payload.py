@@ -31,35 +31,48 @@ class EpochBegin(NamedTuple):
     workers: tuple[bytes, ...]
 
 
+class Turn(NamedTuple):
+    """A sampler had been `asked` so many times when it drew from generators that others had used: how these were before."""
+
+    asked: int
+    generators: RngState
+    order: tuple[Any, ...]
+
+
 class LoaderRecord(NamedTuple):
     """A data loader's iterator: how often it was drawn from, and what decided the order of its data, and when.
 
-    `created`, `order`: when it was made; `first`: both at the first draw; `before`: generators before its last draws, as many
-    as have items that are still in use.
+    `created`, `order`: when it was made; `first`: both at the first draw, with what else the samplers had; `before`: generators
+    before its last draws, as many as have items that are still in use.
     `loader`: the node of the loader that it was made by, for an iterator that training has put in its place.
     """
 
     created: RngState
     order: tuple[Any, ...]
     drawn: int
-    first: tuple[RngState, tuple[Any, ...]] | None
+    first: tuple[RngState, tuple[Any, ...], bytes] | None
     before: tuple[RngState, ...]
     loader: int = -1
     epoch: EpochBegin | None = None
+    turns: tuple[Turn, ...] = ()
+    data: tuple[Any, ...] = ()
+    """Of the data set before the last draws, as data_state.State."""
 
     def plain(self) -> Plain:
-        created, order, drawn, first, before, loader, epoch = self
-        then = None if first is None else (tuple(first[0]), first[1])
+        created, order, drawn, first, before, loader, epoch, turns, data = self
+        then = None if first is None else (tuple(first[0]), *first[1:])
         began = None if epoch is None else (tuple(epoch.now), *epoch[1:])
-        return tuple(created), order, drawn, then, [*map(tuple, before)], loader, began
+        asked = [(turn.asked, tuple(turn.generators), turn.order) for turn in turns]
+        return tuple(created), order, drawn, then, [*map(tuple, before)], loader, began, asked, data
 
     @classmethod
     def of(cls, plain: Plain) -> LoaderRecord:
-        created, order, drawn, first, before, loader, epoch = plain
-        then = None if first is None else (RngState(*first[0]), first[1])
+        created, order, drawn, first, before, loader, epoch, asked, data = plain
+        then = None if first is None else (RngState(*first[0]), *first[1:])
         began = None if epoch is None else EpochBegin(RngState(*epoch[0]), *epoch[1:])
         states = tuple(RngState(*state) for state in before)
-        return cls(RngState(*created), order, drawn, then, states, loader, began)
+        turns = tuple(Turn(number, RngState(*generators), order) for number, generators, order in asked)
+        return cls(RngState(*created), order, drawn, then, states, loader, began, turns, tuple(data))
 
 
 class LinkRecord(NamedTuple):

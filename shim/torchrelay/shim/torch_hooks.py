@@ -13,6 +13,8 @@ from torch.distributed import distributed_c10d as c10d
 from torch.optim import optimizer as optimizers
 
 from torchrelay.shim.adapters import comm_hooks, data_loader, ddp, fsdp2, pipelining, process_group, tensor_data
+from torchrelay.shim.capture import after_draw
+from torchrelay.shim.capture.host_state import HostState
 from torchrelay.shim.collectives import Collectives
 from torchrelay.shim.messages_between import Messages
 
@@ -68,9 +70,21 @@ def install_for(engine: Engine) -> None:
     ddp.install(engine.ddp_built, functools.partial(_forward, engine))
     data_loader.install(engine.draws, engine.on_training_thread)
     engine.draws.on_create = engine.tracker.loader_created
+    _tell_of_draws(engine)
     engine.draws.in_loop = lambda: engine.tracker.drawing is not None and engine.tracker.drawing.heads > 0
     engine.tracker.is_over = engine.draws.is_over
     engine.draws.on_draw = engine.before_draw
+
+
+def _tell_of_draws(engine: Engine) -> None:
+    """What draws have to know of the step that they are in."""
+
+    def state() -> HostState:
+        return HostState() if engine.commit is None else engine.commit.state
+
+    engine.draws.in_body = lambda: engine.commit is not None and engine.position in ("body", "gate")
+    engine.draws.leaves_behind = lambda loaders: after_draw.left_behind(state(), loaders)
+    engine.draws.other_generators = lambda: after_draw.generator_states(state())
 
 
 def _closure_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -63,7 +63,7 @@ class Shard:
 
 @pytest.fixture
 def draws(monkeypatch: pytest.MonkeyPatch) -> Draws:
-    for name in ("__init__", "__next__", "_reset"):
+    for name in ("__init__", "__next__", "_reset", "_next_index"):
         monkeypatch.setattr(data_loader.LoaderIter, name, getattr(data_loader.LoaderIter, name))
     monkeypatch.setattr(Shard, "__iter__", Shard.__iter__)
     draws = Draws()

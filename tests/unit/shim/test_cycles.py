@@ -35,7 +35,9 @@ class Rows(Dataset[Any]):
 def draws() -> Iterator[Draws]:
     made = Draws()
     made.live = made.recording = True
-    originals = {name: getattr(data_loader.LoaderIter, name) for name in ("__init__", "__next__", "_reset")}
+    originals = {
+        name: getattr(data_loader.LoaderIter, name) for name in ("__init__", "__next__", "_reset", "_next_index")
+    }
     data_loader.install(made, lambda: True)
     yield made
     for name, original in originals.items():

@@ -43,7 +43,7 @@ class Remembering(Noisy):
 @pytest.fixture
 def draws(monkeypatch: pytest.MonkeyPatch) -> Iterator[Draws]:
     """With the hooks in place, for a rank that has reached its first boundary."""
-    for name in ("__init__", "__next__", "_reset"):
+    for name in ("__init__", "__next__", "_reset", "_next_index"):
         monkeypatch.setattr(data_loader.LoaderIter, name, getattr(data_loader.LoaderIter, name))
     draws = Draws()
     data_loader.install(draws, lambda: True)

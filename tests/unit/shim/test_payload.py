@@ -28,7 +28,7 @@ def test_a_record_of_another_kind_is_refused() -> None:
 
 
 STATE = rng.RngState(b"t", b"p", b"n", ((0, b"c"),))
-LOADER = payload.LoaderRecord(STATE, ((None, {"epoch": 1}),), 3, (STATE, ()), (STATE, STATE), 7)
+LOADER = payload.LoaderRecord(STATE, ((None, {"epoch": 1}),), 3, (STATE, (), b"sampler"), (STATE, STATE), 7)
 LINK = payload.LinkRecord(
     "site", 1, 2, STATE, 5, range(3), (LOADER, None, LOADER._replace(first=None)), b"head", ("result",)
 )
@@ -47,7 +47,9 @@ BOUNDARY = payload.BoundaryJournal(
 )
 PASSED = payload.PassedLoop("site", 1, b"journal", b"gate", ("tree",), 3)
 EPOCH = payload.EpochBegin(STATE, ({"epoch": 2},), 77, (b"worker", b"worker"))
-FULL_LOADER = LOADER._replace(epoch=EPOCH)
+FULL_LOADER = LOADER._replace(
+    epoch=EPOCH, turns=(payload.Turn(4, STATE, ()),), data=(({"asked": 1}, ((("dataset", "random"), b"state"),)),)
+)
 FULL_LINK = LINK._replace(loaders=(FULL_LOADER, None), passed=(PASSED,))
 FULL = BOUNDARY._replace(links=[FULL_LINK], loaders={3: FULL_LOADER})
 GATE = payload.GateJournal(4, 2, {1: b"node"}, STATE, ("log",), ("z",), 8)

@@ -15,7 +15,8 @@ from torch.utils.data import dataloader
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters import kept_epochs
-from torchrelay.shim.adapters.loader_order import LoaderIter, order_again, order_of, set_order
+from torchrelay.shim.adapters.data_state import DataState, SamplerState
+from torchrelay.shim.adapters.loader_order import LoaderIter, order_again, order_generators, order_of, set_order
 from torchrelay.shim.capture import rng
 from torchrelay.shim.capture.replay_point import ReplayPoint
 from torchrelay.shim.draws import Draws
@@ -26,7 +27,15 @@ from torchrelay.shim.tracks import Track
 def install(draws: Draws, on_training_thread: Callable[[], bool]) -> None:
     """Hooks into the iterator class; does nothing until `draws.live` or `draws.expected`."""
     original_init, original_next, original_reset = LoaderIter.__init__, LoaderIter.__next__, LoaderIter._reset
+    original_index: Callable[[Any], Any] = LoaderIter._next_index
     advance = functools.partial(_advance, draws, original_next)
+
+    @functools.wraps(original_index)
+    def _next_index(self: Any) -> Any:
+        track = draws.tracks.get(self) if draws.live and on_training_thread() else None
+        if track is None:
+            return original_index(self)
+        return track.turns.ask(track.loader, functools.partial(original_index, self))
 
     @functools.wraps(original_init)
     def __init__(self: Any, loader: Any) -> None:
@@ -67,6 +76,7 @@ def install(draws: Draws, on_training_thread: Callable[[], bool]) -> None:
     setattr(LoaderIter, "__init__", __init__)  # noqa: B010 - mypy forbids the assignment
     setattr(LoaderIter, "__next__", __next__)  # noqa: B010 - the same
     setattr(LoaderIter, "_reset", _reset)  # noqa: B010 - the same
+    setattr(LoaderIter, "_next_index", _next_index)  # noqa: B010 - the same
     kept_epochs.install(draws, on_training_thread, functools.partial(_expect, draws))
 
 
@@ -85,7 +95,8 @@ def _expect(draws: Draws, track: Track) -> None:
         return
     loader = track.loader
     record, may_skip = expected
-    track.target, track.at_once = record, draws.at_once
+    track.aim(record)
+    track.at_once = draws.at_once
     if may_skip and loader.num_workers == 0 and loader._dataset_kind == dataloader._DatasetKind.Map:
         track.skip = max(record.drawn - len(record.before), 0)
 
@@ -94,6 +105,7 @@ def _advance(draws: Draws, original_next: Callable[[Any], Any], iterator: Any) -
     track = draws.tracks.get(iterator)
     if track is None:
         return original_next(iterator)
+    draws.draws_from(track.loader)
     if track.drawn == 0:
         _begin(draws, track)
     while track.skip > 0:
@@ -105,12 +117,21 @@ def _advance(draws: Draws, original_next: Callable[[Any], Any], iterator: Any) -
             return None
     if track.target is not None:
         _lead(track, track.target, original_next, iterator)
+    assert track.data is not None
     track.before.append(rng.capture())
+    track.data_before.append(track.data.take())
+    others, track.turns.moved = draws.other_generators(), frozenset()
     try:
         item = original_next(iterator)
     except StopIteration:
         track.over = True
         raise
+    if track.samplers is not None and track.first is not None:
+        track.first, track.samplers = (*track.first[:2], track.samplers.taken()), None
+    if others:
+        own = track.data.known | track.turns.moved | order_generators(track.loader)
+        now = draws.other_generators()
+        track.turns.cannot_be_led |= any(now.get(a) != state for a, state in others.items() if a not in own)
     if track.in_cycle and track.drawn > 0 and rng.capture() != track.before[-1]:
         track.own_random = True
     track.drawn += 1
@@ -122,7 +143,8 @@ def _begin(draws: Draws, track: Track) -> None:
     if track.target is not None and track.target.first is not None:
         rng.restore(track.target.first[0])
         set_order(track.loader, track.target.first[1])
-    track.first = rng.capture(), order_of(track.loader)
+        _put(SamplerState(track.loader), track.target.first[2])
+    track.first, track.samplers = (rng.capture(), order_of(track.loader), b""), SamplerState(track.loader)
     draws.touched.append(functools.partial(order_again, track.loader))
 
 
@@ -134,8 +156,18 @@ def _lead(track: Track, target: LoaderRecord, original_next: Callable[[Any], Any
     left = target.drawn - track.drawn
     if 0 < left <= len(target.before):
         rng.restore(target.before[-left])
+        if left <= len(target.data):
+            assert track.data is not None
+            _put(track.data, target.data[-left])
     if left <= 1:
         track.target = None
+
+
+def _put(into: DataState | SamplerState, state: Any) -> None:
+    try:
+        into.put(state)
+    except (LookupError, AttributeError, TypeError) as e:
+        raise StateMismatchError(f"a data set or sampler has not the random generators that it had: {e}") from e
 
 
 def passes_items_through(iterator: Any) -> bool:

@@ -48,5 +48,5 @@ def lead_cycle(draws: Draws, cycle: Any, place: cycles.Place, record: LoaderReco
     track = draws.of_cycle(cycle)
     if track is None:
         raise StateMismatchError("an itertools.cycle was drawn from already where the new process begins")
-    track.target = record
+    track.aim(record)
     cycles.lead(cycle, place)

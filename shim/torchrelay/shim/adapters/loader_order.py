@@ -42,6 +42,11 @@ def order_of(loader: Any) -> Order:
     return tuple(found)
 
 
+def order_generators(loader: Any) -> set[int]:
+    """Those that are part of the order, by id."""
+    return {id(getattr(owner, "generator", None)) for owner in owners(loader)}
+
+
 def order_again(loader: Any) -> Callable[[], None]:
     return functools.partial(set_order, loader, order_of(loader))
 

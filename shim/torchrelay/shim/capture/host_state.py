@@ -50,6 +50,8 @@ class HostState:
     """Those of the unknown that are drawn from, by name: what comes next is state."""
     drawn_from: set[int] = field(default_factory=set)
     """All nodes that are iterators."""
+    generators: set[int] = field(default_factory=set)
+    """All that are random generators."""
     bulk: list[tuple[Any, int, str]] = field(default_factory=list)
     """What is taken for data, with its length: the least that tells whether it was."""
     data: list[str] = field(default_factory=list)
@@ -106,6 +108,7 @@ class HostState:
             dict(self.places),
             list(self.iterators),
             set(self.drawn_from),
+            set(self.generators),
             self.bulk,
             list(self.data),
             self.covered,
@@ -126,6 +129,8 @@ class HostState:
 def _step(key: Any) -> str:
     if type(key) is Inside:
         return f"{_step(key.key)}{_step(key.place)}"
+    if type(key) is Deep:
+        return "".join(map(_step, key.steps))
     return f".{key}" if isinstance(key, str) and key.isidentifier() else f"[{key!r}]"
 
 
@@ -149,6 +154,12 @@ class Inside(NamedTuple):
 
     key: Any
     place: int | str
+
+
+class Deep(NamedTuple):
+    """Key of what is found inside of an object whose other parts are no state: attributes, keys and places on the way."""
+
+    steps: tuple[Any, ...]
 
 
 class Nth(NamedTuple):

@@ -13,7 +13,9 @@ from torchrelay.shim.adapters import frames as frame_access
 from torchrelay.shim.adapters.list_pointers import pointers
 from torchrelay.shim.adapters.liveness import answer
 from torchrelay.shim.capture import callables
+from torchrelay.shim.capture.host_state import Deep
 from torchrelay.shim.capture.kinds import PLAIN, Kind, kind_of
+from torchrelay.shim.capture.random_below import follow, random_below
 
 _OPTIMIZER_SKIP = frozenset({"state", "param_groups"})
 _LOADER_PARTS = ("generator", "sampler", "batch_sampler", "dataset", "_iterator")
@@ -101,6 +103,30 @@ def dataset_parts(obj: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     own = {name: (kind_of(type(value)), value) for name, value in attributes(obj).items()}
     plain = {name: value for name, (kind, value) in own.items() if kind is Kind.PLAIN}
     return plain, {name: value for name, (kind, value) in own.items() if kind in _BELOW_A_DATASET}
+
+
+def below_dataset(obj: Any) -> tuple[dict[str, Any], dict[Any, Any]]:
+    """The same with generators that are no attributes of its own: those of its transforms, for example."""
+    plain, own = dataset_parts(obj)
+    return plain, {**own, **{way: found for way, found in random_below(obj).items() if len(way.steps) > 1}}
+
+
+def below_loader(obj: Any) -> dict[Any, Any]:
+    return {**loader_parts(obj), **random_in_loader(obj)}
+
+
+def random_in_loader(obj: Any) -> dict[Deep, Any]:
+    """Generators of the object that collates."""
+    collate = getattr(obj, "collate_fn", None)
+    return {} if collate is None or kind_of(type(collate)) is not Kind.ATTRS else random_below(collate, "collate_fn")
+
+
+def still_there(obj: Any, edges: Sequence[tuple[Any, Any]]) -> bool:
+    """Whether what was found inside is where it was."""
+    try:
+        return all(follow(obj, key) is value for key, value in edges if type(key) is Deep)
+    except (LookupError, AttributeError, TypeError):
+        return False
 
 
 def attributes(obj: Any) -> dict[str, Any]:

@@ -34,10 +34,11 @@ from torchrelay.shim.capture.encode import (
     EncodedNode,
     name_of_definition,
 )
-from torchrelay.shim.capture.host_state import Fields, Inside, LargeTensor, Nth
+from torchrelay.shim.capture.host_state import Deep, Fields, Inside, LargeTensor, Nth
 from torchrelay.shim.capture.kinds import Kind, is_value, kind_of
 from torchrelay.shim.capture.long_list import decoded
 from torchrelay.shim.capture.parts import attributes
+from torchrelay.shim.capture.random_below import follow
 from torchrelay.shim.capture.replay_point import ABSENT, ReplayPoint
 
 _SET_ANEW = (Kind.LOADER, Kind.LOADER_ITER, Kind.DATASET, Kind.DDP)
@@ -325,6 +326,11 @@ def child(kind: Kind, parent: Any, key: Any) -> Any:
     """What stands at `key` of a node's object now, or ABSENT."""
     if type(key) is Fields:
         return vars(parent) if hasattr(parent, "__dict__") else ABSENT
+    if type(key) is Deep:
+        try:
+            return follow(parent, key)
+        except (LookupError, AttributeError, TypeError):
+            return ABSENT
     if type(key) is Inside:
         return _inside(child(kind, parent, key.key), key.place)
     if type(key) is Nth:

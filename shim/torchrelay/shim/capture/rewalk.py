@@ -35,7 +35,7 @@ from torchrelay.shim.capture.parts import (
     live_names,
 )
 from torchrelay.shim.capture.seen_again import RENEWED, SAME, Restart, changed
-from torchrelay.shim.capture.walk import ITERATORS, Walk
+from torchrelay.shim.capture.walk import Walk
 
 _WITHOUT_NODES = frozenset({Kind.OPAQUE, Kind.PLAIN, Kind.FUNCTION, Kind.CLASS})
 """Kinds whose objects may have no node: functions and classes with nothing behind them."""
@@ -186,8 +186,7 @@ class Rewalk(Walk):
             state.renewed.add(number)
             state.nodes[number], state.uses[number] = Node(kind, obj, parent, key, content), 1
             state.index[id(obj)] = number
-            if kind in ITERATORS:
-                state.drawn_from.add(number)
+            self._note(number, kind)
             return number
         state.uses.append(1)
         state.renewed.add(len(state.nodes))
@@ -238,6 +237,7 @@ class Rewalk(Walk):
         state.nodes[number] = _GONE
         state.renewed.add(number)
         state.drawn_from.discard(number)
+        state.generators.discard(number)
         del state.index[id(node.obj)]
         state.free.append(number)
         for way, child in self._children(node.edges):

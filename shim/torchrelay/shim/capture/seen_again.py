@@ -11,7 +11,7 @@ from torchrelay.shim.adapters.dtensor import local
 from torchrelay.shim.adapters.list_pointers import pointers
 from torchrelay.shim.capture import callables, small
 from torchrelay.shim.capture.edges import NOTHING, Edges, not_plain, same_items, same_mapping
-from torchrelay.shim.capture.host_state import Fields, LargeTensor, Node
+from torchrelay.shim.capture.host_state import Deep, Fields, LargeTensor, Node
 from torchrelay.shim.capture.kinds import ATTRS, PARAM_GROUP, PLAIN, Kind
 from torchrelay.shim.capture.long_list import LONG
 from torchrelay.shim.capture.modules import ModuleTrees, TreeContent
@@ -23,6 +23,7 @@ from torchrelay.shim.capture.parts import (
     loader_parts,
     optimizer_attributes,
     optimizer_hooks,
+    still_there,
 )
 
 
@@ -53,7 +54,13 @@ def _same_tensor(trees: ModuleTrees, node: Node) -> bool:
 
 def _same_dataset(trees: ModuleTrees, node: Node) -> bool:
     plain, below = dataset_parts(node.obj)
-    return same_mapping(plain, node.content) and same_mapping(below, dict(node.edges))
+    edges = {key: value for key, value in node.edges if type(key) is not Deep}
+    return same_mapping(plain, node.content) and same_mapping(below, edges) and still_there(node.obj, node.edges)
+
+
+def _same_loader(trees: ModuleTrees, node: Node) -> bool:
+    edges = {key: value for key, value in node.edges if type(key) is not Deep}
+    return same_mapping(loader_parts(node.obj), edges) and still_there(node.obj, node.edges)
 
 
 def _same_array(trees: ModuleTrees, node: Node) -> bool:
@@ -143,7 +150,7 @@ SAME: dict[Kind, Callable[[ModuleTrees, Node], bool]] = {
     Kind.BYTEARRAY: lambda _, node: bool(node.obj == node.content),
     Kind.ATTRS: _same_attributes,
     Kind.TENSOR: _same_tensor,
-    Kind.LOADER: lambda _, node: same_mapping(loader_parts(node.obj), dict(node.edges)),
+    Kind.LOADER: _same_loader,
     Kind.DATASET: _same_dataset,
     Kind.REPLAY_POINT: lambda _, node: same_mapping(node.obj.place(), node.content),
     Kind.TORCH_GENERATOR: lambda _, node: small.take(node.obj.get_state()) == node.content,

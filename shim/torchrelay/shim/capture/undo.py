@@ -36,7 +36,7 @@ def undo(state: HostState) -> None:
     if grown:
         raise StateMismatchError(f"taken for data, but changed since the boundary: {', '.join(grown[:5])}")
     for node in state.nodes:
-        _undo_node(node)
+        undo_node(node)
     for definition in state.definitions:
         _undo_definition(definition)
 
@@ -53,7 +53,7 @@ def _undo_definition(definition: Definition) -> None:
             del space[name]
 
 
-def _undo_node(node: Node) -> None:
+def undo_node(node: Node) -> None:
     kind, obj, content = node.kind, node.obj, node.content
     if issubclass(type(obj), IterableDataset):  # its `__class__` may be a property that asks for what the object lacks
         return  # what was drawn from it comes again from the record, and it goes on from where it is

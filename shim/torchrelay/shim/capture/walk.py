@@ -27,16 +27,17 @@ from torchrelay.shim.capture.parts import (
     NONE,
     Bindings,
     attributes,
-    dataset_parts,
+    below_dataset,
+    below_loader,
     ddp_flags,
     dead_globals,
     global_names,
     live_names,
-    loader_parts,
     numpy_random_state,
     optimizer_attributes,
     optimizer_hooks,
 )
+from torchrelay.shim.capture.random_below import GENERATORS
 from torchrelay.shim.capture.replay_point import ReplayPoint
 
 MAX_NODES = 50_000
@@ -120,9 +121,14 @@ class Walk:
             raise UnsupportedError(f"the training loop reaches more than {MAX_NODES} objects of changing state")
         self.state.nodes.append(Node(kind, obj, parent, key, content))
         self.state.index[id(obj)] = number
+        self._note(number, kind)
+        return number
+
+    def _note(self, number: int, kind: Kind) -> None:
         if kind in ITERATORS:
             self.state.drawn_from.add(number)
-        return number
+        elif kind in GENERATORS:
+            self.state.generators.add(number)
 
     def _push(self, number: int, content: Mapping[Any, Any]) -> None:
         for key, value in content.items():
@@ -315,7 +321,7 @@ class Walk:
     def _loader(self, kind: Kind, obj: Any, parent: int, key: Any) -> None:
         """Below the replay point: only what decides the order of the data."""
         number = self._add(kind, obj, parent, key, None)
-        self._push(number, loader_parts(obj))
+        self._push(number, below_loader(obj))
 
     def _replay_point(self, kind: Kind, obj: ReplayPoint, parent: int, key: Any) -> None:
         content = obj.place()
@@ -323,7 +329,7 @@ class Walk:
 
     def _dataset(self, kind: Kind, obj: Any, parent: int, key: Any) -> None:
         """A dataset is data: its plain attributes and generators are state, its containers are not."""
-        content, generators = dataset_parts(obj)
+        content, generators = below_dataset(obj)
         self._push(self._add(kind, obj, parent, key, content), generators)
 
     def _torch_generator(self, kind: Kind, obj: torch.Generator, parent: int, key: Any) -> None:

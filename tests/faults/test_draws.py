@@ -18,6 +18,11 @@ RANKS, SCRIPT = 2, "draws.py"
             "lazy", ("kill:rank=1,step=3,phase=backward", "kill:rank=0,step=7,phase=gate"), id="part after part"
         ),
         pytest.param("end", ("kill:rank=1,step=4,phase=gate", "kill:rank=0,step=11,phase=gate"), id="at the end"),
+        pytest.param(
+            "modulo",
+            ("kill:rank=0,step=2,phase=backward", "kill:rank=1,step=3,phase=backward"),
+            id="an update in a while",
+        ),
         pytest.param("endless", ("kill:rank=1,step=13,phase=backward",), id="without an end"),
     ],
 )

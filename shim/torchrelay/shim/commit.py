@@ -19,3 +19,5 @@ class Commit:
     item: Drawn
     state: HostState
     rng: rng.RngState
+    heads: int
+    """How often the loop's head had been reached: a step of several iterations goes back past some."""

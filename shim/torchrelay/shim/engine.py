@@ -318,7 +318,7 @@ class Engine:
             self.trees, before = ModuleTrees(), None
         state = self.writer.walk(journaling.script_frames(activation.frame), before)
         now = rng.capture()
-        self.commit = Commit(number, activation, self.draws.noted(activation.item, now), state, now)
+        self.commit = Commit(number, activation, self.draws.noted(activation.item, now), state, now, activation.heads)
         self.journal.boundary, self.journal.count = number, 0
         self.layouts.note(number, self.wrapped)
         self.writer.boundary(self.commit)
@@ -342,7 +342,7 @@ class Engine:
         rng.restore(commit.rng)
         self.draws.rewind()
         activation = commit.activation
-        activation.item = commit.item.again(self.is_state)
+        activation.item, activation.heads = commit.item.again(self.is_state), commit.heads
         activation.replay = True
         activation.inner.clear()  # a loop that is entered again is entered for the first time, as in a process that joins
         del self.tracker.stack[self.tracker.stack.index(activation) + 1 :]

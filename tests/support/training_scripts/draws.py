@@ -1,9 +1,11 @@
 """Batches whose order goes on being chosen while training draws random numbers, too. Usage: draws.py OUT KIND
 
 `lazy`: several batches a step, from a sampler that shuffles part after part; `end`: the same with a generator that moves on where
-the data ends; `endless`: one batch a step, from a sampler that never ends and asks the process's generator for each new order.
+the data ends; `modulo`: a loop over batches that updates after each third one; `endless`: one batch a step, from a sampler that
+never ends and asks the process's generator for each new order.
 """
 
+import contextlib
 import random
 import sys
 
@@ -13,6 +15,7 @@ import numpy
 import pace
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data.distributed import DistributedSampler
 
 STEPS, MICRO_BATCHES, COUNT = 18, 3, 40
 
@@ -81,6 +84,8 @@ def main():
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     generator = torch.Generator().manual_seed(rank)
     sampler = Lazy(rank) if kind == "lazy" else Endless() if kind == "endless" else None
+    if kind == "modulo":
+        sampler = DistributedSampler(data, 1, 0, seed=rank)
     loader = DataLoader(
         data, 4, shuffle=sampler is None, sampler=sampler, generator=generator if sampler is None else None
     )
@@ -95,6 +100,19 @@ def main():
             pace.work()
             optimizer.step()
             losses.append(loss.item())
+    elif kind == "modulo":
+        for epoch in range(3):
+            sampler.set_epoch(epoch)
+            for i, (x, y) in enumerate(loader):
+                last = (i + 1) % MICRO_BATCHES == 0
+                with contextlib.nullcontext() if last else model.no_sync():
+                    loss = common.loss_of(model, x, y) / MICRO_BATCHES
+                    loss.backward()
+                losses.append(loss.item())
+                if last:
+                    pace.work()
+                    optimizer.step()
+                    optimizer.zero_grad()
     else:
         batches = Batches(loader)
         for _ in range(STEPS):

@@ -201,14 +201,46 @@ def processes_of(state: Path) -> dict[str, int]:
     return dict(zip(("command", "controller", "agent"), pids, strict=True))
 
 
-def test_training_goes_on_when_the_controller_dies(cli: Cli, tmp_path: Path) -> None:
+def another_controller(state: Path, than: int) -> int:
+    """Its pid, once other commands are told of it."""
+
+    def pid() -> int | None:
+        now = processes_of(state)["controller"]
+        return now if now != than else None
+
+    return eventually("another controller is there", pid)
+
+
+def test_another_controller_takes_the_place_of_one_that_dies(cli: Cli, tmp_path: Path) -> None:
     process = cli.start("run", "--nproc-per-node", "2", "SCRIPT", script=WAITS)
-    started(tmp_path, 2)
-    os.kill(processes_of(cli.state)["controller"], signal.SIGKILL)
+    pids = started(tmp_path, 2)
+    first = processes_of(cli.state)["controller"]
+    os.kill(first, signal.SIGKILL)
+    assert exists(another_controller(cli.state, first))
+
+    def ranks() -> list[tuple[int, int]]:
+        return [(r["rank"], r["pid"]) for r in json.loads(cli.run("status", "--json").stdout)["ranks"]]
+
+    assert eventually("the agent has found it", ranks) == [(0, pids[0]), (1, pids[1])]
     (tmp_path / "end").touch()
     out, err = process.communicate(timeout=120)
     assert sorted(out.splitlines()) == ["rank 0 saw the end", "rank 1 saw the end"]
-    assert "the controller ended unexpectedly: training goes on" in err
+    assert "the controller was ended by SIGKILL: training goes on, and another one takes its place" in err
+    assert process.returncode == 0
+
+
+def test_training_goes_on_when_no_controller_lives_for_long(cli: Cli, tmp_path: Path) -> None:
+    process = cli.start("run", "--nproc-per-node", "2", "SCRIPT", script=WAITS)
+    started(tmp_path, 2)
+    pid = processes_of(cli.state)["controller"]
+    for _ in range(4):
+        os.kill(pid, signal.SIGKILL)
+        pid = another_controller(cli.state, pid)
+    os.kill(pid, signal.SIGKILL)
+    (tmp_path / "end").touch()
+    out, err = process.communicate(timeout=120)
+    assert sorted(out.splitlines()) == ["rank 0 saw the end", "rank 1 saw the end"]
+    assert "no other takes its place (5 in a row have ended within 10 s): training goes on" in err
     assert process.returncode == 0
 
 

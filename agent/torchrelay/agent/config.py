@@ -30,8 +30,8 @@ class AgentConfig:
     `buddy_every`: ranks copy their state into host memory after so many steps; 0: never. `buddy_sync`: before the step begins.
     `watched`: folders of checkpoints and flight recorder dumps. `notices`: files that say, while they are there, that this
     machine has to go. `dcgm`: URL of a dcgm-exporter, `auto` or `off`. `grace_s`: between the signal that ends the job and
-    SIGKILL. `orphan_s`: after this long without a controller, ranks that are done may leave, and the node ends by the
-    rules of torchrun.
+    SIGKILL. `controller_file`: where the controller says who it is, if it runs on this machine. `orphan_s`: after this long
+    without a controller, ranks that are done may leave, and the node ends by the rules of torchrun.
     """
 
     run_id: str
@@ -64,6 +64,7 @@ class AgentConfig:
     buddy_every: int = 0
     buddy_sync: bool = False
     number_watches: tuple[str, ...] = ()
+    controller_file: str = ""
     grace_s: float = 30.0
     orphan_s: float = 60.0
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import json
 import logging
+import os
 import shutil
 import signal
 from collections.abc import Callable, Coroutine, Mapping
@@ -30,9 +32,10 @@ from torchrelay.agent.orphaned import Holder, judge
 from torchrelay.agent.output import Output
 from torchrelay.agent.session import Session
 from torchrelay.agent.shim_server import ShimEvents, ShimServer
+from torchrelay.agent.standing import Standing
 from torchrelay.agent.supervise import Child, Supervisor
 from torchrelay.protocol.errors import FrameError, TorchrelayError
-from torchrelay.protocol.faults import parse_fault
+from torchrelay.protocol.faults import CONTROLLER, Fault, parse_fault
 from torchrelay.protocol.kept import whole_copies
 from torchrelay.protocol.messages import (
     Ack,
@@ -59,6 +62,7 @@ from torchrelay.protocol.messages import (
     Protect,
     StartWorker,
     StopJob,
+    TellAgain,
     ToWorker,
     WorkerExited,
     WorkerInfo,
@@ -85,6 +89,7 @@ class Node:
         self._output = Output(config.tee, config.redirects, config.log_dir, config.run_id, config.role)
         self._faults = FaultBook(config.inject)
         self._ranks: dict[WorkerId, int] = {}
+        self._standings: dict[WorkerId, Standing] = {}
         self._copies = JournalCopies(config.host, lambda worker: worker in self._ranks)
         self._finishing: set[WorkerId] = set()
         self._excused: set[WorkerId] = set()
@@ -115,7 +120,7 @@ class Node:
         try:
             for spec in specs:
                 self._journals.create(spec.worker)
-                self._ranks[spec.worker] = NO_RANK if spec.rank is None else spec.rank
+                self._begins(spec.worker, NO_RANK if spec.rank is None else spec.rank)
                 self._supervisor.start(spec, self._output.open(spec.worker, spec.name, spec.local_rank))
             self._output.start()
             if self._config.nnodes > 1:
@@ -156,9 +161,12 @@ class Node:
         self._a_child_changed = True
         self._pause.end()
 
+    def _begins(self, worker: WorkerId, rank: int) -> None:
+        self._ranks[worker] = rank
+        self._standings[worker] = Standing(in_force=-1 if rank == NO_RANK else 0)
+
     def _hello(self) -> AgentHello:
-        children = self._supervisor.children.values()
-        workers = tuple(WorkerInfo(c.spec.worker, self._ranks[c.spec.worker], c.process.pid) for c in children)
+        workers = tuple(self._info(child) for child in self._supervisor.children.values())
         copies = self._copies
         return AgentHello(
             self._config.node,
@@ -167,7 +175,13 @@ class Node:
             workers,
             copies_port=copies.port,
             copies_token=copies.token,
+            copies_of=copies.newest_gates,
         )
+
+    def _info(self, child: Child) -> WorkerInfo:
+        worker, standing = child.spec.worker, self._standings[child.spec.worker]
+        generation, protected, in_force = standing.generation, standing.protected, standing.in_force
+        return WorkerInfo(worker, self._ranks[worker], child.process.pid, {}, generation, protected, in_force)
 
     def _send(self, message: Any) -> None:
         try:
@@ -183,25 +197,44 @@ class Node:
         if isinstance(report, Explained):
             self._explainer.answered(worker, report)
             return
-        self._send(FromWorker(worker, report))
         if isinstance(report, FaultInjected):
-            self._faults.fired(report.fault)
-            self._strike(worker, report.fault)
-            self._keep(self._acknowledge(worker))
-        elif isinstance(report, Finishing):
+            self._fault_fires(worker, report)
+            return
+        self._send(FromWorker(worker, report))
+        self._standings[worker].said.keep(report)
+        if isinstance(report, Finishing):
             self._finishing.add(worker)
+
+    def _fault_fires(self, worker: WorkerId, report: FaultInjected) -> None:
+        self._faults.fired(report.fault)
+        fault = parse_fault(report.fault)
+        if fault.kind == CONTROLLER:
+            self._kill_controller(fault)
+        self._send(FromWorker(worker, report))  # in that case to the next one
+        if fault.kind == CONTROLLER:
+            self._shims.send(worker, Ack())
+            return
+        if fault.is_of_a_device:
+            self._strike(worker, fault)
+        self._keep(self._acknowledge(worker))
+
+    def _kill_controller(self, fault: Fault) -> None:
+        try:
+            os.kill(json.loads(Path(self._config.controller_file).read_bytes())["pid"], signal.SIGKILL)
+        except (OSError, ValueError, KeyError) as e:
+            log.error("%s cannot strike: the controller is not known here: %s", fault, e)
 
     async def _acknowledge(self, worker: WorkerId) -> None:
         """Of a fault: it may end this agent too, and must have been told by then."""
         await self._session.told()
         self._shims.send(worker, Ack())
 
-    def _strike(self, worker: WorkerId, text: str) -> None:
-        if self._machine is None or not (fault := parse_fault(text)).is_of_a_device:
+    def _strike(self, worker: WorkerId, fault: Fault) -> None:
+        if self._machine is None:
             return
         gpu = self._eyes.gpu_index(worker)
         if gpu is None:
-            log.error("%s cannot strike: the fake driver does not answer", text)
+            log.error("%s cannot strike: the fake driver does not answer", fault)
         else:
             strike(self._machine, fault, gpu, self._pids[worker])
 
@@ -214,7 +247,9 @@ class Node:
             self._eyes.explain_kill(worker, child.process.pid)
         self._shims.drain(worker)
         log.info("%s %s", worker, exit_reason(child.exit_code, child.signal))
-        self._send(WorkerExited(worker, child.exit_code, child.signal, child.fenced))
+        exited = WorkerExited(worker, child.exit_code, child.signal, child.fenced)
+        self._standings[worker].exited = exited
+        self._send(exited)
 
     def _ordered(self, order: Any) -> None:
         if isinstance(order, ToWorker):
@@ -231,6 +266,10 @@ class Node:
             self._keep(self._check(order.subject))
         elif isinstance(order, StopJob):
             self.stop(order.exit_code, order.signal, order.reason)
+        elif isinstance(order, TellAgain):
+            for worker, standing in self._standings.items():
+                for message in standing.again(worker):
+                    self._send(message)
         elif isinstance(order, StartWorker):
             self._start_worker(order.rank)
         elif isinstance(order, FetchKept):
@@ -253,7 +292,7 @@ class Node:
         except (TorchrelayError, OSError) as e:
             self._send(LateWorker(spec.worker, rank, 0, str(e)))
             return
-        self._ranks[spec.worker] = NO_RANK
+        self._begins(spec.worker, NO_RANK)
         self._send(LateWorker(spec.worker, rank, self._supervisor.children[spec.worker].process.pid))
 
     def _tell_kept(self) -> None:
@@ -274,6 +313,7 @@ class Node:
         if child is None or child.gone.is_set():
             log.debug("%s is not there to take %s", worker, type(order).__name__)
             return
+        self._standings[worker].ordered(order)
         if isinstance(order, Explain):
             self._keep(self._explainer.explain(worker, self._pids.get(worker, child.process.pid), order))
             return

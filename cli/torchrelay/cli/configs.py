@@ -12,8 +12,8 @@ from torchrelay.cli.options import LOOPBACK, GivenOptions, RunOptions
 from torchrelay.protocol.numbers import REPLICAS
 
 ORPHAN_S = 60.0
-ORPHAN_OF_ONE_MACHINE_S = 10.0
-"""Here the controller is our child: if it is gone it does not come back, and an end need not wait long for it."""
+ORPHAN_OF_ONE_MACHINE_S = 30.0
+"""Here the controller is our child, and another one soon takes its place, if any does: an end need not wait long for it."""
 EVERY_ADDRESS = "0.0.0.0"
 DIRECTORY = "{directory}"
 """In the controller's `resume_command`: filled in by it."""
@@ -59,6 +59,7 @@ def agent_config(
         "log_dir": str(options.log_dir.absolute()) if options.log_dir else "",
         "role": options.role,
         "check_steps": options.check_steps,
+        "controller_file": str(controller_file(run_folder)) if options.controller is None else "",
         "orphan_s": ORPHAN_OF_ONE_MACHINE_S if options.nnodes == 1 else ORPHAN_S,
     }
 
@@ -85,6 +86,11 @@ def controller_config(options: RunOptions, run_id: str, secret_file: Path, addre
         "health_policy": str(options.health_policy) if options.health_policy else "",
         "health_observe": options.observe,
     }
+
+
+def controller_file(run_folder: Path) -> Path:
+    """Where the controller says how it is reached."""
+    return run_folder / "controller-address.json"
 
 
 def reachable(listen_host: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from contextlib import aclosing
 from pathlib import Path
@@ -16,6 +17,8 @@ from torchrelay.protocol.errors import ChannelClosedError, FatalError, FrameErro
 from torchrelay.protocol.events import from_job_event
 from torchrelay.protocol.messages import JobEvent
 
+AGAIN_S = 0.2
+
 
 def json_line(event: JobEvent) -> str:
     """One line of --events, without its end."""
@@ -29,6 +32,7 @@ class Follower:
         self._teller = teller
         self._path = events_file
         self._file: TextIO | None = None
+        self._newest_s = 0.0
         self.summary = Summary()
 
     def __enter__(self) -> Follower:
@@ -44,18 +48,31 @@ class Follower:
             self._file.close()
 
     async def follow(self, control: Control) -> None:
-        """Until the job's last event, or until the controller is gone."""
+        """Until the job's last event. A controller that is gone may come back, or another one take its place."""
+        while True:
+            if await self._follow_one(control):
+                return
+            await asyncio.sleep(AGAIN_S)
+
+    async def _follow_one(self, control: Control) -> bool:
+        """Whether there is no more to hear."""
         nobody_looks = self._file is None and not self._teller.is_live
+        known_s = self._newest_s
         async with aclosing(control.watch(without_progress=nobody_looks)) as events:
             try:
                 async for event in events:
+                    if event.time_s <= known_s:
+                        continue  # a stream begins with all that its controller has ever told
+                    self._newest_s = event.time_s
                     self.take(event)
                     if self.summary.exit_code is not None:
-                        return
+                        return True
             except ChannelClosedError:
-                return
+                return False
             except FatalError as e:
                 self._teller.say([narrate.line(f"{e}; what happens from here on is not told", "red")])
+                return True
+        return False
 
     def take(self, event: JobEvent) -> None:
         if self._file is not None:

@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import hashlib
 import json
 import os
 import secrets
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from torchrelay.cli import configs, folder, narrate, user_environment
 from torchrelay.cli.child import Child
 from torchrelay.cli.control import Control, target
 from torchrelay.cli.follow import Follower
+from torchrelay.cli.leader import Leader, stands
 from torchrelay.cli.machine import address_towards
 from torchrelay.cli.options import LOOPBACK, RunOptions
 from torchrelay.cli.summary import as_json, faults_that_never_fired, has_planned_without_migration
 from torchrelay.cli.teller import Teller
-from torchrelay.protocol.errors import FatalError, TorchrelayError
+from torchrelay.protocol.errors import TorchrelayError
 from torchrelay.protocol.names import EXIT_FAULT_NOT_INJECTED, EXIT_USAGE
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-ADDRESS_POLL_S = 0.02
 LAST_EVENTS_S = 5.0
 CONTROLLER_END_S = 10.0
 AGENT_END_S = 45.0
@@ -56,7 +58,7 @@ class Job:
     ) -> None:
         self._options, self._run_id, self._folder, self._secret = options, run_id, run_folder, secret
         self.follower, self._teller = follower, teller
-        self._controller: Child | None = None
+        self._leader: Leader | None = None
         self._agent: Child | None = None
         self._control: Control | None = None
         self._task: asyncio.Task[int] | None = None
@@ -89,38 +91,58 @@ class Job:
         try:
             address = self._options.controller
             if address is None:
-                address = await self._start_controller(secret_file)
+                self._leader = Leader(self._options, self._run_id, self._folder, secret_file, self._say)
+                address = await self._leader.start()
             if address is None:
                 return EXIT_USAGE  # the controller has said why
             self._agent = await self._start_agent(secret_file, address)
             self._write_entry(address, command)
+            rewrite = functools.partial(self._write_entry, address, command)
             if self._options.nnodes > 1 and not self._options.quiet:
                 self._teller.say([narrate.line(f"waiting until all {self._options.nnodes} machines are there")])
             async with Control(*address, self._secret) as self._control:
-                return await self._until_the_agent_ends(self._agent)
+                return await self._until_the_agent_ends(self._agent, rewrite)
         finally:
             for child, grace_s in ((self._agent, AGENT_END_S), (self._controller, CONTROLLER_END_S)):
                 if child is not None:
                     await child.let_go(grace_s)
 
-    async def _until_the_agent_ends(self, agent: Child) -> int:
+    @property
+    def _controller(self) -> Child | None:
+        return self._leader.child if self._leader is not None else None
+
+    async def _until_the_agent_ends(self, agent: Child, rewrite: Callable[[], None]) -> int:
         assert self._control is not None
         following = asyncio.ensure_future(self.follower.follow(self._control))
-        ends = {agent.ended}
-        if self._controller is not None:
-            ends.add(self._controller.ended)
+        leading = asyncio.ensure_future(self._keep_led(rewrite))
         try:
-            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-            if not agent.ended.done():
-                self._controller_is_gone()
+            await asyncio.wait((agent.ended, leading), return_when=asyncio.FIRST_COMPLETED)
+            if leading.done():
+                leading.result()
             code = await agent.ended
-            await asyncio.wait((following,), timeout=LAST_EVENTS_S if code >= 0 else 0)
+            there = self._controller is None or self._controller.exit_code is None
+            await asyncio.wait((following,), timeout=LAST_EVENTS_S if code >= 0 and there else 0)
         finally:
             following.cancel()
+            leading.cancel()
         if self._controller is not None and self.follower.summary.exit_code is not None:
             # It stays until the agents of all machines know that the job is over.
             await asyncio.wait((self._controller.ended,), timeout=OTHER_AGENTS_S if self._options.nnodes > 1 else 0)
         return self._code_of(code)
+
+    async def _keep_led(self, rewrite: Callable[[], None]) -> None:
+        """Another controller for each that ends before the job. `rewrite()` tells other commands of it."""
+        while self._leader is not None:
+            await self._leader.ended()
+            # It ends by itself once the job is over, and everybody knows.
+            if self.follower.summary.exit_code is not None or self.stopped_by:
+                return
+            if not await self._leader.start_another(self.follower.summary):
+                if stands(self.follower.summary) and self._agent is not None:
+                    self._say("a migration was under way, which nobody can finish: the job ends", "red")
+                    self._agent.signal(signal.SIGTERM)
+                return
+            rewrite()
 
     def _code_of(self, agent_code: int) -> int:
         if self.stopped_by:
@@ -134,11 +156,8 @@ class Job:
         code = self.follower.summary.exit_code
         return agent_code if code is None else code
 
-    def _controller_is_gone(self) -> None:
-        # It ends by itself once the job is over; then there is nothing to tell.
-        if self.follower.summary.exit_code is None and not self.stopped_by:
-            text = "the controller ended unexpectedly: training goes on, but a rank that is lost now cannot be replaced"
-            self._teller.say([narrate.line(text, "red")])
+    def _say(self, text: str, style: str) -> None:
+        self._teller.say([narrate.line(text, style)])
 
     async def end(self, signal_number: int) -> None:
         """Ends the ranks with that signal, as if the user had stopped the job; it does not count as stopped by the user."""
@@ -168,24 +187,6 @@ class Job:
                 self._teller.say([narrate.line(f"{e}; stopping this machine's ranks only", "yellow")])
         if self._agent is not None:
             self._agent.signal(number)
-
-    async def _start_controller(self, secret_file: Path) -> tuple[str, int] | None:
-        """Its address, or None if it refuses this job. Raises FatalError if it cannot run."""
-        address_file = self._folder / "controller-address.json"
-        config = configs.controller_config(self._options, self._run_id, secret_file, address_file)
-        path = self._folder / "controller.json"
-        folder.write_private(path, json.dumps(config, indent=1).encode())
-        self._controller = child = await Child.start(
-            "torchrelay.controller", path, user_environment(), owns_stdout=False
-        )
-        while not address_file.exists():
-            await asyncio.wait((child.ended,), timeout=ADDRESS_POLL_S)
-            if child.exit_code == EXIT_USAGE:
-                return None
-            if child.exit_code is not None:
-                raise FatalError(f"the controller ended with exit code {child.exit_code} before the job began")
-        address = json.loads(address_file.read_bytes())
-        return configs.reachable(address["host"]), int(address["port"])
 
     async def _start_agent(self, secret_file: Path, controller: tuple[str, int]) -> Child:
         config = configs.agent_config(

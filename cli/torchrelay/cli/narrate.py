@@ -61,6 +61,8 @@ def notes(before: Summary, event: events.Occurrence) -> list[Text]:
             return [_node_lost(event)]
         case events.JournalsKept(all_ranks=True):
             return [line("protected against the loss of a machine too, if it is not the controller's")]
+        case events.TakenOver():
+            return [line(f"another controller leads the job{_because(event.reason)}", "yellow")]
         case events.MoveNotMade():
             record = before.migration(event.migration)
             told = record is not None and record.outcome == ABANDONED

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from torchrelay.protocol.errors import UserError
-from torchrelay.protocol.faults import COMPILERS, COPY, NODE, Fault, parse_fault
+from torchrelay.protocol.faults import COMPILERS, CONTROLLER, COPY, NODE, Fault, parse_fault
 from torchrelay.protocol.health.policy_file import read_policy
 from torchrelay.protocol.names import DEFAULT_CONTROLLER_PORT, DEFAULT_MASTER_PORT, ENV_SECRET
 from torchrelay.protocol.numbers import NumberWatch, parse_watch
@@ -265,6 +265,10 @@ def _check_faults(given: GivenOptions, faults: Iterable[Fault], nnodes: int, npr
         if fault.phase == COPY and not given.buddy_every:
             raise UserError(
                 f"--inject {fault}: nothing is copied; give --buddy-every, with a copy at the head of that step"
+            )
+        if fault.kind == CONTROLLER and (given.controller is not None or fault.rank // nproc != given.node_rank):
+            raise UserError(
+                f"--inject {fault}: it is killed by an agent of its own machine; take a rank of that machine, and give it there"
             )
         if fault.kind != NODE:
             continue

@@ -11,7 +11,7 @@ from typing import Any
 from torchrelay.protocol import events
 from torchrelay.protocol.faults import Fault
 from torchrelay.protocol.messages import Coverage
-from torchrelay.protocol.phases import CLEARED, COMMITTED, DOWNTIME_ROWS, RESUME
+from torchrelay.protocol.phases import ABANDONED, CLEARED, COMMITTED, DOWNTIME_ROWS, RESUME
 from torchrelay.protocol.wire import from_plain
 
 UNDER_WAY = "under way"
@@ -93,6 +93,15 @@ class Summary:
         """Seconds by phase, all committed migrations together."""
         return {row: sum(m.downtime_s.get(row, 0.0) for m in self.committed) for row in DOWNTIME_ROWS}
 
+    def holders(self, first: Iterable[str]) -> tuple[str, ...]:
+        """Who has each rank now. `first`: who began with it."""
+        now = list(first)
+        for m in self.migrations:
+            if m.outcome == COMMITTED:
+                for rank, spare in zip(m.ranks, m.spares):
+                    now[rank] = spare
+        return tuple(now)
+
 
 def faults_that_never_fired(wanted: Iterable[Fault], summary: Summary) -> list[str]:
     """Those of --inject that no rank reported, as often as they were asked for."""
@@ -165,6 +174,8 @@ def fold(s: Summary, event: events.Occurrence, time_s: float) -> Summary:
             return replace(s, moves_not_made=(*s.moves_not_made, event))
         case events.CheckpointSaved():
             return replace(s, checkpoint=event.directory)
+        case events.TakenOver():
+            return _taken_over(s, event)
         case events.JobFinished():
             return replace(s, exit_code=event.exit_code, reason=event.reason, ended_s=time_s)
     return s
@@ -184,6 +195,16 @@ def _finished(s: Summary, event: events.MigrationFinished) -> Summary:
         beside_s=event.beside_s,
         transferred_bytes=event.transferred_bytes,
     )
+
+
+def _taken_over(s: Summary, event: events.TakenOver) -> Summary:
+    """What was under way has no other end: the new controller counts its own migrations."""
+    outcome = COMMITTED if event.outcome == COMMITTED else ABANDONED
+    reason = event.reason or "its controller ended before any rank took part"
+    for m in s.migrations:
+        if m.outcome == UNDER_WAY:
+            s = _with(s, m.migration, outcome=outcome, outcome_reason=reason)
+    return s
 
 
 def _with(s: Summary, name: str, **changes: Any) -> Summary:

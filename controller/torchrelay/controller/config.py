@@ -77,6 +77,11 @@ class ControllerConfig:
     master_port: int
     listen_host: str = "127.0.0.1"
     listen_port: int = 0
+    takes_over: bool = False
+    """Whether the job has begun under another controller, which is gone."""
+    holders: tuple[str, ...] = ()
+    """Who had each rank then, as far as its starter knows; `migrations_begun`: how many that controller has counted."""
+    migrations_begun: int = 0
     adopted: bool = False
     """Whether others start the processes (in pods): they come and go, and ask what they are to be."""
     observe: bool = False
@@ -150,6 +155,8 @@ def _value(path: Path, key: str, hint: Any, value: Any) -> Any:
         return _read(path, hint, value)
     if hint is float and type(value) is int:
         return float(value)
+    if hint == tuple[str, ...] and isinstance(value, list) and all(type(v) is str for v in value):
+        return tuple(value)
     if type(value) is hint:
         return value
     raise UserError(f"{path}: {key} cannot be {value!r}")

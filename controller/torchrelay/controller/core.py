@@ -72,6 +72,7 @@ class Core:
         self._protection = ProtectionDesk(config, self.job, self.outbox, self.driver, self._judge.news)
         self.nodes = Nodes(config.policy, self.job, self.outbox, self._exits, self.driver.node_lost, self.end_job)
         self.entrance = Entrance(self.job, self.outbox, config.adopted)
+        self.entrance.remember(dict(enumerate(config.holders)))
         self.gathering = Gathering(restart, self.job, self.outbox, self._resume, self._of_no_use) if restart else None
         self.entrance.gathers = self.entrance.began_again = restart is not None
         self.fallen: Fallen | None = None
@@ -113,7 +114,7 @@ class Core:
         if self.nodes.is_lost(hello.node):
             self.nodes.is_back(hello.node)
             return
-        if self._config.adopted:
+        if self._config.adopted or self._config.takes_over:
             self.job.attach(dataclasses.replace(hello, workers=()), now_s)
             for info in hello.workers:
                 self.entrance.take_in(hello.node, info, now_s)
@@ -128,8 +129,11 @@ class Core:
 
     def _consider_start(self, now_s: float) -> None:
         complete = len(self.job.holders) == self.job.world_size or self.driver.checkpoint is not None
-        if not self._started and complete and len(self.job.nodes) >= self._config.nnodes:
+        there = self._config.takes_over or len(self.job.nodes) >= self._config.nnodes  # some may be gone since it began
+        if not self._started and complete and there:
             self._started = True
+            if self._config.takes_over:
+                return  # who watches has been told by the one before
             nodes = tuple(sorted(self.job.nodes))
             spares = len(self.job.workers) - self._config.world_size
             self.outbox.emit(JobStarted(self._config.run_id, self._config.world_size, spares, nodes))

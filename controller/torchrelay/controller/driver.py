@@ -87,7 +87,7 @@ class Driver:
         """Worker -> its rank, and the node that was asked for its journals."""
         self._exit_code = EXIT_CODE_WITHOUT_CAUSE
         self._asked: m.MoveRequested | None = None
-        self.count = 0
+        self.count = config.migrations_begun
         self.done = 0
         self.last = ""
         self.migration: Migration | None = None

@@ -10,6 +10,7 @@ from torchrelay.controller.decide.copies import choose_keeper
 from torchrelay.controller.decide.take_over import Claim, TakeOver, take_over
 from torchrelay.controller.job import Job, Node, Worker
 from torchrelay.controller.outbox import Outbox
+from torchrelay.protocol.events import TakenOver
 from torchrelay.protocol.local_ranks import misfit
 from torchrelay.protocol.messages import (
     Abandon,
@@ -17,6 +18,7 @@ from torchrelay.protocol.messages import (
     Begin,
     Commit,
     Fence,
+    LookClosely,
     RestartWorkers,
     TellAgain,
     WorkerExited,
@@ -137,6 +139,8 @@ class Entrance:
         verdict = self._choose_holders(now_s)
         if verdict.reason:
             self._outbox.log("warning", verdict.reason)
+        self._outbox.emit(TakenOver(verdict.outcome, verdict.reason))
+        self._outbox.to_all_agents(LookClosely(False))  # the one before may have asked for it
         for worker in verdict.commit:
             self._outbox.to_worker(worker, Commit(verdict.generation))
         for worker in verdict.abandon:

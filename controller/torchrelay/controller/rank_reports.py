@@ -76,6 +76,7 @@ class RankReports:
 
     def _report(self, worker: Worker, r: msg.Report, now_s: float) -> None:
         worker.report = r
+        worker.seen_boundary = max(worker.seen_boundary, 0)  # it is made in the loop
         self._judge.news()
         self._outbox.emit(
             ReportMade(

@@ -232,6 +232,16 @@ class CheckpointSaved:
 
 
 @dataclass(frozen=True)
+class TakenOver:
+    """A new controller leads the job. `outcome`: what became of the migration that was under way, if any ranks had begun it:
+    committed, abandoned or anew.
+    """
+
+    outcome: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class JobFinished:
     """The last event."""
 
@@ -267,6 +277,7 @@ Occurrence = (
     | NodeLost
     | JournalsKept
     | CheckpointSaved
+    | TakenOver
     | JobFinished
     | Log
 )

@@ -14,6 +14,8 @@ NODE = "node"
 """The agent of the rank's node is killed, and the kernel ends all its workers with it, spares too."""
 PARTITION = "partition"
 """Nothing that is sent over the process's TCP connections reaches it any more, and it goes on."""
+CONTROLLER = "controller"
+"""The job's controller is killed; the rank only says when."""
 KINDS = (
     "planned",
     "kill",
@@ -21,6 +23,7 @@ KINDS = (
     "exit",
     "raise",
     NODE,
+    CONTROLLER,
     "spin",
     "deadlock",
     "lonely",
@@ -39,7 +42,7 @@ INJECT_PHASES = ("data", "forward", "backward", "gate", "optimizer", "after-step
 """Those that every step has."""
 MIGRATION_PHASES = ("prepare", "transfer", "rebuild", "verify")
 """Those of a migration, for a second failure in its midst: the rank's new holder is struck, or a rank that stays."""
-_IN_MIGRATIONS = ("kill", "stop")
+_IN_MIGRATIONS = ("kill", "stop", CONTROLLER)
 
 
 @dataclass(frozen=True)

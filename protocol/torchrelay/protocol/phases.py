@@ -35,6 +35,8 @@ CHECKPOINT = "checkpoint"
 CLEARED = "cleared"
 """A suspicion that did not hold: nothing was touched, so nothing is reported as a migration."""
 OUTCOMES = (COMMITTED, ABANDONED, CHECKPOINT, CLEARED)
+ANEW = "anew"
+"""What becomes of a migration whose controller has ended, if the next one has to begin it again."""
 
 DOWNTIME_ROWS = ("detect", "fence", "prepare", "quiesce", "transfer", "rebuild", "verify", "first_step")
 

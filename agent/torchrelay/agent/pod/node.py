@@ -30,16 +30,15 @@ from torchrelay.agent.pod.launchers import Launchers, Marks
 from torchrelay.agent.pod.shims import PodShims, is_guest
 from torchrelay.agent.session import Session
 from torchrelay.agent.shim_server import ShimEvents
+from torchrelay.agent.standing import Standing
 from torchrelay.protocol import local_ranks
 from torchrelay.protocol.errors import FrameError
-from torchrelay.protocol.last_reports import LastReports
 from torchrelay.protocol.messages import (
     Ack,
     AgentHello,
     Armed,
     Assign,
     Begin,
-    Commit,
     EndNow,
     Explain,
     Explained,
@@ -61,7 +60,6 @@ from torchrelay.protocol.messages import (
     StopJob,
     TellAgain,
     ToWorker,
-    WorkerExited,
     WorkerInfo,
     WorkerStarted,
 )
@@ -84,13 +82,9 @@ class _Process:
     launch: dict[str, str]
     rank: int = NO_RANK
     begun: bool = False
-    protected: bool = False
-    generation: int = 0
-    in_force: int = -1
-    said: LastReports = field(default_factory=LastReports)
+    standing: Standing = field(default_factory=Standing)
     words: LastWords = field(default_factory=LastWords)
     gone: asyncio.Event = field(default_factory=asyncio.Event)
-    exited: WorkerExited | None = None
 
 
 class PodNode:
@@ -170,9 +164,9 @@ class PodNode:
         """Ranks that are done end by themselves; whoever is not protected is none of our business."""
         waited_for = []
         for process in self._living():
-            if process.spare or not process.begun or (process.protected and stop.exit_code != 0):
+            if process.spare or not process.begun or (process.standing.protected and stop.exit_code != 0):
                 self._end(process, stop.exit_code)
-            elif process.protected:
+            elif process.standing.protected:
                 waited_for.append(process.gone.wait())
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(asyncio.gather(*waited_for), self._config.end_s)
@@ -211,8 +205,8 @@ class PodNode:
         is_rank = not hello.spare and rank.isdigit()
         process = _Process(worker, hello.pid, hello.spare, hello.launch, int(rank) if is_rank else NO_RANK)
         if hello.again:
-            process.begun, process.protected = True, hello.protected
-            process.generation, process.in_force = hello.generation, hello.in_force
+            process.begun, process.standing.protected = True, hello.protected
+            process.standing.generation, process.standing.in_force = hello.generation, hello.in_force
             if process.rank != NO_RANK:  # one that is parked knows nothing of the others
                 self._marks.protected(hello.protected)
             self._take_in(process, hello)
@@ -243,7 +237,7 @@ class PodNode:
             self._explainer.answered(worker, report)
             return
         self._send(FromWorker(worker, report))
-        process.said.keep(report)
+        process.standing.said.keep(report)
         if isinstance(report, FaultInjected):
             self._shims.send(worker, Ack())
         elif isinstance(report, Finishing):
@@ -257,10 +251,10 @@ class PodNode:
         self._launchers.gone(worker)
         process = self._processes.get(worker)
         if process is not None and not process.gone.is_set():
-            process.exited = how_it_ended(worker, process.words)
+            process.standing.exited = how_it_ended(worker, process.words)
             process.gone.set()
             log.info("%s is gone", worker)
-            self._send(process.exited)
+            self._send(process.standing.exited)
 
     def _ordered(self, order: Any) -> None:
         if isinstance(order, ToWorker):
@@ -279,10 +273,8 @@ class PodNode:
                 self._stop.set_result(order)
         elif isinstance(order, TellAgain):
             for process in self._processes.values():
-                for report in process.said.all():
-                    self._send(FromWorker(process.worker, report))
-                if process.exited is not None:
-                    self._send(process.exited)
+                for message in process.standing.again(process.worker):
+                    self._send(message)
         elif isinstance(order, ON_DISK):
             self._disk.ordered(order)
         elif isinstance(order, StartWorker):
@@ -298,7 +290,7 @@ class PodNode:
         if process is None or process.gone.is_set():
             log.debug("%s is not there to take %s", worker, type(order).__name__)
             return
-        process.generation = max(process.generation, getattr(order, "generation", 0))
+        process.standing.ordered(order)
         if isinstance(order, Explain):
             self._keep(asyncio.ensure_future(self._explainer.explain(worker, process.pid, order)))
             return
@@ -308,16 +300,13 @@ class PodNode:
             if order.env:
                 process.launch, process.rank = order.env, int(order.env["RANK"])
             process.begun, process.spare = True, order.spare
-            process.in_force = -1 if order.spare else 0
+            process.standing.in_force = -1 if order.spare else 0
             order = dataclasses.replace(order, journal=str(self._config.journals / worker), kept=str(self._disk.kept))
             process.rank = NO_RANK if order.spare else process.rank
         elif isinstance(order, Assign):
-            process.rank, process.spare, process.protected, process.launch = order.rank, False, True, order.env
+            process.rank, process.spare, process.launch = order.rank, False, order.env
             self._marks.protected(True)
-        elif isinstance(order, Commit):
-            process.in_force = order.generation
         elif isinstance(order, Protect):
-            process.protected = order.on
             self._marks.protected(order.on)
         elif isinstance(order, MayFinish):
             process.words.finishing = True
@@ -348,8 +337,8 @@ class PodNode:
         process = self._processes.get(worker)
         if process is None:
             log.error("a fence for %s, which is no process of this pod", worker)
-        elif process.exited is not None:
-            self._send(dataclasses.replace(process.exited, fenced=True))
+        elif process.standing.exited is not None:
+            self._send(dataclasses.replace(process.standing.exited, fenced=True))
         else:
             process.words.told_to_end = True
             code = how_it_ended(worker, process.words).exit_code
@@ -391,7 +380,13 @@ class PodNode:
 
 def _info(process: _Process) -> WorkerInfo:
     rank = NO_RANK if process.spare else process.rank
-    generation = process.generation if process.begun else -1
+    generation = process.standing.generation if process.begun else -1
     return WorkerInfo(
-        process.worker, rank, process.pid, process.launch, generation, process.protected, process.in_force
+        process.worker,
+        rank,
+        process.pid,
+        process.launch,
+        generation,
+        process.standing.protected,
+        process.standing.in_force,
     )

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from torchrelay.cli.relay_score.entries import Entry
 from torchrelay.protocol.errors import UserError
-from torchrelay.protocol.faults import INJECT_PHASES, MIGRATION_PHASES, PARTITION
+from torchrelay.protocol.faults import CONTROLLER, INJECT_PHASES, MIGRATION_PHASES, PARTITION
 
 JOINER, SECOND = "joiner", "second"
-"""A rank is killed, and in its migration the joiner too, or another rank."""
-KINDS = ("kill", "planned", "stop", JOINER, SECOND, PARTITION)
+"""A rank is killed, and in its migration the joiner too, or another rank; or, as CONTROLLER, the controller."""
+KINDS = ("kill", "planned", "stop", JOINER, SECOND, PARTITION, CONTROLLER)
 FIRST, EPOCH, LAST, HEAD = "first", "epoch", "last", "head"
 STEP_PHASES = (*INJECT_PHASES, FIRST, EPOCH, LAST, HEAD)
 """A phase of `--inject`, or a step that is special, or the head of the loop."""
@@ -21,10 +21,10 @@ PLACES = ("logging", "evaluation", "saving")
 PHASES = (*STEP_PHASES, *PLACES, *MIGRATION_PHASES)
 """What a cell can be called by."""
 
-SECOND_KINDS = (JOINER, SECOND)
+SECOND_KINDS = (JOINER, SECOND, CONTROLLER)
 _OF_ONE_RANK = (*SECOND_KINDS, PARTITION)
 """One rank of each entry is drawn."""
-_NEWER = (PARTITION,)
+_NEWER = (PARTITION, CONTROLLER)
 """Kinds that came when draws had been made: with the same seed all others are drawn in the same order as ever."""
 _PARTITION_PHASES = ("backward", "gate", "after-step")
 _FIRST_LOSS = "backward"
@@ -59,9 +59,10 @@ class Cell:
         if self.in_place:
             return (f"{self.kind}:rank={self.rank},phase={self.phase}",)
         if self.kind in SECOND_KINDS:
-            struck = self.rank if self.kind == JOINER else self.other
+            struck = self.other if self.kind == SECOND else self.rank
+            second = CONTROLLER if self.kind == CONTROLLER else "kill"
             first = f"kill:rank={self.rank},step={self.step},phase={_FIRST_LOSS}"
-            return first, f"kill:rank={struck},step={self.step},phase={self.phase}"
+            return first, f"{second}:rank={struck},step={self.step},phase={self.phase}"
         phase = _INJECTED_AS.get(self.phase, self.phase)
         return (f"{self.kind}:rank={self.rank},step={self.step},phase={phase}",)
 
@@ -104,7 +105,7 @@ def all_cells(
 
 
 def _phases(entry: Entry, kind: str) -> list[str]:
-    if kind == JOINER:
+    if kind in (JOINER, CONTROLLER):
         return list(MIGRATION_PHASES)
     if kind == SECOND:  # who is asked for tensors is not known before; of two replicas one has to be left
         return [p for p in MIGRATION_PHASES if p != "transfer" and (entry.ranks > 2 or entry.buddy_every)]

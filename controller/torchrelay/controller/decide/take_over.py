@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from torchrelay.protocol.phases import ABANDONED, ANEW, COMMITTED
+
 
 @dataclass(frozen=True)
 class Claim:
@@ -31,6 +33,13 @@ class TakeOver:
     abandon: tuple[str, ...] = ()
     end: tuple[str, ...] = ()
     reason: str = ""
+
+    @property
+    def outcome(self) -> str:
+        """Of the migration that was under way: as in events.TakenOver."""
+        if self.commit or self.abandon:
+            return COMMITTED if self.commit else ABANDONED
+        return ANEW if self.reason else ""
 
 
 def take_over(claims: Sequence[Claim], remembered: Mapping[int, str]) -> TakeOver:

@@ -62,6 +62,16 @@ def test_a_second_failure_is_the_joiners_or_that_of_a_rank_that_stays() -> None:
         )
 
 
+def test_the_controller_ends_in_the_migration_of_a_rank_that_was_killed() -> None:
+    cells = all_cells([TWO], 0, (), ("controller",), ())
+    assert [c.phase for c in cells] == ["prepare", "transfer", "rebuild", "verify"]
+    for cell in cells:
+        assert cell.faults == (
+            f"kill:rank={cell.rank},step={cell.step},phase=backward",
+            f"controller:rank={cell.rank},step={cell.step},phase={cell.phase}",
+        )
+
+
 def test_links_of_one_rank_fail_in_three_phases_where_the_program_has_them() -> None:
     cells = all_cells([ONE], 0, (), ("partition",), ())
     assert [c.phase for c in cells] == ["backward", "gate", "after-step"]
@@ -87,7 +97,7 @@ def test_ranks_are_chosen_by_name_and_by_number() -> None:
     ("phases", "kinds", "ranks", "said"),
     [
         (("lunch",), (), (), "--phase lunch: use one of data, forward"),
-        ((), ("burn",), (), "--kind burn: use one of kill, planned, stop, joiner, second, partition"),
+        ((), ("burn",), (), "--kind burn: use one of kill, planned, stop, joiner, second, partition, controller"),
         ((), (), ("best",), "--rank best: give a number"),
     ],
 )
@@ -119,10 +129,11 @@ def test_a_spread_of_more_than_there_is_has_each_cell_once() -> None:
 
 def test_a_kind_that_is_new_leaves_the_order_in_which_the_others_are_drawn() -> None:
     cells = all_cells([ONE, TWO], 0, (), (), ())
-    older = [c for c in cells if c.kind != "partition"]
+    newer = ("partition", "controller")
+    older = [c for c in cells if c.kind not in newer]
     chosen = spread(cells, len(cells), 3)
     for entry in ("one", "two"):
         before = [c for c in spread(older, len(older), 3) if c.entry == entry]
-        assert [c for c in chosen if c.entry == entry and c.kind != "partition"] == before
+        assert [c for c in chosen if c.entry == entry and c.kind not in newer] == before
     drawn = {c.phase for seed in range(30) for c in spread(cells, 10, seed) if c.kind == "partition"}
     assert drawn == {"backward", "gate", "after-step"}

@@ -1,0 +1,35 @@
+"""What a controller that is new to a job which trains has to be told of one process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from torchrelay.protocol.last_reports import LastReports
+from torchrelay.protocol.messages import Assign, Commit, FromWorker, Protect, WorkerExited
+
+
+@dataclass
+class Standing:
+    """`generation`, `protected`, `in_force`: as in WorkerInfo. `said`: what it has said of itself; `exited`: how it ended."""
+
+    generation: int = 0
+    in_force: int = -1
+    protected: bool = False
+    said: LastReports = field(default_factory=LastReports)
+    exited: WorkerExited | None = None
+
+    def ordered(self, order: Any) -> None:
+        """An order of the controller goes to the process."""
+        self.generation = max(self.generation, getattr(order, "generation", 0))
+        if isinstance(order, Assign):
+            self.protected = True
+        elif isinstance(order, Commit):
+            self.in_force = order.generation
+        elif isinstance(order, Protect):
+            self.protected = order.on
+
+    def again(self, worker: str) -> list[Any]:
+        """The messages that tell it, in the order in which they were told at first."""
+        told: list[Any] = [FromWorker(worker, report) for report in self.said.all()]
+        return told + ([self.exited] if self.exited is not None else [])

@@ -1,0 +1,37 @@
+"""The controller is killed in the midst of a migration, or while nothing happens: another one goes on, or begins anew."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from faults.conftest import Undisturbed
+from support.cells import few
+from support.relay_run import assert_unharmed, relay
+
+RANKS, SCRIPT = 2, "module_level.py"
+LOST = "kill:rank=1,step=9,phase=backward"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("rank", "phase"), few(2, [(1, "prepare"), (0, "rebuild"), (1, "transfer"), (0, "verify")]))
+def test_a_migration_whose_controller_dies_is_done_by_the_next_one(
+    rank: int, phase: str, undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    faults = [LOST, f"controller:rank={rank},step=9,phase={phase}"]
+    run = relay(tmp_path, SCRIPT, ranks=RANKS, spares=2, inject=faults)
+    assert_unharmed(run, undisturbed(SCRIPT, ranks=RANKS), RANKS, faults, 1)
+    assert [e["outcome"] for e in run.named("taken_over")] != []
+    assert "the controller was ended by SIGKILL: training goes on, and another one takes its place" in run.told()
+
+
+def test_the_controller_that_takes_over_replaces_ranks_that_are_lost_later(
+    undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    faults = [
+        "controller:rank=0,step=4,phase=forward",
+        "kill:rank=1,step=12,phase=gate",
+        "kill:rank=1,step=16,phase=forward",
+    ]
+    run = relay(tmp_path, SCRIPT, ranks=RANKS, spares=2, inject=faults)
+    assert_unharmed(run, undisturbed(SCRIPT, ranks=RANKS), RANKS, faults, 2)

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from torchrelay.cli.leader import cannot_take_over, stands, successor
+from torchrelay.cli.machine import LocalMachine
+from torchrelay.cli.options import GivenOptions, RunOptions, check
+from torchrelay.cli.summary import UNDER_WAY, Migration, Summary, fold
+from torchrelay.protocol import events
+from torchrelay.protocol.phases import ABANDONED, ANEW, COMMITTED, PLANNED, RESUME, UNPLANNED
+
+MOVED = Migration("m1", UNPLANNED, (1,), outcome=COMMITTED, spares=("n0.s0",))
+
+
+def summary_of(*migrations: Migration) -> Summary:
+    return Summary(migrations=migrations)
+
+
+def test_who_has_each_rank_follows_from_the_migrations() -> None:
+    first = ("n0.w0", "n0.w1")
+    assert summary_of().holders(first) == first
+    assert summary_of(MOVED).holders(first) == ("n0.w0", "n0.s0")
+    given_up = dataclasses.replace(MOVED, migration="m2", ranks=(0,), outcome=ABANDONED, spares=("n0.s1",))
+    again = dataclasses.replace(MOVED, migration="m3", spares=("n0.s2",))
+    assert summary_of(MOVED, given_up, again).holders(first) == ("n0.w0", "n0.s2")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "told"), [(COMMITTED, COMMITTED), (ABANDONED, ABANDONED), (ANEW, ABANDONED), ("", ABANDONED)]
+)
+def test_what_was_under_way_ends_when_another_controller_takes_over(outcome: str, told: str) -> None:
+    under_way = Migration("m2", UNPLANNED, (0,))
+    after = fold(summary_of(MOVED, under_way), events.TakenOver(outcome, "why"), 1.0)
+    assert after.migrations[0] == MOVED
+    assert (after.migrations[1].outcome, after.migrations[1].outcome_reason) == (told, "why")
+
+
+@pytest.mark.parametrize(
+    ("kind", "phase", "outcome", "waits"),
+    [
+        (UNPLANNED, "preparing", UNDER_WAY, True),
+        (UNPLANNED, "rebuilding", COMMITTED, False),
+        (PLANNED, "preparing", UNDER_WAY, False),
+        (PLANNED, "transferring", UNDER_WAY, True),
+    ],
+)
+def test_ranks_wait_for_a_controller_in_the_midst_of_a_migration(
+    kind: str, phase: str, outcome: str, waits: bool
+) -> None:
+    assert stands(summary_of(Migration("m1", kind, (1,), phase=phase, outcome=outcome))) is waits
+
+
+def options(**changes: Any) -> RunOptions:
+    given = dataclasses.replace(GivenOptions(__file__, nproc_per_node="2"), **changes)
+    return check(given, LocalMachine(), {"TORCHRELAY_SECRET": "0123456789abcdef"})
+
+
+def test_the_next_controller_is_told_where_to_listen_and_what_has_been() -> None:
+    assert successor(options(), summary_of(MOVED), 4711) == {
+        "listen_port": 4711,
+        "takes_over": True,
+        "holders": ["n0.w0", "n0.s0"],
+        "migrations_begun": 1,
+        "resume_dir": "",
+    }
+    several = successor(options(nnodes="2", master_addr="node0", controller_port=4711), summary_of(), 4711)
+    assert several["holders"] == ["n0.w0", "n0.w1", "n1.w0", "n1.w1"]
+
+
+def test_nobody_takes_over_where_ranks_are_still_to_enter_from_a_checkpoint(tmp_path: Path) -> None:
+    assert cannot_take_over(options(), summary_of()) == ""
+    resumed = options(resume=tmp_path)
+    assert cannot_take_over(resumed, summary_of()) == "not all ranks have entered from the checkpoint"
+    assert cannot_take_over(resumed, summary_of(Migration("m1", RESUME, outcome=COMMITTED))) == ""
+    assert cannot_take_over(dataclasses.replace(options(), check_steps=3), summary_of()) == "it is a check"

@@ -43,3 +43,10 @@ def test_two_ranks_are_lost_in_one_step(undisturbed: Undisturbed, tmp_path: Path
     moved = {rank for migration in run.committed() for rank in migration["ranks"]}
     assert moved == {0, 2}, run.told()
     assert_unharmed(run, undisturbed(SCRIPT, ranks=RANKS), RANKS, faults, len(run.committed()))
+
+
+def test_what_training_has_made_goes_on_to_a_third_home(undisturbed: Undisturbed, tmp_path: Path) -> None:
+    faults = ["kill:rank=1,step=6,phase=optimizer", "kill:rank=1,step=14,phase=backward"]
+    run = relay(tmp_path, "born.py", ranks=2, spares=2, inject=faults)
+    assert_unharmed(run, undisturbed("born.py", ranks=2), 2, faults, 2)
+    assert [m["rank"] for m in run.committed()] == [1, 1]

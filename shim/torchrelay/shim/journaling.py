@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from torchrelay.shim import payload, sites
 from torchrelay.shim.adapters.loader_order import LoaderIter
 from torchrelay.shim.capture import rng
-from torchrelay.shim.capture.encode import encode, encode_whole, pickled, tree_base
+from torchrelay.shim.capture.encode import begin_set_up, encode, encode_whole, pickled
 from torchrelay.shim.capture.host_state import HostState
 from torchrelay.shim.capture.kinds import Kind
 from torchrelay.shim.capture.rewalk import Rewalk
@@ -99,17 +99,13 @@ class Writer:
     def _write_set_up(self, commit: Commit, links: list[Activation]) -> None:
         engine, outermost = self._engine, links[0]
         collectives = tuple(engine.records.log[: outermost.first_mark])
-        contents = [node.content for node in commit.state.nodes if node.kind is Kind.MODULE]
-        trees = tuple(tree_base(content) for content in contents)
+        trees = begin_set_up(commit.state)
         passed = engine.phases.between(None, outermost)
         self._young_at = commit.boundary if passed else -1
         self._set_up = payload.SetUpJournal(
             outermost.site, outermost.entry, collectives, trees, passed, young=bool(passed)
         )
         self._put_set_up(self._set_up)
-        for place, content in enumerate(contents):
-            content.tree.base, content.tree.base_place = content, place
-        commit.state.takes_over = False  # what was written of modules was the difference to the set-up before
 
     def _put_set_up(self, record: payload.SetUpJournal) -> None:
         data = pickled(record)

@@ -13,7 +13,8 @@ from torchrelay.shim.adapters import lead_iterators
 from torchrelay.shim.adapters.cycles import Place
 from torchrelay.shim.capture.encode import EncodedNode, decode
 from torchrelay.shim.capture.kinds import Kind
-from torchrelay.shim.capture.rebuild import Rebuild, put_tree
+from torchrelay.shim.capture.module_state import put_tree
+from torchrelay.shim.capture.rebuild import Rebuild
 from torchrelay.shim.capture.replay_point import ABSENT
 from torchrelay.shim.journaling import script_frames
 

@@ -14,6 +14,7 @@ import pickle
 import types
 import weakref
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -201,14 +202,39 @@ class _Encoder:
         return (tree.base_place, flags, values, {name: content.buffers[name] for name in names}, born)
 
 
-def tree_base(content: modules.TreeContent) -> tuple[Any, ...]:
-    """For the journal of the set-up: plain values alone, since other objects have nodes of their own in later journals."""
-    values = {
-        slot: value
-        for slot, value in zip(content.tree.slots, content.values)
-        if type(value) in PLAIN or (kind_of(type(value)) is Kind.PLAIN and class_name(type(value)))
-    }
-    return (-1, content.flags, values, content.buffers, None)
+def begin_set_up(state: HostState) -> tuple[Any, ...]:
+    """What the journal of the set-up holds of each tree of modules. From now on journals hold the difference to that.
+
+    Not of those that training may have made: in a process that has taken over a rank nothing tells which these are, and the
+    next one to take over makes them from a boundary's journal alone.
+    """
+    contents = [n.content for n in state.nodes if n.kind is Kind.MODULE and not n.content.tree.is_bare()]
+    records = []
+    for place, content in enumerate(contents):
+        record, base = _tree_base(content)
+        records.append(record)
+        content.tree.base, content.tree.base_place = base, place
+    state.takes_over = False  # what was written of modules was the difference to the set-up before
+    return tuple(records)
+
+
+def _tree_base(content: modules.TreeContent) -> tuple[tuple[Any, ...], modules.TreeContent]:
+    """The record, and what is known by it: plain values alone, since other objects have nodes in later journals."""
+    known = [value if _is_plain(value) else _NOT_KNOWN for value in content.values]
+    values = {slot: value for slot, value in zip(content.tree.slots, known) if value is not _NOT_KNOWN}
+    return (-1, content.flags, values, content.buffers, None), replace(content, values=known)
+
+
+_NOT_KNOWN = object()
+
+
+def _is_plain(value: Any) -> bool:
+    cls = type(value)
+    if cls in PLAIN:
+        return True
+    if cls is tuple or cls is torch.Size:
+        return all(map(_is_plain, value))
+    return kind_of(cls) is Kind.PLAIN and bool(class_name(cls))
 
 
 def _extra(node: Node) -> Any:

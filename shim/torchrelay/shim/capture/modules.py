@@ -91,7 +91,7 @@ class ModuleTree:
         self.changing: set[str] = set()
         """Buffers that training writes to: a rank's own, so its journal has to hold them."""
         self.base: TreeContent | None = None
-        """What the journal of the set-up holds; later journals hold the difference."""
+        """What the journal of the set-up holds, with stand-ins for what it does not; later journals hold the difference."""
         self.base_place = -1
         """Its place among the set-up's trees."""
         self._buffer_ids = self._identify()

@@ -11,7 +11,7 @@ import functools
 import pickle
 import random
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import FrameType
 from typing import Any
 
@@ -37,6 +37,7 @@ from torchrelay.shim.capture.encode import (
 from torchrelay.shim.capture.host_state import Deep, Fields, Inside, LargeTensor, Nth
 from torchrelay.shim.capture.kinds import Kind, is_value, kind_of
 from torchrelay.shim.capture.long_list import decoded
+from torchrelay.shim.capture.module_state import make_module, put_bare, put_tree
 from torchrelay.shim.capture.parts import attributes
 from torchrelay.shim.capture.random_below import follow
 from torchrelay.shim.capture.replay_point import ABSENT, ReplayPoint
@@ -218,7 +219,10 @@ class Rebuild:
             if isinstance(content, small.TensorValue):
                 small.put(content, obj)
         elif kind is Kind.MODULE:
-            self._fill_module(content, obj)
+            if content[4] is None:
+                put_tree(content, obj, self._decode)
+            else:
+                put_bare(content, obj, self._mapping)
         elif kind is Kind.DDP:
             obj.__dict__.update(content)
         elif kind is Kind.FUNCTION:
@@ -249,64 +253,11 @@ class Rebuild:
             elif decoded is not ABSENT:
                 optimizer.state[parameters[place]][name] = decoded
 
-    def _fill_module(self, content: Any, root: torch.nn.Module) -> None:
-        if content[4] is None:
-            put_tree(content, root, self._decode)
-            return
-        # One module without parts. Asking it for its modules would ask for its hash, which metrics make of their attributes.
-        _, flags, values, _, hidden = content
-        fields = root.__dict__
-        fields.update(self._mapping({key: value for (_, key), value in values.items()} | hidden, fields))
-        if flags is not None and flags[0] is not None:
-            fields["training"] = flags[0]
-        left = [name for name in hidden if name not in fields]
-        if left:
-            raise StateMismatchError(
-                f"{type(root).__name__} was made by training, and its {left[0]} cannot be made again"
-            )
-
 
 def _what(node: EncodedNode) -> str:
     if node.kind in (Kind.FUNCTION, Kind.CLASS):
         return f"{node.kind.name.lower()} {node.extra[1]}"
     return node.cls.__name__ if node.cls is not None else "of a local class"
-
-
-def make_module(cls: type) -> torch.nn.Module:
-    """A module as pickle makes it, without its attributes: metrics wrap their own methods in `__setstate__`."""
-    made: torch.nn.Module = object.__new__(cls)
-    made.__dict__.update(vars(torch.nn.Module()))
-    made.__setstate__({})
-    return made
-
-
-def put_tree(content: Any, root: torch.nn.Module, decode: Callable[[Any, Any], Any]) -> None:
-    """Flags, own attributes and small buffers of a tree of modules, as `encode` wrote them.
-
-    Raises StateMismatchError where this model is another one than the recorded.
-    """
-    _, flags, values, buffers, _ = content
-    modules = list(root.modules())
-    if flags is not None and len(modules) != len(flags):
-        raise StateMismatchError(
-            f"the model has {len(modules)} modules here and had {len(flags)} where it was recorded"
-        )
-    for module, flag in zip(modules, flags or ()):
-        if flag is not None:
-            module.training = flag
-    by_name = dict(root.named_modules())
-    for (name, key), value in values.items():
-        if name not in by_name:
-            raise StateMismatchError(f"the model has no module {name}")
-        fields = by_name[name].__dict__
-        decoded = decode(value, fields.get(key, ABSENT))
-        if decoded is not ABSENT:
-            fields[key] = decoded
-    own = dict(root.named_buffers())
-    for name, value in buffers.items():
-        if name not in own or not small.fits(value, own[name]):
-            raise StateMismatchError(f"the model has no buffer {name} of the recorded shape")
-        small.put(value, own[name])
 
 
 def _with_own_keys(content: dict[Any, Any], now: dict[Any, Any]) -> dict[Any, Any]:

@@ -1,0 +1,70 @@
+"""Training itself makes what it goes on with: a metric, and state of the model. Usage: born.py OUT"""
+
+import sys
+
+import common
+import final_state
+import pace
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
+
+
+class Mean(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.total, self.count = torch.zeros(1), 0
+
+    def update(self, value):
+        self.total += value
+        self.count += 1
+
+    def forward(self):
+        return self.total.item() / max(self.count, 1)
+
+
+class Body(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(8, 16), nn.Linear(16, 1)
+        self.memory = None
+
+    def forward(self, x):
+        if self.memory is None:
+            self.memory, self.shift = {"calls": 0}, torch.zeros(16)
+        self.memory["calls"] += 1
+        x = torch.tanh(self.first(x))
+        self.shift.mul_(0.9).add_(x.detach().mean(0), alpha=0.1)
+        return self.last(x - self.shift) / self.memory["calls"]
+
+
+def main():
+    (out,) = sys.argv[1:]
+    _, world_size = common.start()
+    model = DistributedDataParallel(Body(), bucket_cap_mb=0.0005)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    sampler = DistributedSampler(TensorDataset(*common.data(8 * 4 * world_size)))
+    loader = DataLoader(sampler.dataset, batch_size=4, sampler=sampler)
+    losses, metrics = [], {}
+    for epoch in range(4):
+        sampler.set_epoch(epoch)
+        for x, y in loader:
+            pace.hold(len(losses) + 1)
+            pace.work()
+            loss = common.loss_of(model, x, y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            if "loss" not in metrics:
+                metrics["loss"] = Mean()
+            metrics["loss"].update(loss.item())
+            losses.append(metrics["loss"]())
+    body = model.module
+    final_state.write(out, losses, model, optimizer, memory=body.memory, shift=body.shift)
+    common.end()
+
+
+if __name__ == "__main__":
+    main()

@@ -153,8 +153,10 @@ class Donor:
 
     def _take(self, sock: socket.socket, peer: str) -> None:
         if peer not in self._peers:
+            self._log_once(
+                peer, "not the address of the peer that was named"
+            )  # before it is told: whoever saw it can say why
             sock.close()
-            self._log_once(peer, "not the address of the peer that was named")
             return
         try:
             channel = Channel(sock, self._deadline)

@@ -10,6 +10,8 @@ import pickle
 from collections.abc import Collection
 from typing import Any
 
+import torch
+
 from torchrelay.shim.adapters.loader_order import order_generators, owners, plain_fields
 from torchrelay.shim.capture import after_draw, undo
 from torchrelay.shim.capture.host_state import Deep
@@ -37,7 +39,9 @@ class SamplerState:
         samplers of torch."""
         found = []
         for sampler, (generators, containers) in zip(self._samplers, self._taken):
-            kept = {k: v for k, v in containers.items() if len(v) <= MOST_ITEMS or getattr(sampler, k) != v}
+            kept = {
+                k: v for k, v in containers.items() if _size(v) <= MOST_ITEMS or _differs(getattr(sampler, k, None), v)
+            }
             found.append((generators, kept))
         return pickle.dumps(found) if any(map(any, found)) else b""
 
@@ -48,12 +52,7 @@ class SamplerState:
                 found = follow(sampler, Deep(steps))
                 undo.put_generator(kind_of(type(found)), found, content)
             for name, items in containers.items():
-                own = getattr(sampler, name)
-                if kind_of(type(own)) is Kind.LIST:
-                    own[:] = items
-                else:
-                    own.clear()
-                    (own.extend if kind_of(type(own)) is Kind.DEQUE else own.update)(items)
+                _fill(sampler, name, items)
 
 
 def _generators(sampler: Any, of_order: Collection[int]) -> list[tuple[tuple[Any, ...], Any]]:
@@ -62,14 +61,49 @@ def _generators(sampler: Any, of_order: Collection[int]) -> list[tuple[tuple[Any
 
 
 def _containers(sampler: Any) -> dict[str, Any]:
-    """Those of plain values."""
+    """Those of plain values, and arrays."""
     found = {}
     for name, value in getattr(sampler, "__dict__", {}).items():
         kind = kind_of(type(value))
         items = (*value, *value.values()) if kind is Kind.DICT else value if kind in _CONTAINERS else None
-        if items is not None and PLAIN.issuperset(map(type, items)):
+        if (items is not None and PLAIN.issuperset(map(type, items))) or (
+            kind is Kind.NDARRAY and value.dtype.kind != "O"
+        ):
             found[name] = value.copy()
+        elif kind is Kind.TENSOR:
+            found[name] = value.detach().clone()
     return found
+
+
+def _size(value: Any) -> int:
+    return int(value.numel()) if isinstance(value, torch.Tensor) else int(getattr(value, "size", None) or len(value))
+
+
+def _differs(now: Any, then: Any) -> bool:
+    if type(now) is not type(then):
+        return True
+    if isinstance(then, torch.Tensor):
+        return not torch.equal(now, then)
+    if kind_of(type(then)) is Kind.NDARRAY:
+        return bool(now.shape != then.shape or now.tobytes() != then.tobytes())
+    return bool(now != then)
+
+
+def _fill(sampler: Any, name: str, items: Any) -> None:
+    """In place, for whoever else holds it; set-up may have put something else there, or nothing."""
+    own: Any = getattr(sampler, name, None)
+    kind = kind_of(type(own))
+    if type(own) is not type(items) or getattr(own, "shape", None) != getattr(items, "shape", None):
+        vars(sampler)[name] = items
+    elif kind is Kind.LIST:
+        own[:] = items
+    elif kind is Kind.NDARRAY:
+        own[...] = items
+    elif kind is Kind.TENSOR:
+        own.detach().copy_(items)
+    else:
+        own.clear()
+        (own.extend if kind is Kind.DEQUE else own.update)(items)
 
 
 class DataState:

@@ -153,18 +153,19 @@ class _Work:
                 self._keep(folder, cells[0].name)
         wall_s = round(time.monotonic() - began_s, 2)
 
-        def reason(verdict: Verdict) -> str:
-            """The same in two runs is the same text."""
-            return verdict.reason.replace(str(folder), "RUN").replace(str(self.corpus), "CORPUS")
-
         return [
-            Result(cell, v.outcome, reason(v), wall_s, commit, v.steps_redone, len(cells))
+            Result(cell, v.outcome, self._reason(v, folder), wall_s, commit, v.steps_redone, len(cells))
             for cell, v in zip(cells, verdicts)
         ]
 
+    def _reason(self, verdict: Verdict, folder: Path) -> str:
+        """The same in two runs is the same text."""
+        return verdict.reason.replace(str(folder), "RUN").replace(str(self.corpus), "CORPUS")
+
     def _fell_short(self, entry: Entry, cells: list[Cell], verdict: Verdict, folder: Path) -> None:
         """Written down, lest a shared run with wrong numbers is forgotten because its cells are right one by one."""
-        short = FellShort(entry.name, [f for c in cells for f in c.faults], verdict.outcome, verdict.reason)
+        faults = [f for c in cells for f in c.faults]
+        short = FellShort(entry.name, faults, verdict.outcome, self._reason(verdict, folder))
         self.results.fell_short(short)
         self._keep(folder, f"{entry.name}/together/{'-'.join(str(c.step) for c in cells)}")
         text = f"{entry.name}: {len(cells)} cells in one run: {short.outcome}, {short.reason}; each is run alone"

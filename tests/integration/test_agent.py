@@ -187,11 +187,13 @@ def test_orders_reach_their_worker_and_a_fault_is_acknowledged_after_it_was_pass
                 controller.order(ToWorker(worker, order))
                 assert await controller.echo(worker, order) is not None
             node.tell("n0.w0", "from torchrelay.protocol.messages import FaultInjected")
-            node.tell("n0.w0", "link.send(FaultInjected('kill', 3)); link.acknowledged.acquire()")
+            node.tell(
+                "n0.w0", "link.send(FaultInjected('kill:rank=0,step=4,phase=forward', 3)); link.acknowledged.acquire()"
+            )
             node.tell("n0.w0", "os.kill(os.getpid(), 9)")
             exited = await controller.first(WorkerExited)
             fault = await controller.report(FaultInjected, "n0.w0")
-            assert fault == FaultInjected("kill", 3)
+            assert fault == FaultInjected("kill:rank=0,step=4,phase=forward", 3)
             assert controller.received.index(exited) > max(
                 i for i, m in enumerate(controller.received) if getattr(m, "report", None) == fault
             )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,14 +12,12 @@ from torch.utils.data import (
     DataLoader,
     Dataset,
     RandomSampler,
-    Sampler,
     SequentialSampler,
     TensorDataset,
     dataloader,
 )
 from torch.utils.data.distributed import DistributedSampler
 
-from torchrelay.shim import turns
 from torchrelay.shim.adapters import data_loader, lead_iterators, loader_order
 from torchrelay.shim.capture import rng
 from torchrelay.shim.drawn import Drawn
@@ -122,86 +119,6 @@ def test_entries_hold_their_iterators_so_that_no_address_is_taken_for_another(dr
     assert draws.consumed[key][0] is not None
     second = iter(loader_of())
     assert id(second) != key
-
-
-class Endless(Sampler[int]):
-    """A new order whenever all have been."""
-
-    def __init__(self, generator: torch.Generator | None = None) -> None:
-        self.generator = generator
-
-    def __iter__(self) -> Iterator[int]:
-        while True:
-            yield from torch.randperm(12, generator=self.generator).tolist()
-
-
-ENDLESS = {
-    "the process's": lambda: Endless(),
-    "its own": lambda: Endless(torch.Generator().manual_seed(5)),
-}
-
-
-@pytest.mark.parametrize("drawn", [7, 12, 16])
-@pytest.mark.parametrize("kind", ENDLESS)
-def test_a_joiners_sampler_draws_the_orders_that_were_chosen_between_steps(draws: Draws, kind: str, drawn: int) -> None:
-    torch.manual_seed(1)
-    sampler = ENDLESS[kind]()
-    loader = loader_of(sampler=sampler)
-    recorded = iter(loader)
-    for _ in range(drawn):
-        next(recorded)
-        torch.rand(1)
-        if sampler.generator is not None:
-            torch.rand(1, generator=sampler.generator)
-    record = draws.record(recorded)
-    assert record is not None
-    assert len(record.turns) == (drawn - 1) // 6
-    at, order = rng.capture(), loader_order.order_of(loader)
-    rest = [next(recorded) for _ in range(14)]
-
-    torch.manual_seed(2)
-    other = loader_of(sampler=ENDLESS[kind]())
-    joiner, _ = lead_iterators.rebuild(draws, other, record)
-    rng.restore(at)
-    loader_order.set_order(other, order)
-    assert values([next(joiner) for _ in range(14)]) == values(rest)
-    assert not draws.cannot_lead()
-
-
-def test_a_generator_that_a_sampler_shares_with_others_and_that_cannot_be_put_back_is_noticed(draws: Draws) -> None:
-    generator = random.Random(3)
-
-    class Shuffled(Sampler[int]):
-        def __iter__(self) -> Iterator[int]:
-            while True:
-                order = [*range(12)]
-                generator.shuffle(order)
-                yield from order
-
-    draws.other_generators = lambda: {id(generator): generator.getstate()}
-    alone = iter(loader_of(sampler=Shuffled()))
-    for _ in range(8):
-        next(alone)
-    assert not draws.cannot_lead()
-    for _ in range(6):
-        generator.random()
-        next(alone)
-    assert draws.cannot_lead()
-
-
-def test_a_sampler_that_draws_among_others_too_often_is_noticed(draws: Draws) -> None:
-    class Restless(Sampler[int]):
-        def __iter__(self) -> Iterator[int]:
-            while True:
-                yield int(torch.randint(12, ()))
-
-    iterator = iter(DataLoader(Noisy(), batch_size=1, sampler=Restless()))
-    for _ in range(turns.MOST + 1):
-        next(iterator)
-        torch.rand(1)
-    assert not draws.cannot_lead()
-    next(iterator)
-    assert draws.cannot_lead()
 
 
 SAMPLERS = {

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from support.noisy_loader import draws as draws
 from torch.utils.data import _utils
 
 from torchrelay.shim.adapters import kept_workers

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import torch
+from support.noisy_loader import Noisy, loader_of, values
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
-    Dataset,
     RandomSampler,
     SequentialSampler,
     TensorDataset,
@@ -22,36 +22,6 @@ from torchrelay.shim.adapters import data_loader, lead_iterators, loader_order
 from torchrelay.shim.capture import rng
 from torchrelay.shim.drawn import Drawn
 from torchrelay.shim.draws import Draws
-
-
-@pytest.fixture
-def draws(monkeypatch: pytest.MonkeyPatch) -> Draws:
-    """With the hooks in place, for a rank that has reached its first boundary."""
-    for name in ("__init__", "__next__", "_reset", "_next_index"):
-        monkeypatch.setattr(data_loader.LoaderIter, name, getattr(data_loader.LoaderIter, name))
-    draws = Draws()
-    data_loader.install(draws, lambda: True)
-    draws.live = True
-    draws.at_boundary()
-    return draws
-
-
-class Noisy(Dataset[torch.Tensor]):
-    """Items depend on the process-wide generator, as augmentation does."""
-
-    def __len__(self) -> int:
-        return 12
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        return index + torch.rand(1)
-
-
-def loader_of(**options: Any) -> DataLoader[Any]:
-    return DataLoader(Noisy(), batch_size=2, **options)
-
-
-def values(batches: list[torch.Tensor]) -> list[list[float]]:
-    return [batch.flatten().tolist() for batch in batches]
 
 
 def test_what_was_drawn_since_the_boundary_comes_again_and_then_something_new(draws: Draws) -> None:

@@ -59,6 +59,11 @@ def given(**changes: Any) -> GivenOptions:
         ({"node_rank": 1}, "--node-rank 1", "from 0 to 0"),
         ({"inject": ("node:rank=0,step=3",)}, "--inject node:rank=0", "--nnodes 2 or more"),
         (
+            {"nnodes": "2", "master_addr": "n0", "inject": ("controller:rank=2,step=3",)},
+            "--inject controller:rank=2",
+            "take a rank of that machine",
+        ),
+        (
             {"nnodes": "2", "master_addr": "n0", "inject": ("node:rank=0,step=3",)},
             "--inject node:rank=0",
             "a rank of another machine",

@@ -52,6 +52,7 @@ from torchrelay.protocol.messages import (
     ForgetJournals,
     FromWorker,
     Hello,
+    Inherits,
     KeptCopies,
     KeptCopy,
     LateWorker,
@@ -247,8 +248,7 @@ class Node:
             self._eyes.explain_kill(worker, child.process.pid)
         self._shims.drain(worker)
         log.info("%s %s", worker, exit_reason(child.exit_code, child.signal))
-        exited = WorkerExited(worker, child.exit_code, child.signal, child.fenced)
-        self._standings[worker].exited = exited
+        self._standings[worker].exited = exited = WorkerExited(worker, child.exit_code, child.signal, child.fenced)
         self._send(exited)
 
     def _ordered(self, order: Any) -> None:
@@ -267,9 +267,10 @@ class Node:
         elif isinstance(order, StopJob):
             self.stop(order.exit_code, order.signal, order.reason)
         elif isinstance(order, TellAgain):
-            for worker, standing in self._standings.items():
-                for message in standing.again(worker):
-                    self._send(message)
+            for message in (m for worker, its in self._standings.items() for m in its.again(worker)):
+                self._send(message)
+        elif isinstance(order, Inherits):
+            self._standings[WorkerId(order.worker)].said.inherit(order.checks)
         elif isinstance(order, StartWorker):
             self._start_worker(order.rank)
         elif isinstance(order, FetchKept):
@@ -370,12 +371,11 @@ class Node:
         return self._vitals.see(worker, pid, self._journals.progress(worker), now_s, ask_kernel or is_wrapped)
 
     def _govern_alone(self) -> None:
-        ranks = self._ranks
         verdict = judge(
             (
-                Holder(c.spec.worker, ranks[c.spec.worker], c.exit_code if c.gone.is_set() else None)
+                Holder(c.spec.worker, self._ranks[c.spec.worker], c.exit_code if c.gone.is_set() else None)
                 for c in self._supervisor.children.values()
-                if ranks[c.spec.worker] != NO_RANK and not c.fenced
+                if self._ranks[c.spec.worker] != NO_RANK and not c.fenced
             ),
             self._finishing - self._excused,
         )

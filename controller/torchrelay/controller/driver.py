@@ -31,6 +31,7 @@ from torchrelay.protocol.events import (
 from torchrelay.protocol.messages import (
     Fence,
     FetchJournal,
+    Inherits,
     KeptCopies,
     LookClosely,
 )
@@ -287,9 +288,8 @@ class Driver:
                 if self._announced:
                     out.emit(PhaseChanged(s.migration, phase.value, elapsed_s))
             case m.RankMoved(rank, worker):
-                self._job.holders[rank] = worker
-                known = self._job.workers[worker]
-                known.seen_boundary = max(known.seen_boundary, s.target)
+                self._job.move(rank, worker, s.target)
+                out.to_agent_of(worker, Inherits(worker, tuple(self._job.checks.get(rank, ()))))
             case m.LoseRank(lost):
                 if self.migration is None:
                     self.begin(lost, now_s)

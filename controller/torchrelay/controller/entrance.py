@@ -109,7 +109,8 @@ class Entrance:
             if info.protected:
                 worker.armed = Armed(info.rank, job.world_size, GLOO, "")
         self._outbox.log("info", f"{info.worker} was there before this controller: {_what(info.rank)}")
-        self._outbox.to_agent(node, TellAgain())
+        if (node, again := TellAgain()) not in self._outbox.orders:  # once for all that one agent tells of
+            self._outbox.to_agent(node, again)
 
     def _choose_holders(self, now_s: float) -> TakeOver:
         """For now: whoever is still to come may know better, and has its time."""

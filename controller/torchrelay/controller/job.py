@@ -251,6 +251,12 @@ class Job:
     def journal(self, rank: int) -> RankJournal:
         return self.journals.setdefault(rank, RankJournal())
 
+    def move(self, rank: int, worker: str, boundary: int) -> None:
+        """The worker has the rank from now on, and has entered at `boundary`."""
+        self.holders[rank] = worker
+        known = self.workers[worker]
+        known.seen_boundary = max(known.seen_boundary, boundary)
+
     def add_check(self, rank: int, check: ReplicaCheck) -> None:
         self.checks.setdefault(rank, deque(maxlen=CHECKS_KEPT)).append(check)
 

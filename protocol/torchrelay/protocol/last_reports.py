@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 from torchrelay.protocol.messages import Armed, Disabled, Finishing, ReplicaCheck, Report, Warm
@@ -21,6 +22,10 @@ class LastReports:
             self._checks.append(report)
         elif isinstance(report, _LASTING):
             self._newest[type(report)] = report
+
+    def inherit(self, checks: Sequence[ReplicaCheck]) -> None:
+        """Its rank's checks before it had the rank."""
+        self._checks = deque(checks, maxlen=CHECKS_KEPT)
 
     def all(self) -> list[Any]:
         """In the order in which a process says them."""

@@ -1102,6 +1102,14 @@ class ForgetJournals(_message.Message):
     worker: str
     def __init__(self, worker: _Optional[str] = ...) -> None: ...
 
+class Inherits(_message.Message):
+    __slots__ = ("worker", "checks")
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    CHECKS_FIELD_NUMBER: _ClassVar[int]
+    worker: str
+    checks: _containers.RepeatedCompositeFieldContainer[ReplicaCheck]
+    def __init__(self, worker: _Optional[str] = ..., checks: _Optional[_Iterable[_Union[ReplicaCheck, _Mapping]]] = ...) -> None: ...
+
 class StopJob(_message.Message):
     __slots__ = ("exit_code", "signal", "reason")
     EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
@@ -1157,7 +1165,7 @@ class FindCheckpoints(_message.Message):
     def __init__(self, directory: _Optional[str] = ...) -> None: ...
 
 class ToAgent(_message.Message):
-    __slots__ = ("to_worker", "fence", "fetch_journal", "stop_job", "taken", "look_closely", "tell_again", "check_device", "start_worker", "fetch_kept", "restart_workers", "fetch_checkpoint", "find_checkpoints", "forget_journals")
+    __slots__ = ("to_worker", "fence", "fetch_journal", "stop_job", "taken", "look_closely", "tell_again", "check_device", "start_worker", "fetch_kept", "restart_workers", "fetch_checkpoint", "find_checkpoints", "forget_journals", "inherits")
     TO_WORKER_FIELD_NUMBER: _ClassVar[int]
     FENCE_FIELD_NUMBER: _ClassVar[int]
     FETCH_JOURNAL_FIELD_NUMBER: _ClassVar[int]
@@ -1172,6 +1180,7 @@ class ToAgent(_message.Message):
     FETCH_CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     FIND_CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
     FORGET_JOURNALS_FIELD_NUMBER: _ClassVar[int]
+    INHERITS_FIELD_NUMBER: _ClassVar[int]
     to_worker: ToWorker
     fence: Fence
     fetch_journal: FetchJournal
@@ -1186,7 +1195,8 @@ class ToAgent(_message.Message):
     fetch_checkpoint: FetchCheckpoint
     find_checkpoints: FindCheckpoints
     forget_journals: ForgetJournals
-    def __init__(self, to_worker: _Optional[_Union[ToWorker, _Mapping]] = ..., fence: _Optional[_Union[Fence, _Mapping]] = ..., fetch_journal: _Optional[_Union[FetchJournal, _Mapping]] = ..., stop_job: _Optional[_Union[StopJob, _Mapping]] = ..., taken: _Optional[_Union[Taken, _Mapping]] = ..., look_closely: _Optional[_Union[LookClosely, _Mapping]] = ..., tell_again: _Optional[_Union[TellAgain, _Mapping]] = ..., check_device: _Optional[_Union[CheckDevice, _Mapping]] = ..., start_worker: _Optional[_Union[StartWorker, _Mapping]] = ..., fetch_kept: _Optional[_Union[FetchKept, _Mapping]] = ..., restart_workers: _Optional[_Union[RestartWorkers, _Mapping]] = ..., fetch_checkpoint: _Optional[_Union[FetchCheckpoint, _Mapping]] = ..., find_checkpoints: _Optional[_Union[FindCheckpoints, _Mapping]] = ..., forget_journals: _Optional[_Union[ForgetJournals, _Mapping]] = ...) -> None: ...
+    inherits: Inherits
+    def __init__(self, to_worker: _Optional[_Union[ToWorker, _Mapping]] = ..., fence: _Optional[_Union[Fence, _Mapping]] = ..., fetch_journal: _Optional[_Union[FetchJournal, _Mapping]] = ..., stop_job: _Optional[_Union[StopJob, _Mapping]] = ..., taken: _Optional[_Union[Taken, _Mapping]] = ..., look_closely: _Optional[_Union[LookClosely, _Mapping]] = ..., tell_again: _Optional[_Union[TellAgain, _Mapping]] = ..., check_device: _Optional[_Union[CheckDevice, _Mapping]] = ..., start_worker: _Optional[_Union[StartWorker, _Mapping]] = ..., fetch_kept: _Optional[_Union[FetchKept, _Mapping]] = ..., restart_workers: _Optional[_Union[RestartWorkers, _Mapping]] = ..., fetch_checkpoint: _Optional[_Union[FetchCheckpoint, _Mapping]] = ..., find_checkpoints: _Optional[_Union[FindCheckpoints, _Mapping]] = ..., forget_journals: _Optional[_Union[ForgetJournals, _Mapping]] = ..., inherits: _Optional[_Union[Inherits, _Mapping]] = ...) -> None: ...
 
 class CheckDevice(_message.Message):
     __slots__ = ("subject",)

@@ -109,6 +109,12 @@ def test_a_new_controller_takes_over_what_trains_and_tells_nobody_to_begin() -> 
     assert (world.core.job.generation, world.core.job.protection) == (5, "on")
 
 
+def test_an_agent_tells_of_all_its_processes_once() -> None:
+    world = World({0: "a.1", 1: "a.2"})
+    orders = world.attach("a", trains(0, "a"), msg.WorkerInfo("a.2", 1, 1, LAUNCH, 0, True, 0)) + world.tick()
+    assert [o for o in orders if isinstance(o, msg.TellAgain)] == [msg.TellAgain()]
+
+
 def test_of_two_that_say_the_same_rank_the_one_that_is_written_down_has_it() -> None:
     world = World({0: "a.1", 1: "s.1"})
     world.attach("a", trains(0, "a"))

@@ -33,6 +33,8 @@ class Cluster(FakeJob):
         self.in_force: dict[str, int] = {}
         self.protected: set[str] = set()
         self.exits: dict[str, msg.WorkerExited] = {}
+        self.checks: dict[str, tuple[msg.ReplicaCheck, ...]] = {}
+        """What an agent knows of each process: its own ones, and those that its rank had before it."""
         self.began: dict[str, int] = {}
         """In their place anew, with the rank of their environment; nobody may have told them yet what they are."""
         self.stand: set[str] = set()
@@ -45,6 +47,7 @@ class Cluster(FakeJob):
             config=IN_PODS | ({"buddy_every": 3} if alone else {}),
         )
         self.train()
+        self.checks = {worker: (self._check_of(rank),) for worker, rank in self.ranks.items()}
         if alone:
             for worker, rank in self.ranks.items():
                 self.say(worker, self._check_of(rank))
@@ -65,6 +68,8 @@ class Cluster(FakeJob):
             self.left -= 1
         if isinstance(order, msg.TellAgain):
             return self._said(node)
+        if isinstance(order, msg.Inherits):
+            self.checks[order.worker] = order.checks
         if isinstance(order, msg.ToWorker) and order.worker not in self.dead:
             self._take(order.worker, order.order)
         answers = super()._answers(order, node)
@@ -90,7 +95,7 @@ class Cluster(FakeJob):
     def _said(self, node: str) -> list[msg.FromAgent]:
         own = [w for w in self.announced if w.startswith(f"{node}.")]
         found: list[msg.FromAgent] = [msg.FromWorker(w, msg.Warm("2.13")) for w in own if w not in self.ranks]
-        found += [msg.FromWorker(w, self._check_of(self.ranks[w])) for w in own if w in self.ranks]
+        found += [msg.FromWorker(w, check) for w in own for check in self.checks.get(w, ())]
         return [*found, *(self.exits[w] for w in own if w in self.exits)]
 
     def _check_of(self, rank: int) -> msg.ReplicaCheck:
@@ -199,3 +204,20 @@ def test_the_next_controller_finishes_or_takes_back_what_it_finds(
         orders += 1
     assert len(phases) >= 6, phases
     assert orders > 20, "it is ended often enough to be in all of them"
+
+
+def test_it_hears_of_checks_that_were_made_before_its_ranks_were_replaced(tmp_path: Path) -> None:
+    """Or, until the next ones are made, it would not know that a rank which has taken over holds what another one loses."""
+    job = Cluster(tmp_path)
+    for worker in ("n0.w0", "n1.w0"):
+        job.die(worker)
+        job.pass_time()
+    for node in ("n0", "n1"):
+        job.exits = {w: e for w, e in job.exits.items() if not w.startswith(node)}  # a pod's agent goes with it
+        for worker in [w for w in job.announced if w.startswith(f"{node}.w")]:
+            del job.announced[worker]
+    job.succeed(False, dict(job.core.job.holders))
+    job.check()
+    job.die("n2.w0")
+    job.pass_time()
+    job.check()

@@ -49,6 +49,7 @@ from torchrelay.protocol.messages import (
     ForgetJournals,
     FromWorker,
     Hello,
+    Inherits,
     LookClosely,
     MayFinish,
     OrderFailed,
@@ -271,6 +272,9 @@ class PodNode:
         elif isinstance(order, StopJob):
             if not self._stop.done():
                 self._stop.set_result(order)
+        elif isinstance(order, Inherits):
+            if (process := self._processes.get(WorkerId(order.worker))) is not None:
+                process.standing.said.inherit(order.checks)
         elif isinstance(order, TellAgain):
             for process in self._processes.values():
                 for message in process.standing.again(process.worker):

@@ -18,6 +18,7 @@ from torchrelay.protocol.messages.agent import ForgetJournals as ForgetJournals
 from torchrelay.protocol.messages.agent import FoundCheckpoint as FoundCheckpoint
 from torchrelay.protocol.messages.agent import FromAgent as FromAgent
 from torchrelay.protocol.messages.agent import FromWorker as FromWorker
+from torchrelay.protocol.messages.agent import Inherits as Inherits
 from torchrelay.protocol.messages.agent import JournalContent as JournalContent
 from torchrelay.protocol.messages.agent import KeptCopies as KeptCopies
 from torchrelay.protocol.messages.agent import KeptCopy as KeptCopy

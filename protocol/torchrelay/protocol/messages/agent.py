@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from torchrelay.protocol.messages.health import HealthSignal, HealthSignals, HealthSources
 from torchrelay.protocol.messages.shim_orders import ShimOrder
-from torchrelay.protocol.messages.shim_reports import ShimReport
+from torchrelay.protocol.messages.shim_reports import ReplicaCheck, ShimReport
 
 
 @dataclass(frozen=True)
@@ -238,6 +238,14 @@ class ForgetJournals:
 
 
 @dataclass(frozen=True)
+class Inherits:
+    """The worker has a rank from now on. `checks`: what was said of the rank before, which a later controller must hear, too."""
+
+    worker: str
+    checks: tuple[ReplicaCheck, ...]
+
+
+@dataclass(frozen=True)
 class StopJob:
     """End all workers (with `signal` first, SIGKILL after a grace) and the agent; the command ends with `exit_code`."""
 
@@ -310,6 +318,7 @@ ToAgent = (
     | Fence
     | FetchJournal
     | ForgetJournals
+    | Inherits
     | StopJob
     | Taken
     | LookClosely

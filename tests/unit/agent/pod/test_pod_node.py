@@ -107,8 +107,11 @@ def test_what_it_said_is_told_again_to_a_new_controller(in_world: Any) -> None:
         w.order(msg.Assign(4, 0, 2, {"RANK": "0"}))
         await w.until(lambda: msg.FromWorker(WORKER, msg.Warm("2.13")) in w.session.sent)
         w.session.sent.clear()
+        check = msg.ReplicaCheck(3, {"weight": "aa"})
+        w.node._ordered(msg.Inherits(WORKER, (check,)))
+        w.node._ordered(msg.Inherits("train-9:gone.1", (check,)))
         w.node._ordered(msg.TellAgain())
-        assert w.session.of(msg.FromWorker) == [msg.FromWorker(WORKER, msg.Warm("2.13"))]
+        assert w.session.of(msg.FromWorker) == [msg.FromWorker(WORKER, r) for r in (msg.Warm("2.13"), check)]
         (info,) = w.node._hello().workers
         assert (info.rank, info.generation, info.protected, info.launch) == (0, 4, True, {"RANK": "0"})
 

@@ -11,7 +11,7 @@ from support.cells import few
 from support.relay_run import assert_unharmed, relay
 from support.training import steps_done
 
-SCRIPT, HELD_OPEN = "ddp.py", "held_open.py"
+SCRIPT, HELD_OPEN, SHARDED = "ddp.py", "held_open.py", "sharded.py"
 DETECTION_S = 5.0
 """What is added to three steps, in docs/transparency.md."""
 SLACK_S = 4.0
@@ -65,3 +65,16 @@ def test_a_transfer_that_is_slow_is_left_alone(tmp_path: Path) -> None:
     assert steps_done(run.out) == 5
     longest_s = max(later["time_s"] - earlier["time_s"] for earlier, later in itertools.pairwise(run.named("progress")))
     assert longest_s > DETECTION_S, "nothing was slow"
+
+
+def test_whoever_holds_the_only_replica_and_has_not_been_let_through_the_gate_goes_on_first(
+    undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    """What rank 3 sends arrives, and nothing reaches it: ranks 0 and 2 pass, and rank 1, which has the same shards, cannot."""
+    fault = "partition:rank=3,step=6,phase=gate"
+    environment = {"FIRST_IN_UPDATE": "3:6", "EVENTS": str(tmp_path / "events.jsonl")}
+    run = relay(tmp_path, SHARDED, ranks=4, inject=[fault], environment=environment)
+    assert_unharmed(run, undisturbed(SHARDED, ranks=4), 4, [fault], 1)
+    decided = [event["text"] for event in run.named("decision")]
+    assert "rank 1 passes the gate of step 6, as others have done" in decided, run.told()
+    assert any("rank 1 gives its tensors to rank 3" in text for text in decided), run.told()

@@ -42,6 +42,8 @@ class World:
         self.next_losses: list[m.RankLost] = []
         self.finished: m.Finished | None = None
         self.target_impossible = ""
+        self.at_gate: set[int] = set()
+        """Ranks that stand at a gate which the others have passed."""
         self.rolls_back = self.gives = False
         self.spare_is_starting = False
         self.restart_controller = False
@@ -173,10 +175,12 @@ class World:
         if not self.lacking & {(spoken, worker), (spoken, "")}:
             self.due.append((worker, event))
 
-    def _decide(self) -> m.TargetDecided | m.TargetImpossible:
+    def _decide(self) -> m.TargetDecided | m.GateToPass | m.TargetImpossible:
         s = self.state
         all_enter = s.kind in ("resume", "rollback")
         donors = {r: (r if s.kind == "planned" else min(s.survivors, default=-1)) for r in s.lost}
+        if behind := [r for r in s.survivors if s.standings[r].position == "gate"]:
+            return m.GateToPass(tuple(behind), "others have passed it")
         if self.target_impossible or (not all_enter and -1 in donors.values()):
             return m.TargetImpossible(self.target_impossible or "nobody is left")
         return m.TargetDecided(
@@ -199,7 +203,12 @@ class World:
         match order:
             case msg.Interrupt():
                 joins = rank in self.state.joiners and self.state.joiners[rank].worker == worker
+                if rank in self.at_gate and not joins:
+                    return [msg.Standing(g, BOUNDARY - 1, BOUNDARY - 1, "gate", "", f"{worker}.host", 1000 + rank)]
                 return [msg.Prepared(g, f"{worker}.host", 1)] if joins else [standing]
+            case msg.PassGate():
+                self.at_gate.discard(rank)
+                return [msg.Standing(g, BOUNDARY - 1, BOUNDARY, "after", "", f"{worker}.host", 1000 + rank)]
             case msg.Assign():
                 return [msg.Prepared(g, f"{worker}.host", 1)]
             case msg.QuiesceAt(quiesce_id):

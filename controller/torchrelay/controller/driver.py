@@ -19,7 +19,7 @@ from torchrelay.controller.outbox import Outbox
 from torchrelay.controller.rereading import Rereading
 from torchrelay.controller.rollback import Rollback
 from torchrelay.controller.saving import Saving, writes_no_more
-from torchrelay.controller.targets import planned_target, resume_target, unplanned_target
+from torchrelay.controller.targets import Answer, planned_target, resume_target, unplanned_target
 from torchrelay.protocol import migration_events as m
 from torchrelay.protocol.events import (
     Decision,
@@ -339,7 +339,7 @@ class Driver:
         else:
             self.feed(answer, now_s)
 
-    def _decide_target(self, s: State) -> m.TargetDecided | m.RollBackDecided | m.TargetImpossible | OutOfReach:
+    def _decide_target(self, s: State) -> Answer | m.RollBackDecided | OutOfReach:
         if s.kind == PLANNED:
             return planned_target(self._job, s, secrets.token_hex)
         if s.kind == ROLLBACK:

@@ -7,14 +7,14 @@ from pathlib import Path
 
 from torchrelay.controller.checkpoint import JobCheckpoint, RankPart
 from torchrelay.controller.decide.donors import choose_donor, is_replica
-from torchrelay.controller.decide.stand import Cannot, Entry, OutOfReach, decide_entry, decide_target
+from torchrelay.controller.decide.stand import Cannot, Entry, OutOfReach, decide_entry, decide_target, still_at_gate
 from torchrelay.controller.job import Job
 from torchrelay.protocol import collective_logs
 from torchrelay.protocol.messages import Standing
-from torchrelay.protocol.migration_events import TargetDecided, TargetImpossible
+from torchrelay.protocol.migration_events import GateToPass, TargetDecided, TargetImpossible
 from torchrelay.protocol.migration_state import State
 
-Answer = TargetDecided | TargetImpossible
+Answer = TargetDecided | GateToPass | TargetImpossible
 
 
 def planned_target(job: Job, state: State, new_token: Callable[[], str]) -> Answer:
@@ -57,6 +57,9 @@ def unplanned_target(
     target = decide_target(standings)
     if isinstance(target, Cannot):
         return TargetImpossible(target.reason)
+    if behind := still_at_gate(standings, target.boundary):
+        who = f"rank {behind[0]} passes" if len(behind) == 1 else f"ranks {', '.join(map(str, behind))} pass"
+        return GateToPass(tuple(behind), f"{who} the gate of step {target.boundary}, as others have done")
     reasons = [target.reason]
     entries: dict[int, Entry] = {}
     donors: dict[int, int] = {}

@@ -120,6 +120,14 @@ class TargetDecided:
 
 
 @dataclass(frozen=True)
+class GateToPass:
+    """`ranks` stand at a gate that others have passed: they have to be behind it, too, before a target can be decided."""
+
+    ranks: tuple[int, ...]
+    reason: str
+
+
+@dataclass(frozen=True)
 class TargetImpossible:
     reason: str
 
@@ -181,6 +189,7 @@ Event = (
     | SpareWarm
     | BoundaryChosen
     | TargetDecided
+    | GateToPass
     | TargetImpossible
     | RollBackDecided
     | RankFinished
@@ -232,7 +241,7 @@ class ChooseBoundary:
 
 @dataclass(frozen=True)
 class DecideTarget:
-    """Everybody stands; answered by TargetDecided, TargetImpossible or RollBackDecided.
+    """Everybody stands; answered by TargetDecided, GateToPass, TargetImpossible or RollBackDecided.
 
     `checkpoint`: there is no joiner to be found.
     """

@@ -7,6 +7,7 @@ from typing import Any, cast
 from torchrelay.protocol.messages import (
     Assign,
     OrderFailed,
+    PassGate,
     Prepared,
     QuiesceAnswer,
     QuiesceAt,
@@ -22,6 +23,7 @@ from torchrelay.protocol.migration_events import (
     ChooseBoundary,
     DecideTarget,
     FenceWorker,
+    GateToPass,
     Ignored,
     JournalRead,
     LoseRank,
@@ -272,6 +274,16 @@ def target_decided(turn: Turn, event: TargetDecided) -> None:
     s.savers.extend(event.savers)
     turn.do(Noted(event.reason))
     turn.enter(Phase.CHECKPOINTING if s.no_spare else Phase.TRANSFERRING)
+
+
+def gate_to_pass(turn: Turn, event: GateToPass) -> None:
+    """All are asked anew once these ranks stand again."""
+    s = turn.state
+    s.asked = False
+    turn.do(Noted(event.reason))
+    for rank in event.ranks:
+        del s.standings[rank]
+        turn.order(rank, s.holders[rank], PassGate(s.generation))
 
 
 def roll_back(turn: Turn, event: RollBackDecided) -> None:

@@ -99,6 +99,7 @@ TABLE: dict[Phase, Row] = {
             events.BoundaryChosen: Transition(do.boundary_chosen),
             events.JournalRead: Transition(do.journal_read),
             events.TargetDecided: Transition(do.target_decided, (TR, CH)),
+            events.GateToPass: Transition(do.gate_to_pass),
             events.TargetImpossible: Transition(do.impossible, (AB,)),
             events.RollBackDecided: Transition(do.roll_back, (FE,)),
             events.WorkerGone: Transition(do.worker_gone),

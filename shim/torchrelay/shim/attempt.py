@@ -16,6 +16,7 @@ from torchrelay.protocol.messages import (
     FilesKept,
     KeepFile,
     OrderFailed,
+    PassGate,
     Plan,
     Rebuild,
     Rebuilt,
@@ -45,7 +46,7 @@ class Superseded(Exception):
 
 
 class Attempt:
-    """One generation, followed from Standing to Commit or Abandon."""
+    """One generation, followed from Standing to Commit or Abandon, or until the rank has to stand elsewhere."""
 
     def __init__(self, engine: Engine, recovery: Recovery, generation: int, position: str, detail: str) -> None:
         self._engine, self._recovery, self._link = engine, recovery, engine.link
@@ -63,6 +64,8 @@ class Attempt:
                     return self._committed()
                 if isinstance(order, Abandon):
                     return self._abandoned()
+                if isinstance(order, PassGate):
+                    return "pass", 0
                 self._carry_out(order)
         except Superseded:
             self._drop()

@@ -150,7 +150,10 @@ class Recovery:
             return self._announced
 
     def stand(self, position: str, error: BaseException | None) -> str:
-        """Returns what the rank does next: `stay`, `rewind` or `forward`. Raises `error` if this is no migration."""
+        """Returns what the rank does next: `stay`, `rewind`, `forward`, or `pass`, behind which it has to stand again.
+
+        Raises `error` if this is no migration.
+        """
         engine = self._engine
         phase = engine.journal.phase
         engine.phase("standing")
@@ -169,7 +172,8 @@ class Recovery:
             generation = self._generation(error)
         engine.journal.phase = phase
         engine.alive()
-        self._link.send(Resumed(generation, redone))
+        if action != "pass":
+            self._link.send(Resumed(generation, redone))
         return action
 
     def next_order(self, generation: int) -> ShimOrder:

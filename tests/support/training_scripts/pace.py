@@ -65,6 +65,15 @@ def behind_gate(step):
             _wait_for_file(os.environ["STRUCK"])
 
 
+def let_one_be_first(step):
+    """FIRST_IN_UPDATE=RANK:STEP, EVENTS=FILE: others do not begin the update of STEP before RANK was struck in it."""
+    rank, at = os.environ.get("FIRST_IN_UPDATE", ":").split(":")
+    if str(step) == at and os.environ["RANK"] != rank:
+        with open(os.environ["EVENTS"], encoding="utf-8") as events:
+            while '"fault_injected"' not in events.readline():
+                time.sleep(0.002)
+
+
 def _place(*what):
     return os.path.join(os.environ["HOLD_FOLDER"], "-".join(map(str, what)))
 

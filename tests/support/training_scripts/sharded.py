@@ -44,6 +44,7 @@ def main():
         loss = common.loss_of(model, x[chosen], y[chosen])
         loss.backward()
         norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        pace.let_one_be_first(step + 1)
         optimizer.step()
         losses.append(loss.item())
         norms.append(norm.full_tensor().item())

@@ -56,6 +56,34 @@ def test_the_joiner_gets_rank_environment_journal_and_donor_of_the_lost_rank(job
     }
 
 
+class SomeAtGate(FakeJob):
+    """The first rank has passed the gate of step 5, the others still wait in it."""
+
+    def _reports(self, worker: str, order: msg.ShimOrder) -> list[msg.ShimReport]:
+        g, b = getattr(order, "generation", 0), self.boundary
+        if isinstance(order, msg.Interrupt) and worker not in self.joining:
+            passed, position = (b, "after") if worker == "n0.w0" else (b - 1, "gate")
+            return [msg.Standing(g, b - 1, passed, position, "", "10.0.0.1", 7000)]
+        if isinstance(order, msg.PassGate):
+            return [msg.Standing(g, b - 1, b, "after", "", "10.0.0.1", 7000)]
+        return super()._reports(worker, order)
+
+
+@pytest.mark.parametrize("spares", [1, 0])
+def test_nobody_gives_or_saves_tensors_that_lack_an_update_which_others_have_made(tmp_path: Path, spares: int) -> None:
+    """Also for a checkpoint: what it holds is all of one boundary."""
+    job = SomeAtGate(tmp_path, spares=spares)
+    job.train()
+    job.die("n0.w1")
+    job.settle()
+    assert set(job.sent(msg.PassGate)) == {"n0.w2"}
+    orders = [type(order.order) for _, order in job.sent_to if isinstance(order, msg.ToWorker)]
+    first = min(orders.index(kind) for kind in (msg.Serve, msg.SaveCheckpoint) if kind in orders)
+    assert orders.index(msg.PassGate) < first
+    decided = [d.text for d in job.told(events.Decision)]
+    assert "rank 2 passes the gate of step 5, as others have done" in decided
+
+
 def test_each_migration_has_tokens_of_its_own(job: FakeJob) -> None:
     job.die("n0.w1")
     job.settle()

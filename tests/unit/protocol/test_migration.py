@@ -261,6 +261,33 @@ def test_the_records_of_collectives_of_all_who_passed_the_gate_go_to_who_has_to_
     assert logs == {"s0": [b"ab"], "w0": [b"ab"], "w2": [b"ab"]}
 
 
+def test_who_stands_at_a_gate_that_others_have_passed_goes_past_it_before_anybody_gives_anything() -> None:
+    world = World(4)
+    world.at_gate = {0, 3}
+    world.lose(1)
+    world.run_to(TR)
+    assert world.orders(msg.PassGate) == {"w0": msg.PassGate(5), "w3": msg.PassGate(5)}
+    assert sum(isinstance(i, m.DecideTarget) for i in world.did) == 2
+    assert m.Noted("others have passed it") in world.did
+    assert world.state.standings[0].position == "after"
+    world.run()
+    assert world.finished == m.Finished("committed", "every rank has done a step in the new generation")
+
+
+def test_who_does_not_stand_again_behind_the_gate_is_lost_too() -> None:
+    world = World(4)
+    world.at_gate = {0}
+    world.lose(1)
+    world.run(lambda: bool(world.orders(msg.PassGate)))
+    world.silent.add("w0")
+    world.run()
+    assert world.phase is QU
+    world.pass_deadline()
+    assert world.state.lost == {0: "w0", 1: "w1"}
+    world.run()
+    assert world.finished == m.Finished("committed", "every rank has done a step in the new generation")
+
+
 def test_a_rank_that_finishes_its_script_counts_as_resumed() -> None:
     world = World()
     world.lacking |= {(msg.Resumed, ""), (msg.FirstStep, "")}

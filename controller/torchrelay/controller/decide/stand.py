@@ -77,6 +77,14 @@ def decide_target(standings: Mapping[int, Standing]) -> Target | Cannot:
     return Target(boundary, actions, offline, _reason(boundary, actions, offline))
 
 
+def still_at_gate(standings: Mapping[int, Standing], target: int) -> list[int]:
+    """Ranks whose gradients are complete and whose update is still to come, while others have made theirs.
+
+    They hold the tensors of neither side of it: whoever needs what only they have would get it without the update.
+    """
+    return [rank for rank, s in sorted(standings.items()) if s.position == "gate" and s.gates_passed < target]
+
+
 def _action(s: Standing, target: int) -> str | None:
     if s.position == "finished":
         return "stay" if s.gates_passed == target else None

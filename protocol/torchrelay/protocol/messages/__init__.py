@@ -70,6 +70,7 @@ from torchrelay.protocol.messages.shim_orders import KeepCopies as KeepCopies
 from torchrelay.protocol.messages.shim_orders import KeepFile as KeepFile
 from torchrelay.protocol.messages.shim_orders import MayFinish as MayFinish
 from torchrelay.protocol.messages.shim_orders import NumbersDecided as NumbersDecided
+from torchrelay.protocol.messages.shim_orders import PassGate as PassGate
 from torchrelay.protocol.messages.shim_orders import Plan as Plan
 from torchrelay.protocol.messages.shim_orders import Protect as Protect
 from torchrelay.protocol.messages.shim_orders import QuiesceAt as QuiesceAt

@@ -196,6 +196,13 @@ class MayFinish:
 
 
 @dataclass(frozen=True)
+class PassGate:
+    """Others have passed the gate that this rank stands at: it goes on from there, and comes to a stand again behind it."""
+
+    generation: int
+
+
+@dataclass(frozen=True)
 class Explain:
     """Say what the training thread is doing, watched for `watch_s`. Answered by a thread of the shim's own."""
 
@@ -255,6 +262,7 @@ ShimOrder = (
     | Abandon
     | SaveCheckpoint
     | MayFinish
+    | PassGate
     | Explain
     | CopyJournals
     | Begin

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from torchrelay.controller.decide.stand import Cannot, Entry, Target, decide_entry, decide_target
+from torchrelay.controller.decide.stand import Cannot, Entry, Target, decide_entry, decide_target, still_at_gate
 from torchrelay.protocol.messages import Standing
 
 
@@ -36,6 +36,12 @@ def test_the_target_follows_from_the_gates(
     assert isinstance(target, Target)
     assert (target.boundary, list(target.actions.values()), target.offline) == (boundary, actions, offline)
     assert f"boundary {boundary}" in target.reason
+
+
+def test_who_has_its_gradients_and_not_its_update_is_not_there_yet() -> None:
+    standings = dict(enumerate([at(5, 6, "after"), at(5, 5, "gate"), at(5, 6, "gate"), at(5, 5, "gate")]))
+    assert still_at_gate(standings, 6) == [1, 3]
+    assert still_at_gate(standings, 5) == []
 
 
 @pytest.mark.parametrize(

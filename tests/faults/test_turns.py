@@ -32,3 +32,29 @@ SCRIPT, RANKS = "turns.py", 2
 def test_a_rank_is_replaced(kind: str, fault: str, undisturbed: Undisturbed, tmp_path: Path) -> None:
     run = relay(tmp_path, SCRIPT, kind, ranks=RANKS, inject=[fault])
     assert_unharmed(run, undisturbed(SCRIPT, kind, ranks=RANKS), RANKS, [fault], 1)
+
+
+def test_a_rank_is_replaced_that_is_lost_within_the_step_of_an_optimizer_that_communicates(
+    undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    """Its peers have updated some of the parameters by then, and the optimizer before it all of its own."""
+    struck = tmp_path / "struck"
+    environment = {"STRIKE": "within:1", "STRUCK": str(struck)}
+    run = relay(tmp_path, SCRIPT, "together", ranks=RANKS, environment=environment)
+    assert struck.exists(), run.told()
+    assert_unharmed(run, undisturbed(SCRIPT, "together", ranks=RANKS), RANKS, [], 1)
+    assert run.committed()[0]["steps_redone"] == 1
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [
+        ["kill:rank=0,step=6,phase=backward", "kill:rank=1,step=12,phase=optimizer"],
+        ["kill:rank=1,step=3,phase=after-step", "kill:rank=1,step=12,phase=gate"],
+    ],
+)
+def test_a_loop_over_optimizers_is_not_taken_for_training(
+    faults: list[str], undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    run = relay(tmp_path, SCRIPT, "together", ranks=RANKS, spares=2, inject=faults)
+    assert_unharmed(run, undisturbed(SCRIPT, "together", ranks=RANKS), RANKS, faults, 2)

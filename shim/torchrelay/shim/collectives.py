@@ -80,6 +80,7 @@ class Engine(Protocol):
         """`off`, `record`, `answer`, `repeat`."""
         ...
 
+    def collective_begins(self) -> None: ...
     def caught_up(self, group: str) -> bool:
         """Whether a joiner has come to where its peers are, so that this collective is done with them."""
         ...
@@ -178,6 +179,7 @@ class Collectives:
             call = _Call(name, group_name(args, kwargs), functools.partial(original, *args, **kwargs), out, objects)
             if sys._getframe(1).f_globals.get("__name__", "").startswith(_OF_WRAPPERS):
                 return self._of_wrapper(call, mode)
+            self._engine.collective_begins()
             return self._run(call, mode, asynchronous=bool(kwargs.get("async_op")))
 
         setattr(c10d, name, wrapper)
@@ -317,6 +319,11 @@ class Done:
 
     def is_success(self) -> bool:
         return True
+
+    def get_future(self) -> torch.futures.Future[Any]:
+        future: torch.futures.Future[Any] = torch.futures.Future()
+        future.set_result(None)
+        return future
 
 
 def group_name(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:

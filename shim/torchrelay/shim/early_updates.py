@@ -27,10 +27,13 @@ class EarlyUpdates:
         self._states: list[tuple[dict[Any, Any], torch.Tensor, dict[str, Any] | None]] = []
         self._versions: dict[int, int] = {}
 
-    def learn(self, site: str, number: int, *, after_backward: bool) -> bool:
-        """Update `number` (from 0) of an iteration is about to be made. Whether that moves the gate, from the next iteration on."""
+    def learn(self, site: str, number: int, *, together: bool) -> bool:
+        """Update `number` (from 0) of an iteration is about to be made. Whether that moves the gate, from the next iteration on.
+
+        `together`: all ranks have done something together for it, a backward or a collective of the optimizer's own.
+        """
         before, last = self.turns.get(site, (0, 0))
-        now = max(before, number if after_backward else 0), max(last, number)
+        now = max(before, number if together else 0), max(last, number)
         if now != (before, last):
             self.turns[site] = now
         return now[0] != before

@@ -93,6 +93,7 @@ class Engine:
         self.numbers: Numbers | None = None
         self._forbidden: Watch | None = None
         self.late_forwards = LateForwards(self)
+        self.collective_begins = self.updates.collective_begins
         self.sharded_alone, self.sharded_after_step = self.late_forwards.alone, self.late_forwards.after_step
         self.interruptions = Interruptions(self)
         self.interrupted, self.interrupted_for_good = self.interruptions.interrupted, self.interruptions.for_good

@@ -40,6 +40,7 @@ class FunctionalCollectives:
 
         if name == functional.WAIT:
             return self._wait(engine, call)
+        engine.collective_begins()
         by_torch = sys._getframe(2).f_globals.get("__name__", "").startswith("torch.")
         if by_torch and mode != "repeat" and not engine.behind_gate():
             return call()

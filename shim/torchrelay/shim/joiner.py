@@ -93,6 +93,7 @@ class Joiner:
         engine.draws.expected.clear()
         engine.tracker.boundary_sites, engine.chain = set(journal.training), set(journal.around)
         engine.updates.early.turns = dict(journal.turns)
+        engine.updates.whole.communicating |= {*journal.communicating}
         engine.gates_passed = journal.boundary
         engine.journal.gates_passed = journal.boundary
         engine.records.log = [e for link in (journal.links[1:]) for e in link.prologue]

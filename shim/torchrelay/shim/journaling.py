@@ -161,6 +161,7 @@ class Writer:
             tuple(sorted(self._engine.tracker.boundary_sites)),
             tuple(sorted(self._engine.chain)),
             dict(self._engine.updates.early.turns),
+            tuple(sorted(self._engine.updates.whole.communicating)),
         )
         data = pickled(record.plain())
         if settled:

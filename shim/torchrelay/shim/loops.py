@@ -20,9 +20,11 @@ class Activation:
     """One run of one loop statement, from its start to its end.
 
     `entry`: how often its statement was entered since the loop around it was at its head, or since the script's start.
+    `computes`: whether gradients were computed in it.
     """
 
     __slots__ = (
+        "computes",
         "entry",
         "first_mark",
         "first_passed",
@@ -41,6 +43,7 @@ class Activation:
     def __init__(self, site: str, frame: FrameType, state: rng.RngState, entry: int) -> None:
         self.site, self.frame, self.rng, self.entry = site, frame, state, entry
         self.heads = 0
+        self.computes = False
         self.item: Any = None
         self.iterator: Any = None
         self.replay = False
@@ -214,6 +217,20 @@ class LoopTracker:
         loaders = self.stack[-1].loaders
         loaders[:] = [None if known is None or known is iterator or self.is_over(known) else known for known in loaders]
         loaders.append(iterator)
+
+    def computing(self) -> None:
+        """Gradients are about to be computed."""
+        for activation in self.stack:
+            activation.computes = True
+
+    def around_step(self, frame: FrameType) -> list[Activation]:
+        """Around an optimizer step: those that gradients are computed in, and not such as go over several optimizers alone.
+
+        All, where no gradients were seen.
+        """
+        alive = self.running(frame)
+        count = sum(activation.computes for activation in alive)
+        return alive[:count] if count else alive
 
     def inside_boundary(self) -> bool:
         return any(a.site in self.boundary_sites for a in self.stack)

@@ -147,6 +147,8 @@ class BoundaryJournal(NamedTuple):
     around: tuple[str, ...]
     turns: dict[str, tuple[int, int]]
     """As in EarlyUpdates."""
+    communicating: tuple[str, ...]
+    """As in WholeSteps."""
 
     def plain(self) -> Plain:
         boundary, settled, links, nodes, rng, large, loaders, *rest = self

@@ -33,6 +33,8 @@ class ReplicaChecks:
         self._engine = engine
         self._since = 0
         self._loop: tuple[str, int, str] | None = None
+        self._settled = False
+        """Whether that is the loop which trains: in its first step the outermost one stands in for it."""
         self.every = 0
         """Checked at multiples of this too, if it is not 0."""
 
@@ -47,9 +49,10 @@ class ReplicaChecks:
         outermost, innermost = self._engine.tracker.stack[0], commit.activation
         loop = outermost.site, outermost.entry, innermost.site
         if loop != self._loop:
-            if self._loop is not None:
+            if self._loop is not None and self._settled:
                 self._since = commit.boundary
             self._loop = loop
+        self._settled = bool(self._engine.tracker.boundary_sites)
         asked = self.every and commit.boundary % self.every == 0
         due = asked or is_due(commit.boundary) or is_due(commit.boundary - self._since)
         if not due or self._engine.shadow is not None:

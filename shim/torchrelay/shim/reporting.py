@@ -146,8 +146,8 @@ class Reporter:
         if engine.updates.early.copied_bytes:
             size_mib = engine.updates.early.copied_bytes / (1 << 20)
             notes += (
-                "updates before the gate (optimizers in turn, a closure that is called several times): what they write is "
-                f"copied in each step, {size_mib:.1f} MiB",
+                "updates before the gate (optimizers in turn, a closure that is called several times, communication within a "
+                f"step): what they write is copied in each step, {size_mib:.1f} MiB",
             )
         settled = bool(engine.tracker.boundary_sites)
         says = (site.file, site.line, settled, size, len(tensors), gaps, notes)

@@ -92,17 +92,17 @@ def _closure_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _before_step(runtime: Runtime, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The gate. Where a closure computes the gradients inside of the step, it belongs at the closure's end."""
+    """The gate. Where a closure computes the gradients inside of the step, it belongs at the closure's end. See `whole_steps`."""
     engine = runtime.engine
     if engine is None:
         return None
     frame = sys._getframe(1)
-    closure = _closure_of(args, kwargs)
+    closure, whole = _closure_of(args, kwargs), engine.updates.whole
+    begun = whole.begins(frame, optimizer, closure=closure is not None)
     if closure is None:
-        engine.updates.before_step(frame, optimizer)
+        if not begun:
+            engine.updates.before_step(frame, optimizer)
         return None
-    whole = engine.updates.whole
-    whole.begins(frame, optimizer)
 
     def gated() -> Any:
         result = closure()
@@ -127,7 +127,7 @@ def _after_step(runtime: Runtime, optimizer: Any, args: tuple[Any, ...], kwargs:
     engine = runtime.engine
     if engine is not None:
         if engine.updates.whole.ended(optimizer):
-            engine.updates.before_step(sys._getframe(1), optimizer)
+            engine.updates.before_step(sys._getframe(1), optimizer, whole=True)
         engine.updates.after_step()
 
 
@@ -223,6 +223,7 @@ def _wrap_backward(runtime: Runtime) -> None:
             engine.numbers.backward(args[0] if args else kwargs.get("tensors", ()))
         engine.waiting(bool(engine.wrapped))
         engine.gradients_open = True
+        engine.tracker.computing()
         try:
             with _backward_fault(engine):
                 return original(*args, **kwargs)

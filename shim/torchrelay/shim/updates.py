@@ -29,6 +29,7 @@ class Updates:
         """In this iteration."""
         self._depth = 0
         """Of optimizer steps within optimizer steps, as wrappers make them."""
+        self._stepping: torch.optim.Optimizer | None = None
         self._updating_early = False
         self._training_thread = threading.main_thread().ident
 
@@ -38,6 +39,14 @@ class Updates:
 
     def within_a_step(self) -> bool:
         return self._depth > 0
+
+    def collective_begins(self) -> None:
+        """On the training thread: from the next iteration on the gate comes behind an optimizer's step that it is in."""
+        if self._depth > 0 and self._stepping is not None:
+            self.whole.collective_within(self._stepping)
+            commit = self._engine.commit
+            if commit is not None and self.early.learn(commit.activation.site, self._done, together=True):
+                self._engine.reporter.in_turn()
 
     def all_done(self) -> bool:
         """Whether an iteration of this loop has no further update to make, as far as that is known."""
@@ -60,29 +69,34 @@ class Updates:
 
     # In front of the update.
 
-    def before_step(self, frame: FrameType, optimizer: torch.optim.Optimizer | None = None) -> None:
+    def before_step(
+        self, frame: FrameType, optimizer: torch.optim.Optimizer | None = None, *, whole: bool = False
+    ) -> None:
+        """`whole`: what the optimizer writes is written already, and kept."""
         engine = self._engine
         if not engine.tracker.live or threading.get_ident() != self._training_thread:
             return
         self._depth += 1
-        if self._depth > 1:
+        if self._depth > 1 or self.whole.open:
             return
+        self._stepping = optimizer
         if engine.position == "set-up":
             if engine.way_in is not None:
                 engine.way_in.at_step(frame)
             engine.reporter.step_in_set_up(frame)
         if engine.position not in ("body", "after"):
             return
-        running = engine.tracker.running(frame)
+        running = engine.tracker.around_step(frame)
         if engine.commit is not None and running and engine.commit.activation not in running:
             self._step_elsewhere(running)
             return
         if engine.commit is not None and running:
             site = engine.commit.activation.site
-            if self.early.learn(site, self._done, after_backward=engine.gradients_open):
+            together = engine.gradients_open or (optimizer is not None and self.whole.communicates(optimizer))
+            if self.early.learn(site, self._done, together=together):
                 engine.reporter.in_turn()
             if engine.position == "body" and self._done < self.early.before_gate(site):
-                self._update_early(optimizer, running)
+                self._update_early(None if whole else optimizer, running)
                 return
         if engine.position == "after":
             return
@@ -113,8 +127,7 @@ class Updates:
             return
         in_shadow = engine.shadow is not None and engine.position == "body"
         if in_shadow or (engine.way_in is not None and engine.way_in.before_gate()):
-            # Numbers are there, tensors come at the gate: begun without either, it comes through, and both are replaced.
-            optimizer.state.clear()
+            self.whole.begin_without(optimizer)
             return
         if engine.position != "body" or engine.shadow is not None:
             return

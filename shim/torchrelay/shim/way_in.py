@@ -195,6 +195,7 @@ class WayIn:
         self._engine.draws.expected.clear()
         rng.restore(goal.journal.rng)
         self._stepping, self._early = activation, 0
+        self._engine.updates.whole.communicating |= {*goal.journal.communicating}
         self._heads = goal.gate.heads if goal.gate is not None else activation.heads
         if goal.gate is None:
             self._is_past(goal)
@@ -212,7 +213,7 @@ class WayIn:
     def at_step(self, frame: FrameType) -> None:
         """Raises StateMismatchError for a step that the lost rank did not make."""
         goal = self._goals[0] if self._goals else None
-        running = self._engine.tracker.running(frame)
+        running = self._engine.tracker.around_step(frame)
         if goal is not None and goal.gate is not None and len(self._chain) == len(goal.journal.links):
             loop = self._chain[-1]
             if loop not in running or loop.heads > self._heads:

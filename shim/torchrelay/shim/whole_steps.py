@@ -1,7 +1,8 @@
-"""Optimizers that call their closure several times in a step, as LBFGS does, and write to the parameters in between.
+"""Optimizers that call their closure several times in a step, as LBFGS does, and write to the parameters in between; and those
+that communicate within their step, and average gradients or gather parameters there.
 
-No rank can be taken into the middle of such a step. So the gate comes behind it, when all ranks are through with their last
-backward, and until then the step can be taken back like an update before the gate: of what it writes there is a copy.
+No rank can be taken into the middle of such a step. So the gate comes behind it, when all ranks are through with what they do
+together, and until then the step can be taken back like an update before the gate: of what it writes there is a copy.
 """
 
 from __future__ import annotations
@@ -22,6 +23,11 @@ if TYPE_CHECKING:
 
 
 _CLOSURE = "a closure's result"
+
+
+def _name(optimizer: torch.optim.Optimizer) -> str:
+    """Of its class: the same in every process of a job."""
+    return f"{type(optimizer).__module__}.{type(optimizer).__qualname__}"
 
 
 def _written(result: Any) -> Any:
@@ -45,18 +51,42 @@ class WholeSteps:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._begun: torch.optim.Optimizer | None = None
+        self.communicating: set[str] = set()
+        """Names of classes of optimizers that have called a collective in a step."""
 
     @property
     def open(self) -> bool:
         """Whether one is under way: the gate comes behind it."""
         return self._begun is not None
 
-    def begins(self, frame: FrameType, optimizer: torch.optim.Optimizer) -> None:
-        """Before a step with a closure. Which optimizers do so a joiner has to know too, before it has seen any step."""
-        on_training_thread = threading.get_ident() == threading.main_thread().ident
-        if on_training_thread and isinstance(optimizer, torch.optim.LBFGS) and not self._engine.updates.within_a_step():
+    def begins(self, frame: FrameType, optimizer: torch.optim.Optimizer, *, closure: bool) -> bool:
+        """Before a step: whether it is one of these. A joiner has to know them too, before it has seen any step."""
+        updates = self._engine.updates
+        if threading.get_ident() != threading.main_thread().ident or updates.within_a_step():
+            return False
+        if self._begun is not None:
+            updates.keep_whole(frame, optimizer)  # a wrapper's own, within the wrapper's step
+            return False
+        if (closure and isinstance(optimizer, torch.optim.LBFGS)) or self.communicates(optimizer):
             self._begun = optimizer
-            self._engine.updates.keep_whole(frame, optimizer)
+            updates.keep_whole(frame, optimizer)
+        return self.open
+
+    def communicates(self, optimizer: torch.optim.Optimizer) -> bool:
+        return _name(optimizer) in self.communicating
+
+    def collective_within(self, optimizer: torch.optim.Optimizer) -> None:
+        """Such a step is known by its class from then on."""
+        self.communicating.add(_name(optimizer))
+
+    def begin_without(self, optimizer: torch.optim.Optimizer) -> None:
+        """In a joiner numbers are there, and tensors come at the gate. Begun without either, it comes through; both are replaced.
+
+        Tensors that an optimizer has made with itself are there, and stay: it would not make them again.
+        """
+        for parameter, values in list(optimizer.state.items()):
+            if isinstance(optimizer, torch.optim.LBFGS) or not any(map(torch.is_tensor, values.values())):
+                del optimizer.state[parameter]
 
     def told(self, result: Any) -> Any:
         """What a closure gives goes through the optimizer to the script, where no journal sees it: it is recorded by itself.

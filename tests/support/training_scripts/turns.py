@@ -1,7 +1,8 @@
 """Two networks and two optimizers. Usage: turns.py OUT KIND
 
 gan: one is stepped, then the other, each after a backward of its own. critic: the second one in every third iteration alone, and
-the weights of the first are made smaller past torch's count. pair: one backward, then both optimizers.
+the weights of the first are made smaller past torch's count. pair: one backward, then both optimizers. together: the same in a loop
+over them, and the second one averages the gradients itself, in its step.
 """
 
 import sys
@@ -22,6 +23,26 @@ def network(inputs):
     return DistributedDataParallel(plain, bucket_cap_mb=0.05)
 
 
+class Averaging(torch.optim.Optimizer):
+    """Updates each parameter as soon as it has the mean of its gradients."""
+
+    def __init__(self, parameters, lr):
+        super().__init__(parameters, {"lr": lr})
+        self.steps = 0
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        self.steps += 1
+        for group in self.param_groups:
+            for number, p in enumerate(group["params"]):
+                if (self.steps, number) == (9, 2):
+                    pace.strike("within")
+                dist.all_reduce(p.grad)
+                mean = self.state[p].setdefault("mean", torch.zeros_like(p))
+                mean.mul_(0.9).add_(p.grad)
+                p.sub_(mean, alpha=group["lr"] / (1 + 0.01 * self.steps))
+
+
 class Turns:
     """The middle weight of each network is larger than what the journal takes."""
 
@@ -30,6 +51,8 @@ class Turns:
         self.maker, self.judge = network(6), network(8)
         self.of_maker = torch.optim.Adam(self.maker.parameters(), lr=2e-3, betas=(0.5, 0.99))
         self.of_judge = torch.optim.AdamW(self.judge.parameters(), lr=2e-3)
+        if kind == "together":
+            self.of_maker = Averaging(self.maker.parameters(), lr=2e-3)
         self.losses, self.kept = [], []
 
     def judges(self, real, made):
@@ -53,6 +76,15 @@ class Turns:
         pace.hold(number)
         pace.work()
         made = self.maker(torch.randn(len(real), 6))
+        if self.kind == "together":
+            for optimizer in (self.of_judge, self.of_maker):
+                optimizer.zero_grad()
+            loss = (self.judge(made) - real).square().mean()
+            loss.backward()
+            for optimizer in (self.of_judge, self.of_maker):
+                optimizer.step()
+            self.losses.append(loss.item())
+            return
         if self.kind == "pair":
             self.of_judge.zero_grad()
             self.of_maker.zero_grad()

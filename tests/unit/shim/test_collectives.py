@@ -19,7 +19,7 @@ class FakeEngine:
     """`now`: the mode; `breaks`: how many calls of the original still fail."""
 
     def __init__(self) -> None:
-        self.now = "record"
+        self.now, self.begun = "record", 0
         self.recorded: list[Entry] = []
         self.answers: list[Entry] = []
         self.replays: list[Entry] = []
@@ -32,6 +32,9 @@ class FakeEngine:
 
     def mode(self) -> str:
         return self.now
+
+    def collective_begins(self) -> None:
+        self.begun += 1
 
     def caught_up(self, group: str) -> bool:
         return False
@@ -110,6 +113,13 @@ def test_a_recorded_result_answers_the_same_call(engine: FakeEngine) -> None:
     dist.all_gather(here, torch.tensor([0.0, 0.0]))
     assert here[0].tolist() == [3.0, 4.0]
     assert [id(tensor) for tensor in engine.certain] == [id(here[0])]
+
+
+def test_that_one_begins_is_told_whatever_comes_of_it(engine: FakeEngine) -> None:
+    dist.all_reduce(torch.ones(1))
+    engine.now, engine.answers = "answer", [Entry("all_reduce", "", None)]
+    dist.all_reduce(torch.ones(1))
+    assert engine.begun == 2
 
 
 def test_a_result_that_was_not_kept_makes_nothing_certain(engine: FakeEngine) -> None:

@@ -22,13 +22,16 @@ class FakeEngine:
         self.recorded: list[Entry] = []
         self.answers: list[Entry] = []
         self.replays: list[Entry] = []
-        self.interruptions = 0
+        self.interruptions = self.begun = 0
 
     def mode(self) -> str:
         return self.now
 
     def behind_gate(self) -> bool:
         return self.behind
+
+    def collective_begins(self) -> None:
+        self.begun += 1
 
     def caught_up(self, group: str) -> bool:
         return False

@@ -36,6 +36,34 @@ def test_a_loop_over_micro_batches_that_ends_with_the_step_is_not_the_training_l
     assert script.numbers_by_line() == {2: [0, 1, 2, 3]}
 
 
+def test_a_loop_over_several_optimizers_is_not_the_training_loop(script: LoopScript) -> None:
+    script.run(
+        """
+        for epoch in range(2):
+            for batch in range(3):
+                backward()
+                for optimizer in range(2):
+                    step()
+    """,
+        backward=script.tracker.computing,
+    )
+    assert script.boundaries == [(0, 2), (1, 3), (2, 3), (3, 3), (4, 3), (5, 3)]
+
+
+def test_a_step_that_comes_before_the_gradients_of_its_iteration_has_the_same_training_loop(script: LoopScript) -> None:
+    script.run(
+        """
+        for epoch in range(2):
+            for batch in range(3):
+                if batch > 0:
+                    step()
+                backward()
+    """,
+        backward=script.tracker.computing,
+    )
+    assert script.numbers_by_line()[3] == [1, 2, 3]
+
+
 def test_a_loop_of_micro_batches_that_comes_round_only_counts_after_a_step(script: LoopScript) -> None:
     script.run("""
         count = 0

@@ -44,6 +44,7 @@ BOUNDARY = payload.BoundaryJournal(
     ("s",),
     ("a",),
     {"s": (1, 2)},
+    ("Muon",),
 )
 PASSED = payload.PassedLoop("site", 1, b"journal", b"gate", ("tree",), 3)
 EPOCH = payload.EpochBegin(STATE, ({"epoch": 2},), 77, (b"worker", b"worker"))

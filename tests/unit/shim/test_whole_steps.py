@@ -1,130 +1,143 @@
-"""Steps that call their closure several times: the gate behind them, the way back to before them, and what they give."""
+"""Optimizers that communicate within their step: the gate comes behind it, and until then it is taken back as a whole."""
 
 from __future__ import annotations
 
-import sys
+import functools
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from support.loop_script import LOST, LoopScript
+from support.loop_script import LoopScript
 
-from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim import torch_hooks
-from torchrelay.shim.capture import device, small
-from torchrelay.shim.collectives import Entry
-
-SCRIPT = """
-for batch in range(3):
-    losses.append(update(closure))
-"""
-
-
-class Training:
-    """LBFGS on parameters that no journal takes, with the hooks as torch would call them."""
-
-    def __init__(self, script: LoopScript) -> None:
-        torch.manual_seed(0)
-        self.script = script
-        self.model = torch.nn.Sequential(torch.nn.Linear(8, 2500), torch.nn.Tanh(), torch.nn.Linear(2500, 1))
-        self.optimizer = torch.optim.LBFGS(self.model.parameters(), lr=0.05, max_iter=3, history_size=2)
-        self.batch = torch.randn(16, 8)
-        self.losses: list[float] = []
-        self.positions: list[str] = []
-        self.calls = 0
-        self.fail_in_call = -1
-
-    def closure(self) -> torch.Tensor:
-        self.calls += 1
-        self.optimizer.zero_grad()
-        loss = self.model(self.batch).square().mean()
-        loss.backward()
-        self.positions.append(self.script.engine.position)
-        if self.calls == self.fail_in_call:
-            self.script.engine.interrupted(RuntimeError(LOST))
-        return loss  # type: ignore[no-any-return]
-
-    def update(self, closure: Any) -> float:
-        runtime: Any = SimpleNamespace(engine=self.script.engine)
-        args, _ = torch_hooks._before_step(runtime, self.optimizer, (self.optimizer, closure), {})
-        loss = self.optimizer.step(args[1])
-        torch_hooks._after_step(runtime, self.optimizer, (), {})
-        return loss.item()
-
-    def run(self) -> list[float]:
-        names = {name: getattr(self, name) for name in ("model", "optimizer", "batch", "losses")}
-        functions = {"closure": lambda: self.closure(), "update": lambda closure: self.update(closure)}
-        self.script.run(SCRIPT, **names, **functions)
-        return self.losses
+from torchrelay.shim.collectives import Done
 
 
 @pytest.fixture
-def training(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Training:
-    return Training(LoopScript(monkeypatch, tmp_path))
+def script(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> LoopScript:
+    return LoopScript(monkeypatch, tmp_path)
 
 
-def test_the_gate_is_behind_the_step(training: Training) -> None:
-    training.run()
-    assert set(training.positions) == {"body"}
-    assert training.calls > len(training.losses)
-    assert training.script.engine.gates_passed == 3
-    assert training.script.engine.updates.early.copied_bytes > 0
+class Talking(torch.optim.Optimizer):
+    """Writes to its first parameter, then talks to its peers, then writes to the others."""
+
+    def __init__(self, parameters: list[torch.nn.Parameter], script: LoopScript) -> None:
+        super().__init__(parameters, {"lr": 0.5})
+        self.engine, self.fail, self.places = script.engine, script._fail, list[str]()
+        runtime: Any = SimpleNamespace(engine=script.engine)
+        self.register_step_pre_hook(functools.partial(torch_hooks._before_step, runtime))
+        self.register_step_post_hook(functools.partial(torch_hooks._after_step, runtime))
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]  # its overloads return what no test looks at
+        (group,) = self.param_groups
+        for number, parameter in enumerate(group["params"]):
+            with torch.no_grad():
+                parameter.add_(1.0)
+            self.state[parameter]["times"] = self.state[parameter].get("times", 0) + 1
+            if number == 0:
+                self.engine.updates.collective_begins()
+                self.places.append(self.engine.position)
+                self.fail()
 
 
-@pytest.mark.parametrize("call", [2, 5, 9])
-def test_a_loss_between_two_calls_takes_the_whole_step_back(
-    call: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def parameters(count: int) -> list[torch.nn.Parameter]:
+    return [torch.nn.Parameter(torch.zeros(300, 300)) for _ in range(count)]
+
+
+def backward(script: LoopScript, optimizers: tuple[torch.optim.Optimizer, ...]) -> None:
+    script.engine.gradients_open = True
+    script.tracker.computing()
+    for parameter in (p for o in optimizers for group in o.param_groups for p in group["params"]):
+        parameter.grad = -torch.ones_like(parameter)
+
+
+def train(script: LoopScript, *optimizers: torch.optim.Optimizer, **names: Any) -> None:
+    script.run(
+        """
+        for batch in range(3):
+            backward()
+            before(batch)
+            for optimizer in optimizers:
+                optimizer.step()
+            gates.append(passed())
+    """,
+        backward=lambda: backward(script, optimizers),
+        passed=lambda: script.engine.gates_passed,
+        optimizers=optimizers,
+        **{"gates": [], "before": lambda batch: None, **names},
+    )
+
+
+def failing_in(batch: int, script: LoopScript) -> Callable[[int], None]:
+    done = []
+
+    def before(now: int) -> None:
+        if now == batch and not done:
+            done.append(now)
+            script.failures = 1
+
+    return before
+
+
+def test_the_gate_is_behind_a_step_from_the_one_on_that_follows_its_first_collective(script: LoopScript) -> None:
+    optimizer = Talking(parameters(2), script)
+    train(script, optimizer, gates=(gates := []))
+    assert optimizer.places == ["update", "body", "body"]
+    assert gates == [1, 2, 3]
+
+
+def test_who_is_interrupted_in_it_takes_all_of_it_back_and_makes_it_again(script: LoopScript) -> None:
+    optimizer = Talking(parameters(2), script)
+    train(script, optimizer, before=failing_in(1, script))
+    assert script.stood == ["body"]
+    for parameter in optimizer.param_groups[0]["params"]:
+        assert torch.equal(parameter, torch.full_like(parameter, 3.0))
+        assert optimizer.state[parameter]["times"] == 3
+
+
+def test_what_an_optimizer_within_it_writes_is_taken_back_too(script: LoopScript) -> None:
+    class Wrapping(Talking):
+        def step(self, closure: Any = None) -> None:  # type: ignore[override]  # as above
+            inner.step()
+            super().step()
+
+    outer, own = parameters(1), parameters(1)
+    inner = Talking(own, script)
+    train(script, Wrapping(outer, script), before=failing_in(1, script))
+    assert script.stood == ["body"]
+    for parameter in outer + own:
+        assert torch.equal(parameter, torch.full_like(parameter, 3.0))
+    assert inner.state[own[0]]["times"] == 3
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_of_several_the_gate_is_behind_the_last_one_that_communicates(
+    script: LoopScript, order: tuple[int, int]
 ) -> None:
-    (tmp_path / "undisturbed").mkdir()
-    undisturbed = Training(LoopScript(monkeypatch, tmp_path / "undisturbed")).run()
-    training = Training(LoopScript(monkeypatch, tmp_path))
-    training.fail_in_call = call
-    assert training.run() == undisturbed
-    assert training.script.stood == ["body"]
+    talking, silent = Talking(parameters(2), script), torch.optim.SGD(own := parameters(1), lr=1.0)
+    runtime: Any = SimpleNamespace(engine=script.engine)
+    silent.register_step_pre_hook(functools.partial(torch_hooks._before_step, runtime))
+    silent.register_step_post_hook(functools.partial(torch_hooks._after_step, runtime))
+    both = talking, silent
+    train(script, both[order[0]], both[order[1]], before=failing_in(2, script), gates=(gates := []))
+    assert talking.places[-2:] == ["body", "body"]
+    assert gates == [1, 2, 3]
+    for parameter in [*talking.param_groups[0]["params"], *own]:
+        assert torch.equal(parameter, torch.full_like(parameter, 3.0))
 
 
-def _shadow(training: Training, entries: list[Entry]) -> None:
-    engine = training.script.engine
-    engine.records.answers = entries
+def test_a_joiner_begins_it_without_state_whose_tensors_are_still_to_come(script: LoopScript) -> None:
+    half, whole, other = parameters(3)
+    optimizer = Talking([half, whole, other], script)
+    optimizer.state[half] = {"times": 4}
+    optimizer.state[whole] = {"times": 4, "mean": torch.zeros(3)}
+    script.engine.updates.whole.begin_without(optimizer)
+    assert dict(optimizer.state) == {whole: optimizer.state[whole]}
+    assert optimizer.state[whole]["times"] == 4
 
 
-def test_what_a_closure_gives_is_recorded_and_answers_a_joiners(training: Training) -> None:
-    engine = training.script.engine
-    training.script.tracker.live, engine.position = True, "body"
-    whole = engine.updates.whole
-    theirs = [whole.told(value) for value in (torch.tensor([3.5]), 1.25)]
-    recorded = list(engine.records.body())
-    assert len(recorded) == 2
-    assert theirs == [torch.tensor([3.5]), 1.25]
-    _shadow(training, recorded)
-    own = torch.tensor([7.0])
-    assert whole.told(own) is own
-    assert own.item() == 3.5
-    assert whole.told(9.0) == 1.25
-    with pytest.raises(StateMismatchError, match="where the lost rank did not"):
-        whole.told(2.0)
-
-
-def test_a_result_that_was_not_kept_is_refused(training: Training) -> None:
-    engine = training.script.engine
-    training.script.tracker.live, engine.position = True, "body"
-    _shadow(training, [Entry("a closure's result", "", None)])
-    with pytest.raises(StateMismatchError, match="was not kept"):
-        engine.updates.whole.told(torch.ones(1))
-
-
-def test_behind_the_update_a_donor_gives_the_histories_of_then(training: Training) -> None:
-    training.run()
-    engine = training.script.engine
-    state = engine.writer.walk([sys._getframe()])
-    (directions,) = [values["old_dirs"] for values in training.optimizer.state.values()]
-    names = [path for path, tensor in state.large.items() if tensor is directions[0]]
-    assert len(names) == 1
-    assert not small.is_small(directions[0])
-    before = directions.pop(0)
-    directions.append(torch.ones_like(before))
-    assert device.catalogue(state, state.roots)[f"value.{names[0]}"].data_ptr() == before.data_ptr()
-    later = device.after_update(state)
-    assert device.catalogue(later, later.roots)[f"value.{names[0]}"].data_ptr() == directions[0].data_ptr()
+def test_an_answered_collective_has_a_future_that_is_done() -> None:
+    assert torch.futures.collect_all([Done().get_future()]).wait()[0].done()

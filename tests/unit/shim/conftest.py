@@ -5,9 +5,11 @@ from __future__ import annotations
 import builtins
 import io
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
+from support.loop_script import LoopScript
 from support.noisy_loader import draws as draws
 from torch.utils.data import _utils
 
@@ -25,3 +27,8 @@ def nothing_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     assert io.open is OPEN, "io.open is still diverted"
     assert "data" not in vars(torch.Tensor), "Tensor.data is still watched"
     assert torch._C._len_torch_function_stack() == 0, "a function mode is still on"
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> LoopScript:
+    return LoopScript(monkeypatch, tmp_path)

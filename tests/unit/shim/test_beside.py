@@ -6,7 +6,6 @@ import threading
 import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,11 +13,6 @@ from support.loop_script import LOST, LoopScript
 
 from torchrelay.protocol.errors import UnsupportedError
 from torchrelay.shim.comms import Generation
-
-
-@pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> LoopScript:
-    return LoopScript(monkeypatch, tmp_path)
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -13,11 +12,6 @@ from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.capture import undo
 from torchrelay.shim.capture.host_state import HostState
 from torchrelay.shim.early_updates import EarlyUpdates
-
-
-@pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> LoopScript:
-    return LoopScript(monkeypatch, tmp_path)
 
 
 def _update(parameter: torch.Tensor, optimizer: torch.optim.Optimizer) -> None:

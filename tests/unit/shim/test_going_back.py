@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from support.loop_script import LOST, LoopScript
-
-
-@pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> LoopScript:
-    return LoopScript(monkeypatch, tmp_path)
 
 
 def test_a_broken_collective_takes_the_iteration_back_and_it_is_done_again(script: LoopScript) -> None:

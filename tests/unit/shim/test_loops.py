@@ -1,18 +1,12 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import pytest
 from support.loop_script import LoopScript
 
 from torchrelay.shim.capture import rng
 from torchrelay.shim.loops import Activation, LoopTracker, plain_range
-
-
-@pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> LoopScript:
-    return LoopScript(monkeypatch, tmp_path)
 
 
 def test_until_a_step_was_seen_the_outermost_loop_stands_in_and_then_the_innermost_around_the_step(

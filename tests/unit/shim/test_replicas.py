@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-import pytest
 from support.loop_script import LoopScript
 
 from torchrelay.protocol.messages import ReplicaCheck
-
-
-@pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> LoopScript:
-    return LoopScript(monkeypatch, tmp_path)
 
 
 def checks(script: LoopScript) -> list[tuple[int, int]]:

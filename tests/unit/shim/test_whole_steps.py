@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,11 +13,6 @@ from support.loop_script import LoopScript
 
 from torchrelay.shim import torch_hooks
 from torchrelay.shim.collectives import Done
-
-
-@pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> LoopScript:
-    return LoopScript(monkeypatch, tmp_path)
 
 
 class Talking(torch.optim.Optimizer):

@@ -46,6 +46,13 @@ def test_a_rank_is_replaced_that_is_lost_within_the_step_of_an_optimizer_that_co
     assert run.committed()[0]["steps_redone"] == 1
 
 
+def test_a_loop_that_is_over_has_the_gate_behind_such_a_step_too(undisturbed: Undisturbed, tmp_path: Path) -> None:
+    """The script looks at the count of its steps between the loops: one more, and the new process would not come through."""
+    fault = "kill:rank=1,step=9,phase=backward"
+    run = relay(tmp_path, SCRIPT, "warm-up", ranks=RANKS, inject=[fault])
+    assert_unharmed(run, undisturbed(SCRIPT, "warm-up", ranks=RANKS), RANKS, [fault], 1)
+
+
 @pytest.mark.parametrize(
     "faults",
     [

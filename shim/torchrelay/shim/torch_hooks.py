@@ -126,7 +126,7 @@ def _before_step(runtime: Runtime, optimizer: Any, args: tuple[Any, ...], kwargs
 def _after_step(runtime: Runtime, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     engine = runtime.engine
     if engine is not None:
-        if engine.updates.whole.ended(optimizer):
+        if engine.updates.whole.ended():
             engine.updates.before_step(sys._getframe(1), optimizer, whole=True)
         engine.updates.after_step()
 

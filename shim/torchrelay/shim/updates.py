@@ -260,6 +260,7 @@ class Updates:
         if not engine.tracker.live or threading.get_ident() != self._training_thread:
             return
         self._depth = max(self._depth - 1, 0)
+        self._stepping = self._stepping if self._depth > 0 else None
         if self._depth > 0 or not (engine.position in ("update", "after") or self._updating_early):
             return
         self._updating_early = False

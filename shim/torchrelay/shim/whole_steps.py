@@ -51,6 +51,8 @@ class WholeSteps:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._begun: torch.optim.Optimizer | None = None
+        self._inner = 0
+        """Steps within it that are under way."""
         self.communicating: set[str] = set()
         """Names of classes of optimizers that have called a collective in a step."""
 
@@ -62,10 +64,13 @@ class WholeSteps:
     def begins(self, frame: FrameType, optimizer: torch.optim.Optimizer, *, closure: bool) -> bool:
         """Before a step: whether it is one of these. A joiner has to know them too, before it has seen any step."""
         updates = self._engine.updates
-        if threading.get_ident() != threading.main_thread().ident or updates.within_a_step():
+        if threading.get_ident() != threading.main_thread().ident:
             return False
         if self._begun is not None:
-            updates.keep_whole(frame, optimizer)  # a wrapper's own, within the wrapper's step
+            self._inner += 1  # a wrapper's own optimizer, or a class's step that calls its parent's
+            updates.keep_whole(frame, optimizer)
+            return False
+        if updates.within_a_step():
             return False
         if (closure and isinstance(optimizer, torch.optim.LBFGS)) or self.communicates(optimizer):
             self._begun = optimizer
@@ -102,13 +107,16 @@ class WholeSteps:
             engine.record_message(Entry(_CLOSURE, "", _written(result)))
         return result
 
-    def ended(self, optimizer: torch.optim.Optimizer) -> bool:
+    def ended(self) -> bool:
         """Behind a step: whether it was one of these."""
-        if self._begun is not optimizer:
+        if self._begun is None or threading.get_ident() != threading.main_thread().ident:
+            return False
+        if self._inner > 0:
+            self._inner -= 1
             return False
         self._begun = None
         return True
 
     def forget(self) -> None:
         """An interrupted one is begun again."""
-        self._begun = None
+        self._begun, self._inner = None, 0

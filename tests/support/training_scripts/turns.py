@@ -2,7 +2,8 @@
 
 gan: one is stepped, then the other, each after a backward of its own. critic: the second one in every third iteration alone, and
 the weights of the first are made smaller past torch's count. pair: one backward, then both optimizers. together: the same in a loop
-over them, and the second one averages the gradients itself, in its step.
+over them, and the second one averages the gradients itself, in its step. warm-up: the same, behind a loop in which the second one
+alone makes five steps.
 """
 
 import sys
@@ -16,6 +17,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
+
+WARM_UP_STEPS = 5
 
 
 def network(inputs):
@@ -51,7 +54,7 @@ class Turns:
         self.maker, self.judge = network(6), network(8)
         self.of_maker = torch.optim.Adam(self.maker.parameters(), lr=2e-3, betas=(0.5, 0.99))
         self.of_judge = torch.optim.AdamW(self.judge.parameters(), lr=2e-3)
-        if kind == "together":
+        if kind in ("together", "warm-up"):
             self.of_maker = Averaging(self.maker.parameters(), lr=2e-3)
         self.losses, self.kept = [], []
 
@@ -72,11 +75,21 @@ class Turns:
         self.of_maker.step()
         return loss.item()
 
+    def warm_up(self):
+        for _ in range(WARM_UP_STEPS):
+            self.of_maker.zero_grad()
+            loss = self.maker(torch.randn(4, 6)).square().mean()
+            loss.backward()
+            self.of_maker.step()
+            self.losses.append(loss.item())
+        if self.of_maker.steps != WARM_UP_STEPS:
+            raise AssertionError(f"{self.of_maker.steps} steps")
+
     def iteration(self, number, real):
         pace.hold(number)
         pace.work()
         made = self.maker(torch.randn(len(real), 6))
-        if self.kind == "together":
+        if self.kind in ("together", "warm-up"):
             for optimizer in (self.of_judge, self.of_maker):
                 optimizer.zero_grad()
             loss = (self.judge(made) - real).square().mean()
@@ -108,6 +121,8 @@ def main():
     turns = Turns(kind)
     sampler = DistributedSampler(TensorDataset(common.data(7 * 4 * world_size)[0]))
     loader = DataLoader(sampler.dataset, batch_size=4, sampler=sampler)
+    if kind == "warm-up":
+        turns.warm_up()
     number = 0
     for epoch in range(3):
         sampler.set_epoch(epoch)

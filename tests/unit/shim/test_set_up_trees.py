@@ -50,17 +50,18 @@ def test_a_module_that_training_made_before_this_process_took_over_is_made_again
 
 
 def test_what_training_put_into_a_model_before_this_process_took_over_is_put_there_again() -> None:
-    source, target = {"model": Body()}, {"model": Body()}
-    source["model"].memory, source["model"].layer.calls = {"seen": 1}, 7  # type: ignore[assignment]
-    source["model"].mean, source["model"].names = torch.ones(2), ["a"]  # type: ignore[assignment]
+    source: dict[str, Any] = {"model": Body()}
+    target: dict[str, Any] = {"model": Body()}
+    source["model"].memory, source["model"].layer.calls = {"seen": 1}, 7
+    source["model"].mean, source["model"].names = torch.ones(2), ["a"]
     trees = ModuleTrees()
     set_up = encode.begin_set_up(take(source, trees))
-    source["model"].memory["seen"] = 2  # type: ignore[index]
-    source["model"].mean.add_(1)  # type: ignore[operator]
+    source["model"].memory["seen"] = 2
+    source["model"].mean.add_(1)
     enter(target, set_up, encode.encode(take(source, trees)))
     model = target["model"]
     assert (model.memory, model.names, model.layer.calls) == ({"seen": 2}, ["a"], 7)
-    assert torch.equal(model.mean, torch.full((2,), 2.0))  # type: ignore[arg-type]
+    assert torch.equal(model.mean, torch.full((2,), 2.0))
 
 
 def test_plain_values_are_in_the_journal_of_the_set_up_alone() -> None:

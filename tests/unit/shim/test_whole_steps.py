@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -92,6 +93,18 @@ def test_who_is_interrupted_in_it_takes_all_of_it_back_and_makes_it_again(script
         assert optimizer.state[parameter]["times"] == 3
 
 
+def test_one_that_raises_and_is_called_again_has_its_gate_at_the_next_head(script: LoopScript) -> None:
+    optimizer = Talking(parameters(2), script)
+
+    def again(batch: int) -> None:
+        if batch == 1:
+            script.engine.updates.whole.begins(sys._getframe(), optimizer, closure=False)  # and nothing comes of it
+
+    train(script, optimizer, before=again, gates=(gates := []))
+    assert gates == [1, 1, 3]
+    assert optimizer.places == ["update", "body", "body"]
+
+
 def test_what_an_optimizer_within_it_writes_is_taken_back_too(script: LoopScript) -> None:
     class Wrapping(Talking):
         def step(self, closure: Any = None) -> None:  # type: ignore[override]  # as above
@@ -100,8 +113,9 @@ def test_what_an_optimizer_within_it_writes_is_taken_back_too(script: LoopScript
 
     outer, own = parameters(1), parameters(1)
     inner = Talking(own, script)
-    train(script, Wrapping(outer, script), before=failing_in(1, script))
+    train(script, Wrapping(outer, script), before=failing_in(1, script), gates=(gates := []))
     assert script.stood == ["body"]
+    assert gates == [1, 2, 3]
     for parameter in outer + own:
         assert torch.equal(parameter, torch.full_like(parameter, 3.0))
     assert inner.state[own[0]]["times"] == 3

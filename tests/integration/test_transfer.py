@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import socket
 import threading
 import time
@@ -164,6 +165,25 @@ def test_a_closed_donor_leaves_no_thread_and_no_listener() -> None:
         with pytest.raises(ChannelClosedError, match="cannot be reached"):
             take(port, {"a": torch.zeros(10)})
         silent.close()
+
+
+def test_a_donor_is_closed_at_once_when_other_threads_open_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread that waits for connections looks at its descriptor again when it is woken: it must still be its own."""
+    opened = [*os.pipe()]
+
+    class Reused(socket.socket):
+        def close(self) -> None:
+            if self.fileno() >= 0:
+                opened.append(os.dup2(opened[0], self.detach()))
+
+    monkeypatch.setattr(socket, "socket", Reused)
+    for _ in range(20):
+        with serving({"a": torch.rand(10)}, deadline_s=30.0) as (donor, _port, _log):
+            started_s = time.monotonic()
+            donor.close()
+            assert time.monotonic() - started_s < 15.0
+    for descriptor in opened:
+        os.close(descriptor)
 
 
 def test_a_donor_stops_at_its_deadline() -> None:

@@ -193,7 +193,7 @@ class Attempt:
         engine.first_step_due = True
         engine.layouts.migrated(self._plan.target, engine.wrapped)
         if engine.keeper is not None:
-            engine.keeper.entered(self._plan.target)
+            engine.keeper.entered(self._generation, self._plan.target)
         if action == "forward" and self._plan.collective_log:
             finished = collective_records.furthest(payload.load_logs(self._plan.collective_log))
             engine.records.replay = collective_records.without(finished, engine.records.after)
@@ -201,6 +201,8 @@ class Attempt:
 
     def _abandoned(self) -> tuple[str, int]:
         self._drop()
+        if self._engine.keeper is not None:
+            self._engine.keeper.abandoned(self._generation)
         self._engine.layouts.abandoned(self._engine.wrapped, self._engine.comms.lend_name)
         return "abandoned", 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import queue
 import secrets
 import shutil
@@ -24,25 +25,28 @@ PATIENCE_S = 30.0
 """A buddy that has not fetched a copy by then is given up for this one: training waits for it at a gate."""
 DEADLINE_S = 120.0
 _CONNECTIONS = 2
+_NOT_FETCHED = "its buddy has not fetched it"
 _END = TakeCopy(-1, -1, "", 0, "")
 _PARTS = ("kept/journal", "kept/set-up", "kept/layout")
 
 
 class Giver:
-    """Opens a channel for one copy at a time. `let_go` may be called on any thread."""
+    """Opens a channel for one copy at a time. Whoever gives waits for the buddy, which may be the one that is lost: so
+    nothing is given from the moment on at which a migration begins. Thread safe."""
 
     def __init__(self, link: AgentLink, address: str) -> None:
         self._link, self._address = link, address
         self._lock = threading.Lock()
         self._donor: Donor | None = None
-        self._off = False
+        self._paused: float | None = None
+        """The newest generation that is not entered yet."""
         self.peer_host = ""
         """Where the buddy is; empty: there is none."""
 
     def give(self, kept: KeptTensors, parts: KeptParts) -> str:
         """Returns when the buddy has the copy: empty, or else why it has not."""
         host = self.peer_host
-        if not host or self._off:
+        if not host:
             return ""
         tensors = {**kept.views, **_as_tensors(parts)}
         token = secrets.token_hex(16)
@@ -56,26 +60,37 @@ class Giver:
             log=_say,
         )
         with self._lock:
+            if self._paused is not None:
+                return _NOT_FETCHED
             self._donor = donor
         try:
             self._link.send(CopyReady(parts.boundary, self._address, donor.start(), token))
-            return "" if donor.wait(PATIENCE_S) else "its buddy has not fetched it"
+            return "" if donor.wait(PATIENCE_S) else _NOT_FETCHED
         finally:
             with self._lock:
                 self._donor = None
             donor.close()
 
+    @property
+    def waits(self) -> bool:
+        """For the buddy: not for ever, see PATIENCE_S."""
+        return self._donor is not None
+
     def close(self) -> None:
         """At the script's end nobody fetches copies any more."""
-        self._off = True
-        self.let_go()
+        self.pause(math.inf)
 
-    def let_go(self) -> None:
-        """Whoever waits for the buddy waits no longer."""
+    def pause(self, generation: float) -> None:
+        """Nothing is given until this generation, or a newer one, is entered or abandoned."""
         with self._lock:
-            donor = self._donor
-        if donor is not None:
-            donor.give_up()
+            self._paused = max(generation, self._paused or 0)
+            if self._donor is not None:
+                self._donor.give_up()
+
+    def resume(self, generation: int) -> None:
+        with self._lock:
+            if self._paused is not None and generation >= self._paused:
+                self._paused = None
 
 
 class Taker:

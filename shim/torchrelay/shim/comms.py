@@ -183,7 +183,7 @@ class Communicators:
             if self._building is not None:
                 wanted |= set(sockets.tcp_sockets().values()) - self._building
             if self._listener is not None:
-                self._listener.close()
+                self._listener.wake()
         return sockets.shut_down(wanted)
 
     def break_all(self) -> int:
@@ -195,7 +195,7 @@ class Communicators:
             if self._building is not None:
                 wanted |= set(sockets.tcp_sockets().values()) - self._building
             if self._listener is not None:
-                self._listener.close()
+                self._listener.wake()
         return sockets.shut_down(wanted)
 
     def gate(self, number: int) -> None:

@@ -12,6 +12,7 @@ import secrets
 import select
 import socket
 import struct
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,10 +29,11 @@ _HELLO_TIMEOUT_S = 5.0
 
 
 class GateListener:
-    """Where peers connect to; `close` may be called by another thread, to which `accept` answers with OSError."""
+    """Where peers connect to."""
 
     def __init__(self, bind_host: str) -> None:
         self.token = secrets.token_bytes(16)
+        self._closing = threading.Lock()
         family, kind, protocol, _, address = socket.getaddrinfo(bind_host, 0, type=socket.SOCK_STREAM)[0]
         self._socket = socket.socket(family, kind, protocol)
         self._socket.bind(address)
@@ -52,10 +54,15 @@ class GateListener:
             return None
         return rank, number, connection
 
-    def close(self) -> None:
-        with contextlib.suppress(OSError):  # wakes a thread in accept, which closing alone does not
+    def wake(self) -> None:
+        """`accept` raises OSError from here on. On any thread."""
+        with self._closing, contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
-        self._socket.close()
+
+    def close(self) -> None:
+        """On the thread that accepts: closed under it, the descriptor could be another file's when it waits again."""
+        with self._closing:
+            self._socket.close()
 
 
 class _Connection(socket.socket):

@@ -177,7 +177,7 @@ class Joiner:
         self._lender.close()
         engine.comms.committed()
         if engine.keeper is not None and self._plan is not None:
-            engine.keeper.entered(self._plan.target)
+            engine.keeper.entered(self.generation, self._plan.target)
         engine.comms.now.number = self.generation
         engine.journal.generation = self.generation
         engine.first_step_due = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import select
 import socket
 import threading
@@ -43,12 +44,11 @@ class JournalCopies:
 
     def let_go(self) -> None:
         """On any thread: whoever waits for the keeper's answer waits no longer."""
-        connection = self._connection
-        if connection is not None:
-            try:
-                connection.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                return  # it was not connected, or is closed already: nobody waits
+        with self._lock:
+            if self._connection is not None:
+                # It may not be connected yet: then nobody waits.
+                with contextlib.suppress(OSError):
+                    self._connection.shutdown(socket.SHUT_RDWR)
 
     def set_up(self, payload: bytes) -> None:
         if self._is_open:
@@ -163,9 +163,11 @@ class JournalCopies:
         self._link.send(JournalCopyLost(self._keeper, reason))
 
     def _close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-        self._connection, self._is_open, self._owed, self._told = None, False, [], False
+        with self._lock:  # `let_go` must not shut down whatever has got the descriptor by then
+            if self._connection is not None:
+                self._connection.close()
+            self._connection = None
+        self._is_open, self._owed, self._told = False, [], False
 
 
 class CopiedJournal(JournalWriter):

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 MEETING_S = 30.0
 """How long a rank waits at a head for the others' copies: one that does not come to this head would keep it for ever."""
+_SIGN_OF_LIFE_S = 0.5
+"""Who waits for a buddy at a gate says so: it does not hang, and must not be taken for a rank that does."""
 
 
 class Keeper:
@@ -62,9 +64,9 @@ class Keeper:
     def take(self, order: TakeCopy) -> None:
         self._taker.take(order)
 
-    def interrupted(self) -> None:
-        """A migration begins: nobody may wait for a buddy that may be the one that is lost."""
-        self._giver.let_go()
+    def interrupted(self, generation: int) -> None:
+        """A migration to `generation` begins: nobody may wait for a buddy that may be the one that is lost."""
+        self._giver.pause(generation)
 
     # On the training thread.
 
@@ -109,9 +111,13 @@ class Keeper:
             self._fail(commit.boundary, e)
         self._copied_s, self._copies = self._copied_s + time.perf_counter() - started_s, self._copies + 1
 
-    def entered(self, boundary: int) -> None:
-        """All ranks go on from there, in a new generation: they need not meet there."""
+    def entered(self, generation: int, boundary: int) -> None:
+        """All ranks go on from there: they need not meet there."""
         self._met, self._meets = boundary // self.every, self._sync
+        self._giver.resume(generation)
+
+    def abandoned(self, generation: int) -> None:
+        self._giver.resume(generation)
 
     def meet(self, patience_s: float | None = None) -> None:
         """Waits for the other ranks' copies of this head, once. Raises RuntimeError when the generation is broken.
@@ -143,7 +149,11 @@ class Keeper:
         """Of the step that starts at `boundary`."""
         if self._finishing is not None and (boundary + 1) // self.every != boundary // self.every:
             started_s = time.perf_counter()
-            self.wait()
+            while self._finishing.is_alive():
+                self._finishing.join(_SIGN_OF_LIFE_S)
+                if self._giver.waits:
+                    self._engine.alive()
+            self._finishing = None
             self._waited_s += time.perf_counter() - started_s
 
     def wait(self) -> None:

@@ -62,7 +62,7 @@ class Recovery:
             self._engine.comms.break_all()
             self._engine.comms.waits.watch(order.generation)
             if self._engine.keeper is not None:
-                self._engine.keeper.interrupted()
+                self._engine.keeper.interrupted(order.generation)
             self._orders.put(order)
         elif isinstance(order, QuiesceAt):
             self._answer(order)

@@ -46,6 +46,10 @@ class Engine:
         self.weight = torch.zeros(1000)
         self.replicas = SimpleNamespace(tensors=lambda commit: {"w": self.weight, "b": self.weight[:3].clone()})
         self.injected: list[str] = []
+        self.signs_of_life = 0
+
+    def alive(self) -> None:
+        self.signs_of_life += 1
 
     def inject(self, phase: str) -> None:
         self.injected.append(phase)
@@ -184,8 +188,39 @@ def test_a_buddy_that_is_lost_keeps_nobody_waiting(keeper: Keeper, engine: Engin
     keeper.assign(KeepCopies(True, "alone", 1, "127.0.0.1"))
     train(keeper, engine, 0)
     assert isinstance(engine.link.wait(), CopyReady)
-    keeper.interrupted()
+    keeper.interrupted(1)
     train(keeper, engine, 1, 2)
+    assert keeper.failed == "its buddy has not fetched it"
+
+
+def test_nothing_is_given_from_the_beginning_of_a_migration_to_its_end(keeper: Keeper, engine: Engine) -> None:
+    keeper.assign(KeepCopies(True, "alone", 1, "127.0.0.1"))
+    keeper.interrupted(2)
+    train(keeper, engine, 0, 1, 2, 3)
+    keeper.entered(1, 3)  # the news of the next one came before this one was over
+    train(keeper, engine, 4, 5, 6)
+    keeper.wait()
+    assert (engine.link.sent, keeper.failed) == ([], "its buddy has not fetched it")
+    keeper.entered(2, 6)
+    train(keeper, engine, 7, 8, 9)
+    assert engine.link.wait().boundary == 9
+    keeper.interrupted(3)
+    keeper.abandoned(3)
+    train(keeper, engine, 10, 11, 12)
+    assert engine.link.wait().boundary == 12
+    keeper.close()
+
+
+def test_a_rank_whose_buddy_is_slow_does_not_look_like_one_that_hangs(
+    keeper: Keeper, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torchrelay.shim.keep._SIGN_OF_LIFE_S", 0.05)
+    monkeypatch.setattr("torchrelay.shim.buddy.PATIENCE_S", 1.0)
+    train(keeper, engine, 0, 1, 2)
+    assert engine.signs_of_life == 0, "what it does itself is seen otherwise"
+    keeper.assign(KeepCopies(True, "alone", 1, "127.0.0.1"))
+    train(keeper, engine, 3, 4, 5)
+    assert engine.signs_of_life > 1
     assert keeper.failed == "its buddy has not fetched it"
 
 
@@ -201,7 +236,7 @@ def test_a_copy_that_breaks_off_on_its_way_is_not_held_and_the_older_one_is(
     assert there.wait().reason == ""
     train(keeper, engine, 1, 2, 3)
     ready = engine.link.wait()
-    keeper.interrupted()  # the channel closes before it was asked for everything
+    keeper.interrupted(1)  # the channel closes before it was asked for everything
     keeper.wait()
     taker.take(TakeCopy(0, 3, ready.host, ready.port, ready.token))
     failed = there.wait()
@@ -249,7 +284,7 @@ def test_ranks_meet_as_long_as_one_of_them_keeps_copies_and_again_in_a_new_gener
     engine.others_keep = False
     in_sync(synchronous, engine, 6, 9, 12)
     assert engine.meetings == [(1, False, True), (2, False, True)]
-    synchronous.entered(13)
+    synchronous.entered(1, 13)
     in_sync(synchronous, engine, 13, 14, 15)
     assert engine.meetings[2:] == [(5, False, True)]
 

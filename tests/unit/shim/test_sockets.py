@@ -40,6 +40,16 @@ def test_listeners_and_strangers_are_left_alone(pair: tuple[socket.socket, socke
         listener.accept()[0].close()
 
 
+def test_a_descriptor_that_is_another_connection_s_by_now_is_left_alone(
+    pair: tuple[socket.socket, socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, one, other = pair
+    monkeypatch.setattr(sockets, "tcp_sockets", lambda: {one.fileno(): "socket:[1]"})
+    assert sockets.shut_down({"socket:[1]"}) == 0
+    one.sendall(b"x")
+    assert other.recv(1) == b"x"
+
+
 def test_pipes_and_files_are_no_sockets() -> None:
     read, write = os.pipe()
     found = sockets.tcp_sockets()

@@ -26,7 +26,10 @@ def tcp_sockets() -> dict[int, Inode]:
 
 
 def shut_down(wanted: set[Inode]) -> int:
-    """Shuts down the connected TCP sockets among `wanted`; returns how many. A reused descriptor has another inode."""
+    """Shuts down the connected TCP sockets among `wanted`; returns how many.
+
+    A descriptor that another thread has closed, and that is another file's by now, has another inode.
+    """
     count = 0
     for fd, inode in tcp_sockets().items():
         if inode not in wanted:
@@ -36,7 +39,8 @@ def shut_down(wanted: set[Inode]) -> int:
         except OSError:
             continue
         try:
-            if duplicate.family in (socket.AF_INET, socket.AF_INET6):
+            is_same = f"socket:[{os.fstat(duplicate.fileno()).st_ino}]" == inode
+            if is_same and duplicate.family in (socket.AF_INET, socket.AF_INET6):
                 duplicate.getpeername()
                 duplicate.shutdown(socket.SHUT_RDWR)
                 count += 1

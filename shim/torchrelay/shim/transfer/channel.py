@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import struct
+import threading
 import time
 
 from torchrelay.protocol.errors import ChannelClosedError
@@ -29,6 +30,7 @@ class Channel:
 
     def __init__(self, sock: socket.socket, deadline: float) -> None:
         self._socket = sock
+        self._closing = threading.Lock()
         self.deadline = deadline
         sock.settimeout(None)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -80,11 +82,20 @@ class Channel:
         if not begun:
             raise ChannelClosedError("the peer closed the tensor channel")
 
-    def close(self) -> None:
-        """Also wakes a thread that waits in this channel."""
-        with contextlib.suppress(OSError):
+    def wake(self) -> None:
+        """Ends the connection; a thread that waits in this channel finds that out. On any thread.
+
+        Only who waits may close: a descriptor that is closed under a waiting thread can be another file's by the time
+        that the thread looks at it again.
+        """
+        with self._closing, contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
-        self._socket.close()
+
+    def close(self) -> None:
+        """To be called when no other thread is in this channel."""
+        self.wake()
+        with self._closing:
+            self._socket.close()
 
 
 def connect(host: str, port: int, deadline: float) -> Channel:

@@ -111,18 +111,17 @@ class Donor:
         """Ends all connections and threads. May be called twice."""
         with self._lock:
             self._closed = True
-        if self._listener is not None:
-            # Closing alone does not wake a thread in accept().
-            with contextlib.suppress(OSError):
-                self._listener.shutdown(socket.SHUT_RDWR)
-            self._listener.close()
+            if self._listener is not None:
+                # Woken, not closed: the thread in accept() waits again for whatever has got the descriptor by then.
+                with contextlib.suppress(OSError):
+                    self._listener.shutdown(socket.SHUT_RDWR)
         while True:
             with self._lock:
                 channels, threads = set(self._open), self._threads - {threading.current_thread()}
             if not threads:
                 return
             for channel in channels:
-                channel.close()
+                channel.wake()
             # Joined one at a time: the thread that accepts may have begun another one meanwhile.
             thread = threads.pop()
             thread.join()
@@ -146,10 +145,11 @@ class Donor:
             except ConnectionError:
                 continue
             except OSError:
-                # Closed by `close`.
+                # Woken by `close`.
                 break
             self._take(sock, _normal(str(address[0])))
-        listener.close()
+        with self._lock:
+            listener.close()
 
     def _take(self, sock: socket.socket, peer: str) -> None:
         if peer not in self._peers:
@@ -176,7 +176,7 @@ class Donor:
                 del self._pending[crowded]
                 self._open.discard(crowded)
         if crowded is not None:
-            crowded.close()
+            crowded.wake()
         self._spawn(self._serve, channel, peer)
 
     def _serve(self, channel: Channel, peer: str) -> None:

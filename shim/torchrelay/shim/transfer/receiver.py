@@ -186,7 +186,7 @@ def _pull_all(
             if work.left:
                 work.stop()
                 for channel in list(channels):
-                    channel.close()
+                    channel.wake()
     if work.left or not alive:
         raise ChannelClosedError(f"all connections to the donor broke; the first: {lost[0] if lost else 'deadline'}")
     return alive

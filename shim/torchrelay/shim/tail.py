@@ -2,8 +2,9 @@
 
 Tensors that this part writes (an average of the weights) are the donor's as of the place where that one stands: they are put
 back when the joiner has come there. What is read from them meanwhile is not what the lost rank read, so it must not leave the
-device. Which tensors these are is found here, by their content before and after and by following every function, so it does
-not depend on torch's version counters, which writes through `.data` and in-place collectives leave alone.
+device, before all has been written to them (settled.py). Which tensors these are is found here, by their content before and
+after and by following every function, so it does not depend on torch's version counters, which writes through `.data` and
+in-place collectives leave alone.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from torchrelay.shim.adapters import dynamo
 from torchrelay.shim.capture.host_state import HostState
 from torchrelay.shim.capture.kinds import Kind
 from torchrelay.shim.late_writes import REBOUND, UNKNOWN
-from torchrelay.shim.watch import Watch
+from torchrelay.shim.settled import SettlingWatch
 
 
 class Tail:
@@ -43,7 +44,8 @@ class Tail:
         self._compilations = dynamo.compilations()
         self._content = digest.digests(self._own)
         self._versions = {path: tensor._version for path, tensor in own.items()}
-        self.watch = Watch({**(gradients or {}), **self._own}, own_gradients | late.keys())
+        sources = {**(gradients or {}), **self._own}
+        self.watch = SettlingWatch(sources, own_gradients | late.keys(), {} if UNKNOWN.keys() & late.keys() else late)
         self.watch.__enter__()  # type: ignore[no-untyped-call]  # torch does not say its type
 
     def leave(self) -> None:
@@ -63,6 +65,7 @@ class Tail:
         content = digest.digests(now)
         changed = {path for path in self._own if content[path] != self._content[path]}
         self.watch.late(changed)
+        self.watch.check_settled(changed)
         self.watch.check_escapes()
         fetched = set(map(id, now.values()))
         for tensor in (*_kept(state), *(b for root in state.roots for b in root.buffers())):

@@ -12,7 +12,7 @@ from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters.storages import StorageNotes, unseen
 from torchrelay.shim.memory_ranges import MemoryRanges
 
-_ABOUT_FORM = frozenset(
+ABOUT_FORM = frozenset(
     {"__len__", "__hash__", "size", "dim", "ndimension", "numel", "nelement", "stride", "storage_offset"}
     | {
         "element_size",
@@ -30,15 +30,15 @@ _ABOUT_FORM = frozenset(
 """Functions of a tensor whose answer does not depend on its content."""
 
 
-def _tensors(value: Any) -> Iterable[torch.Tensor]:
+def tensors_of(value: Any) -> Iterable[torch.Tensor]:
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, dict):
         for item in value.values():
-            yield from _tensors(item)
+            yield from tensors_of(item)
     elif isinstance(value, list | tuple):
         for item in value:
-            yield from _tensors(item)
+            yield from tensors_of(item)
 
 
 def _version(tensor: torch.Tensor) -> int:
@@ -57,12 +57,15 @@ class Watch(TorchFunctionMode):
         self, sources: Mapping[str, torch.Tensor], late: Collection[str] = (), *, strict: bool = False
     ) -> None:
         super().__init__()
+        self._by_path = dict(sources)
         self._paths = list(sources)
-        self._bits = {path: 1 << place for place, path in enumerate(self._paths)}
+        self._places = {path: place for place, path in enumerate(self._paths)}
+        self._moved: dict[int, int] = {}
+        """Place of a source as of the beginning -> its present one, see `settle`."""
         self._sources: dict[int, tuple[torch.Tensor, int]] = {}
         for path, tensor in sources.items():
             known = self._sources.get(id(tensor), (tensor, 0))[1]
-            self._sources[id(tensor)] = tensor, known | self._bits[path]
+            self._sources[id(tensor)] = tensor, known | 1 << self._places[path]
         self._memory = MemoryRanges(sources.values())
         self._derived = StorageNotes()
         self._escaped: list[tuple[str, int]] = []
@@ -72,21 +75,36 @@ class Watch(TorchFunctionMode):
 
     def late(self, paths: Iterable[str]) -> None:
         for path in paths:
-            self._late |= self._bits.get(path, 0)
+            self._late |= 1 << self._places[path] if path in self._places else 0
 
     def written(self) -> list[str]:
         """Sources whose content is late, those included that were given as such."""
         return self._names(self._late)
 
+    def source(self, path: str) -> torch.Tensor:
+        return self._by_path[path]
+
+    def paths_of(self, tensor: torch.Tensor) -> list[str]:
+        """The sources in whose memory it is."""
+        return self._names(self._shared(tensor))
+
+    def settle(self, path: str) -> None:
+        """From here on a source holds what the script expects; what was computed from it before does not."""
+        before, after = self._places[path], len(self._paths)
+        self._paths.append(path)
+        self._places[path] = self._moved[before] = after
+        tensor, bits = self._sources[id(self._by_path[path])]
+        self._sources[id(tensor)] = tensor, bits & ~(1 << before) | 1 << after
+
     def computed_from(self, tensor: torch.Tensor) -> str:
         """What is late of all that `tensor` was computed from, in words; empty for nothing, and for memory of a source's own."""
-        return "" if self._memory.shared(tensor) else self._what(self._of(tensor))
+        return "" if self._shared(tensor) else self._what(self._of(tensor))
 
     def certain(self, tensors: Iterable[torch.Tensor]) -> None:
         """They hold what they held in the lost rank, whatever they were computed from: a recorded result was put into them."""
         with unseen():
             for tensor in tensors:
-                if tensor.is_contiguous() and id(tensor) not in self._sources and not self._memory.shared(tensor):
+                if tensor.is_contiguous() and id(tensor) not in self._sources and not self._shared(tensor):
                     self._derived.forget(tensor)
 
     def check_escapes(self) -> None:
@@ -101,15 +119,15 @@ class Watch(TorchFunctionMode):
         name = getattr(func, "__name__", str(func))
         if name in ("__get__", "__set__"):
             return self._attribute(func, name, args)
-        given = list(_tensors((args, kwargs)))
+        given = list(tensors_of((args, kwargs)))
         bits = 0
         for tensor in given:
             bits |= self._of(tensor)
-        if name in _ABOUT_FORM or not bits:
+        if name in ABOUT_FORM or not bits:
             return func(*args, **kwargs)
         versions = [_version(t) for t in given]
         result = func(*args, **kwargs)
-        made = list(_tensors(result))
+        made = list(tensors_of(result))
         escapes = (result is not None and not made) or name == "backward"
         for tensor, version in zip(given, versions):
             if version < 0 or tensor._version != version:
@@ -129,36 +147,40 @@ class Watch(TorchFunctionMode):
         if name == "__set__" and attribute == "data":
             known = self._sources.get(id(args[0]))
             for path in self._names(known[1]) if known is not None else ():
-                self._memory.add(self._bits[path].bit_length() - 1, args[0])
+                self._memory.add(self._places[path], args[0])
             self._wrote(args[0], "data")
             self._derive(args[0], self._of(args[1]))
         return result
 
-    def _wrote(self, tensor: torch.Tensor, name: str) -> None:
-        bits = 0
-        for number in self._memory.shared(tensor):
-            bits |= 1 << number
+    def _wrote(self, tensor: torch.Tensor, name: str) -> list[str]:
+        """The sources that were written to."""
         known = self._sources.get(id(tensor))
-        bits |= known[1] if known is not None else 0
+        bits = self._shared(tensor) | (known[1] if known is not None else 0)
         self._late |= bits
         if bits and self._strict:
             raise StateMismatchError(
                 f"{self._names(bits)[0]} is written to after the optimizer step ({name}) by a rank whose tensors come "
                 "from one that has reached the script's end: whether they have that in them cannot be told"
             )
+        return self._names(bits)
 
     def _derive(self, tensor: torch.Tensor, bits: int) -> bool:
         """Whether it can be followed. A source that was written to is late, whatever was written."""
-        if id(tensor) in self._sources or self._memory.shared(tensor):
+        if id(tensor) in self._sources or self._shared(tensor):
             return True
         return self._derived.add(tensor, bits)
 
     def _of(self, tensor: torch.Tensor) -> int:
         source = self._sources.get(id(tensor))
-        bits = source[1] if source is not None else 0
-        for number in self._memory.shared(tensor):
-            bits |= 1 << number
+        bits = (source[1] if source is not None else 0) | self._shared(tensor)
         return bits or self._derived.of(tensor)
+
+    def _shared(self, tensor: torch.Tensor) -> int:
+        """The sources that it shares memory with."""
+        bits = 0
+        for place in self._memory.shared(tensor):
+            bits |= 1 << self._moved.get(place, place)
+        return bits
 
     def _check(self, name: str, bits: int) -> None:
         what = self._what(bits)

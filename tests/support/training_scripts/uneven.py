@@ -2,9 +2,10 @@
 
 shrink: the weights are made smaller; average: an average of the weights goes on; sum: one that is a new tensor each time;
 mean: a collective; average-late, data-late: the average, after the collective; read: a number is read from the average;
-gradient: one from the gradients; data-average, data-clamp, data-swap: the average through `.data`, weights that are clipped
-through it and by a new tensor in it, none of which torch counts as writes; data-read: a number is read before such a clip;
-reduce: an average over all ranks in place, which torch does not count either.
+score: the average is evaluated, and read as arrays; gradient: a number is read from the gradients; data-average, data-clamp,
+data-swap: the average through `.data`, weights that are clipped through it and by a new tensor in it, none of which torch
+counts as writes; data-read: a number is read before such a clip; reduce: an average over all ranks in place, which torch does
+not count either.
 Before it: data-before, reduce-before: an average is written, not counted either;
 flag: the script sets the flag of `no_sync` itself, as some do for accumulation; cycle: items come from an
 itertools.cycle.
@@ -59,6 +60,14 @@ def past_the_count(what, average, model):
     return numbers
 
 
+@torch.no_grad()
+def score(average, x, y):
+    average.eval()
+    loss = common.loss_of(average, x, y).item()
+    average.train()
+    return [loss, *(float(p.numpy().sum()) for p in average.parameters())]
+
+
 def main():
     common.start()
     model = common.model()
@@ -99,6 +108,8 @@ def main():
             total = total + next(model.parameters()).sum().detach()
         if "read" in what:
             numbers.append(next(average.parameters()).sum().item())
+        if "score" in what:
+            numbers.append(score(average, x, y))
         if "gradient" in what and "mean" not in what:
             numbers.append(next(model.parameters()).grad.norm().item())
         if "mean" in what:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import ctypes
+import io
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +15,7 @@ from torchrelay.shim.late_writes import REBOUND, UNKNOWN
 from torchrelay.shim.tail import Tail
 
 Names = dict[str, Any]
-AVERAGE = "value.script.average"
+AVERAGE, MEAN = "value.script.average", "value.script.mean"
 
 
 @pytest.fixture
@@ -22,6 +24,7 @@ def names() -> Names:
         "model": torch.nn.Linear(2, 2),
         "average": torch.full((20_000,), 3.0),
         "constant": torch.ones(20_000),
+        "mean": torch.full((20_000,), 3.0),
         "small": torch.zeros(2),
     }
 
@@ -255,3 +258,117 @@ def test_compiled_code_is_refused_since_it_is_compiled_anew_when_it_is_followed(
     compiled(names["constant"])
     with pytest.raises(StateMismatchError, match="runs compiled code after its optimizer step"):
         go_through(names, {}, lambda n: compiled(n["constant"]))
+
+
+def halve(names: Names) -> None:
+    names["mean"].mul_(0.5)
+
+
+def test_what_was_written_as_often_as_by_the_donor_is_the_donors_content_and_may_be_read(names: Names) -> None:
+    def act(n: Names) -> None:
+        halve(n)
+        halve(n)
+        n["number"] = n["mean"][7].item()
+        n["kept"] = n["mean"].detach().max()
+        n["bytes"] = n["mean"].numpy()[:2].tobytes()
+        n["list"] = n["mean"].view(100, 200)[3, :2].tolist()
+        buffer = io.BytesIO()
+        torch.save(n["mean"], buffer)
+        n["saved"] = torch.load(io.BytesIO(buffer.getvalue()))
+
+    assert not go_through(names, {MEAN: 2}, act), "it has the donor's content already"
+    assert torch.equal(names["mean"], torch.full((20_000,), 3.0))
+    assert torch.equal(names["saved"], names["mean"])
+    assert (names["number"], names["kept"], names["list"]) == (3.0, torch.tensor(3.0), [3.0, 3.0])
+    assert names["bytes"] == torch.tensor([3.0, 3.0]).numpy().tobytes()
+
+
+def test_what_is_written_through_views_and_shared_with_other_paths_may_be_read(names: Names) -> None:
+    names["alias"] = names["mean"]
+    names["rows"] = names["mean"].view(100, 200)
+
+    def act(n: Names) -> None:
+        n["rows"][3].zero_()
+        n["number"] = n["alias"].sum().item()
+
+    state = take(names)
+    of_it = ("mean", "alias", "rows")
+    written = {path: 1 for path in device.whole(state, state.roots) if path.split(".")[-1] in of_it}
+    assert written
+    assert not go_through(names, written, act)
+    assert names["number"] == 60_000
+
+
+def computed_too_early(names: Names) -> None:
+    twice = names["mean"] * 2
+    halve(names)
+    names["seen"] = twice.sum().item()
+
+
+def read_between(names: Names) -> None:
+    halve(names)
+    names["seen"] = names["mean"].sum().item()
+    halve(names)
+
+
+def write_on(names: Names) -> None:
+    halve(names)
+    names["seen"] = names["mean"].sum().item()
+    names["mean"].data.clamp_(max=3.0)
+
+
+def put_another(names: Names) -> None:
+    halve(names)
+    names["mean"].data = names["mean"].data * 1.0
+
+
+def keep_an_array(names: Names) -> None:
+    halve(names)
+    names["array of it"] = names["mean"].numpy()[:3]
+
+
+def hand_out_memory(names: Names) -> None:
+    halve(names)
+    names["mean"].__dlpack__()
+
+
+def write_past_torch(names: Names) -> None:
+    halve(names)
+    names["memory"][5] = 7.0
+
+
+@pytest.mark.parametrize(
+    ("act", "times", "reason"),
+    [
+        pytest.param(computed_too_early, 1, "reads value.script.mean", id="computed before the last write"),
+        pytest.param(read_between, 2, "reads value.script.mean", id="read between two writes"),
+        pytest.param(write_on, 1, r"was written to \(clamp_\)", id="written to behind the reading"),
+        pytest.param(put_another, 1, r"was written to \(data\)", id="other memory behind the last write"),
+        pytest.param(keep_an_array, 1, "keeps an array", id="an array that is kept"),
+        pytest.param(hand_out_memory, 1, "hands out the memory", id="its memory"),
+        pytest.param(write_past_torch, 1, "written to past torch", id="a write past torch"),
+    ],
+)
+def test_what_was_read_at_the_wrong_moment_is_refused(names: Names, act: Any, times: int, reason: str) -> None:
+    names["memory"] = (ctypes.c_float * 20_000).from_address(names["mean"].data_ptr())
+    with pytest.raises(StateMismatchError, match=reason):
+        go_through(names, {MEAN: times}, act)
+
+
+def test_an_array_of_what_was_settled_cannot_be_written_to(names: Names) -> None:
+    def act(n: Names) -> None:
+        halve(n)
+        n["mean"].numpy().fill(3.0)
+
+    with pytest.raises(ValueError, match="read-only"):
+        go_through(names, {MEAN: 1}, act)
+
+
+def test_what_an_array_shared_the_memory_of_before_is_not_settled(names: Names) -> None:
+    def act(n: Names) -> None:
+        halve(n)
+        n["mean"].sum().item()
+
+    names["mean"].numpy()
+    with pytest.raises(StateMismatchError, match="the step reads"):
+        go_through(names, {MEAN: 1}, act)

@@ -15,6 +15,7 @@ import torch
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters.dtensor import local
+from torchrelay.shim.adapters.storages import unseen
 from torchrelay.shim.watch import ABOUT_FORM, Watch, tensors_of
 
 _COPIED = frozenset({"numpy", "__array__"})
@@ -41,14 +42,27 @@ class SettlingWatch(Watch):
         }
         self._settled: set[str] = set()
         self._arrays: list[tuple[str, weakref.ref[Any]]] = []
+        self._refusal = ""
+        """Of the first error that was raised into the script, which may have caught it."""
 
     def check_settled(self, changed: Iterable[str]) -> None:
         """At the donor's place. `changed`: sources that do not have its content. Raises StateMismatchError."""
+        if self._refusal:
+            raise StateMismatchError(self._refusal)
         for path in self._settled.intersection(changed):
             raise StateMismatchError(f"{path} was written to past torch after the optimizer step, and read there")
         for path, array in self._arrays:
             if array() is not None:
                 raise StateMismatchError(f"the step keeps an array that shares the memory of {path}")
+
+    def certain(self, tensors: Iterable[torch.Tensor]) -> None:
+        """As Watch.certain. What torch does not count as a write has been put into them: the donor had it before it was read."""
+        tensors = list(tensors)
+        with unseen():
+            shared = [path for tensor in tensors for path in self.paths_of(tensor) if path in self._settled]
+        for path in shared:
+            raise self._refused(f"{path} was read after the optimizer step, before a collective put its result into it")
+        super().certain(tensors)
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -63,17 +77,21 @@ class SettlingWatch(Watch):
         if not shared:
             return result
         if name not in _COPIED:
-            raise StateMismatchError(f"the step hands out the memory of {shared[0]} ({name}), which it writes to")
+            raise self._refused(f"the step hands out the memory of {shared[0]} ({name}), which it writes to")
         copy = result.copy()
         copy.setflags(write=False)
         self._arrays.append((shared[0], weakref.ref(copy)))
         return copy
 
+    def _refused(self, reason: str) -> StateMismatchError:
+        self._refusal = self._refusal or reason
+        return StateMismatchError(reason)
+
     def _wrote(self, tensor: torch.Tensor, name: str) -> list[str]:
         paths = super()._wrote(tensor, name)
         for path in paths:
             if path in self._settled:
-                raise StateMismatchError(
+                raise self._refused(
                     f"{path} was written to ({name}) after the optimizer step more often than by the donor, or past torch"
                 )
         for path in paths:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import io
 from collections.abc import Callable
@@ -317,6 +318,11 @@ def write_on(names: Names) -> None:
     names["mean"].data.clamp_(max=3.0)
 
 
+def swallow_the_refusal(names: Names) -> None:
+    with contextlib.suppress(StateMismatchError):
+        write_on(names)
+
+
 def put_another(names: Names) -> None:
     halve(names)
     names["mean"].data = names["mean"].data * 1.0
@@ -343,6 +349,7 @@ def write_past_torch(names: Names) -> None:
         pytest.param(computed_too_early, 1, "reads value.script.mean", id="computed before the last write"),
         pytest.param(read_between, 2, "reads value.script.mean", id="read between two writes"),
         pytest.param(write_on, 1, r"was written to \(clamp_\)", id="written to behind the reading"),
+        pytest.param(swallow_the_refusal, 1, r"was written to \(clamp_\)", id="an error that the script swallows"),
         pytest.param(put_another, 1, r"was written to \(data\)", id="other memory behind the last write"),
         pytest.param(keep_an_array, 1, "keeps an array", id="an array that is kept"),
         pytest.param(hand_out_memory, 1, "hands out the memory", id="its memory"),

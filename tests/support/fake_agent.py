@@ -37,9 +37,9 @@ class FakeAgent:
     def __exit__(self, *exc: object) -> None:
         with contextlib.suppress(OSError):
             self._server.shutdown(socket.SHUT_RDWR)
-        self._server.close()
         for thread in self._threads:
             thread.join(10)
+        self._server.close()
 
     def die(self) -> None:
         """As by SIGKILL: nobody listens any more, and connections end."""

@@ -191,7 +191,11 @@ class Watch(TorchFunctionMode):
             )
 
     def _names(self, bits: int) -> list[str]:
-        return [path for place, path in enumerate(self._paths) if bits >> place & 1]
+        names = []
+        while bits:
+            names.append(self._paths[(bits & -bits).bit_length() - 1])
+            bits &= bits - 1
+        return names
 
     def _what(self, bits: int) -> str:
         names = self._names(bits & self._late)

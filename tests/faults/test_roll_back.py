@@ -95,6 +95,18 @@ def test_without_a_spare_the_lost_rank_starts_over_where_it_was(undisturbed: Und
     assert differences(undisturbed(SCRIPT, ranks=RANKS), run.out, RANKS) == [], run.told()
 
 
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_is_lost_while_others_wait_for_what_its_optimizer_sends(
+    rank: int, undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    fault = f"kill:rank={rank},step=6,phase=optimizer"
+    run = relay(tmp_path, "zero.py", ranks=RANKS, inject=[fault], options=["--buddy-every=1"])
+    assert (run.status, run.faults()) == (0, [fault]), run.told()
+    (migration,) = run.committed()
+    assert (migration["kind"], migration["steps_redone"]) == ("rollback", 2), run.told()
+    assert differences(undisturbed("zero.py", ranks=RANKS), run.out, RANKS) == [], run.told()
+
+
 def test_without_copies_the_loss_ends_the_job_and_says_why(tmp_path: Path) -> None:
     run = relay(tmp_path, SCRIPT, ranks=RANKS, inject=["kill:rank=1,step=6,phase=backward"])
     assert run.status == 137, run.told()

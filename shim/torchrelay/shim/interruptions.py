@@ -52,11 +52,13 @@ class Interruptions:
             return False
         if not isinstance(error, Rewind):
             assert isinstance(error, RuntimeError)
-            if engine.position in ("after", "update") or not (
-                engine.recovery.interrupted() or is_communication_failure(error)
-            ):
+            position = engine.standing_position()
+            if engine.position in ("after", "update") and position != "torn":
                 return False
-            if engine.recovery.stand(engine.standing_position(), error) != "rewind":
+            if not (engine.recovery.interrupted() or is_communication_failure(error)):
+                return False
+            # Torn: what an optimizer has begun in its step has failed while it was waited for; all may go back to copies.
+            if engine.recovery.stand(position, error) != "rewind":
                 return False
         error.__traceback__ = None
         engine.go_back(commit)

@@ -108,7 +108,9 @@ class Rollback:
             if because := job.nodes[leaver.node].lost or job.quarantined(leaver):
                 return m.TargetImpossible(f"{self._why}; {s.no_spare}; and rank {rank} cannot start over: {because}")
             places[rank] = leaver.node
-        step = choose_step(self._held(), places, {rank: s.standings[rank] for rank in s.survivors})
+        standings = {rank: s.standings[rank] for rank in s.survivors}
+        seen = max(job.holder(rank).seen_boundary for rank in range(s.world_size))
+        step = choose_step(self._held(), places, standings, seen)
         if isinstance(step, Cannot):
             return m.TargetImpossible(f"{self._why}; and {step.reason}")
         self._nodes, self._furthest = places, step.boundary + step.redone

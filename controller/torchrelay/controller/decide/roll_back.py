@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from torchrelay.controller.decide.stand import Cannot
 from torchrelay.protocol.messages import Standing
 
-_UNDER_WAY = ("body", "gate", "torn")
+_UNDER_WAY = ("body", "gate")
+"""The gates that were passed do not count the step that is under way. Who is torn has passed its gate."""
 
 
 @dataclass(frozen=True)
@@ -21,9 +22,13 @@ class Step:
 
 
 def choose_step(
-    held: Mapping[int, Mapping[int, Collection[str]]], places: Mapping[int, str], standings: Mapping[int, Standing]
+    held: Mapping[int, Mapping[int, Collection[str]]],
+    places: Mapping[int, str],
+    standings: Mapping[int, Standing],
+    seen_boundary: int = 0,
 ) -> Step | Cannot:
-    """`held`: rank -> boundary of each whole copy -> the nodes that have it; `places`: rank -> where it is to enter.
+    """`held`: rank -> boundary of each whole copy -> the nodes that have it; `places`: rank -> where it is to enter;
+    `seen_boundary`: the furthest of any rank, which tells what is done again where all are lost.
 
     A copy on a node where some rank goes on is given by that rank to whoever needs it.
     """
@@ -41,7 +46,7 @@ def choose_step(
         assert isinstance(refusal, Cannot)
         return refusal
     boundary = max(at_hand)
-    furthest = max((s.gates_passed + (s.position in _UNDER_WAY) for s in standings.values()), default=boundary)
+    furthest = max((s.gates_passed + (s.position in _UNDER_WAY) for s in standings.values()), default=seen_boundary + 1)
     redone = max(furthest - boundary, 0)
     again = "1 step is" if redone == 1 else f"{redone} steps are"
     return Step(boundary, redone, f"all ranks go back to their copies of boundary {boundary}; {again} done again")

@@ -21,12 +21,19 @@ def test_the_newest_step_of_which_all_ranks_have_whole_copies_is_taken() -> None
     assert step.reason == "all ranks go back to their copies of boundary 6; 4 steps are done again"
 
 
-@pytest.mark.parametrize(("position", "redone"), [("body", 3), ("gate", 3), ("head", 2), ("after", 2)])
+@pytest.mark.parametrize(("position", "redone"), [("body", 3), ("gate", 3), ("head", 2), ("after", 2), ("torn", 2)])
 def test_a_step_under_way_counts_as_done_again(position: str, redone: int) -> None:
     held = {0: {6: ["n0"]}, 1: {6: ["n0"]}}
     step = choose_step(held, HERE, standing(8, position))
     assert isinstance(step, Step)
     assert step.redone == redone
+
+
+def test_where_all_ranks_are_lost_what_was_seen_of_them_tells_what_is_done_again() -> None:
+    held = {0: {6: ["n0"]}, 1: {6: ["n0"]}}
+    step = choose_step(held, HERE, {}, seen_boundary=8)
+    assert isinstance(step, Step)
+    assert (step.boundary, step.redone) == (6, 3)
 
 
 def test_a_copy_must_lie_where_some_rank_goes_on() -> None:

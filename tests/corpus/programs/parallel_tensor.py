@@ -1,4 +1,4 @@
-"""Tensor parallel, alone or with another dimension. Usage: parallel_tensor.py tp|tp_dp"""
+"""Tensor parallel, alone or with one or two other dimensions. Usage: parallel_tensor.py tp|tp_dp|hsdp_tp"""
 
 import sys
 
@@ -20,15 +20,19 @@ def build(kind):
     model = setting.network()
     if kind == "tp":
         mesh = init_device_mesh("cpu", (1, world_size), mesh_dim_names=("dp", "tp"))
-    else:
+    elif kind == "tp_dp":
         mesh = init_device_mesh("cpu", (2, world_size // 2), mesh_dim_names=("dp", "tp"))
+    else:
+        mesh = init_device_mesh("cpu", (2, world_size // 4, 2), mesh_dim_names=("replicate", "dp", "tp"))
     for block in model.blocks:
         parallelize_module(block, mesh["tp"], {"up": ColwiseParallel(), "down": RowwiseParallel()})
     if kind != "tp":
+        sharded = mesh["replicate", "dp"] if kind == "hsdp_tp" else mesh["dp"]
         for block in model.blocks:
-            fully_shard(block, mesh=mesh["dp"])
-        fully_shard(model, mesh=mesh["dp"])
-    return model, mesh["dp"].get_local_rank(), mesh["dp"].size()
+            fully_shard(block, mesh=sharded)
+        fully_shard(model, mesh=sharded)
+    places = world_size // mesh["tp"].size()
+    return model, dist.get_rank() // mesh["tp"].size(), places
 
 
 def main():

@@ -9,10 +9,11 @@ import pytest
 import torch
 
 from torchrelay.protocol.kept import whole_copies
-from torchrelay.protocol.messages import CopyReady, CopyTaken, KeepCopies, TakeCopy
+from torchrelay.protocol.messages import Abandon, CopyReady, CopyTaken, Interrupt, KeepCopies, TakeCopy
 from torchrelay.shim.buddy import Taker
 from torchrelay.shim.keep import Keeper
 from torchrelay.shim.kept_tensors import KeptTensors, load
+from torchrelay.shim.recovery import Recovery
 
 EVERY = 3
 
@@ -21,6 +22,7 @@ class Link:
     def __init__(self) -> None:
         self.sent: list[Any] = []
         self.said = threading.Event()
+        self.lost = False
 
     def send(self, report: Any) -> None:
         self.sent.append(report)
@@ -208,6 +210,38 @@ def test_nothing_is_given_from_the_beginning_of_a_migration_to_its_end(keeper: K
     keeper.abandoned(3)
     train(keeper, engine, 10, 11, 12)
     assert engine.link.wait().boundary == 12
+    keeper.close()
+
+
+def survivor(engine: Engine, keeper: Keeper) -> Recovery:
+    """That rank in a migration. The orders are followed as always; it is connected with nobody, and has no training loop."""
+
+    def nothing(*_: object) -> None:
+        pass
+
+    comms = {"address": "127.0.0.1", "now": SimpleNamespace(number=0), "lend_name": nothing}
+    comms |= {"break_all": nothing, "break_new": nothing, "waits": SimpleNamespace(watch=nothing)}
+    names: dict[str, Any] = {"keeper": keeper, "comms": SimpleNamespace(**comms), "wrapped": []}
+    names |= {"layouts": SimpleNamespace(as_text=str, abandoned=nothing), "records": SimpleNamespace(after=[])}
+    names |= {"updates": SimpleNamespace(late_now=tuple), "journal": SimpleNamespace(phase=0)}
+    names |= {"commit": None, "faults": None, "phase": nothing, "place": str}
+    vars(engine).update(names)
+    return Recovery(engine, engine.link)  # type: ignore[arg-type]
+
+
+def test_a_migration_that_is_abandoned_lets_copies_be_given_again(keeper: Keeper, engine: Engine) -> None:
+    keeper.assign(KeepCopies(True, "alone", 1, "127.0.0.1"))
+    recovery = survivor(engine, keeper)
+    recovery.handle(Interrupt(2, "rank 1 is lost"))
+    train(keeper, engine, 0, 1, 2)
+    assert (engine.link.sent, keeper.failed) == ([], "its buddy has not fetched it")
+    recovery.handle(Abandon(2, "it was the joiner that was lost"))
+    assert recovery.stand("head", None) == "stay"
+    engine.link.said.clear()
+    train(keeper, engine, 3)
+    ready = engine.link.wait()
+    assert isinstance(ready, CopyReady)
+    assert ready.boundary == 3
     keeper.close()
 
 

@@ -101,6 +101,19 @@ def test_a_place_in_quarantine_is_not_taken_again(tmp_path: Path) -> None:
     assert "no spare is left for rank 1; and rank 1 cannot start over: it has fallen off the bus" in job.stop.reason
 
 
+def test_where_all_ranks_are_lost_the_furthest_step_that_was_seen_of_any_counts(job: FakeJob) -> None:
+    job.dead.add("n0.w1")  # it says nothing any more, while the other one goes on
+    job.boundary = 7
+    job.progress()
+    job.boundary = 5
+    for worker in ("n0.w0", "n0.w1"):
+        job.die(worker)
+    job.settle()
+    (finished,) = job.told(events.MigrationFinished)
+    assert (finished.kind, finished.outcome, finished.ranks) == ("rollback", "committed", (0, 1))
+    assert finished.steps_redone == 5, "from boundary 3, with the one in flight, at boundary 7"
+
+
 def test_what_was_said_of_later_steps_is_forgotten(job: FakeJob) -> None:
     job.die("n0.w1")
     job.settle()

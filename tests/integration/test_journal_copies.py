@@ -159,6 +159,66 @@ def test_the_word_that_a_keeper_is_gone_ends_the_wait_for_it(rank: Rank) -> None
         assert not waiting.is_alive()
 
 
+class NotedLock:
+    """A lock that says when somebody has to wait for it."""
+
+    def __init__(self, contended: threading.Event) -> None:
+        self._lock, self._contended = threading.Lock(), contended
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            self._contended.set()
+            self._lock.acquire()
+
+    def __exit__(self, *exception: object) -> None:
+        self._lock.release()
+
+
+class SlowToShutDown(socket.socket):
+    """Stays at the beginning of `shutdown` until told otherwise, as a thread does that the kernel does not run."""
+
+    def __init__(self, descriptor: int, closed: threading.Event) -> None:
+        super().__init__(fileno=descriptor)
+        self.settimeout(60)
+        self.begun, self.go_on, self._told_closed = threading.Event(), threading.Event(), closed
+
+    def shutdown(self, how: int) -> None:
+        self.begun.set()
+        assert self.go_on.wait(60)
+        super().shutdown(how)
+
+    def close(self) -> None:
+        super().close()
+        self._told_closed.set()
+
+
+def test_a_connection_is_not_closed_while_the_word_that_its_keeper_is_gone_ends_it(rank: Rank) -> None:
+    """The descriptor could be another file's by the time that it is shut down."""
+    came_there = threading.Event()
+    rank.copies._lock = NotedLock(came_there)  # type: ignore[assignment]
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        rank.copies.assign(CopyJournals("n0", "127.0.0.1", server.getsockname()[1], b"t" * 16))
+        eventually("a connection", lambda: rank.journal.write_boundary(0, b"b") or rank.copies._is_open)
+        rank.journal.write_gate(0, b"g")
+        keeper, _ = server.accept()
+    assert rank.copies._connection is not None
+    slow = SlowToShutDown(rank.copies._connection.detach(), came_there)
+    rank.copies._connection = slow
+    on_the_link_s_thread = threading.Thread(target=rank.copies.let_go)
+    on_the_link_s_thread.start()
+    assert slow.begun.wait(60)
+    waiting = threading.Thread(target=rank.copies.wait)
+    waiting.start()
+    keeper.close()
+    assert came_there.wait(60), "through the closing, or to the lock in front of it"
+    still_open = slow.fileno() >= 0
+    slow.go_on.set()
+    on_the_link_s_thread.join(60)
+    waiting.join(60)
+    assert still_open
+    assert slow.fileno() == -1
+
+
 def test_a_rank_that_stands_sends_a_new_keeper_all_it_has(rank: Rank, keeper: KeeperThread) -> None:
     for _ in range(5):
         rank.do_step()

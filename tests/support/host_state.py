@@ -10,6 +10,7 @@ from torchrelay.shim.capture.host_state import HostState
 from torchrelay.shim.capture.modules import ModuleTrees
 from torchrelay.shim.capture.rebuild import Rebuild
 from torchrelay.shim.capture.walk import Walk
+from torchrelay.shim.save_future import SaveId
 
 
 def take(namespace: dict[str, Any], trees: ModuleTrees | None = None) -> HostState:
@@ -20,9 +21,13 @@ def journal(namespace: dict[str, Any]) -> bytes:
     return pickle.dumps(encode.encode(take(namespace)))
 
 
+def no_saves(save: SaveId) -> Any:
+    raise AssertionError(f"nobody has begun {save}")
+
+
 def carry(source: dict[str, Any], target: dict[str, Any]) -> Rebuild:
     """What a joiner does that has built `target` where the lost rank had `source`."""
-    rebuild = Rebuild([], {"script": target})
+    rebuild = Rebuild([], {"script": target}, no_saves)
     rebuild.resolve(encode.decode(pickle.loads(journal(source))))
     rebuild.fill()
     return rebuild

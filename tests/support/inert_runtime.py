@@ -98,10 +98,7 @@ class Runtime:
         self.note("park")
         os.environ["RANK"] = "7"
 
-    def functional_imported(self, module):
-        pass
-
-    def pipelining_imported(self, module):
+    def part_imported(self, module):
         pass
 
     def accelerate_imported(self, module):

@@ -129,7 +129,7 @@ class Attempt:
         assert commit is not None
         self._inject("transfer")
         self._engine.updates.take_back_early(order.boundary)
-        tensors = self._engine.replicas.tensors(commit, order.boundary)
+        tensors = self._engine.replicas.tensors(commit, order.boundary) | self._engine.saves.tensors()
         if self._position == "after":
             tensors |= {path: local(g) for path, g in device.gradients(commit.state).items()}
         donor = Donor(
@@ -152,6 +152,7 @@ class Attempt:
         self._recovery.free_waits(self._generation)
         fsdp2.reset()
         pipelining.reset(order.target)
+        engine.saves.exchange_begins()
         engine.comms.rebuild(order.generation, order.store_host, order.store_port, self._recovery.is_over)
         engine.layouts.prepare_survivor(engine.wrapped, order.target, engine.comms.lend_name)
         self._link.send(Rebuilt(order.generation, time.monotonic() - started))
@@ -173,7 +174,10 @@ class Attempt:
         assert commit is not None
         self._engine.updates.take_back_early(order.target)
         size = (
-            tensor_files.save(Path(order.directory), self._engine.replicas.tensors(commit, order.target))
+            tensor_files.save(
+                Path(order.directory),
+                self._engine.replicas.tensors(commit, order.target) | self._engine.saves.tensors(),
+            )
             if order.save_tensors
             else 0
         )
@@ -187,6 +191,8 @@ class Attempt:
     def _committed(self) -> tuple[str, int]:
         assert self._plan is not None
         engine, action = self._engine, self._plan.action
+        if engine.saves.are_under_way():
+            engine.comms.break_previous()
         engine.comms.committed()
         engine.comms.now.number = self._generation
         engine.journal.generation = self._generation
@@ -194,6 +200,8 @@ class Attempt:
         engine.layouts.migrated(self._plan.target, engine.wrapped)
         if engine.keeper is not None:
             engine.keeper.entered(self._generation, self._plan.target)
+        goes_back = action == "rewind" and engine.commit is not None
+        engine.saves.entered(self._generation, engine.commit.saves if engine.commit is not None and goes_back else None)
         if action == "forward" and self._plan.collective_log:
             finished = collective_records.furthest(payload.load_logs(self._plan.collective_log))
             engine.records.replay = collective_records.without(finished, engine.records.after)
@@ -209,6 +217,7 @@ class Attempt:
     def _drop(self) -> None:
         if self._rebuilt:
             self._engine.comms.go_back()
+            self._engine.saves.abandoned()
             self._rebuilt = False
 
 

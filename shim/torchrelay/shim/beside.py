@@ -26,6 +26,9 @@ class Beside:
         thread, generation = threading.current_thread(), engine.comms.now
         if not engine.tracker.live or not threads.started_by_python(thread):
             return call()  # autograd's: part of the step
+        attempt = engine.saves.attempt()
+        if attempt is not None:
+            return engine.saves.collective(attempt, call)
         engine.reporter.beside()
         if thread in generation.older:
             raise UnsupportedError(_REASON)

@@ -49,9 +49,12 @@ _OBJECTS_OUT: dict[str, tuple[str, int]] = {
 _OF_WRAPPERS = ("torch.distributed.fsdp.", "torch.distributed.optim.")
 """Modules of torch whose collectives carry parameters, gradients and optimizer state, and are no business of the script's."""
 _IN_PLACE = frozenset({"all_reduce", "broadcast", "reduce"})
+SAVE_RESULT = "async_save.result"
+"""Waiting for a save that a thread does: it is over for all ranks or for none."""
 SAME_ON_ALL_RANKS = frozenset(
     {"all_reduce", "broadcast", "all_gather", "all_gather_into_tensor", "barrier", "monitored_barrier"}
     | {"all_gather_object", "broadcast_object_list"}
+    | {SAVE_RESULT}
     | {"functional.all_reduce", "functional.broadcast", "functional.all_gather_single", "functional.all_gather_tensor"}
 )
 """Their results can be taken from any rank's record."""
@@ -111,6 +114,10 @@ class Engine(Protocol):
         """A collective on another thread. Raises UnsupportedError where a migration has come between."""
         ...
 
+    def dispatched(self) -> None:
+        """On another thread: it waits for what it has called."""
+        ...
+
     def answered(self, tensors: list[torch.Tensor]) -> None:
         """A recorded result was put into these tensors."""
         ...
@@ -154,7 +161,10 @@ class Collectives:
         @functools.wraps(original)
         def wait(work: Any, *args: Any, **kwargs: Any) -> Any:
             engine = self._engine
-            if self._inside or not engine.on_training_thread() or engine.mode() == "off" or engine.is_waiting():
+            if not engine.on_training_thread():
+                engine.dispatched()
+                return original(work, *args, **kwargs)
+            if self._inside or engine.mode() == "off" or engine.is_waiting():
                 return original(work, *args, **kwargs)
             engine.waiting(True)
             try:

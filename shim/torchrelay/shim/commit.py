@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from torchrelay.shim.capture import rng
@@ -21,3 +22,5 @@ class Commit:
     rng: rng.RngState
     heads: int
     """How often the loop's head had been reached: a step of several iterations goes back past some."""
+    saves: Mapping[str, int]
+    """How many async saves had been begun in each group."""

@@ -169,6 +169,12 @@ class Communicators:
             if installed is not None:
                 groups.reinstall(group, installed.type, installed.record)
 
+    def break_previous(self) -> None:
+        """In an exchange that all have agreed on: who still waits in the communicators before waits in vain."""
+        if self._previous is not None:
+            sockets.shut_down(set(self._previous[0].inodes))
+            self.waits.free_all()
+
     def committed(self) -> None:
         if self._previous is not None and self._previous[0].gate is not None:
             self._previous[0].gate.close()

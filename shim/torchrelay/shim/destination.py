@@ -10,6 +10,7 @@ import torch
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.protocol.messages import Plan
+from torchrelay.shim import save_records
 from torchrelay.shim.adapters.dtensor import local
 from torchrelay.shim.capture import device, optimizer_order
 from torchrelay.shim.capture.host_state import HostState
@@ -22,10 +23,13 @@ _DEADLINE_S = 300.0
 
 
 class Destination:
-    """`needed`: paths of large values that the lost rank had beside its model and optimizers."""
+    """`needed`: paths of large values that the lost rank had beside its model and optimizers.
 
-    def __init__(self, state: HostState, needed: Collection[str]) -> None:
-        self._state = state
+    `saves`: tensors of checkpoints that it was saving: a donor that is through with one has them no more.
+    """
+
+    def __init__(self, state: HostState, needed: Collection[str], saves: Mapping[str, torch.Tensor]) -> None:
+        self._state, self._saves = state, saves
         self._needed = {f"value.{path}" for path in needed}
         self._own = device.catalogue(state, state.roots)
         self.gradients: dict[str, torch.Tensor] = {}
@@ -59,7 +63,8 @@ class Destination:
 
     def again(self, state: HostState | None = None) -> Destination:
         """For the same tensors once more, those of `state` if given: training may have given them other memory meanwhile."""
-        return Destination(state or self._state, [path.removeprefix("value.") for path in self._needed])
+        needed = [path.removeprefix("value.") for path in self._needed]
+        return Destination(state or self._state, needed, self._saves)
 
     def own_gradients(self) -> dict[str, torch.Tensor]:
         """Of a shadow step: this process's own, not those of all ranks."""
@@ -77,6 +82,8 @@ class Destination:
             tensor = self._own.get(info.path)
             if info.path.startswith("gradient"):
                 tensor = self.gradients[info.path] = torch.empty(info.shape, dtype=info.dtype)
+            if info.path.startswith(save_records.PREFIX):
+                tensor = self._of_a_save(info)
             if tensor is None and info.path.startswith("value.") and info.path not in self._needed:
                 tensor = torch.empty(info.shape, dtype=info.dtype)  # the donor's own affair
             found[info.path] = tensor if tensor is not None else self._optimizer_state(info)
@@ -85,6 +92,12 @@ class Destination:
             raise StateMismatchError(f"the donor has no tensor {', '.join(sorted(missing)[:5])}")
         self._order_optimizer_state(infos)
         return found
+
+    def _of_a_save(self, info: TensorInfo) -> torch.Tensor:
+        """What does not fit is the donor's own affair too: the digests tell that something is missing."""
+        tensor = self._saves.get(info.path)
+        fits = tensor is not None and (tuple(tensor.shape), tensor.dtype) == (tuple(info.shape), info.dtype)
+        return tensor if tensor is not None and fits else torch.empty(info.shape, dtype=info.dtype)
 
     def _order_optimizer_state(self, infos: Sequence[TensorInfo]) -> None:
         """As the donor has it: in the order in which parameters had their first gradients, which `state_dict` shows."""

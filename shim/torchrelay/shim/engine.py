@@ -16,6 +16,7 @@ from torchrelay.protocol.messages import Disabled
 from torchrelay.shim import journaling, replicas
 from torchrelay.shim.adapters import ddp_layouts
 from torchrelay.shim.adapters.loader_order import LoaderIter
+from torchrelay.shim.async_saves import AsyncSaves
 from torchrelay.shim.beside import Beside
 from torchrelay.shim.capture import rng, undo
 from torchrelay.shim.capture.modules import ModuleTrees
@@ -100,7 +101,8 @@ class Engine:
         self.caught, self.rewind = self.interruptions.caught, self.interruptions.rewind
         self.again = DoneAgain()
         self.summed_up = self.again.summed_up
-        self.beside = Beside(self).call
+        self.saves = AsyncSaves(self)
+        self.beside, self.dispatched = Beside(self).call, self.saves.dispatched
 
     def is_state(self, obj: Any) -> bool:
         return self.commit is not None and id(obj) in self.commit.state.index
@@ -319,7 +321,8 @@ class Engine:
             self.trees, before = ModuleTrees(), None
         state = self.writer.walk(journaling.script_frames(activation.frame), before)
         now = rng.capture()
-        self.commit = Commit(number, activation, self.draws.noted(activation.item, now), state, now, activation.heads)
+        item = self.draws.noted(activation.item, now)
+        self.commit = Commit(number, activation, item, state, now, activation.heads, self.saves.begun())
         self.journal.boundary, self.journal.count = number, 0
         self.layouts.note(number, self.wrapped)
         self.writer.boundary(self.commit)

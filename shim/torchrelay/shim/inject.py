@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Mapping
 from types import MappingProxyType, ModuleType
 
-from torchrelay.shim import launcher, run_file, start_over
+from torchrelay.shim import launcher, run_file, start_over, torch_parts
 from torchrelay.shim.adapters import dynamo
 from torchrelay.shim.adapters.frameworks import ACCELERATE
 from torchrelay.shim.config import ShimConfig
@@ -17,8 +17,6 @@ from torchrelay.shim.finder import ScriptFinder
 from torchrelay.shim.instrument import HOOKS
 from torchrelay.shim.interface import Runtime
 
-_FUNCTIONAL = "torch.distributed._functional_collectives"
-_PIPELINING = "torch.distributed.pipelining.schedules"
 _FULLY_SHARD = "torch.distributed.fsdp._fully_shard._fsdp_state"
 
 
@@ -64,8 +62,7 @@ def install(runtime: Runtime) -> None:
         ACCELERATE: _guarded(runtime, runtime.accelerate_imported),
         dynamo.MODULE: _guarded(runtime, dynamo.show_plain_code),
         _FULLY_SHARD: _guarded(runtime, _hook_fully_shard),
-        _FUNCTIONAL: _guarded(runtime, runtime.functional_imported),
-        _PIPELINING: _guarded(runtime, runtime.pipelining_imported),
+        **dict.fromkeys(torch_parts.NAMES, _guarded(runtime, runtime.part_imported)),
     }
     finder = ScriptFinder(runtime, publish, imported)
     run_file.watch(runtime, publish, finder.run_module)

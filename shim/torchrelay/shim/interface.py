@@ -44,11 +44,8 @@ class Runtime(Protocol):
 
     def torch_imported(self) -> None: ...
 
-    def functional_imported(self, module: ModuleType) -> None:
-        """torch's functional collectives are there."""
-
-    def pipelining_imported(self, module: ModuleType) -> None:
-        """torch's pipeline schedules are there."""
+    def part_imported(self, module: ModuleType) -> None:
+        """A part of torch that is imported when it is needed is there."""
 
     def accelerate_imported(self, module: ModuleType) -> None:
         """`module`: accelerate's loaders."""

@@ -51,6 +51,7 @@ class Joiner:
         self.generation = assign.generation
         self.set_up: payload.SetUpJournal = payload.load(assign.set_up, payload.SetUpJournal)
         engine.records.answers = list(self.set_up.collectives)
+        engine.saves.live = False
         engine.way_in = WayIn(engine, self.set_up, self)
         self._plan: Plan | None = None
         self._journal: payload.BoundaryJournal | None = None
@@ -92,6 +93,7 @@ class Joiner:
         put_state(engine, self._trees, journal.nodes, activation.frame, journal.loaders)
         engine.draws.expected.clear()
         engine.tracker.boundary_sites, engine.chain = set(journal.training), set(journal.around)
+        engine.saves.carry(journal.saves)
         engine.updates.early.turns = dict(journal.turns)
         engine.updates.whole.communicating |= {*journal.communicating}
         engine.gates_passed = journal.boundary
@@ -161,7 +163,8 @@ class Joiner:
         assert self._plan is not None
         assert self._journal is not None
         self._inject("transfer")
-        destination = Destination(self._engine.writer.walk(script_frames(innermost)), self._journal.large)
+        state = self._engine.writer.walk(script_frames(innermost))
+        destination = Destination(state, self._journal.large, self._engine.saves.tensors())
         started = time.monotonic()
         return destination, started, destination.receive(self._plan, self.generation)
 
@@ -176,6 +179,7 @@ class Joiner:
                 break
         self._lender.close()
         engine.comms.committed()
+        engine.saves.entered(self.generation)
         if engine.keeper is not None and self._plan is not None:
             engine.keeper.entered(self.generation, self._plan.target)
         engine.comms.now.number = self.generation

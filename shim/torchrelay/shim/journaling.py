@@ -90,7 +90,8 @@ class Writer:
         """Host state at the head of an outer loop, for joiners that pass it on their way in."""
         outermost = self._engine.tracker.stack[0]
         write = encode if self._is_set_up_of(outermost) else encode_whole
-        return pickled(payload.HeadState(write(self.walk(script_frames(activation.frame))), rng.capture()))
+        nodes = write(self.walk(script_frames(activation.frame)))
+        return pickled(payload.HeadState(nodes, rng.capture(), self._engine.saves.begun()))
 
     def _is_set_up_of(self, outermost: Activation) -> bool:
         written = self._set_up
@@ -147,7 +148,7 @@ class Writer:
         nodes = encode(commit.state)
         settled = bool(self._engine.tracker.boundary_sites)
         if not settled:
-            commit.activation.head = pickled(payload.HeadState(nodes, commit.rng))
+            commit.activation.head = pickled(payload.HeadState(nodes, commit.rng, dict(commit.saves)))
         self.no_way_in = self._iterators(commit)
         record = payload.BoundaryJournal(
             commit.boundary,
@@ -162,6 +163,7 @@ class Writer:
             tuple(sorted(self._engine.chain)),
             dict(self._engine.updates.early.turns),
             tuple(sorted(self._engine.updates.whole.communicating)),
+            self._engine.saves.journal(),
         )
         data = pickled(record.plain())
         if settled:

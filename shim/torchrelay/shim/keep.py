@@ -177,7 +177,7 @@ class Keeper:
         parts = KeptParts(commit.boundary, journal, set_up, engine.layouts.as_text(commit.boundary))
         open_slot(slot)
         kept = self._slots.setdefault(slot, KeptTensors(slot))
-        kept.fill(engine.replicas.tensors(commit), lambda: engine.inject("copy"))
+        kept.fill(engine.replicas.tensors(commit) | engine.saves.tensors(), lambda: engine.inject("copy"))
         self._finishing = threading.Thread(
             target=self._finish, args=(slot, kept, parts), name="torchrelay-keep", daemon=True
         )

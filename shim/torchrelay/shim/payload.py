@@ -127,6 +127,8 @@ class PassedLoop:
 class HeadState(NamedTuple):
     nodes: list[bytes]
     rng: RngState
+    saves: dict[str, int]
+    """How many async saves had been begun in each group."""
 
 
 class BoundaryJournal(NamedTuple):
@@ -149,6 +151,8 @@ class BoundaryJournal(NamedTuple):
     """As in EarlyUpdates."""
     communicating: tuple[str, ...]
     """As in WholeSteps."""
+    saves: tuple[Any, ...]
+    """As AsyncSaves.journal has it."""
 
     def plain(self) -> Plain:
         boundary, settled, links, nodes, rng, large, loaders, *rest = self

@@ -34,7 +34,7 @@ def put_state(
     Raises StateMismatchError.
     """
     nodes = decode(encoded)
-    rebuild = Rebuild(script_frames(innermost), engine.writer.modules.namespaces())
+    rebuild = Rebuild(script_frames(innermost), engine.writer.modules.namespaces(), engine.saves.future)
     rebuild.resolve(nodes)
     _put_bases(nodes, rebuild.objects, trees)
     if loaders is not None:

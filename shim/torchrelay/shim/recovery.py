@@ -121,10 +121,22 @@ class Recovery:
         self._orders.put(None)
         self.wake()
 
-    def wait_until(self, done: Callable[[], bool]) -> None:
-        """Returns when `done`, when a newer generation is announced, or when the agent is gone."""
+    def wait_until(self, done: Callable[[], bool], timeout_s: float | None = None) -> None:
+        """Returns when `done`, when a newer generation is announced, when the agent is gone, or after the timeout."""
         with self._news:
-            self._news.wait_for(lambda: done() or self.interrupted() or self._link.lost)
+            self._news.wait_for(lambda: done() or self.interrupted() or self._link.lost, timeout_s)
+
+    def has_announced(self, generation: int) -> bool:
+        """Whether one newer than `generation` was: its communicators are broken."""
+        return self._announced > generation
+
+    def expect_news(self, generation: int) -> None:
+        """After a communication of that generation has failed: until a newer one is announced, or is there, or patience ends."""
+        with self._news:
+            self._news.wait_for(
+                lambda: self._announced > generation or self._engine.comms.now.number > generation or self._link.lost,
+                PATIENCE_S,
+            )
 
     def wanted_at_head(self, boundary: int) -> bool:
         """At the head of the training loop: whether the rank has to stand still here."""

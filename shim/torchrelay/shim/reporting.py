@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _SET_UP_STEPS = 3
 _BESIDE = (
-    "collectives on another thread than the one that trains (an asynchronous checkpoint): if a rank is lost or moved while "
+    "collectives on another thread than the one that trains: if a rank is lost or moved while "
     "they are under way, they fail, and what they were for is not done"
 )
 _TORCH = os.path.dirname(torch.__file__)
@@ -39,6 +39,7 @@ class Reporter:
         self._wrapped_at: dict[int, Place] = {}
         self._steps_in_set_up = 0
         self._beside: Gap | None = None
+        self._save: Gap | None = None
         self._evaluations: Gap | None = None
 
     # What the engine tells.
@@ -55,6 +56,7 @@ class Reporter:
             settled,
             commit.activation.site,
             self._beside,
+            self._save,
             self._evaluations,
             keeper.failed if keeper is not None else "",
         )
@@ -104,6 +106,14 @@ class Reporter:
         """Another thread than the one that trains communicates."""
         if self._beside is None:
             self._beside = Gap("side-thread", PART_OF_STEP, _BESIDE)
+
+    def save_not_carried(self, reason: str) -> None:
+        """An async save that a new process could not go on with."""
+        if self._save is None:
+            text = (
+                f"a checkpoint that a thread saves: if a rank is lost meanwhile, saving fails on all ranks ({reason})"
+            )
+            self._save = Gap("async-save", PART_OF_STEP, text)
 
     def evaluated_again(self, frame: FrameType) -> None:
         """An optimizer has called its closure a second time in a step, between two writes to the parameters."""
@@ -182,7 +192,7 @@ class Reporter:
         )
 
     def gaps(self, commit: Commit) -> list[Gap]:
-        seen = (self._astray, self._late_forward, self._own_result, self._beside, self._evaluations)
+        seen = (self._astray, self._late_forward, self._own_result, self._beside, self._save, self._evaluations)
         found = [gap for gap in seen if gap is not None]
         found += self._wrappers()
         keeper = self._engine.keeper

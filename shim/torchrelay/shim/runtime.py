@@ -209,16 +209,10 @@ class Runtime:
         if self._assign is not None:
             self._become_joiner(self._assign)
 
-    def functional_imported(self, module: ModuleType) -> None:
-        from torchrelay.shim.functional import FunctionalCollectives
+    def part_imported(self, module: ModuleType) -> None:
+        from torchrelay.shim import torch_parts
 
-        FunctionalCollectives(module, lambda: self.engine).install()
-
-    def pipelining_imported(self, module: ModuleType) -> None:
-        from torchrelay.shim import torch_hooks
-        from torchrelay.shim.adapters import pipelining
-
-        pipelining.hook(module, torch_hooks.pipeline_step(self))
+        torch_parts.prepare(self, module)
 
     def accelerate_imported(self, module: ModuleType) -> None:
         from torchrelay.shim.adapters import accelerate_loader

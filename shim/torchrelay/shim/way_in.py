@@ -182,6 +182,7 @@ class WayIn:
     def _pass_head(self, goal: Goal, activation: Activation, depth: int, link: payload.LinkRecord) -> None:
         state: payload.HeadState = payload.load(link.head, payload.HeadState)
         self._joining.put(goal, state.nodes, activation.frame, whole=False)
+        self._engine.saves.pass_to(state.saves)
         activation.head = link.head
         below = goal.journal.links[depth + 1]
         if goal.last:
@@ -192,6 +193,7 @@ class WayIn:
 
     def _begin_last_iteration(self, goal: Goal, activation: Activation) -> None:
         self._joining.put(goal, goal.journal.nodes, activation.frame, whole=True)
+        self._engine.saves.pass_to(goal.journal.saves[0])
         self._engine.draws.expected.clear()
         rng.restore(goal.journal.rng)
         self._stepping, self._early = activation, 0

@@ -30,7 +30,7 @@ class Run:
         self.model = DistributedDataParallel(setting.network())
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=3e-3)
         self.scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(self.optimizer, 20)
-        self.losses, self.kept, self.pending = [], [], None
+        self.losses, self.kept, self.saved, self.pending = [], [], [], None
         # a thread saves: its collectives must not come between those of training
         self.saving = dist.new_group(backend="gloo") if kind == "dcp_async" else None
         self.writer = None
@@ -101,7 +101,15 @@ class Run:
             if self.pending is not None:
                 self.pending.result()
             self.pending = dcp.async_save(state, checkpoint_id=folder, process_group=self.saving)
-        self.kept.append(step)
+        self.saved.append(step)
+
+    def load_dcp(self):
+        """What the checkpoints hold."""
+        for step in self.saved:
+            empty = {name: torch.zeros_like(value) for name, value in self.model.module.state_dict().items()}
+            state = {"model": empty, "step": 0}
+            dcp.load(state, checkpoint_id=os.path.join(setting.out(), f"dcp-{step}"))
+            self.kept.append(ending.digest_of([state["model"], state["step"]]))
 
     def after(self, loss):
         step = len(self.losses)
@@ -135,6 +143,7 @@ class Run:
     def finish(self):
         if self.pending is not None:
             self.pending.result()
+        self.load_dcp()
         if self.writer is not None:
             self.writer.close()
         ending.write(self.losses, model=self.model, optimizer=self.optimizer, scheduler=self.scheduler, kept=self.kept)

@@ -15,8 +15,8 @@ def work():
 def hold(step):
     """Waits at the steps of HOLD_STEPS until HOLD_FOLDER/STEP is there: a test lets the job pass when its migration is ready."""
     if str(step) in os.environ.get("HOLD_STEPS", "").split(","):
-        _mark("held", step, os.environ["RANK"])
-        _wait_for(step)
+        mark("held", step, os.environ["RANK"])
+        wait_for(step)
     rank, at, code = os.environ.get("LEAVE", "::").split(":")
     if (os.environ.get("RANK"), str(step)) == (rank, at):
         if code == "raise":
@@ -41,7 +41,7 @@ def _die_once():
 def arrive(step):
     """Tells those who wait in `behind_gate` that this rank is about to begin the forward of `step`."""
     if "LOSE_BEHIND_GATE" in os.environ:
-        _mark("arrived", os.environ["RANK"], step)
+        mark("arrived", os.environ["RANK"], step)
 
 
 def behind_gate(step):
@@ -57,10 +57,10 @@ def behind_gate(step):
     if rank == lost:
         for other in map(str, range(int(os.environ["WORLD_SIZE"]))):
             if other != lost:
-                _wait_for(*(("arrived", other, step + 1) if other in ahead else ("passed", other, step)))
+                wait_for(*(("arrived", other, step + 1) if other in ahead else ("passed", other, step)))
         _die_once()
     else:
-        _mark("passed", rank, step)
+        mark("passed", rank, step)
         if rank not in ahead:
             _wait_for_file(os.environ["STRUCK"])
 
@@ -78,11 +78,11 @@ def _place(*what):
     return os.path.join(os.environ["HOLD_FOLDER"], "-".join(map(str, what)))
 
 
-def _mark(*what):
+def mark(*what):
     os.close(os.open(_place(*what), os.O_CREAT))
 
 
-def _wait_for(*what):
+def wait_for(*what):
     _wait_for_file(_place(*what))
 
 

@@ -29,6 +29,7 @@ class FakeEngine:
         self.certain: list[torch.Tensor] = []
         self.late: list[str] = []
         self.threads: list[threading.Thread] = []
+        self.dispatches: list[threading.Thread] = []
 
     def mode(self) -> str:
         return self.now
@@ -66,6 +67,9 @@ class FakeEngine:
     def beside(self, call: Any) -> Any:
         self.threads.append(threading.current_thread())
         return call()
+
+    def dispatched(self) -> None:
+        self.dispatches.append(threading.current_thread())
 
     def answered(self, tensors: list[torch.Tensor]) -> None:
         self.certain += tensors
@@ -200,6 +204,7 @@ def test_collectives_of_another_thread_are_told_and_not_recorded(engine: FakeEng
     with ThreadPoolExecutor(1) as pool:
         pool.submit(dist.barrier).result()
     assert len(engine.threads) == 1
+    assert engine.dispatches == engine.threads  # it waits, and holds nobody up
     assert (engine.recorded, engine.waits) == ([], [])
 
 

@@ -34,6 +34,6 @@ def test_optimizer_state_is_in_the_order_in_which_the_donor_has_it() -> None:
     model, optimizer, own = trained(
         ["body"]
     )  # a step that the joiner did by itself, with gradients for a part of the model
-    Destination(own, ()).place(infos)
+    Destination(own, (), {}).place(infos)
     assert in_order(model, optimizer) == in_order(donor, donors)
     assert in_order(model, optimizer)[0] == "tail.weight"

@@ -46,6 +46,7 @@ class Engine:
         self.writer = SimpleNamespace(latest=(b"journal", b"set-up"))
         self.layouts = SimpleNamespace(as_text=lambda boundary: f"layout of {boundary}")
         self.weight = torch.zeros(1000)
+        self.saves = SimpleNamespace(tensors=dict)
         self.replicas = SimpleNamespace(tensors=lambda commit: {"w": self.weight, "b": self.weight[:3].clone()})
         self.injected: list[str] = []
         self.signs_of_life = 0

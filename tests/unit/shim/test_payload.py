@@ -9,7 +9,7 @@ from torchrelay.protocol.errors import JournalError
 from torchrelay.shim import payload
 from torchrelay.shim.capture import rng
 
-HEAD = payload.HeadState([], rng.RngState(b"", b""))
+HEAD = payload.HeadState([], rng.RngState(b"", b""), {})
 
 
 def test_a_record_comes_back_as_it_was() -> None:
@@ -45,6 +45,7 @@ BOUNDARY = payload.BoundaryJournal(
     ("a",),
     {"s": (1, 2)},
     ("Muon",),
+    ({"saving": 3}, (("saving", 3, b"save"),), (("saving", 1),)),
 )
 PASSED = payload.PassedLoop("site", 1, b"journal", b"gate", ("tree",), 3)
 EPOCH = payload.EpochBegin(STATE, ({"epoch": 2},), 77, (b"worker", b"worker"))

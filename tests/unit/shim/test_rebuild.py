@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy
 import pytest
 import torch
-from support.host_state import carry, take
+from support.host_state import carry, no_saves, take
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.capture import device
@@ -242,13 +242,13 @@ def test_entries_of_optimizer_state_come_in_the_order_in_which_they_were_made() 
     assert list(target.state[second.bias]) == ["count", "history"]
     whole = device.whole(state := take({"o": source, "m": first}), state.roots)
     infos = [TensorInfo(path, t.dtype, tuple(t.shape), t.numel() * t.element_size()) for path, t in whole.items()]
-    Destination(take({"o": target, "m": second}), ()).place(infos)
+    Destination(take({"o": target, "m": second}), (), {}).place(infos)
     assert list(target.state[second.bias]) == ["count", "direction", "history", "mean"]
     assert list(target.state[second.weight]) == ["mean"]
 
 
 def test_a_frame_that_is_not_there_is_refused() -> None:
-    rebuild = Rebuild([], {})
+    rebuild = Rebuild([], {}, no_saves)
     with pytest.raises(StateMismatchError, match=r"runs in train\(\)"):
         rebuild.resolve([EncodedNode(Kind.FRAME, None, -1, (0, "train"), {})])
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.host_state import take
+from support.host_state import no_saves, take
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.capture import encode
@@ -30,7 +30,7 @@ class Body(torch.nn.Module):
 
 def enter(target: dict[str, Any], trees: tuple[Any, ...], journal: list[bytes]) -> None:
     modules = SimpleNamespace(namespaces=lambda: {"script": target})
-    engine: Any = SimpleNamespace(writer=SimpleNamespace(modules=modules))
+    engine: Any = SimpleNamespace(writer=SimpleNamespace(modules=modules), saves=SimpleNamespace(future=no_saves))
     nothing: Any = None
     put_state(engine, trees, journal, nothing, {})
 

@@ -77,19 +77,23 @@ def _groups(mesh: Any) -> tuple[str, ...]:
     return tuple(str(mesh.get_group(dimension).group_name) for dimension in range(mesh.ndim))
 
 
-def around(part: torch.Tensor, spread: Spread) -> torch.Tensor:
-    """A DTensor around `part`, over the mesh of this process that has the same groups.
+def mesh_of(groups: tuple[str, ...]) -> Any:
+    """The mesh of this process that has these groups, one a dimension.
 
     Raises StateMismatchError where there is none. Slow: it looks at all objects of the process.
     """
     device_mesh = sys.modules.get("torch.distributed.device_mesh")
-    module = sys.modules.get(_DTENSOR)
     meshes = [m for m in gc.get_objects() if device_mesh is not None and type(m) is device_mesh.DeviceMesh]
-    mesh = next((m for m in meshes if m.ndim == len(spread.groups) and _groups(m) == spread.groups), None)
-    if mesh is None or module is None:
-        raise StateMismatchError(
-            f"a tensor is spread over a mesh of groups {', '.join(spread.groups)}, which is not here"
-        )
+    mesh = next((m for m in meshes if m.ndim == len(groups) and _groups(m) == groups), None)
+    if mesh is None:
+        raise StateMismatchError(f"a tensor is spread over a mesh of groups {', '.join(groups)}, which is not here")
+    return mesh
+
+
+def around(part: torch.Tensor, spread: Spread, mesh: Any = None) -> torch.Tensor:
+    """A DTensor around `part`, over `mesh`, or the one that `mesh_of` finds. Raises StateMismatchError as that does."""
+    mesh = mesh if mesh is not None else mesh_of(spread.groups)
+    module = sys.modules[_DTENSOR]
     made: torch.Tensor = module.DTensor.from_local(
         part, mesh, spread.placements, run_check=False, shape=torch.Size(spread.shape), stride=spread.stride
     )

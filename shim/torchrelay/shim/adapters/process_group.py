@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
-from torchrelay.protocol.errors import UnsupportedError
+from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
 
 _FIRST_TYPE = 10
 _LAST_TYPE = 250
@@ -55,6 +55,20 @@ def group_ranks(group: Any) -> list[int]:
 def name_of(group: Any) -> str:
     """The name that is the same on all ranks; rank lists repeat within a mesh."""
     return str(c10d._world.pg_names[group])
+
+
+def named_or_default(group: Any) -> tuple[str, list[int]]:
+    """Name and global ranks of a group; None stands for the default one."""
+    found = group if group is not None else c10d._get_default_group()
+    return name_of(found), group_ranks(found)
+
+
+def named(name: str) -> tuple[Any, list[int]]:
+    """The group of that name, and its global ranks. Raises StateMismatchError where there is none."""
+    for group, known in c10d._world.pg_names.items():
+        if known == name:
+            return group, group_ranks(group)
+    raise StateMismatchError(f"there is no process group {name!r} here")
 
 
 def backend_name(group: Any) -> str:

@@ -3,7 +3,8 @@
 A value is written as itself if it is plain, as (REF, node) if the walk has a node for it, as (TUPLE, class or None, items), as
 (WEAK, node) if it is a weak reference to what has one, as (NAMED, pickle) if it is a function or class that is found by
 name, as (METHOD, object, name) or (PARTIAL, function, arguments, keywords), as (PART, node, path) if it is a module below another
-one, or as (OPAQUE, name of its type). Plain values are never tuples, so the tags cannot be mistaken.
+one, as (SAVE, which) if it is the future of an async save, or as (OPAQUE, name of its type). Plain values are never tuples, so the
+tags cannot be mistaken.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from torchrelay.shim.capture.kinds import GONE, PLAIN, TENSOR, Kind, is_value, k
 from torchrelay.shim.capture.long_list import LongContent
 from torchrelay.shim.capture.small import TensorValue
 
-REF, TUPLE, OPAQUE, WEAK, NAMED, METHOD, PARTIAL, PART = range(8)
+REF, TUPLE, OPAQUE, WEAK, NAMED, METHOD, PARTIAL, PART, SAVE = range(9)
 
 
 class EncodedNode(NamedTuple):
@@ -104,6 +105,8 @@ class _Encoder:
         if known is not None:
             return known
         kind = kind_of(cls)
+        if kind is Kind.PROMISE:
+            return (SAVE, value.save_id)
         if kind is Kind.PLAIN and class_name(cls):
             return value
         if cls is weakref.ref:

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from torchrelay.shim.capture.replay_point import ReplayPoint
+from torchrelay.shim.save_future import SaveFuture
 
 PLAIN = frozenset(
     {int, float, str, bytes, bool, type(None), complex, range, slice, torch.dtype, torch.device, torch.Size}
@@ -170,6 +171,8 @@ class Kind(enum.IntEnum):
     """A bound method and the like: looked through, as tuples are."""
     CYCLE = 30
     GENERATOR = 31
+    PROMISE = 32
+    """The future of a save that a thread does: known by which save that is."""
 
 
 FRAME, GLOBALS, GONE = Kind.FRAME, Kind.GLOBALS, Kind.GONE
@@ -244,6 +247,8 @@ def _find(cls: type) -> Kind:
         return Kind.PLAIN
     if issubclass(cls, ReplayPoint):
         return Kind.REPLAY_POINT
+    if issubclass(cls, SaveFuture):
+        return Kind.PROMISE
     found = _torch_kind(cls) or _numpy_kind(cls)
     if found is not None:
         return found

@@ -11,7 +11,7 @@ import functools
 import pickle
 import random
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
 
@@ -29,6 +29,7 @@ from torchrelay.shim.capture.encode import (
     PART,
     PARTIAL,
     REF,
+    SAVE,
     TUPLE,
     WEAK,
     EncodedNode,
@@ -41,6 +42,7 @@ from torchrelay.shim.capture.module_state import make_module, put_bare, put_tree
 from torchrelay.shim.capture.parts import attributes
 from torchrelay.shim.capture.random_below import follow
 from torchrelay.shim.capture.replay_point import ABSENT, ReplayPoint
+from torchrelay.shim.save_future import SaveId
 
 _SET_ANEW = (Kind.LOADER, Kind.LOADER_ITER, Kind.DATASET, Kind.DDP)
 """What is made for one use, such as an evaluation's loader, is made again for the next one."""
@@ -51,9 +53,18 @@ _OF_FUNCTIONS = ("__defaults__", "__kwdefaults__")
 
 
 class Rebuild:
-    """`frames`: the joiner's frames, outermost first. First `resolve`, then `fill`; `missing` names what has no place here."""
+    """`frames`: the joiner's frames, outermost first. First `resolve`, then `fill`; `missing` names what has no place here.
 
-    def __init__(self, frames: Sequence[FrameType], module_globals: dict[str, dict[str, Any]]) -> None:
+    `promised(save)`: what stands for a save that the lost rank waited for, or could have.
+    """
+
+    def __init__(
+        self,
+        frames: Sequence[FrameType],
+        module_globals: dict[str, dict[str, Any]],
+        promised: Callable[[SaveId], Any],
+    ) -> None:
+        self._promised = promised
         self._frames = frames
         self._globals = module_globals
         self._nodes: list[EncodedNode] = []
@@ -156,6 +167,8 @@ class Rebuild:
         if tag == PART:
             root = self.objects[value[1]]
             return there if root is ABSENT else root.get_submodule(value[2])
+        if tag == SAVE:
+            return self._promised(value[1])
         if tag == NAMED:
             return pickle.loads(value[1])
         if tag in (METHOD, PARTIAL):

@@ -37,10 +37,10 @@ from torchrelay.shim.capture.parts import (
 from torchrelay.shim.capture.seen_again import RENEWED, SAME, Restart, changed
 from torchrelay.shim.capture.walk import Walk
 
-_WITHOUT_NODES = frozenset({Kind.OPAQUE, Kind.PLAIN, Kind.FUNCTION, Kind.CLASS})
+_WITHOUT_NODES = frozenset({Kind.OPAQUE, Kind.PLAIN, Kind.PROMISE, Kind.FUNCTION, Kind.CLASS})
 """Kinds whose objects may have no node: functions and classes with nothing behind them."""
 
-_WITHOUT_STATE = frozenset({Kind.OPAQUE, Kind.PLAIN})
+_WITHOUT_STATE = frozenset({Kind.OPAQUE, Kind.PLAIN, Kind.PROMISE})
 _GONE = Node(Kind.GONE, None, -1, None, None)
 _COMES_AND_GOES = frozenset(
     {Kind.LIST, Kind.DICT, Kind.SET, Kind.DEQUE, Kind.BYTEARRAY, Kind.ATTRS, Kind.TENSOR, Kind.NDARRAY}

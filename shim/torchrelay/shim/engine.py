@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -15,12 +16,10 @@ from torchrelay.protocol.journal import PHASES
 from torchrelay.protocol.messages import Disabled
 from torchrelay.shim import journaling, replicas
 from torchrelay.shim.adapters import ddp_layouts
-from torchrelay.shim.adapters.loader_order import LoaderIter
 from torchrelay.shim.async_saves import AsyncSaves
 from torchrelay.shim.beside import Beside
 from torchrelay.shim.capture import rng, undo
 from torchrelay.shim.capture.modules import ModuleTrees
-from torchrelay.shim.capture.replay_point import ReplayPoint
 from torchrelay.shim.collective_records import CollectiveRecords
 from torchrelay.shim.collectives import Entry
 from torchrelay.shim.commit import Commit
@@ -57,6 +56,7 @@ class Engine:
         self.trees = ModuleTrees()
         self.draws = Draws()
         self.draws.is_state = self.is_state
+        self.drawn: Callable[[Any, tuple[Any, ...]], Any] = self.draws.drawn
         self.comms = Communicators(rank, world_size, address)
         self.wrapped: list[torch.nn.parallel.DistributedDataParallel] = []
         self.layouts = ddp_layouts.Layouts()
@@ -361,30 +361,17 @@ class Engine:
         self.again.begin(commit.state)
         self.phase("body")
 
-    def drawn(self, iterator: Any, default: tuple[Any, ...]) -> Any:
-        by_itself = isinstance(iterator, (LoaderIter, ReplayPoint))
-        return next(iterator, *default) if by_itself else self.draws.draw(iterator, next, default)
-
-    def inject(self, phase: str) -> None:
+    def inject(self, phase: str, step: int | None = None) -> None:
+        """`step`: the one that the phase belongs to, if it is not the one that is being done."""
         if self.faults is not None and self.faults.armed and self.shadow is None and self.records.answers is None:
-            self.faults.at(phase)
+            self.faults.at(phase, step)
 
     def step_now(self) -> int:
         """Number of the step that is being done, from 1."""
-        stepped = self.position in ("update", "after") and not self._drawing
+        stepped = self.position in ("update", "after")
         if stepped and self.position == "after" and self.on_training_thread() and self._has_left(sys._getframe(1)):
             stepped = self.astray and self.step_stack[-1] in self.tracker.stack
         return self.gates_passed if stepped else self.gates_passed + 1
-
-    _drawing = False
-
-    def before_draw(self) -> None:
-        """A loader is asked for the next batch: after a step, that is the next step's data."""
-        self.alive()
-        if self.faults is not None and self.faults.armed:
-            self._drawing = True
-            self.inject("data")
-            self._drawing = False
 
     # Helpers.
 

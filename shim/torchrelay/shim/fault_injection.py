@@ -59,13 +59,13 @@ class FaultInjector:
         time.sleep((self._work_s() - self._worked_s) * (self._slow - 1.0))
         self._worked_s = self._work_s()
 
-    def at(self, phase: str) -> None:
-        """Called where a phase begins. May not return."""
+    def at(self, phase: str, step: int | None = None) -> None:
+        """Called where a phase begins; `step`: of that phase, if it is not the one that is being done. May not return."""
         if phase == "head" and self._slow > 1.0:
             self._dawdle()
         for fault in list(self._faults):
             wanted = "head" if fault.kind == "planned" else fault.phase
-            if wanted == phase and fault.step == self._step_now():
+            if wanted == phase and fault.step == (self._step_now() if step is None else step):
                 self._faults.remove(fault)
                 self._fire(fault)
 

@@ -16,6 +16,7 @@ from torchrelay.shim.adapters import comm_hooks, data_loader, ddp, fsdp2, pipeli
 from torchrelay.shim.capture import after_draw
 from torchrelay.shim.capture.host_state import HostState
 from torchrelay.shim.collectives import Collectives
+from torchrelay.shim.data_faults import DataFaults
 from torchrelay.shim.messages_between import Messages
 
 if TYPE_CHECKING:
@@ -73,7 +74,9 @@ def install_for(engine: Engine) -> None:
     _tell_of_draws(engine)
     engine.draws.in_loop = lambda: engine.tracker.drawing is not None and engine.tracker.drawing.heads > 0
     engine.tracker.is_over = engine.draws.is_over
-    engine.draws.on_draw = engine.before_draw
+    engine.draws.on_draw = engine.alive
+    if engine.faults is not None:
+        DataFaults(engine).install()
 
 
 def _tell_of_draws(engine: Engine) -> None:

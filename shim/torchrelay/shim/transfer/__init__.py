@@ -2,6 +2,6 @@
 
 from torchrelay.shim.transfer.donor import Donor
 from torchrelay.shim.transfer.layout import TensorInfo
-from torchrelay.shim.transfer.receiver import Place, TransferStats, receive
+from torchrelay.shim.transfer.receiver import Address, Arrived, Place, TransferStats, receive
 
-__all__ = ["Donor", "Place", "TensorInfo", "TransferStats", "receive"]
+__all__ = ["Address", "Arrived", "Donor", "Place", "TensorInfo", "TransferStats", "receive"]

@@ -217,6 +217,8 @@ class Donor:
             return True
         if kind == requests.MANIFEST:
             content = self._manifest
+        elif kind == requests.FINGERPRINT:
+            content = layout.fingerprint(self._manifest)
         elif kind == requests.SEAL:
             content = self._source.rows.seal()
         else:

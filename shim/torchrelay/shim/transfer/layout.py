@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ CHUNK_BYTES = 4 << 20
 """What a connection asks for at a time; a whole number of rows."""
 SMALL_BYTES = ROW_BYTES
 """Tensors up to this size are packed together: one by one they would cost a system call and a request each."""
+FINGERPRINT_BYTES = 16
 _PACK_BYTES = 1 << 20
 _PACK_TENSORS = 1024
 _MAX_DIMENSIONS = 64
@@ -89,6 +91,11 @@ def plan(infos: Sequence[TensorInfo]) -> list[Chunk]:
 def encode(infos: Sequence[TensorInfo]) -> bytes:
     rows = [[info.path, dtype_name(info.dtype), list(info.shape)] for info in infos]
     return json.dumps({"tensors": rows}, separators=(",", ":")).encode()
+
+
+def fingerprint(manifest: bytes) -> bytes:
+    """FINGERPRINT_BYTES by which two manifests are known to be the same."""
+    return hashlib.blake2b(manifest, digest_size=FINGERPRINT_BYTES).digest()
 
 
 def decode(data: bytes) -> list[TensorInfo]:

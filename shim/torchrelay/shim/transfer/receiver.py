@@ -7,10 +7,10 @@ import gc
 import json
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -23,6 +23,8 @@ from torchrelay.shim.transfer.layout import TensorInfo
 from torchrelay.shim.transfer.rows import CHECK_BYTES, SEAL_BYTES, Rows
 from torchrelay.shim.transfer.sink import Sink
 
+Address = tuple[str, int]
+"""Host and port."""
 Place = Callable[[Sequence[TensorInfo]], Mapping[str, torch.Tensor]]
 
 _AHEAD = 2
@@ -31,26 +33,63 @@ _AHEAD = 2
 
 @dataclass(frozen=True)
 class TransferStats:
-    """What was transferred."""
+    """What was transferred. `donors`: how many had a part in it."""
 
     size_bytes: int
     tensors: int
     elapsed_s: float
     rows: Rows = field(repr=False)
     chunks_asked_again: int = 0
+    donors: int = 1
 
     def digests(self) -> dict[str, str]:
         """Content digest of each tensor as it arrived, which is the source's."""
         return self.rows.digests()
 
 
+@dataclass
+class Arrived:
+    """What has come of a transfer that broke off: the next one of the same tensors into the same memory goes on from it."""
+
+    sink: Sink | None = None
+    carried_over: bool = False
+    """Whether the latest attempt has gone on from an earlier one."""
+
+    def take_up(self, infos: Sequence[TensorInfo], destinations: Mapping[str, torch.Tensor]) -> Sink:
+        if self.sink is None or not self.sink.is_for(infos, destinations):
+            self.sink = Sink(infos, destinations)
+        self.carried_over = bool(self.sink.accepted)
+        return self.sink
+
+
+@dataclass(frozen=True)
+class _Donors:
+    """`addresses`: the first one is asked for the manifest, and what the others give has to be the same."""
+
+    addresses: Sequence[Address]
+    generation: int
+    token: str
+    deadline: float
+
+    def channel(self, donor: int, number: int) -> Channel:
+        """Raises ChannelClosedError, RefusedError."""
+        host, port = self.addresses[donor]
+        channel = connect(host, port, self.deadline)
+        try:
+            introduce(channel, self.generation, self.token, number)
+        except (RefusedError, ChannelClosedError):
+            channel.close()
+            raise
+        return channel
+
+
 class _Work:
     """Chunks that are still to come, shared by all connections."""
 
-    def __init__(self, count: int, deadline: float) -> None:
-        self._waiting = deque(range(count))
-        self._left = count
-        self._attempts = [0] * count
+    def __init__(self, chunks: Sequence[int], deadline: float) -> None:
+        self._waiting = deque(chunks)
+        self._left = len(chunks)
+        self._attempts: Counter[int] = Counter()
         self._changed = threading.Condition()
         self._deadline = deadline
         self._stopped = False
@@ -103,38 +142,81 @@ def receive(
     generation: int,
     token: str,
     place: Place,
+    more: Sequence[Address] = (),
     connections: int = 4,
     deadline_s: float,
+    arrived: Arrived | None = None,
 ) -> TransferStats:
     """Fills the tensors that `place` names for the donor's, in place, and returns when all are checked.
 
-    `place` gets the manifest and returns a destination of the same dtype and shape for every path.
-    Raises RefusedError (the donor does not know us), ChannelClosedError (it died, or `deadline_s` passed),
-    StateMismatchError (a destination does not fit, or content arrived damaged twice), FrameError (no donor speaks
-    there). Destinations are undefined after an error.
+    `place` gets the manifest and returns a destination of the same dtype and shape for every path. `more`: other donors of
+    the same tensors, from which is taken at the same time, and which stand in where one dies. Whatever came from whom, all
+    together is compared with what one of them holds; if it differs, everything comes from the first. `arrived`: of an earlier
+    attempt that broke off; kept up to date.
+    Raises RefusedError (no donor knows us), ChannelClosedError (all died, or `deadline_s` passed), StateMismatchError (a
+    destination does not fit, or content arrived damaged twice), FrameError (no donor speaks there). Destinations are
+    undefined after an error.
     """
     started = time.monotonic()
+    arrived = arrived or Arrived()
+    donors = _Donors([(host, port), *more], generation, token, started + deadline_s)
     with _no_collection():
-        sink, asked_again = _receive((host, port, generation, token), place, connections, started + deadline_s)
-    elapsed_s = time.monotonic() - started
-    return TransferStats(sink.size_bytes, len(sink.infos), elapsed_s, sink.rows, asked_again)
+        try:
+            return _receive(donors, place, connections, arrived, started)
+        except StateMismatchError:
+            if not more and not arrived.carried_over:
+                raise
+            arrived.sink = None
+            alone = _Donors(donors.addresses[:1], generation, token, donors.deadline)
+            return _receive(alone, place, connections, arrived, started)
 
 
-def _receive(donor: tuple[str, int, int, str], place: Place, connections: int, deadline: float) -> tuple[Sink, int]:
-    first = _introduced(*donor, 0, deadline)
+def _receive(donors: _Donors, place: Place, connections: int, arrived: Arrived, started: float) -> TransferStats:
+    donors, first = _first_to_answer(donors)
     channels = [first]
     try:
         requests.ask(first, requests.MANIFEST)
-        infos = layout.decode(first.receive(requests.expect(first, requests.MANIFEST, 0)))
-        sink = Sink(infos, place(infos))
-        work = _Work(len(sink.chunks), deadline)
-        wanted = max(1, min(connections, len(sink.chunks)))
-        alive = _pull_all(sink, work, channels, wanted, lambda n: _introduced(*donor, n, deadline))
+        manifest = first.receive(requests.expect(first, requests.MANIFEST, 0))
+        infos = layout.decode(manifest)
+        sink = arrived.take_up(infos, place(infos))
+        work = _Work([n for n in range(len(sink.chunks)) if n not in sink.accepted], donors.deadline)
+        wanted = max(1, min(max(connections, len(donors.addresses)), len(sink.chunks)))
+        alive = _pull_all(sink, work, channels, wanted, lambda n: _further(donors, n, manifest))
         _compare(sink, alive)
     finally:
         for channel in channels:
             channel.close()
-    return sink, work.asked_again
+    gave = min(len(donors.addresses), len(alive))
+    return TransferStats(sink.size_bytes, len(infos), time.monotonic() - started, sink.rows, work.asked_again, gave)
+
+
+def _first_to_answer(donors: _Donors) -> tuple[_Donors, Channel]:
+    """The donors with whoever is there in front. Raises what the first one says where nobody is."""
+    errors: list[RefusedError | ChannelClosedError] = []
+    for place in range(len(donors.addresses)):
+        try:
+            channel = donors.channel(place, 0)
+        except (RefusedError, ChannelClosedError) as e:
+            errors.append(e)
+        else:
+            return replace(donors, addresses=donors.addresses[place:]), channel
+    raise errors[0]
+
+
+def _further(donors: _Donors, number: int, manifest: bytes) -> tuple[int, Channel]:
+    """Connection `number`, with the place of its donor. Raises ChannelClosedError where that one holds something else."""
+    place = number % len(donors.addresses)
+    channel = donors.channel(place, number)
+    if place:
+        try:
+            requests.ask(channel, requests.FINGERPRINT)
+            size = requests.expect(channel, requests.FINGERPRINT, 0, layout.FINGERPRINT_BYTES)
+            if channel.receive(size) != layout.fingerprint(manifest):
+                raise ChannelClosedError("this donor holds other tensors than the first one")
+        except (ChannelClosedError, FrameError):
+            channel.close()
+            raise
+    return place, channel
 
 
 @contextlib.contextmanager
@@ -149,30 +231,20 @@ def _no_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _introduced(host: str, port: int, generation: int, token: str, number: int, deadline: float) -> Channel:
-    channel = connect(host, port, deadline)
-    try:
-        introduce(channel, generation, token, number)
-    except (RefusedError, ChannelClosedError):
-        channel.close()
-        raise
-    return channel
-
-
 def _pull_all(
-    sink: Sink, work: _Work, channels: list[Channel], wanted: int, open_channel: Callable[[int], Channel]
+    sink: Sink, work: _Work, channels: list[Channel], wanted: int, open_channel: Callable[[int], tuple[int, Channel]]
 ) -> list[Channel]:
-    """Gets every chunk. Returns the channels that still work; `channels` gets all that were opened."""
-    alive: list[Channel] = []
+    """Gets every chunk. Returns the channels that still work, the first donor's first; `channels` gets all that were opened."""
+    alive: list[tuple[int, int, Channel]] = []
     lost: list[ChannelClosedError | RefusedError | FrameError] = []
 
     def run(number: int) -> None:
         try:
-            channel = channels[0] if number == 0 else open_channel(number)
+            donor, channel = (0, channels[0]) if number == 0 else open_channel(number)
             if number:
                 channels.append(channel)
             _pull(sink, work, channel)
-            alive.append(channel)
+            alive.append((donor, number, channel))
         except (ChannelClosedError, RefusedError, FrameError) as e:
             # The other connections carry on; the chunks of this one were given back.
             lost.append(e)
@@ -189,7 +261,7 @@ def _pull_all(
                     channel.wake()
     if work.left or not alive:
         raise ChannelClosedError(f"all connections to the donor broke; the first: {lost[0] if lost else 'deadline'}")
-    return alive
+    return [channel for _, _, channel in sorted(alive, key=lambda one: one[:2])]
 
 
 def _pull(sink: Sink, work: _Work, channel: Channel) -> None:

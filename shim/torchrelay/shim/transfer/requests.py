@@ -7,7 +7,7 @@ import struct
 from torchrelay.protocol.errors import FrameError
 from torchrelay.shim.transfer.channel import Channel
 
-MANIFEST, CHUNK, SEAL, DIGESTS, DONE = range(5)
+MANIFEST, CHUNK, SEAL, DIGESTS, DONE, FINGERPRINT = range(6)
 MAX_MESSAGE_BYTES = 256 << 20
 """Largest manifest or list of digests that is taken: about a million tensors."""
 
@@ -24,7 +24,7 @@ def next_request(channel: Channel) -> tuple[int, int]:
     """Waits for the next request: (kind, number). Raises ChannelClosedError, and FrameError for an unknown kind."""
     channel.wait()
     kind, number = _REQUEST.unpack(channel.receive(REQUEST_BYTES))
-    if kind > DONE:
+    if kind > FINGERPRINT:
         raise FrameError(f"a request of the unknown kind {kind}")
     return kind, number
 

@@ -35,6 +35,16 @@ def _fitting(infos: Sequence[TensorInfo], destinations: Mapping[str, torch.Tenso
     return found
 
 
+def _same_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return (one.data_ptr(), one.dtype, one.shape, one.stride(), one.device) == (
+        other.data_ptr(),
+        other.dtype,
+        other.shape,
+        other.stride(),
+        other.device,
+    )
+
+
 class Sink:
     """Tensors on their way in.
 
@@ -48,10 +58,18 @@ class Sink:
         self.chunks = plan(self.infos)
         self._tensors = _fitting(infos, destinations)
         self.rows = Rows(self.infos)
+        self.accepted: set[int] = set()
         self._staged: dict[int, torch.Tensor] = {}
         self._spans_left = Counter(span.tensor for chunk in self.chunks for span in chunk.spans)
         self._lock = threading.Lock()
         settle({tensor.device for tensor in self._tensors})
+
+    def is_for(self, infos: Sequence[TensorInfo], destinations: Mapping[str, torch.Tensor]) -> bool:
+        """Whether these are the same tensors in the same memory, so that what has arrived counts for them."""
+        if self.infos != list(infos):
+            return False
+        there = [local(destinations[info.path], info.path) if info.path in destinations else None for info in infos]
+        return all(new is not None and _same_memory(old, new) for old, new in zip(self._tensors, there))
 
     @property
     def size_bytes(self) -> int:
@@ -84,6 +102,8 @@ class Sink:
 
     def accept(self, index: int) -> None:
         """The chunk is right. A tensor whose memory is not in order is set when its last part is."""
+        with self._lock:
+            self.accepted.add(index)
         for span in self.chunks[index].spans:
             with self._lock:
                 self._spans_left[span.tensor] -= 1

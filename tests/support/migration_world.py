@@ -44,7 +44,8 @@ class World:
         self.target_impossible = ""
         self.at_gate: set[int] = set()
         """Ranks that stand at a gate which the others have passed."""
-        self.rolls_back = self.gives = False
+        self.rolls_back = self.gives = self.helps = False
+        """`helps`: all survivors give beside the donor."""
         self.spare_is_starting = False
         self.restart_controller = False
         self._verified: set[tuple[str, int]] = set()
@@ -179,6 +180,7 @@ class World:
         s = self.state
         all_enter = s.kind in ("resume", "rollback")
         donors = {r: (r if s.kind == "planned" else min(s.survivors, default=-1)) for r in s.lost}
+        helpers = {r: tuple(x for x in s.survivors if x != donor) for r, donor in donors.items()} if self.helps else {}
         if behind := [r for r in s.survivors if s.standings[r].position == "gate"]:
             return m.GateToPass(tuple(behind), "others have passed it")
         if self.target_impossible or (not all_enter and -1 in donors.values()):
@@ -192,6 +194,7 @@ class World:
             tokens={r: f"token{r}" for r in s.lost},
             peer_hosts=dict.fromkeys(s.lost, "host"),
             offline=self.offline,
+            helpers={} if all_enter else helpers,
             savers=(min(s.survivors, default=0),),
             directory="/jit" if s.no_spare else "",
         )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from torchrelay.controller.checkpoint import JobCheckpoint, RankPart
-from torchrelay.controller.decide.donors import choose_donor, is_replica
+from torchrelay.controller.decide.donors import choose_donor, choose_helpers, is_replica
 from torchrelay.controller.decide.stand import Cannot, Entry, OutOfReach, decide_entry, decide_target, still_at_gate
 from torchrelay.controller.job import Job
 from torchrelay.protocol import collective_logs
@@ -20,17 +20,27 @@ Answer = TargetDecided | GateToPass | TargetImpossible
 def planned_target(job: Job, state: State, new_token: Callable[[], str]) -> Answer:
     """Everybody stands at the head of the agreed boundary, and the leaver itself gives its tensors."""
     (rank,) = state.lost
-    entry = decide_entry(rank, state.quiesce_boundary, job.journal(rank).boundaries, ())
+    boundary = state.quiesce_boundary
+    entry = decide_entry(rank, boundary, job.journal(rank).boundaries, ())
     if isinstance(entry, Cannot):
         return TargetImpossible(entry.reason)
+    checks = job.checks
+    replicas = [
+        other
+        for other in state.survivors
+        if is_replica(checks.get(rank, ()), checks.get(other, ()), boundary, (rank, other))[0]
+    ]
+    helpers = choose_helpers(rank, replicas, state.standings, nodes=_nodes(job, state.holders))
+    help_text = f", with help from ranks {', '.join(map(str, helpers))}, which hold the same" if helpers else ""
     return TargetDecided(
-        state.quiesce_boundary,
-        f"all stand at boundary {state.quiesce_boundary}; {state.lost[rank]} hands rank {rank} over by itself",
+        boundary,
+        f"all stand at boundary {boundary}; {state.lost[rank]} hands rank {rank} over by itself{help_text}",
         actions=dict.fromkeys(state.survivors, "stay"),
         entries={rank: entry.action},
         donors={rank: rank},
         tokens={rank: new_token()},
         peer_hosts={rank: job.host_of(state.joiners[rank].worker)},
+        helpers={rank: helpers},
     )
 
 
@@ -63,9 +73,11 @@ def unplanned_target(
     reasons = [target.reason]
     entries: dict[int, Entry] = {}
     donors: dict[int, int] = {}
+    helpers: dict[int, tuple[int, ...]] = {}
+    nodes = _nodes(job, state.survivors)
     for rank in sorted(state.lost):
         journal = job.journal(rank)
-        donor = choose_donor(rank, target.boundary, standings, job.checks, donors.values())
+        donor = choose_donor(rank, target.boundary, standings, job.checks, donors.values(), nodes)
         if isinstance(donor, Cannot):
             return TargetImpossible(donor.reason)
         entry = decide_entry(rank, target.boundary, journal.boundaries, journal.gates, standings[donor.rank])
@@ -73,7 +85,7 @@ def unplanned_target(
             return entry
         if isinstance(entry, Cannot):
             return TargetImpossible(entry.reason)
-        entries[rank], donors[rank] = entry, donor.rank
+        entries[rank], donors[rank], helpers[rank] = entry, donor.rank, donor.helpers
         reasons += [entry.reason, donor.reason]
     checkpoint = bool(state.no_spare)
     return TargetDecided(
@@ -87,9 +99,14 @@ def unplanned_target(
         offline=target.offline,
         late={rank: dict(standings[donor].late) for rank, donor in donors.items()},
         donor_collectives={rank: _collectives(standings[donor], target.boundary) for rank, donor in donors.items()},
+        helpers={} if checkpoint else helpers,
         savers=tuple(sorted(set(_tensor_sources(job, state, target.boundary, donors).values()))) if checkpoint else (),
         directory=str(jit_folder(target.boundary)) if checkpoint else "",
     )
+
+
+def _nodes(job: Job, ranks: Iterable[int]) -> dict[int, str]:
+    return {rank: job.holder(rank).node for rank in ranks}
 
 
 def _collectives(donor: Standing, target: int) -> int:

@@ -117,6 +117,8 @@ class TargetDecided:
     """By lost rank: what its donor has written since its optimizer step, as in messages.Plan."""
     donor_collectives: Mapping[int, int] = field(default_factory=dict)
     """The same for where its donor stands."""
+    helpers: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    """By lost rank: survivors that hold the same as its donor, and give at the same time."""
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from torchrelay.protocol.messages import (
     QuiesceAt,
     QuiesceDecided,
     Resumed,
+    Serve,
     Serving,
     Standing,
     Transferred,
@@ -107,6 +108,13 @@ def order_failed(turn: Turn, said: Said) -> None:
     s = turn.state
     report = cast(OrderFailed, said.report)
     reason = f"{said.worker} (rank {said.rank}) could not do {report.order}: {report.reason}"
+    waiting = s.unanswered_serves.get(said.rank, [])
+    if report.order == Serve.__name__ and waiting and s.donors[waiting[0]] != said.rank:
+        waiting.pop(0)
+        turn.do(Noted(f"{reason}; others give the same"))
+        if not any(s.unanswered_serves.values()):
+            send_plans(turn)
+        return
     if s.kind == PLANNED and s.phase is not Phase.FENCING and not is_joiner(turn, said.worker):
         abandon(turn, reason)
     else:
@@ -269,6 +277,7 @@ def target_decided(turn: Turn, event: TargetDecided) -> None:
     s.donors.update(event.donors)
     s.late.update(event.late)
     s.donor_collectives.update(event.donor_collectives)
+    s.helpers.update({rank: list(helpers) for rank, helpers in event.helpers.items()})
     s.tokens.update(event.tokens)
     s.serve_hosts.update(event.peer_hosts)
     s.savers.extend(event.savers)
@@ -307,8 +316,12 @@ def serving(turn: Turn, said: Said) -> None:
     waiting = s.unanswered_serves.get(said.rank)
     if not waiting or donor_worker(s, said.rank) != said.worker:
         return
-    s.serving[waiting.pop(0)] = [report.host, report.port]
-    if s.serving.keys() >= s.donors.keys():
+    lost_rank, where = waiting.pop(0), [report.host, report.port]
+    if s.donors[lost_rank] == said.rank:
+        s.serving[lost_rank] = where
+    else:
+        s.helping.setdefault(lost_rank, []).append(where)
+    if not any(s.unanswered_serves.values()):
         send_plans(turn)
 
 

@@ -64,6 +64,8 @@ class State:
     donors: dict[int, int] = field(default_factory=dict)
     late: dict[int, dict[str, int]] = field(default_factory=dict)
     donor_collectives: dict[int, int] = field(default_factory=dict)
+    helpers: dict[int, list[int]] = field(default_factory=dict)
+    """By lost rank: who gives beside its donor."""
     tokens: dict[int, str] = field(default_factory=dict)
     serve_hosts: dict[int, str] = field(default_factory=dict)
     savers: list[int] = field(default_factory=list)
@@ -75,6 +77,8 @@ class State:
     """By donor, the lost ranks whose Serve it has not answered yet, in the order of asking."""
     serving: dict[int, list[Any]] = field(default_factory=dict)
     """By lost rank: host and port of its donor's channel."""
+    helping: dict[int, list[list[Any]]] = field(default_factory=dict)
+    """The same of those that give beside it."""
     transferred: set[int] = field(default_factory=set)
     rebuilt: set[int] = field(default_factory=set)
     verified: set[int] = field(default_factory=set)
@@ -120,11 +124,13 @@ class State:
             self.donors,
             self.late,
             self.donor_collectives,
+            self.helpers,
             self.tokens,
             self.serve_hosts,
             self.savers,
             self.unanswered_serves,
             self.serving,
+            self.helping,
             self.transferred,
             self.rebuilt,
             self.verified,

@@ -91,9 +91,10 @@ def arrive_transferring(turn: Turn) -> None:
         send_plans(turn)
         return
     for rank, donor in sorted(s.donors.items()):
-        s.unanswered_serves.setdefault(donor, []).append(rank)
         serve = Serve(s.generation, s.target, s.tokens[rank], s.serve_hosts.get(rank, ""))
-        turn.order(donor, donor_worker(s, donor), serve)
+        for giver in (donor, *s.helpers.get(rank, ())):
+            s.unanswered_serves.setdefault(giver, []).append(rank)
+            turn.order(giver, donor_worker(s, giver), serve)
 
 
 def donor_worker(s: State, rank: int) -> str:
@@ -122,6 +123,8 @@ def send_plans(turn: Turn) -> None:
             late=s.late.get(rank, {}) if s.entries[rank] == "shadow" else {},
             donor_collectives=s.donor_collectives.get(rank, -1),
             place=next((t.place for t in s.standings.values() if t.boundary == s.target and t.place), ""),
+            more_hosts=tuple(host for host, _ in s.helping.get(rank, ())),
+            more_ports=tuple(port for _, port in s.helping.get(rank, ())),
         )
         turn.order(rank, joiner.worker, plan)
     for rank in s.survivors:

@@ -624,7 +624,7 @@ class Serve(_message.Message):
     def __init__(self, generation: _Optional[int] = ..., boundary: _Optional[int] = ..., token: _Optional[str] = ..., peer_host: _Optional[str] = ..., kept: _Optional[str] = ...) -> None: ...
 
 class Plan(_message.Message):
-    __slots__ = ("generation", "target", "action", "journal", "gate_journal", "collective_log", "ddp_layout", "donor_host", "donor_port", "token", "directory", "offline", "late", "donor_collectives", "place", "kept", "set_up", "after")
+    __slots__ = ("generation", "target", "action", "journal", "gate_journal", "collective_log", "ddp_layout", "donor_host", "donor_port", "token", "directory", "offline", "late", "donor_collectives", "place", "kept", "set_up", "after", "more_hosts", "more_ports")
     class LateEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -650,6 +650,8 @@ class Plan(_message.Message):
     KEPT_FIELD_NUMBER: _ClassVar[int]
     SET_UP_FIELD_NUMBER: _ClassVar[int]
     AFTER_FIELD_NUMBER: _ClassVar[int]
+    MORE_HOSTS_FIELD_NUMBER: _ClassVar[int]
+    MORE_PORTS_FIELD_NUMBER: _ClassVar[int]
     generation: int
     target: int
     action: str
@@ -668,7 +670,9 @@ class Plan(_message.Message):
     kept: str
     set_up: bytes
     after: bytes
-    def __init__(self, generation: _Optional[int] = ..., target: _Optional[int] = ..., action: _Optional[str] = ..., journal: _Optional[bytes] = ..., gate_journal: _Optional[bytes] = ..., collective_log: _Optional[bytes] = ..., ddp_layout: _Optional[str] = ..., donor_host: _Optional[str] = ..., donor_port: _Optional[int] = ..., token: _Optional[str] = ..., directory: _Optional[str] = ..., offline: _Optional[bool] = ..., late: _Optional[_Mapping[str, int]] = ..., donor_collectives: _Optional[int] = ..., place: _Optional[str] = ..., kept: _Optional[str] = ..., set_up: _Optional[bytes] = ..., after: _Optional[bytes] = ...) -> None: ...
+    more_hosts: _containers.RepeatedScalarFieldContainer[str]
+    more_ports: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, generation: _Optional[int] = ..., target: _Optional[int] = ..., action: _Optional[str] = ..., journal: _Optional[bytes] = ..., gate_journal: _Optional[bytes] = ..., collective_log: _Optional[bytes] = ..., ddp_layout: _Optional[str] = ..., donor_host: _Optional[str] = ..., donor_port: _Optional[int] = ..., token: _Optional[str] = ..., directory: _Optional[str] = ..., offline: _Optional[bool] = ..., late: _Optional[_Mapping[str, int]] = ..., donor_collectives: _Optional[int] = ..., place: _Optional[str] = ..., kept: _Optional[str] = ..., set_up: _Optional[bytes] = ..., after: _Optional[bytes] = ..., more_hosts: _Optional[_Iterable[str]] = ..., more_ports: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Rebuild(_message.Message):
     __slots__ = ("generation", "target", "store_host", "store_port")

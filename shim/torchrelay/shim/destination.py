@@ -16,14 +16,16 @@ from torchrelay.shim.capture import device, optimizer_order
 from torchrelay.shim.capture.host_state import HostState
 
 if TYPE_CHECKING:
-    from torchrelay.shim.transfer import TensorInfo, TransferStats
+    from torchrelay.shim.transfer import Arrived, TensorInfo, TransferStats
 
 _CONNECTIONS = 4
 _DEADLINE_S = 300.0
 
 
 class Destination:
-    """`needed`: paths of large values that the lost rank had beside its model and optimizers.
+    """May receive again when a donor was lost in its midst: it goes on from what has arrived.
+
+    `needed`: paths of large values that the lost rank had beside its model and optimizers.
 
     `saves`: tensors of checkpoints that it was saving: a donor that is through with one has them no more.
     """
@@ -32,6 +34,9 @@ class Destination:
         self._state, self._saves = state, saves
         self._needed = {f"value.{path}" for path in needed}
         self._own = device.catalogue(state, state.roots)
+        self._arrived: Arrived | None = None
+        self._elsewhere: dict[str, torch.Tensor] = {}
+        """What the donor has and nobody here needs."""
         self.gradients: dict[str, torch.Tensor] = {}
         """Those of the donor, if it still had them."""
 
@@ -39,6 +44,7 @@ class Destination:
         """Raises StateMismatchError, ChannelClosedError, RefusedError, CheckpointError."""
         from torchrelay.shim import transfer
 
+        self._arrived = self._arrived or transfer.Arrived()
         if plan.kept:
             from torchrelay.shim import kept_tensors
 
@@ -53,6 +59,8 @@ class Destination:
             generation=generation,
             token=plan.token,
             place=self.place,
+            more=list(zip(plan.more_hosts, plan.more_ports)),
+            arrived=self._arrived,
             connections=_CONNECTIONS,
             deadline_s=_DEADLINE_S,
         )
@@ -81,11 +89,11 @@ class Destination:
         for info in infos:
             tensor = self._own.get(info.path)
             if info.path.startswith("gradient"):
-                tensor = self.gradients[info.path] = torch.empty(info.shape, dtype=info.dtype)
+                tensor = self.gradients[info.path] = self._room(info, self.gradients)
             if info.path.startswith(save_records.PREFIX):
-                tensor = self._of_a_save(info)
+                tensor = self._room(info, self._saves)  # if it does not fit, digests tell that something is missing
             if tensor is None and info.path.startswith("value.") and info.path not in self._needed:
-                tensor = torch.empty(info.shape, dtype=info.dtype)  # the donor's own affair
+                tensor = self._room(info, self._elsewhere)
             found[info.path] = tensor if tensor is not None else self._optimizer_state(info)
         missing = self._needed - found.keys()
         if missing:
@@ -93,11 +101,13 @@ class Destination:
         self._order_optimizer_state(infos)
         return found
 
-    def _of_a_save(self, info: TensorInfo) -> torch.Tensor:
-        """What does not fit is the donor's own affair too: the digests tell that something is missing."""
-        tensor = self._saves.get(info.path)
-        fits = tensor is not None and (tuple(tensor.shape), tensor.dtype) == (tuple(info.shape), info.dtype)
-        return tensor if tensor is not None and fits else torch.empty(info.shape, dtype=info.dtype)
+    def _room(self, info: TensorInfo, known: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """The known tensor if it fits; otherwise memory for what is the donor's own affair."""
+        for tensor in (known.get(info.path), self._elsewhere.get(info.path)):
+            if tensor is not None and (tuple(tensor.shape), tensor.dtype) == (tuple(info.shape), info.dtype):
+                return tensor
+        self._elsewhere[info.path] = made = torch.empty(info.shape, dtype=info.dtype)
+        return made
 
     def _order_optimizer_state(self, infos: Sequence[TensorInfo]) -> None:
         """As the donor has it: in the order in which parameters had their first gradients, which `state_dict` shows."""
@@ -126,5 +136,6 @@ class Destination:
         own_shape = tuple(local(parameter).shape)
         beside = tuple(info.shape) == own_shape or group.get("fused") or group.get("capturable")
         tensor = torch.empty(info.shape, dtype=info.dtype, device=parameter.device if beside else "cpu")
+        self._own[info.path] = tensor
         optimizer.state[parameter][key] = device.like_parameter(parameter, key, tensor)
         return tensor

@@ -133,9 +133,10 @@ class Joiner:
 
         Begins anew if another rank is lost meanwhile: what this process holds is still what the lost rank held at this head.
         """
+        destination = self._new_destination(innermost)
         while True:
             try:
-                _, started, stats = self._receive(innermost)
+                started, stats = self._receive(destination)
                 self._join(Transferred(self.generation, stats.size_bytes, stats.tensors, time.monotonic() - started))
             except (RuntimeError, OSError, TorchrelayError) as error:
                 self._begin_anew(error)
@@ -159,14 +160,16 @@ class Joiner:
         ):
             raise StateMismatchError(f"the others meet at boundary {plan.target} now") from error
 
-    def _receive(self, innermost: FrameType) -> tuple[Destination, float, TransferStats]:
-        assert self._plan is not None
+    def _new_destination(self, innermost: FrameType) -> Destination:
         assert self._journal is not None
-        self._inject("transfer")
         state = self._engine.writer.walk(script_frames(innermost))
-        destination = Destination(state, self._journal.large, self._engine.saves.tensors())
+        return Destination(state, self._journal.large, self._engine.saves.tensors())
+
+    def _receive(self, destination: Destination) -> tuple[float, TransferStats]:
+        assert self._plan is not None
+        self._inject("transfer")
         started = time.monotonic()
-        return destination, started, destination.receive(self._plan, self.generation)
+        return started, destination.receive(self._plan, self.generation)
 
     def _join(self, arrived: Transferred) -> None:
         engine = self._engine
@@ -238,7 +241,8 @@ class Joiner:
             wrapped.__dict__.update(content)
         finished = collective_records.furthest(payload.load_logs(plan.collective_log))
         engine.records.after = []
-        destination, started, stats = self._receive(frame)
+        destination = self._new_destination(frame)
+        started, stats = self._receive(destination)
         arrived = Transferred(self.generation, stats.size_bytes, stats.tensors, time.monotonic() - started)
         destination.put_gradients()
         assert engine.commit is not None

@@ -50,6 +50,7 @@ def test_the_joiner_gets_rank_environment_journal_and_donor_of_the_lost_rank(job
     assert len(plan.token) >= 32
     assert (plan.action, plan.target, plan.journal) == ("enter", 5, b"n0.w1@5")
     assert (plan.donor_host, plan.donor_port) == ("10.0.0.1", 9000)
+    assert (plan.more_hosts, plan.more_ports) == (("10.0.0.1",), (9000,))  # rank 2 holds the same
     assert {w: p.action for w, p in job.sent(msg.Plan).items() if w != "n0.s0"} == {
         "n0.w0": "rewind",
         "n0.w2": "rewind",
@@ -136,7 +137,9 @@ def test_a_planned_move_leaves_no_step_to_redo_and_fences_the_leaver(job: FakeJo
     assert finished.beside_s > 0
     assert finished.downtime_s["prepare"] == 0.0
     assert [o.worker for o in job.orders if isinstance(o, msg.Fence)] == ["n0.w2"]
-    assert set(job.sent(msg.Serve)) == {"n0.w2"}
+    assert set(job.sent(msg.Serve)) == {"n0.w0", "n0.w1", "n0.w2"}  # the leaver itself, and who holds the same
+    plan = job.sent(msg.Plan)["n0.s0"]
+    assert (plan.donor_port, plan.more_hosts, plan.more_ports) == (9000, ("10.0.0.1", "10.0.0.1"), (9000, 9000))
     (started,) = job.told(events.MigrationStarted)
     assert started.reason == "a new fan"
 

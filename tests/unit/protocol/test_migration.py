@@ -140,6 +140,40 @@ def test_several_lost_ranks_move_in_one_generation_with_a_token_each() -> None:
     assert (plans["s0"].token, plans["s1"].token) == ("token1", "token3")
 
 
+@pytest.mark.parametrize("kind", ["planned", "unplanned"])
+def test_who_holds_the_same_gives_beside_the_donor(kind: str) -> None:
+    world = World()
+    world.helps = True
+    begin(world, kind)
+    world.run()
+    donor, helpers = ("w1", {"w0", "w2"}) if kind == "planned" else ("w0", {"w2"})
+    assert set(world.orders(msg.Serve)) == {donor} | helpers
+    plan = world.orders(msg.Plan)["s0"]
+    assert {serve.token for serve in world.orders(msg.Serve).values()} == {plan.token}
+    assert (plan.donor_port, plan.more_hosts, plan.more_ports) == (
+        99,
+        ("donor",) * len(helpers),
+        (99,) * len(helpers),
+    )
+    assert world.finished is not None
+    assert world.finished.outcome == "committed"
+
+
+def test_a_helper_that_cannot_give_is_done_without() -> None:
+    world = World()
+    world.helps = True
+    begin(world, "unplanned")
+    world.run_to(Phase.TRANSFERRING)
+    world.due = [(w, e) for w, e in world.due if w != "w2"]
+    world.feed(m.Said(2, "w2", msg.OrderFailed(world.state.generation, "Serve", "no port")))
+    assert world.phase is Phase.TRANSFERRING
+    world.run()
+    plan = world.orders(msg.Plan)["s0"]
+    assert (plan.donor_port, plan.more_ports) == (99, ())
+    assert world.finished is not None
+    assert (world.finished.outcome, world.state.holders) == ("committed", {0: "w0", 1: "s0", 2: "w2"})
+
+
 def test_the_new_store_is_on_the_lowest_survivor() -> None:
     world = World()
     world.lose(0)

@@ -20,6 +20,7 @@ def one_life(seed: int, kind: str) -> World:
     world.boundary_is_late = rng.choice((0, 0, 1, 9))
     world.restart_controller = rng.random() < 0.2
     world.gives = kind == "rollback" and rng.random() < 0.5
+    world.helps = rng.random() < 0.5
     begin(world, kind)
     trouble = rng.choice((0.0, 0.02, 0.1))
     while world.finished is None:
@@ -42,7 +43,7 @@ def make_trouble(world: World, rng: random.Random) -> None:
     if kind == 0:
         world.lose(rank, worker)
     elif kind == 1:
-        world.feed(m.Said(rank, worker, msg.OrderFailed(s.generation, "x", "y")))
+        world.feed(m.Said(rank, worker, msg.OrderFailed(s.generation, rng.choice(("x", "Serve")), "y")))
     elif kind == 2:
         world.silent.add(worker)
     else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from torchrelay.controller.decide.stand import Cannot
 from torchrelay.protocol.messages import ReplicaCheck, Standing
@@ -13,10 +14,17 @@ _AMONG = re.compile(r"(.*)@(=?)([\d,]+)")
 """See messages.ReplicaCheck.ddp_paths."""
 
 
+MAX_HELPERS = 3
+"""A joiner has four connections: with more donors than that each would give less than one connection's worth."""
+
+
 @dataclass(frozen=True)
 class Donor:
+    """`helpers`: ranks that hold the same and stand where it does, so that tensors can come from them at the same time."""
+
     rank: int
     reason: str
+    helpers: tuple[int, ...] = ()
 
 
 def choose_donor(
@@ -25,8 +33,11 @@ def choose_donor(
     standings: Mapping[int, Standing],
     checks: Mapping[int, Sequence[ReplicaCheck]],
     busy: Collection[int] = (),
+    nodes: Mapping[int, str] = MappingProxyType({}),
 ) -> Donor | Cannot:
-    """`checks`: the latest ones of each rank, lost ones too; `busy`: donors that serve somebody else already."""
+    """`checks`: the latest ones of each rank, lost ones too; `busy`: donors that serve somebody else already; `nodes`: where
+    survivors are: help comes from other nodes first, whose links are not in use.
+    """
     can_serve = [r for r, s in sorted(standings.items()) if target in (s.boundary, s.gates_passed)]
     why_not: dict[int, str] = {}
     found: list[tuple[tuple[bool, bool, bool, int], str]] = []
@@ -43,11 +54,42 @@ def choose_donor(
             why_not[rank] = why
     if found:
         (*_, rank), why = min(found)
-        return Donor(rank, f"rank {rank} gives its tensors to rank {lost}: {why}")
+        others = [other for (*_, other), _ in found if other != rank]
+        helpers = choose_helpers(rank, others, standings, busy, nodes)
+        return Donor(rank, f"{_who(rank, helpers)} to rank {lost}: {why}", helpers)
     if not can_serve:
         return Cannot(f"no survivor holds the tensors of boundary {target}")
     listed = "; ".join(f"rank {r}: {why}" for r, why in why_not.items())
     return Cannot(f"no survivor holds a replica of the tensors of rank {lost} ({listed})")
+
+
+def choose_helpers(
+    donor: int,
+    replicas: Collection[int],
+    standings: Mapping[int, Standing],
+    busy: Collection[int] = (),
+    nodes: Mapping[int, str] = MappingProxyType({}),
+) -> tuple[int, ...]:
+    """Of other replicas those that stand exactly where the donor does: elsewhere a step may have written to tensors since."""
+    place = _place(standings[donor])
+    alike = sorted(r for r in replicas if _place(standings[r]) == place and r not in busy)
+    chosen: list[int] = []
+    while alike and len(chosen) < MAX_HELPERS:
+        used = [nodes.get(r, "") for r in (donor, *chosen)]
+        chosen.append(min(alike, key=lambda r: (used.count(nodes.get(r, "")), r)))
+        alike.remove(chosen[-1])
+    return tuple(chosen)
+
+
+def _place(s: Standing) -> tuple[object, ...]:
+    return s.boundary, s.gates_passed, s.position, s.log_length, dict(s.late)
+
+
+def _who(donor: int, helpers: Sequence[int]) -> str:
+    if not helpers:
+        return f"rank {donor} gives its tensors"
+    named = ", ".join(map(str, (donor, *helpers[:-1])))
+    return f"ranks {named} and {helpers[-1]}, which hold the same, give their tensors"
 
 
 def is_replica(

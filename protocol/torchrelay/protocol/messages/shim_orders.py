@@ -100,7 +100,8 @@ class Plan:
     `action`: `stay` (at the head of `target`), `rewind` (to `target`), `forward` (finish the step that leads to it),
     `enter` (joiner, state of `target`), `shadow` (joiner, from the boundary before, with the gate journal),
     `leave` (planned: hold still; the process is ended once its rank lives elsewhere).
-    A joiner takes tensors from the donor at `donor_host:donor_port`, or from the files in `directory`.
+    A joiner takes tensors from the donor at `donor_host:donor_port`, and from others that hold the same (`more_hosts`,
+    `more_ports`, with the same token), or from the files in `directory`.
     """
 
     generation: int
@@ -128,6 +129,8 @@ class Plan:
     """The rank's record of its set-up, if it is another than the one in Assign: training has gone on to a later loop."""
     after: bytes = b""
     """For `shadow`: what the lost rank's collectives behind that gate gave it alone."""
+    more_hosts: tuple[str, ...] = ()
+    more_ports: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -220,8 +220,10 @@ class Donor:
         elif kind == requests.FINGERPRINT:
             content = layout.fingerprint(self._manifest)
         elif kind == requests.SEAL:
+            self._source.sum_rest()
             content = self._source.rows.seal()
         else:
+            self._source.sum_rest()
             content = json.dumps(self._source.rows.digests()).encode()
         requests.announce(channel, kind, number, len(content))
         channel.send(content)

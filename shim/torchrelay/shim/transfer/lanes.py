@@ -22,10 +22,12 @@ STAGING_BYTES = 4 << 20
 """A device lane holds two pinned buffers of this size, whatever the size of the tensors."""
 
 
-class Lane(Protocol):
+class Sender(Protocol):
     def send(self, data: torch.Tensor, rows: torch.Tensor, write: Write) -> None:
         """Writes `data` (uint8, flat, on the lane's device); its row sums go to `rows` (int64[rows, ROW_SUMS], host)."""
 
+
+class Lane(Sender, Protocol):
     def receive(self, data: torch.Tensor, rows: torch.Tensor, fill: Fill) -> None:
         """Fills `data` (uint8, flat, on the lane's device); the row sums of what it then holds go to `rows`."""
 

@@ -5,20 +5,44 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Mapping
+from typing import Protocol
 
 import torch
 
-from torchrelay.shim.digest import new_rows
+from torchrelay.shim.digest import new_rows, row_sums
 from torchrelay.shim.tensor_bytes import flat_bytes, is_plain, local, memory, pack, plain_copy
-from torchrelay.shim.transfer.lanes import Lanes, Write, settle
+from torchrelay.shim.transfer.lanes import Sender, Write, settle
 from torchrelay.shim.transfer.layout import Chunk, describe, plan
 from torchrelay.shim.transfer.rows import Rows, chunk_check
+
+
+class Senders(Protocol):
+    """As `Lanes`, for sending alone."""
+
+    def for_device(self, device: torch.device) -> Sender: ...
+
+
+class _Unwritten:
+    """Lanes that sum where the tensor is, and write nothing."""
+
+    def for_device(self, device: torch.device) -> _Unwritten:
+        return self
+
+    def send(self, data: torch.Tensor, rows: torch.Tensor, write: Write) -> None:
+        sums = torch.empty_like(rows, device=data.device)
+        row_sums(data, sums)
+        rows.copy_(sums)
+
+
+def _nowhere(data: memoryview) -> None:
+    pass
 
 
 class Source:
     """Tensors on their way out. They must not change until the last chunk was written.
 
-    Row sums are taken while the bytes pass, so the digests cost no pass of their own; `rows` has them.
+    Row sums are taken while the bytes pass, so the digests cost no pass of their own; `rows` has them. Of what others have given
+    in its place, `sum_rest` takes them.
     Raises UnsupportedError for tensors without plain bytes.
     """
 
@@ -30,16 +54,26 @@ class Source:
         self._staged: dict[int, torch.Tensor] = {}
         self._spans = Counter(span.tensor for chunk in self.chunks for span in chunk.spans)
         self._spans_left = Counter(self._spans)
+        self._summed: set[int] = set()
         self._lock = threading.Lock()
         settle({tensor.device for tensor in self._tensors})
 
-    def write_chunk(self, index: int, lanes: Lanes, write: Write) -> bytes:
+    def write_chunk(self, index: int, lanes: Senders, write: Write) -> bytes:
         """Passes the bytes of one chunk to `write`, in order. Returns their check."""
         chunk = self.chunks[index]
         rows = self._write_small(chunk, write) if chunk.small else self._write_spans(chunk, lanes, write)
+        with self._lock:
+            self._summed.add(index)
         return chunk_check(index, rows)
 
-    def _write_spans(self, chunk: Chunk, lanes: Lanes, write: Write) -> list[torch.Tensor]:
+    def sum_rest(self) -> None:
+        """From here on `rows` has the sums of all chunks, whoever was asked for them."""
+        with self._lock:
+            rest = [index for index in range(len(self.chunks)) if index not in self._summed]
+        for index in rest:
+            self.write_chunk(index, _Unwritten(), _nowhere)
+
+    def _write_spans(self, chunk: Chunk, lanes: Senders, write: Write) -> list[torch.Tensor]:
         found = []
         for span in chunk.spans:
             data = self._flat(span.tensor)[span.start : span.start + span.size]

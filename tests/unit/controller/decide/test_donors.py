@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from torchrelay.controller.decide.donors import Donor, choose_donor
+from torchrelay.controller.decide.donors import MAX_HELPERS, Donor, choose_donor, choose_helpers
 from torchrelay.controller.decide.stand import Cannot
 from torchrelay.protocol.messages import ReplicaCheck, Standing
 
@@ -127,3 +127,41 @@ def test_what_a_wrapper_of_an_earlier_loop_kept_equal_counts_no_more() -> None:
     old, anew = check(8, "a", a="1"), replace(check(9, a="2"), since=9)
     assert isinstance(choose_donor(1, 10, {0: at(10, 10)}, {0: [old], 1: [old]}), Donor)
     assert isinstance(choose_donor(1, 10, {0: at(10, 10)}, {0: [old, anew], 1: [old]}), Cannot)
+
+
+SAME = {rank: [check(4, a="1")] for rank in range(6)}
+
+
+def test_all_that_hold_the_same_give_at_once() -> None:
+    donor = choose_donor(1, 9, {0: at(9, 9), 2: at(9, 9), 3: at(9, 9)}, SAME)
+    assert isinstance(donor, Donor)
+    assert (donor.rank, donor.helpers) == (0, (2, 3))
+    assert donor.reason.startswith("ranks 0, 2 and 3, which hold the same, give their tensors to rank 1: all 1 tensors")
+
+
+@pytest.mark.parametrize(
+    "elsewhere",
+    [
+        pytest.param(at(8, 9, "after"), id="behind its gate and not at the next head"),
+        pytest.param(replace(at(9, 9), late={"w": 1}), id="it has written something since"),
+        pytest.param(replace(at(9, 9), log_length=2), id="further in the step"),
+        pytest.param(at(9, 9, "finished"), id="at the end"),
+    ],
+)
+def test_who_stands_elsewhere_does_not_help(elsewhere: Standing) -> None:
+    donor = choose_donor(1, 9, {0: at(9, 9), 2: elsewhere}, SAME)
+    assert donor == Donor(0, "rank 0 gives its tensors to rank 1: all 1 tensors were bitwise equal at boundary 4")
+
+
+def test_who_holds_something_else_does_not_help() -> None:
+    donor = choose_donor(1, 9, {0: at(9, 9), 2: at(9, 9)}, {**SAME, 2: [check(4, a="2")]})
+    assert isinstance(donor, Donor)
+    assert donor.helpers == ()
+
+
+def test_help_comes_from_nodes_whose_links_are_free() -> None:
+    here = {rank: at(9, 9) for rank in (0, 2, 3, 4, 5)}
+    nodes = {0: "a", 2: "a", 3: "b", 4: "b", 5: "c"}
+    assert choose_helpers(0, [2, 3, 4, 5], here, nodes=nodes) == (3, 5, 2)
+    assert choose_helpers(0, [2, 3, 4, 5], here, busy=[3], nodes=nodes) == (4, 5, 2)
+    assert len(choose_helpers(0, [2, 3, 4, 5], here)) == MAX_HELPERS

@@ -49,6 +49,16 @@ def test_losses_leave_no_trace(faults: list[str], undisturbed: Undisturbed, tmp_
     assert_unharmed(run, undisturbed(SCRIPT, ranks=RANKS), RANKS, faults, len(faults))
 
 
+def test_all_ranks_that_hold_the_same_give_at_once(undisturbed: Undisturbed, tmp_path: Path) -> None:
+    fault = "kill:rank=1,step=20,phase=backward"
+    run = relay(tmp_path, SCRIPT, ranks=RANKS, inject=[fault])
+    assert_unharmed(run, undisturbed(SCRIPT, ranks=RANKS), RANKS, [fault], 1)
+    decided = [e["text"] for e in run.named("decision")]
+    assert any("ranks 0 and 2, which hold the same, give their tensors to rank 1" in text for text in decided), (
+        run.told()
+    )
+
+
 def test_rank_0_is_moved_while_it_trains(undisturbed: Undisturbed, tmp_path: Path) -> None:
     run = relay(tmp_path, SCRIPT, ranks=RANKS, inject=["planned:rank=0,step=5"], planned_at=[5])
     fault = "planned:rank=0,step=5,phase=forward"

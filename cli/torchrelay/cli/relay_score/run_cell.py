@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -25,6 +26,26 @@ PATIENCE = 4
 ABORTS = 3
 _ABORTED = "terminate called without an active exception"
 """torch 2.13 now and then aborts a rank at the end of the interpreter, without us too: such a run says nothing of the program."""
+AT_THE_END_S = 30.0
+"""Or it hangs there, with all results written: who has done no more for so long after that has nothing more to do."""
+
+
+class _HangsAtItsEnd(Exception):
+    pass
+
+
+class _EndWatch:
+    """Raises where all ranks have written their results, and the run has not ended for AT_THE_END_S since."""
+
+    def __init__(self, out: Path, ranks: int) -> None:
+        self._results = [out / f"rank-{rank}.json" for rank in range(ranks)]
+        self._since_s: float | None = None
+
+    def __call__(self) -> None:
+        if self._since_s is None:
+            self._since_s = time.monotonic() if all(result.exists() for result in self._results) else None
+        elif time.monotonic() - self._since_s > AT_THE_END_S:
+            raise _HangsAtItsEnd
 
 
 def environment(out: Path, **more: str) -> dict[str, str]:
@@ -46,7 +67,11 @@ def run_undisturbed(entry: Entry, corpus: Path, folder: Path) -> Path:
         shutil.rmtree(out, ignore_errors=True)
         out.mkdir(parents=True)
         variables = environment(out, **entry.variables(corpus))
-        code = process.run([*torchrun, *entry.command(corpus)], folder, variables, PATIENCE * entry.timeout_s)
+        command, limit_s = [*torchrun, *entry.command(corpus)], PATIENCE * entry.timeout_s
+        try:
+            code = process.run(command, folder, variables, limit_s, _EndWatch(out, entry.ranks))
+        except _HangsAtItsEnd:
+            return out
         if code == 0 or _ABORTED not in (folder / "stderr").read_text(encoding="utf-8", errors="replace"):
             break
     if code != 0:

@@ -49,6 +49,30 @@ def test_a_reference_may_take_longer_than_a_cell_and_not_for_ever(tmp_path: Path
         run_cell.run_undisturbed(entry, tmp_path, tmp_path)
 
 
+def test_a_reference_that_hangs_when_all_its_results_are_there_is_taken_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torch does so now and then in the interpreter's end."""
+    monkeypatch.setattr(run_cell, "AT_THE_END_S", 0.1)
+    (tmp_path / "program.py").write_text(
+        "import os, threading\nopen(os.path.join(os.environ['CORPUS_OUT'], 'rank-0.json'), 'w').close()\n"
+        "threading.Event().wait()"
+    )
+    entry = Entry("hangs", "basics", "program.py", steps=8, ranks=1)
+    assert [p.name for p in run_cell.run_undisturbed(entry, tmp_path, tmp_path).iterdir()] == ["rank-0.json"]
+
+
+def test_a_reference_that_still_has_results_to_write_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_cell, "AT_THE_END_S", 0.0)
+    (tmp_path / "program.py").write_text(
+        "import os, threading\nopen(os.path.join(os.environ['CORPUS_OUT'], 'rank-1.json'), 'w').close()\n"
+        "threading.Event().wait()"
+    )
+    entry = Entry("slow", "basics", "program.py", steps=8, ranks=1, timeout_s=0.5)
+    with pytest.raises(UserError, match="no end within 2 s"):
+        run_cell.run_undisturbed(entry, tmp_path, tmp_path)
+
+
 def test_a_reference_has_the_folders_of_the_corpus_that_its_entry_names_on_its_path(tmp_path: Path) -> None:
     (tmp_path / "more").mkdir()
     (tmp_path / "more" / "said.py").write_text("word = 'found'")

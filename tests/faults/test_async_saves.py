@@ -73,3 +73,13 @@ def test_shards_that_one_rank_alone_was_saving_come_from_its_copy(undisturbed: U
     assert (run.status, run.faults()) == (0, [fault]), run.told()
     assert [m["kind"] for m in run.committed()] == ["rollback"], run.told()
     assert differences(undisturbed(SCRIPT, "sharded", SAVES, ranks=RANKS), run.out, RANKS) == [], run.told()
+
+
+@pytest.mark.parametrize("lost", [0, 1], ids=["the one that coordinates", "another one"])
+def test_plans_that_ranks_have_kept_of_earlier_saves_are_made_anew(
+    lost: int, undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    fault, saves = f"kill:rank={lost},step=6,phase=backward", "4:4,8:8,12:12"
+    run = relay(tmp_path, SCRIPT, "cached", saves, ranks=RANKS, inject=[fault])
+    assert (run.status, run.faults()) == (0, [fault]), run.told()
+    assert differences(undisturbed(SCRIPT, "cached", saves, ranks=RANKS), run.out, RANKS) == [], run.told()

@@ -80,6 +80,10 @@ class AsyncSaves:
         with self._news:
             return dict(self._begun)
 
+    def era(self) -> str:
+        """The same on all ranks that save together, and another one from a migration on."""
+        return str(self._generation) if self.live else "on the way in"
+
     def journal(self) -> Journaled:
         """At a boundary. Those that are over are forgotten."""
         if not self._begun:

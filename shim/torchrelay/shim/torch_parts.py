@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 FUNCTIONAL = "torch.distributed._functional_collectives"
 PIPELINING = "torch.distributed.pipelining.schedules"
+SAVE_PLANS = "torch.distributed.checkpoint.default_planner"
 ASYNC_CHECKPOINT = "torch.distributed.checkpoint._async_thread_executor"
 
 
@@ -47,9 +48,16 @@ def _async_checkpoint(runtime: Runtime, module: ModuleType) -> None:
         sites.LEFT_ALONE[str(module.__file__)] = str(e)
 
 
+def _save_plans(runtime: Runtime, module: ModuleType) -> None:
+    from torchrelay.shim.adapters import save_plans
+
+    save_plans.install(module, lambda: runtime.engine.saves.era() if runtime.engine is not None else "")
+
+
 _PREPARED: dict[str, Callable[[Runtime, ModuleType], None]] = {
     FUNCTIONAL: _functional,
     PIPELINING: _pipelining,
     ASYNC_CHECKPOINT: _async_checkpoint,
+    SAVE_PLANS: _save_plans,
 }
 NAMES = tuple(_PREPARED)

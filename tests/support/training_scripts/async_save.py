@@ -1,7 +1,8 @@
-"""Checkpoints that a thread saves while training goes on. Usage: async_save.py OUT ddp|sharded|waits SAVES
+"""Checkpoints that a thread saves while training goes on. Usage: async_save.py OUT ddp|sharded|waits|cached SAVES
 
-SAVES is a list such as 4:7,8:11: what is begun after step 4 is written when step 7 begins; with 4:7:end all
-write at once, and it is ended when step 7 begins. With `waits`, the step behind it waits until it is over.
+SAVES is a list such as 4:7,8:11: what is begun after step 4 is written when step 7 begins; with 4:7:end all write at once, and
+it is ended when step 7 begins. With `waits`, the step behind it waits until it is over. With `cached` no thread saves, and ranks
+keep their plans from one save to the next.
 """
 
 import os
@@ -92,7 +93,11 @@ def main():
                 pending.result()
             state = {"model": model.state_dict(), f"own-{rank}": {"rng": torch.get_rng_state(), "losses": list(losses)}}
             writer = SlowWriter(os.path.join(out, f"saved-{step}"), *saves[step])
-            pending = dcp.async_save(state, storage_writer=writer, process_group=saving)
+            if kind == "cached":
+                planner = dcp.DefaultSavePlanner(enable_plan_caching=True)
+                dcp.save(state, storage_writer=writer, planner=planner)
+            else:
+                pending = dcp.async_save(state, storage_writer=writer, process_group=saving)
     move_on(2 * STEPS)
     if pending is not None:
         pending.result()

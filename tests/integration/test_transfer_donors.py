@@ -80,7 +80,7 @@ def test_all_give_at_the_same_time() -> None:
         stats = take(first.proxy.port, destinations, more=[second.address])
         assert min(first.said_bytes, second.said_bytes) > CHUNK_BYTES // 2
     assert equal(tensors, destinations)
-    assert stats.donors == 2
+    assert (stats.donors, stats.differed) == (2, "")
 
 
 def test_one_more_donor_than_connections_still_gives_each_a_connection() -> None:
@@ -163,6 +163,7 @@ def test_contents_are_never_mixed() -> None:
         assert second.said_bytes > CHUNK_BYTES // 2
     assert equal(tensors, destinations)
     assert stats.donors == 1
+    assert stats.differed.startswith("content differs from the source's: large.")
 
 
 def broken_off(tensors: dict[str, torch.Tensor], destinations: dict[str, torch.Tensor], after_bytes: int) -> Arrived:

@@ -294,12 +294,12 @@ class AsyncSaves:
             )
 
     def _may_run(self, me: Attempt) -> bool:
-        if me.save.alone:
-            return self.live
-        if not self.live or self._exchanging or self._engine.recovery.has_announced(self._generation):
-            return False
         group, number = me.save.id
         others = [a.save for a in self._attempts.values() if a is not me and a.running]
+        if me.save.alone:  # what is given up may still write to the same place
+            return self.live and not any(s.alone and s.state == "dropped" for s in others)
+        if not self.live or self._exchanging or self._engine.recovery.has_announced(self._generation):
+            return False
         earlier = [s for s in self._saves.values() if s.state == "under way" and s.id.number < number]
         return not any(s.id.group == group for s in (*others, *earlier))
 

@@ -169,7 +169,11 @@ class Joiner:
         assert self._plan is not None
         self._inject("transfer")
         started = time.monotonic()
-        return started, destination.receive(self._plan, self.generation)
+        stats = destination.receive(self._plan, self.generation)
+        if stats.differed:
+            text = f"ranks that were to hold the same do not ({stats.differed}); all of it was taken from one"
+            print(f"torchrelay: {text}", file=sys.stderr, flush=True)
+        return started, stats
 
     def _join(self, arrived: Transferred) -> None:
         engine = self._engine

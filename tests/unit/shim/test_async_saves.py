@@ -335,6 +335,23 @@ def test_who_saves_alone_minds_no_migration(side: Side) -> None:
     assert len(step.went) == 1
 
 
+def test_who_saves_alone_and_begins_anew_waits_for_the_one_before(side: Side) -> None:
+    """It may still write to the same place: nothing has interrupted it."""
+    before, anew = Step(side), Step(side)
+    future = side.start(before, side.begin(no_dist=True))
+    before.wait()
+    side.announce(1)
+    side.enter(1, Report({}, {}), back_to={})
+    again = side.start(anew, side.begin(no_dist=True))
+    assert not anew.reached.acquire(timeout=0.05)
+    before.let()
+    with pytest.raises(Interrupted, match="it is begun anew"):
+        future.result(PATIENCE_S)
+    anew.wait()
+    anew.let()
+    assert again.result(PATIENCE_S) == "result 1"
+
+
 def test_a_new_process_saves_what_the_lost_one_was_about_to_save(side: Side, monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[Any] = []
     monkeypatch.setattr(

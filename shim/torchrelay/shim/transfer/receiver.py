@@ -33,7 +33,7 @@ _AHEAD = 2
 
 @dataclass(frozen=True)
 class TransferStats:
-    """What was transferred. `donors`: how many had a part in it."""
+    """What was transferred. `donors`: how many had a part in it; `differed`: why it was taken from one alone, if it was."""
 
     size_bytes: int
     tensors: int
@@ -41,6 +41,7 @@ class TransferStats:
     rows: Rows = field(repr=False)
     chunks_asked_again: int = 0
     donors: int = 1
+    differed: str = ""
 
     def digests(self) -> dict[str, str]:
         """Content digest of each tensor as it arrived, which is the source's."""
@@ -163,12 +164,12 @@ def receive(
     with _no_collection():
         try:
             return _receive(donors, place, connections, arrived, started)
-        except StateMismatchError:
+        except StateMismatchError as error:
             if not more and not arrived.carried_over:
                 raise
             arrived.sink = None
-            alone = _Donors(donors.addresses[:1], generation, token, donors.deadline)
-            return _receive(alone, place, connections, arrived, started)
+            alone = replace(donors, addresses=donors.addresses[:1])
+            return replace(_receive(alone, place, connections, arrived, started), differed=str(error))
 
 
 def _receive(donors: _Donors, place: Place, connections: int, arrived: Arrived, started: float) -> TransferStats:

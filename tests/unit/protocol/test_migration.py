@@ -174,6 +174,23 @@ def test_a_helper_that_cannot_give_is_done_without() -> None:
     assert (world.finished.outcome, world.state.holders) == ("committed", {0: "w0", 1: "s0", 2: "w2"})
 
 
+def test_whoever_helped_in_a_round_that_is_over_is_not_counted_on_in_the_next() -> None:
+    world = World(world_size=4)
+    world.helps = True
+    begin(world, "unplanned")
+    world.run_to(Phase.TRANSFERRING)
+    world.run(lambda: bool(world.orders(msg.Plan)))
+    assert world.orders(msg.Plan)["s0"].more_ports == (99, 99)
+    world.lose(3)
+    world.helps = False
+    world.run()
+    last = world.state.generation
+    assert set(world.orders(msg.Serve, last)) == {"w0"}
+    assert world.orders(msg.Plan, last)["s0"].more_ports == ()
+    assert world.finished is not None
+    assert world.finished.outcome == "committed"
+
+
 def test_the_new_store_is_on_the_lowest_survivor() -> None:
     world = World()
     world.lose(0)

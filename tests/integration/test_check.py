@@ -74,7 +74,7 @@ def test_what_cannot_be_protected_is_named_with_its_line(
         ("no_loop", UNPROTECTED, ["no-loop"], BARS, "is in no loop of the script's own files"),
         ("no_replica", PARTLY, ["no-replica"] * 2, ALONE, "mine"),
         ("large_tensor_after_the_step", PARTLY, ["large-fresh-tensor"], PART_OF_STEP, "big"),
-        ("collectives_beside", PARTLY, ["side-thread"], PART_OF_STEP, "an asynchronous checkpoint"),
+        ("collectives_beside", PARTLY, ["side-thread"], PART_OF_STEP, "collectives on another thread"),
     ],
 )
 def test_what_no_line_makes_is_named_too(

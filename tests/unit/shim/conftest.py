@@ -11,9 +11,10 @@ import pytest
 import torch
 from support.loop_script import LoopScript
 from support.noisy_loader import draws as draws
+from support.save_side import GROUP, Side
 from torch.utils.data import _utils
 
-from torchrelay.shim.adapters import kept_workers
+from torchrelay.shim.adapters import kept_workers, process_group
 
 OPEN = builtins.open
 
@@ -32,3 +33,13 @@ def nothing_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> LoopScript:
     return LoopScript(monkeypatch, tmp_path)
+
+
+@pytest.fixture
+def side(script: LoopScript, monkeypatch: pytest.MonkeyPatch) -> Side:
+    script.tracker.live = True
+    ranks = [0, 1]
+    monkeypatch.setattr(process_group, "named_or_default", lambda group: (group or GROUP, ranks))
+    monkeypatch.setattr(process_group, "named", lambda name: (name, ranks))
+    monkeypatch.setattr(script.engine.comms, "break_all", lambda: 0)
+    return Side(script)

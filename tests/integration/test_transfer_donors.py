@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -11,7 +12,7 @@ import torch
 from integration.transfer_harness import Proxy, blank, serving, take
 
 from torchrelay.protocol.errors import ChannelClosedError, StateMismatchError
-from torchrelay.shim.transfer import Arrived
+from torchrelay.shim.transfer import Arrived, receiver
 from torchrelay.shim.transfer.layout import CHUNK_BYTES
 
 HERE = "127.0.0.1"
@@ -112,6 +113,31 @@ def test_the_other_one_goes_on_when_one_dies_in_the_midst(dies: int) -> None:
         take(first.proxy.port, destinations, more=[second.address])
     assert dead.is_set()
     assert equal(tensors, destinations)
+
+
+def test_one_that_stands_frozen_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is there and says nothing more: what it was asked for comes from the other one, long before the deadline."""
+    monkeypatch.setattr(receiver, "_PATIENCE_S", 2.0)
+    tensors, stuck, over = state(), threading.Event(), threading.Event()
+    destinations = blank(tensors)
+
+    def frozen(said: int) -> None:
+        if said > CHUNK_BYTES // 2:
+            stuck.set()
+            assert over.wait(PATIENCE_S)
+
+    def after_it(said: int) -> None:
+        if said > CHUNK_BYTES // 2:
+            assert stuck.wait(PATIENCE_S)
+
+    with watched(tensors, after_it) as first, watched(tensors, frozen) as second:
+        started_s = time.monotonic()
+        take(first.proxy.port, destinations, more=[second.address], deadline_s=300.0)
+        taken_s = time.monotonic() - started_s
+        over.set()
+    assert equal(tensors, destinations)
+    assert stuck.is_set()
+    assert taken_s < 10.0  # in the middle of a message a donor that is alone has 15 s
 
 
 def test_one_that_is_not_there_is_done_without() -> None:

@@ -38,9 +38,9 @@ class Watch:
                 with watch._within(self):
                     super().fill(view)
 
-            def wait(self, longest_s: float | None = None) -> None:
+            def wait(self) -> None:
                 with watch._within(self):
-                    super().wait(longest_s)
+                    super().wait()
 
             def close(self) -> None:
                 with watch._changed:

@@ -200,8 +200,8 @@ class Attempt:
         engine.layouts.migrated(self._plan.target, engine.wrapped)
         if engine.keeper is not None:
             engine.keeper.entered(self._generation, self._plan.target)
-        goes_back = action == "rewind" and engine.commit is not None
-        engine.saves.entered(self._generation, engine.commit.saves if engine.commit is not None and goes_back else None)
+        back_to = engine.commit.saves if action == "rewind" and engine.commit is not None else None
+        engine.saves.entered(self._generation, back_to)
         if action == "forward" and self._plan.collective_log:
             finished = collective_records.furthest(payload.load_logs(self._plan.collective_log))
             engine.records.replay = collective_records.without(finished, engine.records.after)

@@ -22,8 +22,8 @@ class SaveWaits:
     def wait(self, future: SaveFuture, timeout_s: float | None) -> None:
         """Returns when the save is over, or `timeout_s` is.
 
-        It counts as a collective: of whoever has waited in vain the joiner is told, and where it finds nobody it meets its peers.
-        Its group is the save's own, so a script in which some ranks wait and others do not is no mismatch.
+        It counts as a collective, so a joiner knows which waits its peers are through with, and meets them in the one that they are
+        in. Its group is the save's own: a script in which some ranks wait and others do not is no mismatch.
         """
         engine = self._engine
         if not engine.takes_part():

@@ -120,6 +120,15 @@ def test_a_state_that_cannot_be_staged_is_the_save_s_error_too(side: Side) -> No
     assert not side.saves.are_under_way()
 
 
+def test_a_state_that_cannot_be_written_down_is_saved_and_named(side: Side) -> None:
+    step = Step(side)
+    step.let()
+    assert side.start(step, side.begin({"lock": threading.Lock()})).result(PATIENCE_S) == "result 1"
+    side.script.run("for batch in range(2):\n    step()")
+    (gap,) = {gap for report in side.script.sent for gap in getattr(report, "gaps", ()) if gap.kind == "async-save"}
+    assert "saving fails on all ranks (what is saved cannot be written down" in gap.text
+
+
 def test_nobody_communicates_while_communicators_are_exchanged_and_goes_on_when_that_is_given_up(side: Side) -> None:
     step = Step(side)
     side.saves.exchange_begins()

@@ -84,3 +84,11 @@ def test_a_group_that_is_not_here_leaves_the_save_incomplete(side: Side, monkeyp
     enter(side, joiner, UNDER_WAY)
     with pytest.raises(UnsupportedError, match="cannot be finished"):
         joiner.future(SaveId(GROUP, 1)).result(PATIENCE_S)
+
+
+def test_plans_that_are_kept_hold_for_one_generation_and_never_for_a_joiner_on_its_way(side: Side) -> None:
+    assert side.saves.era() == "0"
+    joiner = joined(side)
+    assert joiner.era() == "on the way in"
+    enter(side, joiner, UNDER_WAY)
+    assert joiner.era() == "1"

@@ -61,8 +61,7 @@ def install(module: ModuleType, begin: Callable[[Any, dict[str, Any]], Taken | N
 
 
 def save(state: Any, **options: Any) -> Any:
-    """Saves as the thread does, without an executor."""
+    """Saves what is staged as the thread does, without an executor."""
     from torch.distributed.checkpoint.state_dict_saver import save as save_at_once
 
-    staged = state.result() if isinstance(state, Future) else state
-    return save_at_once(staged, **options)
+    return save_at_once(state, **options)

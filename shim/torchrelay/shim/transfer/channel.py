@@ -32,6 +32,8 @@ class Channel:
         self._socket = sock
         self._closing = threading.Lock()
         self.deadline = deadline
+        self.patience_s: float | None = None
+        """How long the peer may say nothing; None: until the deadline, and STALL_S in the middle of a message."""
         sock.settimeout(None)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
@@ -58,7 +60,7 @@ class Channel:
         got = 0
         try:
             while got < len(view):
-                self._limit(socket.SO_RCVTIMEO, STALL_S)
+                self._limit(socket.SO_RCVTIMEO, self.patience_s or STALL_S)
                 count = self._socket.recv_into(view[got:])
                 if count == 0:
                     raise ChannelClosedError(f"the peer closed the tensor channel after {got} of {len(view)} bytes")
@@ -72,10 +74,10 @@ class Channel:
         self.fill(memoryview(data))
         return bytes(data)
 
-    def wait(self, longest_s: float | None = None) -> None:
-        """Returns when the peer has begun a message; by default it may take until the deadline."""
+    def wait(self) -> None:
+        """Returns when the peer has begun a message."""
         try:
-            self._limit(socket.SO_RCVTIMEO, longest_s)
+            self._limit(socket.SO_RCVTIMEO, self.patience_s)
             begun = self._socket.recv(1, socket.MSG_PEEK)
         except OSError as e:
             raise ChannelClosedError(f"waiting for the peer of the tensor channel failed: {_reason(e)}") from e

@@ -27,6 +27,8 @@ Address = tuple[str, int]
 """Host and port."""
 Place = Callable[[Sequence[TensorInfo]], Mapping[str, torch.Tensor]]
 
+_PATIENCE_S = 5.0
+"""How long one of several donors may say nothing. Whoever stands frozen holds nobody up: the others have the same."""
 _AHEAD = 2
 """Chunks asked for at a time by each connection: the donor has the next one ready while this one is checked."""
 
@@ -75,12 +77,15 @@ class _Donors:
     def channel(self, donor: int, number: int) -> Channel:
         """Raises ChannelClosedError, RefusedError."""
         host, port = self.addresses[donor]
-        channel = connect(host, port, self.deadline)
+        one_of_several = len(self.addresses) > 1
+        soon = time.monotonic() + _PATIENCE_S
+        channel = connect(host, port, min(soon, self.deadline) if one_of_several else self.deadline)
         try:
             introduce(channel, self.generation, self.token, number)
         except (RefusedError, ChannelClosedError):
             channel.close()
             raise
+        channel.deadline, channel.patience_s = self.deadline, _PATIENCE_S if one_of_several else None
         return channel
 
 
@@ -304,6 +309,7 @@ def _read(sink: Sink, work: _Work, channel: Channel, lanes: Lanes, asked: deque[
 def _compare(sink: Sink, alive: Sequence[Channel]) -> None:
     """Compares what all chunks together make here and at the source, and says DONE."""
     for channel in alive:
+        channel.patience_s = None  # it may have to sum up what others have given
         try:
             requests.ask(channel, requests.SEAL)
             requests.expect(channel, requests.SEAL, 0, SEAL_BYTES)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import pytest
 from faults.conftest import Undisturbed
 from integration.cli_harness import SECRET, TIMEOUT_S, Cli, eventually
 from support.cells import few
+from support.ports import free_port
 from support.training import SCRIPTS, differences
 
 SCRIPT, RANKS = "ddp.py", 4
@@ -37,8 +37,7 @@ class Machines:
     ) -> None:
         self.out, self._events = cli.folder / "out", cli.folder / "events"
         self.out.mkdir()
-        with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
-            controller, master = one.getsockname()[1], two.getsockname()[1]
+        controller, master = free_port(), free_port()
         common = ["run", f"--nnodes={count}", f"--nproc-per-node={local_ranks}", "--master-addr=127.0.0.1"]
         common.append(f"--master-port={master}")
         command, environment = [str(SCRIPTS / script), str(self.out)], SHARED | environment

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import socket
 import time
 from pathlib import Path
 from typing import Any
 
 from faults.conftest import Undisturbed
 from integration.cli_harness import SECRET, TIMEOUT_S, Cli
+from support.ports import free_port
 from support.relay_run import planned_and_ready, read_events
 from support.training import SCRIPTS, differences
 
@@ -20,8 +20,7 @@ FAULT = "kill:rank=1,step=30,phase=optimizer"
 def test_a_rank_moves_to_the_other_machine_bitwise(undisturbed: Undisturbed, tmp_path: Path) -> None:
     reference, out, events = undisturbed(SCRIPT, ranks=RANKS), tmp_path / "out", tmp_path / "events"
     out.mkdir()
-    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
-        controller, master = one.getsockname()[1], two.getsockname()[1]
+    controller, master = free_port(), free_port()
     common = ["run", "--nnodes=2", "--master-addr=127.0.0.1", f"--master-port={master}", f"--inject={FAULT}"]
     script = [str(SCRIPTS / SCRIPT), str(out)]
     shared = {"TORCHRELAY_SECRET": SECRET, "OMP_NUM_THREADS": "1"}
@@ -51,8 +50,7 @@ def test_a_machine_that_is_announced_to_go_hands_its_rank_over_without_losing_a_
     holds, notice = tmp_path / "holds", tmp_path / "notice"
     out.mkdir()
     holds.mkdir()
-    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
-        controller, master = one.getsockname()[1], two.getsockname()[1]
+    controller, master = free_port(), free_port()
     common = ["run", "--nnodes=2", "--master-addr=127.0.0.1", f"--master-port={master}"]
     script = [str(SCRIPTS / SCRIPT), str(out)]
     shared = {"TORCHRELAY_SECRET": SECRET, "OMP_NUM_THREADS": "1"}

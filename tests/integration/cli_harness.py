@@ -32,11 +32,13 @@ class Cli:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """What a failed test has left running ends, and its job with it."""
+        """What a failed test has left running ends, and its job with it; pytest shows what it had said."""
         for process in self._started:
-            if process.poll() is None:
+            left = process.poll() is None
+            if left:
                 process.kill()
-                process.communicate()
+            if process.stdout is not None and not process.stdout.closed:
+                print("left running:" if left else "ended:", process.args, *process.communicate(), sep="\n")
 
     def start(self, *arguments: str, script: str | None = None, **environment: str) -> subprocess.Popen[str]:
         """SCRIPT among the arguments is a file with the text of `script`."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from integration.agent_harness import SECRET, TIMEOUT_S, Controller, agent, ends_of, serving
+from support.ports import free_port
 
 from torchrelay.agent.session import Session
 from torchrelay.protocol.messages import (
@@ -79,12 +79,6 @@ async def relaying(target_port: int) -> AsyncIterator[Relay]:
     finally:
         server.close()
         relay.cut()
-
-
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
 
 
 def said(controller: Controller) -> list[str]:

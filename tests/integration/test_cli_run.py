@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from integration.cli_harness import SECRET, TIMEOUT_S, Cli, eventually
+from support.ports import free_port
 
 
 @pytest.fixture
@@ -255,8 +256,7 @@ def test_ranks_end_with_their_agent(cli: Cli, tmp_path: Path) -> None:
 
 
 def test_two_machines_make_one_job(cli: Cli) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as two:
-        controller, master = one.getsockname()[1], two.getsockname()[1]
+    controller, master = free_port(), free_port()
     common = ["run", "--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port", str(master)]
     secret = {"TORCHRELAY_SECRET": SECRET}
     script = 'import os; print(f\'rank {os.environ["RANK"]} of {os.environ["WORLD_SIZE"]}\')'

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 from integration.cli_harness import eventually
 from support.fake_pod import WITHIN_S, FakePod
+from support.ports import free_port
 
 from torchrelay.protocol.messages import EndNow, Finishing, MayFinish, ScriptFailed, Warm
 from torchrelay.protocol.names import EXIT_NO_SPARE_LEFT
@@ -51,13 +51,6 @@ def script(tmp_path: Path) -> tuple[str, str]:
 
 def ended(process: subprocess.Popen[bytes], within_s: float = WITHIN_S) -> int:
     return process.wait(within_s)
-
-
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port: int = s.getsockname()[1]
-        return port
 
 
 @pytest.mark.parametrize("code", [0, 3])

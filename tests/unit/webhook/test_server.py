@@ -7,7 +7,6 @@ import base64
 import json
 import os
 import signal
-import socket
 import ssl
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 
 import httpx2
 from support.certificate_store import FakeStore
+from support.ports import free_port
 
 from torchrelay.protocol.errors import RetryableError
 from torchrelay.webhook import server
@@ -29,12 +29,6 @@ POD = {
     "spec": {"containers": [{"name": "main", "image": "x"}]},
 }
 REVIEW = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "u", "object": POD}}
-
-
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
 
 
 class Running:

@@ -15,6 +15,7 @@ from rich.console import Console
 
 from torchrelay.cli import folder, report_view
 from torchrelay.cli.follow import Follower
+from torchrelay.cli.journals import own_journals
 from torchrelay.cli.launch import Job
 from torchrelay.cli.options import RunOptions
 from torchrelay.cli.summary import Summary
@@ -44,7 +45,7 @@ async def check(options: RunOptions, command: tuple[str, ...], timeout_s: float,
     options = dataclasses.replace(options, redirects=(BOTH_STREAMS,) * options.nproc_per_node, log_dir=logs)
     teller = Teller(sys.stderr, os.environ, quiet=True)
     try:
-        with Follower(teller, options.events) as follower:
+        with own_journals(run_id, run_folder), Follower(teller, options.events) as follower:
             job = Job(options, run_id, run_folder, secrets.token_hex(32).encode(), follower, teller)
             limit = asyncio.ensure_future(_stop_late(job, timeout_s))
             try:

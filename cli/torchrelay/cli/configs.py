@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from torchrelay.cli.folder import journal_folder
+from torchrelay.cli.journals import journal_folder
 from torchrelay.cli.options import LOOPBACK, GivenOptions, RunOptions
 from torchrelay.protocol.numbers import REPLICAS
 

@@ -13,12 +13,12 @@ from typing import Any
 
 import psutil
 
+from torchrelay.cli.journals import remove_journals
 from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.names import ENV_STATE_DIR
 
 _RUN_FILE = "run.json"
 _SECRET_FILE = "secret"
-_MEMORY = Path("/dev/shm")
 LONGEST_STATE_DIR_BYTES = 80
 """A unix socket's path has at most 107 bytes, and the agent's lies in the run folder."""
 
@@ -71,13 +71,6 @@ def state_folder(environment: Mapping[str, str]) -> Path:
     if environment.get("XDG_RUNTIME_DIR"):
         return Path(environment["XDG_RUNTIME_DIR"]) / "torchrelay"
     return Path(f"/tmp/torchrelay-{os.getuid()}")
-
-
-def journal_folder(run_id: str, run_folder: Path) -> Path:
-    """The run's folder for journals: in memory where the machine has that."""
-    if os.access(_MEMORY, os.W_OK):
-        return _MEMORY / f"torchrelay-{os.getuid()}-{run_id}"
-    return run_folder / "journal"
 
 
 def make_state_folder(folder: Path) -> None:
@@ -155,7 +148,7 @@ def read_run(folder: Path) -> Run | None:
 
 
 def remove_run(folder: Path) -> None:
-    shutil.rmtree(journal_folder(folder.name, folder), ignore_errors=True)
+    remove_journals(folder.name, folder)
     shutil.rmtree(folder, ignore_errors=True)
 
 

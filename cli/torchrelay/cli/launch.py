@@ -17,6 +17,7 @@ from torchrelay.cli import configs, folder, narrate, user_environment
 from torchrelay.cli.child import Child
 from torchrelay.cli.control import Control, target
 from torchrelay.cli.follow import Follower
+from torchrelay.cli.journals import own_journals
 from torchrelay.cli.leader import Leader, stands
 from torchrelay.cli.machine import address_towards
 from torchrelay.cli.options import LOOPBACK, RunOptions
@@ -40,7 +41,7 @@ async def launch(options: RunOptions, command: tuple[str, ...]) -> int:
     run_folder = folder.make_run_folder(folder.state_folder(os.environ), name)
     teller = Teller(sys.stderr, os.environ, options.quiet)
     try:
-        with Follower(teller, options.events) as follower:
+        with own_journals(name, run_folder), Follower(teller, options.events) as follower:
             job = Job(options, run_id, run_folder, secret, follower, teller)
             code = await job.run(command)
             teller.close()

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from torchrelay.cli import folder
+from torchrelay.cli.journals import journal_folder
 from torchrelay.protocol.errors import UserError
 
 
@@ -72,7 +73,7 @@ def test_a_running_job_is_found_again_as_it_was_written(tmp_path: Path) -> None:
 
 def test_what_a_dead_run_left_behind_is_removed(tmp_path: Path) -> None:
     path = entry(tmp_path, "dead", dead())
-    journals = folder.journal_folder(path.name, path)
+    journals = journal_folder(path.name, path)
     journals.mkdir(mode=0o700)
     assert folder.running_jobs(tmp_path) == []
     assert not path.exists()

@@ -49,7 +49,7 @@ def main() -> None:
     model = DistributedDataParallel(GPT(len(dataset.alphabet), window, 128, 3, 4, 0.1), bucket_cap_mb=1)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, args.steps)
-    out = open(args.out, "w") if rank == 0 else None  # noqa: SIM115
+    out = open(args.out, "w") if rank == 0 else None  # noqa: SIM115 - open as long as it trains
     if args.breakdown is not None:
         from breakdown import attach, write
     if args.in_turns:

@@ -32,7 +32,7 @@ from torchrelay.protocol.messages import (
 
 
 def run(scenario: object) -> None:
-    asyncio.run(scenario)  # type: ignore[arg-type]
+    asyncio.run(scenario)  # type: ignore[arg-type]  # any awaitable
 
 
 async def ready(controller: Controller, *workers: str) -> None:

@@ -209,7 +209,7 @@ def test_bad_configuration_and_a_missing_secret_end_with_exit_code_2(tmp_path: P
         ):
             folder = tmp_path / complaint[:6]
             folder.mkdir()
-            async with agent(folder, 1, **change) as node:  # type: ignore[arg-type]
+            async with agent(folder, 1, **change) as node:  # type: ignore[arg-type]  # of any of its fields
                 code, out, err = await node.ended()
                 assert (code, out) == (2, "")
                 assert complaint in err

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -101,7 +101,7 @@ def test_a_script_that_never_is_protected_is_told_why(cli: Cli, tmp_path: Path, 
 
 
 def test_code_on_the_command_line_is_not_protected(cli: Cli) -> None:
-    done = cli.run("check", "--json", "--no-python", os.sys.executable, "-c", "print('code')")  # type: ignore[attr-defined]
+    done = cli.run("check", "--json", "--no-python", sys.executable, "-c", "print('code')")
     assert done.returncode == UNPROTECTED, done.stderr
     assert "given with -c" in json.loads(done.stdout)["report"]["reason"]
 

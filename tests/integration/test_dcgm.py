@@ -88,7 +88,7 @@ async def watching(machine: FakeMachine, url: str) -> AsyncIterator[tuple[Eyes, 
         leave(covered)
         told.wake()
 
-    nvidia.leave = left  # type: ignore[method-assign]
+    nvidia.leave = left  # type: ignore[method-assign]  # in its place for this test
     task = asyncio.ensure_future(eyes.run())
     try:
         for source in ("nvidia", "dcgm"):

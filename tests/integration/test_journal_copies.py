@@ -195,7 +195,7 @@ class SlowToShutDown(socket.socket):
 def test_a_connection_is_not_closed_while_the_word_that_its_keeper_is_gone_ends_it(rank: Rank) -> None:
     """The descriptor could be another file's by the time that it is shut down."""
     came_there = threading.Event()
-    rank.copies._lock = NotedLock(came_there)  # type: ignore[assignment]
+    rank.copies._lock = NotedLock(came_there)  # type: ignore[assignment]  # a stand-in
     with socket.create_server(("127.0.0.1", 0)) as server:
         rank.copies.assign(CopyJournals("n0", "127.0.0.1", server.getsockname()[1], b"t" * 16))
         eventually("a connection", lambda: rank.journal.write_boundary(0, b"b") or rank.copies._is_open)

@@ -125,7 +125,7 @@ def test_place_sees_what_the_donor_has() -> None:
     destinations = blank(tensors)
 
     def place(infos: object) -> dict[str, torch.Tensor]:
-        seen.extend(infos)  # type: ignore[call-overload]
+        seen.extend(infos)  # type: ignore[call-overload]  # declared wider than it is here
         return destinations
 
     with serving(tensors) as (_, port, _log):

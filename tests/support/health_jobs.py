@@ -28,7 +28,7 @@ def job_with(
 
 
 def see(job: FakeJob, kind: str, device: str = "", **more: object) -> None:
-    job.give(HealthSignals((HealthSignal(kind, device, **more),)))  # type: ignore[arg-type]
+    job.give(HealthSignals((HealthSignal(kind, device, **more),)))  # type: ignore[arg-type]  # of any of its fields
 
 
 def moved(job: FakeJob) -> list[tuple[str, int]]:

@@ -51,8 +51,8 @@ class World:
     def __init__(self) -> None:
         self.api = FakeApi()
         self.ledger = Ledger(self._find, self._remember)
-        self.scribe = Scribe(self.api, self.ledger)  # type: ignore[arg-type]
-        self.keeper = Keeper(self.api, self.ledger, self.scribe)  # type: ignore[arg-type]
+        self.scribe = Scribe(self.api, self.ledger)  # type: ignore[arg-type]  # a stand-in
+        self.keeper = Keeper(self.api, self.ledger, self.scribe)  # type: ignore[arg-type]  # a stand-in
         self.wishes = Wishes(self.ledger)
         self.remembered = Remembered()
         for rank in range(2):

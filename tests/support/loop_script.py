@@ -32,7 +32,7 @@ class LoopScript:
         self.boundaries: list[tuple[int, int]] = []
         self.tracker = LoopTracker()
         link = SimpleNamespace(send=self.sent.append, lost=False)
-        self.engine = Engine(0, 1, "127.0.0.1", link, JournalWriter(folder / "journal"), self.tracker)  # type: ignore[arg-type]
+        self.engine = Engine(0, 1, "127.0.0.1", link, JournalWriter(folder / "journal"), self.tracker)  # type: ignore[arg-type]  # a stand-in
         monkeypatch.setattr(self.engine.updates, "_wait", lambda position: None)
         monkeypatch.setattr(self.engine.comms, "gate", lambda number: None)
         monkeypatch.setattr(self.engine.recovery, "stand", lambda position, error: self._stand(position))

@@ -74,7 +74,7 @@ class World:
         )
         self.config.run_folder.mkdir()
         self.node = PodNode(self.config)
-        self.session = self.node._session = FakeSession()  # type: ignore[assignment]
+        self.session = self.node._session = FakeSession()  # type: ignore[assignment]  # a stand-in
         self.task = asyncio.create_task(self.node.run())
         self._shims: list[Shim] = []
 

@@ -17,10 +17,10 @@ from pathlib import Path
 ENVIRON = dict(os.environ)
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
-from torchrelay.agent.config import AgentConfig, load_config  # noqa: E402
-from torchrelay.agent.node import Node  # noqa: E402
-from torchrelay.protocol.errors import TorchrelayError, UserError  # noqa: E402
-from torchrelay.protocol.names import EXIT_USAGE  # noqa: E402
+from torchrelay.agent.config import AgentConfig, load_config  # noqa: E402 - behind the variable
+from torchrelay.agent.node import Node  # noqa: E402 - behind the variable
+from torchrelay.protocol.errors import TorchrelayError, UserError  # noqa: E402 - behind the variable
+from torchrelay.protocol.names import EXIT_USAGE  # noqa: E402 - behind the variable
 
 log = logging.getLogger("torchrelay.agent")
 

@@ -65,7 +65,7 @@ class Saving:
         """The worker is gone, or cannot write: another one is to."""
         return self._send(s, {worker}) if worker == self._writer else None
 
-    def _send(self, s: State, without: set[str] = frozenset()) -> m.CheckpointFailed | None:  # type: ignore[assignment]
+    def _send(self, s: State, without: set[str] = frozenset()) -> m.CheckpointFailed | None:  # type: ignore[assignment]  # a frozenset does as well
         assert self._checkpoint is not None
         able = [
             s.holders[r]

@@ -31,5 +31,5 @@ class Costs:
         head_s = self.head_s / self.steps if self.steps else 0.0
         gate_s = self.gate_s / self.gates if self.gates else 0.0
         barrier_s = self.barrier_s if math.isfinite(self.barrier_s) else 0.0
-        self.__init__()  # type: ignore[misc]
+        self.__init__()  # type: ignore[misc]  # as it was made
         return head_s, gate_s, barrier_s

@@ -34,7 +34,7 @@ class _Open:
             has_opener = len(args) > 5 or options.get("opener") is not None
             scratch = None if has_opener else self.files.scratch(file, mode)
             if scratch is None:
-                return self.original(file, mode, *args, **options)  # type: ignore[no-any-return]
+                return self.original(file, mode, *args, **options)  # type: ignore[no-any-return]  # as open says
             # With an opener the object's `name` stays the user's.
             options["opener"] = lambda _, flags: os.open(scratch, flags, 0o600)
             opened: IO[Any] = self.original(file, mode, *args, **options)

@@ -120,7 +120,7 @@ class ScriptFinder:
                 return None  # one of the old kind: the import system knows how to ask it
             spec = find_spec(name, path, target)
             if spec is not None:
-                return spec  # type: ignore[no-any-return]
+                return spec  # type: ignore[no-any-return]  # finders of others have no types
         return None
 
     def _is_users(self, name: str, file: str) -> bool:

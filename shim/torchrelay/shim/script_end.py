@@ -105,7 +105,7 @@ def _at_shutdown(script: _Script, failure: BaseException | None, *, by_exit: boo
 
     # A script that is done shutting down already (it called threading._shutdown) has nothing to wait for.
     with contextlib.suppress(RuntimeError):
-        threading._register_atexit(finish)  # type: ignore[attr-defined]
+        threading._register_atexit(finish)  # type: ignore[attr-defined]  # private
 
 
 def _flush() -> None:

@@ -24,10 +24,10 @@ class Standby:
 
             self._tracker = tracker = LoopTracker()
             self.enter = tracker.enter  # type: ignore[method-assign]  # no cost of passing calls on
-            self.loop = tracker.loop  # type: ignore[method-assign]
-            self.tick = tracker.tick  # type: ignore[method-assign]
-            self.rewound = tracker.rewound  # type: ignore[method-assign]
-            self.next = tracker.next  # type: ignore[method-assign]
+            self.loop = tracker.loop  # type: ignore[method-assign]  # the same
+            self.tick = tracker.tick  # type: ignore[method-assign]  # the same
+            self.rewound = tracker.rewound  # type: ignore[method-assign]  # the same
+            self.next = tracker.next  # type: ignore[method-assign]  # the same
         return self._tracker
 
     def stop(self) -> None:

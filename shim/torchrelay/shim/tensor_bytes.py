@@ -53,7 +53,7 @@ def memory(tensor: torch.Tensor) -> memoryview:
     if size == 0:
         return memoryview(bytearray())
     array = (ctypes.c_char * size).from_address(tensor.data_ptr())
-    array.owner = tensor  # type: ignore[attr-defined]
+    array.owner = tensor  # type: ignore[attr-defined]  # keeps the tensor alive
     return memoryview(array).cast("B")
 
 

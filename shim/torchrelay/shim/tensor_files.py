@@ -182,7 +182,7 @@ class _Reader:
         try:
             if self._number != number or self._file is None:
                 self.close()
-                self._file = open(_data_path(self._directory, number), "rb", buffering=0)  # noqa: SIM115
+                self._file = open(_data_path(self._directory, number), "rb", buffering=0)  # noqa: SIM115 - open until the next one is asked for
                 self._number = number
             self._file.seek(offset)
         except OSError as e:

@@ -48,7 +48,7 @@ class Traceless:
                 hide_this_frame(error)
                 raise
 
-        torch.save = save  # type: ignore[attr-defined]
+        torch.save = save  # type: ignore[attr-defined]  # torch names what it exports elsewhere
 
     def _on_event(self, event: str, args: tuple[Any, ...]) -> None:
         if event == "open":

@@ -20,4 +20,4 @@ class _InsteadOfTheRuntime(importlib.abc.MetaPathFinder):
 
 sys.meta_path.insert(0, _InsteadOfTheRuntime())
 del sys.modules["sitecustomize"]
-import sitecustomize  # noqa: E402, F401
+import sitecustomize  # noqa: E402, F401 - the next one on the path

@@ -14,7 +14,7 @@ SPARE = WorkerProgress("n0.s0", -1, 0, "set-up", False, 0, "S", 60.0, 60.0)
 
 
 def changed(**fields: object) -> WorkerProgress:
-    return dataclasses.replace(RANK, **fields)  # type: ignore[arg-type]
+    return dataclasses.replace(RANK, **fields)  # type: ignore[arg-type]  # of any of its fields
 
 
 @pytest.fixture

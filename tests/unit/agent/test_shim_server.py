@@ -314,12 +314,12 @@ def test_what_a_dead_worker_had_written_is_still_read_though_its_child_holds_the
 def test_a_worker_that_does_not_read_holds_up_no_one(tmp_path: Path) -> None:
     async def act(scene: Scene) -> None:
         deaf, good = await scene.member(W0), await scene.member(W1)
-        deaf.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        deaf.writer.transport.pause_reading()  # type: ignore[attr-defined]  # a socket's
         for generation in range(20_000):
             scene.server.send(W0, Commit(generation))
         scene.server.send(W1, Commit(1))
         assert await good.receive() == Commit(1)
-        deaf.writer.transport.resume_reading()  # type: ignore[attr-defined]
+        deaf.writer.transport.resume_reading()  # type: ignore[attr-defined]  # a socket's
         assert [(await deaf.receive()).generation for _ in range(20_000)] == list(range(20_000))
         await deaf.close()
         await good.close()

@@ -29,7 +29,7 @@ class World:
             master_addr="",
             master_port=1,
             adopted=True,
-            **policy,  # type: ignore[arg-type]
+            **policy,  # type: ignore[arg-type]  # of any of its fields
         )
         self.core = Core(config, lambda: 0.0)
         self.core.entrance.remember(holders or {})

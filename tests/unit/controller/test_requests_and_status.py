@@ -37,7 +37,7 @@ def test_there_must_be_a_spare(tmp_path: Path) -> None:
 
 def test_the_spare_must_be_warm(tmp_path: Path) -> None:
     job = FakeJob(tmp_path)
-    job.warm = lambda: None  # type: ignore[method-assign]
+    job.warm = lambda: None  # type: ignore[method-assign]  # in its place for this test
     job.train()
     assert "still starting" in refusal(job)
 
@@ -95,7 +95,7 @@ def test_a_wish_that_can_never_be_met_is_told(tmp_path: Path) -> None:
 
 def with_a_cold_spare(tmp_path: Path) -> FakeJob:
     job = FakeJob(tmp_path)
-    job.warm = lambda: None  # type: ignore[method-assign]
+    job.warm = lambda: None  # type: ignore[method-assign]  # in its place for this test
     job.train()
     return job
 

@@ -41,7 +41,7 @@ def test_every_folder_that_a_training_pod_mounts_is_there_on_every_worker(
     workers = [n for n in made["nodes"] if n["role"] == "worker"]
     assert len(workers) == 3
     out = tmp_path / "pytest/some-test"
-    pod = Training(None, "llama", out).pod(0)  # type: ignore[arg-type]
+    pod = Training(None, "llama", out).pod(0)  # type: ignore[arg-type]  # a stand-in
     wanted = [v["hostPath"]["path"] for v in pod["spec"]["volumes"]]
     assert f"/of-the-host{out}" in wanted
     for worker in workers:

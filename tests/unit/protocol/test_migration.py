@@ -305,7 +305,7 @@ def test_the_records_of_collectives_of_all_who_passed_the_gate_go_to_who_has_to_
         {1: "t"},
         {1: "h"},
     )
-    world._decide = lambda: answers  # type: ignore[method-assign]
+    world._decide = lambda: answers  # type: ignore[method-assign]  # in its place for this test
     world.feed(m.Said(2, "w2", msg.Standing(5, gates_passed=6, collective_log=b"abc", log_length=3, **base)))
     world.run(lambda: bool(world.orders(msg.Plan)))
     logs = {w: collective_logs.split(p.collective_log) for w, p in world.orders(msg.Plan).items()}

@@ -71,7 +71,7 @@ def draws(monkeypatch: pytest.MonkeyPatch) -> Draws:
     draws.live = True
     draws.at_boundary()
     module = ModuleType("accelerate.data_loader")
-    module.DataLoaderShard = Shard  # type: ignore[attr-defined]
+    module.DataLoaderShard = Shard  # type: ignore[attr-defined]  # a module of the test's own
     accelerate_loader.install(module, lambda: draws)
     return draws
 
@@ -82,7 +82,7 @@ def noisy(items: list[Any]) -> float:
 
 
 def shard(**options: Any) -> Shard:
-    return Shard(DataLoader(list(range(COUNT)), collate_fn=noisy, batch_size=1), **options)  # type: ignore[arg-type]
+    return Shard(DataLoader(list(range(COUNT)), collate_fn=noisy, batch_size=1), **options)  # type: ignore[arg-type]  # of any of its fields
 
 
 def test_its_iterators_are_state_with_a_place(draws: Draws) -> None:
@@ -203,7 +203,7 @@ def test_an_interrupted_batch_is_never_taken_for_the_end_of_the_data(draws: Draw
             raise Interrupted
         return items[0]
 
-    iterator = iter(Shard(DataLoader(list(range(COUNT)), collate_fn=interrupted, batch_size=1)))  # type: ignore[arg-type]
+    iterator = iter(Shard(DataLoader(list(range(COUNT)), collate_fn=interrupted, batch_size=1)))  # type: ignore[arg-type]  # a stand-in
     assert next(iterator) == 0
     with pytest.raises(Interrupted):
         next(iterator)
@@ -218,7 +218,7 @@ def test_a_loop_of_no_interest_gets_the_loaders_own_generator(draws: Draws, monk
     class Plain(Shard):
         pass
 
-    module.DataLoaderShard = Plain  # type: ignore[attr-defined]
+    module.DataLoaderShard = Plain  # type: ignore[attr-defined]  # a module of the test's own
     monkeypatch.undo()
     accelerate_loader.install(module, lambda: None)
     assert len(list(Plain(range(3)))) == 3
@@ -244,7 +244,7 @@ def test_a_loader_of_another_build_is_refused(function: Any) -> None:
 
 def kept() -> Shard:
     torch.manual_seed(2)
-    loader = DataLoader(list(range(COUNT)), collate_fn=noisy, batch_size=1, num_workers=1, persistent_workers=True)  # type: ignore[arg-type]
+    loader = DataLoader(list(range(COUNT)), collate_fn=noisy, batch_size=1, num_workers=1, persistent_workers=True)  # type: ignore[arg-type]  # a stand-in
     return Shard(loader)
 
 

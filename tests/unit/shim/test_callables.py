@@ -79,16 +79,16 @@ def by_keyword() -> Callable[..., list[int]]:
 
 def with_attributes() -> Callable[[], int]:
     def step() -> int:
-        step.calls = getattr(step, "calls", 0) + 1  # type: ignore[attr-defined]
-        return int(step.calls)  # type: ignore[attr-defined]
+        step.calls = getattr(step, "calls", 0) + 1  # type: ignore[attr-defined]  # as scripts do
+        return int(step.calls)  # type: ignore[attr-defined]  # as scripts do
 
-    step.calls = 0  # type: ignore[attr-defined]
+    step.calls = 0  # type: ignore[attr-defined]  # as scripts do
     return step
 
 
 def born_with_attributes() -> Callable[[], int]:
     step = with_attributes()
-    del step.calls  # type: ignore[attr-defined]
+    del step.calls  # type: ignore[attr-defined]  # as scripts do
     return step
 
 
@@ -97,7 +97,7 @@ def method() -> Callable[[], float]:
 
     def call() -> float:
         update(1.0)
-        return update.__self__.total  # type: ignore[attr-defined, no-any-return]
+        return update.__self__.total  # type: ignore[attr-defined, no-any-return]  # as scripts do
 
     return call
 
@@ -132,8 +132,8 @@ def fresh_class() -> type:
         def step(cls) -> tuple[int, list[str], int]:
             cls.total += 1
             cls.names.append(str(cls.total))
-            cls.born = getattr(cls, "born", 0) + 1  # type: ignore[attr-defined]
-            return cls.total, list(cls.names), cls.born  # type: ignore[attr-defined]
+            cls.born = getattr(cls, "born", 0) + 1  # type: ignore[attr-defined]  # as scripts do
+            return cls.total, list(cls.names), cls.born  # type: ignore[attr-defined]  # as scripts do
 
         @staticmethod
         def remember(cache: list[int] = []) -> list[int]:  # noqa: B006 - the idiom in question

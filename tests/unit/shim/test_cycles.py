@@ -138,7 +138,7 @@ def test_a_walk_has_its_place_and_a_later_one_sees_it_move() -> None:
     namespace, trees = {"batches": itertools.cycle([1, 2, 3]), "step": 1}, ModuleTrees()
     state = take(namespace, trees)
     assert [node.kind for node in state.nodes] == [Kind.GLOBALS, Kind.CYCLE]
-    next(namespace["batches"])  # type: ignore[call-overload]
+    next(namespace["batches"])  # type: ignore[call-overload]  # declared wider than it is here
     later = Rewalk(trees, state, at_gate=False).run([], {"script": namespace})
     assert [node.content for node in later.nodes[1:]] == [(1, False, 0)]
     assert later.iterators == [("script.batches (cycle)", namespace["batches"])]

@@ -28,9 +28,9 @@ def test_parameters_optimizer_state_and_large_values_are_listed_by_path() -> Non
     ]
     assert [p for p in found if p.startswith("optimizer0.1.")] == [
         f"optimizer0.1.{k}" for k in optimizer.state[model[0].bias]
-    ]  # type: ignore[index]
+    ]  # type: ignore[index]  # declared wider than it is here
     assert "value.script.average.w" in found
-    assert found["module0.0.weight"].data_ptr() == model[0].weight.data_ptr()  # type: ignore[index]
+    assert found["module0.0.weight"].data_ptr() == model[0].weight.data_ptr()  # type: ignore[index]  # declared wider than it is here
 
 
 def test_tensors_without_content_are_nothing_to_compare_or_send() -> None:

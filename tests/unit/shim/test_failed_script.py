@@ -16,7 +16,7 @@ class Link:
         self.sent: list[tuple[str, str, int, int]] = []
 
     def send(self, report: object) -> None:
-        self.sent.append((report.kind, report.message, report.exit_code, report.boundary))  # type: ignore[attr-defined]
+        self.sent.append((report.kind, report.message, report.exit_code, report.boundary))  # type: ignore[attr-defined]  # that report alone is sent
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ class Link:
 )
 def test_what_is_told(failure: BaseException, told: tuple[str, str, int, int]) -> None:
     link = Link()
-    tell(link, failure, 7)  # type: ignore[arg-type]
+    tell(link, failure, 7)  # type: ignore[arg-type]  # a stand-in
     assert link.sent == [told]
 
 

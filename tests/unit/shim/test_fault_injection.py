@@ -26,7 +26,7 @@ class FakeLink:
 
 def injector(*faults: Fault, step: int = 5) -> tuple[FaultInjector, FakeLink]:
     link = FakeLink()
-    return FaultInjector(faults, link, lambda: step), link  # type: ignore[arg-type]
+    return FaultInjector(faults, link, lambda: step), link  # type: ignore[arg-type]  # a stand-in
 
 
 @pytest.mark.parametrize(("kind", "number"), [("kill", signal.SIGKILL), ("stop", signal.SIGSTOP)])
@@ -94,7 +94,7 @@ def test_a_straggler_takes_as_many_times_as_long_for_its_own_part_of_each_step(m
     monkeypatch.setattr(fault_injection.time, "sleep", sleep)
     link, step = FakeLink(), [5]
     fault = Fault("straggler", 1, 5, slow=3.0)
-    faults = FaultInjector((fault,), link, lambda: step[0], waited_s=lambda: clock["waited"])  # type: ignore[arg-type]
+    faults = FaultInjector((fault,), link, lambda: step[0], waited_s=lambda: clock["waited"])  # type: ignore[arg-type]  # a stand-in
     faults.at("forward")
     for step[0] in (6, 7):
         clock["now"] += 10.0

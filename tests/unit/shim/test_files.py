@@ -35,7 +35,7 @@ def test_a_file_that_stays_open_goes_on_behind_what_the_lost_rank_wrote(log: Pat
 @pytest.mark.parametrize("buffering", [-1, 0, 5])
 def test_binary_files_of_every_buffering_go_on_at_the_end(log: Path, buffering: int) -> None:
     with JoinerFiles():
-        file = open(log, "wb", buffering)  # noqa: SIM115
+        file = open(log, "wb", buffering)  # noqa: SIM115 - it outlives the set-up
         file.write(b"a header that is longer than all that the lost rank wrote")
     file.write(b"step 3\n")
     assert file.tell() == len("header\nstep 1\nstep 2\nstep 3\n")
@@ -45,7 +45,7 @@ def test_binary_files_of_every_buffering_go_on_at_the_end(log: Path, buffering: 
 
 def test_line_buffered_text_goes_on_at_the_end(log: Path) -> None:
     with JoinerFiles():
-        file = open(log, "w", 1, "utf-8", "strict", "\n", True)  # noqa: SIM115
+        file = open(log, "w", 1, "utf-8", "strict", "\n", True)  # noqa: SIM115 - it outlives the set-up
         file.write("header\nhalf a li")
     file.write("step 3\n")
     file.close()
@@ -56,7 +56,7 @@ def test_an_encoding_with_a_mark_at_the_start_writes_none_in_the_middle(tmp_path
     path = tmp_path / "log"
     path.write_text("old", encoding="utf-16")
     with JoinerFiles():
-        file = open(path, "w", encoding="utf-16")  # noqa: SIM115
+        file = open(path, "w", encoding="utf-16")  # noqa: SIM115 - it outlives the set-up
         file.write("old")
     file.write("new")
     file.close()
@@ -169,7 +169,7 @@ def test_temporary_files_work(tmp_path: Path) -> None:
 
 def test_a_file_that_was_removed_meanwhile_is_made_again(log: Path) -> None:
     with JoinerFiles():
-        file = open(log, "w")  # noqa: SIM115
+        file = open(log, "w")  # noqa: SIM115 - it outlives the set-up
         log.unlink()
     file.write("step 3\n")
     file.close()

@@ -41,7 +41,7 @@ def model(monkeypatch: pytest.MonkeyPatch) -> Iterator[torch.nn.Module]:
 
 
 def gradients(model: torch.nn.Module) -> list[Any]:
-    return [p.grad.to_local().tolist() for p in model.parameters()]  # type: ignore[union-attr, operator]
+    return [p.grad.to_local().tolist() for p in model.parameters()]  # type: ignore[union-attr, operator]  # declared wider than it is here
 
 
 def step(model: torch.nn.Module) -> None:
@@ -89,4 +89,4 @@ def test_a_gather_in_flight_when_the_communicator_broke_is_forgotten() -> None:
 
 def test_a_torch_that_is_built_otherwise_is_refused() -> None:
     with pytest.raises(UnsupportedError, match="lacks _reset_iter_state"):
-        fsdp2.hook(SimpleNamespace(FSDPState=SimpleNamespace(init=None)))  # type: ignore[arg-type]
+        fsdp2.hook(SimpleNamespace(FSDPState=SimpleNamespace(init=None)))  # type: ignore[arg-type]  # a stand-in

@@ -65,7 +65,7 @@ def module(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
 @pytest.fixture
 def engine(module: ModuleType) -> FakeEngine:
     made = FakeEngine()
-    FunctionalCollectives(module, lambda: made).install()  # type: ignore[arg-type, return-value]
+    FunctionalCollectives(module, lambda: made).install()  # type: ignore[arg-type, return-value]  # a stand-in
     return made
 
 
@@ -78,7 +78,7 @@ def test_a_result_that_the_script_asks_for_is_recorded_and_answers_the_same_call
 ) -> None:
     assert reduce(module, 3.0) == 3.0
     (entry,) = engine.recorded
-    assert (entry.name, entry.group) == ("functional.all_reduce", dist.group.WORLD.group_name)  # type: ignore[union-attr]
+    assert (entry.name, entry.group) == ("functional.all_reduce", dist.group.WORLD.group_name)  # type: ignore[union-attr]  # there is one
     engine.now, engine.answers = "answer", [entry]
     assert reduce(module, 0.0) == 3.0
 

@@ -72,7 +72,7 @@ class Engine:
 def train(keeper: Keeper, engine: Engine, *boundaries: int) -> None:
     for boundary in boundaries:
         engine.weight.fill_(boundary)
-        keeper.at_boundary(SimpleNamespace(boundary=boundary))  # type: ignore[arg-type]
+        keeper.at_boundary(SimpleNamespace(boundary=boundary))  # type: ignore[arg-type]  # a stand-in
         keeper.at_gate(boundary)
 
 
@@ -87,7 +87,7 @@ def engine() -> Engine:
 
 @pytest.fixture
 def keeper(engine: Engine, tmp_path: Path) -> Keeper:
-    return Keeper(engine, EVERY, tmp_path)  # type: ignore[arg-type]
+    return Keeper(engine, EVERY, tmp_path)  # type: ignore[arg-type]  # a stand-in
 
 
 def test_the_two_latest_copies_are_whole_before_the_next_one_begins(
@@ -119,7 +119,7 @@ def test_a_rank_that_comes_in_between_two_copies_waits_for_the_next_one(
 
 def test_the_copy_that_a_rank_came_from_is_not_made_again(keeper: Keeper, engine: Engine, tmp_path: Path) -> None:
     train(keeper, engine, 3, 4, 5)
-    again = Keeper(engine, EVERY, tmp_path)  # type: ignore[arg-type]
+    again = Keeper(engine, EVERY, tmp_path)  # type: ignore[arg-type]  # a stand-in
     engine.injected.clear()
     train(again, engine, 3)
     assert engine.injected == []
@@ -171,7 +171,7 @@ def test_a_buddy_gets_the_whole_copy_and_the_gate_before_the_next_one_waits_for_
 ) -> None:
     keeper.assign(KeepCopies(True, "alone", 1, "127.0.0.1"))
     there = Link()
-    taker = Taker(there, tmp_path / "elsewhere", EVERY)  # type: ignore[arg-type]
+    taker = Taker(there, tmp_path / "elsewhere", EVERY)  # type: ignore[arg-type]  # a stand-in
     train(keeper, engine, 0)
     ready = engine.link.wait()
     assert isinstance(ready, CopyReady)
@@ -227,7 +227,7 @@ def survivor(engine: Engine, keeper: Keeper) -> Recovery:
     names |= {"updates": SimpleNamespace(late_now=tuple), "journal": SimpleNamespace(phase=0)}
     names |= {"commit": None, "faults": None, "phase": nothing, "place": str}
     vars(engine).update(names)
-    return Recovery(engine, engine.link)  # type: ignore[arg-type]
+    return Recovery(engine, engine.link)  # type: ignore[arg-type]  # a stand-in
 
 
 def test_a_migration_that_is_abandoned_lets_copies_be_given_again(keeper: Keeper, engine: Engine) -> None:
@@ -264,7 +264,7 @@ def test_a_copy_that_breaks_off_on_its_way_is_not_held_and_the_older_one_is(
 ) -> None:
     keeper.assign(KeepCopies(True, "alone", 1, "127.0.0.1"))
     there, elsewhere = Link(), tmp_path / "elsewhere"
-    taker = Taker(there, elsewhere, EVERY)  # type: ignore[arg-type]
+    taker = Taker(there, elsewhere, EVERY)  # type: ignore[arg-type]  # a stand-in
     train(keeper, engine, 0)
     ready = engine.link.wait()
     taker.take(TakeCopy(0, 0, ready.host, ready.port, ready.token))
@@ -284,7 +284,7 @@ def test_a_copy_that_breaks_off_on_its_way_is_not_held_and_the_older_one_is(
 def in_sync(keeper: Keeper, engine: Engine, *boundaries: int) -> None:
     for boundary in boundaries:
         engine.gates_passed = boundary
-        keeper.at_boundary(SimpleNamespace(boundary=boundary))  # type: ignore[arg-type]
+        keeper.at_boundary(SimpleNamespace(boundary=boundary))  # type: ignore[arg-type]  # a stand-in
         keeper.meet_at_head()
         keeper.at_gate(boundary)
         keeper.meet()
@@ -292,14 +292,14 @@ def in_sync(keeper: Keeper, engine: Engine, *boundaries: int) -> None:
 
 @pytest.fixture
 def synchronous(engine: Engine, tmp_path: Path) -> Keeper:
-    return Keeper(engine, EVERY, tmp_path, sync=True)  # type: ignore[arg-type]
+    return Keeper(engine, EVERY, tmp_path, sync=True)  # type: ignore[arg-type]  # a stand-in
 
 
 def test_a_synchronous_copy_is_whole_at_its_head_and_all_ranks_meet_there_once(
     synchronous: Keeper, engine: Engine, tmp_path: Path
 ) -> None:
     engine.gates_passed = 3
-    synchronous.at_boundary(SimpleNamespace(boundary=3))  # type: ignore[arg-type]
+    synchronous.at_boundary(SimpleNamespace(boundary=3))  # type: ignore[arg-type]  # a stand-in
     assert held(tmp_path) == [3]
     in_sync(synchronous, engine, 3, 4, 5, 6, 7)
     assert engine.meetings == [(1, True, True), (2, True, True)]

@@ -66,8 +66,8 @@ def test_a_torch_of_another_kind_is_left_alone_and_told(capsys: pytest.CaptureFi
     hooks = Hooks({}, "/nothing", spare=False)
     for name, hook in hooks.imported.items():
         module = types.ModuleType(name)
-        module.LocalElasticAgent = type("LocalElasticAgent", (), {})  # type: ignore[attr-defined]
-        module.SubprocessHandler = type("SubprocessHandler", (), {})  # type: ignore[attr-defined]
+        module.LocalElasticAgent = type("LocalElasticAgent", (), {})  # type: ignore[attr-defined]  # a module of the test's own
+        module.SubprocessHandler = type("SubprocessHandler", (), {})  # type: ignore[attr-defined]  # a module of the test's own
         hook(module)
     assert capsys.readouterr().err.count("not protecting what this launcher starts") == 2
 

@@ -32,7 +32,7 @@ def link() -> Link:
 
 @pytest.fixture
 def lender(link: Link) -> Iterator[Lender]:
-    lender = Lender(link, HERE)  # type: ignore[arg-type]
+    lender = Lender(link, HERE)  # type: ignore[arg-type]  # a stand-in
     yield lender
     lender.close()
 

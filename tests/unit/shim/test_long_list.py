@@ -62,6 +62,6 @@ def test_tuples_of_plain_values_are_plain_and_anything_else_is_not() -> None:
     assert lists.look([(n, float(n)) for n in range(600)]) is not None
     assert lists.look([[n] for n in range(600)]) is None
     history: list[object] = list(range(600))
-    assert lists.look(history) is not None  # type: ignore[arg-type]
+    assert lists.look(history) is not None  # type: ignore[arg-type]  # any object is looked at
     history.append([])
-    assert lists.look(history) is None  # type: ignore[arg-type]
+    assert lists.look(history) is None  # type: ignore[arg-type]  # any object is looked at

@@ -75,7 +75,7 @@ def test_what_the_scripts_variables_lead_to_is_in_their_mark(change: Callable[[]
 )
 def test_what_is_below_a_data_set_is_in_its_mark(change: Callable[[Any], object]) -> None:
     data = Stream()
-    crops = data.crops = Crops()  # type: ignore[attr-defined]
+    crops = data.crops = Crops()  # type: ignore[attr-defined]  # as scripts do
     before = marks.of_data(data, None)
     assert before is not None
     data.opened = 7  # plain attributes are carried

@@ -110,7 +110,7 @@ def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
 @pytest.fixture
 def engine(wire: Wire) -> Engine:
     made = Engine()
-    Messages(made, Collectives(made)).install()  # type: ignore[arg-type]
+    Messages(made, Collectives(made)).install()  # type: ignore[arg-type]  # a stand-in
     return made
 
 
@@ -128,7 +128,7 @@ def exchange() -> list[Any]:
         assert work is not None
         work.wait()
     for work in dist.batch_isend_irecv(
-        [Operation(dist.isend, torch.ones(1)), Operation(dist.irecv, three)]  # type: ignore[list-item]
+        [Operation(dist.isend, torch.ones(1)), Operation(dist.irecv, three)]  # type: ignore[list-item]  # a stand-in
     ):
         work.wait()
     dist.send_object_list([1], 1)

@@ -13,7 +13,7 @@ def test_a_tree_is_kept_until_something_is_born_in_it() -> None:
     trees, root = ModuleTrees(), model()
     tree = trees.tree(root)
     assert trees.tree(root) is tree
-    root[1].note = 1  # type: ignore[assignment]
+    root[1].note = 1  # type: ignore[assignment]  # torch declares tensors and modules alone
     assert trees.tree(root) is not tree
     tree = trees.tree(root)
     root[1].add_module("child", torch.nn.ReLU())
@@ -48,10 +48,10 @@ def test_large_buffers_and_parameters_are_not_copied() -> None:
 
 def test_only_rebound_attributes_differ_from_the_set_up() -> None:
     root = model()
-    root[1].calls, root[1].name = 1, "a"  # type: ignore[assignment]
+    root[1].calls, root[1].name = 1, "a"  # type: ignore[assignment]  # torch declares tensors and modules alone
     tree = ModuleTrees().tree(root)
     base = tree.take()
-    root[1].calls = 2  # type: ignore[assignment]
+    root[1].calls = 2  # type: ignore[assignment]  # torch declares tensors and modules alone
     changed = tree.take().changed(base)
     assert [tree.slots[place] for place in changed] == [("1", "calls")]
     assert len(base.changed(None)) == len(tree.slots)

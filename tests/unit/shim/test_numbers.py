@@ -32,7 +32,7 @@ class Engine:
 
 def watched(text: str) -> tuple[Engine, Numbers]:
     engine = Engine()
-    engine.numbers = Numbers(engine, parse_watches(text))  # type: ignore[arg-type]
+    engine.numbers = Numbers(engine, parse_watches(text))  # type: ignore[arg-type]  # a stand-in
     return engine, engine.numbers
 
 

@@ -78,7 +78,7 @@ def train(schedule: Any, module: nn.Module, steps: int) -> list[float]:
         total += [loss.item() for loss in found]
         with torch.no_grad():
             for p in module.parameters():
-                p -= 0.1 * p.grad  # type: ignore[operator]
+                p -= 0.1 * p.grad  # type: ignore[operator]  # declared wider than it is here
     return total
 
 
@@ -130,4 +130,4 @@ def test_a_data_parallel_wrapper_is_not_asked_again(peers: Peers) -> None:
 
 def test_a_torch_that_is_built_otherwise_is_refused() -> None:
     with pytest.raises(UnsupportedError, match="lacks _PipelineSchedule"):
-        pipelining.hook(SimpleNamespace(), Peers())  # type: ignore[arg-type]
+        pipelining.hook(SimpleNamespace(), Peers())  # type: ignore[arg-type]  # a stand-in

@@ -194,12 +194,12 @@ def test_modules_get_flags_own_attributes_and_buffers() -> None:
     source, target = build(), build()
     source(torch.randn(8, 2))
     source[0].eval()
-    source[1].calls = 3  # type: ignore[assignment]
+    source[1].calls = 3  # type: ignore[assignment]  # declared wider than it is here
     weight = target[1].weight.clone()
     carry({"model": source}, {"model": target})
     assert [module.training for module in target.modules()] == [True, False, True]
     assert target[1].calls == 3
-    assert torch.equal(target[0].running_mean, source[0].running_mean)  # type: ignore[arg-type]
+    assert torch.equal(target[0].running_mean, source[0].running_mean)  # type: ignore[arg-type]  # declared wider than it is here
     assert torch.equal(target[1].weight, weight)
 
 
@@ -259,7 +259,7 @@ class Metric(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.total, self.reduce, self.on_step = torch.zeros(1), torch.sum, {"seen": [0]}
-        self.compute = self._wrap(self.compute)  # type: ignore[method-assign]
+        self.compute = self._wrap(self.compute)  # type: ignore[method-assign]  # in its place for this test
 
     def __hash__(self) -> int:
         return id(self.total)
@@ -272,7 +272,7 @@ class Metric(torch.nn.Module):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self.compute = self._wrap(self.compute)  # type: ignore[method-assign]
+        self.compute = self._wrap(self.compute)  # type: ignore[method-assign]  # in its place for this test
 
 
 def test_a_metric_that_training_has_made_is_made_again_with_its_sum() -> None:
@@ -290,7 +290,7 @@ def test_what_training_has_made_and_cannot_be_made_again_is_refused() -> None:
     with pytest.raises(StateMismatchError, match=r"cannot be made again: 'model' \(Linear\)"):
         rebuild.check_complete()
     metric = Metric()
-    metric.hook = lambda: 1  # type: ignore[assignment]
+    metric.hook = lambda: 1  # type: ignore[assignment]  # as scripts do
     with pytest.raises(StateMismatchError, match="its hook cannot be made again"):
         carry({"metric": metric}, {"other": 1})
 
@@ -347,12 +347,12 @@ def test_functions_methods_and_partials_of_what_training_has_made_are_found_agai
 def test_a_metric_of_the_model_that_training_has_logged_is_the_models_own_in_another_process() -> None:
     def build() -> torch.nn.Module:
         model = torch.nn.Sequential(torch.nn.Linear(2, 2), Metric())
-        model._metric_attributes = None  # type: ignore[assignment]
+        model._metric_attributes = None  # type: ignore[assignment]  # declared wider than it is here
         return model
 
     source, target = {"model": build(), "logged": {}}, {"model": build(), "logged": {}}
-    source["model"]._metric_attributes = {id(source["model"][1]): "1"}  # type: ignore[index]
-    source["logged"]["mae"] = Holder(value=source["model"][1])  # type: ignore[index]
+    source["model"]._metric_attributes = {id(source["model"][1]): "1"}  # type: ignore[index]  # declared wider than it is here
+    source["logged"]["mae"] = Holder(value=source["model"][1])  # type: ignore[index]  # declared wider than it is here
     carry(source, target)
-    assert target["logged"]["mae"].value is target["model"][1]  # type: ignore[index]
+    assert target["logged"]["mae"].value is target["model"][1]  # type: ignore[index]  # declared wider than it is here
     assert target["model"]._metric_attributes is None, "it is keyed by addresses of another process"

@@ -80,7 +80,7 @@ def test_whatever_a_rank_waits_in_is_broken_once_for_each_generation_that_it_hea
         broken.append(stands.announced)
         return 1
 
-    stands._engine.comms.break_all = break_all  # type: ignore[method-assign]
+    stands._engine.comms.break_all = break_all  # type: ignore[method-assign]  # in its place for this test
     for generation in (2, 2, 3, 1):
         stands.handle(Interrupt(generation, "rank 1 is lost"))
     assert broken == [2, 3]

@@ -20,7 +20,7 @@ def era(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         monkeypatch.setattr(SavePlanner, kept, {})
     monkeypatch.setattr(DefaultSavePlanner, "set_up_planner", DefaultSavePlanner.set_up_planner)
     said = ["0"]
-    save_plans.install(SimpleNamespace(DefaultSavePlanner=DefaultSavePlanner), lambda: said[0])  # type: ignore[arg-type]
+    save_plans.install(SimpleNamespace(DefaultSavePlanner=DefaultSavePlanner), lambda: said[0])  # type: ignore[arg-type]  # a stand-in
     return said
 
 

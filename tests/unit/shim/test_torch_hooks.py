@@ -13,13 +13,13 @@ def test_a_fault_in_backward_strikes_at_its_end_where_the_middle_parameter_gets_
     struck: list[bool] = []
 
     def inject(phase: str) -> None:
-        struck.append(model[0].weight.grad is not None)  # type: ignore[index]
+        struck.append(model[0].weight.grad is not None)  # type: ignore[index]  # declared wider than it is here
 
     engine: Any = SimpleNamespace(faults=SimpleNamespace(armed=True), commit=object(), wrapped=[model], inject=inject)
     with torch_hooks._backward_fault(engine):
         model(torch.ones(1, 2)).sum().backward()
     assert struck[0] is False, "between gradients, where there are some"
     struck.clear()
-    with torch_hooks._backward_fault(SimpleNamespace(**{**vars(engine), "wrapped": [torch.nn.Linear(2, 2)]})):  # type: ignore[arg-type]
+    with torch_hooks._backward_fault(SimpleNamespace(**{**vars(engine), "wrapped": [torch.nn.Linear(2, 2)]})):  # type: ignore[arg-type]  # a stand-in
         pass
     assert len(struck) == 1

@@ -85,7 +85,7 @@ def test_attributes_born_since_are_taken_away_and_properties_are_not_called() ->
     holder, guarded = Holder(a=1), Guarded()
     del guarded.__dict__["touched"]
     state = take({"holder": holder, "guarded": guarded})
-    holder.b = [1]  # type: ignore[attr-defined]
+    holder.b = [1]  # type: ignore[attr-defined]  # as scripts do
     guarded._best[1].append(2)
     guarded._best = (0.5, [])
     undo.undo(state)
@@ -153,15 +153,15 @@ def test_generators_of_every_kind_draw_the_same_again() -> None:
 
 def test_module_flags_own_attributes_and_buffers_are_put_back() -> None:
     model = torch.nn.Sequential(torch.nn.BatchNorm1d(2), torch.nn.Linear(2, 2))
-    model[1].calls = 1  # type: ignore[assignment]
-    model[1].seen = []  # type: ignore[assignment]
+    model[1].calls = 1  # type: ignore[assignment]  # torch declares tensors and modules alone
+    model[1].seen = []  # type: ignore[assignment]  # torch declares tensors and modules alone
     before = {name: buffer.clone() for name, buffer in model.named_buffers()}
     state = take({"model": model})
     model(torch.randn(4, 2))
     model.eval()
-    model[1].calls = 2  # type: ignore[assignment]
-    model[1].seen.append(1)  # type: ignore[union-attr, operator]
-    model[1].born = 1  # type: ignore[assignment]
+    model[1].calls = 2  # type: ignore[assignment]  # torch declares tensors and modules alone
+    model[1].seen.append(1)  # type: ignore[union-attr, operator]  # declared wider than it is here
+    model[1].born = 1  # type: ignore[assignment]  # torch declares tensors and modules alone
     undo.undo(state)
     assert all(module.training for module in model.modules())
     assert (model[1].calls, model[1].seen) == (1, [])
@@ -188,7 +188,7 @@ def test_a_large_tensor_that_was_written_to_is_an_error_and_names_it() -> None:
     namespace = {"cache": torch.zeros(100_000), "model": torch.nn.Linear(300, 300)}
     state = take(namespace)
     undo.undo(state)
-    namespace["cache"] += 1  # type: ignore[assignment, operator]
+    namespace["cache"] += 1  # type: ignore[assignment, operator]  # as scripts do
     with pytest.raises(StateMismatchError, match=r"script\.cache"):
         undo.undo(state)
 

@@ -114,7 +114,7 @@ def test_a_key_is_known_elsewhere_by_value_alone(key: Any, known: bool) -> None:
 
 
 def test_subclasses_are_treated_as_what_they_are() -> None:
-    class Log(list):  # type: ignore[type-arg]
+    class Log(list):  # type: ignore[type-arg]  # as scripts write it
         pass
 
     class Net(torch.nn.Linear):

@@ -81,7 +81,7 @@ def _inject_document(document: dict[str, Any], settings: Settings, authority: st
 def _annotations(template: dict[str, Any]) -> dict[str, Any]:
     metadata = template["metadata"] = template.get("metadata") or {}
     metadata["annotations"] = metadata.get("annotations") or {}
-    return metadata["annotations"]  # type: ignore[no-any-return]
+    return metadata["annotations"]  # type: ignore[no-any-return]  # of a document without a schema
 
 
 def _inject_template(

@@ -66,7 +66,7 @@ def trainjob_pod_annotations(document: dict[str, Any]) -> dict[str, Any]:
     if "podTemplateOverrides" in spec:
         override: dict[str, Any] = {"targetJobs": [{"name": "node"}], "metadata": {"annotations": {}}}
         spec["podTemplateOverrides"] = [*(spec["podTemplateOverrides"] or ()), override]
-        return override["metadata"]["annotations"]  # type: ignore[no-any-return]
+        return override["metadata"]["annotations"]  # type: ignore[no-any-return]  # of a document without a schema
     metadata: dict[str, Any] = {"annotations": {}}
     jobs = [{"name": "node", "template": {"spec": {"template": {"metadata": metadata}}}}]
     patch = {
@@ -74,4 +74,4 @@ def trainjob_pod_annotations(document: dict[str, Any]) -> dict[str, Any]:
         "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": jobs}}},
     }
     spec["runtimePatches"] = [*(spec.get("runtimePatches") or ()), patch]
-    return metadata["annotations"]  # type: ignore[no-any-return]
+    return metadata["annotations"]  # type: ignore[no-any-return]  # of a document without a schema

@@ -19,7 +19,7 @@ _Safe: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """The one in C, where PyYAML has it: the default policy takes a tenth of a second in Python, at each start."""
 
 
-class _Loader(_Safe):  # type: ignore[misc]
+class _Loader(_Safe):  # type: ignore[misc]  # a base that is found when it runs
     """Refuses a key that is given twice, where YAML would silently take the last."""
 
 

@@ -33,7 +33,7 @@ def local(tensor: torch.Tensor) -> torch.Tensor:
     """This rank's part of a tensor that is spread over ranks; the tensor itself if it is not."""
     if not is_spread(tensor):
         return tensor
-    part: torch.Tensor = waited_for(tensor._local_tensor)  # type: ignore[attr-defined]
+    part: torch.Tensor = waited_for(tensor._local_tensor)  # type: ignore[attr-defined]  # a DTensor's
     return part
 
 
@@ -41,7 +41,7 @@ def waited_for(tensor: torch.Tensor) -> torch.Tensor:
     """The result of a functional collective once it is there; any other tensor as it is."""
     module = sys.modules.get(_FUNCTIONAL)
     if module is not None and isinstance(tensor, module.AsyncCollectiveTensor):
-        return tensor.trigger_wait()  # type: ignore[no-any-return]
+        return tensor.trigger_wait()  # type: ignore[no-any-return]  # torch gives it no type
     return tensor
 
 

@@ -32,4 +32,4 @@ def show_plain_code(module: ModuleType) -> None:
     def cleaned_instructions(code: CodeType, *args: Any, **options: Any) -> Any:
         return original(plain_code(code) or code, *args, **options)
 
-    module.cleaned_instructions = cleaned_instructions  # type: ignore[attr-defined]
+    module.cleaned_instructions = cleaned_instructions  # type: ignore[attr-defined]  # a module's

@@ -105,7 +105,7 @@ class Hooks:
 
     def _hook_registry(self, module: ModuleType) -> None:
         if self._spare and module.get_rendezvous_handler:
-            module.get_rendezvous_handler = lambda params: _alone(params.run_id)  # type: ignore[attr-defined]
+            module.get_rendezvous_handler = lambda params: _alone(params.run_id)  # type: ignore[attr-defined]  # a module's
             sys.argv[:] = with_node_rank(sys.argv)
 
 

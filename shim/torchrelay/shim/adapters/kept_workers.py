@@ -45,6 +45,7 @@ class _State(NamedTuple):
     """Of the data set and those below it, in the order of `data_sets`."""
 
 
+# Pickle finds what it calls by a module's name, so what that works with can lie nowhere else.
 _begun: tuple[bytes, bytes] | None = None
 """In a worker: the mark of what is not carried, when it had begun."""
 _collate: Any = None

@@ -114,7 +114,7 @@ def _handlers(code: CodeType) -> tuple[tuple[int, int, int], ...]:
     """First offset, last offset and handler's offset of each protected range; before 3.11 jumps say it."""
     if sys.version_info < (3, 11):
         return ()
-    entries = dis._parse_exception_table(code)  # type: ignore[attr-defined]
+    entries = dis._parse_exception_table(code)  # type: ignore[attr-defined]  # private
     return tuple((e.start, e.end, e.target) for e in entries)
 
 

@@ -20,7 +20,7 @@ async def deaf(w: World) -> asyncio.subprocess.Process:
     await w.until(lambda: w.session.of(msg.WorkerStarted))
     w.order(msg.Begin(WORKER, "", False))
     process = await asyncio.create_subprocess_exec(sys.executable, "-S", "-c", "import signal; signal.pause()")
-    w.node._processes[WORKER].pid = process.pid  # type: ignore[index]
+    w.node._processes[WORKER].pid = process.pid  # type: ignore[index]  # a worker's name
     return process
 
 

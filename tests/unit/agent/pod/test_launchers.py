@@ -47,7 +47,7 @@ def test_it_is_asked_again_until_there_is_an_answer_and_no_longer_than_the_launc
         answers: asyncio.Queue[tuple[WorkerId, Begin]] = asyncio.Queue()
         credentials = Credentials()
         launchers = Launchers(
-            credentials,  # type: ignore[arg-type]
+            credentials,  # type: ignore[arg-type]  # a stand-in
             f"127.0.0.1:{port}",
             lambda worker, begin: answers.put_nowait((worker, begin)),
         )

@@ -176,7 +176,7 @@ def test_a_job_that_begins_again_ends_the_process_and_knows_it_no_more(in_world:
         await w.until(lambda: w.session.of(msg.WorkerStarted))
         w.order(msg.Begin(WORKER, "", False))
         await shim.hear()
-        w.node._processes[WORKER].pid = 0  # type: ignore[index]
+        w.node._processes[WORKER].pid = 0  # type: ignore[index]  # a worker's name
         w.node._ordered(msg.RestartWorkers("from step 5"))
         assert await shim.hear() == msg.EndNow(75)
         assert w.session.renewed == 1

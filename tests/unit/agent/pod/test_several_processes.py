@@ -23,7 +23,7 @@ from torchrelay.protocol.names import NO_RANK
 def test_a_launcher_is_no_process_of_the_job_and_several_processes_are_told_why(in_world: Any) -> None:
     async def test(w: World) -> None:
         asked: list[Any] = []
-        w.node._launchers.connected = lambda worker, hello: asked.append(hello.launcher)  # type: ignore[method-assign]
+        w.node._launchers.connected = lambda worker, hello: asked.append(hello.launcher)  # type: ignore[method-assign]  # in its place for this test
         await w.until(w.config.socket.exists)
         for hello in (
             msg.Hello("train-1", "0a1b2c3d-9", 1, "3", False, launcher=True),

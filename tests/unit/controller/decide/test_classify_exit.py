@@ -30,7 +30,7 @@ ENDED = Exit("n0.w1", 1, 0, 0, False)
     ],
 )
 def test_what_an_exit_means(exit_: Exit, changes: dict[str, object], action: str, code: int) -> None:
-    verdict = classify_exit(dataclasses.replace(exit_, **changes))  # type: ignore[arg-type]
+    verdict = classify_exit(dataclasses.replace(exit_, **changes))  # type: ignore[arg-type]  # of any of its fields
     assert (verdict.action, verdict.exit_code) == (action, code)
 
 

@@ -15,7 +15,7 @@ LIMIT_S = 3 * STEP_S + POLICY.hang_extra_s
 
 def waits(rank: int, silent_s: float, **changes: object) -> Vital:
     vital = Vital(rank, 5, 5, "body", True, "S", silent_s, silent_s, 0.1)
-    return dataclasses.replace(vital, **changes)  # type: ignore[arg-type]
+    return dataclasses.replace(vital, **changes)  # type: ignore[arg-type]  # of any of its fields
 
 
 def works(rank: int, silent_s: float, **changes: object) -> Vital:
@@ -214,7 +214,7 @@ def test_where_all_wait_at_one_place_it_is_who_is_cut_off_or_nobody() -> None:
 )
 def test_dead_links_hurt_nobody_as_long_as_somebody_has_something_to_do(changes: dict[str, object]) -> None:
     vitals = linked(SAME_PLACE, 0)
-    assert culprit_of(*vitals[:2], dataclasses.replace(vitals[2], **changes)) is None  # type: ignore[arg-type]
+    assert culprit_of(*vitals[:2], dataclasses.replace(vitals[2], **changes)) is None  # type: ignore[arg-type]  # of any of its fields
 
 
 def test_a_stopped_rank_is_told_as_stopped_whatever_its_links_are() -> None:

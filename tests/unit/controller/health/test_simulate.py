@@ -19,6 +19,6 @@ def test_a_policy_that_is_too_nervous_is_found_out(monkeypatch: pytest.MonkeyPat
     rules = []
     for rule in default_policy().rules:
         nervous = {"at_most": 12.0, "clear": 12.0, "for_s": 5.0} if kind == k.TEMPERATURE_MARGIN else {}
-        rules.append(dataclasses.replace(rule, verdict=k.MIGRATE, **nervous) if rule.signal == kind else rule)  # type: ignore[arg-type]
+        rules.append(dataclasses.replace(rule, verdict=k.MIGRATE, **nervous) if rule.signal == kind else rule)  # type: ignore[arg-type]  # of any of its fields
     monkeypatch.setattr(simulate, "default_policy", lambda: HealthPolicy(tuple(rules)))
     assert simulate.false_alarms(2.0, 1)

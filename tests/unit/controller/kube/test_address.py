@@ -21,7 +21,7 @@ SECOND = dataclasses.replace(FIRST, pod="torchrelay-controller-2", address="10.0
 def publish(api: FakeApi, *settings: Settings) -> None:
     async def run() -> None:
         for s in settings:
-            await Address(api, s).publish()  # type: ignore[arg-type]
+            await Address(api, s).publish()  # type: ignore[arg-type]  # a stand-in
 
     asyncio.run(run())
 

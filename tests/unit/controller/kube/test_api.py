@@ -37,7 +37,7 @@ class Failing:
 
 
 def api(error: Exception) -> Api:
-    return Api(Failing(error))  # type: ignore[arg-type]
+    return Api(Failing(error))  # type: ignore[arg-type]  # a stand-in
 
 
 @pytest.mark.parametrize("error", [httpx2.ConnectError("refused"), status(500), status(429), ConnectionResetError()])

@@ -20,7 +20,7 @@ async def protected(w: World) -> None:
 def test_it_is_made_once_belongs_to_the_job_and_goes_with_the_protection() -> None:
     async def test(w: World) -> None:
         await protected(w)
-        budgets, owner = Budgets(w.api), w.api.named(TRAINING_JOBS, "llama")  # type: ignore[arg-type]
+        budgets, owner = Budgets(w.api), w.api.named(TRAINING_JOBS, "llama")  # type: ignore[arg-type]  # a stand-in
         for _ in range(2):
             await budgets.tend(w.run, owner, False)
         (made,) = w.api.all(BUDGETS)
@@ -39,10 +39,10 @@ def test_one_that_another_controller_has_made_is_as_good_and_can_be_taken_away()
         await protected(w)
         owner = w.api.named(TRAINING_JOBS, "llama")
         for _ in range(2):
-            await Budgets(w.api).tend(w.run, owner, False)  # type: ignore[arg-type]
+            await Budgets(w.api).tend(w.run, owner, False)  # type: ignore[arg-type]  # a stand-in
         assert len(w.api.all(BUDGETS)) == 1
         w.run.core.end_job(0, "done")
-        await Budgets(w.api).tend(w.run, owner, False)  # type: ignore[arg-type]
+        await Budgets(w.api).tend(w.run, owner, False)  # type: ignore[arg-type]  # a stand-in
         assert w.api.all(BUDGETS) == []
 
     in_world(test)
@@ -52,7 +52,7 @@ def test_an_older_cluster_is_asked_in_its_own_version() -> None:
     async def test(w: World) -> None:
         await protected(w)
         w.api.unknown = {BUDGETS.version}
-        await Budgets(w.api).tend(w.run, w.api.named(TRAINING_JOBS, "llama"), False)  # type: ignore[arg-type]
+        await Budgets(w.api).tend(w.run, w.api.named(TRAINING_JOBS, "llama"), False)  # type: ignore[arg-type]  # a stand-in
         (made,) = w.api.all(BUDGETS_BETA)
         assert made["apiVersion"] == "policy/v1beta1"
 
@@ -62,7 +62,7 @@ def test_an_older_cluster_is_asked_in_its_own_version() -> None:
 def test_ranks_that_cannot_leave_hold_a_drain_up_only_so_long() -> None:
     async def test(w: World) -> None:
         await protected(w)
-        budgets, owner = Budgets(w.api), w.api.named(TRAINING_JOBS, "llama")  # type: ignore[arg-type]
+        budgets, owner = Budgets(w.api), w.api.named(TRAINING_JOBS, "llama")  # type: ignore[arg-type]  # a stand-in
         await budgets.tend(w.run, owner, True)
         assert w.api.all(BUDGETS)
         budgets._since_s[w.run.key] -= w.run.wishes.spare_wait_s + 1.0

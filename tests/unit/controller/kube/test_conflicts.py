@@ -34,11 +34,11 @@ def test_what_somebody_has_made_in_between_is_taken(kind: object) -> None:
             "TrainingJob": {"metadata": {"name": "llama", "namespace": "team"}, "spec": {"owner": "somebody's"}},
             "SparePool": {"metadata": {"name": "llama", "namespace": "team"}, "spec": {"job": "llama", "spares": 2}},
         }
-        w.api.put(kind, made[kind.name])  # type: ignore[attr-defined,arg-type]
-        w.api.hidden = {kind.name}  # type: ignore[attr-defined]
+        w.api.put(kind, made[kind.name])  # type: ignore[attr-defined,arg-type]  # a stand-in
+        w.api.hidden = {kind.name}  # type: ignore[attr-defined]  # a stand-in
         w.begin()
         await w.keeper.tend(w.run)
-        assert w.api.named(kind, "llama")["spec"] == made[kind.name]["spec"]  # type: ignore[attr-defined,arg-type]
+        assert w.api.named(kind, "llama")["spec"] == made[kind.name]["spec"]  # type: ignore[attr-defined,arg-type]  # a stand-in
         assert len(w.spares()) == (2 if kind is SPARE_POOLS else 1)
 
     in_world(test)
@@ -46,9 +46,9 @@ def test_what_somebody_has_made_in_between_is_taken(kind: object) -> None:
 
 def test_of_two_controllers_that_make_the_authority_both_have_the_same() -> None:
     async def test(w: World) -> None:
-        first = await open_authority(w.api, HOME)  # type: ignore[arg-type]
+        first = await open_authority(w.api, HOME)  # type: ignore[arg-type]  # a stand-in
         w.api.hidden = {SECRETS.name}
-        second = await open_authority(w.api, HOME)  # type: ignore[arg-type]
+        second = await open_authority(w.api, HOME)  # type: ignore[arg-type]  # a stand-in
         published = w.api.named(CONFIG_MAPS, kube.CA_CONFIG_MAP, HOME)["data"][kube.CA_KEY].encode()
         told = (first.authority, second.authority, published)
         assert len({x509.load_pem_x509_certificate(pem).public_key().public_numbers() for pem in told}) == 1

@@ -54,7 +54,7 @@ def mirror(scripted: Callable[[], Scripted]) -> list[Change]:
 
     async def run() -> None:
         api = scripted()
-        task = asyncio.create_task(Informer(api, PODS, changed).run())  # type: ignore[arg-type]
+        task = asyncio.create_task(Informer(api, PODS, changed).run())  # type: ignore[arg-type]  # a stand-in
         await asyncio.wait_for(api.all_seen.wait(), 10)
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
@@ -96,7 +96,7 @@ def test_a_list_that_fails_is_said_until_one_works_and_a_watch_that_ends_is_not(
 
     async def run() -> None:
         api = Telling([["a"], RetryableError("no route"), RetryableError("refused"), ["a"], ["a"]], [[], [], []])
-        mirrors.append(Informer(api, PODS, lambda *_: None))  # type: ignore[arg-type]
+        mirrors.append(Informer(api, PODS, lambda *_: None))  # type: ignore[arg-type]  # a stand-in
         task = asyncio.create_task(mirrors[0].run())
         await asyncio.wait_for(api.all_seen.wait(), 10)
         task.cancel()

@@ -174,7 +174,7 @@ def test_a_replica_is_ready_when_it_could_look_at_the_lease_and_not_before() -> 
     async def test() -> None:
         api = FakeApi()
         api.away = True
-        looks = asyncio.ensure_future(Elector(api, HOME, "me").look())  # type: ignore[arg-type]
+        looks = asyncio.ensure_future(Elector(api, HOME, "me").look())  # type: ignore[arg-type]  # a stand-in
         await asyncio.sleep(30.0)
         assert not looks.done()
         api.away = False

@@ -56,14 +56,14 @@ class Cluster:
     """A job of two ranks and a warm spare, each on a node of its own: n0, n1, n2."""
 
     def __init__(self, policy: HealthPolicy = POLICY, spare: bool = True, wishes: Wishes | None = None) -> None:
-        self.ledger = Ledger(self._nothing, self._nothing, policy)  # type: ignore[arg-type]
+        self.ledger = Ledger(self._nothing, self._nothing, policy)  # type: ignore[arg-type]  # a stand-in
         self.nodes = types.SimpleNamespace(listed=asyncio.Event(), broken="")
         self.nodes.listed.set()
-        self.watch = NodeWatch(self.ledger, self.nodes)  # type: ignore[arg-type]
+        self.watch = NodeWatch(self.ledger, self.nodes)  # type: ignore[arg-type]  # a stand-in
         self.run = self.ledger.runs[KEY] = JobRun(KEY, 2, LAUNCH, wishes or Wishes(), policy)
         self.events: list[Any] = []
         hear = self.run.story.take
-        self.run.story.take = lambda event: (self._hear(event), hear(event))[1]  # type: ignore[method-assign]
+        self.run.story.take = lambda event: (self._hear(event), hear(event))[1]  # type: ignore[method-assign]  # in its place for this test
         for number in range(3 if spare else 2):
             self.add(number)
 
@@ -302,7 +302,7 @@ def test_the_policy_of_the_controllers_environment_judges_every_job(tmp_path: Pa
     environ = {"TORCHRELAY_HEALTH_POLICY": str(path), "TORCHRELAY_HEALTH_OBSERVE": "1"}
 
     async def test() -> None:
-        controller = Controller(FakeApi(), Settings.from_environ(environ), Credentials.from_secret(b"s" * 16, "c"))  # type: ignore[arg-type]
+        controller = Controller(FakeApi(), Settings.from_environ(environ), Credentials.from_secret(b"s" * 16, "c"))  # type: ignore[arg-type]  # a stand-in
         ledger = controller._ledger
         first = read_pod(pod(0))
         assert first is not None

@@ -43,7 +43,7 @@ class Case:
         return classify(self.history, self.newest, self.policy, self.now_s)
 
     def xid(self, code: int, **more: object) -> Verdict:
-        return self.see(k.XID, code, **more)  # type: ignore[arg-type]
+        return self.see(k.XID, code, **more)  # type: ignore[arg-type]  # of any of its fields
 
 
 @pytest.mark.parametrize("code", [79, 48, 95, 119, 120, 62, 64, 74, 140, 143, 46, 110])

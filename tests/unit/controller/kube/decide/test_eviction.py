@@ -26,6 +26,6 @@ def test_a_job_whose_ranks_can_move_holds_evictions_off() -> None:
     ],
 )
 def test_a_drain_does_not_wait_for_what_cannot_be(changed: dict[str, float], why: str) -> None:
-    verdict = judge_eviction(dataclasses.replace(FINE, **changed))  # type: ignore[arg-type]
+    verdict = judge_eviction(dataclasses.replace(FINE, **changed))  # type: ignore[arg-type]  # of any of its fields
     assert not verdict.hold_off
     assert why in verdict.reason

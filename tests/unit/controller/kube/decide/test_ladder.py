@@ -12,7 +12,7 @@ SAVED = dataclasses.replace(NOTHING, checkpoint_dir="/c", jit="/c/jit-40", jit_s
 
 
 def change(base: Situation = NOTHING, **changes: object) -> Situation:
-    return dataclasses.replace(base, **changes)  # type: ignore[arg-type]
+    return dataclasses.replace(base, **changes)  # type: ignore[arg-type]  # of any of its fields
 
 
 def test_what_survivors_have_saved_comes_first() -> None:

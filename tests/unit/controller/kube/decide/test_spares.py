@@ -10,7 +10,7 @@ FREE = SparePod("a", over=False, leaves=False, took_over=False, warm=True)
 
 
 def named(name: str, **changes: object) -> SparePod:
-    return dataclasses.replace(FREE, name=name, **changes)  # type: ignore[arg-type]
+    return dataclasses.replace(FREE, name=name, **changes)  # type: ignore[arg-type]  # of any of its fields
 
 
 def decide(pods: list[SparePod], wanted: int, job_runs: bool = True, can_be_protected: bool = True) -> Change:

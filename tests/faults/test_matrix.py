@@ -50,7 +50,8 @@ def test_losses_leave_no_trace(faults: list[str], undisturbed: Undisturbed, tmp_
 
 
 def test_all_ranks_that_hold_the_same_give_at_once(undisturbed: Undisturbed, tmp_path: Path) -> None:
-    fault = "kill:rank=1,step=20,phase=backward"
+    # Stopped and not killed: the others stand in the same collective when that is noticed.
+    fault = "stop:rank=1,step=20,phase=backward"
     run = relay(tmp_path, SCRIPT, ranks=RANKS, inject=[fault])
     assert_unharmed(run, undisturbed(SCRIPT, ranks=RANKS), RANKS, [fault], 1)
     decided = [e["text"] for e in run.named("decision")]

@@ -189,7 +189,7 @@ def test_contents_are_never_mixed() -> None:
         assert second.said_bytes > CHUNK_BYTES // 2
     assert equal(tensors, destinations)
     assert stats.donors == 1
-    assert stats.differed.startswith("content differs from the source's: large.")
+    assert stats.report(3).differed.startswith("content differs from the source's: large.")
 
 
 def broken_off(tensors: dict[str, torch.Tensor], destinations: dict[str, torch.Tensor], after_bytes: int) -> Arrived:

@@ -84,6 +84,7 @@ class FakeJob:
         self.refuses_to_serve: dict[str, str] = {}
         """By folder of a copy, why it cannot be given."""
         self.damaged_here: set[str] = set()
+        self.differed = ""
         """Folders of copies from which nobody can enter."""
         self.gone_for_good: set[str] = set()
         """Who does not begin anew in its place."""
@@ -298,7 +299,7 @@ class FakeJob:
             case msg.Plan(kept=folder) if folder in self.damaged_here:
                 return [msg.OrderFailed(g, "join", f"JournalError: {folder}: the content of w is not what was copied")]
             case msg.Plan(action="enter" | "shadow"):
-                return [msg.Transferred(g, 4096, 2, 0.1)]
+                return [msg.Transferred(g, 4096, 2, 0.1, self.differed)]
             case msg.Rebuild():
                 return [msg.Rebuilt(g, 0.1), msg.Verified(g)]
             case msg.Commit():

@@ -42,6 +42,8 @@ class World:
         self.next_losses: list[m.RankLost] = []
         self.finished: m.Finished | None = None
         self.target_impossible = ""
+        self.differed = ""
+        """In what donors do not agree."""
         self.at_gate: set[int] = set()
         """Ranks that stand at a gate which the others have passed."""
         self.rolls_back = self.gives = self.helps = False
@@ -224,7 +226,7 @@ class World:
             case msg.Serve():
                 return [msg.Serving(g, "donor", 99)]
             case msg.Plan(action="enter"):
-                return [msg.Transferred(g, 1000, 3, 0.1)]
+                return [msg.Transferred(g, 1000, 3, 0.1, self.differed)]
             case msg.Rebuild():
                 return [msg.Rebuilt(g, 0.1), msg.Verified(g)]
             case msg.Commit():

@@ -295,8 +295,8 @@ class Driver:
                     self.begin(lost, now_s)
                 else:
                     self._queue.append(lost)
-            case m.Noted(text):
-                out.emit(Decision(s.migration, text))
+            case m.Noted(text, warning):
+                out.log("warning", text) if warning else out.emit(Decision(s.migration, text))
             case m.Ignored(text):
                 out.log_once("info", f"ignored: {text}")
             case m.Finished():

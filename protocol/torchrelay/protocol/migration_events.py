@@ -283,9 +283,10 @@ class LoseRank:
 
 @dataclass(frozen=True)
 class Noted:
-    """A decision and its reason, for the operator."""
+    """A decision and its reason, for the operator. `warning`: something is wrong that the migration does not put right."""
 
     text: str
+    warning: bool = False
 
 
 @dataclass(frozen=True)

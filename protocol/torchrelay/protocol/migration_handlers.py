@@ -42,7 +42,7 @@ from torchrelay.protocol.migration_events import (
     TargetDecided,
     WorkerGone,
 )
-from torchrelay.protocol.migration_state import Joiner
+from torchrelay.protocol.migration_state import Joiner, State
 from torchrelay.protocol.migration_steps import advance, choose_spares, donor_worker, send_plans
 from torchrelay.protocol.migration_turn import Turn, abandon, finish_committed, is_joiner, is_member, lose, restart
 from torchrelay.protocol.phases import CHECKPOINT, CLEARED, PLANNED, RESUME, ROLLBACK, UNPLANNED, Phase
@@ -331,7 +331,22 @@ def transferred(turn: Turn, said: Said) -> None:
     if is_joiner(turn, said.worker) and said.rank not in s.transferred:
         s.transferred.add(said.rank)
         s.transferred_bytes += report.size_bytes
+        if report.differed:
+            turn.do(Noted(_come_apart(s, said.rank, report.differed), warning=True))
         advance(turn)
+
+
+def _come_apart(s: State, rank: int, difference: str) -> str:
+    donor, helpers = s.donors[rank], s.helpers.get(rank, ())
+    if helpers:
+        named = ", ".join(map(str, sorted((donor, *helpers))))
+        found = f"ranks {named} were taken to hold the same, and do not"
+    else:
+        found = f"rank {donor} does not hold what the donor before it had given"
+    return (
+        f"{found} ({difference}); all of rank {rank} is from rank {donor}. A device may compute wrongly: "
+        "--watch replicas says whose, from three ranks on"
+    )
 
 
 def rebuilt(turn: Turn, said: Said) -> None:

@@ -274,16 +274,18 @@ class Serving(_message.Message):
     def __init__(self, generation: _Optional[int] = ..., host: _Optional[str] = ..., port: _Optional[int] = ...) -> None: ...
 
 class Transferred(_message.Message):
-    __slots__ = ("generation", "size_bytes", "tensors", "elapsed_s")
+    __slots__ = ("generation", "size_bytes", "tensors", "elapsed_s", "differed")
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
     TENSORS_FIELD_NUMBER: _ClassVar[int]
     ELAPSED_S_FIELD_NUMBER: _ClassVar[int]
+    DIFFERED_FIELD_NUMBER: _ClassVar[int]
     generation: int
     size_bytes: int
     tensors: int
     elapsed_s: float
-    def __init__(self, generation: _Optional[int] = ..., size_bytes: _Optional[int] = ..., tensors: _Optional[int] = ..., elapsed_s: _Optional[float] = ...) -> None: ...
+    differed: str
+    def __init__(self, generation: _Optional[int] = ..., size_bytes: _Optional[int] = ..., tensors: _Optional[int] = ..., elapsed_s: _Optional[float] = ..., differed: _Optional[str] = ...) -> None: ...
 
 class Rebuilt(_message.Message):
     __slots__ = ("generation", "elapsed_s")

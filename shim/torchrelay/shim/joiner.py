@@ -40,7 +40,6 @@ from torchrelay.shim.way_in import Goal, WayIn
 if TYPE_CHECKING:
     from torchrelay.shim.engine import Engine
     from torchrelay.shim.staging import Staging
-    from torchrelay.shim.transfer import TransferStats
 
 
 class Joiner:
@@ -136,8 +135,7 @@ class Joiner:
         destination = self._new_destination(innermost)
         while True:
             try:
-                started, stats = self._receive(destination)
-                self._join(Transferred(self.generation, stats.size_bytes, stats.tensors, time.monotonic() - started))
+                self._join(self._receive(destination))
             except (RuntimeError, OSError, TorchrelayError) as error:
                 self._begin_anew(error)
             else:
@@ -165,15 +163,10 @@ class Joiner:
         state = self._engine.writer.walk(script_frames(innermost))
         return Destination(state, self._journal.large, self._engine.saves.tensors())
 
-    def _receive(self, destination: Destination) -> tuple[float, TransferStats]:
+    def _receive(self, destination: Destination) -> Transferred:
         assert self._plan is not None
         self._inject("transfer")
-        started = time.monotonic()
-        stats = destination.receive(self._plan, self.generation)
-        if stats.differed:
-            text = f"ranks that were to hold the same do not ({stats.differed}); all of it was taken from one"
-            print(f"torchrelay: {text}", file=sys.stderr, flush=True)
-        return started, stats
+        return destination.receive(self._plan, self.generation).report(self.generation)
 
     def _join(self, arrived: Transferred) -> None:
         engine = self._engine
@@ -246,8 +239,7 @@ class Joiner:
         finished = collective_records.furthest(payload.load_logs(plan.collective_log))
         engine.records.after = []
         destination = self._new_destination(frame)
-        started, stats = self._receive(destination)
-        arrived = Transferred(self.generation, stats.size_bytes, stats.tensors, time.monotonic() - started)
+        arrived = self._receive(destination)
         destination.put_gradients()
         assert engine.commit is not None
         engine.updates.late.note(engine.commit.state)

@@ -57,6 +57,15 @@ def test_the_joiner_gets_rank_environment_journal_and_donor_of_the_lost_rank(job
     }
 
 
+def test_the_operator_is_warned_of_donors_that_do_not_hold_the_same(job: FakeJob) -> None:
+    job.differed = "large.model.weight"
+    job.die("n0.w1")
+    job.settle()
+    (warning,) = (e.text for e in job.told(events.Log) if e.level == "warning")
+    assert "ranks 0, 2 were taken to hold the same, and do not (large.model.weight)" in warning
+    assert [e.outcome for e in job.told(events.MigrationFinished)] == ["committed"]
+
+
 class SomeAtGate(FakeJob):
     """The first rank has passed the gate of step 5, the others still wait in it."""
 

@@ -174,6 +174,22 @@ def test_a_helper_that_cannot_give_is_done_without() -> None:
     assert (world.finished.outcome, world.state.holders) == ("committed", {0: "w0", 1: "s0", 2: "w2"})
 
 
+@pytest.mark.parametrize("helps", [True, False])
+def test_donors_that_do_not_hold_the_same_are_told_of_and_the_migration_goes_on(helps: bool) -> None:
+    world = World()
+    world.helps, world.differed = helps, "large.0"
+    begin(world, "unplanned")
+    world.run()
+    (note,) = (i for i in world.did if isinstance(i, m.Noted) and i.warning)
+    found = (
+        "ranks 0, 2 were taken to hold the same, and do not" if helps else "rank 0 does not hold what the donor before"
+    )
+    assert note.text.startswith(found)
+    assert "(large.0); all of rank 1 is from rank 0" in note.text
+    assert world.finished is not None
+    assert world.finished.outcome == "committed"
+
+
 def test_whoever_helped_in_a_round_that_is_over_is_not_counted_on_in_the_next() -> None:
     world = World(world_size=4)
     world.helps = True

@@ -167,12 +167,16 @@ class Serving:
 
 @dataclass(frozen=True)
 class Transferred:
-    """The joiner holds the recorded state; digests of all tensors agree with the source's."""
+    """The joiner holds the recorded state; digests of all tensors agree with the source's.
+
+    `differed`: in what the donors did not agree, so that all was taken from one of them; empty if they did.
+    """
 
     generation: int
     size_bytes: int
     tensors: int
     elapsed_s: float
+    differed: str = ""
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from torchrelay.protocol.errors import ChannelClosedError, FrameError, RefusedError, StateMismatchError
+from torchrelay.protocol.messages import Transferred
 from torchrelay.shim.transfer import layout, requests
 from torchrelay.shim.transfer.channel import Channel, connect
 from torchrelay.shim.transfer.handshake import introduce
@@ -44,6 +45,9 @@ class TransferStats:
     chunks_asked_again: int = 0
     donors: int = 1
     differed: str = ""
+
+    def report(self, generation: int) -> Transferred:
+        return Transferred(generation, self.size_bytes, self.tensors, self.elapsed_s, self.differed)
 
     def digests(self) -> dict[str, str]:
         """Content digest of each tensor as it arrived, which is the source's."""

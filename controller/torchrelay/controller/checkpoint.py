@@ -42,6 +42,8 @@ class JobCheckpoint:
     collective_log: bytes = b""
     tensors: dict[int, int] = field(default_factory=dict)
     tensors_of: dict[int, int] = field(default_factory=dict)
+    left: str = ""
+    """The boundary at which the ranks had left their loop, as in messages.Plan."""
 
 
 def write_checkpoint(folder: Path, checkpoint: JobCheckpoint) -> None:
@@ -75,6 +77,7 @@ def checkpoint_files(checkpoint: JobCheckpoint) -> dict[str, bytes]:
         "collective_log": _add_payload(files, "collective-log", checkpoint.collective_log),
         "tensors": {str(r): size for r, size in sorted(checkpoint.tensors.items())},
         "tensors_of": {str(r): saver for r, saver in sorted(checkpoint.tensors_of.items())},
+        "left": checkpoint.left,
     }
     files[MANIFEST] = json.dumps(manifest, indent=1).encode()
     return files
@@ -143,6 +146,7 @@ def _from_manifest(label: str, read: Callable[[str], bytes], manifest: Mapping[s
         _read_payload(label, read, manifest["collective_log"]),
         {int(r): int(size) for r, size in manifest["tensors"].items()},
         {int(r): int(saver) for r, saver in manifest["tensors_of"].items()},
+        str(manifest.get("left", "")),
     )
 
 

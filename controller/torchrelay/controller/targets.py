@@ -55,6 +55,7 @@ def resume_target(checkpoint: JobCheckpoint, folder: str) -> Answer:
         peer_hosts={},
         directory=folder,
         late={rank: part.late for rank, part in checkpoint.ranks.items()},
+        left=checkpoint.left,
         donor_collectives={rank: part.donor_collectives for rank, part in checkpoint.ranks.items()},
     )
 
@@ -100,6 +101,7 @@ def unplanned_target(
         late={rank: dict(standings[donor].late) for rank, donor in donors.items()},
         donor_collectives={rank: _collectives(standings[donor], target.boundary) for rank, donor in donors.items()},
         helpers={} if checkpoint else helpers,
+        left=target.left,
         savers=tuple(sorted(set(_tensor_sources(job, state, target.boundary, donors).values()))) if checkpoint else (),
         directory=str(jit_folder(target.boundary)) if checkpoint else "",
     )
@@ -155,4 +157,5 @@ def saved_job(job: Job, state: State, run_id: str, sizes: dict[int, int]) -> Job
         collective_logs.join(s.collective_log for s in standings),
         {rank: sizes.get(rank, 0) for rank in state.savers},
         sources,
+        state.left,
     )

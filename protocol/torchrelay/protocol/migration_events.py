@@ -119,6 +119,8 @@ class TargetDecided:
     """The same for where its donor stands."""
     helpers: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     """By lost rank: survivors that hold the same as its donor, and give at the same time."""
+    left: str = ""
+    """The boundary at which survivors have left their loop, as in messages.Plan."""
 
 
 @dataclass(frozen=True)

@@ -271,7 +271,7 @@ def quiesce_answer(turn: Turn, said: Said) -> None:
 def target_decided(turn: Turn, event: TargetDecided) -> None:
     s = turn.state
     s.asked = False
-    s.target, s.offline, s.directory = event.target, event.offline, event.directory
+    s.target, s.left, s.offline, s.directory = event.target, event.left, event.offline, event.directory
     s.actions.update(event.actions)
     s.entries.update(event.entries)
     s.donors.update(event.donors)

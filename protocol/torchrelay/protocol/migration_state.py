@@ -59,6 +59,7 @@ class State:
     quiesce_agreed: bool = False
 
     target: int = -1
+    left: str = ""
     actions: dict[int, str] = field(default_factory=dict)
     entries: dict[int, str] = field(default_factory=dict)
     donors: dict[int, int] = field(default_factory=dict)
@@ -112,7 +113,7 @@ class State:
         """Forgets what was learned about the generation before, except who is lost, fenced, finished or joining."""
         self.generation += 1
         self.rounds += 1
-        self.target, self.offline, self.directory, self.asked = -1, False, "", False
+        self.target, self.left, self.offline, self.directory, self.asked = -1, "", False, "", False
         self.quiesce_boundary, self.quiesce_agreed, self.no_spare = -1, False, ""
         self.survivors_told = False
         for collected in (

@@ -125,6 +125,7 @@ def send_plans(turn: Turn) -> None:
             place=next((t.place for t in s.standings.values() if t.boundary == s.target and t.place), ""),
             more_hosts=tuple(host for host, _ in s.helping.get(rank, ())),
             more_ports=tuple(port for _, port in s.helping.get(rank, ())),
+            left=s.left if s.entries[rank] == "shadow" else "",
         )
         turn.order(rank, joiner.worker, plan)
     for rank in s.survivors:

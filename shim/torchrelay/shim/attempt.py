@@ -99,6 +99,7 @@ class Attempt:
                 engine.layouts.as_text(max(boundary, engine.gates_passed)),
                 engine.updates.late_now(),
                 engine.place() if boundary == engine.gates_passed else "",
+                engine.left.place,
             )
         )
 
@@ -130,7 +131,7 @@ class Attempt:
         self._inject("transfer")
         self._engine.updates.take_back_early(order.boundary)
         tensors = self._engine.replicas.tensors(commit, order.boundary) | self._engine.saves.tensors()
-        if self._position == "after":
+        if self._position in ("after", "left"):
             tensors |= {path: local(g) for path, g in device.gradients(commit.state).items()}
         donor = Donor(
             tensors,

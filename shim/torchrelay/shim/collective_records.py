@@ -70,17 +70,24 @@ class CollectiveRecords:
 
     def add(self, entry: Entry, *, after_gate: bool) -> None:
         if after_gate:
-            self._after_bytes = self._after_bytes + entry.size_bytes() if self.after else entry.size_bytes()
-            if self._after_bytes > _MAX_AFTER_BYTES:
-                entry = Entry(entry.name, entry.group, None)
-            self.after.append(entry)
-            if entry.name not in SAME_ON_ALL_RANKS:
-                with suppress(
-                    JournalError
-                ):  # no room for it: what was kept before is true still, and this one is refused
-                    self._keep_own(payload.dump(self.own_results()))
+            entry = self._add_after(entry)
         if len(self.log) < _MAX_ENTRIES:
             self.log.append(entry)
+
+    def behind_gate(self) -> None:
+        """What seemed to be a further step is none: what was called there follows the latest gate."""
+        for entry in self.body():
+            self._add_after(entry)
+
+    def _add_after(self, entry: Entry) -> Entry:
+        self._after_bytes = self._after_bytes + entry.size_bytes() if self.after else entry.size_bytes()
+        if self._after_bytes > _MAX_AFTER_BYTES:
+            entry = Entry(entry.name, entry.group, None)
+        self.after.append(entry)
+        if entry.name not in SAME_ON_ALL_RANKS:
+            with suppress(JournalError):  # no room for it: what was kept before is true still, and this one is refused
+                self._keep_own(payload.dump(self.own_results()))
+        return entry
 
     def answer(self, name: str, group: str, *, without_result: bool = False) -> Entry:
         """`without_result`: the call gives this rank nothing.

@@ -22,5 +22,7 @@ class Commit:
     rng: rng.RngState
     heads: int
     """How often the loop's head had been reached: a step of several iterations goes back past some."""
+    place: str
+    """As payload.place_of has it."""
     saves: Mapping[str, int]
     """How many async saves had been begun in each group."""

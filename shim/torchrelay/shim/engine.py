@@ -33,6 +33,7 @@ from torchrelay.shim.interruptions import Interruptions
 from torchrelay.shim.journal_copies import CopiedJournal
 from torchrelay.shim.keep import Keeper
 from torchrelay.shim.late_forwards import LateForwards
+from torchrelay.shim.left_loops import LeftLoops
 from torchrelay.shim.link import AgentLink
 from torchrelay.shim.loops import Activation, LoopTracker
 from torchrelay.shim.numbers import Numbers
@@ -99,7 +100,7 @@ class Engine:
         self.interruptions = Interruptions(self)
         self.interrupted, self.interrupted_for_good = self.interruptions.interrupted, self.interruptions.for_good
         self.caught, self.rewind = self.interruptions.caught, self.interruptions.rewind
-        self.again = DoneAgain()
+        self.left, self.again = LeftLoops(self), DoneAgain()
         self.summed_up = self.again.summed_up
         self.saves = AsyncSaves(self)
         self.beside, self.dispatched = Beside(self).call, self.saves.dispatched
@@ -114,7 +115,7 @@ class Engine:
             return "off"
         if self.records.answers is not None:
             return "answer"
-        return "repeat" if self.position in ("after", "finished") else "record"
+        return "repeat" if self.position in ("after", "finished") or self.left.found() else "record"
 
     def caught_up(self, group: str) -> bool:
         return self.shadow is not None and bool(self.shadow.at_collective(group))
@@ -163,6 +164,8 @@ class Engine:
     # What goes wrong.
 
     def standing_position(self) -> str:
+        if self.left.found():
+            return "sharded" if self.late_forwards.seen else "left"
         if self.astray or (self.position in ("body", "gate") and self._has_left(sys._getframe(1))):
             return "astray"
         if self.position == "update" or (self.position == "after" and not self.updates.all_done()):
@@ -173,10 +176,7 @@ class Engine:
 
     def place(self) -> str:
         """Of the latest boundary; empty where its loop is over."""
-        stack = self.tracker.stack
-        if self.commit is None or self.commit.activation not in stack:
-            return ""
-        return place_of(stack[: stack.index(self.commit.activation) + 1])
+        return self.commit.place if self.commit is not None and self.commit.activation in self.tracker.stack else ""
 
     def _has_left(self, frame: FrameType) -> bool:
         """Whether the loop that the latest boundary is in is over."""
@@ -218,19 +218,16 @@ class Engine:
         known = bool(tracker.boundary_sites)
         if activation.site in tracker.boundary_sites:
             if self.stepped or self.commit is None or self._begins_anew(activation):
-                self.take_boundary(activation, self.gates_passed)
-                return True
+                return self.take_boundary(activation, self.gates_passed)
         elif not known and depth == 0 and activation.heads == 1 and not self.stepped:
-            self.take_boundary(activation, self.gates_passed)
-            return True
+            return self.take_boundary(activation, self.gates_passed)
         elif activation.site in self.chain:
             self.records.cut(activation.first_mark)
             activation.head = self.writer.head(activation)
         elif known and self._may_train(activation):
             self._looked_at.add(activation.site)
             activation.head = self.writer.head(activation)  # the training loop may be one inside of it
-            self.take_boundary(activation, self.gates_passed)
-            return True
+            return self.take_boundary(activation, self.gates_passed)
         elif activation.heads == 1 and not (known and activation.site in self._looked_at):
             self._looked_at.add(activation.site)
             activation.head = self.writer.head(activation)  # it may turn out to be around a training loop
@@ -280,7 +277,7 @@ class Engine:
         self.updates.begin_iteration()
         if self.numbers is not None:
             self.numbers.begin_step()
-        self.position, self.astray, self.late_forwards.seen = "body", False, False
+        self.position, self.astray, self.late_forwards.seen, self.left.place = "body", False, False, ""
 
     def _pause_if_wanted(self) -> None:
         assert self.commit is not None
@@ -304,11 +301,18 @@ class Engine:
             self.tracker.boundary_sites.add(activation.site)
             self.chain |= {a.site for a in self.tracker.stack[: depth + 1]}
 
-    def take_boundary(self, activation: Activation, number: int) -> None:
-        """The head of the training loop: remembers everything that the iteration can change, and writes it down."""
+    def take_boundary(self, activation: Activation, number: int) -> bool:
+        """The head of the training loop: remembers everything that the iteration can change, and writes it down.
+
+        Returns whether it is one; not for a joiner where the others have left the loop.
+        """
+        self.left.found()
+        place = place_of(self.tracker.stack[: self.tracker.stack.index(activation) + 1])
         if self.shadow is not None and self.position == "after":
             self.shadow.at_step_end()  # an iteration with fewer updates than others
             if self.shadow is not None:
+                if self.shadow.passes_over(place):
+                    return False
                 self.shadow.at_next_head(activation)
         started_s = time.perf_counter()
         self.records.cut(activation.first_mark)
@@ -322,7 +326,7 @@ class Engine:
         state = self.writer.walk(journaling.script_frames(activation.frame), before)
         now = rng.capture()
         item = self.draws.noted(activation.item, now)
-        self.commit = Commit(number, activation, item, state, now, activation.heads, self.saves.begun())
+        self.commit = Commit(number, activation, item, state, now, activation.heads, place, self.saves.begun())
         self.journal.boundary, self.journal.count = number, 0
         self.layouts.note(number, self.wrapped)
         self.writer.boundary(self.commit)
@@ -335,6 +339,7 @@ class Engine:
             self.keeper.at_boundary(self.commit)
         self.reporter.at_boundary(self.commit)
         self._not_captured = None
+        return True
 
     def go_back(self, commit: Commit) -> None:
         if not commit.item.untouched():

@@ -39,7 +39,7 @@ class Interruptions:
 
     def for_good(self, error: RuntimeError) -> None:
         """The same for what cannot be called again, such as a backward: before the gate only."""
-        past_gate = self._engine.position in ("after", "update")
+        past_gate = self._engine.left.found() or self._engine.position in ("after", "update")
         self.interrupted(error, "once" if past_gate else "")
         reason = "a backward or forward was interrupted after the optimizer step; it cannot be repeated"
         raise UnsupportedError(reason if past_gate else str(error)) from error

@@ -60,6 +60,7 @@ class Joiner:
         self._destination: Destination | None = None
         self._lender = Lender(engine.link, engine.comms.address)
         self.tail: Tail | None = None
+        self._passed_over: set[str] = set()
         self.entering = True
         """Until it is the rank: whatever fails before is no failure of the script."""
 
@@ -279,6 +280,18 @@ class Joiner:
         missing = frozenset(gradients.keys() - destination.gradients)
         at_head = self._plan.donor_collectives < 0
         self.tail = Tail(destination.tensors(), self._plan.late, gradients, missing, at_head=at_head)
+
+    def passes_over(self, place: str) -> bool:
+        """Whether this head is one at which the others have left the loop. Raises StateMismatchError where it goes on here."""
+        plan = self._plan
+        assert plan is not None
+        over = bool(plan.left) if plan.donor_collectives >= 0 else plan.place not in ("", place)
+        if over and (place in self._passed_over or plan.left in self._passed_over):
+            raise StateMismatchError("the loop that the others have left goes on here")
+        if over:
+            self._passed_over.add(place)
+            self._engine.left.place = place
+        return over
 
     def at_next_head(self, activation: Activation) -> None:
         """The boundary that the others are at, if the donor was there."""

@@ -35,6 +35,8 @@ class Target:
     actions: dict[int, str]
     offline: bool
     reason: str
+    left: str = ""
+    """The boundary at which survivors have left their loop, as in messages.Standing."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,9 @@ def decide_target(standings: Mapping[int, Standing]) -> Target | Cannot:
     for rank, s in sorted(standings.items()):
         if s.position in _NO_WAY:
             return Cannot(f"rank {rank} {_NO_WAY[s.position].format(step=boundary)}: {s.detail or 'no further detail'}")
+    left = {rank: s for rank, s in sorted(standings.items()) if s.position == "left"}
+    if left and (apart := _not_past(standings, left, boundary)):
+        return Cannot(apart)
     places = {rank: s.place for rank, s in sorted(standings.items()) if s.boundary == boundary and s.place}
     if len(set(places.values())) > 1:
         return Cannot(
@@ -74,7 +79,21 @@ def decide_target(standings: Mapping[int, Standing]) -> Target | Cannot:
             )
         actions[rank] = action
     offline = any(s.position == "finished" for s in standings.values())
-    return Target(boundary, actions, offline, _reason(boundary, actions, offline))
+    place = next((s.left for s in left.values()), "")
+    return Target(boundary, actions, offline, _reason(boundary, actions, offline), place)
+
+
+def _not_past(standings: Mapping[int, Standing], left: Mapping[int, Standing], boundary: int) -> str:
+    """Why a loop that some have left by its head cannot be gone past; empty if it can.
+
+    Whoever may still be in it would do collectives again, or for the first time, that these have done.
+    """
+    first, place = next((rank, s.left) for rank, s in left.items())
+    for rank, s in sorted(standings.items()):
+        is_past = s.left == place if rank in left else s.position == "finished" or s.boundary == boundary
+        if not is_past or (rank not in left and s.place == place):
+            return f"rank {first} has left the loop that rank {rank} may be in: {s.detail or 'no further detail'}"
+    return ""
 
 
 def still_at_gate(standings: Mapping[int, Standing], target: int) -> list[int]:

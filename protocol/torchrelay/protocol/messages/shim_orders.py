@@ -131,6 +131,8 @@ class Plan:
     """For `shadow`: what the lost rank's collectives behind that gate gave it alone."""
     more_hosts: tuple[str, ...] = ()
     more_ports: tuple[int, ...] = ()
+    left: str = ""
+    """For `shadow`: the boundary at which the others have left the loop, as in Standing: it is passed over."""
 
 
 @dataclass(frozen=True)

@@ -114,9 +114,10 @@ class ReplicaCheck:
 class Standing:
     """This rank stands still, at a place from where it can be rewound, sent forward or left as it is.
 
-    `position`: `head` (of the loop), `body` (before the gate), `gate`, `after` (past the gate), `sharded` (the same, and a
-    sharded model has communicated since), `once` (the same, in what cannot be called again), `astray` (in a step of a loop that
-    is not known to train yet, or after a loop that ended in the middle of a step), `finished` (script's end).
+    `position`: `head` (of the loop), `body` (before the gate), `gate`, `after` (past the gate), `left` (the same,
+    and it has left its loop at the head that followed), `sharded` (the same, and a sharded model has communicated since), `once`
+    (the same, in what cannot be called again), `astray` (in a step of a loop that is not known to train yet, or after a loop
+    that ended in the middle of a step), `finished` (script's end).
     `collective_log`: results of the collectives since the last gate that was passed, for ranks that have to catch up.
     `store_port`: where this rank would host the store of the next generation.
     """
@@ -136,6 +137,8 @@ class Standing:
     """Tensors that were written since the latest optimizer step (after it in the same iteration, not by it), and how often."""
     place: str = ""
     """Which loop's boundary it is, where one training loop follows the other: two can have the same number."""
+    left: str = ""
+    """The same of the boundary at which the loop was left."""
 
 
 @dataclass(frozen=True)

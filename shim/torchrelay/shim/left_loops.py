@@ -1,0 +1,47 @@
+"""A training loop that is left at its head: by a `break` there, with one more batch drawn, or by a return.
+
+The boundary at that head is one that nobody can go back to. What follows counts as what it is where a loop ends by itself: the
+rest of the step before, which whoever replaces a rank goes through from that step's gate on, past this head.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torchrelay.shim.engine import Engine
+
+
+class LeftLoops:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.place = ""
+        """Of the boundary that was passed over; empty from the next one on."""
+
+    def found(self) -> bool:
+        """Whether the loop of the latest boundary was left before a step had begun. Asked where something begins that counts."""
+        engine, commit = self._engine, self._engine.commit
+        if self.place or commit is None:
+            return bool(self.place)
+        is_in_step = engine.position != "body" or engine.stepped or engine.gradients_open or engine.astray
+        if is_in_step or engine.shadow is not None or commit.boundary != engine.gates_passed or commit.boundary == 0:
+            return False
+        activation, tracker = commit.activation, engine.tracker
+        if activation in tracker.stack and (
+            activation.iterator is not None or activation in tracker.around(sys._getframe(1))
+        ):
+            return False  # the iterator of a `for` tells by itself when it is let go
+        self._pass_over()
+        return True
+
+    def _pass_over(self) -> None:
+        engine = self._engine
+        assert engine.commit is not None
+        engine.again.leave()
+        self.place = engine.commit.place
+        engine.commit = replace(engine.commit, boundary=engine.commit.boundary - 1)
+        engine.records.behind_gate()
+        engine.position = "after"
+        engine.phase("after")

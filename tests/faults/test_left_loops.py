@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from faults.conftest import Undisturbed
 from support.relay_run import assert_unharmed, relay
+from support.training import differences
 
 SCRIPT, RANKS = "early_break.py", 2
 
@@ -26,3 +27,32 @@ def test_a_rank_is_lost_behind_the_loop(shape: str, place: str, undisturbed: Und
     run = relay(tmp_path, SCRIPT, shape, ranks=RANKS, environment={"STRIKE": f"{place}:1", "STRUCK": str(struck)})
     assert struck.exists(), run.told()
     assert_unharmed(run, undisturbed(SCRIPT, shape, ranks=RANKS), RANKS, [], 1)
+
+
+@pytest.mark.parametrize("second", [0, 1])
+def test_a_second_rank_is_lost_behind_the_loop_that_the_first_one_s_successor_has_gone_past(
+    second: int, undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    """First rank 0 in front of the head at which the loop is left; then its successor, or the one that gave to it."""
+    struck, fault = tmp_path / "struck", "kill:rank=0,step=5,phase=after-step"
+    strike = {"STRIKE": f"evaluation-0-8:{second}", "STRUCK": str(struck)}
+    run = relay(tmp_path, SCRIPT, "for", ranks=RANKS, spares=2, inject=[fault], environment=strike)
+    assert struck.exists(), run.told()
+    assert_unharmed(run, undisturbed(SCRIPT, "for", ranks=RANKS), RANKS, [fault], 2)
+
+
+@pytest.mark.parametrize("place", ["left-1", "evaluation-1-8"])
+def test_without_a_spare_it_goes_on_there_in_a_later_run(place: str, undisturbed: Undisturbed, tmp_path: Path) -> None:
+    first, second, struck = tmp_path / "first", tmp_path / "second", tmp_path / "struck"
+    first.mkdir()
+    second.mkdir()
+    strike = {"STRIKE": f"{place}:1", "STRUCK": str(struck)}
+    lost = relay(first, SCRIPT, "asked", ranks=RANKS, spares=0, environment=strike)
+    assert struck.exists(), lost.told()
+    assert lost.status == 75, lost.told()
+    (saved,) = lost.named("checkpoint_saved")
+    options = ["--resume", saved["directory"]]
+    resumed = relay(second, SCRIPT, "asked", ranks=RANKS, spares=0, options=options, out=lost.out)
+    assert resumed.status == 0, resumed.told()
+    assert [m["kind"] for m in resumed.committed()] == ["resume"]
+    assert differences(undisturbed(SCRIPT, "asked", ranks=RANKS), resumed.out, RANKS) == [], resumed.told()

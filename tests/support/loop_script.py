@@ -39,9 +39,9 @@ class LoopScript:
         monkeypatch.setattr("builtins.__torchrelay__", self.tracker, raising=False)
         take = self.engine.take_boundary
 
-        def noted(activation: Any, number: int) -> None:
-            take(activation, number)
+        def noted(activation: Any, number: int) -> bool:
             self.boundaries.append((number, sites.SITES[activation.site].line))
+            return take(activation, number)
 
         monkeypatch.setattr(self.engine, "take_boundary", noted)
         self.failures = 0

@@ -209,6 +209,7 @@ class Engine:
 
     def _reach(self, activation: Activation, depth: int) -> bool:
         """Takes a boundary, if this is one, or the state at an outer loop's head. Returns whether it was a boundary."""
+        self.left.found()
         tracker = self.tracker
         if activation.heads == 1:
             activation.first_mark = len(self.records.log)
@@ -306,7 +307,6 @@ class Engine:
 
         Returns whether it is one; not for a joiner where the others have left the loop.
         """
-        self.left.found()
         place = place_of(self.tracker.stack[: self.tracker.stack.index(activation) + 1])
         if self.shadow is not None and self.position == "after":
             self.shadow.at_step_end()  # an iteration with fewer updates than others

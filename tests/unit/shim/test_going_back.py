@@ -213,21 +213,6 @@ def test_a_batch_that_was_written_into_cannot_be_done_again(script: LoopScript) 
         )
 
 
-def test_a_loop_that_was_left_without_another_step_cannot_be_gone_back_to(script: LoopScript) -> None:
-    script.run(
-        """
-        for batch in range(3):
-            if batch == 2:
-                break
-            step()
-        standings.append(standing())
-    """,
-        standing=script.engine.standing_position,
-        standings=(standings := []),
-    )
-    assert standings == ["astray"]
-
-
 @pytest.mark.parametrize("failures", [0, 1])
 @pytest.mark.parametrize("around", ["{}", "enumerate({})", "zip('a', {})"])
 def test_what_a_loop_gives_out_is_the_object_itself_also_in_the_first_iteration(

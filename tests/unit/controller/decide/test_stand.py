@@ -112,6 +112,36 @@ def test_nobody_goes_on_where_one_rank_cannot(position: str, why: str) -> None:
     assert why in target.reason
 
 
+LEFT = replace(at(5, 6, "left"), left="a.py:3#1")
+
+
+def test_who_has_left_the_loop_at_its_head_goes_on_behind_it() -> None:
+    target = decide_target({0: LEFT, 1: LEFT})
+    assert isinstance(target, Target)
+    assert (target.boundary, target.left) == (6, "a.py:3#1")
+    assert target.actions == {0: "forward", 1: "forward"}
+
+
+def test_who_is_in_a_further_loop_already_meets_there_with_who_is_behind_the_one_before() -> None:
+    target = decide_target({0: LEFT, 1: replace(at(6, 6, "body"), place="a.py:3#2")})
+    assert isinstance(target, Target)
+    assert target.actions == {0: "forward", 1: "rewind"}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param(replace(at(6, 6, "body"), place="a.py:3#1"), id="at the head where others have left it"),
+        pytest.param(at(5, 6, "after"), id="in the step before"),
+        pytest.param(replace(LEFT, left="a.py:9#1"), id="behind another one"),
+    ],
+)
+def test_while_one_rank_may_be_in_the_loop_that_another_one_has_left_nobody_goes_on(other: Standing) -> None:
+    target = decide_target({0: LEFT, 1: other})
+    assert isinstance(target, Cannot)
+    assert target.reason.startswith("rank 0 has left the loop that rank 1 may be in")
+
+
 def test_one_number_in_two_loops_is_no_meeting_place() -> None:
     here, there = replace(at(6, 6, "body"), place="a.py:3#1"), replace(at(6, 6, "body"), place="a.py:9#1")
     assert isinstance(decide_target({0: here, 1: here, 2: at(5, 6, "after")}), Target)

@@ -40,8 +40,9 @@ class LoopScript:
         take = self.engine.take_boundary
 
         def noted(activation: Any, number: int) -> bool:
+            taken = take(activation, number)
             self.boundaries.append((number, sites.SITES[activation.site].line))
-            return take(activation, number)
+            return taken
 
         monkeypatch.setattr(self.engine, "take_boundary", noted)
         self.failures = 0

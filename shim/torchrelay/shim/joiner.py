@@ -30,6 +30,7 @@ from torchrelay.shim.capture.encode import decode
 from torchrelay.shim.capture.kinds import Kind
 from torchrelay.shim.destination import Destination
 from torchrelay.shim.journaling import script_frames
+from torchrelay.shim.left_loops import HeadsToPass
 from torchrelay.shim.lend import Lender
 from torchrelay.shim.loops import Activation
 from torchrelay.shim.put_state import put_state
@@ -60,7 +61,7 @@ class Joiner:
         self._destination: Destination | None = None
         self._lender = Lender(engine.link, engine.comms.address)
         self.tail: Tail | None = None
-        self._passed_over: set[str] = set()
+        self._heads = HeadsToPass()
         self.entering = True
         """Until it is the rank: whatever fails before is no failure of the script."""
 
@@ -283,13 +284,9 @@ class Joiner:
 
     def passes_over(self, place: str) -> bool:
         """Whether this head is one at which the others have left the loop. Raises StateMismatchError where it goes on here."""
-        plan = self._plan
-        assert plan is not None
-        over = bool(plan.left) if plan.donor_collectives >= 0 else plan.place not in ("", place)
-        if over and (place in self._passed_over or plan.left in self._passed_over):
-            raise StateMismatchError("the loop that the others have left goes on here")
+        assert self._plan is not None
+        over = self._heads.is_one(self._plan, place)
         if over:
-            self._passed_over.add(place)
             self._engine.left.place = place
         return over
 

@@ -10,6 +10,9 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.protocol.messages import Plan
+
 if TYPE_CHECKING:
     from torchrelay.shim.engine import Engine
 
@@ -25,8 +28,8 @@ class LeftLoops:
         engine, commit = self._engine, self._engine.commit
         if self.place or commit is None:
             return bool(self.place)
-        is_in_step = engine.position != "body" or engine.stepped or engine.gradients_open or engine.astray
-        if is_in_step or engine.shadow is not None or commit.boundary != engine.gates_passed or commit.boundary == 0:
+        has_begun = engine.gradients_open or engine.updates.have_begun()
+        if engine.position != "body" or has_begun or engine.shadow is not None or commit.boundary == 0:
             return False
         activation, tracker = commit.activation, engine.tracker
         if activation in tracker.stack and (
@@ -45,3 +48,19 @@ class LeftLoops:
         engine.records.behind_gate()
         engine.position = "after"
         engine.phase("after")
+
+
+class HeadsToPass:
+    """A joiner's, in the rest of a step: heads of loops at which the others have left them, each once."""
+
+    def __init__(self) -> None:
+        self._passed: set[str] = set()
+
+    def is_one(self, plan: Plan, place: str) -> bool:
+        """`place`: of a head that the joiner has come to. Raises StateMismatchError where the loop goes on here instead."""
+        over = plan.place not in ("", place) if plan.donor_collectives < 0 else bool(plan.left)
+        if over and (place in self._passed or plan.left in self._passed):
+            raise StateMismatchError("the loop that the others have left at its head goes on here")
+        if over:
+            self._passed.add(place)
+        return over

@@ -48,6 +48,10 @@ class Updates:
             if commit is not None and self.early.learn(commit.activation.site, self._done, together=True):
                 self._engine.reporter.in_turn()
 
+    def have_begun(self) -> bool:
+        """Whether there was one in this iteration, such as the first of two in turn."""
+        return self._done > 0
+
     def all_done(self) -> bool:
         """Whether an iteration of this loop has no further update to make, as far as that is known."""
         commit = self._engine.commit

@@ -17,6 +17,7 @@ CHECKPOINT = JobCheckpoint(
     b"log",
     {0: 4096},
     {0: 0, 1: 0},
+    left="train.py:3#1",
 )
 
 
@@ -29,6 +30,13 @@ def folder(tmp_path: Path) -> Path:
 def test_what_was_written_is_read_back(folder: Path) -> None:
     assert read_checkpoint(folder, 2) == CHECKPOINT
     assert not list(folder.glob("*.partial"))
+
+
+def test_one_that_says_nothing_of_a_loop_that_was_left_is_read_too(folder: Path) -> None:
+    manifest = json.loads((folder / MANIFEST).read_text())
+    del manifest["left"]
+    (folder / MANIFEST).write_text(json.dumps(manifest))
+    assert read_checkpoint(folder, 2).left == ""
 
 
 def test_only_this_user_can_read_it(folder: Path) -> None:

@@ -320,12 +320,14 @@ def test_the_records_of_collectives_of_all_who_passed_the_gate_go_to_who_has_to_
         {1: 0},
         {1: "t"},
         {1: "h"},
+        left="train.py:3#1",
     )
     world._decide = lambda: answers  # type: ignore[method-assign]  # in its place for this test
     world.feed(m.Said(2, "w2", msg.Standing(5, gates_passed=6, collective_log=b"abc", log_length=3, **base)))
     world.run(lambda: bool(world.orders(msg.Plan)))
     logs = {w: collective_logs.split(p.collective_log) for w, p in world.orders(msg.Plan).items()}
     assert logs == {"s0": [b"ab"], "w0": [b"ab"], "w2": [b"ab"]}
+    assert {w: p.left for w, p in world.orders(msg.Plan).items()} == {"s0": "train.py:3#1", "w0": "", "w2": ""}
 
 
 def test_who_stands_at_a_gate_that_others_have_passed_goes_past_it_before_anybody_gives_anything() -> None:

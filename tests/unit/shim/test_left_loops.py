@@ -5,8 +5,10 @@ from typing import Any
 import pytest
 from support.loop_script import LOST, LoopScript
 
-from torchrelay.protocol.errors import UnsupportedError
+from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
+from torchrelay.protocol.messages import Plan
 from torchrelay.shim.collectives import Entry
+from torchrelay.shim.left_loops import HeadsToPass
 
 
 @pytest.fixture
@@ -149,6 +151,41 @@ def test_a_loop_that_is_left_in_the_midst_of_a_step_cannot_be_gone_past(
     assert seen["noted"] == [("astray", 2, 2)]
 
 
+def test_a_loop_that_is_left_between_two_updates_of_a_step_cannot_be_gone_past(
+    script: LoopScript, seen: dict[str, Any]
+) -> None:
+    source = BREAK.replace("        break", "        first_update()\n        break") + "look()"
+    script.run(source, **seen, first_update=lambda: setattr(script.engine.updates, "_done", 1))
+    assert seen["noted"][-1] == ("astray", 2, 2)
+
+
+def test_behind_its_own_gate_and_in_a_joiner_s_step_no_loop_counts_as_left(
+    script: LoopScript, seen: dict[str, Any]
+) -> None:
+    engine = script.engine
+
+    def look_as(position: str, shadow: Any) -> None:
+        before = engine.position, engine.shadow
+        engine.position, engine.shadow = position, shadow
+        seen["noted"].append(engine.left.found())
+        engine.position, engine.shadow = before
+
+    script.run(BREAK + "look_as('gate', None)\nlook_as('body', True)\nlook_as('body', None)", **seen, look_as=look_as)
+    assert seen["noted"][3:] == [False, False, True]
+
+
+def test_in_a_for_loop_a_collective_costs_no_look_at_the_frames(
+    script: LoopScript, seen: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def call_blind() -> None:
+        with monkeypatch.context() as blind:
+            blind.setattr(script.tracker, "around", None)
+            seen["call"]("inside")
+
+    script.run("for batch in range(3):\n    call_blind()\n    step()", **seen, call_blind=call_blind)
+    assert seen["noted"] == ["record"] * 3
+
+
 def test_a_loop_that_is_left_before_any_step_has_none_before_it(script: LoopScript, seen: dict[str, Any]) -> None:
     script.run("for batch in range(3):\n    if not batch:\n        break\n    step()\nlook()", **seen)
     assert seen["noted"] == [("astray", 0, 0)]
@@ -161,3 +198,44 @@ def test_a_forward_that_is_interrupted_behind_it_cannot_be_called_again(
     with pytest.raises(UnsupportedError, match="after the optimizer step"):
         script.run(BREAK + "forward()", **seen, forward=lambda: script.engine.interrupted_for_good(RuntimeError(LOST)))
     assert script.stood == ["once"]
+
+
+def test_what_a_step_that_is_done_again_has_written_past_torch_is_found_when_its_loop_is_left(
+    script: LoopScript, seen: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def leave() -> None:
+        raise StateMismatchError("written to")
+
+    source = BREAK.replace("        break", "        redone()\n        break") + 'call("behind")'
+    with pytest.raises(StateMismatchError, match="written to"):
+        script.run(source, **seen, redone=lambda: monkeypatch.setattr(script.engine.again, "leave", leave))
+    assert seen["noted"] == ["record"] * 3
+
+
+def test_a_joiner_goes_past_the_heads_at_which_others_have_left_loops_up_to_the_last() -> None:
+    plan, heads = Plan(1, 6, "shadow", donor_collectives=2, left="eval#1"), HeadsToPass()
+    assert heads.is_one(plan, "train#1")
+    assert heads.is_one(plan, "eval#1")
+    for further in ("train#2", "eval#1"):
+        with pytest.raises(StateMismatchError, match="goes on here"):
+            heads.is_one(plan, further)
+
+
+def test_a_joiner_does_not_go_past_a_head_twice() -> None:
+    plan, heads = Plan(1, 6, "shadow", place="train#2"), HeadsToPass()
+    assert heads.is_one(plan, "train#1")
+    with pytest.raises(StateMismatchError, match="goes on here"):
+        heads.is_one(plan, "train#1")
+    assert not heads.is_one(plan, "train#2")
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        pytest.param(Plan(1, 6, "shadow", donor_collectives=2), id="the donor stands in the step itself"),
+        pytest.param(Plan(1, 6, "shadow", place="train#1"), id="the others meet here"),
+        pytest.param(Plan(1, 6, "shadow"), id="nobody is there yet"),
+    ],
+)
+def test_a_joiner_stops_at_the_next_head_where_the_others_have_not_left_the_loop(plan: Plan) -> None:
+    assert not HeadsToPass().is_one(plan, "train#1")

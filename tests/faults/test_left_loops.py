@@ -6,22 +6,29 @@ from pathlib import Path
 
 import pytest
 from faults.conftest import Undisturbed
+from support.cells import few
 from support.relay_run import assert_unharmed, relay
 from support.training import differences
 
 SCRIPT, RANKS = "early_break.py", 2
 
 
-@pytest.mark.parametrize("shape", ["for", "while", "asked"])
-@pytest.mark.parametrize("step", [5, 15])
+SHAPES = ["for", "while", "asked", "bare"]
+PLACES = ["left-1", "evaluation-0-8", "evaluation-2-16", "evaluated-1", "end"]
+FIRST = [("while", "left-1"), ("for", "evaluation-0-8"), ("asked", "evaluated-1"), ("bare", "left-1"), ("while", "end")]
+OTHERS = [(shape, place) for shape in ("for", "while", "asked") for place in PLACES] + [("bare", "end")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("shape", "step"), few(3, [(shape, step) for step in (15, 5) for shape in SHAPES]))
 def test_a_rank_is_lost_behind_the_last_step(shape: str, step: int, undisturbed: Undisturbed, tmp_path: Path) -> None:
     fault = f"kill:rank={step % 2},step={step},phase=after-step"
     run = relay(tmp_path, SCRIPT, shape, ranks=RANKS, inject=[fault])
     assert_unharmed(run, undisturbed(SCRIPT, shape, ranks=RANKS), RANKS, [fault], 1)
 
 
-@pytest.mark.parametrize("shape", ["for", "while", "asked"])
-@pytest.mark.parametrize("place", ["left-1", "evaluation-0-8", "evaluation-2-16", "end"])
+@pytest.mark.slow
+@pytest.mark.parametrize(("shape", "place"), few(len(FIRST), [*FIRST, *(cell for cell in OTHERS if cell not in FIRST)]))
 def test_a_rank_is_lost_behind_the_loop(shape: str, place: str, undisturbed: Undisturbed, tmp_path: Path) -> None:
     struck = tmp_path / "struck"
     run = relay(tmp_path, SCRIPT, shape, ranks=RANKS, environment={"STRIKE": f"{place}:1", "STRUCK": str(struck)})

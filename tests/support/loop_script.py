@@ -27,7 +27,7 @@ class LoopScript:
     """`boundaries`: (number, line of the loop) in the order in which they were taken; `failures`: how often `fail` still does."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-        self._patch, self._folder = monkeypatch, folder
+        self._patch, self.folder = monkeypatch, folder
         self.sent: list[Any] = []
         self.boundaries: list[tuple[int, int]] = []
         self.tracker = LoopTracker()
@@ -65,7 +65,7 @@ class LoopScript:
 
     def run(self, source: str, **names: Any) -> dict[str, Any]:
         """Executes the script; returns its globals."""
-        path = str(self._folder / "script.py")
+        path = str(self.folder / "script.py")
         made = instrument(textwrap.dedent(source).encode(), path)
         sites.register(path, made.sites, made.code, made.plain)
         module = types.ModuleType("the_script")

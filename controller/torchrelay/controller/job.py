@@ -121,6 +121,8 @@ class RankJournal:
             kept.update(new)
             for number in sorted(kept)[:-BOUNDARIES_KEPT]:
                 del kept[number]
+        for number in [number for number, payload in self.boundaries.items() if not payload]:
+            del self.boundaries[number]  # its loop was left there
         self.set_up = content.set_up or self.set_up
         self.after = content.after or self.after
 

@@ -134,7 +134,10 @@ class JournalWriter:
         self._progress[start : start + _PROGRESS_BYTES] = record + _PROGRESS_CRC.pack(zlib.crc32(record))
 
     def write_boundary(self, boundary: int, payload: bytes) -> None:
-        """Raises JournalError where shared memory has no room for it; the journals from before are whole then."""
+        """An empty payload: this boundary is none any more.
+
+        Raises JournalError where shared memory has no room for it; the journals from before are whole then.
+        """
         self._slots[boundary % BOUNDARY_SLOTS].write(boundary, payload)
 
     def write_gate(self, boundary: int, payload: bytes) -> None:

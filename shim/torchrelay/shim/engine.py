@@ -101,6 +101,7 @@ class Engine:
         self.interrupted, self.interrupted_for_good = self.interruptions.interrupted, self.interruptions.for_good
         self.caught, self.rewind = self.interruptions.caught, self.interruptions.rewind
         self.left, self.again = LeftLoops(self), DoneAgain()
+        self.ended = self.left.ended
         self.summed_up = self.again.summed_up
         self.saves = AsyncSaves(self)
         self.beside, self.dispatched = Beside(self).call, self.saves.dispatched

@@ -14,7 +14,9 @@ from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.protocol.messages import Plan
 
 if TYPE_CHECKING:
+    from torchrelay.shim.commit import Commit
     from torchrelay.shim.engine import Engine
+    from torchrelay.shim.loops import Activation
 
 
 class LeftLoops:
@@ -28,8 +30,7 @@ class LeftLoops:
         engine, commit = self._engine, self._engine.commit
         if self.place or commit is None:
             return bool(self.place)
-        has_begun = engine.gradients_open or engine.updates.have_begun()
-        if engine.position != "body" or has_begun or engine.shadow is not None or commit.boundary == 0:
+        if not self._is_at_head(commit):
             return False
         activation, tracker = commit.activation, engine.tracker
         if activation in tracker.stack and (
@@ -39,12 +40,30 @@ class LeftLoops:
         self._pass_over()
         return True
 
-    def _pass_over(self) -> None:
+    def ended(self, activation: Activation) -> None:
+        """The loop's iterator was let go. Whoever replaces this rank should it be lost now must not come in there."""
+        commit = self._engine.commit
+        if commit is None or activation is not commit.activation or not self._is_at_head(commit):
+            return
+        if self._engine.on_training_thread():
+            self._withdraw(commit)
+
+    def _is_at_head(self, commit: Commit) -> bool:
+        """Whether nothing of a step has been done since the boundary, and there was a step before."""
         engine = self._engine
-        assert engine.commit is not None
+        has_begun = engine.gradients_open or engine.updates.have_begun()
+        return engine.position == "body" and not has_begun and engine.shadow is None and commit.boundary > 0
+
+    def _withdraw(self, commit: Commit) -> None:
+        self._engine.journal.write_boundary(commit.boundary, b"")
+
+    def _pass_over(self) -> None:
+        engine, commit = self._engine, self._engine.commit
+        assert commit is not None
         engine.again.leave()
-        self.place = engine.commit.place
-        engine.commit = replace(engine.commit, boundary=engine.commit.boundary - 1)
+        self._withdraw(commit)
+        self.place = commit.place
+        engine.commit = replace(commit, boundary=commit.boundary - 1)
         engine.records.behind_gate()
         engine.position = "after"
         engine.phase("after")

@@ -237,6 +237,9 @@ class WayIn:
             site = SITES[running[-1].site]
             raise StateMismatchError(f"the loop at {site.file}:{site.line} trains here, and did not in the lost rank")
 
+    def ended(self, activation: Activation) -> None:
+        pass
+
     def caught(self, error: BaseException, activation: Activation) -> bool:
         return False
 

@@ -1,6 +1,7 @@
 """Epochs that are left by `break` when they have drawn one batch too many; it knows nothing of torchrelay.
 
-Usage: early_break.py OUT SHAPE, where SHAPE is `for`, `while`, or `asked`: what to do is asked of all ranks at the loop's top.
+Usage: early_break.py OUT SHAPE, where SHAPE is `for`, `while`, `asked` (what to do is asked of all ranks at the loop's top), or
+`bare` (nothing is communicated between epochs).
 """
 
 import sys
@@ -65,12 +66,14 @@ class Run:
                 total += loss + torch.rand(())
             self.model.train()
         self.kept.append(total.item())
+        pace.strike(f"evaluated-{epoch}")
 
     def train(self):
         for epoch in range(EPOCHS):
             self.epoch()
             pace.strike(f"left-{epoch}")
-            self.evaluate(epoch)
+            if self.shape != "bare":
+                self.evaluate(epoch)
 
 
 def main():

@@ -225,7 +225,7 @@ def survivor(engine: Engine, keeper: Keeper) -> Recovery:
     names: dict[str, Any] = {"keeper": keeper, "comms": SimpleNamespace(**comms), "wrapped": []}
     names |= {"layouts": SimpleNamespace(as_text=str, abandoned=nothing), "records": SimpleNamespace(after=[])}
     names |= {"updates": SimpleNamespace(late_now=tuple), "journal": SimpleNamespace(phase=0)}
-    names |= {"commit": None, "faults": None, "phase": nothing, "place": str}
+    names |= {"commit": None, "faults": None, "phase": nothing, "place": str, "left": SimpleNamespace(place="")}
     vars(engine).update(names)
     return Recovery(engine, engine.link)  # type: ignore[arg-type]  # a stand-in
 

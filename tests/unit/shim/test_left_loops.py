@@ -1,14 +1,18 @@
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
 from support.loop_script import LOST, LoopScript
 
 from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
+from torchrelay.protocol.journal import read_journal
 from torchrelay.protocol.messages import Plan
+from torchrelay.shim.capture import rng
 from torchrelay.shim.collectives import Entry
 from torchrelay.shim.left_loops import HeadsToPass
+from torchrelay.shim.loops import Activation
 
 
 @pytest.fixture
@@ -70,6 +74,46 @@ def test_the_first_collective_behind_it_finds_that_it_was_left(
 ) -> None:
     script.run(loop + 'call("behind")', **seen)
     assert seen["noted"][-1] == "repeat"
+
+
+def written(script: LoopScript) -> dict[int, bool]:
+    boundaries, _, _ = read_journal(script.folder / "journal")
+    return {number: bool(payload) for number, payload in boundaries.items()}
+
+
+@pytest.mark.parametrize(
+    ("loop", "behind"),
+    [(BREAK, ""), (RETURN, ""), (WHILE, 'call("behind")'), (BREAK, 'call("behind")')],
+    ids=["break", "return", "while", "break and a collective"],
+)
+def test_nobody_can_come_in_at_the_head_where_the_loop_was_left(
+    loop: str, behind: str, script: LoopScript, seen: dict[str, Any]
+) -> None:
+    """A `for` tells at once; a `while` when something is communicated behind it."""
+    script.run(loop + behind, **seen)
+    assert written(script) == {0: True, 1: True, 2: False}
+
+
+@pytest.mark.parametrize("source", [WHILE, "for batch in range(2):\n    step()"], ids=["while", "at its end"])
+def test_other_boundaries_stay(source: str, script: LoopScript, seen: dict[str, Any]) -> None:
+    script.run(source, **seen)
+    assert all(written(script).values())
+
+
+def test_another_loop_that_ends_in_front_of_a_step_withdraws_nothing(script: LoopScript, seen: dict[str, Any]) -> None:
+    def end_another() -> None:
+        script.engine.ended(Activation("another.py:1", sys._getframe(), rng.capture(), 1))
+
+    script.run("for batch in range(3):\n    end_another()\n    step()", **seen, end_another=end_another)
+    assert all(written(script).values())
+
+
+def test_an_iterator_that_is_let_go_on_another_thread_withdraws_nothing(
+    script: LoopScript, seen: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(script.engine, "on_training_thread", lambda: False)
+    script.run(BREAK, **seen)
+    assert all(written(script).values())
 
 
 def test_the_next_loop_has_a_boundary_of_the_same_number(script: LoopScript, seen: dict[str, Any]) -> None:

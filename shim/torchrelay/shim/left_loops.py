@@ -6,6 +6,7 @@ rest of the step before, which whoever replaces a rank goes through from that st
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 class LeftLoops:
     def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+        self._engine, self._process = engine, os.getpid()
         self.place = ""
         """Of the boundary that was passed over; empty from the next one on."""
 
@@ -45,7 +46,8 @@ class LeftLoops:
         commit = self._engine.commit
         if commit is None or activation is not commit.activation or not self._is_at_head(commit):
             return
-        if self._engine.on_training_thread():
+        # What the script has forked shares the journal's memory, and has a copy of the iterator to let go.
+        if self._engine.on_training_thread() and os.getpid() == self._process:
             self._withdraw(commit)
 
     def _is_at_head(self, commit: Commit) -> bool:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any
 
@@ -97,6 +98,18 @@ def test_nobody_can_come_in_at_the_head_where_the_loop_was_left(
 @pytest.mark.parametrize("source", [WHILE, "for batch in range(2):\n    step()"], ids=["while", "at its end"])
 def test_other_boundaries_stay(source: str, script: LoopScript, seen: dict[str, Any]) -> None:
     script.run(source, **seen)
+    assert all(written(script).values())
+
+
+def test_a_forked_process_that_lets_the_iterator_go_withdraws_nothing(script: LoopScript, seen: dict[str, Any]) -> None:
+    def fork() -> None:
+        child = os.fork()
+        if child == 0:
+            script.engine.ended(script.engine.commit.activation if script.engine.commit else script.tracker.stack[0])
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+
+    script.run("for batch in range(3):\n    fork()\n    step()", **seen, fork=fork)
     assert all(written(script).values())
 
 

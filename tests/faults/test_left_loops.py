@@ -36,6 +36,14 @@ def test_a_rank_is_lost_behind_the_loop(shape: str, place: str, undisturbed: Und
     assert_unharmed(run, undisturbed(SCRIPT, shape, ranks=RANKS), RANKS, [], 1)
 
 
+def test_gradients_of_the_last_step_are_there_behind_the_loop(undisturbed: Undisturbed, tmp_path: Path) -> None:
+    struck = tmp_path / "struck"
+    strike = {"STRIKE": "evaluation-2-16:1", "STRUCK": str(struck)}
+    run = relay(tmp_path, SCRIPT, "graded", ranks=RANKS, environment=strike)
+    assert struck.exists(), run.told()
+    assert_unharmed(run, undisturbed(SCRIPT, "graded", ranks=RANKS), RANKS, [], 1)
+
+
 @pytest.mark.parametrize("second", [0, 1])
 def test_a_second_rank_is_lost_behind_the_loop_that_the_first_one_s_successor_has_gone_past(
     second: int, undisturbed: Undisturbed, tmp_path: Path

@@ -1,7 +1,7 @@
 """Epochs that are left by `break` when they have drawn one batch too many; it knows nothing of torchrelay.
 
-Usage: early_break.py OUT SHAPE, where SHAPE is `for`, `while`, `asked` (what to do is asked of all ranks at the loop's top), or
-`bare` (nothing is communicated between epochs).
+Usage: early_break.py OUT SHAPE, where SHAPE is `for`, `while`, `asked` (what to do is asked of all ranks at the loop's top), `bare`
+(nothing is communicated between epochs), or `graded` (gradients are looked at when all is done).
 """
 
 import sys
@@ -74,6 +74,8 @@ class Run:
             pace.strike(f"left-{epoch}")
             if self.shape != "bare":
                 self.evaluate(epoch)
+        if self.shape == "graded":
+            self.kept += [p.grad.norm().item() for p in self.model.parameters()]
 
 
 def main():

@@ -122,6 +122,13 @@ def test_who_has_left_the_loop_at_its_head_goes_on_behind_it() -> None:
     assert target.actions == {0: "forward", 1: "forward"}
 
 
+def test_who_has_left_the_loop_goes_on_beside_one_that_is_at_the_script_s_end() -> None:
+    target = decide_target({0: LEFT, 1: at(5, 6, "finished")})
+    assert isinstance(target, Target)
+    assert target.actions == {0: "forward", 1: "stay"}
+    assert target.offline
+
+
 def test_who_is_in_a_further_loop_already_meets_there_with_who_is_behind_the_one_before() -> None:
     target = decide_target({0: LEFT, 1: replace(at(6, 6, "body"), place="a.py:3#2")})
     assert isinstance(target, Target)

@@ -13,6 +13,7 @@ import torch
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters.tensor_data import DataAccess
+from torchrelay.shim.adapters.tensor_versions import version_of
 from torchrelay.shim.capture import small
 from torchrelay.shim.capture.host_state import HostState
 from torchrelay.shim.memory_ranges import MemoryRanges
@@ -61,7 +62,7 @@ class DoneAgain:
 
     def _check(self) -> None:
         for alias, version, numbers in self._aliases:
-            if alias._version != version:
+            if version_of(alias) != version:
                 self._written.update(numbers)
         self._written -= self._ignored
         if self._written:
@@ -80,7 +81,7 @@ class DoneAgain:
     def _reached(self, tensor: Any, alias: Any) -> None:
         numbers = self._memory.shared(alias)
         if numbers:
-            self._aliases.append((alias, alias._version, numbers))
+            self._aliases.append((alias, version_of(alias), numbers))
 
     def _replaced(self, tensor: Any) -> None:
         self._written.update(self._memory.shared(tensor))

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
 from typing import Any
 
 import torch
 
+from torchrelay.shim.adapters.tensor_versions import version_of, versions_of
 from torchrelay.shim.capture import rng
 
 _TENSORS_ALONE = {torch.Tensor}
-_VERSION = attrgetter("_version")
 
 
 def copy_structure(item: Any, originals: dict[int, Any] | None = None) -> Any:
@@ -36,6 +35,11 @@ def tensors_in(item: Any) -> list[torch.Tensor]:
     if isinstance(item, dict):
         item = list(item.values())
     return [t for v in item for t in tensors_in(v)] if isinstance(item, (list, tuple)) else []
+
+
+def _versions(tensors: Sequence[torch.Tensor]) -> list[tuple[torch.Tensor, int]]:
+    """None in inference mode: no training loop runs in it, so nobody will ask, and the content of each batch would have to be read."""
+    return [] if torch.is_inference_mode_enabled() else [*zip(tensors, versions_of(tensors))]
 
 
 class Over(tuple[Any, ...]):
@@ -65,9 +69,9 @@ class Drawn:
             if type(item) is list:
                 kept = item[:]
                 originals[id(kept)] = item
-            return cls(kept, after or rng.capture(), [*zip(item, map(_VERSION, item))], (), originals)
+            return cls(kept, after or rng.capture(), _versions(item), (), originals)
         kept = copy_structure(item, originals)
-        return cls(kept, after or rng.capture(), [(t, t._version) for t in tensors_in(kept)], (), originals)
+        return cls(kept, after or rng.capture(), _versions(tensors_in(kept)), (), originals)
 
     def again(self, is_state: Callable[[Any], bool]) -> Any:
         """The item as it was. `is_state`: of a container that was put back in its place, such as an optimizer's group, which a
@@ -85,4 +89,4 @@ class Drawn:
         return kept
 
     def untouched(self) -> bool:
-        return all(t._version == version for t, version in self.versions)
+        return all(version_of(t) == version for t, version in self.versions)

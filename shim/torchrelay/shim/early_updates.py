@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from torchrelay.shim.adapters.dtensor import local
+from torchrelay.shim.adapters.tensor_versions import version_of
 from torchrelay.shim.capture.host_state import HostState
 
 
@@ -55,7 +56,7 @@ class EarlyUpdates:
                 for tensor in (parameter, *tensors):
                     if id(tensor) not in held:
                         held.add(id(tensor))
-                        self._versions[id(tensor)] = tensor._version
+                        self._versions[id(tensor)] = version_of(tensor)
                         self._kept.append((tensor, local(tensor).detach().clone()))
                 self._states.append((optimizer.state, parameter, dict(values) if values is not None else None))
 
@@ -80,7 +81,7 @@ class EarlyUpdates:
         self.drop()
 
     def _version(self, tensor: torch.Tensor, at_boundary: int) -> int:
-        return tensor._version if self._versions.get(id(tensor)) == at_boundary else at_boundary
+        return version_of(tensor) if self._versions.get(id(tensor)) == at_boundary else at_boundary
 
     def drop(self) -> None:
         """The gate is passed."""

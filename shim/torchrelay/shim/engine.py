@@ -193,6 +193,8 @@ class Engine:
         if not self.capturing:
             self._start_step()
             return
+        if torch.is_inference_mode_enabled():
+            return  # no gradients can come of this loop: it does not train
         if self.updates.early.pending and self.updates.at_head(activation):
             return
         try:

@@ -10,6 +10,7 @@ import weakref
 
 import torch
 
+from torchrelay.shim.adapters.tensor_versions import version_of, writes_between
 from torchrelay.shim.capture.host_state import HostState, TreeVersions, versions_now
 
 REBOUND = -1
@@ -25,7 +26,7 @@ class LateWrites:
     def note(self, state: HostState) -> None:
         """Right after an optimizer step. `state`: that of the boundary which the step started at."""
         self._trees = versions_now(state.tree_versions)
-        self._values = {path: (weakref.ref(t), t._version) for path, t in state.large.items()} if state.large else {}
+        self._values = {path: (weakref.ref(t), version_of(t)) for path, t in state.large.items()} if state.large else {}
 
     def until(self, state: HostState) -> dict[str, int]:
         """What was written since the last optimizer step when `state` was taken: by path in the catalogue, how often."""
@@ -38,7 +39,11 @@ class LateWrites:
                 found |= {f"module{number}.{name}": REBOUND for name, _ in large}
             elif then[1] != versions:
                 writes = zip(large, versions, then[1])
-                found |= {f"module{number}.{name}": now - before for (name, _), now, before in writes if now != before}
+                found |= {
+                    f"module{number}.{name}": writes_between(before, now, REBOUND)
+                    for (name, _), now, before in writes
+                    if now != before
+                }
         if state.large:
             now_at = {name: version for _, version, name in state.versions}
             for path, tensor in state.large.items():
@@ -46,5 +51,5 @@ class LateWrites:
                 if then_tensor is None or then_tensor() is not tensor:
                     found[f"value.{path}"] = REBOUND
                 elif now_at[path] != version:
-                    found[f"value.{path}"] = now_at[path] - version
+                    found[f"value.{path}"] = writes_between(version, now_at[path], REBOUND)
         return found

@@ -16,6 +16,7 @@ import torch
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters.dtensor import local
 from torchrelay.shim.adapters.storages import unseen
+from torchrelay.shim.adapters.tensor_versions import version_of
 from torchrelay.shim.watch import ABOUT_FORM, Watch, tensors_of
 
 _COPIED = frozenset({"numpy", "__array__"})
@@ -36,7 +37,7 @@ class SettlingWatch(Watch):
     def __init__(self, sources: Mapping[str, torch.Tensor], late: Collection[str], times: Mapping[str, int]) -> None:
         super().__init__(sources, late)
         self._aims = {
-            path: (tensor._version + times[path], local(tensor).detach().to("cpu", copy=True))
+            path: (version_of(tensor) + times[path], local(tensor).detach().to("cpu", copy=True))
             for path, tensor in sources.items()
             if times.get(path, 0) > 0 and _can_be_put_back(tensor)
         }
@@ -97,7 +98,7 @@ class SettlingWatch(Watch):
         for path in paths:
             version, content = self._aims.get(path, (-1, None))
             source = self.source(path)
-            if content is not None and source._version == version:
+            if content is not None and version_of(source) == version:
                 with torch.no_grad():
                     local(source).data.copy_(content)  # past the counter, by which writes are compared
                 self.settle(path)

@@ -16,6 +16,7 @@ import torch
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim import digest
 from torchrelay.shim.adapters import dynamo
+from torchrelay.shim.adapters.tensor_versions import version_of
 from torchrelay.shim.capture.host_state import HostState
 from torchrelay.shim.capture.kinds import Kind
 from torchrelay.shim.late_writes import REBOUND, UNKNOWN
@@ -43,7 +44,7 @@ class Tail:
         self._at_head = at_head
         self._compilations = dynamo.compilations()
         self._content = digest.digests(self._own)
-        self._versions = {path: tensor._version for path, tensor in own.items()}
+        self._versions = {path: version_of(tensor) for path, tensor in own.items()}
         sources = {**(gradients or {}), **self._own}
         self.watch = SettlingWatch(sources, own_gradients | late.keys(), {} if UNKNOWN.keys() & late.keys() else late)
         self.watch.__enter__()  # type: ignore[no-untyped-call]  # torch does not say its type
@@ -84,7 +85,7 @@ class Tail:
         if UNKNOWN.keys() & self._times.keys():
             return
         for path, tensor in self._own.items():
-            times = tensor._version - self._versions[path]
+            times = version_of(tensor) - self._versions[path]
             expected = self._times.get(path, 0)
             if REBOUND in (expected, *self._times.values()) and path in self._times:
                 continue

@@ -10,6 +10,7 @@ from torch.overrides import TorchFunctionMode
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters.storages import StorageNotes, unseen
+from torchrelay.shim.adapters.tensor_versions import version_of, versions_of
 from torchrelay.shim.memory_ranges import MemoryRanges
 
 ABOUT_FORM = frozenset(
@@ -39,10 +40,6 @@ def tensors_of(value: Any) -> Iterable[torch.Tensor]:
     elif isinstance(value, list | tuple):
         for item in value:
             yield from tensors_of(item)
-
-
-def _version(tensor: torch.Tensor) -> int:
-    return -1 if tensor.is_inference() else tensor._version
 
 
 class Watch(TorchFunctionMode):
@@ -125,12 +122,12 @@ class Watch(TorchFunctionMode):
             bits |= self._of(tensor)
         if name in ABOUT_FORM or not bits:
             return func(*args, **kwargs)
-        versions = [_version(t) for t in given]
+        versions = versions_of(given)
         result = func(*args, **kwargs)
         made = list(tensors_of(result))
         escapes = (result is not None and not made) or name == "backward"
         for tensor, version in zip(given, versions):
-            if version < 0 or tensor._version != version:
+            if version < 0 or version_of(tensor) != version:
                 self._wrote(tensor, name)
                 made.append(tensor)
         for tensor in made:

@@ -235,3 +235,29 @@ def test_what_a_loop_gives_out_is_the_object_itself_also_in_the_first_iteration(
     """)
     assert names["rates"] == [(0.0, 1), (1.0, 2), (2.0, 3)]
     assert len(script.stood) == failures
+
+
+def test_a_loop_in_inference_mode_has_no_boundaries_and_its_small_tensors_go_back(script: LoopScript) -> None:
+    script.failures = 1
+    names = script.run("""
+        import torch
+        best, seen = torch.zeros(2), []
+        def evaluate():
+            with torch.inference_mode():
+                total = torch.zeros(2)
+                for batch in range(3):
+                    total += batch
+            return total
+        for epoch in range(2):
+            for batch in range(2):
+                seen.append((epoch, batch, best.tolist()))
+                with torch.inference_mode():
+                    best.add_(1) if best.is_inference() else None
+                if (epoch, batch) == (1, 1):
+                    fail()
+                step()
+            best = evaluate()
+    """)
+    assert script.stood == ["body"]
+    assert names["seen"] == [(0, 0, [0, 0]), (0, 1, [0, 0]), (1, 0, [3, 3]), (1, 1, [4, 4])]
+    assert 7 not in script.numbers_by_line()

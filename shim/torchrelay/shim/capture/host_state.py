@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 
 from torchrelay.shim.adapters.dtensor import Spread
+from torchrelay.shim.adapters.tensor_versions import version_of, versions_of
 from torchrelay.shim.capture.kinds import Kind
 
 
@@ -90,7 +91,7 @@ class HostState:
     def as_it_is_now(self) -> HostState:
         """The same objects, with the versions that their tensors have now."""
         now = self.fork()
-        now.versions = [(tensor, tensor._version, name) for tensor, _, name in self.versions]
+        now.versions = [(tensor, version_of(tensor), name) for tensor, _, name in self.versions]
         now.tree_versions = versions_now(self.tree_versions)
         return now
 
@@ -138,7 +139,7 @@ TreeVersions = list[tuple[list[tuple[str, torch.Tensor]], list[int]]]
 
 
 def versions_now(trees: TreeVersions) -> TreeVersions:
-    return [(large, [tensor._version for _, tensor in large]) for large, _ in trees]
+    return [(large, versions_of([tensor for _, tensor in large])) for large, _ in trees]
 
 
 class Definition(NamedTuple):

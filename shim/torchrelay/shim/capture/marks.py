@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch.utils import data as torch_data
 
+from torchrelay.shim.adapters.tensor_versions import version_of
 from torchrelay.shim.capture import callables
 from torchrelay.shim.capture.kinds import Kind, kind_of
 from torchrelay.shim.capture.parts import attributes, dataset_parts
@@ -46,7 +47,7 @@ class _Marker(pickle.Pickler):
 
     def persistent_id(self, obj: Any) -> Any:
         if isinstance(obj, torch.Tensor):
-            return "tensor", id(obj), obj.data_ptr(), obj._version
+            return "tensor", id(obj), obj.data_ptr(), version_of(obj)
         if isinstance(obj, (ModuleType, type)):
             return "fixed", id(obj)
         if isinstance(obj, FunctionType):

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from torchrelay.shim.adapters.frames import MODULE
+from torchrelay.shim.adapters.tensor_versions import version_of
 from torchrelay.shim.capture.edges import (
     MAY_BE_LOOKED_THROUGH,
     Edges,
@@ -111,7 +112,7 @@ class Rewalk(Walk):
         state = self.state
         if self._before is None:  # only a rewind asks for them, and it goes to the boundary
             if state.versions:
-                state.versions = [(tensor, tensor._version, name) for tensor, _, name in state.versions]
+                state.versions = [(tensor, version_of(tensor), name) for tensor, _, name in state.versions]
             state.tree_versions = versions_now(state.tree_versions)
         return state
 

@@ -134,5 +134,6 @@ def fits(value: TensorValue, tensor: Any) -> bool:
 
 def put(value: TensorValue, tensor: torch.Tensor) -> None:
     """Writes the recorded content into an existing tensor: it may have aliases."""
-    with torch.no_grad():
+    # Only inference mode writes to what it has made.
+    with torch.inference_mode(tensor.is_inference()), torch.no_grad():
         local(tensor).detach().copy_(build(value._replace(spread=None)).detach())

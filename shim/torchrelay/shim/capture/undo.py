@@ -9,6 +9,7 @@ from torch.utils.data import IterableDataset
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters import frames
+from torchrelay.shim.adapters.tensor_versions import version_of, versions_of
 from torchrelay.shim.capture import callables, small
 from torchrelay.shim.capture.host_state import Definition, HostState, Node
 from torchrelay.shim.capture.kinds import Kind
@@ -20,9 +21,10 @@ _MISSING = object()
 
 def check_large_untouched(state: HostState) -> None:
     """Raises StateMismatchError if a tensor that was too large to copy was written to since the boundary."""
-    written = [path for tensor, version, path in state.versions if tensor._version != version]
+    written = [path for tensor, version, path in state.versions if version_of(tensor) != version]
     for tensors, versions in state.tree_versions:
-        written += [name for (name, tensor), version in zip(tensors, versions) if tensor._version != version]
+        now = versions_of([tensor for _, tensor in tensors])
+        written += [name for (name, _), version, then in zip(tensors, now, versions) if version != then]
     if written:
         raise StateMismatchError(
             f"written to since the boundary, and larger than {small.SMALL_BYTES} bytes: {', '.join(written[:5])}"

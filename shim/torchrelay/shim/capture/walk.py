@@ -19,6 +19,7 @@ from torchrelay.protocol.errors import UnsupportedError
 from torchrelay.shim.adapters import cycles, held_generators
 from torchrelay.shim.adapters import frames as frame_access
 from torchrelay.shim.adapters.dtensor import local, spread_of
+from torchrelay.shim.adapters.tensor_versions import version_of, versions_of
 from torchrelay.shim.capture import callables, modules, optimizer_order, small
 from torchrelay.shim.capture.host_state import Definition, Fields, HostState, Inside, LargeTensor, Node, Nth
 from torchrelay.shim.capture.kinds import DICT, LIST, PLAIN, TUPLE, Kind, is_value, kind_of
@@ -260,7 +261,7 @@ class Walk:
 
     def _tensor(self, kind: Kind, obj: torch.Tensor, parent: int, key: Any) -> None:
         if type(obj) is not torch.Tensor and isinstance(obj, torch.nn.Parameter):
-            self.state.versions.append((obj, obj._version, str(key)))
+            self.state.versions.append((obj, version_of(obj), str(key)))
             return
         before = self._before
         fresh = before is not None and id(obj) not in before.index
@@ -272,7 +273,7 @@ class Walk:
             part = local(obj)
             content = LargeTensor(obj.dtype, tuple(part.shape), str(obj.device), spread_of(obj))
             self._add(kind, obj, parent, key, content)
-            self.state.versions.append((obj, obj._version, path))
+            self.state.versions.append((obj, version_of(obj), path))
             self.state.large[path] = obj
 
     def _module(self, kind: Kind, obj: torch.nn.Module, parent: int, key: Any) -> None:
@@ -285,7 +286,7 @@ class Walk:
             self._edge(number, place, value)
         for name in tree.hooked_tensors:
             self._unknown(f"{self.state.path(number)}.{name} (a hook of the tensor)", parent, key)
-        self.state.tree_versions.append((tree.large, [tensor._version for _, tensor in tree.large]))
+        self.state.tree_versions.append((tree.large, versions_of([tensor for _, tensor in tree.large])))
 
     def _ddp(self, kind: Kind, obj: torch.nn.parallel.DistributedDataParallel, parent: int, key: Any) -> None:
         number = self._add(kind, obj, parent, key, ddp_flags(obj))

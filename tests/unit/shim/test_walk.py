@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from torchrelay.protocol.errors import UnsupportedError
 from torchrelay.shim.capture import walk
+from torchrelay.shim.capture.handlers import containers
 from torchrelay.shim.capture.host_state import Inside
 from torchrelay.shim.capture.kinds import Kind, is_value, kind_of
 
@@ -72,12 +73,12 @@ def test_modules_optimizers_and_loaders_are_found_where_they_are() -> None:
 
 
 def test_data_is_not_progress() -> None:
-    rows = [[1.0]] * (walk.BULK_LENGTH + 1)
+    rows = [[1.0]] * (containers.BULK_LENGTH + 1)
     data = TensorDataset(torch.ones(100_000))
     state = take({"rows": rows, "data": data})
     assert [node.obj for node in state.nodes[1:]] == [data]
     assert state.large == {}
-    long = list(range(walk.BULK_LENGTH + 1))
+    long = list(range(containers.BULK_LENGTH + 1))
     assert kinds({"losses": long}) == [Kind.LIST]
 
 

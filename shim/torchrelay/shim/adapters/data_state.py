@@ -13,7 +13,8 @@ from typing import Any
 import torch
 
 from torchrelay.shim.adapters.loader_order import order_generators, owners, plain_fields
-from torchrelay.shim.capture import after_draw, undo
+from torchrelay.shim.capture import after_draw
+from torchrelay.shim.capture.handlers import random_state
 from torchrelay.shim.capture.host_state import Deep
 from torchrelay.shim.capture.kinds import PLAIN, Kind, kind_of
 from torchrelay.shim.capture.parts import random_in_loader
@@ -50,7 +51,7 @@ class SamplerState:
         for sampler, (generators, containers) in zip(self._samplers, pickle.loads(state) if state else ()):
             for steps, content in generators:
                 found = follow(sampler, Deep(steps))
-                undo.put_generator(kind_of(type(found)), found, content)
+                random_state.put(found, content)
             for name, items in containers.items():
                 _fill(sampler, name, items)
 
@@ -130,4 +131,4 @@ class DataState:
             vars(self._loader.dataset).update(plain)
         for steps, content in states:
             found = follow(self._loader, Deep(tuple(steps)))
-            undo.put_generator(kind_of(type(found)), found, pickle.loads(content))
+            random_state.put(found, pickle.loads(content))

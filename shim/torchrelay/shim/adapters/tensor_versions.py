@@ -46,7 +46,10 @@ def _of_content(tensor: torch.Tensor) -> int:
     if tensor.is_meta:
         return _WITHOUT_CONTENT
     try:
-        with torch.inference_mode(False), torch.no_grad():  # what a digest keeps for the next one must serve outside, too
+        with (
+            torch.inference_mode(False),
+            torch.no_grad(),
+        ):  # what a digest keeps for the next one must serve outside, too
             return -(1 << 65) - int(digest.digest(tensor), 16)
     except (UnsupportedError, RuntimeError, NotImplementedError):
         return next(_unlike_all_others)

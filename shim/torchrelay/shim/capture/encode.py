@@ -9,7 +9,6 @@ tags cannot be mistaken.
 
 from __future__ import annotations
 
-import collections
 import functools
 import pickle
 import types
@@ -21,9 +20,9 @@ from typing import Any, NamedTuple
 import torch
 
 from torchrelay.shim.capture import modules
+from torchrelay.shim.capture.handlers import HANDLERS
 from torchrelay.shim.capture.host_state import HostState, Node, Nth
-from torchrelay.shim.capture.kinds import GONE, PLAIN, TENSOR, Kind, is_value, kind_of
-from torchrelay.shim.capture.long_list import LongContent
+from torchrelay.shim.capture.kinds import GONE, IMPLIED, PLAIN, TENSOR, Kind, is_value, kind_of
 from torchrelay.shim.capture.small import TensorValue
 
 REF, TUPLE, OPAQUE, WEAK, NAMED, METHOD, PARTIAL, PART, SAVE = range(9)
@@ -44,15 +43,8 @@ class EncodedNode(NamedTuple):
     extra: Any = None
 
 
-IMPLIED = {Kind.TENSOR: torch.Tensor, Kind.GLOBALS: dict, Kind.FRAME: types.FrameType}
-"""Classes that are not written down: most steps make tensors anew, and to pickle a class takes longer than the rest of it."""
-
-_WITH_EXTRA = frozenset({Kind.DICT, Kind.DEQUE, Kind.FUNCTION, Kind.CLASS})
 _WITHOUT_EXTRA = frozenset({list, dict})
 _TENSOR = int(Kind.TENSOR)
-_VARIABLES = frozenset({Kind.FRAME, Kind.GLOBALS})
-_SEQUENCES = frozenset({Kind.LIST, Kind.DEQUE})
-_DICTIONARIES = frozenset({Kind.DICT, Kind.PARAM_GROUP, Kind.ATTRS})
 _BY_NAME = (types.FunctionType, types.BuiltinFunctionType, type)
 
 _KNOWN_BY_OBJECT = (*_BY_NAME, types.MethodType, functools.partial, torch.nn.Module)
@@ -67,26 +59,26 @@ def class_name(cls: type) -> bytes:
     """How pickle finds the class in another process; empty if it does not. Kept, since pickle itself looks it up each time."""
     known = _class_names.get(cls)
     if known is None:
-        known = _class_names[cls] = pickle.dumps(cls) if _is_importable(cls) else b""
+        known = _class_names[cls] = pickle.dumps(cls) if is_importable(cls) else b""
     return known
 
 
 @functools.lru_cache(maxsize=4096)
 def _name_of(named: Any) -> bytes:
-    return pickle.dumps(named) if _is_importable(named) else b""
+    return pickle.dumps(named) if is_importable(named) else b""
 
 
 _named: Callable[[bytes], Any] = functools.lru_cache(maxsize=4096)(pickle.loads)
 
 
-def _is_importable(named: Any) -> bool:
+def is_importable(named: Any) -> bool:
     try:
         return pickle.loads(pickle.dumps(named)) is named
     except (pickle.PickleError, AttributeError, ImportError, TypeError):
         return False
 
 
-class _Encoder:
+class Encoder:
     def __init__(self, state: HostState) -> None:
         self.state = state
         self._trees: list[tuple[int, modules.ModuleTree]] | None = None
@@ -170,29 +162,11 @@ class _Encoder:
 
     def node(self, node: Node) -> tuple[Any, ...]:
         self.weak = False
-        kind, content = node.kind, node.content
-        encoded: Any
-        if kind in _VARIABLES:
-            encoded = self.mapping(content, opaque=False)
-        elif kind in _DICTIONARIES:
-            encoded = self.mapping(content)
-        elif isinstance(content, LongContent):
-            encoded = None if content.same_as_before else content.encoded()
-        elif kind in _SEQUENCES:
-            encoded = self.items(content)
-        elif isinstance(content, dict) and kind is not Kind.NUMPY_RANDOM:
-            encoded = self.mapping(content)
-        elif kind is Kind.SET:
-            encoded = {v for v in content if is_value(v)}
-        elif kind is Kind.MODULE:
-            encoded = self.tree(content)
-        elif kind is Kind.CYCLE:
-            encoded = None if content is None else tuple(content)
-        else:
-            encoded = content
-        cls = type(node.obj)
+        kind, cls = node.kind, type(node.obj)
+        handler = HANDLERS[kind]
+        encoded = handler.encode(self, node)
         name = b"" if cls is IMPLIED.get(kind) else class_name(cls)
-        extra = _extra(node) if kind in _WITH_EXTRA and cls not in _WITHOUT_EXTRA else None
+        extra = handler.extra(node.obj) if handler.extra is not None and cls not in _WITHOUT_EXTRA else None
         return (int(kind), name, node.parent, node.key, encoded, extra)
 
     def tree(self, content: modules.TreeContent) -> tuple[Any, ...]:
@@ -240,20 +214,6 @@ def _is_plain(value: Any) -> bool:
     return kind_of(cls) is Kind.PLAIN and bool(class_name(cls))
 
 
-def _extra(node: Node) -> Any:
-    if node.kind in (Kind.FUNCTION, Kind.CLASS):
-        return name_of_definition(node.obj)
-    if node.kind is Kind.DEQUE:
-        return node.obj.maxlen
-    if isinstance(node.obj, collections.defaultdict):
-        return node.obj.default_factory if _is_importable(node.obj.default_factory) else None
-    return None
-
-
-def name_of_definition(obj: Any) -> tuple[str, str]:
-    return str(obj.__module__), obj.__qualname__
-
-
 def encode(state: HostState) -> list[bytes]:
     """What an earlier walk's state has written of a node is taken over with it. Raises PicklingError."""
     nodes = state.nodes
@@ -262,7 +222,7 @@ def encode(state: HostState) -> list[bytes]:
         written = state.written + [b""] * (len(nodes) - len(state.written))
     else:
         todo, written = range(len(nodes)), [b""] * len(nodes)
-    encoder = _Encoder(state)
+    encoder = Encoder(state)
     state.fleeting = set()
     for number in todo:
         node = nodes[number]

@@ -284,3 +284,7 @@ def is_value(key: Any) -> bool:
         return True
     kind = kind_of(cls)
     return kind is Kind.PLAIN or (kind is Kind.TUPLE and all(is_value(k) for k in key))
+
+
+IMPLIED = {Kind.TENSOR: torch.Tensor, Kind.GLOBALS: dict, Kind.FRAME: types.FrameType}
+"""Classes that are not written down: most steps make tensors anew, and to pickle a class takes longer than the rest of it."""

@@ -13,6 +13,7 @@ from torchrelay.shim.adapters import frames as frame_access
 from torchrelay.shim.adapters.list_pointers import pointers
 from torchrelay.shim.adapters.liveness import answer
 from torchrelay.shim.capture import callables
+from torchrelay.shim.capture.base_types import fields, slot_names, slot_value
 from torchrelay.shim.capture.host_state import Deep
 from torchrelay.shim.capture.kinds import PLAIN, Kind, kind_of
 from torchrelay.shim.capture.random_below import follow, random_below
@@ -21,6 +22,7 @@ _OPTIMIZER_SKIP = frozenset({"state", "param_groups"})
 _LOADER_PARTS = ("generator", "sampler", "batch_sampler", "dataset", "_iterator")
 _BELOW_A_DATASET = (Kind.TORCH_GENERATOR, Kind.PYTHON_RANDOM, Kind.NUMPY_RANDOM, Kind.DATASET)
 
+_MISSING = object()
 
 NONE: frozenset[str] = frozenset()
 
@@ -130,14 +132,52 @@ def still_there(obj: Any, edges: Sequence[tuple[Any, Any]]) -> bool:
 
 
 def attributes(obj: Any) -> dict[str, Any]:
-    """Instance attributes, those in slots included."""
-    found = dict(vars(obj)) if hasattr(obj, "__dict__") else {}
-    for cls in type(obj).__mro__:
-        slots = vars(cls).get("__slots__", ())
-        for name in (slots,) if isinstance(slots, str) else slots:
-            if name not in ("__dict__", "__weakref__") and hasattr(obj, name):
-                found[name] = getattr(obj, name)
+    """Instance attributes, those in slots included, past whatever its class makes of them."""
+    found = dict(fields(obj) or {})
+    for base, name in slots_of(type(obj)):
+        value = slot_value(base, name, obj, _MISSING)
+        if value is not _MISSING:
+            found[name] = value
     return found
+
+
+_slots: dict[type, list[tuple[type, str]]] = {}
+
+
+def slots_of(cls: type) -> list[tuple[type, str]]:
+    known = _slots.get(cls)
+    if known is None:
+        known = _slots[cls] = slot_names(cls)
+    return known
+
+
+def set_attributes(obj: Any, content: Mapping[str, Any], *, remove_new: bool) -> None:
+    """Writes attributes past any property or `__setattr__`; takes away those that were born since."""
+    own = fields(obj)
+    slots = {name: base for base, name in slots_of(type(obj))}
+    now = attributes(obj)
+    if remove_new:
+        for name in now.keys() - content.keys():
+            if name in slots:
+                vars(slots[name])[name].__delete__(obj)
+            elif own is not None:
+                del own[name]
+    for name, value in content.items():
+        if now.get(name, _MISSING) is value:
+            continue
+        if name in slots:
+            vars(slots[name])[name].__set__(obj, value)
+        elif own is not None:
+            own[name] = value
+        else:
+            object.__setattr__(obj, name, value)
+
+
+def set_class_attributes(cls: type, content: Mapping[str, Any]) -> None:
+    """Past any `__setattr__` of its metaclass."""
+    for name, value in content.items():
+        if vars(cls).get(name, _MISSING) is not value:
+            type.__setattr__(cls, name, value)
 
 
 def numpy_random_state(obj: Any) -> Any:

@@ -24,6 +24,8 @@ from torchrelay.shim.capture.edges import (
     not_plain,
     same_mapping,
 )
+from torchrelay.shim.capture.handler import nothing
+from torchrelay.shim.capture.handlers import COMES_AND_GOES, HANDLERS, RENEWED, SAME
 from torchrelay.shim.capture.host_state import HostState, LargeTensor, Node, versions_now
 from torchrelay.shim.capture.kinds import FRAME, GLOBALS, GONE, LIST, PLAIN, TENSOR, Kind, kind_of
 from torchrelay.shim.capture.long_list import LONG
@@ -35,28 +37,15 @@ from torchrelay.shim.capture.parts import (
     global_names,
     live_names,
 )
-from torchrelay.shim.capture.seen_again import RENEWED, SAME, Restart, changed
+from torchrelay.shim.capture.seen_again import Restart, changed
 from torchrelay.shim.capture.walk import Walk
 
 _WITHOUT_NODES = frozenset({Kind.OPAQUE, Kind.PLAIN, Kind.PROMISE, Kind.FUNCTION, Kind.CLASS})
 """Kinds whose objects may have no node: functions and classes with nothing behind them."""
 
 _WITHOUT_STATE = frozenset({Kind.OPAQUE, Kind.PLAIN, Kind.PROMISE})
+_capture_tensor = HANDLERS[TENSOR].capture or nothing
 _GONE = Node(Kind.GONE, None, -1, None, None)
-_COMES_AND_GOES = frozenset(
-    {Kind.LIST, Kind.DICT, Kind.SET, Kind.DEQUE, Kind.BYTEARRAY, Kind.ATTRS, Kind.TENSOR, Kind.NDARRAY}
-    | {Kind.FUNCTION, Kind.CLASS}
-    | {
-        Kind.TORCH_GENERATOR,
-        Kind.PYTHON_RANDOM,
-        Kind.NUMPY_RANDOM,
-        Kind.LOADER,
-        Kind.LOADER_ITER,
-        Kind.DATASET,
-        Kind.REPLAY_POINT,
-    }
-)
-"""Kinds that leave no trace in a host state beside their node."""
 
 
 class Rewalk(Walk):
@@ -86,14 +75,14 @@ class Rewalk(Walk):
             kind = node.kind
             same = SAME.get(kind)
             if same is not None:
-                if not same(self._trees, node):
+                if not same(self.trees, node):
                     now = changed(node)
                     if now is None:
                         self._visit_again(number, node)
                     else:
                         self._replace(number, now)
             elif kind in RENEWED:
-                now = RENEWED[kind](self._trees, node)
+                now = RENEWED[kind](self.trees, node)
                 if now is not None:
                     self._replace(number, now)
         if self._base.bulk and any(len(obj) != length for obj, length, _ in self._base.bulk):
@@ -105,7 +94,7 @@ class Rewalk(Walk):
         if self._found:
             if len(self._found) > 1:
                 self._found.sort(key=lambda edge: self._depth(edge[0]))
-            self._queue.extend(self._found)
+            self.queue.extend(self._found)
             self._work_off()
             if len(self.state.free) > 64 + len(self.state.nodes) // 2:
                 raise Restart
@@ -135,7 +124,7 @@ class Rewalk(Walk):
             elif self._before is None:
                 raise Restart
             else:
-                number = self._add(FRAME, frame, -1, (place, frame.f_code.co_name), names)
+                number = self.add(FRAME, frame, -1, (place, frame.f_code.co_name), names)
                 edges = self.state.nodes[number].edges = not_plain(names)
                 self._connect(number, edges, [])
         if known < len(nodes) and nodes[known].kind is FRAME:
@@ -168,13 +157,15 @@ class Rewalk(Walk):
 
     def _visit_again(self, number: int, node: Node) -> None:
         self._pending = number
-        self._visit_one(node.kind, node.obj, node.parent, node.key)
-        self._queue.clear()
+        capture = HANDLERS[node.kind].capture
+        assert capture is not None
+        capture(self, node.kind, node.obj, node.parent, node.key)
+        self.queue.clear()
         if self._pending is not None or isinstance(self.state.nodes[number].content, LargeTensor):
             raise Restart
         self._replace(number, self.state.nodes[number])
 
-    def _add(self, kind: Kind, obj: Any, parent: int, key: Any, content: Any) -> int:
+    def add(self, kind: Kind, obj: Any, parent: int, key: Any, content: Any) -> int:
         state = self.state
         if self._pending is not None:
             number, self._pending = self._pending, None
@@ -191,7 +182,7 @@ class Rewalk(Walk):
             return number
         state.uses.append(1)
         state.renewed.add(len(state.nodes))
-        return super()._add(kind, obj, parent, key, content)
+        return super().add(kind, obj, parent, key, content)
 
     def _replace(self, number: int, now: Node) -> None:
         gone, new = edge_changes(self._base.nodes[number].edges, now.edges)
@@ -233,7 +224,7 @@ class Rewalk(Walk):
     def _drop(self, number: int, node: Node) -> None:
         """Nothing leads to it any more."""
         state = self.state
-        if node.kind not in _COMES_AND_GOES or isinstance(node.content, LargeTensor):
+        if node.kind not in COMES_AND_GOES or isinstance(node.content, LargeTensor):
             raise Restart
         state.nodes[number] = _GONE
         state.renewed.add(number)
@@ -308,13 +299,13 @@ class Rewalk(Walk):
         if id(obj) in state.covered or kind in _WITHOUT_STATE:
             return
         if type(obj) is torch.Tensor:
-            self._tensor(kind, obj, parent, key)
+            _capture_tensor(self, kind, obj, parent, key)
             if isinstance(state.nodes[state.index[id(obj)]].content, LargeTensor):
                 raise Restart
             return
         if kind is TENSOR and isinstance(obj, torch.nn.Parameter):
             raise Restart
-        if kind not in _COMES_AND_GOES and kind not in MAY_BE_LOOKED_THROUGH:
+        if kind not in COMES_AND_GOES and kind not in MAY_BE_LOOKED_THROUGH:
             raise Restart
         super()._one(parent, key, obj)
         if kind not in MAY_BE_LOOKED_THROUGH and kind is not Kind.CLASS:
@@ -322,5 +313,5 @@ class Rewalk(Walk):
             if number is None or isinstance(state.nodes[number].content, LargeTensor):
                 raise Restart
 
-    def _define(self, space: Mapping[str, Any], cls: type | None) -> None:
+    def define(self, space: Mapping[str, Any], cls: type | None) -> None:
         """What a step defines may be gone after it: nobody waits for attributes of it."""

@@ -1,0 +1,102 @@
+"""Reads and writes containers and attributes by the base type's own methods, never by those of the object's class.
+
+A subclass may forbid a method (`update` of transformers' ModelOutput), count its calls, or keep something beside its items that
+the method would write to as well: what it keeps beside them is state by itself. Only the stored items are read and written here.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+_ORDERED = collections.OrderedDict
+_MISSING = object()
+
+
+def dict_items(obj: Any) -> dict[Any, Any]:
+    """A shallow copy of a dict's items, in its own order."""
+    cls = type(obj)
+    if cls is dict:
+        return dict(obj)
+    if issubclass(cls, _ORDERED):
+        return {key: dict.__getitem__(obj, key) for key in _ORDERED.__iter__(obj)}
+    return dict(dict.items(obj))
+
+
+def put_dict_items(obj: Any, items: Mapping[Any, Any]) -> None:
+    if issubclass(type(obj), _ORDERED):  # it keeps its order beside the items
+        _ORDERED.clear(obj)
+        for key, value in items.items():
+            _ORDERED.__setitem__(obj, key, value)
+        return
+    dict.clear(obj)
+    dict.update(obj, items)
+
+
+def get_item(obj: Any, key: Any, default: Any) -> Any:
+    """Of a dict."""
+    return dict.get(obj, key, default)
+
+
+def list_items(obj: Any) -> list[Any]:
+    items: list[Any] = list.__getitem__(obj, slice(None))
+    return items
+
+
+def put_list_items(obj: Any, items: Iterable[Any]) -> None:
+    list.__setitem__(obj, slice(None), items)
+
+
+def set_items(obj: Any) -> set[Any]:
+    return {*set.__iter__(obj)}
+
+
+def put_set_items(obj: Any, items: Iterable[Any]) -> None:
+    set.clear(obj)
+    set.update(obj, items)
+
+
+def deque_items(obj: Any) -> list[Any]:
+    return [*collections.deque.__iter__(obj)]
+
+
+def put_deque_items(obj: Any, items: Iterable[Any]) -> None:
+    collections.deque.clear(obj)
+    collections.deque.extend(obj, items)
+
+
+def fields(obj: Any) -> dict[str, Any] | None:
+    """The dict that holds its attributes, whatever its class says of `__dict__`; None if it has none."""
+    try:
+        found = object.__getattribute__(obj, "__dict__")
+    except AttributeError:
+        return None
+    return found if type(found) is dict else None
+
+
+def slot_names(cls: type) -> list[tuple[type, str]]:
+    """Names of attributes in slots, each with the class that defines it."""
+    found = []
+    for base in cls.__mro__:
+        slots = vars(base).get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            if name in ("__dict__", "__weakref__"):
+                continue
+            if name.startswith("__") and not name.endswith("__"):
+                name = f"_{base.__name__.lstrip('_')}{name}"
+            found.append((base, name))
+    return found
+
+
+def slot_value(base: type, name: str, obj: Any, default: Any = _MISSING) -> Any:
+    """Raises AttributeError for a slot that holds nothing, unless there is a default."""
+    descriptor = vars(base).get(name)
+    try:
+        if descriptor is None:
+            raise AttributeError(name)
+        return descriptor.__get__(obj, type(obj))
+    except AttributeError:
+        if default is _MISSING:
+            raise
+        return default

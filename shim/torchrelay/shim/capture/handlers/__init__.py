@@ -1,0 +1,47 @@
+"""All kinds of state, by kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from torchrelay.shim.capture.handler import Handler
+from torchrelay.shim.capture.handlers import (
+    arrays,
+    containers,
+    data,
+    definitions,
+    generators,
+    models,
+    objects,
+    optimizers,
+    random_state,
+    tensors,
+    variables,
+)
+from torchrelay.shim.capture.kinds import Kind
+
+if TYPE_CHECKING:
+    from torchrelay.shim.capture.host_state import Node
+    from torchrelay.shim.capture.modules import ModuleTrees
+
+_FAMILIES = (
+    arrays,
+    containers,
+    data,
+    definitions,
+    generators,
+    models,
+    objects,
+    optimizers,
+    random_state,
+    tensors,
+    variables,
+)
+
+HANDLERS: dict[Kind, Handler] = {handler.kind: handler for family in _FAMILIES for handler in family.HANDLERS}
+SAME: dict[Kind, Callable[[ModuleTrees, Node], bool]] = {k: h.same for k, h in HANDLERS.items() if h.same is not None}
+RENEWED: dict[Kind, Callable[[ModuleTrees, Node], Node | None]] = {
+    k: h.renewed for k, h in HANDLERS.items() if h.renewed is not None
+}
+COMES_AND_GOES = frozenset(k for k, h in HANDLERS.items() if h.comes_and_goes)

@@ -1,0 +1,353 @@
+"""Lists, dicts, sets, deques, byte arrays; and tuples, which have no state of their own."""
+
+from __future__ import annotations
+
+import collections
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.shim.capture import callables
+from torchrelay.shim.capture.base_types import (
+    deque_items,
+    dict_items,
+    get_item,
+    list_items,
+    put_deque_items,
+    put_dict_items,
+    put_list_items,
+    put_set_items,
+    set_items,
+)
+from torchrelay.shim.capture.edges import same_items, same_mapping
+from torchrelay.shim.capture.handler import Handler, encode_mapping, of_same_class
+from torchrelay.shim.capture.host_state import Inside, Node, Nth
+from torchrelay.shim.capture.kinds import PARAM_GROUP, PLAIN, TUPLE, Kind, is_value
+from torchrelay.shim.capture.long_list import LONG, LongContent, decoded
+from torchrelay.shim.capture.replay_point import ABSENT
+
+if TYPE_CHECKING:
+    from torchrelay.shim.capture.encode import EncodedNode, Encoder
+    from torchrelay.shim.capture.modules import ModuleTrees
+    from torchrelay.shim.capture.rebuild import Rebuild
+    from torchrelay.shim.capture.walk import Walk
+
+BULK_LENGTH = 4_096
+"""A list or dict that is longer and not of plain values holds data, not progress: it is not walked into."""
+
+
+# Lists and deques.
+
+
+def _capture_list(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> None:
+    items = list_items(obj)
+    if len(items) >= LONG:
+        content = walk.trees.long_lists.look(obj)
+        if content is not None:
+            walk.add(kind, obj, parent, key, _since_boundary(walk, content))
+            return
+    if len(items) > BULK_LENGTH:
+        walk.data(obj, len(items), parent, key)
+        return
+    _capture_items(walk, kind, obj, parent, key, items)
+
+
+def _capture_deque(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> None:
+    _capture_items(walk, kind, obj, parent, key, deque_items(obj))
+
+
+def _capture_items(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any, items: list[Any]) -> None:
+    number = walk.add(kind, obj, parent, key, items)
+    walk.fields(number, obj)
+    for place, value in enumerate(items):
+        if type(value) not in PLAIN:
+            walk.edge(number, place, value)
+
+
+def _since_boundary(walk: Walk, content: LongContent) -> LongContent:
+    before = walk.content_before(content.seen.obj)
+    same = isinstance(before, LongContent) and before.seen is content.seen and before.length == content.length
+    return replace(content, same_as_before=same)
+
+
+def _same_list(trees: ModuleTrees, node: Node) -> bool:
+    obj, content = node.obj, node.content
+    if type(content) is list:
+        return same_items(obj if type(obj) is list else list_items(obj), content)
+    now = trees.long_lists.look(obj)
+    return now is not None and now.seen is content.seen and bool(now.length == content.length)
+
+
+def _same_deque(trees: ModuleTrees, node: Node) -> bool:
+    return same_items(deque_items(node.obj), node.content)
+
+
+def _undo_list(node: Node) -> None:
+    content = node.content
+    if isinstance(content, LongContent):
+        if not content.is_in(node.obj):
+            put_list_items(node.obj, content.values())
+    elif not _alike(list_items(node.obj), content):
+        put_list_items(node.obj, content)
+
+
+def _undo_deque(node: Node) -> None:
+    if not _alike(deque_items(node.obj), node.content):
+        put_deque_items(node.obj, node.content)
+
+
+def _encode_list(encoder: Encoder, node: Node) -> Any:
+    content = node.content
+    if isinstance(content, LongContent):
+        return None if content.same_as_before else content.encoded()
+    return encoder.items(content)
+
+
+def _encode_deque(encoder: Encoder, node: Node) -> Any:
+    return encoder.items(node.content)
+
+
+def _make_empty(rebuild: Rebuild, node: EncodedNode) -> Any:
+    """Past its own `__init__`, which may want to be told something."""
+    if node.cls is None:
+        rebuild.lacks(node)
+        return ABSENT
+    made: Any = node.cls
+    return made.__new__(made)
+
+
+def _make_deque(rebuild: Rebuild, node: EncodedNode) -> Any:
+    if node.cls is not collections.deque:
+        rebuild.lacks(node)
+        return ABSENT
+    return collections.deque(maxlen=node.extra)
+
+
+def _fill_list(rebuild: Rebuild, node: EncodedNode, obj: Any) -> None:
+    content = node.content
+    if isinstance(content, list):
+        put_list_items(obj, rebuild.items(content, list_items(obj), repr(node.key)))
+    elif content is not None:  # None at a gate: as at the boundary
+        put_list_items(obj, decoded(*content))
+
+
+def _fill_deque(rebuild: Rebuild, node: EncodedNode, obj: Any) -> None:
+    put_deque_items(obj, rebuild.items(node.content, deque_items(obj), repr(node.key)))
+
+
+def _deque_fits(node: EncodedNode, there: Any) -> bool:
+    return of_same_class(node, there) and bool(there.maxlen == node.extra)
+
+
+def _list_item(parent: Any, key: Any) -> Any:
+    return list.__getitem__(parent, key) if isinstance(key, int) and key < list.__len__(parent) else ABSENT
+
+
+def _deque_item(parent: Any, key: Any) -> Any:
+    items = deque_items(parent)
+    return items[key] if isinstance(key, int) and key < len(items) else ABSENT
+
+
+# Dicts.
+
+
+def _capture_dict(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> None:
+    content = dict_items(obj)
+    if len(content) > BULK_LENGTH and type(next(iter(content.values()))) not in PLAIN:
+        walk.data(obj, len(content), parent, key)
+        return
+    number = walk.add(kind, obj, parent, key, content)
+    walk.fields(number, obj)
+    if kind is PARAM_GROUP:
+        content = {k: v for k, v in content.items() if k != "params"}
+    for place, (name, value) in enumerate(content.items()):
+        if type(value) not in PLAIN:
+            walk.edge(number, name if is_value(name) else Nth(place), value)
+
+
+def _same_dict(trees: ModuleTrees, node: Node) -> bool:
+    obj = node.obj
+    return same_mapping(obj if type(obj) is dict else dict_items(obj), node.content)
+
+
+def _undo_dict(node: Node) -> None:
+    if not _alike([*dict_items(node.obj).items()], [*node.content.items()]):
+        put_dict_items(node.obj, node.content)
+
+
+def _make_dict(rebuild: Rebuild, node: EncodedNode) -> Any:
+    if node.cls is collections.defaultdict:
+        return collections.defaultdict(node.extra)
+    return _make_empty(rebuild, node)
+
+
+def _fill_dict(rebuild: Rebuild, node: EncodedNode, obj: Any) -> None:
+    now = dict_items(obj)
+    put_dict_items(obj, rebuild.mapping(_with_own_keys(node.content, now), now))
+
+
+def _fill_param_group(rebuild: Rebuild, node: EncodedNode, obj: Any) -> None:
+    values = rebuild.mapping(node.content, dict_items(obj))
+    obj.update({k: v for k, v in values.items() if k != "params"})
+
+
+def _param_group_fits(node: EncodedNode, there: Any) -> bool:
+    return issubclass(type(there), dict)
+
+
+def _with_own_keys(content: dict[Any, Any], now: dict[Any, Any]) -> dict[Any, Any]:
+    """Keys that are objects are those that stand in the same places here. Raises StateMismatchError where none does."""
+    if not any(type(key) is Nth for key in content):
+        return content
+    own = list(now)
+    found = {}
+    for key, value in content.items():
+        if type(key) is Nth and (key.place >= len(own) or is_value(own[key.place])):
+            raise StateMismatchError("a dict has an object as key that was not there when training started")
+        found[own[key.place] if type(key) is Nth else key] = value
+    return found
+
+
+def dict_item(parent: Any, key: Any) -> Any:
+    return get_item(parent, key, ABSENT)
+
+
+# Sets, and byte arrays.
+
+
+def _capture_set(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> None:
+    walk.fields(walk.add(kind, obj, parent, key, set_items(obj)), obj)
+
+
+def _same_set(trees: ModuleTrees, node: Node) -> bool:
+    return {*map(id, set.__iter__(node.obj))} == {*map(id, node.content)}
+
+
+def _undo_set(node: Node) -> None:
+    if set_items(node.obj) != node.content:
+        put_set_items(node.obj, node.content)
+
+
+def _encode_set(encoder: Encoder, node: Node) -> Any:
+    return {value for value in node.content if is_value(value)}
+
+
+def _fill_set(rebuild: Rebuild, node: EncodedNode, obj: Any) -> None:
+    own = {element for element in set_items(obj) if not is_value(element)}
+    put_set_items(obj, [*node.content, *own])
+
+
+def _capture_bytes(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> None:
+    walk.fields(walk.add(kind, obj, parent, key, bytes(memoryview(obj))), obj)
+
+
+def _same_bytes(trees: ModuleTrees, node: Node) -> bool:
+    return bytes(memoryview(node.obj)) == bytes(node.content)
+
+
+def _undo_bytes(node: Node) -> None:
+    bytearray.__setitem__(node.obj, slice(None), node.content)
+
+
+def _fill_bytes(rebuild: Rebuild, node: EncodedNode, obj: Any) -> None:
+    bytearray.__setitem__(obj, slice(None), node.content)
+
+
+# Tuples.
+
+
+def capture_inside(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> None:
+    """A tuple has no state of its own; what it holds may. The same for bound methods and their like."""
+    for place, value in enumerate(obj) if kind is TUPLE else callables.parts(obj):
+        if type(value) not in PLAIN:
+            walk.queue.append((parent, Inside(key, place), value))
+
+
+def _alike(now: list[Any], then: list[Any]) -> bool:
+    if len(now) != len(then):
+        return False
+    return all(
+        a is b or (type(a) is tuple and type(b) is tuple and _alike(list(a), list(b))) for a, b in zip(now, then)
+    )
+
+
+def _maxlen(obj: Any) -> Any:
+    return obj.maxlen
+
+
+def _default_factory(obj: Any) -> Any:
+    from torchrelay.shim.capture.encode import is_importable
+
+    factory = obj.default_factory if issubclass(type(obj), collections.defaultdict) else None
+    return factory if factory is not None and is_importable(factory) else None
+
+
+HANDLERS = (
+    Handler(
+        Kind.LIST,
+        capture=_capture_list,
+        same=_same_list,
+        undo=_undo_list,
+        encode=_encode_list,
+        make=_make_empty,
+        fill=_fill_list,
+        child=_list_item,
+        comes_and_goes=True,
+    ),
+    Handler(
+        Kind.DEQUE,
+        capture=_capture_deque,
+        same=_same_deque,
+        undo=_undo_deque,
+        encode=_encode_deque,
+        extra=_maxlen,
+        make=_make_deque,
+        fits=_deque_fits,
+        fill=_fill_deque,
+        child=_deque_item,
+        comes_and_goes=True,
+    ),
+    Handler(
+        Kind.DICT,
+        capture=_capture_dict,
+        same=_same_dict,
+        undo=_undo_dict,
+        encode=encode_mapping,
+        extra=_default_factory,
+        make=_make_dict,
+        fill=_fill_dict,
+        child=dict_item,
+        comes_and_goes=True,
+    ),
+    Handler(
+        Kind.PARAM_GROUP,
+        capture=_capture_dict,
+        same=_same_dict,
+        undo=_undo_dict,
+        encode=encode_mapping,
+        fits=_param_group_fits,
+        fill=_fill_param_group,
+        child=dict_item,
+    ),
+    Handler(
+        Kind.SET,
+        capture=_capture_set,
+        same=_same_set,
+        undo=_undo_set,
+        encode=_encode_set,
+        make=_make_empty,
+        fill=_fill_set,
+        comes_and_goes=True,
+    ),
+    Handler(
+        Kind.BYTEARRAY,
+        capture=_capture_bytes,
+        same=_same_bytes,
+        undo=_undo_bytes,
+        make=_make_empty,
+        fill=_fill_bytes,
+        comes_and_goes=True,
+    ),
+    Handler(Kind.TUPLE, capture=capture_inside),
+    Handler(Kind.THROUGH, capture=capture_inside),
+)

@@ -1,0 +1,114 @@
+"""Data loaders, their iterators, data sets. What was drawn comes again from the record of draws."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from torch.utils.data import IterableDataset
+
+from torchrelay.shim.capture.edges import same_mapping
+from torchrelay.shim.capture.handler import Handler, capture_leaf, encode_mapping, made_for_one_use
+from torchrelay.shim.capture.handlers.objects import fill_attributes
+from torchrelay.shim.capture.host_state import Deep
+from torchrelay.shim.capture.kinds import Kind
+from torchrelay.shim.capture.parts import (
+    below_dataset,
+    below_loader,
+    dataset_parts,
+    loader_parts,
+    set_attributes,
+    still_there,
+)
+from torchrelay.shim.capture.replay_point import ABSENT
+
+if TYPE_CHECKING:
+    from torchrelay.shim.capture.encode import EncodedNode
+    from torchrelay.shim.capture.host_state import Node
+    from torchrelay.shim.capture.modules import ModuleTrees
+    from torchrelay.shim.capture.rebuild import Rebuild
+    from torchrelay.shim.capture.replay_point import ReplayPoint
+    from torchrelay.shim.capture.walk import Walk
+
+
+def _capture_loader(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> None:
+    """Below the replay point: only what decides the order of the data."""
+    number = walk.add(kind, obj, parent, key, None)
+    walk.push(number, below_loader(obj))
+
+
+def _same_loader(trees: ModuleTrees, node: Node) -> bool:
+    edges = {key: value for key, value in node.edges if type(key) is not Deep}
+    return same_mapping(loader_parts(node.obj), edges) and still_there(node.obj, node.edges)
+
+
+def _of_loader(parent: Any, key: Any) -> Any:
+    return getattr(parent, key, ABSENT)
+
+
+def _capture_replay_point(walk: Walk, kind: Kind, obj: ReplayPoint, parent: int, key: Any) -> None:
+    content = obj.place()
+    walk.push(walk.add(kind, obj, parent, key, content), content)
+
+
+def _same_place(trees: ModuleTrees, node: Node) -> bool:
+    return same_mapping(node.obj.place(), node.content)
+
+
+def _lead(rebuild: Rebuild, node: EncodedNode, obj: ReplayPoint) -> None:
+    now = obj.place()
+    place = rebuild.mapping(node.content, now)
+    if any(place.get(name) is not value and place.get(name) != value for name, value in now.items()):
+        obj.go_to(place, rebuild.last.get(id(place.get("iterator")), ABSENT))
+
+
+def _of_replay_point(parent: Any, key: Any) -> Any:
+    return parent.place().get(key, ABSENT)
+
+
+def _capture_dataset(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> None:
+    """A dataset is data: its plain attributes and generators are state, its containers are not."""
+    content, generators = below_dataset(obj)
+    walk.push(walk.add(kind, obj, parent, key, content), generators)
+
+
+def _same_dataset(trees: ModuleTrees, node: Node) -> bool:
+    plain, below = dataset_parts(node.obj)
+    edges = {key: value for key, value in node.edges if type(key) is not Deep}
+    return same_mapping(plain, node.content) and same_mapping(below, edges) and still_there(node.obj, node.edges)
+
+
+def _undo_dataset(node: Node) -> None:
+    if not issubclass(type(node.obj), IterableDataset):  # it goes on from where it is
+        set_attributes(node.obj, node.content, remove_new=False)
+
+
+HANDLERS = (
+    Handler(
+        Kind.LOADER,
+        capture=_capture_loader,
+        same=_same_loader,
+        make=made_for_one_use,
+        child=_of_loader,
+        comes_and_goes=True,
+    ),
+    Handler(Kind.LOADER_ITER, capture=capture_leaf, make=made_for_one_use, comes_and_goes=True),
+    Handler(
+        Kind.REPLAY_POINT,
+        capture=_capture_replay_point,
+        same=_same_place,
+        encode=encode_mapping,
+        fill=_lead,
+        child=_of_replay_point,
+        comes_and_goes=True,
+    ),
+    Handler(
+        Kind.DATASET,
+        capture=_capture_dataset,
+        same=_same_dataset,
+        undo=_undo_dataset,
+        encode=encode_mapping,
+        make=made_for_one_use,
+        fill=fill_attributes,
+        comes_and_goes=True,
+    ),
+)

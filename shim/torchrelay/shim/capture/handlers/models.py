@@ -1,0 +1,130 @@
+"""Trees of modules, and what wraps them for data parallel training."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from torchrelay.shim.adapters.list_pointers import pointers
+from torchrelay.shim.adapters.tensor_versions import versions_of
+from torchrelay.shim.capture.handler import Handler, made_for_one_use, not_made
+from torchrelay.shim.capture.host_state import Node
+from torchrelay.shim.capture.kinds import Kind
+from torchrelay.shim.capture.module_state import make_module, put_bare, put_tree
+from torchrelay.shim.capture.modules import TreeContent
+from torchrelay.shim.capture.parts import ddp_flags
+from torchrelay.shim.capture.replay_point import ABSENT
+from torchrelay.shim.capture.seen_again import Restart
+
+if TYPE_CHECKING:
+    from torchrelay.shim.capture.encode import EncodedNode, Encoder
+    from torchrelay.shim.capture.modules import ModuleTrees
+    from torchrelay.shim.capture.rebuild import Rebuild
+    from torchrelay.shim.capture.walk import Walk
+
+
+def _capture(walk: Walk, kind: Kind, obj: torch.nn.Module, parent: int, key: Any) -> None:
+    tree = walk.trees.tree(obj)
+    content = tree.take()
+    number = walk.add(kind, obj, parent, key, content)
+    walk.state.roots.append(obj)
+    walk.state.covered.update(map(id, tree.modules))
+    for place, value in tree.objects(content):
+        walk.edge(number, place, value)
+    for name in tree.hooked_tensors:
+        walk.unknown(f"{walk.state.path(number)}.{name} (a hook of the tensor)", parent, key)
+    walk.state.tree_versions.append((tree.large, versions_of([tensor for _, tensor in tree.large])))
+
+
+def _renewed(trees: ModuleTrees, node: Node) -> Node | None:
+    then: TreeContent = node.content
+    if then.tree.is_still(then):
+        return None
+    tree = trees.tree(node.obj)
+    if tree is not then.tree:
+        raise Restart
+    now = tree.take()
+    same_values = now.values is then.values or pointers(now.values) == pointers(then.values)
+    same_flags = now.flags is then.flags or now.flags == then.flags
+    if same_values and same_flags and now.buffers == then.buffers:
+        return None
+    edges = node.edges if same_values else tree.objects(now)
+    return Node(Kind.MODULE, node.obj, node.parent, node.key, now, edges)
+
+
+def _undo(node: Node) -> None:
+    node.content.tree.undo(node.content)
+
+
+def _encode(encoder: Encoder, node: Node) -> Any:
+    return encoder.tree(node.content)
+
+
+def _make(rebuild: Rebuild, node: EncodedNode) -> Any:
+    if node.cls is None or node.content[4] is None:
+        return not_made(rebuild, node)
+    return make_module(node.cls)
+
+
+def _fill(rebuild: Rebuild, node: EncodedNode, obj: Any) -> None:
+    if node.content[4] is None:
+        put_tree(node.content, obj, rebuild.decode)
+    else:
+        put_bare(node.content, obj, rebuild.mapping)
+
+
+def _child(parent: Any, key: Any) -> Any:
+    name, attribute = key
+    owner = dict(parent.named_modules()).get(name) if name else parent
+    return ABSENT if owner is None else owner.__dict__.get(attribute, ABSENT)
+
+
+def _capture_ddp(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> None:
+    number = walk.add(kind, obj, parent, key, ddp_flags(obj))
+    walk.edge(number, "module", obj.module)
+    if obj._comm_hooks:
+        walk.edge(number, "_comm_hooks", obj._comm_hooks)
+
+
+def _renewed_ddp(trees: ModuleTrees, node: Node) -> Node | None:
+    flags = ddp_flags(node.obj)
+    module = node.obj._modules.get("module")
+    if module is not node.edges[0][1] or len(node.edges) != 1 + bool(node.obj._comm_hooks):
+        raise Restart
+    return None if flags == node.content else Node(node.kind, node.obj, node.parent, node.key, flags, node.edges)
+
+
+def _undo_ddp(node: Node) -> None:
+    node.obj.__dict__.update(node.content)
+
+
+def _fill_ddp(rebuild: Rebuild, node: EncodedNode, obj: Any) -> None:
+    obj.__dict__.update(node.content)
+
+
+def _of_ddp(parent: Any, key: Any) -> Any:
+    return getattr(parent, key, ABSENT)
+
+
+HANDLERS = (
+    Handler(
+        Kind.MODULE,
+        capture=_capture,
+        renewed=_renewed,
+        undo=_undo,
+        encode=_encode,
+        make=_make,
+        fill=_fill,
+        child=_child,
+    ),
+    Handler(
+        Kind.DDP,
+        capture=_capture_ddp,
+        renewed=_renewed_ddp,
+        undo=_undo_ddp,
+        make=made_for_one_use,
+        fill=_fill_ddp,
+        child=_of_ddp,
+    ),
+)

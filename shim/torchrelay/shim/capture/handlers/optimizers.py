@@ -1,0 +1,125 @@
+"""Optimizers: attributes, parameter groups, and state that is no tensor."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.shim.capture import optimizer_order
+from torchrelay.shim.capture.edges import not_plain, same_mapping
+from torchrelay.shim.capture.handler import Handler, attribute, encode_mapping
+from torchrelay.shim.capture.handlers.objects import fill_attributes
+from torchrelay.shim.capture.host_state import Node
+from torchrelay.shim.capture.kinds import Kind
+from torchrelay.shim.capture.parts import Bindings, optimizer_attributes, optimizer_hooks, set_attributes
+from torchrelay.shim.capture.replay_point import ABSENT
+from torchrelay.shim.capture.seen_again import Restart
+
+if TYPE_CHECKING:
+    from torchrelay.shim.capture.encode import EncodedNode
+    from torchrelay.shim.capture.modules import ModuleTrees
+    from torchrelay.shim.capture.rebuild import Rebuild
+    from torchrelay.shim.capture.walk import Walk
+
+
+def _capture(walk: Walk, kind: Kind, obj: torch.optim.Optimizer, parent: int, key: Any) -> None:
+    content = optimizer_attributes(obj)
+    number = walk.add(kind, obj, parent, key, content)
+    walk.state.optimizers.append((walk.state.path(parent, key), obj))
+    walk.edge(number, "param_groups", obj.param_groups)
+    walk.push(number, content)
+    for name, functions in optimizer_hooks(obj):
+        walk.edge(number, name, functions)
+    if walk.trees.has_plain_state(obj):
+        _capture_values(walk, obj, number)
+
+
+def _capture_values(walk: Walk, obj: torch.optim.Optimizer, number: int) -> None:
+    """Optimizer state that is no tensor: step counts, histories."""
+    states = [obj.state.get(p, {}) for g in obj.param_groups for p in g["params"]]
+    plain: dict[tuple[int, str], Any] = {
+        (place, name): value
+        for place, values in enumerate(states)
+        for name, value in values.items()
+        if not isinstance(value, torch.Tensor)
+    }
+    orders = ((place, optimizer_order.of(values)) for place, values in enumerate(states))
+    plain |= {(place, optimizer_order.NAME): order for place, order in orders if order}
+    if plain:
+        walk.push(walk.add(Kind.OPTIMIZER_STATE, obj.state, number, "state", plain), plain)
+
+
+def _renewed(trees: ModuleTrees, node: Node) -> Node | None:
+    optimizer = node.obj
+    if optimizer.param_groups is not node.edges[0][1] or trees.has_plain_state(optimizer):
+        raise Restart
+    fields = optimizer.__dict__
+    if node.seen is not None and node.seen.still_true(fields):
+        return None
+    content, seen = optimizer_attributes(optimizer), Bindings(fields, of_module=False)
+    if same_mapping(content, node.content):
+        node.seen = seen
+        return None
+    edges = [("param_groups", optimizer.param_groups), *not_plain(content), *optimizer_hooks(optimizer)]
+    return Node(node.kind, optimizer, node.parent, node.key, content, edges)
+
+
+def _undo(node: Node) -> None:
+    set_attributes(node.obj, node.content, remove_new=False)
+
+
+def _child(parent: Any, key: Any) -> Any:
+    if key in ("state", "param_groups"):
+        return getattr(parent, key)  # properties, where one optimizer stands for another
+    return attribute(parent, key)
+
+
+def _renewed_state(trees: ModuleTrees, node: Node) -> Node | None:
+    raise Restart
+
+
+def _state_fits(node: EncodedNode, there: Any) -> bool:
+    return issubclass(type(there), dict)
+
+
+def _fill_state(rebuild: Rebuild, node: EncodedNode, obj: Any) -> None:
+    """The parent is the optimizer: values are known by the places of their parameters."""
+    optimizer = rebuild.objects[node.parent]
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    for (place, name), value in node.content.items():
+        if place >= len(parameters):
+            raise StateMismatchError(
+                f"the optimizer has {len(parameters)} parameters and had more where it was recorded"
+            )
+        decoded = rebuild.decode(value, ABSENT)
+        if name == optimizer_order.NAME:
+            optimizer_order.remember(optimizer, place, decoded)
+        elif decoded is not ABSENT:
+            optimizer.state[parameters[place]][name] = decoded
+
+
+def _of_state(parent: Any, key: Any) -> Any:
+    return ABSENT
+
+
+HANDLERS = (
+    Handler(
+        Kind.OPTIMIZER,
+        capture=_capture,
+        renewed=_renewed,
+        undo=_undo,
+        encode=encode_mapping,
+        fill=fill_attributes,
+        child=_child,
+    ),
+    Handler(
+        Kind.OPTIMIZER_STATE,  # an optimizer is not stepped between a boundary and its gate: nothing to undo
+        renewed=_renewed_state,
+        encode=encode_mapping,
+        fits=_state_fits,
+        fill=_fill_state,
+        child=_of_state,
+    ),
+)

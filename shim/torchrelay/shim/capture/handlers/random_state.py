@@ -1,0 +1,118 @@
+"""Random generators."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from torchrelay.shim.capture import small
+from torchrelay.shim.capture.handler import Handler, not_made
+from torchrelay.shim.capture.kinds import Kind, kind_of
+from torchrelay.shim.capture.parts import numpy_random_state
+
+if TYPE_CHECKING:
+    from torchrelay.shim.capture.encode import EncodedNode
+    from torchrelay.shim.capture.host_state import Node
+    from torchrelay.shim.capture.modules import ModuleTrees
+    from torchrelay.shim.capture.rebuild import Rebuild
+    from torchrelay.shim.capture.walk import Walk
+
+
+def put(generator: Any, state: Any) -> None:
+    """Puts any of these generators to a state."""
+    _PUT[kind_of(type(generator))](generator, state)
+
+
+def _put_torch(generator: torch.Generator, state: Any) -> None:
+    generator.set_state(small.build(state))
+
+
+def _put_python(generator: random.Random, state: Any) -> None:
+    generator.setstate(state)
+
+
+def _put_numpy(generator: Any, state: Any) -> None:
+    if hasattr(generator, "bit_generator"):
+        generator.bit_generator.state = state
+    else:
+        generator.set_state(state)
+
+
+_PUT: dict[Kind, Callable[[Any, Any], None]] = {
+    Kind.TORCH_GENERATOR: _put_torch,
+    Kind.PYTHON_RANDOM: _put_python,
+    Kind.NUMPY_RANDOM: _put_numpy,
+}
+
+
+def _capture_torch(walk: Walk, kind: Kind, obj: torch.Generator, parent: int, key: Any) -> None:
+    walk.add(kind, obj, parent, key, small.take(obj.get_state()))
+
+
+def _capture_python(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> None:
+    walk.add(kind, obj, parent, key, obj.getstate())
+
+
+def _capture_numpy(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> None:
+    walk.add(kind, obj, parent, key, numpy_random_state(obj))
+
+
+def _same_torch(trees: ModuleTrees, node: Node) -> bool:
+    return bool(small.take(node.obj.get_state()) == node.content)
+
+
+def _same_python(trees: ModuleTrees, node: Node) -> bool:
+    return bool(node.obj.getstate() == node.content)
+
+
+def _never_the_same(trees: ModuleTrees, node: Node) -> bool:
+    return False
+
+
+def _undo(node: Node) -> None:
+    put(node.obj, node.content)
+
+
+def _fill(rebuild: Rebuild, node: EncodedNode, obj: Any) -> None:
+    put(obj, node.content)
+
+
+def _make_torch(rebuild: Rebuild, node: EncodedNode) -> Any:
+    return torch.Generator()
+
+
+def _make_python(rebuild: Rebuild, node: EncodedNode) -> Any:
+    return random.Random() if node.cls is random.Random else not_made(rebuild, node)
+
+
+HANDLERS = (
+    Handler(
+        Kind.TORCH_GENERATOR,
+        capture=_capture_torch,
+        same=_same_torch,
+        undo=_undo,
+        make=_make_torch,
+        fill=_fill,
+        comes_and_goes=True,
+    ),
+    Handler(
+        Kind.PYTHON_RANDOM,
+        capture=_capture_python,
+        same=_same_python,
+        undo=_undo,
+        make=_make_python,
+        fill=_fill,
+        comes_and_goes=True,
+    ),
+    Handler(
+        Kind.NUMPY_RANDOM,
+        capture=_capture_numpy,
+        same=_never_the_same,
+        undo=_undo,
+        fill=_fill,
+        comes_and_goes=True,
+    ),
+)

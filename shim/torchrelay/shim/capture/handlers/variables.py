@@ -1,0 +1,51 @@
+"""Local variables of the script's frames, and globals of its modules: what a walk begins at."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from torchrelay.shim.adapters import frames
+from torchrelay.shim.capture.handler import Handler
+from torchrelay.shim.capture.handlers.containers import dict_item
+from torchrelay.shim.capture.kinds import Kind
+from torchrelay.shim.capture.replay_point import ABSENT
+
+if TYPE_CHECKING:
+    from torchrelay.shim.capture.encode import EncodedNode, Encoder
+    from torchrelay.shim.capture.host_state import Node
+    from torchrelay.shim.capture.rebuild import Rebuild
+
+
+def _encode(encoder: Encoder, node: Node) -> Any:
+    return encoder.mapping(node.content, opaque=False)
+
+
+def _undo_frame(node: Node) -> None:
+    now = node.obj.f_locals
+    changed = {k: v for k, v in node.content.items() if now.get(k, ABSENT) is not v}
+    if changed:
+        frames.set_locals(node.obj, changed)
+
+
+def _fill_frame(rebuild: Rebuild, node: EncodedNode, obj: Any) -> None:
+    frames.set_locals(obj, rebuild.mapping(node.content, obj.f_locals))
+
+
+def _local(parent: Any, key: Any) -> Any:
+    return parent.f_locals.get(key, ABSENT)
+
+
+def _undo_globals(node: Node) -> None:
+    for name, value in node.content.items():
+        if node.obj.get(name, ABSENT) is not value:
+            node.obj[name] = value
+
+
+def _fill_globals(rebuild: Rebuild, node: EncodedNode, obj: Any) -> None:
+    obj.update(rebuild.mapping(node.content, obj))
+
+
+HANDLERS = (
+    Handler(Kind.FRAME, undo=_undo_frame, encode=_encode, fill=_fill_frame, child=_local),
+    Handler(Kind.GLOBALS, undo=_undo_globals, encode=_encode, fill=_fill_globals, child=dict_item),
+)

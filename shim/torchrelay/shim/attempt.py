@@ -41,6 +41,10 @@ SERVE_S = 600.0
 """How long a donor keeps its tensor channel open; the controller's deadlines are far shorter."""
 
 
+GO_BACK = "go back"
+"""What a rank does that is to be at its boundary before it goes on with the migration."""
+
+
 class Superseded(Exception):
     """A newer generation was announced while this one was being followed."""
 
@@ -50,29 +54,64 @@ class Attempt:
 
     def __init__(self, engine: Engine, recovery: Recovery, generation: int, position: str, detail: str) -> None:
         self._engine, self._recovery, self._link = engine, recovery, engine.link
-        self._generation, self._position, self._detail = generation, position, detail
+        self.generation, self._position, self._detail = generation, position, detail
         self._plan: Plan | None = None
         self._donors: list[Donor] = []
         self._rebuilt = False
+        self._said = self._is_back = False
+        self._failure: Exception | None = None
+        """Why it is nowhere that anybody could go on from."""
+        self._due: Rebuild | None = None
+        """What a rank that goes back has to do next."""
+
+    def anew(self, generation: int) -> Attempt:
+        """The same rank in a newer generation: one that has gone back is there already."""
+        following = Attempt(self._engine, self._recovery, generation, self._position, self._detail)
+        following._is_back, following._failure = self._is_back, self._failure
+        return following
 
     def follow(self) -> tuple[str, int]:
+        """Returns what the rank does next, and how many steps it does again; GO_BACK: `gone_back`, then `follow` once more."""
+        action = ""
         try:
-            self._say()
-            while True:
-                order = self._recovery.next_order(self._generation)
-                if isinstance(order, Commit):
-                    return self._committed()
-                if isinstance(order, Abandon):
-                    return self._abandoned()
-                if isinstance(order, PassGate):
-                    return "pass", 0
-                self._carry_out(order)
+            action, redone = self._to_the_end()
+            return action, redone
         except Superseded:
             self._drop()
             raise
         finally:
-            for donor in self._donors:
-                donor.close()
+            if action != GO_BACK:
+                for donor in self._donors:
+                    donor.close()
+
+    def gone_back(self, failure: Exception | None) -> None:
+        """The rank has left its step and put its state back, or has failed to: then the controller has to find another way."""
+        self._is_back, self._failure = failure is None, failure
+
+    def _to_the_end(self) -> tuple[str, int]:
+        if not self._said:
+            self._said = True
+            self._say()
+        due, self._due = self._due, None
+        if due is not None:
+            self._carry_out(due)
+        while True:
+            order = self._recovery.next_order(self.generation)
+            if isinstance(order, Commit):
+                return self._committed()
+            if isinstance(order, Abandon):
+                return self._abandoned()
+            if isinstance(order, PassGate):
+                return "pass", 0
+            if isinstance(order, Rebuild) and self._has_to_go_back():
+                self._due = order
+                return GO_BACK, 0
+            self._carry_out(order)
+
+    def _has_to_go_back(self) -> bool:
+        """First: what it says afterwards, that it has verified, is true of the state that it goes on from."""
+        wanted = self._plan is not None and self._plan.action == "rewind"
+        return wanted and not self._is_back and self._failure is None
 
     def _inject(self, phase: str) -> None:
         commit, faults = self._engine.commit, self._engine.faults
@@ -82,12 +121,12 @@ class Attempt:
     def _say(self) -> None:
         self._inject("prepare")
         engine = self._engine
-        host, port = self._recovery.store(self._generation)
+        host, port = self._recovery.store(self.generation)
         boundary = engine.commit.boundary if engine.commit is not None else -1
         log = tuple(engine.records.after)
         self._link.send(
             Standing(
-                self._generation,
+                self.generation,
                 boundary,
                 engine.gates_passed,
                 self._position,
@@ -104,6 +143,9 @@ class Attempt:
         )
 
     def _carry_out(self, order: ShimOrder) -> None:
+        if self._failure is not None:
+            self._failed(order, self._failure)
+            return
         try:
             if isinstance(order, Serve):
                 self._serve(order)
@@ -116,12 +158,15 @@ class Attempt:
             elif isinstance(order, KeepFile):
                 self._keep(order)
         except (RuntimeError, OSError, TorchrelayError) as error:
-            if self._recovery.is_of_the_past(self._generation, error):
-                if self._recovery.is_abandoned(self._generation):
+            if self._recovery.is_of_the_past(self.generation, error):
+                if self._recovery.is_abandoned(self.generation):
                     return  # as the next order says
                 raise Superseded from error
-            reason = f"{type(error).__name__}: {error}"
-            self._link.send(OrderFailed(self._generation, type(order).__name__, reason[:500]))
+            self._failed(order, error)
+
+    def _failed(self, order: ShimOrder, error: Exception) -> None:
+        reason = f"{type(error).__name__}: {error}"
+        self._link.send(OrderFailed(self.generation, type(order).__name__, reason[:500]))
 
     def _serve(self, order: Serve) -> None:
         from torchrelay.shim.transfer import Donor
@@ -150,7 +195,7 @@ class Attempt:
         self._rebuilt = True
         self._inject("rebuild")
         self._check_wrappers()
-        self._recovery.free_waits(self._generation)
+        self._recovery.free_waits(self.generation)
         fsdp2.reset()
         pipelining.reset(order.target)
         engine.saves.exchange_begins()
@@ -195,14 +240,14 @@ class Attempt:
         if engine.saves.are_under_way():
             engine.comms.break_previous()
         engine.comms.committed()
-        engine.comms.now.number = self._generation
-        engine.journal.generation = self._generation
+        engine.comms.now.number = self.generation
+        engine.journal.generation = self.generation
         engine.first_step_due = True
         engine.layouts.migrated(self._plan.target, engine.wrapped)
         if engine.keeper is not None:
-            engine.keeper.entered(self._generation, self._plan.target)
+            engine.keeper.entered(self.generation, self._plan.target)
         back_to = engine.commit.saves if action == "rewind" and engine.commit is not None else None
-        engine.saves.entered(self._generation, back_to)
+        engine.saves.entered(self.generation, back_to)
         if action == "forward" and self._plan.collective_log:
             finished = collective_records.furthest(payload.load_logs(self._plan.collective_log))
             engine.records.replay = collective_records.without(finished, engine.records.after)
@@ -211,7 +256,7 @@ class Attempt:
     def _abandoned(self) -> tuple[str, int]:
         self._drop()
         if self._engine.keeper is not None:
-            self._engine.keeper.abandoned(self._generation)
+            self._engine.keeper.abandoned(self.generation)
         self._engine.layouts.abandoned(self._engine.wrapped, self._engine.comms.lend_name)
         return "abandoned", 0
 

@@ -14,7 +14,7 @@ import torch
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.protocol.journal import PHASES
 from torchrelay.protocol.messages import Disabled
-from torchrelay.shim import journaling, replicas
+from torchrelay.shim import journaling, proof, replicas
 from torchrelay.shim.adapters import ddp_layouts
 from torchrelay.shim.async_saves import AsyncSaves
 from torchrelay.shim.beside import Beside
@@ -345,6 +345,17 @@ class Engine:
         return True
 
     def go_back(self, commit: Commit) -> None:
+        """To the head of the training loop, and from there through the rest of the migration. Raises where that is no way on."""
+        failure: Exception | None = None
+        try:
+            self._put_back(commit)
+        except Exception as error:  # noqa: BLE001 - whatever it is, this rank is not at its boundary, and must not say so
+            failure = error
+        self.recovery.gone_back(failure)
+        self.again.begin(commit.state)
+        self.phase("body")
+
+    def _put_back(self, commit: Commit) -> None:
         if not commit.item.untouched():
             raise StateMismatchError("the step wrote into its own batch: it cannot be done again")
         self.again.leave()
@@ -366,8 +377,7 @@ class Engine:
             self.numbers.begin_step()
         self.recovery.rewinding = None
         torch.clear_autocast_cache()
-        self.again.begin(commit.state)
-        self.phase("body")
+        proof.check_gone_back(self, commit)
 
     def inject(self, phase: str, step: int | None = None) -> None:
         """`step`: the one that the phase belongs to, if it is not the one that is being done."""

@@ -23,7 +23,7 @@ from torchrelay.protocol.messages import (
     Transferred,
     Verified,
 )
-from torchrelay.shim import collective_records, payload
+from torchrelay.shim import collective_records, payload, proof
 from torchrelay.shim.adapters import ddp, ddp_layouts, dynamo, fsdp2, pipelining
 from torchrelay.shim.capture import rng
 from torchrelay.shim.capture.encode import decode
@@ -134,10 +134,13 @@ class Joiner:
 
         Begins anew if another rank is lost meanwhile: what this process holds is still what the lost rank held at this head.
         """
+        assert self._journal is not None
         destination = self._new_destination(innermost)
         while True:
             try:
-                self._join(self._receive(destination))
+                arrived = self._receive(destination)
+                proof.check_entered(self._engine, self._journal, self._trees, innermost)
+                self._join(arrived)
             except (RuntimeError, OSError, TorchrelayError) as error:
                 self._begin_anew(error)
             else:
@@ -222,7 +225,9 @@ class Joiner:
             )
         self.check_answered()
         assert self._journal is not None
-        put_state(self._engine, self._trees, self._gate.on(self._journal), frame)
+        nodes = self._gate.on(self._journal)
+        put_state(self._engine, self._trees, nodes, frame)
+        proof.check_at_gate(self._engine, nodes, self._trees, frame)
         rng.restore(self._gate.rng)
 
     def at_step_end(self) -> None:

@@ -127,24 +127,7 @@ class Writer:
             self._young_at, self._set_up = -1, replace(self._set_up, young=False)
             self._put_set_up(self._set_up)
         records = [self._link(depth, links) for depth in range(len(links))]
-        below = sorted(commit.state.drawn_from)
-        in_loops = {id(iterator) for link in links for iterator in link.loaders} if below else set()
-        loaders = {}
-        for number in below:
-            node = commit.state.nodes[number]
-            if node.kind is Kind.LOADER_ITER and id(node.obj) not in in_loops:
-                drawn = self._engine.draws.record(node.obj)
-                if drawn is not None:
-                    loader = self._engine.draws.tracks[node.obj].loader
-                    loaders[number] = drawn._replace(loader=commit.state.index.get(id(loader), -1))
-            elif node.kind is Kind.CYCLE:
-                source = self._engine.draws.of_cycle(node.obj)
-                if source is not None:
-                    loaders[number] = source.record()
-            elif node.kind is Kind.GENERATOR and node.seen is not None:
-                drawn = self._engine.draws.record(node.seen)
-                if drawn is not None:
-                    loaders[number] = drawn
+        loaders = self.records_below(commit.state, links)
         nodes = encode(commit.state)
         settled = bool(self._engine.tracker.boundary_sites)
         if not settled:
@@ -171,6 +154,28 @@ class Writer:
             self._engine.phases.boundary(links, data, self._set_up.trees)
         self._engine.journal.write_boundary(commit.boundary, data)
         self.last_bytes, self.latest = len(data), (data, self.latest[1])
+
+    def records_below(self, state: HostState, links: Sequence[Activation]) -> dict[int, payload.LoaderRecord]:
+        """Where the iterators stand that `state` leads to, by node; not those of the running loops, `links`."""
+        below = sorted(state.drawn_from)
+        in_loops = {id(iterator) for link in links for iterator in link.loaders} if below else set()
+        loaders = {}
+        for number in below:
+            node = state.nodes[number]
+            if node.kind is Kind.LOADER_ITER and id(node.obj) not in in_loops:
+                drawn = self._engine.draws.record(node.obj)
+                if drawn is not None:
+                    loader = self._engine.draws.tracks[node.obj].loader
+                    loaders[number] = drawn._replace(loader=state.index.get(id(loader), -1))
+            elif node.kind is Kind.CYCLE:
+                source = self._engine.draws.of_cycle(node.obj)
+                if source is not None:
+                    loaders[number] = source.record()
+            elif node.kind is Kind.GENERATOR and node.seen is not None:
+                drawn = self._engine.draws.record(node.seen)
+                if drawn is not None:
+                    loaders[number] = drawn
+        return loaders
 
     def _iterators(self, commit: Commit) -> tuple[str, ...]:
         """Iterators that a joiner cannot lead to their place. A running loop's own is led there by the loop."""

@@ -21,7 +21,7 @@ from torchrelay.protocol.messages import (
     ShimOrder,
     TakeCopy,
 )
-from torchrelay.shim.attempt import Attempt, Superseded
+from torchrelay.shim.attempt import GO_BACK, Attempt, Superseded
 from torchrelay.shim.comms import is_communication_failure, serve_store
 from torchrelay.shim.rewind import Rewind
 
@@ -49,6 +49,10 @@ class Recovery:
         self._decided: bool | None = None
         self.rewinding: Rewind | None = None
         self._stores: dict[int, tuple[Any, int]] = {}
+        self._phase = 0
+        """In which the training thread came to a stand."""
+        self._going_back: tuple[Attempt, BaseException | None] | None = None
+        """What is followed further at the head of the step, and what failed in the step."""
 
     def handle(self, order: ShimOrder) -> None:
         """On the link's thread."""
@@ -170,23 +174,44 @@ class Recovery:
         phase = engine.journal.phase
         engine.phase("standing")
         generation = self._generation(error)
+        self._phase = phase
+        return self._follow(Attempt(engine, self, generation, position, str(error or "")), error)
+
+    def _follow(self, attempt: Attempt, error: BaseException | None) -> str:
+        """To its commit, or until the rank is to go back: `gone_back` follows it further from there."""
         while True:
             try:
-                action, redone = Attempt(engine, self, generation, position, str(error or "")).follow()
+                action, redone = attempt.follow()
             except Superseded:
-                generation = self._announced
+                attempt = attempt.anew(self._announced)
                 continue
             if action != "abandoned":
                 break
             if error is None:
                 action = "stay"
                 break
-            generation = self._generation(error)
-        engine.journal.phase = phase
-        engine.alive()
+            attempt = attempt.anew(self._generation(error))
+        if action == GO_BACK:
+            self._going_back = attempt, error
+            return "rewind"
+        self._engine.journal.phase = self._phase
+        self._engine.alive()
         if action != "pass":
-            self._link.send(Resumed(generation, redone))
+            self._link.send(Resumed(attempt.generation, redone))
         return action
+
+    def gone_back(self, failure: Exception | None) -> None:
+        """The rank is at the head of its step again, or could not get there. Returns when the migration is committed.
+
+        Raises `failure` where nobody waits for the rank, and what failed in the step where no generation follows.
+        """
+        under_way, self._going_back = self._going_back, None
+        if under_way is not None:
+            attempt, error = under_way
+            attempt.gone_back(failure)
+            self._follow(attempt, failure or error)
+        elif failure is not None:
+            raise failure
 
     def next_order(self, generation: int) -> ShimOrder:
         """Raises Superseded when a newer generation was announced."""

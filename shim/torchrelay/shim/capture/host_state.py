@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -81,12 +81,7 @@ class HostState:
 
     def path(self, number: int, *keys: Any) -> str:
         """How a person would write the way to a node, or to what hangs below it: `self.scheduler.base_lrs`."""
-        parts = [_step(key) for key in reversed(keys)]
-        while number >= 0:
-            node = self.nodes[number]
-            parts.append("" if node.kind is Kind.FRAME else str(node.key) if node.parent < 0 else _step(node.key))
-            number = node.parent
-        return "".join(reversed(parts)).lstrip(".")
+        return path_of(self.nodes, number, *keys)
 
     def as_it_is_now(self) -> HostState:
         """The same objects, with the versions that their tensors have now."""
@@ -125,6 +120,16 @@ class HostState:
             self.encoded,
             self.fleeting,
         )
+
+
+def path_of(nodes: Sequence[Any], number: int, *keys: Any) -> str:
+    """The same for nodes of any form that have a `kind`, a `parent` and a `key`."""
+    parts = [_step(key) for key in reversed(keys)]
+    while number >= 0:
+        node = nodes[number]
+        parts.append("" if node.kind is Kind.FRAME else str(node.key) if node.parent < 0 else _step(node.key))
+        number = node.parent
+    return "".join(reversed(parts)).lstrip(".")
 
 
 def _step(key: Any) -> str:

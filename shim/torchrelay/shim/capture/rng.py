@@ -92,3 +92,9 @@ def restore(state: RngState) -> None:
         generators.set_state((name, memoryview(keys).cast("I"), *rest))
     for device, data in state.cuda:
         torch.cuda.set_rng_state(byte_tensor(data), device)
+
+
+def same(a: RngState, b: RngState) -> bool:
+    """Whether the generators would go on alike: in memory a generator may also have what it does not use."""
+    told = a._replace(torch_cpu=as_told(a.torch_cpu)), b._replace(torch_cpu=as_told(b.torch_cpu))
+    return told[0] == told[1]

@@ -1,0 +1,292 @@
+"""Compares two host states that were written down: is a rank where it says it is?
+
+Both are graphs of nodes. They are walked together from their roots, so that nodes may have other numbers in each: an object of
+the first one belongs to the object of the second one that is found in the same place, and stays with it wherever either is met.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from torch.utils.data import IterableDataset
+
+from torchrelay.shim.capture.encode import METHOD, OPAQUE, PART, PARTIAL, REF, TUPLE, WEAK, EncodedNode
+from torchrelay.shim.capture.host_state import Inside, LargeTensor, path_of
+from torchrelay.shim.capture.kinds import PLAIN, Kind
+from torchrelay.shim.capture.long_list import decoded
+from torchrelay.shim.capture.small import TensorValue
+
+MAX_DIFFERENCES = 20
+_SHOWN = 60
+"""Characters of a value in a message."""
+
+_MAPPINGS = frozenset(
+    {Kind.FRAME, Kind.GLOBALS, Kind.ATTRS, Kind.DICT, Kind.PARAM_GROUP, Kind.OPTIMIZER, Kind.DDP, Kind.DATASET}
+    | {Kind.FUNCTION, Kind.CLASS, Kind.OPTIMIZER_STATE}
+)
+_WHOLE = frozenset({Kind.ATTRS, Kind.DICT})
+"""Mappings that hold nothing else than what was recorded. In the others there are names that are no state, too."""
+_LED = frozenset({Kind.LOADER, Kind.LOADER_ITER, Kind.REPLAY_POINT, Kind.CYCLE, Kind.GENERATOR})
+"""What comes next from these is told by the record of what was drawn, not by their content."""
+
+
+class Difference(NamedTuple):
+    """`path`: as the script would write it. `node`, `key`: what holds it, in the second state; -1 where that lacks it."""
+
+    path: str
+    was: str
+    now: str
+    node: int = -1
+    key: Any = None
+
+    def __str__(self) -> str:
+        return f"{self.path} was {self.was} and is {self.now}"
+
+
+def differences(
+    then: Sequence[EncodedNode],
+    now: Sequence[EncodedNode],
+    trees: Sequence[Any] = (),
+    same: Callable[[int, int], bool] | None = None,
+) -> list[Difference]:
+    """Where `now` is not what `then` was, at most MAX_DIFFERENCES; what `now` has besides in its variables does not count.
+
+    `trees`: of the set-up that `then` belongs to, as its journal has them. `same(a, b)`: whether node `a` of `then` and node `b` of
+    `now` are one object, where both states are of the same process.
+    """
+    return Comparison(then, now, trees, same).run()
+
+
+class Comparison:
+    def __init__(
+        self,
+        then: Sequence[EncodedNode],
+        now: Sequence[EncodedNode],
+        trees: Sequence[Any] = (),
+        same: Callable[[int, int], bool] | None = None,
+    ) -> None:
+        self._then, self._now, self._trees, self._same = then, now, trees, same
+        self.partner: dict[int, int] = {}
+        """Node of `then` -> node of `now`."""
+        self._taken: dict[int, int] = {}
+        self._queue: deque[tuple[int, int]] = deque()
+        self._found: list[Difference] = []
+        self._at = (-1, -1)
+
+    def run(self) -> list[Difference]:
+        roots = {(node.kind, node.key): number for number, node in enumerate(self._now) if node.parent < 0}
+        below_then, below_now = _children(self._then), _children(self._now)
+        for number, node in enumerate(self._then):
+            if node.parent < 0 and node.kind is not Kind.GONE:
+                there = roots.get((node.kind, node.key))
+                if there is None:
+                    self._found.append(Difference(path_of(self._then, number) or str(node.key), "there", "not there"))
+                else:
+                    self._pair(number, there)
+        while self._queue and len(self._found) < MAX_DIFFERENCES:
+            a, b = self._at = self._queue.popleft()
+            if self._nodes(self._then[a], self._now[b]):
+                self._below(below_then.get(a, ()), dict(below_now.get(b, ())))
+        return self._found[:MAX_DIFFERENCES]
+
+    def _below(self, then: Sequence[tuple[Any, int]], now: dict[Any, int]) -> None:
+        """What hangs below a node without being part of its content: a loader's sampler, the hooks of a module."""
+        for key, number in then:
+            if number in self.partner:
+                continue
+            if key in now and now[key] not in self._taken:
+                self._pair(number, now[key])
+
+    def _pair(self, a: int, b: int) -> bool:
+        if self.partner.get(a, b) != b or self._taken.get(b, a) != a:
+            return False
+        if a not in self.partner:
+            self.partner[a], self._taken[b] = b, a
+            self._queue.append((a, b))
+        return True
+
+    def _differ(self, keys: tuple[Any, ...], was: str, now: str) -> None:
+        a, b = self._at
+        path = path_of(self._then, a, *keys) or str(self._then[a].key)
+        self._found.append(Difference(path, was, now, b, keys[-1] if keys else None))
+
+    def _nodes(self, then: EncodedNode, now: EncodedNode) -> bool:
+        """Whether what hangs below them can be compared, too."""
+        if then.kind is not now.kind or (then.cls is not None and now.cls is not None and then.cls is not now.cls):
+            self._differ((), _type_of(then), _type_of(now))
+            return False
+        if self._same is not None and not self._same(*self._at):
+            self._differ((), f"one {_type_of(then)}", "another one")
+            return False
+        kind, was, content = then.kind, then.content, now.content
+        if kind in _LED or (kind is Kind.DATASET and _is_stream(then)):
+            return True
+        if kind is Kind.MODULE:
+            self._modules(was, content)
+        elif kind in _MAPPINGS:
+            self._mappings(was, content, whole=kind in _WHOLE)
+        elif kind in (Kind.LIST, Kind.DEQUE):
+            self._sequences(was, content)
+        elif kind is Kind.TENSOR:
+            self._tensors((), was, content)
+        elif not _equal(was, content):
+            self._differ((), _shown(was), _shown(content))
+        return True
+
+    def _mappings(self, then: dict[Any, Any], now: dict[Any, Any], *, whole: bool) -> None:
+        for key, was in then.items():
+            if key in now:
+                self._values((key,), was, now[key])
+            elif not _says_nothing(was):
+                self._differ((key,), self._what(was, self._then), "not there")
+        if whole:
+            for key in now.keys() - then.keys():
+                self._differ((key,), "not there", self._what(now[key], self._now))
+
+    def _sequences(self, then: Any, now: Any) -> None:
+        if then is None or now is None:
+            return  # at a gate: as at the boundary
+        was = decoded(*then) if type(then) is tuple else then
+        items = decoded(*now) if type(now) is tuple else now
+        if len(was) != len(items):
+            self._differ((), f"of {len(was)} entries", f"of {len(items)}")
+            return
+        for place, (a, b) in enumerate(zip(was, items)):
+            self._values((place,), a, b)
+
+    def _modules(self, then: tuple[Any, ...], now: tuple[Any, ...]) -> None:
+        flags, values, buffers = self._whole_tree(then)
+        if flags is not None and flags != now[1]:
+            self._differ(("training",), "switched otherwise in some module", "not as it was")
+        for (name, key), value in values.items():
+            if (name, key) in now[2]:
+                self._values((*_names(name), key), value, now[2][name, key])
+            elif not _says_nothing(value):
+                self._differ((*_names(name), key), self._what(value, self._then), "not there")
+        for name, value in buffers.items():
+            keys = _names(name)
+            if name in now[3]:
+                self._tensors(keys, value, now[3][name])
+            else:
+                self._differ(keys, _shown(value), "not there, or larger")
+
+    def _whole_tree(self, content: tuple[Any, ...]) -> tuple[Any, dict[Any, Any], dict[str, Any]]:
+        place, flags, values, buffers, _ = content
+        if place < 0 or place >= len(self._trees):
+            return flags, values, buffers
+        _, first_flags, first_values, first_buffers, _ = self._trees[place]
+        return flags or first_flags, {**first_values, **values}, {**first_buffers, **buffers}
+
+    def _tensors(self, keys: tuple[Any, ...], then: Any, now: Any) -> None:
+        if then is None or now is None:
+            return  # another name of a parameter, whose content comes from a donor
+        if isinstance(then, TensorValue) and isinstance(now, TensorValue):
+            if (then.dtype, then.shape, then.data, then.spread) != (now.dtype, now.shape, now.data, now.spread):
+                self._differ(keys, _shown(then), _shown(now))
+        elif isinstance(then, LargeTensor) and isinstance(now, LargeTensor):
+            if (then.dtype, then.shape, then.spread) != (now.dtype, now.shape, now.spread):
+                self._differ(keys, _shown(then), _shown(now))
+        else:
+            self._differ(keys, _shown(then), _shown(now))
+
+    def _values(self, keys: tuple[Any, ...], then: Any, now: Any) -> None:
+        if type(then) is not tuple or type(now) is not tuple:
+            if type(then) is tuple and then[0] == OPAQUE:
+                return
+            if type(then) is not type(now) or not _equal(then, now):
+                self._differ(keys, self._what(then, self._then), self._what(now, self._now))
+            return
+        if then[0] == OPAQUE:
+            return  # kept as the process itself has made it
+        if then[0] != now[0]:
+            self._differ(keys, self._what(then, self._then), self._what(now, self._now))
+        elif then[0] in (REF, WEAK):
+            if not self._pair(then[1], now[1]):
+                self._differ(keys, self._what(then, self._then), "another object")
+        elif then[0] == PART:
+            if then[2] != now[2] or not self._pair(then[1], now[1]):
+                self._differ(keys, f"the module {then[2]}", f"the module {now[2]}")
+        elif then[0] in (TUPLE, METHOD, PARTIAL):
+            self._parts(keys, then, now)
+        elif then != now:
+            self._differ(keys, self._what(then, self._then), self._what(now, self._now))
+
+    def _parts(self, keys: tuple[Any, ...], then: tuple[Any, ...], now: tuple[Any, ...]) -> None:
+        """Of what is looked through: a tuple, a bound method, a partial function."""
+        for (place, a), (_, b) in zip(_pieces(then), _pieces(now)):
+            self._values((*keys[:-1], Inside(keys[-1], place)), a, b)
+        if len([*_pieces(then)]) != len([*_pieces(now)]):
+            self._differ(keys, self._what(then, self._then), self._what(now, self._now))
+
+    def _what(self, value: Any, nodes: Sequence[EncodedNode]) -> str:
+        if type(value) is tuple and value and value[0] in (REF, WEAK):
+            return f"the {_type_of(nodes[value[1]])} at {path_of(nodes, value[1])}"
+        return _shown(value)
+
+
+def _names(module: str) -> tuple[str, ...]:
+    """The way to a module below another one."""
+    return tuple(module.split(".")) if module else ()
+
+
+def _pieces(value: tuple[Any, ...]) -> Iterator[tuple[int | str, Any]]:
+    tag = value[0]
+    if tag == TUPLE:
+        yield "__class__", value[1]
+        yield from enumerate(value[2])
+    elif tag == METHOD:
+        yield "__self__", value[1]
+        yield "__name__", value[2]
+    else:
+        yield "func", value[1]
+        yield from enumerate(value[2])
+        yield from sorted(value[3].items())
+
+
+def _children(nodes: Sequence[EncodedNode]) -> dict[int, list[tuple[Any, int]]]:
+    found: dict[int, list[tuple[Any, int]]] = {}
+    for number, node in enumerate(nodes):
+        if node.parent >= 0 and node.kind is not Kind.GONE:
+            found.setdefault(node.parent, []).append((node.key, number))
+    return found
+
+
+def _is_stream(node: EncodedNode) -> bool:
+    """What is read from one comes again from the record."""
+    return node.cls is None or issubclass(node.cls, IterableDataset)
+
+
+def _says_nothing(value: Any) -> bool:
+    return type(value) is tuple and value[0] == OPAQUE
+
+
+def _equal(a: Any, b: Any) -> bool:
+    """Bit by bit, of plain values and of what generators and arrays are made of."""
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, float):
+        return bool(a.hex() == b.hex())
+    if isinstance(a, (tuple, list)):
+        return len(a) == len(b) and all(map(_equal, a, b))
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(_equal(a[k], b[k]) for k in a)
+    if hasattr(a, "tobytes"):  # an array of numpy, which need not be there
+        return bool((a.shape, str(a.dtype), a.tobytes()) == (b.shape, str(b.dtype), b.tobytes()))
+    return bool(a == b)
+
+
+def _type_of(node: EncodedNode) -> str:
+    return node.cls.__name__ if node.cls is not None else node.kind.name.lower()
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, TensorValue):
+        return f"a tensor {list(value.shape)} of {value.dtype} with the bytes {value.data[:8].hex()}…"
+    if isinstance(value, LargeTensor):
+        return f"a tensor {list(value.shape)} of {value.dtype}"
+    if type(value) in PLAIN:
+        text = repr(value)
+        return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
+    return f"of type {type(value).__name__}" if type(value) is not tuple else "another object"

@@ -141,9 +141,12 @@ class Comparison:
                 self._values((key,), was, now[key])
             elif not _says_nothing(was):
                 self._differ((key,), self._what(was, self._then), "not there")
-        if whole:
-            for key in now.keys() - then.keys():
-                self._differ((key,), "not there", self._what(now[key], self._now))
+        if not whole:
+            return
+        for key in now.keys() - then.keys():
+            self._differ((key,), "not there", self._what(now[key], self._now))
+        if then.keys() == now.keys() and [*then] != [*now] and self._then[self._at[0]].kind is Kind.DICT:
+            self._differ((), f"in the order {_shown(str([*then]))}", f"in the order {_shown(str([*now]))}")
 
     def _sequences(self, then: Any, now: Any) -> None:
         if then is None or now is None:
@@ -177,6 +180,7 @@ class Comparison:
         if place < 0 or place >= len(self._trees):
             return flags, values, buffers
         _, first_flags, first_values, first_buffers, _ = self._trees[place]
+        first_values = {slot: _as_written(value) for slot, value in first_values.items()}
         return flags or first_flags, {**first_values, **values}, {**first_buffers, **buffers}
 
     def _tensors(self, keys: tuple[Any, ...], then: Any, now: Any) -> None:
@@ -224,6 +228,11 @@ class Comparison:
         if type(value) is tuple and value and value[0] in (REF, WEAK):
             return f"the {_type_of(nodes[value[1]])} at {path_of(nodes, value[1])}"
         return _shown(value)
+
+
+def _as_written(value: Any) -> Any:
+    """A plain value as `encode` writes it: the journal of the set-up has tuples as they are."""
+    return (TUPLE, None, [*map(_as_written, value)]) if type(value) is tuple else value
 
 
 def _names(module: str) -> tuple[str, ...]:

@@ -81,7 +81,7 @@ class HostState:
 
     def path(self, number: int, *keys: Any) -> str:
         """How a person would write the way to a node, or to what hangs below it: `self.scheduler.base_lrs`."""
-        return path_of(self.nodes, number, *keys)
+        return path_of(self.nodes, number, *keys, items=False)
 
     def as_it_is_now(self) -> HostState:
         """The same objects, with the versions that their tensors have now."""
@@ -122,22 +122,30 @@ class HostState:
         )
 
 
-def path_of(nodes: Sequence[Any], number: int, *keys: Any) -> str:
-    """The same for nodes of any form that have a `kind`, a `parent` and a `key`."""
+def path_of(nodes: Sequence[Any], number: int, *keys: Any, items: bool = True) -> str:
+    """The same for nodes of any form that have a `kind`, a `parent` and a `key`.
+
+    `items`: a dict's are written as such, `meters['loss']`. Names of tensors, which ranks agree on, have `meters.loss`.
+    """
     parts = [_step(key) for key in reversed(keys)]
+    if keys and number >= 0:
+        parts[-1] = _step(keys[0], of_dict=items and nodes[number].kind is Kind.DICT)
     while number >= 0:
         node = nodes[number]
-        parts.append("" if node.kind is Kind.FRAME else str(node.key) if node.parent < 0 else _step(node.key))
+        if node.parent >= 0:
+            parts.append(_step(node.key, of_dict=items and nodes[node.parent].kind is Kind.DICT))
+        elif node.kind is not Kind.FRAME:
+            parts.append(str(node.key))
         number = node.parent
     return "".join(reversed(parts)).lstrip(".")
 
 
-def _step(key: Any) -> str:
+def _step(key: Any, *, of_dict: bool = False) -> str:
     if type(key) is Inside:
-        return f"{_step(key.key)}{_step(key.place)}"
+        return f"{_step(key.key, of_dict=of_dict)}{_step(key.place)}"
     if type(key) is Deep:
         return "".join(map(_step, key.steps))
-    return f".{key}" if isinstance(key, str) and key.isidentifier() else f"[{key!r}]"
+    return f".{key}" if isinstance(key, str) and key.isidentifier() and not of_dict else f"[{key!r}]"
 
 
 TreeVersions = list[tuple[list[tuple[str, torch.Tensor]], list[int]]]

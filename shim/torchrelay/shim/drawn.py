@@ -38,7 +38,7 @@ def tensors_in(item: Any) -> list[torch.Tensor]:
 
 
 def _versions(tensors: Sequence[torch.Tensor]) -> list[tuple[torch.Tensor, int]]:
-    """None in inference mode: no training loop runs in it, so nobody will ask, and the content of each batch would have to be read."""
+    """None in inference mode: no training loop runs in it, so nobody asks, and the content of each batch would have to be read."""
     return [] if torch.is_inference_mode_enabled() else [*zip(tensors, versions_of(tensors))]
 
 

@@ -167,6 +167,69 @@ def check(
     return asyncio.run(command.check(checked, tuple(sys.argv[1:]), timeout_s, as_json))
 
 
+@app.command(
+    context_settings={"allow_interspersed_args": False, "token_normalize_func": _normalize},
+    epilog="Everything after the script belongs to the script.",
+)
+def drill(
+    script: a.Script,
+    script_args: a.ScriptArgs = None,
+    nproc_per_node: a.NprocPerNode = "2",
+    module: a.Module = False,
+    faults: Annotated[int, typer.Option(metavar="N", min=1, help="How many faults strike the script.")] = 12,
+    steps: Annotated[
+        int, typer.Option(metavar="N", min=0, help="End each run after N optimizer steps; 0: at the script's own end.")
+    ] = 40,
+    seed: Annotated[int, typer.Option(help="Of the choice of ranks, steps and phases.")] = 0,
+    phases: Annotated[str, typer.Option(metavar="LIST", help="Only these phases of a step, as in data,backward.")] = "",
+    kinds: Annotated[str, typer.Option(metavar="LIST", help="Only these kinds of faults, as in kill,planned.")] = "",
+    together: Annotated[int, typer.Option(metavar="N", min=1, help="Faults that may share a run.")] = 4,
+    workdir: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Working folder of the script, copied for each run. Default: this one."),
+    ] = None,
+    timeout_s: Annotated[float, typer.Option("--timeout", min=1.0, help="Seconds for a run without faults.")] = 600.0,
+    buddy_every: a.BuddyEvery = 0,
+    buddy_sync: a.BuddySync = False,
+    json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the result as JSON.")] = None,
+    picture: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the table as a PNG.")] = None,
+    keep: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Keep events and output of what was not identical.")
+    ] = None,
+) -> int:
+    """Strike a training script with faults, and say whether it computes bitwise the same: do this before you rely on it.
+
+    Exit code: 0 all identical, 3 same numbers after more steps were done again, 4 some refused as announced, 5 a promise was not
+    kept, 6 wrong numbers, 7 the script is not deterministic, 8 nothing struck, 1 it does not run with torchrun, 2 the command
+    line cannot work.
+    """
+    from torchrelay.cli.drill import options as drill_options
+
+    given = drill_options.GivenDrill(
+        script=script,
+        script_args=tuple(script_args or ()),
+        nproc_per_node=nproc_per_node,
+        module=module,
+        faults=faults,
+        steps=steps,
+        seed=seed,
+        phases=phases,
+        kinds=kinds,
+        together=together,
+        workdir=workdir,
+        timeout_s=timeout_s,
+        buddy_every=buddy_every,
+        buddy_sync=buddy_sync,
+        json_file=json_file,
+        picture=picture,
+        keep=keep,
+    )
+    checked = drill_options.check(given, machine.LocalMachine(), os.environ, tuple(sys.argv[1:]))
+    from torchrelay.cli.drill import command
+
+    return command.drill(checked)
+
+
 @app.command()
 def status(
     run_id: a.RunId = None,

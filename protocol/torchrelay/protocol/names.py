@@ -62,6 +62,9 @@ SHIM_ENV = (
 ENV_CHECK = "TORCHRELAY_CHECK"
 """Set to 1 for the script while `torchrelay check` looks at it, so that it can leave out what the world would see."""
 
+ENV_RECORD = "TORCHRELAY_RECORD"
+"""During `torchrelay drill`: what its recorder is to do, as JSON; see `cli.drill.recording`."""
+
 # Environment of the command line.
 ENV_SECRET = "TORCHRELAY_SECRET"
 """Shared by all machines of one job; the certificates of the job are derived from it."""
@@ -98,6 +101,14 @@ EXIT_SUSPECT_NUMBER = 77
 EXIT_CHECK_PARTLY = 3
 EXIT_CHECK_UNPROTECTED = 4
 """Of `torchrelay check`; 0 is protected, 1 is a script that failed."""
+
+EXIT_DRILL_OTHERWISE = 3
+EXIT_DRILL_REFUSED = 4
+EXIT_DRILL_FALSE_PROMISE = 5
+EXIT_DRILL_WRONG = 6
+EXIT_DRILL_NOT_DETERMINISTIC = 7
+EXIT_DRILL_NOTHING_STRUCK = 8
+"""Of `torchrelay drill`; 0: every fault left the same numbers, 1: the script itself failed."""
 
 PENDING, PROTECTED, PARTLY, UNPROTECTED = "pending", "protected", "partly", "unprotected"
 """Levels of a protection report."""

@@ -17,12 +17,13 @@ from rich.console import Console
 from torchrelay.cli import narrate
 from torchrelay.cli.relay_score import entries as corpus_entries
 from torchrelay.cli.relay_score import plot, provenance, report, run_cell
-from torchrelay.cli.relay_score.cells import PHASES, Cell, all_cells, spread
-from torchrelay.cli.relay_score.classify import IDENTICAL, WRONG, Verdict, classify
 from torchrelay.cli.relay_score.entries import Entry
 from torchrelay.cli.relay_score.references import References
 from torchrelay.cli.relay_score.results import FellShort, Result, Results
-from torchrelay.cli.relay_score.together import in_runs, speaks_for_each
+from torchrelay.cli.struck_runs import process
+from torchrelay.cli.struck_runs.cells import PHASES, Cell, all_cells, spread
+from torchrelay.cli.struck_runs.classify import IDENTICAL, WRONG, Verdict, classify
+from torchrelay.cli.struck_runs.together import in_runs, speaks_for_each
 from torchrelay.cli.teller import make_console
 from torchrelay.protocol.errors import UserError
 
@@ -141,7 +142,7 @@ class _Work:
     def _run(self, entry: Entry, cells: list[Cell], reference: Path, commit: str) -> list[Result] | None:
         """None where several cells shared the run, and it does not speak for each of them."""
         began_s = time.monotonic()
-        with run_cell.new_folder() as name:
+        with process.new_folder("relay-score-") as name:
             folder = Path(name) / "c"
             ran = run_cell.run_struck(entry, cells, self.corpus, reference, folder)
             verdicts = [classify(ran)] if len(cells) == 1 else speaks_for_each(cells, ran)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from torchrelay.cli.relay_score.classify import CLASSES
 from torchrelay.cli.relay_score.report import closing, column_names, row_names, worst
 from torchrelay.cli.relay_score.results import Result
+from torchrelay.cli.struck_runs.classify import CLASSES
 from torchrelay.protocol.errors import UserError
 
 COLORS = {

@@ -11,6 +11,7 @@ from pathlib import Path
 from torchrelay.cli.relay_score import run_cell
 from torchrelay.cli.relay_score.compare import differences
 from torchrelay.cli.relay_score.entries import Entry
+from torchrelay.cli.struck_runs import process
 from torchrelay.protocol.errors import UserError
 
 
@@ -28,7 +29,7 @@ class References:
         key = f"{self._digest(entry)} {entry.undisturbed()}"
         if marker.exists() and marker.read_text(encoding="utf-8") == key:
             return kept / "out"
-        with run_cell.new_folder() as name:
+        with process.new_folder("relay-score-") as name:
             one, two = (run_cell.run_undisturbed(entry, self._corpus, Path(name) / n) for n in ("one", "two"))
             found = differences(one, two, entry.ranks)
             if found:

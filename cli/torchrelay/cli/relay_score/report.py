@@ -11,9 +11,9 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from torchrelay.cli.relay_score.cells import KINDS, PHASES
-from torchrelay.cli.relay_score.classify import CLASSES, IDENTICAL, REDONE
 from torchrelay.cli.relay_score.results import FellShort, Result
+from torchrelay.cli.struck_runs.cells import KINDS, PHASES
+from torchrelay.cli.struck_runs.classify import CLASSES, IDENTICAL, REDONE
 
 BEGIN, END = "<!-- results begin -->", "<!-- results end -->"
 """What is between them in a page is replaced."""

@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from torchrelay.cli.relay_score.cells import Cell
+from torchrelay.cli.struck_runs.cells import Cell
 from torchrelay.protocol.errors import UserError
 
 

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from torchrelay.cli.relay_score import process
-from torchrelay.cli.relay_score.cells import Cell
-from torchrelay.cli.relay_score.classify import Ran
 from torchrelay.cli.relay_score.compare import differences
 from torchrelay.cli.relay_score.entries import Entry
-from torchrelay.cli.relay_score.event_file import EventFile
-from torchrelay.cli.relay_score.hold import Hold
+from torchrelay.cli.struck_runs import process
+from torchrelay.cli.struck_runs.cells import Cell
+from torchrelay.cli.struck_runs.classify import Ran
+from torchrelay.cli.struck_runs.event_file import EventFile
+from torchrelay.cli.struck_runs.hold import Hold
 from torchrelay.protocol.errors import UserError
 
 _SIGNALS = {"kill": "SIGKILL", "stop": "SIGSTOP"}
@@ -76,7 +75,7 @@ def run_undisturbed(entry: Entry, corpus: Path, folder: Path) -> Path:
             break
     if code != 0:
         how = f"no end within {PATIENCE * entry.timeout_s:g} s" if code is None else f"exit code {code}"
-        raise UserError(f"{entry.name} does not run under torchrun: {how}\n{tail(folder / 'stderr')}")
+        raise UserError(f"{entry.name} does not run under torchrun: {how}\n{process.tail(folder / 'stderr')}")
     return out
 
 
@@ -114,15 +113,3 @@ def run_struck(entry: Entry, cells: Sequence[Cell], corpus: Path, reference: Pat
     injected = {fault for cell in cells if not cell.in_place for fault in cell.faults}
     happened = injected <= set(log.summary.faults_injected) and (struck.exists() or bool(injected))
     return Ran(code, log.summary, tuple(log.occurrences), tuple(differences(reference, out, entry.ranks)), happened)
-
-
-def new_folder() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="relay-score-", ignore_cleanup_errors=True)
-
-
-def tail(path: Path, count: int = 20) -> str:
-    """The last lines of a file."""
-    try:
-        return "\n".join(path.read_text(encoding="utf-8", errors="replace").splitlines()[-count:])
-    except OSError:
-        return ""

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from torchrelay.cli.relay_score.cells import PHASES
 from torchrelay.cli.relay_score.entries import find_corpus, load, select
+from torchrelay.cli.struck_runs.cells import PHASES
 from torchrelay.protocol.errors import UserError
 
 RECORD = {"name": "one", "group": "loops", "program": "one.py", "steps": 12}

@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 
 from torchrelay.cli.relay_score import plot, report
-from torchrelay.cli.relay_score.cells import Cell
 from torchrelay.cli.relay_score.results import FellShort, Result, Results
+from torchrelay.cli.struck_runs.cells import Cell
 from torchrelay.protocol.errors import UserError
 
 

@@ -1,12 +1,12 @@
-"""The cells: which rank of which entry is struck how, when, and where in a step. Pure."""
+"""The cells: which rank of which program is struck how, when, and where in a step. Pure."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
-from torchrelay.cli.relay_score.entries import Entry
 from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.faults import CONTROLLER, INJECT_PHASES, MIGRATION_PHASES, PARTITION
 
@@ -31,6 +31,27 @@ _FIRST_LOSS = "backward"
 _INJECTED_AS = {FIRST: "backward", EPOCH: "data", LAST: "after-step", HEAD: "forward"}
 """Where in its special step a cell strikes; HEAD belongs to planned moves, which have no phase."""
 RANKS = ("first", "middle", "last")
+
+
+class Struck(Protocol):
+    """A program, as far as its cells depend on it. `steps`: optimizer steps in a run; `epoch_step`: the first step of a later
+    epoch, 0 if it has none; `phases`: those in which it can be struck; `places`: those of its own in which it strikes itself.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def ranks(self) -> int: ...
+    @property
+    def steps(self) -> int: ...
+    @property
+    def epoch_step(self) -> int: ...
+    @property
+    def phases(self) -> tuple[str, ...]: ...
+    @property
+    def places(self) -> tuple[str, ...]: ...
+    @property
+    def buddy_every(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -72,14 +93,14 @@ class Cell:
         return " and ".join(self.faults)
 
 
-def ranks_of(entry: Entry) -> dict[str, int]:
+def ranks_of(entry: Struck) -> dict[str, int]:
     """Rank 0, the middle one, the last one; with two ranks the middle one is none of its own."""
     ranks = {"first": 0, "middle": entry.ranks // 2, "last": entry.ranks - 1}
     return {name: r for name, r in ranks.items() if name != "middle" or r not in (0, entry.ranks - 1)}
 
 
 def all_cells(
-    entries: Iterable[Entry], seed: int, phases: Sequence[str], kinds: Sequence[str], ranks: Sequence[str]
+    entries: Iterable[Struck], seed: int, phases: Sequence[str], kinds: Sequence[str], ranks: Sequence[str]
 ) -> list[Cell]:
     """Every cell of the entries, in their order. Empty `phases`, `kinds`, `ranks`: all; `ranks` are names or numbers.
 
@@ -104,7 +125,7 @@ def all_cells(
     return cells
 
 
-def _phases(entry: Entry, kind: str) -> list[str]:
+def _phases(entry: Struck, kind: str) -> list[str]:
     if kind in (JOINER, CONTROLLER):
         return list(MIGRATION_PHASES)
     if kind == SECOND:  # who is asked for tensors is not known before; of two replicas one has to be left
@@ -117,7 +138,7 @@ def _phases(entry: Entry, kind: str) -> list[str]:
     return [*in_steps, *(p for p in PLACES if p in entry.places)]
 
 
-def _ranks(entry: Entry, wanted: Sequence[str]) -> list[int]:
+def _ranks(entry: Struck, wanted: Sequence[str]) -> list[int]:
     named = ranks_of(entry)
     if not wanted:
         return list(named.values())
@@ -125,7 +146,7 @@ def _ranks(entry: Entry, wanted: Sequence[str]) -> list[int]:
     return sorted(r for r in chosen if r < entry.ranks)
 
 
-def _cell(entry: Entry, phase: str, kind: str, rank: int, seed: int) -> Cell:
+def _cell(entry: Struck, phase: str, kind: str, rank: int, seed: int) -> Cell:
     chance = random.Random(f"{seed}/{entry.name}/{phase}/{kind}/{rank}")
     if phase in PLACES:
         step = 0

@@ -5,7 +5,7 @@ import select
 import sys
 from pathlib import Path
 
-from torchrelay.cli.relay_score import process
+from torchrelay.cli.struck_runs import process
 
 CHILD = """
 import os, subprocess, sys, time

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from torchrelay.cli.relay_score.classify import (
+from torchrelay.cli.struck_runs.classify import (
     FALLBACK,
     IDENTICAL,
     LOST,

@@ -4,8 +4,8 @@ from collections import Counter
 
 import pytest
 
-from torchrelay.cli.relay_score.cells import PHASES, all_cells, ranks_of, spread
 from torchrelay.cli.relay_score.entries import Entry
+from torchrelay.cli.struck_runs.cells import PHASES, all_cells, ranks_of, spread
 from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.faults import parse_fault
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torchrelay.cli.relay_score.cells import Cell
-from torchrelay.cli.relay_score.classify import IDENTICAL, MAXIMUM_STEPS_REDONE, Ran, Verdict, told_of
+from torchrelay.cli.struck_runs.cells import Cell
+from torchrelay.cli.struck_runs.classify import IDENTICAL, MAXIMUM_STEPS_REDONE, Ran, Verdict, told_of
 from torchrelay.protocol.faults import PARTITION
 
 APART_STEPS = 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from torchrelay.cli.relay_score.event_file import EventFile
+from torchrelay.cli.struck_runs.event_file import EventFile
 from torchrelay.protocol import events
 from torchrelay.protocol.phases import Phase
 

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from torchrelay.cli.relay_score.cells import PHASES, Cell, all_cells
-from torchrelay.cli.relay_score.classify import IDENTICAL, Ran
 from torchrelay.cli.relay_score.entries import Entry
-from torchrelay.cli.relay_score.together import APART_STEPS, in_runs, speaks_for_each
+from torchrelay.cli.struck_runs.cells import PHASES, Cell, all_cells
+from torchrelay.cli.struck_runs.classify import IDENTICAL, Ran
+from torchrelay.cli.struck_runs.together import APART_STEPS, in_runs, speaks_for_each
 from torchrelay.cli.summary import Migration, Summary
 
 ONE = Entry("one", "loops", "one.py", 18, ranks=3, epoch_step=7, phases=PHASES, places=("saving",))

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from torchrelay.cli.follow import json_line
-from torchrelay.cli.relay_score.event_file import EventFile
-from torchrelay.cli.relay_score.hold import Hold
+from torchrelay.cli.struck_runs.event_file import EventFile
+from torchrelay.cli.struck_runs.hold import Hold
 from torchrelay.protocol import events
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -24,16 +25,17 @@ def run(
     environment: Mapping[str, str],
     timeout_s: float,
     watch: Callable[[], None] | None = None,
+    cwd: Path | None = None,
 ) -> int | None:
     """Its exit code, or None if it was ended at the limit. stdout and stderr go to files in `folder`.
 
-    `watch` is called again and again while it runs.
+    `watch` is called again and again while it runs. `cwd`: where it runs, `folder` unless given.
     """
     inherited = {k: v for k, v in os.environ.items() if k not in _NOT_INHERITED}
     with open(folder / "stdout", "wb") as stdout, open(folder / "stderr", "wb") as stderr:
         process = subprocess.Popen(
             command,
-            cwd=folder,
+            cwd=cwd or folder,
             env={**inherited, **environment},
             stdin=subprocess.DEVNULL,
             stdout=stdout,
@@ -65,3 +67,16 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     with suppress(ProcessLookupError):  # its session: what is left of it when the command itself had to be killed
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+
+
+def new_folder(prefix: str) -> tempfile.TemporaryDirectory[str]:
+    """Its path is short: unix sockets are made below it."""
+    return tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True)
+
+
+def tail(path: Path, count: int = 20) -> str:
+    """The last lines of a file."""
+    try:
+        return "\n".join(path.read_text(encoding="utf-8", errors="replace").splitlines()[-count:])
+    except OSError:
+        return ""

@@ -1,0 +1,54 @@
+"""What to change in a script for what is not protected, by the kind of a gap in the protection report. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from torchrelay.protocol.messages import Coverage, RankGap
+from torchrelay.protocol.names import GAP_EFFECTS
+
+ADVICE = {
+    "iterator": "draw the batches with a loop over a DataLoader, or make the iterator anew from what can be captured, such as a "
+    "list and a position",
+    "kept-workers": "set persistent_workers=False, or keep no state in the data set of the workers",
+    "ddp": "use DistributedDataParallel without the named feature",
+    "second-loop": "step the optimizer in one loop only, or make the two loops follow each other",
+    "no-loop": "put the optimizer's step into a loop of the script's own files",
+    "large-fresh-tensor": "keep what is read after the step in a buffer of the module, or compute it before the step",
+    "no-replica": "give --buddy-every K: ranks keep copies of what nobody else holds, and go back to them",
+    "fsdp1": "use fully_shard, or give --buddy-every K",
+    "array": "keep the array in a tensor, or make it anew in each step",
+    "object": "keep what changes in plain values, lists, dicts or tensors, or make the object anew in each step",
+    "closure": "use an optimizer that calls its closure once a step",
+    "side-thread": "let only the thread that trains communicate",
+    "async-save": "save with the thread that trains",
+    "own-result": "let all ranks take part in what communicates after the optimizer step",
+}
+
+
+@dataclass(frozen=True)
+class Change:
+    """`file`, `line`: where in the script; empty and 0 where no line makes it."""
+
+    file: str
+    line: int
+    text: str
+    effect: str
+    advice: str
+
+
+def changes(coverage: Coverage | None, copy: Path, folder: Path) -> list[Change]:
+    """One for each gap. Places in `copy`, where the script ran, are told as places in `folder`, where the user has it."""
+    return [] if coverage is None else [_change(gap, copy, folder) for gap in _once(coverage.gaps)]
+
+
+def _once(gaps: Iterable[RankGap]) -> list[RankGap]:
+    return list({(g.kind, g.file, g.line, g.text): g for g in gaps}.values())
+
+
+def _change(gap: RankGap, copy: Path, folder: Path) -> Change:
+    texts = (gap.file, gap.text)
+    file, text = (t.replace(str(copy), str(folder)) for t in texts)
+    return Change(file, gap.line, text, GAP_EFFECTS.get(gap.effect, gap.effect), ADVICE.get(gap.kind, ""))

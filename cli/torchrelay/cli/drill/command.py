@@ -1,0 +1,110 @@
+"""`torchrelay drill`, from its options to its files."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from torchrelay.cli import narrate
+from torchrelay.cli.drill import picture, practice, report, undisturbed
+from torchrelay.cli.drill.advice import changes
+from torchrelay.cli.drill.program import Program, check_size
+from torchrelay.cli.drill.result import Drill, as_json
+from torchrelay.cli.drill.runs import Run
+from torchrelay.cli.drill.undisturbed import Undisturbed
+from torchrelay.cli.relay_score import provenance
+from torchrelay.cli.struck_runs import process
+from torchrelay.cli.struck_runs.cells import Cell
+from torchrelay.cli.teller import make_console
+from torchrelay.protocol.errors import UserError
+
+KEPT_FILES = ("events.jsonl", "stderr", "stdout")
+"""Of a run that was not identical: what it takes to find out why."""
+EXIT_FAILED = 1
+
+
+@dataclass(frozen=True)
+class Options:
+    """The command line. `keep`: a folder for events and output of what was not identical; None: they are removed."""
+
+    program: Program
+    command: tuple[str, ...]
+    faults: int
+    steps: int
+    seed: int
+    phases: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = ()
+    together: int = practice.TOGETHER
+    timeout_s: float = 600.0
+    json_file: Path | None = None
+    picture_file: Path | None = None
+    keep: Path | None = None
+
+
+def drill(options: Options) -> int:
+    """Runs the drill, prints what it has found, and returns the exit code. Raises UserError."""
+    signal.signal(signal.SIGTERM, _end)
+    check_size(options.program.folder)
+    console = make_console(sys.stderr)
+    with process.new_folder("drill-") as name:
+        try:
+            found = undisturbed.look(
+                options.program, Path(name), options.steps, options.timeout_s, lambda text: _tell(console, text)
+            )
+        except undisturbed.ScriptFails as e:
+            _tell(console, str(e), "red")
+            return EXIT_FAILED
+        struck = _strike(options, found, Path(name), console)
+        gaps = changes(found.summary.coverage, Path(name) / undisturbed.RELAY_FOLDER / "work", options.program.folder)
+    done = Drill(options.command, found, struck, gaps, provenance.versions(()))
+    out = make_console(sys.stdout)
+    for part in report.as_text(done):
+        out.print(part)
+    if options.json_file is not None:
+        options.json_file.write_text(json.dumps(as_json(done), indent=1) + "\n", encoding="utf-8")
+    if options.picture_file is not None and struck:
+        picture.draw(done, options.picture_file)
+    return done.exit_code
+
+
+def _end(number: int, _frame: object) -> None:
+    """As Ctrl-C does: what is being run ends with this command."""
+    raise SystemExit(128 + number)
+
+
+def _tell(console: Console, text: str, style: str = "") -> None:
+    console.print(narrate.line(text, style))
+
+
+def _strike(options: Options, found: Undisturbed, folder: Path, console: Console) -> list[practice.Struck]:
+    """Nothing where a comparison would tell nothing."""
+    if not found.agreement.is_deterministic or found.differences:
+        return []
+    cells = practice.cells(options.program, found, options.faults, options.seed, options.kinds, options.phases)
+    if not cells:
+        raise UserError("there is no such phase for these kinds of faults: give other --kinds or --phases")
+    results = []
+
+    def keep(run: Run, cell: Cell) -> None:
+        if options.keep is not None:
+            _keep(run, options.keep / f"{cell.kind}-{cell.phase}-rank{cell.rank}-step{cell.step}")
+
+    for struck in practice.strike(options.program, found, cells, folder, options.together, keep):
+        results.append(struck)
+        text = f"{len(results)}/{len(cells)} {struck.cell.fault}: {struck.outcome.outcome}: {struck.outcome.reason}"
+        _tell(console, text, report.STYLES[struck.outcome.outcome])
+    return results
+
+
+def _keep(run: Run, kept: Path) -> None:
+    shutil.rmtree(kept, ignore_errors=True)
+    kept.mkdir(parents=True)
+    for name in KEPT_FILES:
+        if (run.folder / name).exists():
+            shutil.copy(run.folder / name, kept / name)

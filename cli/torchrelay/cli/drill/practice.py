@@ -1,0 +1,145 @@
+"""Strikes a script with faults, and says for each what became of it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from torchrelay.cli.drill import promise, records
+from torchrelay.cli.drill.program import Program
+from torchrelay.cli.drill.promise import Outcome
+from torchrelay.cli.drill.runs import Run, run_relay
+from torchrelay.cli.drill.undisturbed import Undisturbed
+from torchrelay.cli.struck_runs.cells import FIRST, HEAD, JOINER, LAST, Cell, all_cells
+from torchrelay.cli.struck_runs.classify import Ran, classify
+from torchrelay.cli.struck_runs.together import in_runs, speaks_for_each
+from torchrelay.protocol.errors import UserError
+from torchrelay.protocol.faults import INJECT_PHASES
+
+LEAST_STEPS = 8
+TOGETHER = 4
+"""How many faults a run has at most: one that goes wrong spoils those behind it."""
+KINDS = ("kill", "stop", "planned", JOINER)
+_TURNS = ("kill", "stop", "kill", JOINER, "kill", "planned")
+"""Of twelve faults half are a rank's death, the most common one, in all phases of a step."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """What cells depend on, as `struck_runs.cells.Struck` has it."""
+
+    name: str
+    ranks: int
+    steps: int
+    epoch_step: int = 0
+    phases: tuple[str, ...] = ()
+    places: tuple[str, ...] = ()
+    buddy_every: int = 0
+
+
+@dataclass(frozen=True)
+class Struck:
+    """A cell, what became of it, and how many cells its run had."""
+
+    cell: Cell
+    outcome: Outcome
+    wall_s: float
+    together: int = 1
+
+
+def cells(
+    program: Program, found: Undisturbed, count: int, seed: int, kinds: Sequence[str] = (), phases: Sequence[str] = ()
+) -> list[Cell]:
+    """`count` faults for the script: each kind and phase once before any comes twice. Raises UserError."""
+    if found.boundaries < LEAST_STEPS:
+        raise UserError(
+            f"{program.name} makes {max(found.boundaries, 0)} steps: a drill needs {LEAST_STEPS} at the least, so that there is "
+            "something to compare before and after each fault"
+        )
+    own = (*INJECT_PHASES, FIRST, HEAD, *(() if found.ended_early else (LAST,)))
+    target = Target(program.name, program.ranks, found.boundaries, phases=own)
+    return choose(all_cells([target], seed, phases, kinds or KINDS, ()), count, seed)
+
+
+def choose(every: Sequence[Cell], count: int, seed: int) -> list[Cell]:
+    """Kinds take turns, and within a kind its phases; ranks are drawn."""
+    chance = random.Random(seed)
+    by_kind: dict[str, list[Cell]] = {}
+    for kind in dict.fromkeys(cell.kind for cell in every):
+        of_kind = [cell for cell in every if cell.kind == kind]
+        chance.shuffle(of_kind)
+        by_kind[kind] = _phases_first(of_kind)
+    turns = [kind for kind in _TURNS if kind in by_kind] + [kind for kind in by_kind if kind not in _TURNS]
+    chosen: list[Cell] = []
+    while len(chosen) < count and any(by_kind.values()):
+        for kind in turns:
+            if by_kind[kind] and len(chosen) < count:
+                chosen.append(by_kind[kind].pop(0))
+    return chosen
+
+
+def _phases_first(of_kind: Sequence[Cell]) -> list[Cell]:
+    """One of each phase, then the next one of each."""
+    seen: dict[str, int] = {}
+    turns = []
+    for cell in of_kind:
+        turns.append((seen.get(cell.phase, 0), cell))
+        seen[cell.phase] = seen.get(cell.phase, 0) + 1
+    return [cell for _, cell in sorted(turns, key=lambda turn: turn[0])]
+
+
+def strike(
+    program: Program,
+    found: Undisturbed,
+    wanted: Sequence[Cell],
+    folder: Path,
+    together: int = TOGETHER,
+    keep: Callable[[Run, Cell], None] = lambda run, cell: None,
+) -> Iterator[Struck]:
+    """Runs the cells, several in a run where they can share it, each in a new folder below `folder`; results as they come.
+
+    `keep(run, cell)` is called for each that is not identical, before its folder goes.
+    """
+    for number, of_run in enumerate(in_runs(wanted, together)):
+        results = _run(program, found, of_run, folder / f"s{number}", keep)
+        if results is None:  # it does not speak for each of them
+            for place, cell in enumerate(of_run):
+                yield from _run(program, found, [cell], folder / f"s{number}-{place}", keep) or ()
+        else:
+            yield from results
+
+
+def _run(
+    program: Program, found: Undisturbed, of_run: Sequence[Cell], folder: Path, keep: Callable[[Run, Cell], None]
+) -> list[Struck] | None:
+    faults = sum(len(cell.faults) for cell in of_run)
+    run = run_relay(program, folder, found.reference, of_run, faults + 1, found.limit_s(faults))
+    ran = as_ran(found, run, of_run)
+    if len(of_run) > 1:
+        verdicts = speaks_for_each(of_run, ran)
+        if verdicts is None:
+            return None
+    else:
+        verdicts = [classify(ran)]
+    results = [
+        Struck(cell, promise.outcome(cell, ran, verdict), run.wall_s, len(of_run))
+        for cell, verdict in zip(of_run, verdicts, strict=True)
+    ]
+    for result in results:
+        if result.outcome.outcome != promise.IDENTICAL:
+            keep(run, result.cell)
+    return results
+
+
+def as_ran(found: Undisturbed, run: Run, of_run: Sequence[Cell]) -> Ran:
+    """What the classification of the relay score takes: a run that had computed something else ended as if all were well."""
+    assert run.log is not None
+    injected = {fault for cell in of_run for fault in cell.faults} <= set(run.log.summary.faults_injected)
+    reference = found.reference
+    wrong = list(run.diverged) or records.wrong_before_it_ended(reference.records, run.records, reference.judged)
+    code, different = (0, wrong) if wrong else (run.exit_code, [])
+    if not wrong and run.exit_code in (0, 76):
+        different = records.differences(reference.records, run.records, reference.judged)
+    return Ran(code, run.log.summary, tuple(run.log.occurrences), tuple(different), injected)

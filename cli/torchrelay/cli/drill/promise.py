@@ -1,0 +1,70 @@
+"""What torchrelay had promised when a fault struck, and whether it was kept. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torchrelay.cli.struck_runs import classify
+from torchrelay.cli.struck_runs.cells import Cell
+from torchrelay.cli.struck_runs.classify import Ran, Verdict
+from torchrelay.cli.summary import Summary, fold
+from torchrelay.protocol import events
+from torchrelay.protocol.names import ALONE, BARS, BARS_LATER, PART_OF_STEP, UNPROTECTED
+
+IDENTICAL, OTHERWISE, REFUSED, NOT_STRUCK = "identical", "otherwise", "refused", "not-struck"
+FALSE_PROMISE, WRONG = "false-promise", "wrong"
+OUTCOMES = (IDENTICAL, OTHERWISE, REFUSED, NOT_STRUCK, FALSE_PROMISE, WRONG)
+"""From best to worst. `otherwise`: the same numbers, after more than the step in flight was done again."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """`outcome`: one of OUTCOMES. `reason`: in words. `how`: as classify has it."""
+
+    outcome: str
+    reason: str
+    how: str
+    steps_redone: int = 0
+
+
+def outcome(cell: Cell, ran: Ran, verdict: Verdict) -> Outcome:
+    """What became of a cell, by what was promised before it struck."""
+    if verdict.outcome == classify.WRONG:
+        return Outcome(WRONG, verdict.reason, verdict.outcome)
+    if verdict.outcome == classify.IDENTICAL:
+        return Outcome(IDENTICAL, verdict.reason, verdict.outcome, verdict.steps_redone)
+    if verdict.outcome == classify.REDONE:
+        return Outcome(OTHERWISE, verdict.reason, verdict.outcome, verdict.steps_redone)
+    announced = refusal(cell, promised(ran.occurrences))
+    if announced:
+        return Outcome(REFUSED, announced, verdict.outcome)
+    if verdict.outcome == classify.NOT_INJECTED:
+        return Outcome(NOT_STRUCK, verdict.reason, verdict.outcome)
+    return Outcome(FALSE_PROMISE, verdict.reason, verdict.outcome)
+
+
+def promised(occurrences: Sequence[events.Occurrence]) -> Summary:
+    """What was known of the job before the last fault struck, or before its end where none did."""
+    last = max((i for i, o in enumerate(occurrences) if isinstance(o, events.FaultFired)), default=len(occurrences))
+    summary = Summary()
+    for occurrence in occurrences[:last]:
+        summary = fold(summary, occurrence, 0.0)
+    return summary
+
+
+def refusal(cell: Cell, summary: Summary) -> str:
+    """Why this cell would not be recovered, as far as torchrelay has said so; empty if it has not."""
+    if summary.protection != "on":
+        return f"not protected: {summary.protection_reason or 'protection was never on'}"
+    coverage = summary.coverage
+    if coverage is None:
+        return ""
+    if coverage.level == UNPROTECTED:
+        return f"not protected: {coverage.reason}"
+    bars = {BARS, BARS_LATER, PART_OF_STEP} | (set() if cell.kind == "planned" else {ALONE})
+    gap = next((g for g in coverage.gaps if g.effect in bars and (not g.ranks or cell.rank in g.ranks)), None)
+    if gap is None:
+        return ""
+    place = f" ({gap.file}:{gap.line})" if gap.file else ""
+    return f"{gap.text}{place}"

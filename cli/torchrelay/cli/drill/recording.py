@@ -1,0 +1,41 @@
+"""How the recorder gets into a run, and what it is told. It is the shim's file, and is never imported here."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from torchrelay.cli.drill.records import Parts
+from torchrelay.protocol.errors import UserError
+from torchrelay.protocol.names import ENV_RECORD
+
+
+@dataclass(frozen=True)
+class Settings:
+    """`folder`: where each rank writes its file. `hold`: while this file exists, ranks wait after a step.
+
+    `stop_after`: the script ends after so many steps; 0: by itself. `stop_at`: by rank, it ends after the step that made this.
+    """
+
+    folder: str
+    stop_after: int = 0
+    stop_at: Mapping[str, Parts] = field(default_factory=dict)
+    hold: str = ""
+
+
+def variables(settings: Settings, inherited: Mapping[str, str]) -> dict[str, str]:
+    """What the environment of a run has to have. `inherited`: the environment as the user gave it."""
+    path = os.pathsep.join(filter(None, (str(_folder()), inherited.get("PYTHONPATH"))))
+    return {"PYTHONPATH": path, ENV_RECORD: json.dumps(asdict(settings))}
+
+
+def _folder() -> Path:
+    """Raises UserError where the shim is not installed."""
+    spec = importlib.util.find_spec("torchrelay.shim")
+    if spec is None or not spec.submodule_search_locations:
+        raise UserError("torchrelay.shim is not installed: nothing can be recorded")
+    return Path(next(iter(spec.submodule_search_locations))).resolve() / "recorder"

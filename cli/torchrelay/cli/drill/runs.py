@@ -1,0 +1,135 @@
+"""One run of the script in a folder of its own: with torchrun, or with torchrelay and faults."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from torchrelay.cli.drill import records
+from torchrelay.cli.drill.program import Program
+from torchrelay.cli.drill.recording import Settings, variables
+from torchrelay.cli.drill.records import Parts, Record
+from torchrelay.cli.struck_runs import process
+from torchrelay.cli.struck_runs.cells import Cell
+from torchrelay.cli.struck_runs.event_file import EventFile
+from torchrelay.cli.struck_runs.hold import Hold
+
+LOOK_S = 1.0
+"""How often a run with faults is looked at, whether it computes something else by now: it would never come to its end."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """`exit_code` None: ended at its time limit. `wall_s`: how long it took. `log`: events, of a run with torchrelay.
+
+    `diverged`: it was ended because it computed something else.
+    """
+
+    exit_code: int | None
+    records: Sequence[Record]
+    wall_s: float
+    folder: Path
+    log: EventFile | None = None
+    diverged: tuple[str, ...] = ()
+
+    @property
+    def output(self) -> str:
+        """The last lines of what it said."""
+        return process.tail(self.folder / "stderr") or process.tail(self.folder / "stdout")
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The undisturbed run that others are compared with, and what of it is judged."""
+
+    records: Sequence[Record]
+    judged: tuple[str, ...]
+
+    @property
+    def stop_at(self) -> dict[str, Parts]:
+        """By rank, the last step, if the script was ended there."""
+        last = {str(rank): r.lines[-1].parts for rank, r in enumerate(self.records) if r.stopped and r.lines}
+        return {rank: {name: parts[name] for name in self.judged} for rank, parts in last.items()}
+
+
+def run_plain(program: Program, folder: Path, steps: int, timeout_s: float) -> Run:
+    """With torchrun, for `steps` optimizer steps; 0: to the script's end. `folder` is made."""
+    copy, recorded = _prepare(program, folder)
+    return _run(program, folder, program.torchrun(copy), Settings(str(recorded), steps), timeout_s)
+
+
+def run_relay(
+    program: Program, folder: Path, reference: Reference, cells: Sequence[Cell], spares: int, timeout_s: float
+) -> Run:
+    """With torchrelay and the faults of `cells`, as far as the reference went. The path of `folder` is short, and it is made."""
+    copy, recorded = _prepare(program, folder)
+    log = EventFile(folder / "events.jsonl")
+    options = ["--events", str(log.path), "--jit-dir", str(folder / "jit")]
+    options += [f"--inject={fault}" for cell in cells for fault in cell.faults]
+    hold = Hold(folder / "hold", log) if any(cell.kind == "planned" for cell in cells) else None
+    settings = Settings(str(recorded), stop_at=reference.stop_at, hold=str(hold.path) if hold is not None else "")
+    watch = _Watch(reference, recorded, hold)
+    run = _run(program, folder, program.torchrelay(copy, spares, options), settings, timeout_s, log, watch)
+    log.read()
+    return run
+
+
+def _prepare(program: Program, folder: Path) -> tuple[Path, Path]:
+    copy, recorded = folder / "work", folder / "recorded"
+    recorded.mkdir(parents=True)
+    program.copy_folder(copy)
+    return copy, recorded
+
+
+class _Diverged(Exception):
+    """`args`: where, in words."""
+
+
+class _Watch:
+    def __init__(self, reference: Reference, recorded: Path, hold: Hold | None) -> None:
+        self._reference, self._recorded, self._hold = reference, recorded, hold
+        self._next_s = time.monotonic() + LOOK_S
+
+    def __call__(self) -> None:
+        """Raises _Diverged."""
+        if self._hold is not None:
+            self._hold.watch()
+        if time.monotonic() >= self._next_s:
+            self._next_s = time.monotonic() + LOOK_S
+            now = records.read(self._recorded, len(self._reference.records))
+            wrong = records.wrong_before_it_ended(self._reference.records, now, self._reference.judged)
+            if wrong:
+                raise _Diverged(*wrong)
+
+
+def _run(
+    program: Program,
+    folder: Path,
+    command: Sequence[str],
+    settings: Settings,
+    timeout_s: float,
+    log: EventFile | None = None,
+    watch: _Watch | None = None,
+) -> Run:
+    began_s = time.monotonic()
+    environment = _environment(program, settings, folder)
+    code, diverged = None, ()
+    try:
+        code = process.run(command, folder, environment, timeout_s, watch, folder / "work")
+    except _Diverged as e:
+        diverged = e.args
+    found = records.read(Path(settings.folder), program.ranks)
+    return Run(code, found, time.monotonic() - began_s, folder, log, diverged)
+
+
+def _environment(program: Program, settings: Settings, folder: Path) -> Mapping[str, str]:
+    given = {**os.environ, **program.variables}
+    return {
+        **program.variables,
+        **variables(settings, given),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "TORCHRELAY_STATE_DIR": str(folder / "state"),
+    }

@@ -1,0 +1,130 @@
+"""What the script does when nothing happens: the same twice with torchrun, and the same with torchrelay?"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from torchrelay.cli.drill import records
+from torchrelay.cli.drill.program import Program
+from torchrelay.cli.drill.runs import Reference, Run, run_plain, run_relay
+from torchrelay.cli.summary import Summary
+from torchrelay.protocol.errors import UserError
+
+LEAST_LIMIT_S = 120.0
+PATIENCE = 4.0
+"""How many times as long as an undisturbed run another one may take."""
+PER_FAULT_S = 60.0
+RELAY_FOLDER = "relay"
+"""Below the folder of a drill: the run with torchrelay and without a fault."""
+
+
+class ScriptFails(UserError):
+    """The script does not run without torchrelay, or nothing of it can be compared."""
+
+
+@dataclass(frozen=True)
+class Undisturbed:
+    """`agreement`: of two runs with torchrun. `relay`: the run with torchrelay; None where the script is not deterministic.
+
+    `differences`: of that one from torchrun's. `steps`: optimizer steps of a rank; `boundaries`: as torchrelay counts them.
+    """
+
+    agreement: records.Agreement
+    reference: Reference
+    plain: Run
+    relay: Run | None = None
+    differences: tuple[str, ...] = ()
+
+    @property
+    def steps(self) -> int:
+        return max((len(r.lines) for r in self.reference.records), default=0)
+
+    @property
+    def summary(self) -> Summary:
+        return self.relay.log.summary if self.relay is not None and self.relay.log is not None else Summary()
+
+    @property
+    def boundaries(self) -> int:
+        return self.summary.boundary
+
+    @property
+    def ended_early(self) -> bool:
+        return any(r.stopped for r in self.reference.records)
+
+    @property
+    def cost(self) -> Cost | None:
+        """None where too few steps were made to say."""
+        if self.relay is None:
+            return None
+        plain, relay = _median_step_s(self.plain), _median_step_s(self.relay)
+        if plain <= 0 or relay <= 0:
+            return None
+        return Cost(plain, relay, _memory_bytes(self.plain), _memory_bytes(self.relay))
+
+    def limit_s(self, faults: int) -> float:
+        """How long a run with so many faults may take."""
+        walls = [run.wall_s for run in (self.plain, self.relay) if run is not None]
+        return max(PATIENCE * max(walls), LEAST_LIMIT_S) + PER_FAULT_S * faults
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of the slowest rank: median seconds of a step with torchrun and with torchrelay; most memory of a rank, in bytes."""
+
+    plain_step_s: float
+    relay_step_s: float
+    plain_memory_bytes: int
+    relay_memory_bytes: int
+
+    @property
+    def ratio(self) -> float:
+        return self.relay_step_s / self.plain_step_s
+
+
+def look(
+    program: Program, folder: Path, steps: int, timeout_s: float, tell: Callable[[str], None] = lambda _: None
+) -> Undisturbed:
+    """Three runs, each in a new folder below `folder`. Raises ScriptFails."""
+    tell("with torchrun")
+    first = _plain(program, folder / "p1", steps, timeout_s)
+    tell("with torchrun, once more")
+    second = _plain(program, folder / "p2", steps, timeout_s)
+    agreement = records.agreement(first.records, second.records)
+    reference = Reference(first.records, agreement.judged)
+    if not agreement.is_deterministic:
+        return Undisturbed(agreement, reference, first)
+    tell("with torchrelay, no fault")
+    limit_s = max(PATIENCE * first.wall_s, LEAST_LIMIT_S)
+    relay = run_relay(program, folder / RELAY_FOLDER, reference, (), 1, limit_s)
+    found = list(relay.diverged)
+    if relay.exit_code != 0 and not found:
+        how = f"no end within {limit_s:.0f} s" if relay.exit_code is None else f"exit code {relay.exit_code}"
+        found.append(f"{how}, where torchrun's is 0")
+    found += records.differences(reference.records, relay.records, reference.judged) if relay.exit_code == 0 else []
+    return Undisturbed(agreement, reference, first, relay, tuple(found))
+
+
+def _plain(program: Program, folder: Path, steps: int, timeout_s: float) -> Run:
+    run = run_plain(program, folder, steps, timeout_s)
+    if run.exit_code != 0:
+        how = f"no end within {timeout_s:.0f} s" if run.exit_code is None else f"exit code {run.exit_code}"
+        raise ScriptFails(f"{program.name} does not run with torchrun: {how}\n{run.output}")
+    for rank, record in enumerate(run.records):
+        if record.unrecorded:
+            raise ScriptFails(f"what {program.name} computes cannot be recorded: rank {rank}: {record.unrecorded}")
+        if not record.lines:
+            raise ScriptFails(
+                f"rank {rank} of {program.name} made no step with an optimizer of torch: nothing could be compared"
+            )
+    return run
+
+
+def _median_step_s(run: Run) -> float:
+    return max((statistics.median(s) for r in run.records if (s := records.step_seconds(r))), default=0.0)
+
+
+def _memory_bytes(run: Run) -> int:
+    return max((r.memory_bytes for r in run.records), default=0)

@@ -1,0 +1,1 @@
+"""What the relay score and the drill share: faults as cells, runs that are struck by them, and what became of each."""

@@ -8,7 +8,7 @@ PUSH ?=
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
 STAMP := $(VENV)/.installed
 
-.PHONY: venv demo test test-long e2e e2e-core e2e-kind lint fmt bench relay-score gpu-check proto images clean
+.PHONY: venv demo test test-long e2e e2e-core e2e-kind lint fmt bench relay-score wild gpu-check proto images clean
 
 venv: $(STAMP)
 
@@ -70,6 +70,10 @@ bench: venv
 relay-score: venv
 	$(PIP) install --quiet -c constraints.txt "$(TORCH)" -e ".[corpus]"
 	$(VENV)/bin/torchrelay bench relay-score --full --resume
+
+# SOURCES: a folder with copies of the repositories that tests/wild/manifest.toml names
+wild: venv
+	$(VENV)/bin/python tests/wild/run.py --sources "$(SOURCES)" $(WILD)
 
 gpu-check: venv
 	$(VENV)/bin/python scripts/gpu_eyes_check.py

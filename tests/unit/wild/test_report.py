@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from wild import report
+from wild.programs import Manifest, Program, load
+
+
+def program(name: str, *, added_last: bool = False) -> Program:
+    return Program(name=name, shape="", command=("t.py",), environment="e", added_last=added_last)
+
+
+def result(**outcomes: int) -> dict[str, Any]:
+    bad = [
+        {"faults": ["kill:rank=0"], "outcome": name.replace("_", "-"), "reason": f"because of {name}"}
+        for name in outcomes
+        if name != "identical"
+    ]
+    drill = {
+        "deterministic": True,
+        "with_torchrelay_undisturbed": [],
+        "cost": {"step_ratio": 1.02},
+        "outcomes": {name.replace("_", "-"): count for name, count in outcomes.items()},
+        "faults": bad,
+    }
+    return {"commit": "abc", "drill": drill}
+
+
+MANIFEST = Manifest((program("one"), program("two"), program("late", added_last=True)), {}, {})
+
+
+def test_programs_that_are_added_last_have_a_sum_of_their_own() -> None:
+    found = {
+        "one": result(identical=3),
+        "two": result(identical=1, false_promise=2),
+        "late": result(identical=5, wrong=1),
+    }
+    text = report.table(MANIFEST, found)
+    assert "- chosen first: 4 of 6 cells identical (66.7 %); 2 false-promise" in text
+    assert "- added last, first run: 5 of 6 cells identical (83.3 %); 1 wrong" in text
+    assert "| two | same without a fault | 1.02 | 1 |  |  | 2 |  |" in text
+
+
+def test_each_cell_that_is_not_identical_has_its_reason() -> None:
+    assert report.reasons(MANIFEST, {"two": result(refused=1)}) == "- two: kill:rank=0: refused: because of refused"
+
+
+def test_a_program_that_could_not_be_run_says_why() -> None:
+    assert "- one: no such commit" in report.reasons(MANIFEST, {"one": {"problem": "no such commit"}})
+
+
+def test_the_results_stand_between_the_marks_of_the_page(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n{report.START}\nold\n{report.END}\nafter\n")
+    report.write(MANIFEST, {"one": result(identical=1)}, page)
+    text = page.read_text()
+    assert text.startswith("before\n")
+    assert text.endswith("\nafter\n")
+    assert "old" not in text
+    assert "1 of 1 cells identical" in text
+
+
+def test_the_manifest_can_be_read_and_names_what_each_program_needs() -> None:
+    for entry in load().programs:
+        assert entry.command
+        assert not entry.repository or (len(entry.commit) == 40 and len(entry.sha256) == 64 and entry.file), entry.name
+
+
+def test_a_program_with_an_unknown_key_is_refused(tmp_path: Path) -> None:
+    manifest = tmp_path / "manifest.toml"
+    manifest.write_text(
+        '[replace]\n[environment.e]\ntorch = []\npackages = []\n[[program]]\nname = "x"\nfoo = 1\ncommand = "t.py"\n'
+    )
+    with pytest.raises(TypeError, match="foo"):
+        load(manifest)

@@ -1,0 +1,91 @@
+"""The wild score as a page: what came out for each program. Pure, but for writing it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from wild.programs import Manifest, Program
+
+START, END = "<!-- results start -->", "<!-- results end -->"
+OUTCOMES = ("identical", "otherwise", "refused", "false-promise", "wrong")
+"""As a drill names them; faults that never struck are left out."""
+
+
+def verdict(found: Mapping[str, Any]) -> str:
+    """Return in one or two words what a program's runs without a fault have told."""
+    drill = found.get("drill")
+    if drill is None:
+        return "not run"
+    if not drill["deterministic"]:
+        return "not deterministic"
+    return "another run with torchrelay" if drill["with_torchrelay_undisturbed"] else "same without a fault"
+
+
+def counts(found: Mapping[str, Any]) -> Counter[str]:
+    """Return how many faults had which outcome."""
+    drill = found.get("drill")
+    return Counter({} if drill is None else {name: drill["outcomes"].get(name, 0) for name in OUTCOMES})
+
+
+def line(program: Program, found: Mapping[str, Any]) -> str:
+    """Return one line for people who watch a run."""
+    told = ", ".join(f"{count} {name}" for name, count in counts(found).items() if count)
+    return f"{program.name}: {verdict(found)}{': ' + told if told else ''} {found.get('problem', '')[-200:]}".strip()
+
+
+def table(manifest: Manifest, results: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the page's table, with the sum of what was chosen before the mechanisms were done and what was added last."""
+    rows = [
+        "| program | without a fault | step cost | " + " | ".join(OUTCOMES) + " |",
+        "|---|---|---:|" + "---:|" * len(OUTCOMES),
+    ]
+    sums: dict[bool, Counter[str]] = {False: Counter(), True: Counter()}
+    for program in manifest.programs:
+        found = results.get(program.name)
+        if found is None:
+            continue
+        of_program = counts(found)
+        sums[program.added_last] += of_program
+        cost = (found.get("drill") or {}).get("cost")
+        ratio = "" if cost is None else f"{cost['step_ratio']:.2f}"
+        name = f"{program.name} (added last)" if program.added_last else program.name
+        cells = " | ".join(str(of_program[outcome] or "") for outcome in OUTCOMES)
+        rows.append(f"| {name} | {verdict(found)} | {ratio} | {cells} |")
+    told = [_sum(text, sums[last]) for text, last in (("chosen first", False), ("added last, first run", True))]
+    return "\n".join([*told, "", *rows])
+
+
+def _sum(name: str, total: Counter[str]) -> str:
+    every = sum(total.values())
+    share = f"{100 * total['identical'] / every:.1f} %" if every else "none run"
+    rest = ", ".join(f"{total[outcome]} {outcome}" for outcome in OUTCOMES[1:] if total[outcome])
+    return f"- {name}: {total['identical']} of {every} cells identical ({share}){'; ' + rest if rest else ''}"
+
+
+def reasons(manifest: Manifest, results: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return each refusal, false promise and wrong number with its reason."""
+    told = []
+    for program in manifest.programs:
+        found = results.get(program.name, {})
+        if found.get("problem"):
+            told.append(f"- {program.name}: {' '.join(found['problem'].split())[-300:]}")
+        drill = found.get("drill") or {}
+        told += [f"- {program.name}: without a fault: {text}" for text in drill.get("with_torchrelay_undisturbed", ())]
+        for fault in drill.get("faults", ()):
+            if fault["outcome"] in OUTCOMES[1:]:
+                told.append(
+                    f"- {program.name}: {'; '.join(fault['faults'])}: {fault['outcome']}: {fault['reason'][:300]}"
+                )
+    return "\n".join(told)
+
+
+def write(manifest: Manifest, results: Mapping[str, Mapping[str, Any]], page: Path) -> None:
+    """Put the results between the marks of the page."""
+    before, _, rest = page.read_text().partition(START)
+    _, _, after = rest.partition(END)
+    commits = ", ".join(sorted({found["commit"] for found in results.values() if found.get("commit")}))
+    content = f"On commit {commits}.\n\n{table(manifest, results)}\n\n## Not identical\n\n{reasons(manifest, results)}"
+    page.write_text(f"{before}{START}\n{content}\n{END}{after}")

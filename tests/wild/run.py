@@ -1,0 +1,114 @@
+"""Runs the programs of the wild corpus: `make wild SOURCES=folder`, or this file with the same words as options.
+
+Each program is laid out, given tiny data, checked, and drilled: twice with torchrun, once with torchrelay and no fault, then
+with faults. What came out is kept, one JSON file a program, so that a run that was interrupted goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from wild import environments, programs, report, sources
+from wild.programs import Manifest, Program
+
+PAGE = environments.PROJECT / "docs" / "wild-score.md"
+VARIABLES = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "WANDB_MODE": "disabled"}
+"""One thread for each rank; nothing is downloaded."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """`folder`: where environments, laid out programs and results are. `sources`: where the repositories are."""
+
+    folder: Path
+    sources: Path
+    faults: int
+    seed: int
+    timeout_s: float
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", help="programs; all unless given")
+    parser.add_argument("--sources", type=Path, required=True, help="a folder with copies of the repositories")
+    parser.add_argument("--folder", type=Path, default=environments.PROJECT / ".wild", help="where results are kept")
+    parser.add_argument("--faults", type=int, default=6)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--timeout-s", type=float, default=300.0)
+    parser.add_argument("--again", action="store_true", help="run programs anew that have a result")
+    given = parser.parse_args(arguments)
+    setting = Setting(given.folder.absolute(), given.sources.absolute(), given.faults, given.seed, given.timeout_s)
+    manifest = programs.load()
+    results = setting.folder / "results"
+    results.mkdir(parents=True, exist_ok=True)
+    for program in manifest.named(given.names):
+        kept = results / f"{program.name}.json"
+        if kept.exists() and not given.again:
+            continue
+        found = run(program, manifest, setting)
+        kept.write_text(json.dumps(found, indent=1) + "\n")
+        print(report.line(program, found), flush=True)
+    everything = {path.stem: json.loads(path.read_text()) for path in sorted(results.glob("*.json"))}
+    report.write(manifest, everything, PAGE)
+    return 0
+
+
+def run(program: Program, manifest: Manifest, setting: Setting) -> dict[str, Any]:
+    """Return what came out: `problem` where it could not be run, else the exit code of the drill and its JSON object."""
+    work, said = setting.folder / "work" / program.name, setting.folder / "said" / program.name
+    for folder in (work, said):
+        shutil.rmtree(folder, ignore_errors=True)
+    said.mkdir(parents=True)
+    try:
+        sources.lay_out(program, manifest, setting.sources, work)
+    except sources.SourceError as e:
+        return {"problem": str(e)}
+    python = environments.make(manifest.environments[program.environment], setting.folder / "environments")
+    for maker in program.data:
+        subprocess.run([str(python), str(Path(__file__).with_name("tiny_data.py")), maker, str(work)], check=True)
+    began_s = time.monotonic()
+    found: dict[str, Any] = {"commit": _commit()}
+    target = said / "drill.json"
+    found["drill_exit_code"] = _call(
+        [
+            *_torchrelay(python), "drill", "--nproc-per-node", str(program.ranks), "--faults", str(setting.faults),
+            "--steps", str(program.steps), "--seed", str(setting.seed), "--timeout", f"{setting.timeout_s:.0f}",
+            "--json", str(target), "--keep", str(said / "kept"), *program.command,
+        ],
+        program, work, said / "drill",
+    )  # fmt: skip
+    found["drill"] = json.loads(target.read_text()) if target.exists() else None
+    if found["drill"] is None:
+        found["problem"] = (said / "drill.stderr").read_text()[-2000:]
+    found["wall_s"] = round(time.monotonic() - began_s, 1)
+    return found
+
+
+def _torchrelay(python: Path) -> list[str]:
+    return [str(python), "-m", "torchrelay.cli"]
+
+
+def _call(command: list[str], program: Program, work: Path, said: Path) -> int:
+    variables = {**os.environ, **VARIABLES, **program.variables}
+    with open(f"{said}.stdout", "wb") as out, open(f"{said}.stderr", "wb") as err:
+        return subprocess.run(command, cwd=work, env=variables, stdout=out, stderr=err).returncode
+
+
+def _commit() -> str:
+    told = subprocess.run(["git", "-C", str(environments.PROJECT), "rev-parse", "--short", "HEAD"], capture_output=True)
+    return told.stdout.decode().strip()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,133 @@
+"""Tiny data for the programs of the wild corpus, made with a fixed seed. Run in the program's environment:
+
+python tiny_data.py NAME FOLDER
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import random
+import sys
+from pathlib import Path
+
+import numpy as np
+
+WORDS = (
+    "the",
+    "a",
+    "small",
+    "large",
+    "red",
+    "old",
+    "green",
+    "river",
+    "house",
+    "walks",
+    "sees",
+    "under",
+    "over",
+    "with",
+)
+
+
+def text(count: int, seed: int = 1) -> str:
+    """Return `count` words, a full stop after every ninth."""
+    draw = random.Random(seed)
+    words = [draw.choice(WORDS) for _ in range(count)]
+    return " ".join(word + "." if place % 9 == 8 else word for place, word in enumerate(words))
+
+
+def text_file(folder: Path) -> None:
+    (folder / "input.txt").write_text(text(4000))
+
+
+def character_tokens(folder: Path) -> None:
+    """Make data/tiny as nanoGPT's prepare scripts do: two files of token numbers, and their characters."""
+    place = folder / "data" / "tiny"
+    place.mkdir(parents=True)
+    content = text(6000)
+    characters = sorted(set(content))
+    number = {character: n for n, character in enumerate(characters)}
+    tokens = np.array([number[character] for character in content], dtype=np.uint16)
+    tokens[: len(tokens) * 9 // 10].tofile(place / "train.bin")
+    tokens[len(tokens) * 9 // 10 :].tofile(place / "val.bin")
+    meta = {"vocab_size": len(characters), "itos": dict(enumerate(characters)), "stoi": number}
+    (place / "meta.pkl").write_bytes(pickle.dumps(meta))
+
+
+def story_shards(folder: Path) -> None:
+    """Make the token shards that llama2.c trains from."""
+    draw = np.random.default_rng(1)
+    for place in (folder / "data" / "tok64", folder / "data" / "TinyStories_all_data"):
+        place.mkdir(parents=True)
+        for shard in range(3):
+            draw.integers(0, 64, 4000, dtype=np.uint16).tofile(place / f"data{shard:02}.bin")
+
+
+def image_folder(folder: Path) -> None:
+    """Make train, val and test folders of 6 classes with 32 x 32 pictures."""
+    from PIL import Image
+
+    draw = np.random.default_rng(2)
+    for part, count in (("train", 16), ("val", 4), ("test", 2)):
+        for label in range(6):
+            place = folder / "images" / part / f"n{label:04}"
+            place.mkdir(parents=True)
+            for number in range(count):
+                pixels = draw.integers(0, 255, (32, 32, 3), dtype=np.uint8)
+                pixels[:, :, label % 3] //= 2
+                Image.fromarray(pixels).save(place / f"{number}.png")
+
+
+def coco(folder: Path) -> None:
+    """Make a data set in COCO's form: pictures with boxes."""
+    from PIL import Image
+
+    draw = np.random.default_rng(3)
+    (folder / "coco" / "annotations").mkdir(parents=True)
+    for part, count in (("train2017", 24), ("val2017", 6)):
+        (folder / "coco" / part).mkdir()
+        images, annotations = [], []
+        for number in range(1, count + 1):
+            name = f"{number:012}.jpg"
+            Image.fromarray(draw.integers(0, 255, (64, 64, 3), dtype=np.uint8)).save(folder / "coco" / part / name)
+            images.append({"id": number, "file_name": name, "width": 64, "height": 64})
+            for _ in range(2):
+                left, top = (int(v) for v in draw.integers(0, 30, 2))
+                box = [left, top, 20, 25]
+                outline = [left, top, left + 20, top, left + 20, top + 25, left, top + 25]
+                annotations.append(
+                    {
+                        "id": len(annotations) + 1,
+                        "image_id": number,
+                        "category_id": int(draw.integers(1, 4)),
+                        "bbox": box,
+                        "area": 500,
+                        "iscrowd": 0,
+                        "segmentation": [outline],
+                    }
+                )
+        content = {
+            "images": images,
+            "annotations": annotations,
+            "categories": [{"id": n, "name": f"c{n}", "supercategory": "s"} for n in (1, 2, 3)],
+        }
+        (folder / "coco" / "annotations" / f"instances_{part}.json").write_text(json.dumps(content))
+
+
+def tiny_clip(folder: Path) -> None:
+    """Add a model of a few thousand parameters to open_clip's configurations."""
+    content = {
+        "embed_dim": 16,
+        "vision_cfg": {"image_size": 32, "layers": 1, "width": 64, "patch_size": 16},
+        "text_cfg": {"context_length": 77, "vocab_size": 49408, "width": 16, "heads": 2, "layers": 1},
+    }
+    (folder / "open_clip" / "model_configs" / "tiny.json").write_text(json.dumps(content))
+
+
+MAKERS = {maker.__name__: maker for maker in (text_file, character_tokens, story_shards, image_folder, coco, tiny_clip)}
+
+
+if __name__ == "__main__":
+    MAKERS[sys.argv[1]](Path(sys.argv[2]))

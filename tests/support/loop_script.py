@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from torchrelay.protocol.journal import JournalWriter
-from torchrelay.shim import sites
+from torchrelay.shim import engine, loops, sites
 from torchrelay.shim.engine import Engine
 from torchrelay.shim.instrument import instrument
 from torchrelay.shim.loops import LoopTracker
@@ -63,10 +63,14 @@ class LoopScript:
             self.failures -= 1
             self.engine.interrupted(RuntimeError(LOST))
 
-    def run(self, source: str, **names: Any) -> dict[str, Any]:
-        """Executes the script; returns its globals."""
+    def run(self, source: str, *, package: bool = False, **names: Any) -> dict[str, Any]:
+        """Executes the script, as one of an installed package if so wanted; returns its globals."""
         path = str(self.folder / "script.py")
-        made = instrument(textwrap.dedent(source).encode(), path)
+        made = instrument(textwrap.dedent(source).encode(), path, package=package)
+        if package:
+            self._patch.setattr(sites, "PACKAGES", sites.PACKAGES | {path})
+            for module in (loops, engine):
+                self._patch.setattr(module, "PACKAGES", sites.PACKAGES)
         sites.register(path, made.sites, made.code, made.plain)
         module = types.ModuleType("the_script")
         module.__file__ = path

@@ -15,6 +15,9 @@ _TRAINING_MODULES = {"LightningModule", "LightningDataModule", "DataModule"}
 """Modules by name that hold training loops rather than model code."""
 
 _TRAINING_NAME = re.compile(r"train|fit|step|epoch|learn|optimi|loop|run", re.IGNORECASE)
+_NAME_IN_PACKAGE = re.compile(r"train|fit|step|epoch|learn|optimi|loop|run|batch", re.IGNORECASE)
+"""Of functions of an installed package that trains."""
+_STANDS_IN = re.compile(r"(?:^|_)(?:train|training|fit|epoch|epochs|run)(?:_|$)", re.IGNORECASE)
 _STEP_CALLS = {"step", "backward", "zero_grad"}
 
 _CANNOT_STEP = {
@@ -59,8 +62,8 @@ def _compiles(decorator: ast.expr) -> bool:
     return isinstance(decorator, ast.Call) and any(_last_name(a) in _COMPILERS for a in decorator.args)
 
 
-def _trains(method: FunctionNode) -> bool:
-    if _TRAINING_NAME.search(method.name):
+def _trains(method: FunctionNode, names: re.Pattern[str]) -> bool:
+    if names.search(method.name):
         return True
     return any(isinstance(n, ast.Call) and _last_name(n.func) in _STEP_CALLS for n in ast.walk(method))
 
@@ -71,14 +74,22 @@ def is_module_class(node: ast.ClassDef) -> bool:
     return any(b.endswith("Module") and b not in _TRAINING_MODULES for b in bases)
 
 
-def is_left_alone(function: FunctionNode, in_module_class: bool) -> bool:
+def is_left_alone(function: FunctionNode, in_module_class: bool, in_package: bool = False) -> bool:
     """Whether the function is model code or compiled: a compiler that traces it must see the user's program.
 
     A module's methods other than `forward` are often called from it; only those that look like training are rewritten.
+    The same holds for all functions of an installed package.
     """
     if function.name == "forward" or any(_compiles(d) for d in function.decorator_list):
         return True
-    return in_module_class and not _trains(function)
+    if in_module_class:
+        return not _trains(function, _TRAINING_NAME)
+    return in_package and not _trains(function, _NAME_IN_PACKAGE)
+
+
+def is_named_like_training(function: str) -> bool:
+    """Of the qualified name of a package's function: whether its loop may well be the one around all training."""
+    return _STANDS_IN.search(function.rpartition(".")[2]) is not None
 
 
 def may_step(loop: ast.For | ast.While) -> bool:

@@ -41,9 +41,11 @@ from torchrelay.shim.payload import place_of
 from torchrelay.shim.phases import Phases
 from torchrelay.shim.recovery import Recovery
 from torchrelay.shim.reporting import Reporter
-from torchrelay.shim.sites import SITES
+from torchrelay.shim.sites import PACKAGES, SITES
 from torchrelay.shim.updates import Updates
 from torchrelay.shim.watch import Watch
+
+_MOST_STAND_INS = 2
 
 
 class Engine:
@@ -83,6 +85,7 @@ class Engine:
         self.chain: set[str] = set()
         """Sites of the loops around and of those that train."""
         self._looked_at: set[str] = set()
+        self._stood_in: dict[str, int] = {}
         self.first_step_due = False
         self._not_captured: Exception | None = None
         """What went wrong at the latest loop's head, as long as no optimizer step was seen."""
@@ -223,7 +226,7 @@ class Engine:
         if activation.site in tracker.boundary_sites:
             if self.stepped or self.commit is None or self._begins_anew(activation):
                 return self.take_boundary(activation, self.gates_passed)
-        elif not known and depth == 0 and activation.heads == 1 and not self.stepped:
+        elif not known and activation.heads == 1 and not self.stepped and self._stands_in(activation, depth):
             return self.take_boundary(activation, self.gates_passed)
         elif activation.site in self.chain:
             self.records.cut(activation.first_mark)
@@ -233,9 +236,21 @@ class Engine:
             activation.head = self.writer.head(activation)  # the training loop may be one inside of it
             return self.take_boundary(activation, self.gates_passed)
         elif activation.heads == 1 and not (known and activation.site in self._looked_at):
+            if not SITES[activation.site].stands_in:
+                return False  # of an installed package; if a step is seen in it, its next head is the first that counts
             self._looked_at.add(activation.site)
             activation.head = self.writer.head(activation)  # it may turn out to be around a training loop
         return False
+
+    def _stands_in(self, activation: Activation, depth: int) -> bool:
+        """Whether this is the outermost loop that may train. A loop of an installed package stands in a few times only."""
+        around = self.tracker.stack[:depth]
+        if not SITES[activation.site].stands_in or any(SITES[a.site].stands_in for a in around):
+            return False
+        if SITES[activation.site].file in PACKAGES:
+            self._stood_in[activation.site] = self._stood_in.get(activation.site, 0) + 1
+            return self._stood_in[activation.site] <= _MOST_STAND_INS
+        return True
 
     def _begins_anew(self, activation: Activation) -> bool:
         """Whether the boundary with this number is here from now on, since the loop that it was in ended without another step.

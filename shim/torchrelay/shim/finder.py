@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib.machinery import ModuleSpec, SourceFileLoader
@@ -10,12 +9,14 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from torchrelay.shim import script_end, sites
-from torchrelay.shim.adapters.frameworks import GENERATORS, TRAINING_LOOPS
+from torchrelay.shim.adapters.frameworks import GENERATORS
+from torchrelay.shim.code_cache import CodeCache, default_folder
 from torchrelay.shim.hidden import hide_this_frame
-from torchrelay.shim.instrument import Instrumented, instrument
+from torchrelay.shim.instrument import instrument
 from torchrelay.shim.interface import Runtime
+from torchrelay.shim.kept_code import Rewritten, rewrite
+from torchrelay.shim.packages import Origin, Packages
 
-_PACKAGE_FOLDERS = {"site-packages", "dist-packages"}
 _LAUNCHERS = {"torch", "accelerate", "deepspeed", "torchrelay"}
 """Packages that are started with -m to start the script as another process."""
 
@@ -29,13 +30,13 @@ def _make_plain(loader: SourceFileLoader) -> None:
 class InstrumentedLoader(SourceFileLoader):
     """Python's loader, but its module gets other code. The `.pyc` cache holds the plain code, as without us."""
 
-    def __init__(self, plain: SourceFileLoader, made: Instrumented, finder: ScriptFinder) -> None:
+    def __init__(self, plain: SourceFileLoader, made: Rewritten, finder: ScriptFinder) -> None:
         super().__init__(plain.name, plain.path)
         self._made, self._finder = made, finder
 
     def get_code(self, fullname: str) -> CodeType:
         try:
-            super().get_code(fullname)  # warns and writes the cache as plain Python does
+            plain = super().get_code(fullname)  # warns and writes the cache as plain Python does
         except BaseException as e:
             hide_this_frame(e)
             raise
@@ -44,7 +45,8 @@ class InstrumentedLoader(SourceFileLoader):
         _make_plain(self)
         if by_runpy and finder.starts_script(fullname):
             return finder.script_code(path, self.get_data(path))
-        finder.publish_sites(path, made)
+        assert plain is not None  # a source file was read to make `made`
+        finder.publish_sites(path, made.sites, made.next_calls, made.code, plain)
         return made.code
 
 
@@ -77,7 +79,8 @@ class ScriptFinder:
         self._script_names: tuple[str, ...] = ()
         self._script_package = ""
         self._started = False
-        self._library = os.path.dirname(os.path.realpath(os.__file__)) + os.sep
+        self._cache = CodeCache(default_folder())
+        self._packages = Packages(self._cache)
 
     def run_module(self, name: str) -> None:
         """The interpreter was started with `-m name`, or with a folder or an archive (then `__main__`)."""
@@ -105,10 +108,10 @@ class ScriptFinder:
             return spec
         if name in self._imported:
             spec.loader = AnnouncingLoader(spec.loader, self._imported[name])
-        elif self._is_users(name, spec.loader.path) or name in self._script_names:
-            self._exchange(spec, spec.loader)
-        elif name in TRAINING_LOOPS:
-            self._exchange(spec, spec.loader, TRAINING_LOOPS[name])
+        else:
+            origin = self._origin(name, spec.loader.path)
+            if origin is not Origin.LEFT_ALONE or name in self._script_names:
+                self._exchange(spec, spec.loader, origin)
         return spec
 
     def _found_by_others(self, name: str, path: Sequence[str] | None, target: ModuleType | None) -> ModuleSpec | None:
@@ -123,30 +126,29 @@ class ScriptFinder:
                 return spec  # type: ignore[no-any-return]  # finders of others have no types
         return None
 
-    def _is_users(self, name: str, file: str) -> bool:
-        if not _PACKAGE_FOLDERS.isdisjoint(file.split(os.sep)):
-            return name.partition(".")[0] == self._script_package
-        return not os.path.realpath(file).startswith(self._library)
+    def _origin(self, name: str, file: str) -> Origin:
+        if self._script_package and name.partition(".")[0] == self._script_package:
+            return Origin.USERS
+        return self._packages.origin(name, file)
 
-    def _exchange(self, spec: ModuleSpec, loader: SourceFileLoader, only: frozenset[str] | None = None) -> None:
-        """`only`: of an installed framework, the functions whose loops are rewritten."""
-        if only is None:
-            sites.INSTRUMENTED_FILES.add(
-                loader.path
-            )  # without loops, and if it cannot be rewritten, it has state all the same
+    def _exchange(self, spec: ModuleSpec, loader: SourceFileLoader, origin: Origin) -> None:
+        package = origin is Origin.TRAINS
+        if not package:
+            # Without loops, and if it cannot be rewritten, it has state all the same.
+            sites.INSTRUMENTED_FILES.add(loader.path)
         try:
-            loops = only is not None or self._is_users(spec.name, loader.path)
-            generators = GENERATORS.get(spec.name, frozenset())
-            made = instrument(loader.get_data(loader.path), loader.path, loops=loops, only=only, generators=generators)
+            source, generators = loader.get_data(loader.path), GENERATORS.get(spec.name, frozenset())
+            loops = origin is not Origin.LEFT_ALONE
+            made = rewrite(self._cache, source, loader.path, loops=loops, package=package, generators=generators)
         except (OSError, SyntaxError, ValueError):
             return  # the module's own; Python's loader comes upon it too, and tells the user
         except Exception as e:  # noqa: BLE001 - whatever is wrong with us, the script runs
             sites.LEFT_ALONE[loader.path] = f"{type(e).__name__}: {e}"
             return
-        if only is not None and not made.sites:
-            sites.LEFT_ALONE[loader.path] = f"this version has none of {', '.join(sorted(only))}"
-        elif made.sites or made.next_calls or spec.name in self._script_names:
-            sites.PACKAGES.update({loader.path} if only is not None else ())
+        if package:
+            sites.PACKAGES.add(loader.path)
+            sites.INSTRUMENTED_FILES.add(loader.path)
+        if made.sites or made.next_calls or spec.name in self._script_names:
             spec.loader = InstrumentedLoader(loader, made, self)
 
     def starts_script(self, name: str) -> bool:
@@ -160,12 +162,15 @@ class ScriptFinder:
         """The module of `-m`, which tells when it ends."""
         name = self._script_names[0]
         generators = GENERATORS.get(name, frozenset())
-        made = instrument(source, path, loops=self._is_users(name, path), main=True, generators=generators)
-        self.publish_sites(path, made)
+        loops = self._origin(name, path) is Origin.USERS
+        made = instrument(source, path, loops=loops, main=True, generators=generators)
+        self.publish_sites(path, made.sites, made.next_calls, made.code, made.plain)
         script_end.expect(self._runtime, from_file=False)
         return made.code
 
-    def publish_sites(self, path: str, made: Instrumented) -> None:
-        if made.sites or made.next_calls:
-            sites.register(path, made.sites, made.code, made.plain)
+    def publish_sites(
+        self, path: str, found: tuple[sites.Site, ...], next_calls: int, code: CodeType, plain: CodeType
+    ) -> None:
+        if found or next_calls:
+            sites.register(path, found, code, plain)
             self._publish()

@@ -30,6 +30,7 @@ from torchrelay.shim.candidates import (
     is_generator,
     is_left_alone,
     is_module_class,
+    is_named_like_training,
     is_replayable_next,
     looks_like_training,
     may_step,
@@ -86,10 +87,10 @@ _ITERATES_AT_STATEMENT = _iterates_at_statement()
 
 
 class _Rewriter:
-    def __init__(self, filename: str, with_next: bool, only: frozenset[str] | None, generators: frozenset[str]) -> None:
+    def __init__(self, filename: str, with_next: bool, package: bool, generators: frozenset[str]) -> None:
         self._filename = filename
         self._with_next = with_next
-        self._only, self._generators = only, generators
+        self._package, self._generators = package, generators
         self.sites: list[Site] = []
         self.next_calls = 0
 
@@ -102,9 +103,9 @@ class _Rewriter:
     def _statement(self, node: ast.stmt, scope: _Scope) -> list[ast.stmt]:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             self._expressions(node.args, *node.decorator_list)
-            if not is_left_alone(node, scope.module_class):
+            if not is_left_alone(node, scope.module_class, self._package):
                 inner = scope.inner(node.name, loops=False, function=True)
-                loops = isinstance(node, ast.FunctionDef) and not is_generator(node) and self._wanted(inner)
+                loops = isinstance(node, ast.FunctionDef) and not is_generator(node)
                 node.body = self.block(node.body, replace(inner, loops=loops))
                 if inner.qualname.removesuffix(".<locals>") in self._generators:
                     node.decorator_list.append(_at(_hook("generator"), node))
@@ -117,9 +118,6 @@ class _Rewriter:
             return self._loop(node, scope)
         self._children(node, scope)
         return [node]
-
-    def _wanted(self, scope: _Scope) -> bool:
-        return self._only is None or scope.qualname.removesuffix(".<locals>") in self._only
 
     def _children(self, node: ast.AST, scope: _Scope) -> None:
         for name, value in ast.iter_fields(node):
@@ -157,6 +155,7 @@ class _Rewriter:
                 parent=scope.parent,
                 function=scope.qualname.removesuffix(".<locals>"),
                 trains=looks_like_training(node),
+                stands_in=not self._package or is_named_like_training(scope.qualname.removesuffix(".<locals>")),
             )
         )
         self._children(node, replace(scope, parent=key))
@@ -236,13 +235,13 @@ def instrument(
     *,
     loops: bool = True,
     main: bool = False,
-    only: frozenset[str] | None = None,
+    package: bool = False,
     generators: frozenset[str] = frozenset(),
 ) -> Instrumented:
     """The module in `source`, rewritten. `main`: it is the script, and tells `script_end` when it ends.
 
-    `only`: qualified names of the functions whose loops are rewritten, and nothing else; all if None. `generators`: those of
-    generator functions that are replaced by a hook's.
+    `package`: the module is of an installed package; only functions that look like training are rewritten. `generators`:
+    qualified names of the generator functions that are replaced by a hook's.
 
     No warning is issued. Raises what compiling `source` raises (SyntaxError, ValueError, RecursionError, MemoryError),
     and UnsupportedError where only the rewritten module does not compile.
@@ -251,10 +250,10 @@ def instrument(
         warnings.simplefilter("always")
         plain = compile(source, filename, "exec", dont_inherit=True)
         tree = ast.parse(source, filename)
-        with_next = loops and only is None and not binds_name(tree, "next")
-        rewriter = _Rewriter(filename, with_next, only, generators)
+        with_next = loops and not binds_name(tree, "next")
+        rewriter = _Rewriter(filename, with_next, package, generators)
         if loops:
-            tree.body = rewriter.block(tree.body, _Scope("<module>", loops=only is None))
+            tree.body = rewriter.block(tree.body, _Scope("<module>", loops=not package))
         if main:
             _with_end(tree)
         changed = main or rewriter.sites or rewriter.next_calls

@@ -197,6 +197,9 @@ class Writer:
         for activation in stack:
             if draws.is_random(activation.iterator):
                 found = (*found, self._not_led(activation))
+        for activation in stack[: stack.index(commit.activation)]:
+            if not activation.head and activation.heads > 1:
+                found = (*found, self._unknown_head(activation))
         if draws.cannot_lead():
             found = (*found, SHARED_RANDOM)
         if not draws.some_keep_workers:
@@ -215,6 +218,11 @@ class Writer:
         site = sites.SITES[activation.site]
         kind = type(activation.iterator).__name__
         return f"the {kind} of the loop at {site.file}:{site.line}, which draws from the process's random generators itself"
+
+    @staticmethod
+    def _unknown_head(activation: Activation) -> str:
+        site = sites.SITES[activation.site]
+        return f"the loop at {site.file}:{site.line}, which had gone round before it was seen to train"
 
     def _can_be_led(self, commit: Commit, iterator: Any) -> bool:
         draws, number = self._engine.draws, commit.state.index.get(id(iterator))

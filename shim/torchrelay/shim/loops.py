@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import inspect
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
 from typing import Any, Protocol
 
+import torch.utils.data
+
 from torchrelay.shim.capture import rng
 from torchrelay.shim.hidden import hide_all, hide_this_frame
 from torchrelay.shim.rewind import Rewind
-from torchrelay.shim.sites import SITES, Site
+from torchrelay.shim.sites import PACKAGES, SITES, Site
 
+_MOST_ENTRIES = 64
+"""So often a loop of an installed package is looked at, if it never was around an optimizer step."""
+_DATA = os.path.join(os.path.dirname(torch.utils.data.__file__), "")
 _RANGE_ITERATORS = (type(iter(range(0))), type(iter(range(1 << 65))))
 
 
@@ -123,16 +130,21 @@ class LoopTracker:
         self.is_over: Callable[[Any], bool] = lambda _: False
         """Whether a loader's iterator has yielded all it had."""
         self._entries: dict[str, int] = {}
+        self._in_packages: dict[str, int] = {}
+        """How often loops of installed packages were entered that never were around a step."""
+        self._around_steps: set[str] = set()
         self._main = threading.main_thread().ident
 
     def enter(self, site: str) -> int:
         """A loop statement starts; returns the place of its activation + 1, or 0 for a loop that does not matter."""
-        if not self.live or threading.get_ident() != self._main:
+        if not self.live or threading.get_ident() != self._main or self._in_packages.get(site, 0) >= _MOST_ENTRIES:
             return 0
         frame = sys._getframe(1)
         self._prune(frame, SITES[site])
-        if self.inside_boundary() and not self.watch_inside:
+        if (self.inside_boundary() and not self.watch_inside) or self._draws_data(frame):
             return 0
+        if SITES[site].file in PACKAGES and site not in self._around_steps:
+            self._in_packages[site] = self._in_packages.get(site, 0) + 1
         entries = self.stack[-1].inner if self.stack else self._entries
         entries[site] = entries.get(site, 0) + 1
         activation = Activation(site, frame, rng.capture(), entries[site])
@@ -226,6 +238,21 @@ class LoopTracker:
         for activation in self.stack:
             activation.computes = True
 
+    def _draws_data(self, frame: FrameType | None) -> bool:
+        """Whether `frame` is called by a data loader, a generator that is asked for its next item, or what a loop draws from.
+
+        Nobody can be taken into the middle of these: their loops never train.
+        """
+        if self.drawing is not None:
+            return True
+        known = self.stack[-1].frame if self.stack else None
+        while frame is not None and frame is not known:
+            code = frame.f_code
+            if code.co_flags & inspect.CO_GENERATOR or code.co_filename.startswith(_DATA):
+                return True
+            frame = frame.f_back
+        return False
+
     def around_step(self, frame: FrameType) -> list[Activation]:
         """Around an optimizer step: those that gradients are computed in, and not such as go over several optimizers alone.
 
@@ -233,7 +260,12 @@ class LoopTracker:
         """
         alive = self.running(frame)
         count = sum(activation.computes for activation in alive)
-        return alive[:count] if count else alive
+        around = alive[:count] if count else alive
+        for activation in around:
+            if activation.site not in self._around_steps:
+                self._around_steps.add(activation.site)
+                self._in_packages.pop(activation.site, None)
+        return around
 
     def inside_boundary(self) -> bool:
         return any(a.site in self.boundary_sites for a in self.stack)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from torchrelay.shim.capture.host_state import HostState, Inside
 from torchrelay.shim.capture.kinds import Kind
-from torchrelay.shim.sites import INSTRUMENTED_FILES
+from torchrelay.shim.sites import INSTRUMENTED_FILES, PACKAGES
 
 
 class Place(NamedTuple):
@@ -31,7 +31,7 @@ def call_site(frame: FrameType | None, torch_folder: str) -> Place:
     first = NOWHERE
     while frame is not None:
         file = frame.f_code.co_filename
-        if file in INSTRUMENTED_FILES:
+        if file in INSTRUMENTED_FILES and file not in PACKAGES:
             return Place(file, frame.f_lineno)
         if first is NOWHERE and not file.startswith(torch_folder) and "torchrelay" not in file:
             first = Place(file, frame.f_lineno)

@@ -11,6 +11,7 @@ class Site:
     """`line` to `end_line` is the whole statement, with its `else`; `body_start` the first line of its body.
 
     `parent` is the key of the nearest rewritten loop around it in the same function. `trains`: it looks like a training loop.
+    `stands_in`: its first head may be the first boundary, before a step was seen; not of most loops in installed packages.
     """
 
     key: str
@@ -22,15 +23,16 @@ class Site:
     parent: str | None
     function: str
     trains: bool = False
+    stands_in: bool = True
 
 
 SITES: dict[str, Site] = {}
 INSTRUMENTED_FILES: set[str] = set()
-"""Whose variables are state: all of the user's, with loops or without, and those of known frameworks that were rewritten."""
+"""Whose variables are state: all of the user's, with loops or without, and those of installed packages that were rewritten."""
 PACKAGES: set[str] = set()
-"""Files of installed frameworks among them: their globals are not the script's state."""
+"""Files of installed packages among them: their globals are not the script's state."""
 LEFT_ALONE: dict[str, str] = {}
-"""Files of the user's that could not be rewritten, with the reason: for the protection report."""
+"""Files that could not be rewritten, with the reason: for the protection report."""
 
 _modules: list[tuple[CodeType, CodeType]] = []
 _plain: dict[CodeType, CodeType] = {}

@@ -87,6 +87,8 @@ class Updates:
         if engine.position == "set-up":
             if engine.way_in is not None:
                 engine.way_in.at_step(frame)
+            elif engine.capturing and self._first_step(frame):
+                return
             engine.reporter.step_in_set_up(frame)
         if engine.position not in ("body", "after"):
             return
@@ -159,6 +161,20 @@ class Updates:
         finally:
             engine.waiting(False)
         engine.records.after, engine.records.replay = [], {}
+
+    def _first_step(self, frame: FrameType) -> bool:
+        """Whether it is one of training before any boundary. Ranks meet, as some of them may have a boundary."""
+        engine = self._engine
+        running = engine.tracker.around_step(frame)
+        if not running or not running[-1].computes:
+            return False
+        engine.step_stack = running
+        engine.waiting(True)
+        try:
+            self._gate_only(engine.gates_passed + 1)
+        finally:
+            engine.waiting(False)
+        return True
 
     # The gate.
 

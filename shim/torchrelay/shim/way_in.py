@@ -180,16 +180,18 @@ class WayIn:
             self._engine.tracker.drawing = None
 
     def _pass_head(self, goal: Goal, activation: Activation, depth: int, link: payload.LinkRecord) -> None:
-        state: payload.HeadState = payload.load(link.head, payload.HeadState)
-        self._joining.put(goal, state.nodes, activation.frame, whole=False)
-        self._engine.saves.pass_to(state.saves)
+        state: payload.HeadState | None = payload.load(link.head, payload.HeadState) if link.head else None
+        if state is not None:  # otherwise it is the first head, where everything is as set-up has left it
+            self._joining.put(goal, state.nodes, activation.frame, whole=False)
+            self._engine.saves.pass_to(state.saves)
         activation.head = link.head
         below = goal.journal.links[depth + 1]
         if goal.last:
             self._engine.records.log += below.prologue
             self._engine.records.answers = list(below.prologue)
         self._goals.extendleft(_goal(passed, depth + 1) for passed in reversed(below.passed))
-        rng.restore(state.rng)
+        if state is not None:
+            rng.restore(state.rng)
 
     def _begin_last_iteration(self, goal: Goal, activation: Activation) -> None:
         self._joining.put(goal, goal.journal.nodes, activation.frame, whole=True)

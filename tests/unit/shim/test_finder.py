@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import importlib.util
 import sys
 from collections.abc import Iterator
 from importlib.machinery import SourceFileLoader
@@ -11,9 +10,7 @@ from typing import Any, cast
 import pytest
 
 from torchrelay.shim import finder, run_file, sites
-from torchrelay.shim.adapters.frameworks import TRAINING_LOOPS
 from torchrelay.shim.finder import InstrumentedLoader, ScriptFinder
-from torchrelay.shim.instrument import instrument
 
 LOOPS = """
 class Loop:
@@ -24,18 +21,24 @@ class Loop:
 """
 
 
+@pytest.fixture(autouse=True)
+def nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(finder, "default_folder", lambda: None)
+    for name in ("PACKAGES", "INSTRUMENTED_FILES"):
+        monkeypatch.setattr(sites, name, set())
+    monkeypatch.setattr(sites, "LEFT_ALONE", {})
+
+
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An installed framework, one of whose modules is known to hold training loops."""
+    """An installed framework. The loops are in one file, the optimizer's step in another."""
     folder = tmp_path / "site-packages" / "some_framework"
     folder.mkdir(parents=True)
-    for name in ("__init__", "loops", "moved", "other"):
-        (folder / f"{name}.py").write_text(LOOPS)
+    (folder / "__init__.py").write_text("")
+    (folder / "loops.py").write_text(LOOPS)
+    (folder / "steps.py").write_text("def advance(optimizer): optimizer.step()")
+    (folder / "other.py").write_text("for i in f(): g(i)")
     monkeypatch.syspath_prepend(str(folder.parent))
-    known = {"some_framework.loops": frozenset({"Loop.run"}), "some_framework.moved": frozenset({"Loop.fit"})}
-    monkeypatch.setattr(finder, "TRAINING_LOOPS", known)
-    monkeypatch.setattr(sites, "PACKAGES", set())
-    monkeypatch.setattr(sites, "LEFT_ALONE", {})
     yield folder
     for name in [n for n in sys.modules if n.startswith("some_framework")]:
         del sys.modules[name]
@@ -48,22 +51,37 @@ def loader_of(name: str, folder: Path) -> Any:
     return spec.loader
 
 
-def test_the_training_loops_of_a_known_framework_are_rewritten_where_it_is_installed(package: Path) -> None:
+def test_loops_that_may_train_are_rewritten_in_an_installed_package_that_steps_an_optimizer(package: Path) -> None:
     loader = loader_of("some_framework.loops", package)
     assert type(loader) is InstrumentedLoader
-    assert {str(package / "loops.py")} == sites.PACKAGES
+    assert {str(package / "loops.py")} == sites.PACKAGES == sites.INSTRUMENTED_FILES
     assert [site.function for site in loader._made.sites] == ["Loop.run"]
+
+
+def test_frames_of_a_package_that_steps_are_state_where_it_has_no_loop(package: Path) -> None:
+    assert type(loader_of("some_framework.steps", package)) is SourceFileLoader
+    assert {str(package / "steps.py")} == sites.PACKAGES == sites.INSTRUMENTED_FILES
 
 
 def test_the_rest_of_an_installed_package_is_left_alone(package: Path) -> None:
     assert type(loader_of("some_framework.other", package)) is SourceFileLoader
     assert sites.LEFT_ALONE == {}
+    assert set() == sites.INSTRUMENTED_FILES
+
+
+def test_the_installed_package_that_is_the_script_is_the_users(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime: Any = None
+    script = ScriptFinder(runtime, lambda: None, {})
+    script.run_module("some_framework.loops")
+    spec = script.find_spec("some_framework.other", [str(package)])
+    assert spec is not None
+    assert type(spec.loader) is InstrumentedLoader
+    assert set() == sites.PACKAGES
 
 
 def test_a_module_of_the_users_without_loops_has_state_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sites, "INSTRUMENTED_FILES", set())
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "counters_of_mine.py").write_text("seen = 0")
     (tmp_path / "loops_of_mine.py").write_text(LOOPS)
@@ -73,26 +91,9 @@ def test_a_module_of_the_users_without_loops_has_state_all_the_same(
 
 
 def test_a_script_without_loops_has_state_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sites, "INSTRUMENTED_FILES", set())
     monkeypatch.setattr(run_file.script_end, "expect", lambda runtime, *, from_file: None)
     monkeypatch.setitem(sys.modules, "__main__", ModuleType("__main__"))
     script, runtime = tmp_path / "train.py", cast(Any, None)
     script.write_text("losses = []\ntrainer.fit(losses)")
     run_file._prepare(str(script), runtime, lambda: None)
     assert {str(script)} == sites.INSTRUMENTED_FILES
-
-
-def test_a_version_that_has_moved_its_loops_is_named(package: Path) -> None:
-    assert type(loader_of("some_framework.moved", package)) is SourceFileLoader
-    assert sites.LEFT_ALONE.popitem() == (str(package / "moved.py"), "this version has none of Loop.fit")
-
-
-@pytest.mark.parametrize("name", TRAINING_LOOPS)
-def test_the_named_functions_are_there_in_the_versions_that_are_installed(name: str) -> None:
-    package, *inner = name.split(".")
-    spec = importlib.util.find_spec(package)
-    if spec is None or not spec.submodule_search_locations:
-        pytest.skip(f"{package} is not installed")
-    file = Path(spec.submodule_search_locations[0], *inner).with_suffix(".py")
-    made = instrument(file.read_bytes(), str(file), only=TRAINING_LOOPS[name])
-    assert {site.function for site in made.sites} == TRAINING_LOOPS[name]

@@ -303,19 +303,23 @@ def test_the_local_names_of_functions_stay_what_they_are() -> None:
         assert getattr(ours, attribute) == getattr(plain, attribute)
 
 
-def test_of_an_installed_framework_only_the_named_functions_loops_are_rewritten() -> None:
+def test_of_an_installed_package_only_functions_that_look_like_training_are_rewritten() -> None:
     source = b"""
 for outside in x(): y()
 class Trainer:
     def train(self):
-        for epoch in self.epochs(): self.run(epoch)
-        return next(self.it)
-    def evaluate(self):
-        for batch in self.loader(): self.step(batch)
-def train():
-    for epoch in range(f()): g(epoch)
+        for epoch in self.epochs(): self.one(epoch)
+    def one(self, epoch):
+        for part in self.parts(): self.look(part)
+def update(self):
+    for batch in self.loader(): self.loss(batch).backward()
+def all_batches(self):
+    for batch in self.loader(): self.do(batch)
 """
-    made = instrument(source, "f.py", only=frozenset({"Trainer.train"}))
-    assert [(site.line, site.function) for site in made.sites] == [(5, "Trainer.train")]
-    assert made.next_calls == 0
-    assert not instrument(source, "f.py", only=frozenset({"Trainer.fit"})).sites
+    made = instrument(source, "f.py", package=True)
+    assert [(site.line, site.function, site.stands_in) for site in made.sites] == [
+        (5, "Trainer.train", True),
+        (9, "update", False),
+        (11, "all_batches", False),
+    ]
+    assert all(site.stands_in for site in instrument(source, "f.py").sites)

@@ -1,26 +1,12 @@
-"""Training loops that lie in installed packages: which functions of which modules have them.
+"""Installed packages of which something is known by name: exceptions from what holds for all of them.
 
-Leans on the names below, which are private to their frameworks. Seen on transformers 5.23.0, lightning 2.6.6 and torchtitan
-0.2.2; where a module has none of its functions, another version has moved its loops, and the protection report says so.
+Leans on names that are private to their packages. Seen on lightning 2.6.6, torchtitan 0.2.2, accelerate 1.15.0.
 """
 
 from __future__ import annotations
 
-_LIGHTNING = {
-    "loops.fit_loop": frozenset({"_FitLoop.run"}),
-    "loops.training_epoch_loop": frozenset({"_TrainingEpochLoop.run"}),
-}
-
-TRAINING_LOOPS: dict[str, frozenset[str]] = {
-    "transformers.trainer": frozenset({"Trainer._inner_training_loop", "Trainer._run_epoch"}),
-    "torchtitan.train": frozenset({"Trainer.train"}),
-    **{
-        f"{package}.{name}": f
-        for package in ("lightning.pytorch", "pytorch_lightning")
-        for name, f in _LIGHTNING.items()
-    },
-}
-"""Name of a module -> qualified names of the functions whose loops are rewritten; nothing else of an installed package is."""
+NEVER_REWRITTEN = frozenset({"torch", "torchgen", "functorch", "numpy", "torchrelay"})
+"""Top-level packages whose loops stay as they are, although torch's own code steps optimizers."""
 
 GENERATORS: dict[str, frozenset[str]] = {"torchtitan.train": frozenset({"Trainer.batch_generator"})}
 """Generator functions that draw a training loop's batches, and for which there is a `capture.replay_point`."""

@@ -1,0 +1,99 @@
+"""What rewriting has made, kept on disk as `.pyc` files are, so that the next process need not do it again.
+
+In a folder of the user's own, never beside the sources. A file is there whole or not at all. Several processes may write the
+same one. What cannot be read or written is made anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import sys
+from pathlib import Path
+
+_MOST_FILES = 4096
+_SUFFIX = ".bin"
+
+
+def default_folder() -> Path | None:
+    """None where there is no folder that belongs to this user alone."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return Path(base, "torchrelay", "code") if os.path.isabs(base) else None
+
+
+class CodeCache:
+    """`folder`: None keeps nothing."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+        self._counted = False
+        self._salt = b""
+
+    def key(self, content: bytes) -> str:
+        """For what is made of `content` by this version of Python and of the shim."""
+        self._salt = self._salt or _own_version()
+        return hashlib.blake2b(content, key=self._salt, digest_size=20).hexdigest()
+
+    def load(self, key: str) -> bytes | None:
+        if self._folder is None or not self._is_ours(self._folder):
+            return None
+        try:
+            descriptor = os.open(self._folder / (key + _SUFFIX), os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return None
+        with contextlib.closing(os.fdopen(descriptor, "rb")) as file:
+            try:
+                data = file.read()
+            except OSError:
+                return None
+        digest, content = data[:20], data[20:]
+        return content if hashlib.blake2b(content, digest_size=20).digest() == digest else None
+
+    def store(self, key: str, content: bytes) -> None:
+        if self._folder is None or sys.dont_write_bytecode:
+            return
+        partial = self._folder / f"{key}.{os.getpid()}"
+        try:
+            os.makedirs(self._folder, mode=0o700, exist_ok=True)
+            if not self._is_ours(self._folder):
+                return
+            self._make_room(self._folder)
+            descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            with contextlib.closing(os.fdopen(descriptor, "wb")) as file:
+                file.write(hashlib.blake2b(content, digest_size=20).digest() + content)
+            os.replace(partial, self._folder / (key + _SUFFIX))
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.unlink(partial)
+
+    @staticmethod
+    def _is_ours(folder: Path) -> bool:
+        """Code is executed that comes from there: nobody else may write to it."""
+        try:
+            status = os.stat(folder)
+        except OSError:
+            return False
+        return status.st_uid == os.geteuid() and not status.st_mode & 0o022
+
+    def _make_room(self, folder: Path) -> None:
+        """Removes the older half once there are too many; looks once in a process."""
+        if self._counted:
+            return
+        self._counted = True
+        kept = sorted((entry.stat().st_mtime_ns, entry.path) for entry in os.scandir(folder))
+        if len(kept) > _MOST_FILES:
+            for _, path in kept[: len(kept) // 2]:
+                with contextlib.suppress(OSError):
+                    os.unlink(path)
+
+
+def _own_version() -> bytes:
+    """Changes with Python, and with any file of the shim."""
+    folder = os.path.dirname(os.path.abspath(__file__))
+    files = sorted(
+        (entry.name, entry.stat().st_size, entry.stat().st_mtime_ns)
+        for entry in os.scandir(folder)
+        if entry.name.endswith(".py")
+    )
+    return hashlib.blake2b(f"{sys.version}{sys.flags.optimize}{files}".encode(), digest_size=32).digest()

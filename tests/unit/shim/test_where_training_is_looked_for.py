@@ -1,0 +1,106 @@
+"""Which loops can be the training loop at all: not those that a data loader runs, and few of an installed package's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from support.loop_script import LoopScript
+from torch.utils.data import DataLoader
+
+from torchrelay.shim import loops
+
+WEIGHT = torch.zeros(1, requires_grad=True)
+
+
+def backward() -> None:
+    WEIGHT.sum().backward()
+
+
+def run(script: LoopScript, source: str, *, package: bool = False, **names: Any) -> dict[str, Any]:
+    def computed() -> None:
+        script.tracker.computing()
+        backward()
+
+    return script.run(source, package=package, backward=computed, **names)
+
+
+TRAINER = """
+def advance(batches):
+    for batch in batches:
+        backward()
+        step()
+def each_epoch():
+    for epoch in range(3):
+        advance(range(4))
+each_epoch()
+"""
+
+
+def test_a_packages_loop_is_found_by_its_first_step_and_protected_from_the_next_head_on(script: LoopScript) -> None:
+    run(script, TRAINER.replace("each_epoch", "go_over_batches"), package=True)
+    assert script.numbers_by_line() == {3: [*range(1, 12)]}
+
+
+def test_a_packages_loop_that_is_named_like_training_is_protected_from_its_first_head_on(script: LoopScript) -> None:
+    run(script, TRAINER.replace("each_epoch", "run_epochs"), package=True)
+    assert script.numbers_by_line() == {7: [0], 3: [*range(1, 12)]}
+
+
+def test_loops_of_a_package_stand_in_for_training_a_few_times_only(script: LoopScript) -> None:
+    source = """
+def run_once():
+    for part in range(2):
+        look_at_batch(part)
+def look_at_batch(part): pass
+for n in range(10): run_once()
+"""
+    run(script, source, package=True)
+    assert script.boundaries == [(0, 3)] * 2
+
+
+def test_a_packages_loop_that_never_is_around_a_step_is_forgotten(script: LoopScript) -> None:
+    tokens: list[int] = []
+    source = """
+def batches_of(n):
+    for part in range(2): f(part)
+for n in range(100): batches_of(n)
+"""
+    run(script, source, package=True, f=lambda part: tokens.append(len(script.tracker.stack)))
+    assert tokens == [1] * 2 * loops._MOST_ENTRIES + [0] * 2 * (100 - loops._MOST_ENTRIES)
+
+
+def test_loops_in_a_collate_function_are_no_training_loops(script: LoopScript) -> None:
+    source = """
+def collate(items):
+    for item in items: seen(item)
+    return items
+def train():
+    for batch in DataLoader(range(4), batch_size=2, collate_fn=collate):
+        backward()
+        step()
+next(iter(DataLoader(range(4), batch_size=2, collate_fn=collate)))
+train()
+"""
+    run(script, source, DataLoader=DataLoader, seen=lambda item: None)
+    assert script.numbers_by_line() == {6: [0, 1]}
+
+
+def test_loops_that_a_generator_of_the_script_runs_are_no_training_loops(script: LoopScript) -> None:
+    source = """
+def prepared(n):
+    for part in range(3): seen(part)
+    return n
+def batches():
+    for n in range(3):
+        yield prepared(n)
+stream = batches()
+next(stream)
+def train():
+    for batch in stream:
+        backward()
+        step()
+train()
+"""
+    run(script, source, seen=lambda part: None)
+    assert script.numbers_by_line() == {11: [0, 1]}

@@ -50,12 +50,11 @@ class ScriptModules:
     def namespaces(self) -> dict[str, dict[str, Any]]:
         if self._seen != len(sys.modules):
             self._seen = len(sys.modules)
-            modules = list(sys.modules.items())
+            modules, files = list(sys.modules.items()), sites.INSTRUMENTED_FILES - sites.PACKAGES
             self._found = {
                 name: vars(module)
                 for name, module in modules
-                if getattr(module, "__file__", None) in sites.INSTRUMENTED_FILES - sites.PACKAGES
-                and name != "__mp_main__"
+                if getattr(module, "__file__", None) in files and name != "__mp_main__"
             }
         return self._found
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from torchrelay.shim.code_cache import default_folder
 from torchrelay.shim.files import JoinerFiles
 from torchrelay.shim.hidden import hide_this_frame
 
@@ -26,6 +27,9 @@ class Traceless:
     def __init__(self, list_path: Path) -> None:
         self._list = os.open(list_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         self._files = JoinerFiles(str(list_path.parent))
+        kept = default_folder()
+        ours = () if kept is None else (os.fsencode(kept.parent),)
+        self._not_its_own = (b"/dev/", b"/proc/", *ours)
 
     def start(self) -> None:
         """From here to the end of the process."""
@@ -62,5 +66,5 @@ class Traceless:
 
     def _note(self, path: str | bytes) -> None:
         name = os.path.abspath(os.fsencode(path))
-        if not os.path.lexists(name) and b"\n" not in name and not name.startswith((b"/dev/", b"/proc/")):
+        if not os.path.lexists(name) and b"\n" not in name and not name.startswith(self._not_its_own):
             os.write(self._list, name + b"\n")

@@ -39,6 +39,10 @@ ENV_ASK = "TORCHRELAY_ASK"
 """Set to 1 where the agent did not start the process (in a pod): it waits for the agent, and asks what it is to be."""
 ENV_GRACE = "TORCHRELAY_GRACE_S"
 """Of a pod: seconds between SIGTERM and SIGKILL, in which a rank can still be moved."""
+ENV_HASH_SEED_WAS = "TORCHRELAY_HASH_SEED_WAS"
+"""PYTHONHASHSEED is ours, so that sets of strings have one order in all processes of a job: what the user had there, or nothing."""
+HASH_SEED = "20261123"
+"""The same for all jobs: one that is resumed elsewhere, by another agent, has the same order too."""
 SHIM_ENV = (
     ENV_SOCKET,
     ENV_WORKER,
@@ -57,6 +61,7 @@ SHIM_ENV = (
     ENV_MADE_FILES,
     ENV_ASK,
     ENV_GRACE,
+    ENV_HASH_SEED_WAS,
 )
 
 ENV_CHECK = "TORCHRELAY_CHECK"

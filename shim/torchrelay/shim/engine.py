@@ -41,6 +41,7 @@ from torchrelay.shim.payload import place_of
 from torchrelay.shim.phases import Phases
 from torchrelay.shim.recovery import Recovery
 from torchrelay.shim.reporting import Reporter
+from torchrelay.shim.set_up import SetUp
 from torchrelay.shim.sites import PACKAGES, SITES
 from torchrelay.shim.updates import Updates
 from torchrelay.shim.watch import Watch
@@ -65,6 +66,8 @@ class Engine:
         self.layouts = ddp_layouts.Layouts()
         self.faults: FaultInjector | None = None
         self.hold: Hold | None = None
+        self.set_up: SetUp | None = None
+        """None where what set-up learns from outside is not recorded."""
         self.costs, self.reporter = Costs(), Reporter(self)
         self.recovery = Recovery(self, link)
         self.commit: Commit | None = None
@@ -348,6 +351,8 @@ class Engine:
         self.journal.boundary, self.journal.count = number, 0
         self.layouts.note(number, self.wrapped)
         self.writer.boundary(self.commit)
+        if number > 0 and self.set_up is not None:
+            self.set_up.end()
         self.phase("body")
         self.costs.head(time.perf_counter() - started_s)
         if self.faults is not None and self.shadow is None and not self.wrapped:

@@ -16,6 +16,7 @@ from torchrelay.shim.config import ShimConfig
 from torchrelay.shim.finder import ScriptFinder
 from torchrelay.shim.instrument import HOOKS
 from torchrelay.shim.interface import Runtime
+from torchrelay.shim.set_up import NUMPY_RANDOM
 
 _FULLY_SHARD = "torch.distributed.fsdp._fully_shard._fsdp_state"
 
@@ -57,8 +58,10 @@ def start(
 def install(runtime: Runtime) -> None:
     """Hooks the start of the script and the imports."""
     publish = functools.partial(setattr, builtins, HOOKS, runtime.hooks)
+    runtime.begin_set_up()
     imported = {
         "torch": _guarded(runtime, lambda _: runtime.torch_imported()),
+        NUMPY_RANDOM: _guarded(runtime, runtime.numpy_imported),
         ACCELERATE: _guarded(runtime, runtime.accelerate_imported),
         dynamo.MODULE: _guarded(runtime, dynamo.show_plain_code),
         _FULLY_SHARD: _guarded(runtime, _hook_fully_shard),

@@ -42,7 +42,13 @@ class Runtime(Protocol):
     def park(self) -> None:
         """Blocks until this spare is given a rank."""
 
+    def begin_set_up(self) -> None:
+        """Right before the script: what it learns from outside is recorded from here on, or given again."""
+
     def torch_imported(self) -> None: ...
+
+    def numpy_imported(self, module: ModuleType) -> None:
+        """`module`: numpy.random."""
 
     def part_imported(self, module: ModuleType) -> None:
         """A part of torch that is imported when it is needed is there."""

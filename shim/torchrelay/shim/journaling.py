@@ -103,7 +103,13 @@ class Writer:
         passed = engine.phases.between(None, outermost)
         self._young_at = commit.boundary if passed else -1
         self._set_up = payload.SetUpJournal(
-            outermost.site, outermost.entry, collectives, trees, passed, young=bool(passed)
+            outermost.site,
+            outermost.entry,
+            collectives,
+            trees,
+            passed,
+            young=bool(passed),
+            outside=engine.set_up.snapshot() if engine.set_up is not None else b"",
         )
         self._put_set_up(self._set_up)
 

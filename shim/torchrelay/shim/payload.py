@@ -219,6 +219,8 @@ class SetUpJournal:
     trees: tuple[Any, ...]
     passed: tuple[PassedLoop, ...] = ()
     young: bool = False
+    outside: bytes = b""
+    """As SetUp.snapshot has it; empty where nothing was recorded."""
 
 
 _IN_EACH_STEP = (BoundaryJournal, GateJournal)

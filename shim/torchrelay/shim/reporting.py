@@ -194,7 +194,7 @@ class Reporter:
     def gaps(self, commit: Commit) -> list[Gap]:
         seen = (self._astray, self._late_forward, self._own_result, self._beside, self._save, self._evaluations)
         found = [gap for gap in seen if gap is not None]
-        found += self._wrappers()
+        found += self._wrappers() + self._outside()
         keeper = self._engine.keeper
         if keeper is None or not keeper.is_on:  # new processes have nothing to put back
             found += [Gap("fsdp1", ALONE, text) for text in wrappers.limits(commit.state.roots)]
@@ -215,6 +215,13 @@ class Reporter:
             for name in self._fresh
         ]
         return found
+
+    def _outside(self) -> list[Gap]:
+        set_up = self._engine.set_up
+        if set_up is None:
+            text = "what set-up draws without a seed and asks of the system cannot be recorded with this Python"
+            return [Gap("outside", LEFT, text)]
+        return [Gap("outside", BARS, f"{set_up.lost}: no rank can be replaced")] if set_up.lost else []
 
     def _wrappers(self) -> list[Gap]:
         found = []

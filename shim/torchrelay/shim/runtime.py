@@ -28,6 +28,7 @@ from torchrelay.protocol.messages import (
     Finishing,
     Hello,
     MayFinish,
+    OrderFailed,
     Protect,
     SetAside,
     ShimOrder,
@@ -38,6 +39,7 @@ from torchrelay.shim.ask import ask
 from torchrelay.shim.config import ShimConfig, parse_faults
 from torchrelay.shim.last_notice import LastNotice
 from torchrelay.shim.link import AgentLink
+from torchrelay.shim.set_up import SetUp
 
 if TYPE_CHECKING:
     from torchrelay.shim.draws import Draws
@@ -68,6 +70,7 @@ class Runtime:
         self._early: list[ShimOrder] = []
         self._faults = config.faults
         self._off = False
+        self._set_up: SetUp | None = None
         self._last_notice: LastNotice | None = None
         os.register_at_fork(after_in_child=self.deactivate)
         self._traceless: Traceless | None = None
@@ -196,12 +199,43 @@ class Runtime:
         self._faults = parse_faults(environ.pop(names.ENV_INJECT, ""))
         os.environ.update(environ)
 
+    def begin_set_up(self) -> None:
+        """Records from here on what the script learns from outside; a joiner is given what the lost rank learned."""
+        try:
+            if self._assign is None:
+                set_up = SetUp()
+            else:
+                from torchrelay.shim import payload
+
+                journal: payload.SetUpJournal = payload.load(self._assign.set_up, payload.SetUpJournal)
+                if not journal.outside:
+                    return
+                set_up = SetUp(journal.outside)
+            set_up.begin()
+        except TorchrelayError as e:
+            if self._assign is None:
+                return  # told in the protection report
+            # The script cannot take the lost rank's way, and must not train as a rank of its own.
+            self.link.send(OrderFailed(self._assign.generation, "join", f"{type(e).__name__}: {e}"[:500]))
+            known_end.leave(1)
+        self._set_up = set_up
+
+    def numpy_imported(self, module: ModuleType) -> None:
+        if self._set_up is not None:
+            self._set_up.numpy_imported(module)
+
     def torch_imported(self) -> None:
         """torch is there: hooks into it. Raises UnsupportedError for a torch that cannot be protected."""
         if self._off or self.engine is not None:
             return
         from torchrelay.shim import torch_hooks
 
+        if self._set_up is not None:
+            try:
+                self._set_up.torch_imported(sys.modules["torch"])
+            except UnsupportedError:
+                self._end_set_up()
+                self._set_up = None
         if self._traceless is not None:
             self._traceless.torch_imported(sys.modules["torch"])
         torch_hooks.check_supported()
@@ -304,6 +338,7 @@ class Runtime:
         folder = Path(self.config.journal)
         journal = CopiedJournal(folder, JournalCopies(self.link, self.config.worker, folder))
         engine = Engine(rank, world_size, self.config.address, self.link, journal, self._standby.tracker())
+        engine.set_up = self._set_up
         if self.config.hold_at:
             engine.hold = Hold(engine, self.config.hold_at)
         if self.config.buddy_every and self.config.kept:
@@ -333,7 +368,7 @@ class Runtime:
         engine = self._make_engine(assign.rank, assign.world_size)
         # For whoever takes the rank over from here, and a controller that is new by then.
         engine.journal.write_set_up(assign.set_up)
-        staging = Staging()
+        staging = Staging(self._set_up)
         self._joiner = Joiner(engine, assign, staging)
         self._set_engine(engine)
         staging.begin()
@@ -342,11 +377,16 @@ class Runtime:
 
     # The end.
 
+    def _end_set_up(self) -> None:
+        if self._set_up is not None:
+            self._set_up.end()
+
     def disable(self, reason: str) -> None:
         """The script runs on as if torchrelay were not there."""
         if self._off:
             return
         self._off = True
+        self._end_set_up()
         self._standby.stop()
         self.engine = None
         print(f"torchrelay: not protecting this process: {' '.join(reason.split())}", file=sys.stderr, flush=True)
@@ -355,6 +395,7 @@ class Runtime:
     def deactivate(self) -> None:
         """In a forked child: plain Python from here on."""
         self._off = True
+        self._end_set_up()
         self._standby.stop()
         self.engine = None
         if self._last_notice is not None:

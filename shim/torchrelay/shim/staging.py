@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from torchrelay.shim.files import JoinerFiles
 from torchrelay.shim.output import OutputHold
+from torchrelay.shim.set_up import SetUp
 
 
 class Staging:
-    """Between `begin` and `release` the script's output and files go aside."""
+    """Between `begin` and `release` the script's output and files go aside, and it sees the world as the lost rank did."""
 
-    def __init__(self) -> None:
+    def __init__(self, set_up: SetUp | None = None) -> None:
+        self._set_up = set_up
         self._output, self._files = OutputHold(), JoinerFiles()
         self._holding = False
 
@@ -22,6 +24,8 @@ class Staging:
         """From here on the process speaks for its rank."""
         if self._holding:
             self._holding = False
+            if self._set_up is not None:
+                self._set_up.end()
             self._files.release()
             self._output.stop()
             self._output.close()

@@ -77,6 +77,16 @@ def test_a_spare_has_no_rank_but_the_same_number_of_threads() -> None:
     assert not {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", names.ENV_INJECT} & set(env)
 
 
+@pytest.mark.parametrize(("theirs", "ours"), [(None, ""), ("random", "random"), ("7", None)])
+def test_sets_of_strings_have_one_order_in_all_processes_unless_the_user_has_chosen(
+    theirs: str | None, ours: str | None
+) -> None:
+    environ = {} if theirs is None else {"PYTHONHASHSEED": theirs}
+    for spec in worker_specs(config(spares=1), environ):
+        assert spec.env["PYTHONHASHSEED"] == (names.HASH_SEED if ours is not None else theirs)
+        assert spec.env.get(names.ENV_HASH_SEED_WAS) == ours
+
+
 def test_every_process_has_its_own_token_and_journal_and_the_ranks_their_faults() -> None:
     all_of_them = environments({names.ENV_SECRET: "never for the script", names.ENV_SPARE: "1"})
     assert len({env[names.ENV_TOKEN] for env in all_of_them.values()}) == 3

@@ -27,6 +27,7 @@ OURS = (
     "TORCHRELAY_MADE_FILES",
     "TORCHRELAY_ASK",
     "TORCHRELAY_GRACE_S",
+    "TORCHRELAY_HASH_SEED_WAS",
 )
 
 
@@ -62,6 +63,12 @@ def take_environment() -> dict[str, str]:
             os.environ["PYTHONPATH"] = environ["TORCHRELAY_PYTHONPATH_WAS"]
         else:
             os.environ.pop("PYTHONPATH", None)
+    if "TORCHRELAY_HASH_SEED_WAS" in environ:
+        os.environ.pop(
+            "PYTHONHASHSEED", None
+        )  # the interpreter has read it; what the script starts is none of our business
+        if environ["TORCHRELAY_HASH_SEED_WAS"]:
+            os.environ["PYTHONHASHSEED"] = environ["TORCHRELAY_HASH_SEED_WAS"]
     return environ
 
 

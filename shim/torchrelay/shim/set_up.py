@@ -1,0 +1,63 @@
+"""A rank's set-up and the world outside: recorded in a rank, given again in a joiner, until the training loop is reached."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+
+from torchrelay.protocol.errors import UnsupportedError
+from torchrelay.shim import clock, entropy
+from torchrelay.shim.adapters.diverted import Diversions
+from torchrelay.shim.outside import Recorded, Replayed
+
+NUMPY_RANDOM = "numpy.random"
+
+
+class SetUp:
+    """From the first line of the script on. `recorded`: what the lost rank has written down; empty for a rank from the start.
+
+    Raises JournalError, StateMismatchError for a record that a joiner cannot go by.
+    """
+
+    def __init__(self, recorded: bytes = b"") -> None:
+        self._outside: Recorded | Replayed = Replayed(recorded) if recorded else Recorded(entropy.new_key())
+        self._recorded = recorded
+        self._diversions = Diversions()
+        self._is_on = False
+
+    def begin(self) -> None:
+        """Raises UnsupportedError where this Python is built otherwise than is known; nothing is diverted then."""
+        self._is_on = True
+        try:
+            entropy.divert_draws(self._diversions, self._outside)
+            clock.divert_clock(self._diversions, self._outside)
+        except UnsupportedError:
+            self.end()
+            raise
+        entropy.seed_python(self._outside.key)
+        if NUMPY_RANDOM in sys.modules:
+            self.numpy_imported(sys.modules[NUMPY_RANDOM])
+
+    def torch_imported(self, torch: ModuleType) -> None:
+        """Raises UnsupportedError as `begin`. A spare has imported it before."""
+        if self._is_on:
+            entropy.divert_torch(self._diversions, self._outside, torch)
+            entropy.seed_torch(self._outside.key, torch)
+
+    def numpy_imported(self, generators: ModuleType) -> None:
+        if self._is_on:
+            entropy.seed_numpy(self._outside.key, generators)
+
+    def snapshot(self) -> bytes:
+        """For the journal."""
+        return self._outside.snapshot() if isinstance(self._outside, Recorded) else self._recorded
+
+    @property
+    def lost(self) -> str:
+        """What of it cannot be handed on; empty if nothing."""
+        return self._outside.lost if isinstance(self._outside, Recorded) else ""
+
+    def end(self) -> None:
+        """The training loop is reached, or nothing is protected: all is as in plain Python from here on."""
+        self._is_on = False
+        self._diversions.end()

@@ -61,6 +61,7 @@ def test_a_rank_gets_what_torchrun_sets() -> None:
         "TORCHELASTIC_ERROR_FILE": "/run/r/n1.w1-error.json",
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
         "OMP_NUM_THREADS": "1",
+        "PYTHONHASHSEED": names.HASH_SEED,
     }
 
 
@@ -82,9 +83,9 @@ def test_sets_of_strings_have_one_order_in_all_processes_unless_the_user_has_cho
     theirs: str | None, ours: str | None
 ) -> None:
     environ = {} if theirs is None else {"PYTHONHASHSEED": theirs}
-    for spec in worker_specs(config(spares=1), environ):
-        assert spec.env["PYTHONHASHSEED"] == (names.HASH_SEED if ours is not None else theirs)
-        assert spec.env.get(names.ENV_HASH_SEED_WAS) == ours
+    for env in environments(environ).values():
+        assert env["PYTHONHASHSEED"] == (names.HASH_SEED if ours is not None else theirs)
+        assert env.get(names.ENV_HASH_SEED_WAS) == ours
 
 
 def test_every_process_has_its_own_token_and_journal_and_the_ranks_their_faults() -> None:

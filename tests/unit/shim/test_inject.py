@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 from types import ModuleType
 from typing import Any
@@ -67,6 +68,11 @@ def test_sitecustomize_takes_exactly_our_variables_out_of_the_environment(monkey
     with pytest.raises(ModuleNotFoundError, match="sitecustomize"):
         spec.loader.exec_module(module)
     assert names.SHIM_ENV == module.OURS
+    for was, left in (("", None), ("random", "random")):
+        monkeypatch.setenv("PYTHONHASHSEED", names.HASH_SEED)
+        monkeypatch.setenv(names.ENV_HASH_SEED_WAS, was)
+        module.take_environment()
+        assert os.environ.get("PYTHONHASHSEED") == left
     assert str(SITE) not in sys.path
 
 

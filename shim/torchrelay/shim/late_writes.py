@@ -36,7 +36,13 @@ class LateWrites:
         for number, (large, versions) in enumerate(state.tree_versions):
             then = self._trees[number] if number < len(self._trees) else None
             if then is None or then[0] is not large:
-                found |= {f"module{number}.{name}": REBOUND for name, _ in large}
+                known = {id(tensor): was for (_, tensor), was in zip(*then)} if then is not None else {}
+                for (name, tensor), now in zip(large, versions):
+                    before = known.get(id(tensor))
+                    if before is None:
+                        found[f"module{number}.{name}"] = REBOUND
+                    elif before != now:
+                        found[f"module{number}.{name}"] = writes_between(before, now, REBOUND)
             elif then[1] != versions:
                 writes = zip(large, versions, then[1])
                 found |= {

@@ -69,8 +69,8 @@ def test_plain_values_are_in_the_journal_of_the_set_up_alone() -> None:
     (record,) = encode.begin_set_up(take(source, trees))
     assert record[2]["", "size"] == (2, (3,))
     (node,) = [n for n in encode.decode(encode.encode(take(source, trees))) if n.kind is Kind.MODULE]
-    place, flags, values, buffers, born = node.content
-    assert (place, flags, values, buffers, born) == (0, None, {}, {}, None)
+    place, flags, values, buffers, born, forms, hooks = node.content
+    assert (place, flags, values, buffers, born, forms, hooks) == (0, None, {}, {}, None, {}, {})
 
 
 def test_a_module_with_parts_is_not_taken_for_one_that_had_none() -> None:

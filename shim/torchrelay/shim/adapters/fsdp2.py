@@ -5,8 +5,8 @@ skips all-gathers that a new process makes, and gloo ends the process over sizes
 they agree. So every rank puts its sharded modules to idle before it exchanges its communicators.
 
 Leans on `FSDPState` (`init`, `_is_root`, `_fsdp_param_groups`, `_reset_iter_state`) and `FSDPParamGroup` (`_all_gather_result`,
-`post_backward`, `fsdp_params`), `FSDPParam` (`sharded_param`, `_unsharded_param`,
-`unsharded_accumulated_grad`). Seen on torch 2.13.0.
+`post_backward`, `fsdp_params`), `FSDPParam` (`sharded_param`, `_unsharded_param`, `unsharded_accumulated_grad`, and
+`_module_info` with `module`, `param_name`, `shared_modules`, `shared_param_names`). Seen on torch 2.13.0.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import sys
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
@@ -91,6 +91,23 @@ def sharded_parameters(root: torch.nn.Module) -> dict[int, torch.Tensor]:
         for parameter in group.fsdp_params
         if hasattr(parameter, "_unsharded_param")
     }
+
+
+def managed_names(modules: Iterable[torch.nn.Module]) -> set[tuple[int, str]]:
+    """id of a module and name of a parameter, for parameters that fully_shard exchanges with gathered ones and back."""
+    if not _states:
+        return set()
+    wanted = set(map(id, modules))
+    infos = [
+        parameter._module_info
+        for state in list(_states)
+        for group in state._fsdp_param_groups
+        for parameter in group.fsdp_params
+    ]
+    found = {(id(info.module), info.param_name) for info in infos}
+    for info in infos:
+        found |= {(id(m), name) for m, name in zip(info.shared_modules, info.shared_param_names)}
+    return {entry for entry in found if entry[0] in wanted}
 
 
 @contextmanager

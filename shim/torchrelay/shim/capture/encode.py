@@ -170,13 +170,16 @@ class Encoder:
         return (int(kind), name, node.parent, node.key, encoded, extra)
 
     def tree(self, content: modules.TreeContent) -> tuple[Any, ...]:
-        """Which of the set-up's it is the difference to, or -1; flags, own attributes, small buffers; what `make_module` needs."""
+        """Which of the set-up's it is the difference to, or -1; flags, own attributes, small buffers; what `make_module` needs;
+        forms of parameters and buffers; numbers of hooks.
+        """
         tree, base = content.tree, content.tree.base
         flags = None if base is not None and base.flags == content.flags else content.flags
         values = {tree.slots[place]: self.value(content.values[place]) for place in content.changed(base)}
         names = content.buffers if base is None else tree.changing
         born = self.mapping(tree.hidden_attributes()) if base is None and tree.is_bare() else None
-        return (tree.base_place, flags, values, {name: content.buffers[name] for name in names}, born)
+        buffers = {name: content.buffers[name] for name in names if name in content.buffers}
+        return (tree.base_place, flags, values, buffers, born, tree.forms(content), tree.hooks if base is None else {})
 
 
 def begin_set_up(state: HostState) -> tuple[Any, ...]:
@@ -199,7 +202,8 @@ def _tree_base(content: modules.TreeContent) -> tuple[tuple[Any, ...], modules.T
     """The record, and what is known by it: plain values alone, since other objects have nodes in later journals."""
     known = [value if _is_plain(value) else _NOT_KNOWN for value in content.values]
     values = {slot: value for slot, value in zip(content.tree.slots, known) if value is not _NOT_KNOWN}
-    return (-1, content.flags, values, content.buffers, None), replace(content, values=known)
+    record = (-1, content.flags, values, content.buffers, None, content.tree.all_forms(content), content.tree.hooks)
+    return record, replace(content, values=known, bound=[])
 
 
 _NOT_KNOWN = object()

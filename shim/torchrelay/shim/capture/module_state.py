@@ -8,7 +8,9 @@ from typing import Any
 import torch
 
 from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.shim.adapters.module_hooks import hook_counts
 from torchrelay.shim.capture import small
+from torchrelay.shim.capture.bound_tensors import put_forms
 from torchrelay.shim.capture.replay_point import ABSENT
 
 
@@ -25,7 +27,7 @@ def put_tree(content: Any, root: torch.nn.Module, decode: Callable[[Any, Any], A
 
     Raises StateMismatchError where this model is another one than the recorded.
     """
-    _, flags, values, buffers, _ = content
+    place, flags, values, buffers, _, forms, hooks = content
     modules = list(root.modules())
     if flags is not None and len(modules) != len(flags):
         raise StateMismatchError(
@@ -35,6 +37,14 @@ def put_tree(content: Any, root: torch.nn.Module, decode: Callable[[Any, Any], A
         if flag is not None:
             module.training = flag
     by_name = dict(root.named_modules())
+    own_hooks = hook_counts([*by_name.items()])
+    for (name, kept), count in hooks.items():
+        if count > own_hooks.get((name, kept), 0):
+            raise StateMismatchError(
+                f"{name or 'the model'} has {count} of {kept} where it was recorded: training has registered some, "
+                "which cannot be made again"
+            )
+    put_forms(forms, by_name, complete=place < 0)
     for (name, key), value in values.items():
         if name not in by_name:
             raise StateMismatchError(f"the model has no module {name}")
@@ -44,8 +54,8 @@ def put_tree(content: Any, root: torch.nn.Module, decode: Callable[[Any, Any], A
             fields[key] = decoded
     own = dict(root.named_buffers())
     for name, value in buffers.items():
-        if name not in own or not small.fits(value, own[name]):
-            raise StateMismatchError(f"the model has no buffer {name} of the recorded shape")
+        if name not in own:
+            raise StateMismatchError(f"the model has no buffer {name}")
         small.put(value, own[name])
 
 
@@ -54,7 +64,7 @@ def put_bare(content: Any, root: torch.nn.Module, mapping: Callable[[dict[Any, A
 
     Raises StateMismatchError where this one has parts, or where what training has made of it cannot be made again.
     """
-    _, flags, values, _, hidden = content
+    _, flags, values, _, hidden, _, _ = content
     name = type(root).__name__
     if any(part is not None for part in root._modules.values()):
         raise StateMismatchError(f"{name} has modules here and had none where it was recorded")

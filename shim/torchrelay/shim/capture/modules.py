@@ -14,8 +14,10 @@ import torch
 from torchrelay.shim.adapters.dict_versions import OF_INSTANCES, Versions
 from torchrelay.shim.adapters.frameworks import ID_CACHES
 from torchrelay.shim.adapters.list_pointers import pointers
+from torchrelay.shim.adapters.module_hooks import hook_counts, next_hook, remove_hooks_since
 from torchrelay.shim.adapters.wrappers import is_fsdp1
 from torchrelay.shim.capture import callables, small
+from torchrelay.shim.capture.bound_tensors import BUFFERS, PARAMETERS, BoundTensors, Form, Place
 from torchrelay.shim.capture.callables import is_hidden
 from torchrelay.shim.capture.kinds import PLAIN
 from torchrelay.shim.capture.long_list import LongLists
@@ -23,7 +25,7 @@ from torchrelay.shim.capture.long_list import LongLists
 _STANDARD = frozenset(vars(torch.nn.Module())) | {"_parameters", "_buffers", "_modules", "training"}
 
 _LOOK_AGAIN = 16
-"""Walks after which an optimizer's state is searched again for values that are no tensors."""
+"""Walks after which an optimizer's state is searched again for values that are no tensors, and modules for hooks."""
 
 _COMPOSABLE = ("__composable_api_state_key", "__composable_api_registry_key")
 """Names under which fully_shard and its like keep their own state, with a part that differs from process to process."""
@@ -40,13 +42,17 @@ Slot = tuple[str, str]
 @dataclass
 class TreeContent:
     """`flags`: `training` of each module, None for one that stands for another; `values`: own attributes in the order of the
-    tree's slots; `buffers`: small ones.
+    tree's slots; `buffers`: content of small ones; `bound`, `forms`: which tensors parameters and buffers are bound to, in the
+    order of the slots of `BoundTensors`; `next_hook`: the number that the next hook would get.
     """
 
     tree: ModuleTree
     flags: list[bool | None]
     values: list[Any]
     buffers: dict[str, small.TensorValue]
+    bound: list[Any]
+    forms: list[Form | None]
+    next_hook: int
 
     def changed(self, base: TreeContent | None) -> list[int]:
         """Places in `values` that hold another object than in `base`; all of them without one."""
@@ -65,11 +71,15 @@ class ModuleTree:
         self._names_by_id: dict[int, str] = {}
         self._dicts = [m.__dict__ for m in self.modules]
         self._children = [m._modules for m in self.modules]
-        self._buffer_owners = [m._buffers for m in self.modules if m._buffers]
-        spaces = [*self._dicts, *self._children, *self._buffer_owners]
-        self._versions = Versions(spaces, works=OF_INSTANCES)
+        self._part_names = [tuple(children) for children in self._children]
+        tensor_spaces = [m.__dict__[where] for m in self.modules for where in (BUFFERS, PARAMETERS)]
+        self._empty = [space for space in tensor_spaces if not space]
+        self._not_empty = [space for space in tensor_spaces if space]
+        self._versions = Versions([*self._dicts, *self._children, *self._not_empty], works=OF_INSTANCES)
         self._seen = self._versions.take()
         """Versions at the latest look at whether the tree is current, for the content that is taken then."""
+        self._parts = [part for children in self._children for part in children.values()]
+        self._parts_at = self._of_parts(self._seen)
         self._sizes = self._measure()
         self.slots: list[Slot] = []
         self._slot_dicts: list[tuple[dict[str, Any], str]] = []
@@ -83,18 +93,22 @@ class ModuleTree:
         self._first = [d[key] for d, key in self._slot_dicts]
         self._object_slots = [place for place, value in enumerate(self._first) if type(value) not in PLAIN]
         self._hooks = [((name, kept), found) for name, module in named for kept, found in callables.hooks(module)]
-        buffers = dict(root.named_buffers())
-        self.small_buffers = {n: b for n, b in buffers.items() if small.is_small(b)}
-        self.large = [(n, b) for n, b in buffers.items() if not small.is_small(b)] + list(root.named_parameters())
-        self.hooked_tensors = [name for name, p in root.named_parameters() if callables.tensor_hooks(p)]
+        self._bound = BoundTensors(named)
+        self.small_buffers: dict[str, torch.Tensor] = {}
+        self.large: list[tuple[str, torch.Tensor]] = []
+        self.hooked_tensors: list[str] = []
+        self._name_tensors()
+        self.hooks = hook_counts(named)
+        self._hooks_at, self._looks = next_hook(), 0
         self._copies: dict[str, small.TensorValue] = {}
         self.changing: set[str] = set()
-        """Buffers that training writes to: a rank's own, so its journal has to hold them."""
+        """Buffers that training writes to or binds anew: a rank's own, so its journal has to hold them."""
         self.base: TreeContent | None = None
         """What the journal of the set-up holds, with stand-ins for what it does not; later journals hold the difference."""
         self.base_place = -1
         """Its place among the set-up's trees."""
-        self._buffer_ids = self._identify()
+        self._places: dict[int, Place] = {}
+        self._places_of: Any = None
         self._at: list[int] = []
         """Versions of the dictionaries that `_latest` was taken from."""
         self._latest: tuple[list[bool | None], list[Any]] = [], []
@@ -114,17 +128,41 @@ class ModuleTree:
         known = {key for name, key in self.slots if not name}
         return {k: v for k, v in self.root.__dict__.items() if k not in known and not _is_machinery(k)}
 
-    def _measure(self) -> list[int]:
-        return [*map(len, self._dicts), *map(len, self._children)]
+    def _name_tensors(self) -> None:
+        buffers = dict(self.root.named_buffers())
+        parameters: list[tuple[str, torch.Tensor]] = [*self.root.named_parameters()]
+        self.small_buffers = {n: b for n, b in buffers.items() if small.is_small(b)}
+        self.large = [(n, b) for n, b in buffers.items() if not small.is_small(b)] + parameters
+        self.hooked_tensors = [name for name, p in parameters if callables.tensor_hooks(p)]
 
-    def _identify(self) -> list[int]:
-        return [id(b) for owner in self._buffer_owners for b in owner.values()]
+    def _measure(self) -> list[int]:
+        return [*map(len, self._dicts), *map(len, self._children), *map(len, self._not_empty)]
+
+    def _of_parts(self, versions: list[int]) -> list[int]:
+        return versions[len(self.modules) : 2 * len(self.modules)]
 
     def is_current(self) -> bool:
+        """Whether it has the modules and the names that it had."""
         self._seen = self._versions.take()
+        if any(self._empty):
+            return False
         if self._seen and self._seen == self._at:
             return True
-        return self._sizes == self._measure() and self._buffer_ids == self._identify()
+        if self._sizes != self._measure():
+            return False
+        parts_at = self._of_parts(self._seen)
+        if parts_at and parts_at == self._parts_at:
+            return True
+        self._parts_at = parts_at
+        return pointers(self._parts) == pointers([part for children in self._children for part in children.values()])
+
+    def has_same_hooks(self) -> bool:
+        """Looks now and then, and only where some hook was registered since: there are many places to look at."""
+        self._looks += 1
+        if self._looks % _LOOK_AGAIN or self._hooks_at == next_hook():
+            return True
+        self._hooks_at = next_hook()
+        return self.hooks == hook_counts([*zip(self.names, self.modules)])
 
     def take(self) -> TreeContent:
         """The lists are shared by contents between which nothing was written."""
@@ -132,13 +170,45 @@ class ModuleTree:
         if not seen or seen != self._at:
             flags = [d.get("training") for d in self._dicts]
             self._at, self._latest = seen, (flags, [d[key] for d, key in self._slot_dicts])
-        return TreeContent(self, *self._latest, self._take_buffers() if self.small_buffers else {})
+            tensors = self._bound.take()
+            if pointers(tensors) != pointers(self._bound.tensors):
+                known = {*self.small_buffers}
+                self._bound.look_again(tensors)
+                self._name_tensors()
+                self.changing |= self.small_buffers.keys() - known
+        if self._bound.have_other_flags():
+            self._bound.look_again(self._bound.tensors)
+        buffers = self._take_buffers() if self.small_buffers else {}
+        return TreeContent(self, *self._latest, buffers, self._bound.tensors, self._bound.forms, next_hook())
+
+    def forms(self, content: TreeContent) -> dict[Place, Form | None]:
+        """Of parameters and buffers; what the journal of the set-up has already is left out."""
+        if self.base is None:
+            return self.all_forms(content)
+        if self.base.forms is content.forms:
+            return {}
+        pairs = zip(self._bound.slots, content.forms, self.base.forms)
+        return {slot: now for slot, now, then in pairs if now != then}
+
+    def all_forms(self, content: TreeContent) -> dict[Place, Form | None]:
+        return dict(zip(self._bound.slots, content.forms))
+
+    def place_of(self, tensor: Any) -> Place | None:
+        """Where one of its parameters or buffers stands."""
+        if self._places_of is not self._bound.tensors:
+            self._places_of = self._bound.tensors
+            self._places = {}
+            for slot, bound in zip(self._bound.slots, self._bound.tensors):
+                self._places.setdefault(id(bound), slot)
+        return self._places.get(id(tensor))
 
     def is_still(self, content: TreeContent) -> bool:
         """A quick look: False where it takes `take` to know."""
         return (
             content.values is self._latest[1]
             and not self.small_buffers
+            and not any(self._empty)
+            and not self._bound.have_other_flags()
             and bool(self._at)
             and self._versions.take() == self._at
         )
@@ -160,27 +230,37 @@ class ModuleTree:
         return taken
 
     def undo(self, content: TreeContent) -> None:
-        """Puts the content back in place; attributes that were born since are taken away."""
-        by_name = dict(self.root.named_modules())
+        """Puts bindings and contents back in place; what was added since is taken away."""
+        parts = iter(self._parts)
+        for children, names in zip(self._children, self._part_names):
+            then = {name: next(parts) for name in names}
+            if len(children) != len(then) or any(children.get(n, self) is not part for n, part in then.items()):
+                children.clear()
+                children.update(then)
+        self._bound.put_back(content.bound, content.forms)
         if not self.is_current():
-            known = set(self.slots)
-            for name, module in by_name.items():
-                born = [
-                    k
-                    for k, v in module.__dict__.items()
-                    if not (_is_machinery(k) or is_fsdp1(module)) and (name, k) not in known and not is_hidden(v)
-                ]
-                for key in born:
-                    del module.__dict__[key]
-        for module, flag in zip(self.modules, content.flags):
+            self._take_away_born()
+        for space, flag in zip(self._dicts, content.flags):
             if flag is not None:
-                module.training = flag
-        for (name, key), value in zip(self.slots, content.values):
-            by_name[name].__dict__[key] = value
+                space["training"] = flag
+        for (space, key), value in zip(self._slot_dicts, content.values):
+            space[key] = value
+        buffers = dict(self.root.named_buffers())
         for name, value in content.buffers.items():
-            if small.take(self.small_buffers[name]).data != value.data:
+            if not small.fits(value, buffers[name]) or small.take(buffers[name]).data != value.data:
                 self.changing.add(name)
-                small.put(value, self.small_buffers[name])
+                small.put(value, buffers[name])
+        if content.next_hook != next_hook():
+            remove_hooks_since(self.modules, content.next_hook)
+
+    def _take_away_born(self) -> None:
+        known = set(self.slots)
+        for name, module in zip(self.names, self.modules):
+            if is_fsdp1(module):
+                continue
+            for key, value in [*module.__dict__.items()]:
+                if not (_is_machinery(key) or (name, key) in known or is_hidden(value)):
+                    del module.__dict__[key]
 
 
 class ModuleTrees:
@@ -195,9 +275,13 @@ class ModuleTrees:
 
     def tree(self, root: torch.nn.Module) -> ModuleTree:
         tree = self._trees.get(id(root))
-        if tree is None or tree.root is not root or not tree.is_current():
+        if tree is None or tree.root is not root or not (tree.is_current() and tree.has_same_hooks()):
             tree = self._trees[id(root)] = ModuleTree(root)
         return tree
+
+    def large_of(self, root: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:
+        """Parameters and large buffers, by the latest look."""
+        return self._trees[id(root)].large
 
     def has_plain_state(self, optimizer: torch.optim.Optimizer) -> bool:
         """Whether an optimizer keeps anything but tensors: searched when it has state for more parameters, and now and then."""

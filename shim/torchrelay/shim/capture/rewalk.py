@@ -102,7 +102,8 @@ class Rewalk(Walk):
         if self._before is None:  # only a rewind asks for them, and it goes to the boundary
             if state.versions:
                 state.versions = [(tensor, version_of(tensor), name) for tensor, _, name in state.versions]
-            state.tree_versions = versions_now(state.tree_versions)
+            trees = [self.trees.large_of(root) for root in state.roots]  # others than before where some were bound anew
+            state.tree_versions = versions_now([(large, []) for large in trees])
         return state
 
     # Roots.

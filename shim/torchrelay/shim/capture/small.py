@@ -133,7 +133,10 @@ def fits(value: TensorValue, tensor: Any) -> bool:
 
 
 def put(value: TensorValue, tensor: torch.Tensor) -> None:
-    """Writes the recorded content into an existing tensor: it may have aliases."""
+    """Writes the recorded content into an existing tensor: it may have aliases. One that was resized gets its form back."""
+    if not fits(value, tensor):
+        tensor.data = build(value._replace(requires_grad=False))
+        return
     # Only inference mode writes to what it has made.
     with torch.inference_mode(tensor.is_inference()), torch.no_grad():
         local(tensor).detach().copy_(build(value._replace(spread=None)).detach())

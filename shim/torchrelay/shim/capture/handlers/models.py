@@ -47,7 +47,8 @@ def _renewed(trees: ModuleTrees, node: Node) -> Node | None:
     now = tree.take()
     same_values = now.values is then.values or pointers(now.values) == pointers(then.values)
     same_flags = now.flags is then.flags or now.flags == then.flags
-    if same_values and same_flags and now.buffers == then.buffers:
+    same_tensors = now.bound is then.bound and now.forms is then.forms
+    if same_values and same_flags and same_tensors and now.buffers == then.buffers:
         return None
     edges = node.edges if same_values else tree.objects(now)
     return Node(Kind.MODULE, node.obj, node.parent, node.key, now, edges)

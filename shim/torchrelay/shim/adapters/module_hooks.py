@@ -1,0 +1,41 @@
+"""Hooks of modules: how many there are, and those that were registered since a moment.
+
+Leans on `torch.utils.hooks.RemovableHandle.next_id`, the number that the next hook of any kind gets, under which its owner keeps
+it. Seen on torch 2.13.0; where it is missing, nothing is known of hooks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch.utils.hooks import RemovableHandle
+
+NAMES = (
+    "_forward_pre_hooks",
+    "_forward_hooks",
+    "_backward_pre_hooks",
+    "_backward_hooks",
+    "_state_dict_hooks",
+    "_state_dict_pre_hooks",
+)
+
+
+def next_hook() -> int:
+    return int(getattr(RemovableHandle, "next_id", 0))
+
+
+def hook_counts(named: Sequence[tuple[str, torch.nn.Module]]) -> dict[tuple[str, str], int]:
+    """By path of the module and name of what keeps them, where there are any."""
+    return {
+        (name, kept): len(hooks) for name, module in named for kept in NAMES if (hooks := module.__dict__.get(kept))
+    }
+
+
+def remove_hooks_since(modules: Iterable[torch.nn.Module], number: int) -> None:
+    """Of the modules, those that were registered with this number or a later one."""
+    for module in modules:
+        for name in NAMES:
+            hooks = module.__dict__.get(name) or {}
+            for key in [key for key in hooks if isinstance(key, int) and key >= number]:
+                del hooks[key]

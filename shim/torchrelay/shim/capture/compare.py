@@ -6,17 +6,19 @@ the first one belongs to the object of the second one that is found in the same 
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from torch.utils.data import IterableDataset
 
+from torchrelay.shim.capture.bound_tensors import BUFFERS, Form
 from torchrelay.shim.capture.encode import METHOD, OPAQUE, PART, PARTIAL, REF, TUPLE, WEAK, EncodedNode
 from torchrelay.shim.capture.host_state import Inside, LargeTensor, path_of
 from torchrelay.shim.capture.kinds import PLAIN, Kind
 from torchrelay.shim.capture.long_list import decoded
-from torchrelay.shim.capture.small import TensorValue
+from torchrelay.shim.capture.small import SMALL_BYTES, TensorValue
 
 MAX_DIFFERENCES = 20
 _SHOWN = 60
@@ -160,7 +162,7 @@ class Comparison:
             self._values((place,), a, b)
 
     def _modules(self, then: tuple[Any, ...], now: tuple[Any, ...]) -> None:
-        flags, values, buffers = self._whole_tree(then)
+        flags, values, buffers, forms = self._whole_tree(then)
         if flags is not None and flags != now[1]:
             self._differ(("training",), "switched otherwise in some module", "not as it was")
         for (name, key), value in values.items():
@@ -175,13 +177,22 @@ class Comparison:
             else:
                 self._differ(keys, _shown(value), "not there, or larger")
 
-    def _whole_tree(self, content: tuple[Any, ...]) -> tuple[Any, dict[Any, Any], dict[str, Any]]:
-        place, flags, values, buffers, _ = content
+        for (name, where, key), form in forms.items():
+            place = name, where, key
+            if place not in now[5]:
+                self._differ((*_names(name), key), "a parameter or buffer", "not there")
+            elif _form(form) != _form(now[5][place]):
+                self._differ((*_names(name), key), _shown_form(form), _shown_form(now[5][place]))
+
+    def _whole_tree(self, content: tuple[Any, ...]) -> tuple[Any, dict[Any, Any], dict[str, Any], dict[Any, Any]]:
+        place, flags, values, buffers, _, forms, _ = content
         if place < 0 or place >= len(self._trees):
-            return flags, values, buffers
-        _, first_flags, first_values, first_buffers, _ = self._trees[place]
+            return flags, values, buffers, forms
+        _, first_flags, first_values, first_buffers, _, first_forms, _ = self._trees[place]
         first_values = {slot: _as_written(value) for slot, value in first_values.items()}
-        return flags or first_flags, {**first_values, **values}, {**first_buffers, **buffers}
+        forms = {**first_forms, **forms}
+        buffers = {**{n: b for n, b in first_buffers.items() if _has_content(n, forms)}, **buffers}
+        return flags or first_flags, {**first_values, **values}, buffers, forms
 
     def _tensors(self, keys: tuple[Any, ...], then: Any, now: Any) -> None:
         if then is None or now is None:
@@ -228,6 +239,25 @@ class Comparison:
         if type(value) is tuple and value and value[0] in (REF, WEAK):
             return f"the {_type_of(nodes[value[1]])} at {path_of(nodes, value[1])}"
         return _shown(value)
+
+
+def _has_content(name: str, forms: dict[Any, Any]) -> bool:
+    """Whether a buffer of the set-up is still a small tensor."""
+    owner, _, key = name.rpartition(".")
+    form = forms.get((owner, BUFFERS, key))
+    return form is not None and math.prod(form.shape) * form.dtype.itemsize <= SMALL_BYTES
+
+
+def _form(form: Form | None) -> Form | None:
+    return None if form is None else form._replace(device="")
+
+
+def _shown_form(form: Form | None) -> str:
+    if form is None:
+        return "None"
+    frozen = "" if form.requires_grad or not form.parameter else ", frozen"
+    tied = f", the same as {'.'.join(filter(None, (form.tied[0], form.tied[2])))}" if form.tied else ""
+    return f"a tensor {list(form.shape)} of {str(form.dtype).removeprefix('torch.')}{frozen}{tied}"
 
 
 def _as_written(value: Any) -> Any:

@@ -35,6 +35,10 @@ _TENSOR_OUT: dict[str, tuple[str, int]] = {
     "reduce_scatter_tensor": ("output", 0),
     "gather": ("gather_list", 1),
     "scatter": ("tensor", 0),
+    "all_reduce_coalesced": ("tensors", 0),
+    "all_gather_coalesced": ("output_tensor_lists", 0),
+    "all_gather_single": ("output_tensor", 0),
+    "reduce_scatter_single": ("output", 0),
     "all_to_all": ("output_tensor_list", 0),
     "all_to_all_single": ("output", 0),
     "barrier": ("", -1),
@@ -48,12 +52,27 @@ _OBJECTS_OUT: dict[str, tuple[str, int]] = {
 }
 _OF_WRAPPERS = ("torch.distributed.fsdp.", "torch.distributed.optim.")
 """Modules of torch whose collectives carry parameters, gradients and optimizer state, and are no business of the script's."""
-_IN_PLACE = frozenset({"all_reduce", "broadcast", "reduce"})
+_IN_PLACE = frozenset(
+    {"all_reduce", "all_reduce_coalesced", "broadcast", "reduce"}
+    | {f"ProcessGroup.{name}" for name in ("allreduce", "allreduce_coalesced", "broadcast", "reduce")}
+)
 SAVE_RESULT = "async_save.result"
 """Waiting for a save that a thread does: it is over for all ranks or for none."""
 SAME_ON_ALL_RANKS = frozenset(
     {"all_reduce", "broadcast", "all_gather", "all_gather_into_tensor", "barrier", "monitored_barrier"}
-    | {"all_gather_object", "broadcast_object_list"}
+    | {
+        "all_gather_object",
+        "broadcast_object_list",
+        "all_reduce_coalesced",
+        "all_gather_coalesced",
+        "all_gather_single",
+    }
+    | {
+        f"ProcessGroup.{name}"
+        for name in ("allreduce", "allreduce_coalesced", "broadcast", "barrier", "monitored_barrier")
+    }
+    | {f"ProcessGroup.{name}" for name in ("allgather", "_allgather_base", "allgather_coalesced", "all_gather_single")}
+    | {"ProcessGroup.allgather_into_tensor_coalesced", "ProcessGroup.all_gather_single_coalesced"}
     | {SAVE_RESULT}
     | {"functional.all_reduce", "functional.broadcast", "functional.all_gather_single", "functional.all_gather_tensor"}
 )
@@ -131,6 +150,7 @@ class Collectives:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._inside = False
+        self._together: list[Call] | None = None
 
     @property
     def inside(self) -> bool:
@@ -145,6 +165,33 @@ class Collectives:
             yield
         finally:
             self._inside = before
+
+    def sees_calls(self) -> bool:
+        """Whether a call that is made here is the script's own, in a job that is protected."""
+        return self._engine.on_training_thread() and not self._inside and self._engine.mode() != "off"
+
+    def is_answering(self) -> bool:
+        return self._engine.mode() == "answer"
+
+    def call(self, call: Call) -> Any:
+        """A collective of the script."""
+        self._engine.collective_begins()
+        return self._run(call, self._engine.mode(), asynchronous=False)
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """What is called within has its results where the context is left: it is recorded then."""
+        if self._engine.mode() != "record":
+            yield
+            return
+        together: list[Call] = []
+        self._together = together
+        try:
+            yield
+        finally:
+            self._together = None
+        for call in together:
+            self._engine.record(call.take())
 
     def install(self) -> None:
         """Wraps the functions in both modules that offer them."""
@@ -186,7 +233,7 @@ class Collectives:
             if self._inside or (mode := self._engine.mode()) == "off":
                 return original(*args, **kwargs)
             out = kwargs.get(parameter, args[place] if 0 <= place < len(args) else None)
-            call = _Call(name, group_name(args, kwargs), functools.partial(original, *args, **kwargs), out, objects)
+            call = Call(name, group_name(args, kwargs), functools.partial(original, *args, **kwargs), out, objects)
             if sys._getframe(1).f_globals.get("__name__", "").startswith(_OF_WRAPPERS):
                 return self._of_wrapper(call, mode)
             self._engine.collective_begins()
@@ -195,7 +242,7 @@ class Collectives:
         setattr(c10d, name, wrapper)
         setattr(dist, name, wrapper)
 
-    def _run(self, call: _Call, mode: str, *, asynchronous: bool) -> Any:
+    def _run(self, call: Call, mode: str, *, asynchronous: bool) -> Any:
         engine = self._engine
         if mode == "answer" and engine.caught_up(call.group):
             mode = engine.mode()
@@ -204,6 +251,9 @@ class Collectives:
             return Done() if asynchronous else None
         if call.name in SUMS_UP:
             engine.summed_up(call.tensors())
+        if self._together is not None:
+            self._together.append(call)
+            return self._guarded(call)
         if mode == "record" and asynchronous:
             engine.record(Entry(call.name, call.group, None))
             return self._guarded(call)
@@ -215,12 +265,12 @@ class Collectives:
         engine.record(call.take())
         return result
 
-    def _put(self, call: _Call, entry: Entry) -> None:
+    def _put(self, call: Call, entry: Entry) -> None:
         written = call.put(entry)
         if written:
             self._engine.answered(written)
 
-    def _of_wrapper(self, call: _Call, mode: str) -> Any:
+    def _of_wrapper(self, call: Call, mode: str) -> Any:
         """Parameters and gradients on their way: far too large to record, and without peers their content does not matter."""
         if mode == "answer":
             self._engine.sharded_alone()
@@ -229,7 +279,7 @@ class Collectives:
             self._engine.sharded_after_step()
         return self._guarded(call)
 
-    def _guarded(self, call: _Call) -> Any:
+    def _guarded(self, call: Call) -> Any:
         """Calls the original; a broken generation takes the rank back to its boundary."""
         while True:
             try:
@@ -237,7 +287,7 @@ class Collectives:
             except RuntimeError as error:
                 self._engine.interrupted(error)
 
-    def _original(self, call: _Call) -> Any:
+    def _original(self, call: Call) -> Any:
         self._inside = True
         self._engine.waiting(True)
         try:
@@ -246,7 +296,7 @@ class Collectives:
             self._inside = False
             self._engine.waiting(False)
 
-    def _repeat(self, call: _Call, *, asynchronous: bool) -> Any:
+    def _repeat(self, call: Call, *, asynchronous: bool) -> Any:
         if call.name not in SAME_ON_ALL_RANKS:
             self._engine.own_result_late(call.name)
         before = call.inputs()
@@ -269,7 +319,7 @@ class Collectives:
 
 
 @dataclass
-class _Call:
+class Call:
     name: str
     group: str
     function: Callable[[], Any]
@@ -279,7 +329,7 @@ class _Call:
     def tensors(self) -> list[torch.Tensor]:
         if self.objects or self.out is None:
             return []
-        return list(self.out) if isinstance(self.out, (list, tuple)) else [self.out]
+        return _flat(self.out)
 
     def without_result(self) -> bool:
         return self.name in _GATHERED and self.out is None
@@ -316,6 +366,11 @@ class _Call:
         for tensor, value in zip(tensors, entry.results):
             small.put(value, tensor.data)  # torch counts no write of a collective
         return tensors
+
+
+def _flat(tensors: Any) -> list[torch.Tensor]:
+    """Results may come in a list, or in a list for each group of ranks."""
+    return [t for part in tensors for t in _flat(part)] if isinstance(tensors, (list, tuple)) else [tensors]
 
 
 class Done:

@@ -269,8 +269,9 @@ class Runtime:
 
             process_group.init_fake(self.engine.rank, self.engine.world_size, "gloo", original)
             return None
-        if self.engine is not None:
-            return original(*args, **kwargs)
+        if self.engine is not None:  # destroyed, and made anew
+            with self.engine.comms.connecting():
+                return original(*args, **kwargs)
         return self._arm(original, args, kwargs)
 
     def new_group(self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -6,7 +6,7 @@ import sys
 from types import ModuleType
 
 from torchrelay.protocol.errors import UnsupportedError
-from torchrelay.shim import clock, entropy
+from torchrelay.shim import clock, entropy, stores
 from torchrelay.shim.adapters.diverted import Diversions
 from torchrelay.shim.outside import Recorded, Replayed
 
@@ -42,6 +42,7 @@ class SetUp:
         """Raises UnsupportedError as `begin`. A spare has imported it before."""
         if self._is_on:
             entropy.divert_torch(self._diversions, self._outside, torch)
+            stores.divert_stores(self._diversions, self._outside)
             entropy.seed_torch(self._outside.key, torch)
 
     def numpy_imported(self, generators: ModuleType) -> None:

@@ -12,6 +12,7 @@ import torch
 from torch.distributed import distributed_c10d as c10d
 from torch.optim import optimizer as optimizers
 
+from torchrelay.shim import group_methods
 from torchrelay.shim.adapters import comm_hooks, data_loader, ddp, fsdp2, pipelining, process_group, tensor_data
 from torchrelay.shim.capture import after_draw
 from torchrelay.shim.capture.host_state import HostState
@@ -66,6 +67,7 @@ def install_for(engine: Engine) -> None:
     """The hooks that need an engine from the start."""
     collectives = Collectives(engine)
     collectives.install()
+    group_methods.install(collectives)
     Messages(engine, collectives).install()
     comm_hooks.install(collectives.left_alone)
     ddp.install(engine.ddp_built, functools.partial(_forward, engine))

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from torchrelay.controller.buddies import Buddies
 from torchrelay.controller.checkpoint import JobCheckpoint
 from torchrelay.controller.config import ControllerConfig
+from torchrelay.controller.divergence import Divergence
 from torchrelay.controller.driver import Driver
 from torchrelay.controller.entrance import Entrance
 from torchrelay.controller.exits import Exits
@@ -98,7 +99,11 @@ class Core:
             msg.JournalsCopied: self.nodes.copied,
             msg.JournalCopyLost: self.nodes.copy_lost,
         }
-        said = RankReports(self.job, self.outbox, self.driver, self._judge, self.health, self._requests)
+        self._divergence = Divergence(self.job, self.outbox, self.driver)
+        self.driver.committed = self._divergence.committed
+        said = RankReports(
+            self.job, self.outbox, self.driver, self._judge, self.health, self._requests, self._divergence
+        )
         self._handlers.update(said.handlers())
 
     def take(self) -> tuple[list[tuple[str, msg.ToAgent]], list[msg.JobEvent]]:
@@ -327,6 +332,7 @@ class Core:
             self._consider_start(now_s)
         if self.is_over or not self._started:
             return
+        self._divergence.settle(now_s)
         self._protection.settle()
         if self._judge.settle() and self._config.buddy_every:
             self._buddies.settle(self._judge.known())

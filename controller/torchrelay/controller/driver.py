@@ -37,7 +37,7 @@ from torchrelay.protocol.messages import (
 )
 from torchrelay.protocol.migration import Migration
 from torchrelay.protocol.migration_state import State
-from torchrelay.protocol.names import EXIT_NO_SPARE_LEFT, NO_RANK
+from torchrelay.protocol.names import EXIT_NO_SPARE_LEFT, EXIT_SUSPECT_NUMBER, NO_RANK
 from torchrelay.protocol.phases import (
     CHECKPOINT,
     CLEARED,
@@ -87,11 +87,15 @@ class Driver:
         self._reading: dict[str, tuple[int, str]] = {}
         """Worker -> its rank, and the node that was asked for its journals."""
         self._exit_code = EXIT_CODE_WITHOUT_CAUSE
+        self._apart = False
+        """Whether the migration in progress saves what ranks hold that should hold the same."""
         self._asked: m.MoveRequested | None = None
         self.count = config.migrations_begun
         self.done = 0
         self.last = ""
         self.migration: Migration | None = None
+        self.committed: Callable[[int], None] = lambda target: None
+        """Told the boundary that ranks of a new generation go on from."""
 
     @property
     def phase(self) -> Phase:
@@ -122,7 +126,7 @@ class Driver:
         self.count += 1
         name = f"m{self.count}"
         holders = {} if isinstance(event, m.ResumeRequested) else self._job.holders
-        self._announced, self._exit_code = "", EXIT_CODE_WITHOUT_CAUSE
+        self._announced, self._exit_code, self._apart = "", EXIT_CODE_WITHOUT_CAUSE, False
         if isinstance(event, m.RankLost) and (exited := self._job.workers[event.worker].exited) is not None:
             self._exit_code = exited.exit_code
         self._saving.begin()
@@ -137,6 +141,8 @@ class Driver:
 
     def feed(self, event: m.Event, now_s: float) -> None:
         """Tells the migration in progress, if any, and carries out what it asks for, to the last consequence."""
+        if isinstance(event, m.Diverged):
+            self._apart, self._exit_code = True, EXIT_SUSPECT_NUMBER
         self._queue.append(event)
         if self._carrying_out:
             return
@@ -166,6 +172,13 @@ class Driver:
         if self._asked is not None:
             self._outbox.emit(MoveNotMade(migration, self._asked.rank, self._asked.reason, reason))
             self._asked = None
+
+    def diverged(self, event: m.Diverged, now_s: float) -> None:
+        """Ranks that held the same do not: all save what they hold, and the job ends."""
+        if self.migration is None:
+            self.begin(event, now_s)
+        else:
+            self.feed(event, now_s)
 
     def clear_checkpoints(self, keep: int) -> None:
         """Just-in-time ones that are not needed any more."""
@@ -288,6 +301,7 @@ class Driver:
                 if self._announced:
                     out.emit(PhaseChanged(s.migration, phase.value, elapsed_s))
             case m.RankMoved(rank, worker):
+                self.committed(s.target)
                 self._job.move(rank, worker, s.target)
                 out.to_agent_of(worker, Inherits(worker, tuple(self._job.checks.get(rank, ()))))
             case m.LoseRank(lost):
@@ -348,7 +362,7 @@ class Driver:
             return resume_target(self.checkpoint, str(Path(self._resume_dir).absolute()))
         if s.no_spare and self._config.jit_barred:
             return m.TargetImpossible(self._config.jit_barred)
-        target = unplanned_target(self._job, s, secrets.token_hex, self._jit_folder)
+        target = unplanned_target(self._job, s, secrets.token_hex, self._jit_folder, all_save=self._apart)
         if isinstance(target, m.TargetDecided) and s.no_spare and target.target in self._config.worn_out:
             return m.TargetImpossible(f"the job has begun again at step {target.target} too often")
         return target
@@ -387,7 +401,9 @@ class Driver:
             self.done += 1
             redone = f", {s.steps_redone} step{'s' * (s.steps_redone > 1)} done again" if s.steps_redone else ""
             self.last = f"{s.migration} ({s.kind}, rank {s.rank}): {f.outcome}{redone}: {f.reason}"
-        if f.outcome == CHECKPOINT:
+        if f.outcome == CHECKPOINT and self._apart:
+            self._give_up(Fallen(EXIT_SUSPECT_NUMBER, f.reason, s.rank, s, refused=f.reason))
+        elif f.outcome == CHECKPOINT:
             how = (
                 ""
                 if self._config.adopted

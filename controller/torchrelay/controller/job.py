@@ -22,7 +22,7 @@ from torchrelay.protocol.messages import (
 from torchrelay.protocol.names import NO_RANK
 from torchrelay.protocol.process_states import CANNOT_GO_ON
 
-CHECKS_KEPT = 4
+CHECKS_KEPT = 6
 BOUNDARIES_KEPT = 4
 STEPS_REMEMBERED = 64
 

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from torchrelay.controller.divergence import Divergence
 from torchrelay.controller.driver import Driver
 from torchrelay.controller.health.desk import HealthDesk
 from torchrelay.controller.job import Job, Worker
@@ -35,10 +36,18 @@ FOR_THE_MIGRATION = (
 
 class RankReports:
     def __init__(
-        self, job: Job, outbox: Outbox, driver: Driver, judge: Judge, health: HealthDesk, requests: Requests
+        self,
+        job: Job,
+        outbox: Outbox,
+        driver: Driver,
+        judge: Judge,
+        health: HealthDesk,
+        requests: Requests,
+        divergence: Divergence,
     ) -> None:
         self._job, self._outbox, self._driver = job, outbox, driver
         self._judge, self._health, self._requests = judge, health, requests
+        self._divergence = divergence
 
     def handlers(self) -> Mapping[type, Handler]:
         """By the type of the message."""
@@ -94,6 +103,7 @@ class RankReports:
 
     def _replica_check(self, worker: Worker, report: msg.ReplicaCheck, now_s: float) -> None:
         worker.seen_boundary = max(worker.seen_boundary, report.boundary)
+        self._divergence.told(worker, report)
         if self._job.is_holder(worker):
             self._job.add_check(worker.rank, report)
             self._health.checked(now_s)

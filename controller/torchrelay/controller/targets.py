@@ -61,9 +61,12 @@ def resume_target(checkpoint: JobCheckpoint, folder: str) -> Answer:
 
 
 def unplanned_target(
-    job: Job, state: State, new_token: Callable[[], str], jit_folder: Callable[[int], Path]
+    job: Job, state: State, new_token: Callable[[], str], jit_folder: Callable[[int], Path], *, all_save: bool = False
 ) -> Answer | OutOfReach:
-    """Survivors say where they stand, journals where the lost ranks were, replica checks who can give tensors."""
+    """Survivors say where they stand, journals where the lost ranks were, replica checks who can give tensors.
+
+    `all_save`: a checkpoint is to have the tensors of each survivor, whoever may hold the same.
+    """
     standings = {rank: state.standings[rank] for rank in state.survivors}
     target = decide_target(standings)
     if isinstance(target, Cannot):
@@ -89,6 +92,7 @@ def unplanned_target(
         entries[rank], donors[rank], helpers[rank] = entry, donor.rank, donor.helpers
         reasons += [entry.reason, donor.reason]
     checkpoint = bool(state.no_spare)
+    savers = state.survivors if all_save else _tensor_sources(job, state, target.boundary, donors).values()
     return TargetDecided(
         target.boundary,
         "; ".join(reasons),
@@ -102,7 +106,7 @@ def unplanned_target(
         donor_collectives={rank: _collectives(standings[donor], target.boundary) for rank, donor in donors.items()},
         helpers={} if checkpoint else helpers,
         left=target.left,
-        savers=tuple(sorted(set(_tensor_sources(job, state, target.boundary, donors).values()))) if checkpoint else (),
+        savers=tuple(sorted(set(savers))) if checkpoint else (),
         directory=str(jit_folder(target.boundary)) if checkpoint else "",
     )
 
@@ -134,7 +138,7 @@ def saved_job(job: Job, state: State, run_id: str, sizes: dict[int, int]) -> Job
     """What the manifest says about a just-in-time checkpoint whose parts are all there."""
     layouts = {rank: state.standings[rank].ddp_layout for rank in state.standings}
     standings = [s for _, s in sorted(state.standings.items()) if s.gates_passed == state.target]
-    sources = _tensor_sources(job, state, state.target, state.donors)
+    sources = _tensor_sources(job, state, state.target, state.donors) | {rank: rank for rank in state.savers}
     ranks = {}
     for rank in range(job.world_size):
         journal, source = job.journal(rank), state.standings[sources[rank]]

@@ -8,7 +8,7 @@ from typing import Any
 
 from torchrelay.protocol.messages import Armed, Disabled, Finishing, ReplicaCheck, Report, Warm
 
-CHECKS_KEPT = 4
+CHECKS_KEPT = 6
 _LASTING = (Warm, Armed, Disabled, Report, Finishing)
 
 

@@ -150,6 +150,14 @@ class RollBackDecided:
 
 
 @dataclass(frozen=True)
+class Diverged:
+    """Ranks that have held the same hold different things, `rank` among them, and nobody can say which of them is right."""
+
+    rank: int
+    reason: str
+
+
+@dataclass(frozen=True)
 class RankFinished:
     """The rank's script has reached its end."""
 
@@ -196,6 +204,7 @@ Event = (
     | GateToPass
     | TargetImpossible
     | RollBackDecided
+    | Diverged
     | RankFinished
     | CheckpointWritten
     | CheckpointFailed

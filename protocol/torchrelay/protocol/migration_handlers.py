@@ -23,6 +23,7 @@ from torchrelay.protocol.migration_events import (
     CheckpointWritten,
     ChooseBoundary,
     DecideTarget,
+    Diverged,
     FenceWorker,
     GateToPass,
     Ignored,
@@ -304,6 +305,19 @@ def roll_back(turn: Turn, event: RollBackDecided) -> None:
     losses = [(rank, s.holders[rank]) for rank in s.survivors]
     losses += [(rank, s.joiners[rank].worker) for rank in event.stale if rank in s.joiners]
     restart(turn, losses, event.reason)
+
+
+def diverged(turn: Turn, event: Diverged) -> None:
+    """All save what they hold, and the job ends. A planned move is given up alone: what it has found will be found again."""
+    s = turn.state
+    if s.kind == PLANNED:
+        abandon(turn, event.reason)
+        return
+    if s.phase is Phase.HEALTHY:
+        s.kind, s.rank, s.reason, s.phase_since_s = UNPLANNED, event.rank, event.reason, turn.now_s
+    joining = [(rank, joiner.worker) for rank, joiner in s.joiners.items()]
+    restart(turn, joining, event.reason, no_spare=event.reason)
+    advance(turn)
 
 
 def impossible(turn: Turn, event: Any) -> None:

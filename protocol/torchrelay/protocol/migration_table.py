@@ -50,6 +50,7 @@ TABLE: dict[Phase, Row] = {
             events.RankLost: Transition(do.first_loss, (FE,)),
             events.MoveRequested: Transition(do.move, (PR,)),
             events.ResumeRequested: Transition(do.resume, (PR,)),
+            events.Diverged: Transition(do.diverged, (FE,)),
         }
     ),
     SU: Row(
@@ -128,6 +129,7 @@ TABLE: dict[Phase, Row] = {
             **_LOSSES,
             events.WorkerGone: Transition(do.worker_gone),
             events.RankFinished: Transition(do.finished),
+            events.Diverged: Transition(do.diverged, (FE, AB)),
             messages.Rebuilt: Transition(do.rebuilt, (VE,)),
             messages.Verified: Transition(do.verified),
         },
@@ -140,6 +142,7 @@ TABLE: dict[Phase, Row] = {
             **_LOSSES,
             events.WorkerGone: Transition(do.worker_gone),
             events.RankFinished: Transition(do.finished),
+            events.Diverged: Transition(do.diverged, (FE, AB)),
             messages.Verified: Transition(do.verified, (CO, FE)),
         },
         late.verifying_late,

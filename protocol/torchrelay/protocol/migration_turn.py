@@ -117,12 +117,16 @@ def abandon(turn: Turn, reason: str) -> None:
     turn.finish(ABANDONED, reason, fatal=not harmless)
 
 
-def restart(turn: Turn, losses: Iterable[tuple[int, str]], reason: str) -> None:
-    """Starts a new round, in a new generation, in which `losses` (rank, worker) have no part."""
+def restart(turn: Turn, losses: Iterable[tuple[int, str]], reason: str, no_spare: str = "") -> None:
+    """Starts a new round, in a new generation, in which `losses` (rank, worker) have no part.
+
+    `no_spare`: why no spare is to be taken, so that all save what they hold.
+    """
     s = turn.state
     losses = [*losses, *s.departed.items()]
     s.departed.clear()
     s.new_round()
+    s.no_spare = no_spare
     for rank, worker in losses:
         if rank in s.joiners and s.joiners[rank].worker == worker:
             del s.joiners[rank]

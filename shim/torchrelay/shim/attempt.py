@@ -104,8 +104,13 @@ class Attempt:
             if isinstance(order, PassGate):
                 return "pass", 0
             if isinstance(order, Rebuild) and self._has_to_go_back():
-                self._due = order
-                return GO_BACK, 0
+                try:
+                    self._check_wrappers()
+                except UnsupportedError as error:
+                    self._failure = error
+                else:
+                    self._due = order
+                    return GO_BACK, 0
             self._carry_out(order)
 
     def _has_to_go_back(self) -> bool:
@@ -204,6 +209,8 @@ class Attempt:
         self._link.send(Rebuilt(order.generation, time.monotonic() - started))
         self._inject("verify")
         engine.comms.verify(order.target)
+        if engine.commit is not None:
+            engine.replicas.before_commit(engine.commit, order.target)
         self._link.send(Verified(order.generation))
 
     def _check_wrappers(self) -> None:
@@ -244,6 +251,7 @@ class Attempt:
         engine.journal.generation = self.generation
         engine.first_step_due = True
         engine.layouts.migrated(self._plan.target, engine.wrapped)
+        engine.replicas.migrated(self._plan.target)
         if engine.keeper is not None:
             engine.keeper.entered(self.generation, self._plan.target)
         back_to = engine.commit.saves if action == "rewind" and engine.commit is not None else None

@@ -187,6 +187,8 @@ class Joiner:
         engine.saves.entered(self.generation)
         if engine.keeper is not None and self._plan is not None:
             engine.keeper.entered(self.generation, self._plan.target)
+        if self._plan is not None:
+            engine.replicas.migrated(self._plan.target)
         engine.comms.now.number = self.generation
         engine.journal.generation = self.generation
         engine.first_step_due = True

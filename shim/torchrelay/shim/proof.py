@@ -11,6 +11,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.shim.adapters import fsdp2
 from torchrelay.shim.capture import rng
 from torchrelay.shim.capture.compare import Comparison, Difference, differences
 from torchrelay.shim.capture.encode import decode, encode_whole
@@ -110,7 +111,8 @@ def _rebound(then: HostState, now: HostState, partner: dict[int, int]) -> Iterat
         if node.kind is not Kind.MODULE or number not in partner:
             continue
         was, is_now = node.content.tree, now.nodes[partner[number]].content.tree
-        there = {**is_now.small_buffers, **dict(is_now.large)}
+        shards = fsdp2.sharded_parameters(is_now.root)  # an interrupted forward leaves whole parameters in their place
+        there = {k: shards.get(id(t), t) for k, t in (*is_now.small_buffers.items(), *is_now.large)}
         for name, tensor in {**was.small_buffers, **dict(was.large)}.items():
             if there.get(name) is not tensor:
                 path = then.path(number, *name.split("."))

@@ -20,7 +20,7 @@ def test_the_first_step_is_one_of_the_loop_that_it_shows_to_be_the_training_loop
             for batch in range(3):
                 step()
     """)
-    assert checks(script) == [(0, 0), (1, 0), (2, 0), (4, 0)]
+    assert checks(script) == [(0, 0), (1, 0), (2, 0), (3, 0), (4, 0), (5, 0)]
 
 
 def test_a_further_loop_begins_anew(script: LoopScript) -> None:
@@ -31,4 +31,31 @@ def test_a_further_loop_begins_anew(script: LoopScript) -> None:
             step()
     """)
     assert [since for boundary, since in checks(script) if boundary in (1, 2)] == [0, 0]
-    assert {since for boundary, since in checks(script) if boundary > 3} == {3}
+    assert {since for boundary, since in checks(script) if boundary > 4} == {3}
+
+
+def test_ranks_are_compared_in_the_steps_after_a_migration_and_seldom_after_that(script: LoopScript) -> None:
+    script.run(
+        """
+        for batch in range(60):
+            if batch == 21:
+                migrated()
+            step()
+    """,
+        migrated=lambda: script.engine.replicas.migrated(21),
+    )
+    assert [b for b, _ in checks(script) if b > 17] == [22, 23, 25, 29, 32, 33, 37]
+
+
+def test_small_buffers_are_told_beside_what_a_donor_gives(script: LoopScript) -> None:
+    script.run("""
+        import torch
+        model = torch.nn.BatchNorm1d(4)
+        for batch in range(2):
+            model(torch.ones(2, 4))
+            step()
+    """)
+    told: list[Any] = [c for c in script.sent if isinstance(c, ReplicaCheck)]
+    assert set(told[-1].small) == {"buffer0.running_mean", "buffer0.running_var", "buffer0.num_batches_tracked"}
+    assert told[-1].small["buffer0.num_batches_tracked"] != told[0].small["buffer0.num_batches_tracked"]
+    assert not set(told[-1].small) & set(told[-1].digests)

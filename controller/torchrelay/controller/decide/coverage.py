@@ -78,13 +78,15 @@ def without_replica(rank: int, k: Known) -> str:
     compared = _compared(k)
     if not compared:
         return ""
-    newest = {r: next(c for c in k.checks[r] if c.boundary == max(compared)) for r in range(k.world_size)}
+    until = max(compared)
+    told = {r: [c for c in k.checks[r] if c.boundary <= until] for r in range(k.world_size)}
     peers = [r for r in range(k.world_size) if r != rank]
     if not peers:
-        return "there is no other rank" if newest[rank].digests else ""
+        newest = next(c for c in told[rank] if c.boundary == until)
+        return "there is no other rank" if newest.digests else ""
     why = ""
     for peer in peers:
-        holds, why = is_replica((newest[rank],), (newest[peer],), max(compared), (rank, peer))
+        holds, why = is_replica(told[rank], told[peer], until, (rank, peer))
         if holds:
             return ""
     return why

@@ -105,7 +105,9 @@ def is_replica(
     common = [b for b in ours if b in theirs and b <= target]
     trained = [b for b in common if b > since or b == target]
     if trained:
-        return _equal_digests(ours[max(trained)], theirs[max(trained)])
+        latest = max(trained)
+        holds, why = _equal_digests(ours[latest], theirs[latest])
+        return (holds, why) if not holds else _always_equal(ours, theirs, trained, ranks, why)
     if common:
         # Before the first update ranks can be equal by initialisation alone: that holds for no later boundary.
         return _kept_equal(ours[max(common)], theirs[max(common)], ranks)
@@ -122,7 +124,28 @@ def _equal_digests(ours: ReplicaCheck, theirs: ReplicaCheck) -> tuple[bool, str]
     return True, f"all {len(ours.digests)} tensors were bitwise equal at boundary {ours.boundary}"
 
 
-def _kept_equal(ours: ReplicaCheck, theirs: ReplicaCheck, ranks: tuple[int, int]) -> tuple[bool, str]:
+def _always_equal(
+    ours: Mapping[int, ReplicaCheck],
+    theirs: Mapping[int, ReplicaCheck],
+    trained: Sequence[int],
+    ranks: tuple[int, int],
+    why: str,
+) -> tuple[bool, str]:
+    """Ranks that average now and then are equal at some boundaries, and apart in between, unless a wrapper keeps them equal."""
+    newest = max(trained)
+    kept = _kept(ours[newest], theirs[newest], ranks)
+    for boundary in trained:
+        a, b = ours[boundary].digests, theirs[boundary].digests
+        differed = [path for path in ours[newest].digests if path not in kept and a.get(path) != b.get(path)]
+        if differed:
+            return False, (
+                f"{min(differed)} was equal at boundary {newest} and not at boundary {boundary}: nothing keeps it equal"
+            )
+    return True, why
+
+
+def _kept(ours: ReplicaCheck, theirs: ReplicaCheck, ranks: tuple[int, int]) -> set[str]:
+    """What a wrapper keeps equal on both ranks."""
     kept = set()
     for entry in set(ours.ddp_paths) & set(theirs.ddp_paths):
         found = _AMONG.fullmatch(entry)
@@ -133,6 +156,11 @@ def _kept_equal(ours: ReplicaCheck, theirs: ReplicaCheck, ranks: tuple[int, int]
         was = ours is not theirs and ours.digests.get(path) == theirs.digests.get(path)
         if set(ranks) <= set(map(int, among.split(","))) and (was or not must_have_been):
             kept.add(path)
+    return kept
+
+
+def _kept_equal(ours: ReplicaCheck, theirs: ReplicaCheck, ranks: tuple[int, int]) -> tuple[bool, str]:
+    kept = _kept(ours, theirs, ranks)
     others = sorted(set(ours.digests) - kept)
     if others:
         return (

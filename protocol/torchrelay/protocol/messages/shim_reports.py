@@ -108,6 +108,8 @@ class ReplicaCheck:
     """
     since: int = 0
     """The first boundary of the training loop that runs: what was compared before it may have been other tensors."""
+    small: dict[str, str] = field(default_factory=dict)
+    """The same of small buffers, which a journal holds: a rank need not have them in common with its replicas."""
 
 
 @dataclass(frozen=True)

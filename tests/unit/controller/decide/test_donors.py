@@ -165,3 +165,13 @@ def test_help_comes_from_nodes_whose_links_are_free() -> None:
     assert choose_helpers(0, [2, 3, 4, 5], here, nodes=nodes) == (3, 5, 2)
     assert choose_helpers(0, [2, 3, 4, 5], here, busy=[3], nodes=nodes) == (4, 5, 2)
     assert len(choose_helpers(0, [2, 3, 4, 5], here)) == MAX_HELPERS
+
+
+def test_ranks_that_average_now_and_then_hold_the_same_at_some_boundaries_only() -> None:
+    """Equal at 8 by chance of the numbers, apart at 9 and at 7: whoever is lost at 10 has what nobody else has."""
+    checks = {rank: [check(1, w="a"), check(3, w=str(rank)), check(8, w="b")] for rank in range(2)}
+    donor = choose_donor(1, 10, {0: at(10, 10)}, checks)
+    assert isinstance(donor, Cannot)
+    assert "w was equal at boundary 8 and not at boundary 3" in donor.reason
+    kept_equal = {rank: [check(3, "w", w=str(rank)), check(8, "w", w="b")] for rank in range(2)}
+    assert isinstance(choose_donor(1, 10, {0: at(10, 10)}, kept_equal), Donor)

@@ -1,0 +1,78 @@
+"""Do ranks that have held the same before a migration still do after it? Pure.
+
+Only what was equal counts, at all the boundaries that are known: ranks that average now and then, and statistics that each rank
+has of its own data, differ at some of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from torchrelay.protocol.messages import ReplicaCheck
+
+SEEN_EQUAL = 2
+"""Boundaries after an update at which ranks have to have held the same; one is enough for what a wrapper keeps equal."""
+
+Alike = Mapping[str, Sequence[frozenset[int]]]
+"""Path of a tensor -> groups of ranks that hold the same there."""
+
+
+@dataclass(frozen=True)
+class Apart:
+    """`ranks`: those that held the same; `path`: the first tensor that they do not hold alike any more, of `count`."""
+
+    ranks: tuple[int, ...]
+    path: str
+    count: int
+    boundary: int
+
+    def reason(self) -> str:
+        named = ", ".join(map(str, self.ranks))
+        more = f" and {self.count - 1} more" if self.count > 1 else ""
+        return (
+            f"after a migration, ranks {named} differ in {self.path}{more} at boundary {self.boundary}, "
+            "which they held alike before it"
+        )
+
+
+def alike(checks: Mapping[int, Iterable[ReplicaCheck]], before: int) -> Alike:
+    """What groups of ranks held the same at each boundary before `before` that all of them have told of."""
+    told = {rank: {c.boundary: c for c in known if c.boundary < before} for rank, known in checks.items()}
+    told = {rank: known for rank, known in told.items() if known}
+    if len(told) < 2:
+        return {}
+    since = max(c.since for known in told.values() for c in known.values())
+    common = sorted(b for b in set.intersection(*map(set, told.values())) if b > since)
+    if not common:
+        return {}
+    newest = {rank: known[common[-1]] for rank, known in told.items()}
+    found: dict[str, list[frozenset[int]]] = {}
+    for path in {p for check in newest.values() for p in _all(check)}:
+        groups: dict[tuple[str, ...], set[int]] = {}
+        for rank, known in told.items():
+            held = [_all(known[b]).get(path, "") for b in common]
+            kept = path in known[common[-1]].ddp_paths
+            if all(held) and (kept or len(common) >= SEEN_EQUAL):
+                groups.setdefault(tuple(held), set()).add(rank)
+        found[path] = [frozenset(group) for group in groups.values() if len(group) > 1]
+    return {path: groups for path, groups in found.items() if groups}
+
+
+def apart(known: Alike, now: Mapping[int, ReplicaCheck]) -> Apart | None:
+    """`now`: what ranks hold at one boundary, as far as they have told; None as long as all is well."""
+    differing: dict[str, frozenset[int]] = {}
+    for path, groups in known.items():
+        for group in groups:
+            held = {digest for rank in group if rank in now and (digest := _all(now[rank]).get(path))}
+            if len(held) > 1:
+                differing.setdefault(path, group)
+    if not differing:
+        return None
+    path = min(differing)
+    boundary = next(iter(now.values())).boundary
+    return Apart(tuple(sorted(differing[path])), path, len(differing), boundary)
+
+
+def _all(check: ReplicaCheck) -> dict[str, str]:
+    return {**check.digests, **check.small}

@@ -1,0 +1,19 @@
+"""Ranks that do not hold the same any more after a migration: the job ends before anything is saved as if all were well."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from support.relay_run import relay
+
+
+def test_a_rank_that_goes_its_own_way_after_it_was_replaced_stops_the_job_with_all_states_saved(tmp_path: Path) -> None:
+    run = relay(tmp_path, "own_way.py", ranks=2, inject=["kill:rank=1,step=8,phase=backward"])
+    assert run.status == 77, run.told()
+    (verdict,) = run.named("health_verdict")
+    assert verdict["action"] == "stop", run.told()
+    assert "ranks 0, 1 differ in module0." in verdict["reason"], run.told()
+    (saved,) = run.named("checkpoint_saved")
+    folder = Path(saved["directory"]) if Path(saved["directory"]).is_absolute() else tmp_path / saved["directory"]
+    tensors = sorted(p.name for p in folder.rglob("*") if p.is_file() and p.stat().st_size > 1000)
+    assert sum("rank-0" in str(p) or "rank-1" in str(p) or "0" in p or "1" in p for p in tensors) >= 2, tensors

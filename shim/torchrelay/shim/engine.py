@@ -47,6 +47,8 @@ from torchrelay.shim.updates import Updates
 from torchrelay.shim.watch import Watch
 
 _MOST_STAND_INS = 2
+_MOST_IN_A_STEP = 16
+"""So many updates of one iteration can be one step. What they write is copied before."""
 
 
 class Engine:
@@ -82,6 +84,8 @@ class Engine:
         self.stepped = False
         self.astray = False
         """Whether a step was done in a loop that was not known to train: until it comes round, there is no boundary in it."""
+        self.behind = False
+        """Whether the step's gate is behind the loop that the boundary is in, which was over with gradients left over."""
         self.gradients_open = False
         """Whether there was a backward since the latest boundary, and no optimizer step after it."""
         self.step_stack: list[Activation] = []
@@ -184,6 +188,11 @@ class Engine:
     def place(self) -> str:
         """Of the latest boundary; empty where its loop is over."""
         return self.commit.place if self.commit is not None and self.commit.activation in self.tracker.stack else ""
+
+    def heads_at_gate(self) -> int:
+        """How often the head of the latest boundary's loop was reached; negative if the gate is behind that loop."""
+        assert self.commit is not None
+        return -self.commit.activation.heads if self.behind else self.commit.activation.heads
 
     def _has_left(self, frame: FrameType) -> bool:
         """Whether the loop that the latest boundary is in is over."""
@@ -300,6 +309,7 @@ class Engine:
         if self.numbers is not None:
             self.numbers.begin_step()
         self.position, self.astray, self.late_forwards.seen, self.left.place = "body", False, False, ""
+        self.behind = False
 
     def _pause_if_wanted(self) -> None:
         assert self.commit is not None
@@ -316,12 +326,23 @@ class Engine:
         """The training loop is the innermost one around an optimizer step that comes round again in the same activation."""
         if activation not in self.step_stack:
             return
+        if activation.site in self.chain:
+            if self.astray and activation.steps <= _MOST_IN_A_STEP and self.step_stack[-1] is activation:
+                self._take_together(activation)
+            return
         around_step = [a.site for a in self.step_stack]
         known = self.tracker.boundary_sites.intersection(around_step)
         if all(around_step.index(site) < depth for site in known):
             self.tracker.boundary_sites -= known
             self.tracker.boundary_sites.add(activation.site)
             self.chain |= {a.site for a in self.tracker.stack[: depth + 1]}
+
+    def _take_together(self, activation: Activation) -> None:
+        """A few steps in a loop of their own, and one more behind it: an iteration of the loop around both is one step."""
+        assert self.commit is not None
+        self.tracker.boundary_sites.discard(self.commit.activation.site)
+        self.tracker.boundary_sites.add(activation.site)
+        self.updates.early.turns[activation.site] = (activation.steps - 1, activation.steps - 1)
 
     def take_boundary(self, activation: Activation, number: int) -> bool:
         """The head of the training loop: remembers everything that the iteration can change, and writes it down.
@@ -408,7 +429,7 @@ class Engine:
         """Number of the step that is being done, from 1."""
         stepped = self.position in ("update", "after")
         if stepped and self.position == "after" and self.on_training_thread() and self._has_left(sys._getframe(1)):
-            stepped = self.astray and self.step_stack[-1] in self.tracker.stack
+            stepped = self.behind or (self.astray and self.step_stack[-1] in self.tracker.stack)
         return self.gates_passed if stepped else self.gates_passed + 1
 
     # Helpers.

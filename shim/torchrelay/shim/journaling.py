@@ -272,7 +272,7 @@ class Writer:
         for number in others:
             changed[number] = written[number]
         record = payload.GateJournal(
-            commit.boundary, len(written), changed, rng.capture(), body, fresh, commit.activation.heads
+            commit.boundary, len(written), changed, rng.capture(), body, fresh, engine.heads_at_gate()
         )
         data = pickled(record.plain())
         engine.journal.write_gate(commit.boundary, data)

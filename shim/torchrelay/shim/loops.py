@@ -27,10 +27,12 @@ class Activation:
     """One run of one loop statement, from its start to its end.
 
     `entry`: how often its statement was entered since the loop around it was at its head, or since the script's start.
-    `computes`: whether gradients were computed in it.
+    `computes`: whether gradients were computed in it. `around`: the loop around it. `steps`: how many gates were passed since its
+    head was reached.
     """
 
     __slots__ = (
+        "around",
         "computes",
         "entry",
         "first_mark",
@@ -45,11 +47,14 @@ class Activation:
         "replay",
         "rng",
         "site",
+        "steps",
     )
 
-    def __init__(self, site: str, frame: FrameType, state: rng.RngState, entry: int) -> None:
-        self.site, self.frame, self.rng, self.entry = site, frame, state, entry
-        self.heads = 0
+    def __init__(
+        self, site: str, frame: FrameType, state: rng.RngState, entry: int, around: Activation | None = None
+    ) -> None:
+        self.site, self.frame, self.rng, self.entry, self.around = site, frame, state, entry, around
+        self.heads = self.steps = 0
         self.computes = False
         self.item: Any = None
         self.iterator: Any = None
@@ -60,6 +65,12 @@ class Activation:
         self.inner: dict[str, int] = {}
         """How often each loop right inside of it was entered since its head."""
         self.loaders: list[Any] = []
+
+    def is_run_by(self, frame: FrameType | None) -> bool:
+        """Whether the function that has the loop runs still, as one of those that have called `frame`."""
+        while frame is not None and frame is not self.frame:
+            frame = frame.f_back
+        return frame is not None
 
 
 class Listener(Protocol):
@@ -147,7 +158,8 @@ class LoopTracker:
             self._in_packages[site] = self._in_packages.get(site, 0) + 1
         entries = self.stack[-1].inner if self.stack else self._entries
         entries[site] = entries.get(site, 0) + 1
-        activation = Activation(site, frame, rng.capture(), entries[site])
+        around = self.stack[-1] if self.stack else None
+        activation = Activation(site, frame, rng.capture(), entries[site], around)
         self.stack.append(activation)
         assert self.listener is not None
         self.listener.entering(activation, len(self.stack) - 1)
@@ -185,6 +197,7 @@ class LoopTracker:
         activation.inner.clear()
         assert self.listener is not None
         self.listener.at_head(activation, depth)
+        activation.steps = 0
 
     def left(self, activation: Activation) -> None:
         if activation in self.stack:

@@ -188,7 +188,8 @@ class GateJournal(NamedTuple):
     lost: tuple[str, ...]
     """Tensors of the step that are too large to be in here and are read later: with them, there is no way back."""
     heads: int
-    """How often the training loop's head had been reached: iterations without an update can come before it."""
+    """How often the training loop's head had been reached: iterations without an update can come before it. Negative if the
+    gate is behind that loop."""
 
     def plain(self) -> Plain:
         boundary, node_count, nodes, rng, *rest = self

@@ -39,6 +39,7 @@ class Reporter:
         self._wrapped_at: dict[int, Place] = {}
         self._steps_in_set_up = 0
         self._beside: Gap | None = None
+        self._behind: Gap | None = None
         self._save: Gap | None = None
         self._evaluations: Gap | None = None
 
@@ -101,6 +102,17 @@ class Reporter:
             )
             self._own_result = Gap("own-result", PART_OF_STEP, text)
             self.report(commit)
+
+    def step_behind_loop(self, frame: FrameType) -> None:
+        """An optimizer step that belongs to a loop that is over: what is left of an accumulation."""
+        if self._behind is None:
+            file, line = call_site(frame, _TORCH)
+            text = (
+                f"the optimizer step at {file}:{line}, behind the loop that its gradients were computed in: a rank that is lost "
+                "between that loop's end and this step is not replaced"
+            )
+            self._behind = Gap("step-behind-loop", PART_OF_STEP, text, file, line)
+            self._key = None
 
     def beside(self) -> None:
         """Another thread than the one that trains communicates."""
@@ -192,7 +204,15 @@ class Reporter:
         )
 
     def gaps(self, commit: Commit) -> list[Gap]:
-        seen = (self._astray, self._late_forward, self._own_result, self._beside, self._save, self._evaluations)
+        seen = (
+            self._astray,
+            self._late_forward,
+            self._own_result,
+            self._beside,
+            self._behind,
+            self._save,
+            self._evaluations,
+        )
         found = [gap for gap in seen if gap is not None]
         found += self._wrappers() + self._outside()
         keeper = self._engine.keeper

@@ -93,10 +93,13 @@ class Updates:
         if engine.position not in ("body", "after"):
             return
         running = engine.tracker.around_step(frame)
-        if engine.commit is not None and running and engine.commit.activation not in running:
+        if self._is_behind_its_loop(frame, running):
+            engine.behind = True
+            engine.reporter.step_behind_loop(frame)
+        elif engine.commit is not None and running and engine.commit.activation not in running:
             self._step_elsewhere(running)
             return
-        if engine.commit is not None and running:
+        elif engine.commit is not None and running:
             site = engine.commit.activation.site
             together = engine.gradients_open or (optimizer is not None and self.whole.communicates(optimizer))
             if self.early.learn(site, self._done, together=together):
@@ -106,7 +109,7 @@ class Updates:
                 return
         if engine.position == "after":
             return
-        if not running:
+        if not running and not engine.behind:
             engine.reporter.step_in_no_loop(frame)
             return
         if not engine.protects_this_step():
@@ -116,7 +119,7 @@ class Updates:
             self.gate(frame)
         else:
             self._gate_only(-1)
-        engine.step_stack = running
+        self._steps_in(running)
 
     def _update_early(self, optimizer: Any, running: list[Activation]) -> None:
         """Another one comes in this iteration, behind a backward: the gate is there."""
@@ -141,6 +144,23 @@ class Updates:
             self.early.keep(optimizer)
             engine.again.ignore(self.early.tensors())
 
+    def _is_behind_its_loop(self, frame: FrameType, running: list[Activation]) -> bool:
+        """Whether the step belongs to the latest boundary although that one's loop is over: gradients were left over from it.
+
+        It has a gate like any other, and what follows it is carried. Before that gate nobody can go back to the boundary.
+        """
+        engine = self._engine
+        if engine.commit is None or engine.position != "body" or not engine.gradients_open or self._done > 0:
+            return False
+        loop = engine.commit.activation
+        return loop not in running and loop.around is (running[-1] if running else None) and loop.is_run_by(frame)
+
+    def _steps_in(self, running: list[Activation]) -> None:
+        """A gate was passed in all of these loops."""
+        self._engine.step_stack = running
+        for activation in running:
+            activation.steps += 1
+
     def _step_elsewhere(self, running: list[Activation]) -> None:
         """A step outside of the loop that the boundaries are in: nobody can come in here, until this loop comes round."""
         engine = self._engine
@@ -150,7 +170,8 @@ class Updates:
         if engine.astray and engine.step_stack[-1] in running:
             return  # another one in the same iteration
         engine.reporter.step_in_another_loop(engine.commit, running[-1].site)
-        engine.astray, self._done, engine.step_stack = True, 0, running
+        engine.astray, self._done = True, 0
+        self._steps_in(running)
         engine.again.leave()
         engine.waiting(True)
         try:
@@ -168,7 +189,7 @@ class Updates:
         running = engine.tracker.around_step(frame)
         if not running or not running[-1].computes:
             return False
-        engine.step_stack = running
+        self._steps_in(running)
         engine.waiting(True)
         try:
             self._gate_only(engine.gates_passed + 1)
@@ -186,7 +207,7 @@ class Updates:
         engine.position = "gate"
         engine.phase("gate")
         if engine.shadow is not None:
-            engine.shadow.at_gate(frame, engine.commit.activation.heads)
+            engine.shadow.at_gate(frame, engine.heads_at_gate())
         else:
             engine.inject("gate")
             if engine.keeper is not None:
@@ -195,7 +216,7 @@ class Updates:
                 engine.numbers.at_gate(engine.commit)
             engine.layouts.note(boundary + 1, engine.wrapped)
             self._write(frame)  # before the gate: whoever passes it relies on this rank's journal being whole
-            self._wait("gate")
+            self._wait("behind" if engine.behind else "gate")
             if engine.numbers is not None:
                 engine.numbers.passed()
         self.passed(boundary + 1)

@@ -200,7 +200,7 @@ class WayIn:
         rng.restore(goal.journal.rng)
         self._stepping, self._early = activation, 0
         self._engine.updates.whole.communicating |= {*goal.journal.communicating}
-        self._heads = goal.gate.heads if goal.gate is not None else activation.heads
+        self._heads = abs(goal.gate.heads) if goal.gate is not None else activation.heads
         if goal.gate is None:
             self._is_past(goal)
 
@@ -220,7 +220,7 @@ class WayIn:
         running = self._engine.tracker.around_step(frame)
         if goal is not None and goal.gate is not None and len(self._chain) == len(goal.journal.links):
             loop = self._chain[-1]
-            if loop not in running or loop.heads > self._heads:
+            if (loop in running) is (goal.gate.heads < 0) or loop.heads > self._heads:
                 raise StateMismatchError("a training loop that is over went on otherwise here than in the lost rank")
             if self._early < goal.journal.turns.get(loop.site, (0, 0))[0]:
                 self._early += 1

@@ -25,6 +25,7 @@ _NO_WAY = {
     "again",
 }
 """Positions that no way leads from, and why."""
+_AT_GATE = ("gate", "behind")
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ def still_at_gate(standings: Mapping[int, Standing], target: int) -> list[int]:
 
     They hold the tensors of neither side of it: whoever needs what only they have would get it without the update.
     """
-    return [rank for rank, s in sorted(standings.items()) if s.position == "gate" and s.gates_passed < target]
+    return [rank for rank, s in sorted(standings.items()) if s.position in _AT_GATE and s.gates_passed < target]
 
 
 def _action(s: Standing, target: int) -> str | None:
@@ -110,8 +111,10 @@ def _action(s: Standing, target: int) -> str | None:
     if s.boundary < 0:
         return None
     if s.boundary == target:
+        if s.position == "behind":
+            return None  # the loop that it would go back to is over
         return "stay" if s.position == "head" else "rewind"
-    if s.boundary == target - 1 and (s.gates_passed == target or s.position == "gate"):
+    if s.boundary == target - 1 and (s.gates_passed == target or s.position in _AT_GATE):
         return "forward"
     return None
 

@@ -20,6 +20,8 @@ def at(boundary: int, gates: int, position: str) -> Standing:
         ([at(5, 5, "body"), at(5, 5, "gate"), at(5, 5, "head")], 5, ["rewind", "rewind", "stay"], False),
         # One passed it: all have their gradients.
         ([at(5, 6, "after"), at(5, 5, "gate"), at(5, 6, "gate")], 6, ["forward", "forward", "forward"], False),
+        # At a gate behind the loop of its boundary: the same.
+        ([at(5, 6, "after"), at(5, 5, "behind")], 6, ["forward", "forward"], False),
         # One is a step ahead already and has begun the next.
         ([at(6, 6, "body"), at(5, 6, "after"), at(6, 6, "head")], 6, ["rewind", "forward", "stay"], False),
         # The first step.
@@ -39,7 +41,7 @@ def test_the_target_follows_from_the_gates(
 
 
 def test_who_has_its_gradients_and_not_its_update_is_not_there_yet() -> None:
-    standings = dict(enumerate([at(5, 6, "after"), at(5, 5, "gate"), at(5, 6, "gate"), at(5, 5, "gate")]))
+    standings = dict(enumerate([at(5, 6, "after"), at(5, 5, "gate"), at(5, 6, "gate"), at(5, 5, "behind")]))
     assert still_at_gate(standings, 6) == [1, 3]
     assert still_at_gate(standings, 5) == []
 
@@ -52,6 +54,7 @@ def test_who_has_its_gradients_and_not_its_update_is_not_there_yet() -> None:
         ([at(7, 7, "head"), at(5, 6, "after")], "rank 1"),
         ([at(-1, 0, "body")], "rank 0"),
         ([at(6, 7, "after"), at(6, 6, "finished")], "rank 1"),
+        ([at(5, 5, "body"), at(5, 5, "behind")], r"rank 1 stands at boundary 5 \(behind"),
     ],
 )
 def test_ranks_that_cannot_meet_are_named(standings: list[Standing], why: str) -> None:

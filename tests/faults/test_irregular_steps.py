@@ -1,0 +1,39 @@
+"""Optimizer steps behind the loop that trains: ranks are lost in that loop, in such a step, and in what follows it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from faults.conftest import Undisturbed
+from support.cells import few
+from support.relay_run import assert_unharmed, relay
+
+SCRIPT, RANKS = "irregular.py", 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "faults"),
+    few(
+        2,
+        [
+            ("left-over", ["kill:rank=1,step=5,phase=backward", "kill:rank=0,step=9,phase=after-step"]),
+            ("critic", ["kill:rank=0,step=9,phase=backward", "kill:rank=1,step=13,phase=after-step"]),
+            ("left-over", ["kill:rank=1,step=6,phase=optimizer", "kill:rank=0,step=8,phase=forward"]),
+            ("left-over", ["kill:rank=0,step=3,phase=after-step", "kill:rank=1,step=7,phase=gate"]),
+            ("critic", ["kill:rank=1,step=8,phase=gate", "kill:rank=0,step=12,phase=optimizer"]),
+        ],
+    ),
+)
+def test_ranks_are_replaced(kind: str, faults: list[str], undisturbed: Undisturbed, tmp_path: Path) -> None:
+    run = relay(tmp_path, SCRIPT, kind, ranks=RANKS, spares=2, inject=faults)
+    assert_unharmed(run, undisturbed(SCRIPT, kind, ranks=RANKS), RANKS, faults, 2)
+
+
+def test_a_rank_is_replaced_in_the_evaluation_behind_such_a_step(undisturbed: Undisturbed, tmp_path: Path) -> None:
+    struck = tmp_path / "struck"
+    environment = {"STRIKE": "evaluation-1:1", "STRUCK": str(struck)}
+    run = relay(tmp_path, SCRIPT, "left-over", ranks=RANKS, environment=environment)
+    assert struck.exists(), run.told()
+    assert_unharmed(run, undisturbed(SCRIPT, "left-over", ranks=RANKS), RANKS, [], 1)

@@ -15,6 +15,7 @@ ADVICE = {
     "kept-workers": "set persistent_workers=False, or keep no state in the data set of the workers",
     "ddp": "use DistributedDataParallel without the named feature",
     "second-loop": "step the optimizer in one loop only, or make the two loops follow each other",
+    "step-behind-loop": "step in the loop, at its last batch (`if i + 1 == len(loader)`)",
     "no-loop": "put the optimizer's step into a loop of the script's own files",
     "large-fresh-tensor": "keep what is read after the step in a buffer of the module, or compute it before the step",
     "no-replica": "give --buddy-every K: ranks keep copies of what nobody else holds, and go back to them",

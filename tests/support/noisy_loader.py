@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+from support.failing_guard import FAILING
 from torchrelay.shim.adapters import data_loader
 from torchrelay.shim.draws import Draws
 
@@ -18,7 +19,7 @@ def draws(monkeypatch: pytest.MonkeyPatch) -> Draws:
     for name in ("__init__", "__next__", "_reset", "_next_index"):
         monkeypatch.setattr(data_loader.LoaderIter, name, getattr(data_loader.LoaderIter, name))
     draws = Draws()
-    data_loader.install(draws, lambda: True)
+    data_loader.install(draws, lambda: True, FAILING)
     draws.live = True
     draws.at_boundary()
     return draws

@@ -21,6 +21,7 @@ from torch.distributed import distributed_c10d as c10d
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.capture import small
 from torchrelay.shim.done_again import SUMS_UP
+from torchrelay.shim.guard import Guard, is_called_by
 
 MAX_RECORDED_BYTES = 4 << 20
 """Results larger than this are not kept: in set-up they are parameters, which state replaces."""
@@ -97,6 +98,8 @@ class Entry:
 
 class Engine(Protocol):
     """What a collective needs to know from whoever runs this process."""
+
+    guard: Guard
 
     def mode(self) -> str:
         """`off`, `record`, `answer`, `repeat`."""
@@ -205,40 +208,40 @@ class Collectives:
         """What was called with `async_op` is waited for later: fully_shard gathers so, and would seem to compute."""
         original = dist.Work.wait
 
-        @functools.wraps(original)
-        def wait(work: Any, *args: Any, **kwargs: Any) -> Any:
+        def wait(plain: Callable[..., Any], work: Any, *args: Any, **kwargs: Any) -> Any:
             engine = self._engine
             if not engine.on_training_thread():
                 engine.dispatched()
-                return original(work, *args, **kwargs)
+                return plain(work, *args, **kwargs)
             if self._inside or engine.mode() == "off" or engine.is_waiting():
-                return original(work, *args, **kwargs)
+                return plain(work, *args, **kwargs)
             engine.waiting(True)
             try:
-                return original(work, *args, **kwargs)
+                return plain(work, *args, **kwargs)
             finally:
                 engine.waiting(False)
 
-        setattr(dist.Work, "wait", wait)  # noqa: B010 - mypy forbids the assignment
+        wrapper = functools.wraps(original)(self._engine.guard.entry(original, wait))
+        setattr(dist.Work, "wait", wrapper)  # noqa: B010 - mypy forbids the assignment
 
     def _wrap(self, name: str, parameter: str, place: int, *, objects: bool) -> None:
         original = getattr(c10d, name, None)
         if original is None:
             return
 
-        @functools.wraps(original)
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
+        def ours(plain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             if not self._engine.on_training_thread():
-                return self._engine.beside(functools.partial(original, *args, **kwargs))
+                return self._engine.beside(functools.partial(plain, *args, **kwargs))
             if self._inside or (mode := self._engine.mode()) == "off":
-                return original(*args, **kwargs)
+                return plain(*args, **kwargs)
             out = kwargs.get(parameter, args[place] if 0 <= place < len(args) else None)
-            call = Call(name, group_name(args, kwargs), functools.partial(original, *args, **kwargs), out, objects)
-            if sys._getframe(1).f_globals.get("__name__", "").startswith(_OF_WRAPPERS):
+            call = Call(name, group_name(args, kwargs), functools.partial(plain, *args, **kwargs), out, objects)
+            if is_called_by(sys._getframe(1), *_OF_WRAPPERS):
                 return self._of_wrapper(call, mode)
             self._engine.collective_begins()
             return self._run(call, mode, asynchronous=bool(kwargs.get("async_op")))
 
+        wrapper = functools.wraps(original)(self._engine.guard.entry(original, ours))
         setattr(c10d, name, wrapper)
         setattr(dist, name, wrapper)
 

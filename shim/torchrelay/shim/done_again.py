@@ -34,6 +34,10 @@ class DoneAgain:
         self._written: set[int] = set()
         self._ignored: set[int] = set()
 
+    def looks(self) -> bool:
+        """Whether a step is done again, and its gate was not passed yet."""
+        return self._access is not None
+
     def begin(self, state: HostState) -> None:
         """`state`: of the boundary that the step starts at."""
         large = [(path, tensor) for tensor, _, path in state.versions]

@@ -119,10 +119,10 @@ class Draws:
         self._repeated.clear()
         self.rewinds += 1
 
-    def drawn(self, iterator: Any, default: tuple[Any, ...]) -> Any:
-        """The next item of a loop's iterator, or of one that the script asks."""
+    def next(self, plain: Callable[..., Any], iterator: Any, *default: Any) -> Any:
+        """The next item of a loop's iterator, or of one that the script asks. `plain`: the builtin."""
         by_itself = isinstance(iterator, (LoaderIter, ReplayPoint))
-        return next(iterator, *default) if by_itself else self.draw(iterator, next, default)
+        return plain(iterator, *default) if by_itself else self.draw(iterator, plain, default)
 
     def draw(self, iterator: Any, original: Callable[..., Any], default: tuple[Any, ...] = ()) -> Any:
         if not self.recording or self._nested or _is_rewound_by_itself(iterator):

@@ -13,7 +13,6 @@ import torch
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.protocol.journal import PHASES
-from torchrelay.protocol.messages import Disabled
 from torchrelay.shim import journaling, proof, replicas
 from torchrelay.shim.adapters import ddp_layouts
 from torchrelay.shim.async_saves import AsyncSaves
@@ -28,6 +27,7 @@ from torchrelay.shim.costs import Costs
 from torchrelay.shim.done_again import DoneAgain
 from torchrelay.shim.draws import Draws
 from torchrelay.shim.fault_injection import FaultInjector
+from torchrelay.shim.guard import Guard, caller
 from torchrelay.shim.hold import Hold
 from torchrelay.shim.interruptions import Interruptions
 from torchrelay.shim.journal_copies import CopiedJournal
@@ -43,6 +43,7 @@ from torchrelay.shim.recovery import Recovery
 from torchrelay.shim.reporting import Reporter
 from torchrelay.shim.set_up import SetUp
 from torchrelay.shim.sites import PACKAGES, SITES
+from torchrelay.shim.unprotected import Unprotected
 from torchrelay.shim.updates import Updates
 from torchrelay.shim.watch import Watch
 
@@ -59,11 +60,14 @@ class Engine:
     ) -> None:
         self.rank, self.world_size = rank, world_size
         self.link, self.journal, self.tracker = link, journal, tracker
+        self.guard = Guard(self._self)
+        tracker.takes = self.guard.takes
         self.trees = ModuleTrees()
         self.draws = Draws()
         self.draws.is_state = self.is_state
-        self.drawn: Callable[[Any, tuple[Any, ...]], Any] = self.draws.drawn
-        self.comms = Communicators(rank, world_size, address)
+        self._draw = self.guard.entry(next, self.draws.next)
+        self.drawn: Callable[[Any, tuple[Any, ...]], Any] = lambda iterator, default: self._draw(iterator, *default)
+        self.comms: Communicators = Communicators(rank, world_size, address)
         self.wrapped: list[torch.nn.parallel.DistributedDataParallel] = []
         self.layouts = ddp_layouts.Layouts()
         self.faults: FaultInjector | None = None
@@ -110,11 +114,16 @@ class Engine:
         self.interruptions = Interruptions(self)
         self.interrupted, self.interrupted_for_good = self.interruptions.interrupted, self.interruptions.for_good
         self.caught, self.rewind = self.interruptions.caught, self.interruptions.rewind
+        self.unprotected = Unprotected(self)
+        self.fails_closed, self.give_up = self.unprotected.fails_closed, self.unprotected.give_up
         self.left, self.again = LeftLoops(self), DoneAgain()
         self.ended = self.left.ended
         self.summed_up = self.again.summed_up
         self.saves = AsyncSaves(self)
         self.beside, self.dispatched = Beside(self).call, self.saves.dispatched
+
+    def _self(self) -> Engine:
+        return self
 
     def is_state(self, obj: Any) -> bool:
         return self.commit is not None and id(obj) in self.commit.state.index
@@ -206,6 +215,7 @@ class Engine:
 
     def at_head(self, activation: Activation, depth: int) -> None:
         if not self.capturing:
+            self.updates.at_head_unprotected()
             self._start_step()
             return
         if torch.is_inference_mode_enabled():
@@ -219,8 +229,10 @@ class Engine:
                 raise
             if not self.tracker.boundary_sites and not self.stepped:
                 self.commit, self._not_captured = None, error  # a loop of set-up, with half-made objects in sight?
+            elif self.guard.takes(error):
+                self._start_step()
             else:
-                self.give_up(error)
+                raise
             return
         if at_boundary:
             self._pause_if_wanted()
@@ -277,15 +289,6 @@ class Engine:
         if self.commit is None or activation.site in self._looked_at or not SITES[activation.site].trains:
             return False
         return self._begins_anew(activation)
-
-    def give_up(self, error: Exception) -> None:
-        """This rank cannot be replaced any more, nor stand in for others; it still takes part in the gates."""
-        self.capturing, self.commit = False, None
-        self.draws.stop()
-        reason = " ".join(f"{type(error).__name__}: {error}".split())[:500]
-        print(f"torchrelay: this rank is no longer protected: {reason}", file=sys.stderr, flush=True)
-        self.link.send(Disabled(reason))
-        self._start_step()
 
     def protects_this_step(self) -> bool:
         """Whether there is a gate in front of the step that begins: none before there was a boundary."""
@@ -437,7 +440,9 @@ class Engine:
     def ddp_built(self, wrapped: torch.nn.parallel.DistributedDataParallel) -> None:
         self.wrapped.append(wrapped)
         self.layouts.built(wrapped)
-        self.reporter.ddp_built(wrapped, sys._getframe(1))
+        frame = caller(sys._getframe(1))
+        assert frame is not None
+        self.reporter.ddp_built(wrapped, frame)
 
     def on_training_thread(self) -> bool:
         return threading.get_ident() == self._main

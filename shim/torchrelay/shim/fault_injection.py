@@ -13,6 +13,7 @@ import torch
 from torchrelay.protocol.faults import NODE, PARTITION, Fault
 from torchrelay.protocol.messages import FaultInjected, MigrationWanted
 from torchrelay.shim.adapters import process_group, tcp
+from torchrelay.shim.guard import INJECTED
 from torchrelay.shim.link import AgentLink
 
 
@@ -104,7 +105,7 @@ class FaultInjector:
         elif fault.kind == "exit":
             raise SystemExit(fault.code)
         elif fault.kind == "raise":
-            raise RuntimeError(f"injected by torchrelay: {fault}")
+            raise RuntimeError(f"{INJECTED}{fault}")
         elif fault.kind == "straggler":
             self._slow, self._worked_s = fault.slow, self._work_s()
         elif fault.kind == NODE:

@@ -6,6 +6,7 @@ gate everything is recorded, since a number that the script asks for (`norm.full
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable
 from types import ModuleType
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from torchrelay.shim.adapters import functional
 from torchrelay.shim.capture import small
 from torchrelay.shim.collectives import MAX_RECORDED_BYTES, Entry
+from torchrelay.shim.guard import is_called_by
 
 if TYPE_CHECKING:
     from torchrelay.shim.engine import Engine
@@ -32,16 +34,21 @@ class FunctionalCollectives:
 
     def _around(self, name: str, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         engine = self._engine()
-        if engine is None or self._inside or (mode := engine.mode()) == "off":
+        if engine is None:
             return original(*args, **kwargs)
+        return engine.guard.call(functools.partial(self._seen, engine, name), original, *args, **kwargs)
+
+    def _seen(self, engine: Engine, name: str, plain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if self._inside or (mode := engine.mode()) == "off":
+            return plain(*args, **kwargs)
 
         def call() -> Any:
-            return original(*args, **kwargs)
+            return plain(*args, **kwargs)
 
         if name == functional.WAIT:
             return self._wait(engine, call)
         engine.collective_begins()
-        by_torch = sys._getframe(2).f_globals.get("__name__", "").startswith("torch.")
+        by_torch = is_called_by(sys._getframe(1), "torch.")
         if by_torch and mode != "repeat" and not engine.behind_gate():
             return call()
         group = functional.group_name(self._module, name, args, kwargs)

@@ -144,6 +144,8 @@ class LoopTracker:
         self._in_packages: dict[str, int] = {}
         """How often loops of installed packages were entered that never were around a step."""
         self._around_steps: set[str] = set()
+        self.takes: Callable[[Exception], bool] = lambda error: False
+        """Of an exception of ours: whether the script goes on all the same. See `guard`."""
         self._main = threading.main_thread().ident
 
     def enter(self, site: str) -> int:
@@ -151,6 +153,14 @@ class LoopTracker:
         if not self.live or threading.get_ident() != self._main or self._in_packages.get(site, 0) >= _MOST_ENTRIES:
             return 0
         frame = sys._getframe(1)
+        try:
+            return self._enter(site, frame)
+        except Exception as error:
+            if not self.takes(error):
+                raise
+            return 0
+
+    def _enter(self, site: str, frame: FrameType) -> int:
         self._prune(frame, SITES[site])
         if (self.inside_boundary() and not self.watch_inside) or self._draws_data(frame):
             return 0
@@ -171,7 +181,11 @@ class LoopTracker:
         activation = self.stack[token - 1]
         loop = Loop(self, activation, iterable)
         assert self.listener is not None
-        self.listener.made(activation, token - 1)
+        try:
+            self.listener.made(activation, token - 1)
+        except Exception as error:
+            if not self.takes(error):
+                raise
         return loop
 
     def tick(self, site: str) -> None:
@@ -196,14 +210,22 @@ class LoopTracker:
         activation.heads += 1
         activation.inner.clear()
         assert self.listener is not None
-        self.listener.at_head(activation, depth)
+        try:
+            self.listener.at_head(activation, depth)
+        except Exception as error:
+            if not self.takes(error):
+                raise
         activation.steps = 0
 
     def left(self, activation: Activation) -> None:
         if activation in self.stack:
             del self.stack[self.stack.index(activation) :]
             if self.live and self.listener is not None:
-                self.listener.ended(activation)
+                try:
+                    self.listener.ended(activation)
+                except Exception as error:
+                    if not self.takes(error):
+                        raise
 
     def rewound(self, site: str) -> bool:
         """In the except clause of a loop: whether the exception was ours, and the loop goes on."""
@@ -211,6 +233,15 @@ class LoopTracker:
         if error is None or self.listener is None or threading.get_ident() != self._main:
             return False
         frame = sys._getframe(1)
+        try:
+            return self._rewound(error, site, frame)
+        except Exception as other:
+            if other is error or not self.takes(other):
+                raise
+            return False
+
+    def _rewound(self, error: BaseException, site: str, frame: FrameType) -> bool:
+        assert self.listener is not None
         if isinstance(error, Rewind):
             if error.activation.site != site or error.activation.frame is not frame:
                 return False

@@ -19,6 +19,7 @@ from torch.distributed import distributed_c10d as c10d
 from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
 from torchrelay.shim.capture import small
 from torchrelay.shim.collectives import MAX_RECORDED_BYTES, Collectives, Done, Entry, group_name
+from torchrelay.shim.guard import Guard, is_called_by
 
 _SENDS = ("send", "isend", "send_object_list")
 _RECEIVES = ("recv", "irecv", "recv_object_list")
@@ -28,6 +29,8 @@ _PIPELINES = "torch.distributed.pipelining."
 
 class Engine(Protocol):
     """What a message needs to know from whoever runs this process, beside what a collective does."""
+
+    guard: Guard
 
     def mode(self) -> str: ...
     def answer(self, name: str, group: str) -> Entry: ...
@@ -57,37 +60,36 @@ class Messages:
         if original is None:
             return
 
-        @functools.wraps(original)
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
+        def ours(plain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             if not self._is_ours():
-                return original(*args, **kwargs)
+                return plain(*args, **kwargs)
             if name in ("isend", "irecv") and _called_by_pipeline():  # what torch does instead of a batch of one kind
                 with self._collectives.left_alone():
-                    return original(*args, **kwargs)
+                    return plain(*args, **kwargs)
             place = "object_list" if name.endswith("_list") else "tensor"
             message = args[0] if args else kwargs.get(place)
             group = group_name(args, kwargs)
             if self._engine.mode() == "answer":
                 return self._answered(name, group, message)
-            return self._exchanged(name, group, message, functools.partial(original, *args, **kwargs))
+            return self._exchanged(name, group, message, functools.partial(plain, *args, **kwargs))
 
-        _replace(name, wrapper)
+        _replace(name, functools.wraps(original)(self._engine.guard.entry(original, ours)))
 
     def _wrap_batch(self) -> None:
         original = c10d.batch_isend_irecv
 
-        @functools.wraps(original)
-        def batch(operations: list[Any]) -> list[Any]:
+        def batch(plain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             if not self._is_ours():
-                return original(operations)
+                return plain(*args, **kwargs)
             if _called_by_pipeline():
                 with self._collectives.left_alone():
-                    return original(operations)
+                    return plain(*args, **kwargs)
             if self._engine.mode() == "answer":
+                operations = args[0] if args else kwargs["p2p_op_list"]
                 return [o.op(o.tensor, group=o.group) for o in operations]
-            return original(operations)  # made of the functions above
+            return plain(*args, **kwargs)  # made of the functions above
 
-        _replace("batch_isend_irecv", batch)
+        _replace("batch_isend_irecv", functools.wraps(original)(self._engine.guard.entry(original, batch)))
 
     def _answered(self, name: str, group: str, message: Any) -> Any:
         if self._engine.behind_gate():
@@ -154,7 +156,7 @@ class _Pending:
 
 def _called_by_pipeline() -> bool:
     """Of the function that calls this one, which stands for one of torch's."""
-    return str(sys._getframe(2).f_globals.get("__name__", "")).startswith(_PIPELINES)
+    return is_called_by(sys._getframe(1), _PIPELINES)
 
 
 def _is_kept(tensor: torch.Tensor) -> bool:

@@ -48,6 +48,8 @@ class Recovery:
         self._quiesce: QuiesceAt | None = None
         self._decided: bool | None = None
         self.rewinding: Rewind | None = None
+        self.standing = False
+        """Whether the rank stands for a migration; it does so to the end where that fails."""
         self._stores: dict[int, tuple[Any, int]] = {}
         self._phase = 0
         """In which the training thread came to a stand."""
@@ -172,6 +174,7 @@ class Recovery:
         """
         engine = self._engine
         phase = engine.journal.phase
+        self.standing = True
         engine.phase("standing")
         generation = self._generation(error)
         self._phase = phase
@@ -195,6 +198,7 @@ class Recovery:
             self._going_back = attempt, error
             return "rewind"
         self._engine.journal.phase = self._phase
+        self.standing = False
         self._engine.alive()
         if action != "pass":
             self._link.send(Resumed(attempt.generation, redone))

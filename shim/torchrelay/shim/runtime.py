@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import os
@@ -37,6 +38,7 @@ from torchrelay.protocol.messages import (
 from torchrelay.shim import failed_script, known_end, sites, start_over
 from torchrelay.shim.ask import ask
 from torchrelay.shim.config import ShimConfig, parse_faults
+from torchrelay.shim.guard import Guard
 from torchrelay.shim.last_notice import LastNotice
 from torchrelay.shim.link import AgentLink
 from torchrelay.shim.set_up import SetUp
@@ -58,6 +60,7 @@ class Runtime:
 
         self.config, self.link = config, link
         self.engine: Engine | None = None
+        self.guard = Guard(lambda: self.engine, self.disable)
         self._standby = Standby()
         self._assign: Assign | None = None
         self._begin: Begin | None = None
@@ -261,7 +264,7 @@ class Runtime:
 
     # Process groups.
 
-    def init_process_group(self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def init_process_group(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if self._off:
             return original(*args, **kwargs)
         if self._joiner is not None and self.engine is not None and self.engine.records.answers is not None:
@@ -274,7 +277,7 @@ class Runtime:
                 return original(*args, **kwargs)
         return self._arm(original, args, kwargs)
 
-    def new_group(self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def new_group(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         engine = self.engine
         if engine is None:
             return original(*args, **kwargs)
@@ -298,7 +301,7 @@ class Runtime:
         try:
             self._start_engine(early.now.inodes)
         except (TorchrelayError, RuntimeError) as e:
-            self.disable(str(e))
+            self.disable(str(e))  # a reason that speaks for itself
         return result
 
     def _start_engine(self, inodes: set[str]) -> None:
@@ -386,12 +389,17 @@ class Runtime:
         """The script runs on as if torchrelay were not there."""
         if self._off:
             return
+        if self.engine is not None:
+            self.engine.give_up(UnsupportedError(reason))  # the others wait for this rank at their gates
+            return
         self._off = True
         self._end_set_up()
         self._standby.stop()
-        self.engine = None
-        print(f"torchrelay: not protecting this process: {' '.join(reason.split())}", file=sys.stderr, flush=True)
-        self.link.send(Disabled(reason))
+        # Telling must not end what it speaks of.
+        with contextlib.suppress(Exception):
+            print(f"torchrelay: not protecting this process: {' '.join(reason.split())}", file=sys.stderr, flush=True)
+        with contextlib.suppress(Exception):
+            self.link.send(Disabled(reason))
 
     def deactivate(self) -> None:
         """In a forked child: plain Python from here on."""
@@ -405,6 +413,9 @@ class Runtime:
 
     def finish(self, failure: BaseException | None) -> None:
         """The script has ended. Its state may still be needed by a joiner, so this may wait."""
+        self.guard.tell(self._finish, failure)
+
+    def _finish(self, failure: BaseException | None) -> None:
         engine = self.engine
         if engine is not None and engine.keeper is not None:
             engine.keeper.close()

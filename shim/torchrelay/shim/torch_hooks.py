@@ -18,6 +18,7 @@ from torchrelay.shim.capture import after_draw
 from torchrelay.shim.capture.host_state import HostState
 from torchrelay.shim.collectives import Collectives
 from torchrelay.shim.data_faults import DataFaults
+from torchrelay.shim.guard import Guard
 from torchrelay.shim.messages_between import Messages
 
 if TYPE_CHECKING:
@@ -32,10 +33,10 @@ def check_supported() -> None:
     tensor_data.check_supported()
 
 
-def _replace(name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+def _replace(guard: Guard, name: str, ours: Callable[..., Any]) -> None:
     """Wraps a function of torch.distributed in all modules that offer it."""
     original = getattr(c10d, name)
-    wrapper = functools.wraps(original)(make(original))
+    wrapper = functools.wraps(original)(guard.entry(original, ours))
     for module in [m for n, m in list(sys.modules.items()) if n.split(".")[:2] == ["torch", "distributed"]]:
         if vars(module).get(name) is original:  # some have it under its own name: device_mesh has new_group
             setattr(module, name, wrapper)
@@ -44,20 +45,8 @@ def _replace(name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]
 def install(runtime: Runtime) -> None:
     """Every hook asks the runtime for its engine, and does nothing while there is none."""
 
-    def init_process_group(original: Callable[..., Any]) -> Callable[..., Any]:
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
-            return runtime.init_process_group(original, args, kwargs)
-
-        return wrapper
-
-    def new_group(original: Callable[..., Any]) -> Callable[..., Any]:
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
-            return runtime.new_group(original, args, kwargs)
-
-        return wrapper
-
-    _replace("init_process_group", init_process_group)
-    _replace("new_group", new_group)
+    _replace(runtime.guard, "init_process_group", runtime.init_process_group)
+    _replace(runtime.guard, "new_group", runtime.new_group)
     optimizers.register_optimizer_step_pre_hook(functools.partial(_before_step, runtime))
     optimizers.register_optimizer_step_post_hook(functools.partial(_after_step, runtime))
     _wrap_backward(runtime)
@@ -65,13 +54,14 @@ def install(runtime: Runtime) -> None:
 
 def install_for(engine: Engine) -> None:
     """The hooks that need an engine from the start."""
+    guard = engine.guard
     collectives = Collectives(engine)
     collectives.install()
     group_methods.install(collectives)
     Messages(engine, collectives).install()
     comm_hooks.install(collectives.left_alone)
-    ddp.install(engine.ddp_built, functools.partial(_forward, engine))
-    data_loader.install(engine.draws, engine.on_training_thread)
+    ddp.install(functools.partial(guard.tell, engine.ddp_built), functools.partial(_forward, engine))
+    data_loader.install(engine.draws, engine.on_training_thread, guard)
     engine.draws.on_create = engine.tracker.loader_created
     _tell_of_draws(engine)
     engine.draws.in_loop = lambda: engine.tracker.drawing is not None and engine.tracker.drawing.heads > 0
@@ -103,7 +93,7 @@ def _before_step(runtime: Runtime, optimizer: Any, args: tuple[Any, ...], kwargs
         return None
     frame = sys._getframe(1)
     closure, whole = _closure_of(args, kwargs), engine.updates.whole
-    begun = whole.begins(frame, optimizer, closure=closure is not None)
+    begun = engine.guard.tell(whole.begins, frame, optimizer, closure=closure is not None)
     if closure is None:
         if not begun:
             engine.updates.before_step(frame, optimizer)
@@ -112,14 +102,15 @@ def _before_step(runtime: Runtime, optimizer: Any, args: tuple[Any, ...], kwargs
     def gated() -> Any:
         result = closure()
         if engine.takes_part():
-            result = whole.told(result)
+            told = engine.guard.tell(whole.told, result)
+            result = result if told is None else told
         if whole.open:
             return result  # the gate comes behind the step
         if not passed:
             passed.append(True)
             engine.updates.before_step(frame, optimizer)
         elif engine.takes_part():
-            engine.reporter.evaluated_again(frame)
+            engine.guard.tell(engine.reporter.evaluated_again, frame)
         return result
 
     passed: list[bool] = []
@@ -131,13 +122,17 @@ def _before_step(runtime: Runtime, optimizer: Any, args: tuple[Any, ...], kwargs
 def _after_step(runtime: Runtime, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     engine = runtime.engine
     if engine is not None:
-        if engine.updates.whole.ended():
+        if engine.guard.tell(engine.updates.whole.ended):
             engine.updates.before_step(sys._getframe(1), optimizer, whole=True)
         engine.updates.after_step()
 
 
-def _forward(engine: Engine, wrapped: Any, call: Callable[[], Any]) -> Any:
+def _forward(engine: Engine, wrapped: Any, plain: Callable[[], Any]) -> Any:
     """The part of a data parallel forward that communicates."""
+    return engine.guard.call(functools.partial(_guarded_forward, engine, wrapped), plain)
+
+
+def _guarded_forward(engine: Engine, wrapped: Any, call: Callable[[], Any]) -> Any:
     taking_part = engine.takes_part()
     if taking_part and engine.shadow is not None:
         engine.shadow.before_forward(wrapped)
@@ -165,6 +160,9 @@ def pipeline_step(runtime: Runtime) -> pipelining.Around:
         engine = runtime.engine
         if engine is None or not engine.takes_part():
             return call()
+        return engine.guard.call(functools.partial(guarded, engine, alone), call)
+
+    def guarded(engine: Engine, alone: Callable[[], None], call: Callable[[], Any]) -> Any:
         if engine.records.answers is not None:
             engine.sharded_alone()
             return alone()
@@ -219,11 +217,10 @@ def _backward_fault(engine: Engine) -> Iterator[None]:
 def _wrap_backward(runtime: Runtime) -> None:
     original = torch.autograd.backward
 
-    @functools.wraps(original)
-    def backward(*args: Any, **kwargs: Any) -> Any:
+    def backward(plain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         engine = runtime.engine
         if engine is None or not engine.takes_part():
-            return original(*args, **kwargs)
+            return plain(*args, **kwargs)
         if engine.numbers is not None:
             engine.numbers.backward(args[0] if args else kwargs.get("tensors", ()))
         engine.waiting(bool(engine.wrapped))
@@ -231,11 +228,11 @@ def _wrap_backward(runtime: Runtime) -> None:
         engine.tracker.computing()
         try:
             with _backward_fault(engine):
-                return original(*args, **kwargs)
+                return plain(*args, **kwargs)
         except RuntimeError as error:
             engine.interrupted_for_good(error)
         finally:
             engine.waiting(False)
         return None
 
-    torch.autograd.backward = backward
+    torch.autograd.backward = functools.wraps(original)(runtime.guard.entry(original, backward))

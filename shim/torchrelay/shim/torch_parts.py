@@ -40,7 +40,8 @@ def _async_checkpoint(runtime: Runtime, module: ModuleType) -> None:
     from torchrelay.shim.adapters import async_checkpoint
 
     def begin(staged: Any, options: dict[str, Any]) -> async_checkpoint.Taken | None:
-        return runtime.engine.saves.begin(staged, options) if runtime.engine is not None else None
+        engine = runtime.engine
+        return engine.guard.tell(engine.saves.begin, staged, options) if engine is not None else None
 
     try:
         async_checkpoint.install(module, begin)
@@ -51,7 +52,7 @@ def _async_checkpoint(runtime: Runtime, module: ModuleType) -> None:
 def _save_plans(runtime: Runtime, module: ModuleType) -> None:
     from torchrelay.shim.adapters import save_plans
 
-    save_plans.install(module, lambda: runtime.engine.saves.era() if runtime.engine is not None else "")
+    save_plans.install(module, lambda: runtime.engine.saves.era() if runtime.engine is not None else "", runtime.guard)
 
 
 _PREPARED: dict[str, Callable[[Runtime, ModuleType], None]] = {

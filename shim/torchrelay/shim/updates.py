@@ -32,6 +32,10 @@ class Updates:
         self._stepping: torch.optim.Optimizer | None = None
         self._updating_early = False
         self._training_thread = threading.main_thread().ident
+        self._site = ""
+        """The training loop that an unprotected rank was in when it gave up: its gates stay where the others have theirs."""
+        self._owes_gate = False
+        """Of an unprotected rank: whether there was an update in this iteration, and no gate yet."""
 
     def begin_iteration(self) -> None:
         self._done, self._depth = 0, 0
@@ -80,6 +84,19 @@ class Updates:
         engine = self._engine
         if not engine.tracker.live or threading.get_ident() != self._training_thread:
             return
+        passed, depth = engine.gates_passed, self._depth
+        try:
+            self._before_step(frame, optimizer, whole=whole)
+        except Exception as error:
+            if not engine.guard.takes(error):
+                raise
+            if engine.gates_passed == passed and engine.position in ("body", "gate"):
+                # The others wait for this rank at their gate. Without protection there is less to do on the way to it.
+                engine.position, self._depth = "body", depth
+                self._before_step(frame, optimizer, whole=whole)
+
+    def _before_step(self, frame: FrameType, optimizer: torch.optim.Optimizer | None, *, whole: bool) -> None:
+        engine = self._engine
         self._depth += 1
         if self._depth > 1 or self.whole.open:
             return
@@ -117,9 +134,21 @@ class Updates:
         engine.again.leave()
         if engine.capturing:
             self.gate(frame)
+        elif self._site and self._done < self.early.before_gate(self._site):
+            self._updating_early = self._owes_gate = True
         else:
             self._gate_only(-1)
         self._steps_in(running)
+
+    def unprotected_in(self, site: str) -> None:
+        """The rank gives up in this training loop."""
+        self._site, self._owes_gate = site, self.early.pending
+        self.early.drop()
+
+    def at_head_unprotected(self) -> None:
+        """An iteration that has made fewer updates than others has its gate at its end."""
+        if self._owes_gate:
+            self._gate_only(-1)
 
     def _update_early(self, optimizer: Any, running: list[Activation]) -> None:
         """Another one comes in this iteration, behind a backward: the gate is there."""
@@ -251,6 +280,7 @@ class Updates:
         if engine.keeper is not None:
             engine.keeper.meet()
         engine.comms.gate(number)
+        self._owes_gate = False
         engine.gates_passed += 1
         engine.gradients_open = False
         engine.journal.gates_passed = engine.gates_passed
@@ -264,8 +294,9 @@ class Updates:
         try:
             engine.writer.gate(engine.commit, frame)
             engine.costs.gate(time.perf_counter() - started_s)
-        except Exception as error:  # noqa: BLE001 - as at the head
-            engine.give_up(error)
+        except Exception as error:
+            if not engine.guard.takes(error):
+                raise
 
     def _wait(self, position: str) -> None:
         engine = self._engine
@@ -300,6 +331,14 @@ class Updates:
         engine = self._engine
         if not engine.tracker.live or threading.get_ident() != self._training_thread:
             return
+        try:
+            self._after_step()
+        except Exception as error:
+            if not engine.guard.takes(error):
+                raise
+
+    def _after_step(self) -> None:
+        engine = self._engine
         self._depth = max(self._depth - 1, 0)
         self._stepping = self._stepping if self._depth > 0 else None
         if self._depth > 0 or not (engine.position in ("update", "after") or self._updating_early):

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from support.failing_guard import FAILING
 from torch.utils.data import DataLoader
 
 from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
@@ -67,7 +68,7 @@ def draws(monkeypatch: pytest.MonkeyPatch) -> Draws:
         monkeypatch.setattr(data_loader.LoaderIter, name, getattr(data_loader.LoaderIter, name))
     monkeypatch.setattr(Shard, "__iter__", Shard.__iter__)
     draws = Draws()
-    data_loader.install(draws, lambda: True)
+    data_loader.install(draws, lambda: True, FAILING)
     draws.live = True
     draws.at_boundary()
     module = ModuleType("accelerate.data_loader")

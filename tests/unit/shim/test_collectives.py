@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from support.failing_guard import FAILING
 from torch.distributed import distributed_c10d as c10d
 
 from torchrelay.protocol.errors import StateMismatchError
@@ -17,6 +18,8 @@ from torchrelay.shim.collectives import Collectives, Entry
 
 class FakeEngine:
     """`now`: the mode; `breaks`: how many calls of the original still fail."""
+
+    guard = FAILING
 
     def __init__(self) -> None:
         self.now, self.begun = "record", 0

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from support.failing_guard import FAILING
 from support.host_state import take
 from torch.utils.data import DataLoader, Dataset
 
@@ -38,7 +39,7 @@ def draws() -> Iterator[Draws]:
     originals = {
         name: getattr(data_loader.LoaderIter, name) for name in ("__init__", "__next__", "_reset", "_next_index")
     }
-    data_loader.install(made, lambda: True)
+    data_loader.install(made, lambda: True, FAILING)
     yield made
     for name, original in originals.items():
         setattr(data_loader.LoaderIter, name, original)

@@ -6,6 +6,7 @@ import sys
 from typing import Any
 
 import pytest
+from support.failing_guard import FAILING
 from support.loop_script import LoopScript
 from torch.utils.data import DataLoader, Dataset
 
@@ -38,7 +39,7 @@ class Struck:
         for name in ("__init__", "__next__", "_reset", "_next_index"):
             monkeypatch.setattr(data_loader.LoaderIter, name, getattr(data_loader.LoaderIter, name))
         engine = script.engine
-        data_loader.install(engine.draws, lambda: True)
+        data_loader.install(engine.draws, lambda: True, FAILING)
         faults = tuple(Fault("ecc", 0, step, "data") for step in range(1, STEPS + 1))
         monkeypatch.setattr(engine.link, "send_and_wait", self.tell, raising=False)
         engine.faults = FaultInjector(faults, engine.link, engine.step_now)

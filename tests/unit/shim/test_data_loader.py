@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from support.failing_guard import FAILING
 from support.noisy_loader import Noisy, loader_of, values
 from torch.utils.data import (
     BatchSampler,
@@ -190,7 +191,7 @@ def test_other_threads_and_an_idle_shim_are_left_alone(monkeypatch: pytest.Monke
     for name in ("__init__", "__next__", "_reset", "_next_index"):
         monkeypatch.setattr(data_loader.LoaderIter, name, getattr(data_loader.LoaderIter, name))
     draws = Draws()
-    data_loader.install(draws, lambda: False)
+    data_loader.install(draws, lambda: False, FAILING)
     draws.live = draws.recording = True
     assert len(list(DataLoader(TensorDataset(torch.ones(4))))) == 4
     assert not draws.consumed

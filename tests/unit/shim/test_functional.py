@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from support.failing_guard import FAILING
 
 from torchrelay.shim.adapters import functional
 from torchrelay.shim.collectives import Entry
@@ -17,6 +18,8 @@ from torchrelay.shim.functional import FunctionalCollectives
 
 
 class FakeEngine:
+    guard = FAILING
+
     def __init__(self) -> None:
         self.now, self.behind = "record", False
         self.recorded: list[Entry] = []

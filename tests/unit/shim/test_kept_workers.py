@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from support.failing_guard import FAILING
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
 from torchrelay.shim import sites
@@ -46,7 +47,7 @@ def draws(monkeypatch: pytest.MonkeyPatch) -> Iterator[Draws]:
     for name in ("__init__", "__next__", "_reset", "_next_index"):
         monkeypatch.setattr(data_loader.LoaderIter, name, getattr(data_loader.LoaderIter, name))
     draws = Draws()
-    data_loader.install(draws, lambda: True)
+    data_loader.install(draws, lambda: True, FAILING)
     draws.live = True
     draws.at_boundary()
     yield draws

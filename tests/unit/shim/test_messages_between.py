@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from support.failing_guard import FAILING
 from torch.distributed import distributed_c10d as c10d
 
 from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
@@ -20,6 +21,8 @@ NAMES = ("send", "recv", "isend", "irecv", "batch_isend_irecv", "send_object_lis
 
 class Engine:
     """`now`: the mode; `behind`: whether it is a joiner's behind its gate."""
+
+    guard = FAILING
 
     def __init__(self) -> None:
         self.now, self.behind = "record", False

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from support.failing_guard import FAILING
 from torch.distributed.checkpoint import DefaultSavePlanner
 from torch.distributed.checkpoint.planner import SavePlanner
 
@@ -20,7 +21,7 @@ def era(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         monkeypatch.setattr(SavePlanner, kept, {})
     monkeypatch.setattr(DefaultSavePlanner, "set_up_planner", DefaultSavePlanner.set_up_planner)
     said = ["0"]
-    save_plans.install(SimpleNamespace(DefaultSavePlanner=DefaultSavePlanner), lambda: said[0])  # type: ignore[arg-type]  # a stand-in
+    save_plans.install(SimpleNamespace(DefaultSavePlanner=DefaultSavePlanner), lambda: said[0], FAILING)  # type: ignore[arg-type]  # a stand-in
     return said
 
 

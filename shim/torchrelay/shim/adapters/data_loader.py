@@ -20,64 +20,57 @@ from torchrelay.shim.adapters.loader_order import LoaderIter, order_again, order
 from torchrelay.shim.capture import rng
 from torchrelay.shim.capture.replay_point import ReplayPoint
 from torchrelay.shim.draws import Draws
+from torchrelay.shim.guard import Guard
 from torchrelay.shim.payload import LoaderRecord
 from torchrelay.shim.tracks import Track
 
 
-def install(draws: Draws, on_training_thread: Callable[[], bool]) -> None:
+def install(draws: Draws, on_training_thread: Callable[[], bool], guard: Guard) -> None:
     """Hooks into the iterator class; does nothing until `draws.live` or `draws.expected`."""
-    original_init, original_next, original_reset = LoaderIter.__init__, LoaderIter.__next__, LoaderIter._reset
-    original_index: Callable[[Any], Any] = LoaderIter._next_index
-    advance = functools.partial(_advance, draws, original_next)
 
-    @functools.wraps(original_index)
-    def _next_index(self: Any) -> Any:
+    def _next_index(plain: Callable[[Any], Any], self: Any) -> Any:
         track = draws.tracks.get(self) if draws.live and on_training_thread() else None
         if track is None:
-            return original_index(self)
-        return track.turns.ask(track.loader, functools.partial(original_index, self))
+            return plain(self)
+        return track.turns.ask(track.loader, functools.partial(plain, self))
 
-    @functools.wraps(original_init)
-    def __init__(self: Any, loader: Any) -> None:
+    def __init__(plain: Callable[[Any, Any], None], self: Any, loader: Any) -> None:
         if not draws.live or not on_training_thread():
-            original_init(self, loader)
+            plain(self, loader)
             return
         draws.look_at_generators()
         _track(draws, self, loader)
-        original_init(self, loader)
+        plain(self, loader)
         draws.leave_generators()
         if draws.on_create is not None:
             draws.on_create(self)
 
-    @functools.wraps(original_reset)
-    def _reset(self: Any, loader: Any, first_iter: bool = False) -> None:
+    def _reset(plain: Callable[[Any, Any, bool], None], self: Any, loader: Any, first_iter: bool = False) -> None:
         track = None if first_iter else draws.tracks.get(self)
         if track is not None and not kept_epochs.has_hook(self):
             if draws.begun_already(track) is not None:
                 # Its workers have gone on: what it yields would come twice, or not as it was.
                 raise StateMismatchError("an epoch of a data loader with persistent_workers cannot be begun again")
             draws.begins(track)
-        original_reset(self, loader, first_iter)
+        plain(self, loader, first_iter)
         if track is not None:
             track.restart()
 
-    @functools.wraps(original_next)
-    def __next__(self: Any) -> Any:
+    def __next__(plain: Callable[[Any], Any], self: Any) -> Any:
         if not draws.live or not on_training_thread():
-            return original_next(self)
+            return plain(self)
         if draws.on_draw is not None:
             draws.on_draw()
         draws.look_at_generators()
         try:
-            return draws.draw(self, advance)
+            return draws.draw(self, functools.partial(_advance, draws, plain))
         finally:
             draws.leave_generators()
 
-    setattr(LoaderIter, "__init__", __init__)  # noqa: B010 - mypy forbids the assignment
-    setattr(LoaderIter, "__next__", __next__)  # noqa: B010 - the same
-    setattr(LoaderIter, "_reset", _reset)  # noqa: B010 - the same
-    setattr(LoaderIter, "_next_index", _next_index)  # noqa: B010 - the same
-    kept_epochs.install(draws, on_training_thread, functools.partial(_expect, draws))
+    for ours in (__init__, __next__, _reset, _next_index):
+        original = getattr(LoaderIter, ours.__name__)
+        setattr(LoaderIter, ours.__name__, functools.wraps(original)(guard.entry(original, ours)))
+    kept_epochs.install(draws, on_training_thread, functools.partial(_expect, draws), guard)
 
 
 def _track(draws: Draws, iterator: Any, loader: Any) -> None:

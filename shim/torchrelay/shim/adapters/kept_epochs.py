@@ -18,6 +18,7 @@ from torchrelay.shim.adapters.kept_workers import MultiIter
 from torchrelay.shim.adapters.loader_order import order_of, set_order
 from torchrelay.shim.capture import marks, rng
 from torchrelay.shim.draws import Draws
+from torchrelay.shim.guard import Guard
 from torchrelay.shim.payload import EpochBegin, LoaderRecord
 from torchrelay.shim.tracks import Track
 
@@ -26,21 +27,22 @@ def has_hook(iterator: Any) -> bool:
     return isinstance(iterator, MultiIter)
 
 
-def install(draws: Draws, on_training_thread: Callable[[], bool], expect: Callable[[Track], None]) -> None:
+def install(
+    draws: Draws, on_training_thread: Callable[[], bool], expect: Callable[[Track], None], guard: Guard
+) -> None:
     """`expect`: gives a joiner's iterator the record that it goes by."""
     kept_workers.install()
     original = MultiIter._reset
 
-    @functools.wraps(original)
-    def _reset(self: Any, loader: Any, first_iter: bool = False) -> None:
+    def _reset(plain: Callable[..., None], self: Any, loader: Any, first_iter: bool = False) -> None:
         track = draws.tracks.get(self)
         if not self._persistent_workers or not draws.live or not on_training_thread() or (first_iter and not track):
-            original(self, loader, first_iter)
+            plain(self, loader, first_iter)
         elif first_iter:
             assert track is not None
-            _begin(self, track, functools.partial(original, self, loader), first=True)
+            _begin(self, track, functools.partial(plain, self, loader), first=True)
         else:
-            _next_epoch(self, track or draws.track(self, loader), functools.partial(original, self, loader))
+            _next_epoch(self, track or draws.track(self, loader), functools.partial(plain, self, loader))
 
     def _next_epoch(iterator: Any, track: Track, reset: Callable[..., None]) -> None:
         again = draws.begun_already(track)
@@ -55,7 +57,8 @@ def install(draws: Draws, on_training_thread: Callable[[], bool], expect: Callab
         if draws.on_create is not None:
             draws.on_create(iterator)
 
-    setattr(MultiIter, "_reset", _reset)  # noqa: B010 - mypy forbids the assignment
+    wrapper = functools.wraps(original)(guard.entry(original, _reset))
+    setattr(MultiIter, "_reset", wrapper)  # noqa: B010 - mypy forbids the assignment
 
 
 def _begin(iterator: Any, track: Track, reset: Callable[..., None], *, first: bool) -> None:

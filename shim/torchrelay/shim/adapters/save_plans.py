@@ -12,26 +12,27 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+from torchrelay.shim.guard import Guard
+
 _KEY = "_cached_plans_key"
 _KEPT = ("_cached_save_plan", "_cached_final_save_plan", "_cached_all_plans", "_cached_global_plan", "_cached_metadata")
 
 
-def install(module: ModuleType, era: Callable[[], str]) -> None:
+def install(module: ModuleType, era: Callable[[], str], guard: Guard) -> None:
     """`era()`: what is kept holds as long as this is the same; the same word on all ranks."""
     planner: Any = getattr(module, "DefaultSavePlanner", None)
     original = getattr(planner, "set_up_planner", None)
     if original is None:
         return  # it keeps nothing that is known of
 
-    @functools.wraps(original)
-    def set_up_planner(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def set_up_planner(plain: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
         if hasattr(self, _KEY):
             key = f"{type(self).__name__}@{era()}"
             setattr(self, _KEY, key)
             _forget(self, type(self).__name__, key)
-        return original(self, *args, **kwargs)
+        return plain(self, *args, **kwargs)
 
-    planner.set_up_planner = set_up_planner
+    planner.set_up_planner = functools.wraps(original)(guard.entry(original, set_up_planner))
 
 
 def _forget(planner: Any, name: str, key: str) -> None:

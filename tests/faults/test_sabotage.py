@@ -1,4 +1,4 @@
-"""Something is wrong with torchrelay itself, without any fault of a rank: that rank loses its protection, and the script nothing."""
+"""Something is wrong with torchrelay itself: the rank that this happens to loses its protection, and its script nothing."""
 
 from __future__ import annotations
 
@@ -70,5 +70,5 @@ def test_an_exception_of_torchrelay_does_not_reach_the_script(
     run = relay(tmp_path, SCRIPT, *broken, ranks=RANKS, spares=0)
     assert run.status == 0, run.told()
     assert "sabotaged" in run.stderr, "the function that is broken was never called"
-    assert "protect" in run.stderr and "broken on purpose" in run.stderr, run.told()
+    assert "broken on purpose" in run.stderr, run.told()
     assert differences(undisturbed(SCRIPT, "-", "-", "-", "0", ranks=RANKS), run.out, RANKS) == [], run.told()

@@ -81,6 +81,7 @@ class Engine:
         """`set-up`, `body`, `gate`, `update`, `after`, `finished`."""
         self.gates_passed = 0
         self.records = CollectiveRecords(journal.write_after)
+        self.answer, self.replayed = self.records.answer, self.records.replayed
         self.shadow: Any = None
         self.way_in: Any = None
         """A joiner's, as long as it is on its way to the loop that it enters."""
@@ -139,12 +140,6 @@ class Engine:
 
     def caught_up(self, group: str) -> bool:
         return self.shadow is not None and bool(self.shadow.at_collective(group))
-
-    def answer(self, name: str, group: str, *, without_result: bool = False) -> Entry:
-        return self.records.answer(name, group, without_result=without_result)
-
-    def replayed(self, name: str, group: str, *, without_result: bool = False) -> Entry | None:
-        return self.records.replayed(name, group, without_result=without_result)
 
     def record(self, entry: Entry) -> None:
         self.records.add(entry, after_gate=self.position == "after")
@@ -207,11 +202,8 @@ class Engine:
         """Whether the loop that the latest boundary is in is over."""
         return self.commit is not None and self.commit.activation not in self.tracker.around(frame)
 
-    def entering(self, activation: Activation, depth: int) -> None:
-        pass
-
-    def made(self, activation: Activation, depth: int) -> None:
-        pass
+    def entering(self, activation: Activation, depth: int) -> None: ...
+    def made(self, activation: Activation, depth: int) -> None: ...
 
     def at_head(self, activation: Activation, depth: int) -> None:
         if not self.capturing:
@@ -440,9 +432,7 @@ class Engine:
     def ddp_built(self, wrapped: torch.nn.parallel.DistributedDataParallel) -> None:
         self.wrapped.append(wrapped)
         self.layouts.built(wrapped)
-        frame = caller(sys._getframe(1))
-        assert frame is not None
-        self.reporter.ddp_built(wrapped, frame)
+        self.reporter.ddp_built(wrapped, caller(sys._getframe(1)))
 
     def on_training_thread(self) -> bool:
         return threading.get_ident() == self._main

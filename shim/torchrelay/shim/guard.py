@@ -115,12 +115,12 @@ def reason_of(error: BaseException) -> str:
 
 def is_called_by(frame: FrameType, *modules: str) -> bool:
     """Whether the code that has called us is of a module whose name begins so."""
-    outside = caller(frame)
-    return outside is not None and str(outside.f_globals.get("__name__", "")).startswith(modules)
+    return str(caller(frame).f_globals.get("__name__", "")).startswith(modules)
 
 
-def caller(frame: FrameType | None) -> FrameType | None:
+def caller(frame: FrameType) -> FrameType:
     """The frame that has called us: the first one, from `frame` outwards, that is not of the shim."""
-    while frame is not None and str(frame.f_globals.get("__name__", "")).startswith(_OURS):
-        frame = frame.f_back
-    return frame
+    found: FrameType | None = frame
+    while found is not None and str(found.f_globals.get("__name__", "")).startswith(_OURS):
+        found = found.f_back
+    return found or frame

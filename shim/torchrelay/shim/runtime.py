@@ -175,8 +175,6 @@ class Runtime:
         for order in early:
             engine.recovery.handle(order)
 
-    # A spare's life before it has a rank.
-
     def park(self) -> None:
         """Imports what set-up will need, then waits for a rank. Ends the process when the agent goes away first.
 
@@ -261,8 +259,6 @@ class Runtime:
 
     def _draws(self) -> Draws | None:
         return self.engine.draws if self.engine is not None and self.engine.takes_part() else None
-
-    # Process groups.
 
     def init_process_group(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if self._off:
@@ -395,11 +391,9 @@ class Runtime:
         self._off = True
         self._end_set_up()
         self._standby.stop()
-        # Telling must not end what it speaks of.
-        with contextlib.suppress(Exception):
-            print(f"torchrelay: not protecting this process: {' '.join(reason.split())}", file=sys.stderr, flush=True)
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception):  # telling must not end what it speaks of
             self.link.send(Disabled(reason))
+            print(f"torchrelay: not protecting this process: {' '.join(reason.split())}", file=sys.stderr, flush=True)
 
     def deactivate(self) -> None:
         """In a forked child: plain Python from here on."""

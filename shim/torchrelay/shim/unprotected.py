@@ -25,7 +25,8 @@ class Unprotected:
         """Whether going on without protection could end in a wrong number, or leave others waiting."""
         if is_communication_failure(error) or self._migrates():
             return True
-        return isinstance(error, TorchrelayError) and self._engine.comms.now.number > 0
+        has_migrated = self._engine.comms.now.number > 0 or self._engine.draws.rewinds > 0
+        return has_migrated and isinstance(error, TorchrelayError)
 
     def _migrates(self) -> bool:
         """Whether a migration is under way for this rank, the step that is done again after it included."""

@@ -21,3 +21,14 @@ def test_equal_objects_are_told_apart() -> None:
     one, other = float("1.5"), float("1.5")
     assert list_pointers.pointers([one]) != list_pointers.pointers([other])
     assert len(list_pointers.pointers([one, other])) == 2 * list_pointers.POINTER_BYTES
+
+
+def test_lists_that_begin_alike_do_so_by_identity() -> None:
+    for alike in (list_pointers._fast_alike, list_pointers._slow_alike):
+        items = [object() for _ in range(1000)]
+        assert alike(items, [*items, 1], 1000)
+        assert not alike(items, items, 1001)
+        assert not alike(items, [*items[:-1], object()], 1000)
+        assert alike(items, [*items[:-1], object()], 999)
+        assert alike([], [], 0)
+        assert not alike([float("1.5")], [float("1.5")], 1)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from operator import attrgetter
 from typing import Any
 
-_TAG_OFFSET = object.__basicsize__ + ctypes.sizeof(ctypes.c_ssize_t)
+TAG_OFFSET = object.__basicsize__ + ctypes.sizeof(ctypes.c_ssize_t)
 _VALUE = attrgetter("value")
 _OFTEN = 64
 """Writes until the interpreter has surely specialized the instruction."""
@@ -21,7 +21,7 @@ _OFTEN = 64
 
 def version(space: dict[str, Any]) -> ctypes.c_uint64:
     """Its `value` is the version, as long as the dictionary lives. Only where it works."""
-    return ctypes.c_uint64.from_address(id(space) + _TAG_OFFSET)
+    return ctypes.c_uint64.from_address(id(space) + TAG_OFFSET)
 
 
 class Versions:
@@ -67,7 +67,7 @@ def _tells_writes(space: dict[str, Any], assign: Callable[[int], None]) -> bool:
 def _of_modules() -> bool:
     space: dict[str, Any] = {"a": 0, "b": 0}
     exec("def assign(value):\n    global a\n    a = value", space)
-    return dict.__basicsize__ >= _TAG_OFFSET + 8 and _tells_writes(space, space["assign"])
+    return dict.__basicsize__ >= TAG_OFFSET + 8 and _tells_writes(space, space["assign"])
 
 
 def _of_instances() -> bool:

@@ -22,3 +22,14 @@ def read(address: int, size_bytes: int) -> bytes:
     """A copy. 0 bytes may be anywhere."""
     data: bytes = _array(size_bytes).from_address(address).raw if size_bytes else b""
     return data
+
+
+_compare = ctypes.PyDLL(
+    None
+).memcmp  # it keeps the interpreter's lock: no other thread can move what is compared meanwhile
+_compare.argtypes, _compare.restype = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t), ctypes.c_int
+
+
+def same_bytes(one: int, other: int, size_bytes: int) -> bool:
+    """Whether the same is at two addresses."""
+    return bool(_compare(one, other, size_bytes) == 0)

@@ -10,7 +10,7 @@ import pickle
 from dataclasses import dataclass, field
 from typing import Any
 
-from torchrelay.shim.adapters.list_pointers import POINTER_BYTES, pointers
+from torchrelay.shim.adapters.list_pointers import start_alike
 from torchrelay.shim.capture.kinds import PLAIN
 
 LONG = 512
@@ -37,8 +37,7 @@ class LongContent:
 
     def is_in(self, items: list[Any]) -> bool:
         """Whether the list holds just these values now."""
-        size = self.length * POINTER_BYTES
-        return len(items) == self.length and pointers(items) == pointers(self.seen.values)[:size]
+        return len(items) == self.length and start_alike(items, self.seen.values, self.length)
 
     def values(self) -> list[Any]:
         return self.seen.values[: self.length]
@@ -71,7 +70,7 @@ class LongLists:
         """None for a list that holds something else than plain values."""
         seen = self._seen.get(id(obj))
         known = len(seen.values) if seen is not None else 0
-        if seen is None or seen.obj is not obj or len(obj) < known or not LongContent(seen, known).is_in(obj[:known]):
+        if seen is None or seen.obj is not obj or not start_alike(obj, seen.values, known):
             if not all(map(_is_plain, obj)):
                 self._seen.pop(id(obj), None)
                 return None

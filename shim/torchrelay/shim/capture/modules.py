@@ -268,6 +268,8 @@ class ModuleTrees:
 
     def __init__(self) -> None:
         self.long_lists = LongLists()
+        self.watched: Any = None
+        """What is looked at in one go; see `watched`."""
         self.of_loops: set[int] = set()
         """Iterators of running loops, by id."""
         self._plain_state: dict[int, tuple[Any, int, int, bool]] = {}

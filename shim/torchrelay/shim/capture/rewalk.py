@@ -8,6 +8,7 @@ takes a walk from scratch: `Restart`. So a node's path is always the one that a 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from heapq import heapify, heappop, heappush
 from types import FrameType
 from typing import Any
 
@@ -39,6 +40,7 @@ from torchrelay.shim.capture.parts import (
 )
 from torchrelay.shim.capture.seen_again import Restart, changed
 from torchrelay.shim.capture.walk import Walk
+from torchrelay.shim.capture.watched import Watched
 
 _WITHOUT_NODES = frozenset({Kind.OPAQUE, Kind.PLAIN, Kind.PROMISE, Kind.FUNCTION, Kind.CLASS})
 """Kinds whose objects may have no node: functions and classes with nothing behind them."""
@@ -60,31 +62,20 @@ class Rewalk(Walk):
         """Edges that are no more: from a node, by a key, to a node."""
         self._found: list[tuple[int, Any, Any]] = []
         """Edges to objects that are not known."""
+        self._to_look_at: list[int] = []
+        """Numbers of nodes that may be others than they were, as a heap."""
+        self._at = -1
 
     def run(self, frames: Sequence[FrameType], module_globals: Mapping[str, dict[str, Any]]) -> HostState:
         """As a walk's; `frames` may have more than the base's, deeper ones. Raises Restart."""
         first = self._look_at_frames(frames)
         self._look_at_globals(first, frames, module_globals)
-        uses, renewed = self.state.uses, self.state.renewed
-        for number, node in enumerate(self._base.nodes):
-            if number in renewed:
-                continue
-            if uses[number] == 0:
-                self._drop(number, node)
-                continue
-            kind = node.kind
-            same = SAME.get(kind)
-            if same is not None:
-                if not same(self.trees, node):
-                    now = changed(node)
-                    if now is None:
-                        self._visit_again(number, node)
-                    else:
-                        self._replace(number, now)
-            elif kind in RENEWED:
-                now = RENEWED[kind](self.trees, node)
-                if now is not None:
-                    self._replace(number, now)
+        watched = self._watched()
+        self._to_look_at = watched.look() + self._to_look_at
+        heapify(self._to_look_at)
+        while self._to_look_at:
+            self._at = heappop(self._to_look_at)
+            self._look_at(self._at, self._base.nodes[self._at])
         if self._base.bulk and any(len(obj) != length for obj, length, _ in self._base.bulk):
             raise Restart
         if self._base.sizes != [*map(len, self._base.spaces)]:
@@ -99,12 +90,49 @@ class Rewalk(Walk):
             if len(self.state.free) > 64 + len(self.state.nodes) // 2:
                 raise Restart
         state = self.state
-        if self._before is None:  # only a rewind asks for them, and it goes to the boundary
+        if self._before is None:
+            if watched.is_worn():
+                self.trees.watched = None
+            else:
+                watched.go_on(state)
+            # Only a rewind asks for versions, and it goes to the boundary.
             if state.versions:
                 state.versions = [(tensor, version_of(tensor), name) for tensor, _, name in state.versions]
             trees = [self.trees.large_of(root) for root in state.roots]  # others than before where some were bound anew
             state.tree_versions = versions_now([(large, []) for large in trees])
         return state
+
+    def _watched(self) -> Watched:
+        watched: Watched | None = self.trees.watched
+        if watched is None or watched.state is not self._base:
+            watched = self.trees.watched = Watched(self.trees, self._base)
+        return watched
+
+    def _look_at(self, number: int, node: Node) -> None:
+        if number in self.state.renewed or node.kind is GONE:
+            return
+        if self.state.uses[number] == 0:
+            self._drop(number, node)
+            return
+        kind = node.kind
+        same = SAME.get(kind)
+        if same is not None:
+            if not same(self.trees, node):
+                now = changed(node)
+                if now is None:
+                    self._visit_again(number, node)
+                else:
+                    self._replace(number, now)
+        elif kind in RENEWED:
+            now = RENEWED[kind](self.trees, node)
+            if now is not None:
+                self._replace(number, now)
+
+    def _let_go(self, number: int) -> None:
+        """An edge to this node is no more. Without any it is dropped, if its turn is not over yet."""
+        self.state.uses[number] -= 1
+        if self.state.uses[number] == 0 and number > self._at:
+            heappush(self._to_look_at, number)
 
     # Roots.
 
@@ -195,7 +223,7 @@ class Rewalk(Walk):
             return
         before = self._children(gone)
         for _, child in before:
-            self.state.uses[child] -= 1
+            self._let_go(child)
         after = self._connect(number, new, before)
         self._lost += [(number, way, child) for way, child in before if (way, child) not in after]
 
@@ -234,7 +262,7 @@ class Rewalk(Walk):
         del state.index[id(node.obj)]
         state.free.append(number)
         for way, child in self._children(node.edges):
-            state.uses[child] -= 1
+            self._let_go(child)
             self._lost.append((number, way, child))
 
     def _children(self, edges: Edges) -> list[tuple[Any, int]]:

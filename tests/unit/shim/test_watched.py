@@ -1,0 +1,138 @@
+"""Nodes that are looked at in one go: every change is seen, and nothing is kept alive for it."""
+
+from __future__ import annotations
+
+import collections
+import gc
+import types
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from support.host_state import take
+
+from torchrelay.shim.adapters import object_words
+from torchrelay.shim.capture.host_state import HostState
+from torchrelay.shim.capture.modules import ModuleTrees
+from torchrelay.shim.capture.rewalk import Rewalk
+from torchrelay.shim.capture.watched import Watched
+
+
+class Holder:
+    def __init__(self, **values: Any) -> None:
+        self.__dict__.update(values)
+
+
+def registry(size: int = 200) -> dict[str, Any]:
+    return {f"m{i}": Holder(name=str(i), tags=[i, float(i)], extra={"n": i}) for i in range(size)}
+
+
+def again(namespace: dict[str, Any], base: HostState, trees: ModuleTrees) -> HostState:
+    return Rewalk(trees, base, at_gate=False).run([], {"script": namespace})
+
+
+def changed(namespace: dict[str, Any], change: Callable[[], Any]) -> set[str]:
+    """Paths of the nodes that may be others, of those that nothing else than the look in one go finds the same."""
+    trees = ModuleTrees()
+    state = take(namespace, trees)
+    watched = Watched(trees, state)
+    always = set(watched.look())
+    change()
+    return {state.path(number) for number in set(watched.look()) - always}
+
+
+CHANGES: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
+    "an attribute is bound anew": (lambda r: setattr(r["m7"], "name", "other"), "script.registry.m7"),
+    "an attribute is born": (lambda r: setattr(r["m7"], "late", 1), "script.registry.m7"),
+    "an attribute is deleted": (lambda r: delattr(r["m7"], "name"), "script.registry.m7"),
+    "attributes are exchanged": (lambda r: setattr(r["m7"], "__dict__", dict(vars(r["m7"]))), "script.registry.m7"),
+    "a list's item": (lambda r: r["m7"].tags.__setitem__(0, object()), "script.registry.m7.tags"),
+    "a list that grows": (lambda r: r["m7"].tags.append(1), "script.registry.m7.tags"),
+    "a list in another order": (lambda r: r["m7"].tags.reverse(), "script.registry.m7.tags"),
+    "a dict's value": (lambda r: r["m7"].extra.update(n=-1), "script.registry.m7.extra"),
+    "a dict in another order": (lambda r: r.update(m0=r.pop("m0")), "script.registry"),
+}
+
+
+@pytest.mark.skipif(not object_words.WORKS, reason="this interpreter keeps no versions of dictionaries")
+@pytest.mark.parametrize("what", CHANGES)
+def test_each_change_is_seen_where_it_is(what: str) -> None:
+    change, path = CHANGES[what]
+    found = registry()
+    seen = changed({"registry": found}, lambda: change(found))
+    assert path in seen, seen
+    assert len(seen) <= 64, "lists are compared in blocks, everything else by itself"
+
+
+def test_nothing_that_is_as_it_was_is_looked_at_by_itself() -> None:
+    found = registry()
+    trees = ModuleTrees()
+    state = take({"registry": found}, trees)
+    assert len(state.nodes) > 600
+    if object_words.WORKS:
+        assert len(Watched(trees, state).look()) < 5
+
+
+def test_what_a_function_is_bound_to_is_seen() -> None:
+    cell: Any = types.CellType([1])
+    code = (lambda: None).__code__
+    assert code is not None
+    if object_words.WORKS:
+
+        def outer() -> tuple[Any, Any]:
+            value = [1]
+
+            def read() -> Any:
+                return value
+
+            def write(new: Any) -> None:
+                nonlocal value
+                value = new
+
+            return read, write
+
+        read, write = outer()
+        vars(read)
+        words = object_words.Words(object_words.of_function(read), [3] * len(object_words.of_function(read)))
+        assert words.look() == set()
+        write([2])
+        assert words.look() == {3}
+        words.keep()
+        read.late = cell
+        assert words.look() == {3}
+
+
+def test_a_dict_whose_order_can_change_without_a_write_is_looked_at_by_itself() -> None:
+    ordered = collections.OrderedDict(a=1, b=2)
+    namespace, trees = {"ordered": ordered}, ModuleTrees()
+    base = take(namespace, trees)
+    assert again(namespace, base, trees).renewed == set()
+    ordered.move_to_end("a")
+    assert again(namespace, base, trees).renewed != set()
+
+
+def test_what_the_script_lets_go_is_let_go() -> None:
+    found = registry(20)
+    namespace: dict[str, Any] = {"registry": found}
+    trees = ModuleTrees()
+    state = again(namespace, take(namespace, trees), trees)
+    gone = weakref.ref(found["m3"])
+    del found["m3"]
+    state = again(namespace, state, trees)
+    gc.collect()
+    assert gone() is None
+    again(namespace, state, trees)
+
+
+def test_objects_that_come_later_are_sorted_in_once_they_are_many() -> None:
+    namespace: dict[str, Any] = {"history": [], "state": Holder(step=0)}
+    trees = ModuleTrees()
+    state = take(namespace, trees)
+    for step in range(600):
+        namespace["history"].append({"step": step})
+        namespace["state"].step = step
+        state = again(namespace, state, trees)
+    if object_words.WORKS:
+        assert len(trees.watched.look() if trees.watched else []) < 400
+    assert len(state.nodes) > 600

@@ -152,6 +152,7 @@ class Engine(Protocol):
 class Collectives:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self.guard = engine.guard
         self._inside = False
         self._together: list[Call] | None = None
 

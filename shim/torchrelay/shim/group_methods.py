@@ -17,6 +17,7 @@ from torch.distributed import distributed_c10d as c10d
 
 from torchrelay.protocol.errors import UnsupportedError
 from torchrelay.shim.collectives import Call, Collectives, Done
+from torchrelay.shim.guard import is_called_by
 
 PREFIX = "ProcessGroup."
 RESULT_FIRST = (
@@ -39,23 +40,18 @@ def install(collectives: Collectives) -> None:
     _wrap_coalescing(collectives)
 
 
-def _by_torch() -> bool:
-    """Of the function that calls a method of a group."""
-    return str(sys._getframe(2).f_globals.get("__name__", "")).startswith("torch.")
-
-
 def _method(collectives: Collectives, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if not collectives.sees_calls() or self not in c10d._world.pg_names or _by_torch():
-            return original(self, *args, **kwargs)
+    def method(plain: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
+        by_torch = is_called_by(sys._getframe(1), "torch.")
+        if by_torch or not collectives.sees_calls() or self not in c10d._world.pg_names:
+            return plain(self, *args, **kwargs)
         if name in MESSAGES:
             if collectives.is_answering():
                 raise UnsupportedError(f"ProcessGroup.{name} before the training loop is not recorded")
-            return original(self, *args, **kwargs)
+            return plain(self, *args, **kwargs)
 
         def whole() -> Any:
-            work = original(self, *args, **kwargs)
+            work = plain(self, *args, **kwargs)
             if work is not None:
                 work.wait()
             return work
@@ -65,7 +61,7 @@ def _method(collectives: Collectives, name: str, original: Callable[..., Any]) -
         made = collectives.call(Call(PREFIX + name, group, whole, out, objects=False))
         return Done() if made is None and name != "monitored_barrier" else made
 
-    return method
+    return functools.wraps(original)(collectives.guard.entry(original, method))
 
 
 def _wrap_coalescing(collectives: Collectives) -> None:

@@ -5,6 +5,7 @@ Knows nothing of torchrelay unless told to with --breakdown or --in-turns.
 
 import argparse
 import hashlib
+import os
 import sys
 import time
 from pathlib import Path
@@ -39,7 +40,16 @@ def main() -> None:
     parser.add_argument(
         "--in-turns", type=int, default=0, help="under torchrelay: protection is off and on again after so many steps"
     )
+    parser.add_argument(
+        "--registries", type=int, default=0, help="entries of each registry that is kept at module level"
+    )
     args = parser.parse_args()
+    history = []
+    if args.registries:
+        os.environ["BENCH_REGISTRIES"] = str(args.registries)
+        import registries
+
+        history = registries.HISTORY
     dist.init_process_group("gloo")
     rank, world_size = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(rank)
@@ -67,7 +77,7 @@ def main() -> None:
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         scheduler.step()
-        loss.item()
+        history.append(loss.item())
         now, now_cpu = time.perf_counter(), time.process_time()
         if out is not None:
             out.write(f"{now - start:.9f} {now_cpu - start_cpu:.9f} {protected:d}\n")

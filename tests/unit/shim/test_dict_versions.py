@@ -40,7 +40,7 @@ def test_where_versions_do_not_work_nothing_is_known() -> None:
 
 
 def test_a_dictionary_whose_version_stays_the_same_is_not_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dict_versions, "_TAG_OFFSET", 0)  # the count of references
+    monkeypatch.setattr(dict_versions, "TAG_OFFSET", 0)  # the count of references
     assert not dict_versions._of_modules()
 
 

@@ -137,6 +137,9 @@ def test_a_sound_script_is_protected_at_a_measured_cost(cli: Cli, tmp_path: Path
 def test_a_check_leaves_nothing_behind_and_changes_no_file(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "kept.txt").write_text("as it was")
     (tmp_path / "best.pt").write_text("a model")
+    for name in ("replaced.txt", "moved.txt", "old/log.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("as it was")
     path = tmp_path / "traces.py"
     path.write_text(script("traces"))
     before = sorted(p.name for p in tmp_path.iterdir())
@@ -146,5 +149,7 @@ def test_a_check_leaves_nothing_behind_and_changes_no_file(cli: Cli, tmp_path: P
     assert f"{path}:" in done.stdout
     assert (tmp_path / "kept.txt").read_text() == "as it was"
     assert (tmp_path / "best.pt").read_text() == "a model"
+    for name in ("replaced.txt", "moved.txt", "old/log.txt"):
+        assert (tmp_path / name).read_text() == "as it was"
     assert sorted(p.name for p in tmp_path.iterdir() if p != cli.state) == [n for n in before if n != cli.state.name]
     assert list(cli.state.iterdir()) == []

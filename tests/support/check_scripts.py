@@ -165,9 +165,16 @@ _BODIES = {
         threading.Event().wait()
     """,
     "traces": """
-        import atexit
+        import atexit, shutil, tempfile
         atexit.register(lambda: open("at-exit", "w").close())
         os.makedirs("made/deeper", exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=".", delete=False) as file:
+            file.write("published")
+        os.replace(file.name, "replaced.txt")
+        os.rename("moved.txt", "moved-away.txt")
+        shutil.rmtree("old")
+        os.makedirs("old")
+        assert open("replaced.txt").read() == "published" and os.listdir("old") == [] and not os.path.exists("moved.txt")
         log, kept = open("made/log.txt", "w"), open("kept.txt", "w")
         model, opt = start()
         try:

@@ -17,6 +17,11 @@ def hide_this_frame(error: BaseException) -> None:
         error.__traceback__ = error.__traceback__.tb_next
 
 
+def hide_our_frames(error: BaseException) -> None:
+    """The same where several frames of the shim follow each other."""
+    error.__traceback__ = _without_ours(error.__traceback__)
+
+
 def _without_ours(traceback: TracebackType | None) -> TracebackType | None:
     while traceback is not None and _is_ours(traceback):
         traceback = traceback.tb_next

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
 import sys
 from types import ModuleType
 
 from torchrelay.protocol.errors import UnsupportedError
 from torchrelay.shim import clock, entropy, stores
 from torchrelay.shim.adapters.diverted import Diversions
+from torchrelay.shim.files_seen import FilesSeen, SeenRecorder
 from torchrelay.shim.outside import Recorded, Replayed
 
 NUMPY_RANDOM = "numpy.random"
@@ -20,8 +22,17 @@ class SetUp:
     """
 
     def __init__(self, recorded: bytes = b"") -> None:
-        self._outside: Recorded | Replayed = Replayed(recorded) if recorded else Recorded(entropy.new_key())
         self._recorded = recorded
+        self._files: SeenRecorder | None = None
+        self.seen: FilesSeen
+        """What the lost rank found, in a joiner."""
+        self._outside: Recorded | Replayed
+        if recorded:
+            answers, self.seen = pickle.loads(recorded)
+            self._outside = Replayed(answers)
+        else:
+            self._files, self._outside = SeenRecorder(), Recorded(entropy.new_key())
+            self.seen = self._files.seen
         self._diversions = Diversions()
         self._is_on = False
 
@@ -31,6 +42,8 @@ class SetUp:
         try:
             entropy.divert_draws(self._diversions, self._outside)
             clock.divert_clock(self._diversions, self._outside)
+            if self._files is not None:
+                self._files.divert(self._diversions)
         except UnsupportedError:
             self.end()
             raise
@@ -51,7 +64,9 @@ class SetUp:
 
     def snapshot(self) -> bytes:
         """For the journal."""
-        return self._outside.snapshot() if isinstance(self._outside, Recorded) else self._recorded
+        if not isinstance(self._outside, Recorded):
+            return self._recorded
+        return pickle.dumps((self._outside.snapshot(), self.seen), pickle.HIGHEST_PROTOCOL)
 
     @property
     def lost(self) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+
 from torchrelay.shim.files import JoinerFiles
 from torchrelay.shim.output import OutputHold
 from torchrelay.shim.set_up import SetUp
@@ -12,13 +14,14 @@ class Staging:
 
     def __init__(self, set_up: SetUp | None = None) -> None:
         self._set_up = set_up
-        self._output, self._files = OutputHold(), JoinerFiles()
+        self._output, self._files = OutputHold(), JoinerFiles(seen=set_up.seen if set_up is not None else None)
         self._holding = False
 
     def begin(self) -> None:
         self._holding = True
         self._output.start()
         self._files.start()
+        self._files.torch_imported(torch)
 
     def release(self) -> None:
         """From here on the process speaks for its rank."""

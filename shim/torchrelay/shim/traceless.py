@@ -1,13 +1,12 @@
 """`torchrelay check`: what the script writes in its few steps must not be taken for the results of a run.
 
-Files that exist are opened for writing as scratch copies, as a joiner's are. What is made anew is made where the script wants
-it, so that it is found there by any means, and written down for the command to remove. Not covered: what C code opens by
-itself (torch.save is), and what the script removes or renames.
+Files that exist are opened for writing as scratch copies, as a joiner's are, and what the script removes or replaces stays, out
+of its sight. What is made anew is made where the script wants it, so that it is found there by any means, and written down
+for the command to remove. Not covered: what C code opens by itself (torch.save is).
 """
 
 from __future__ import annotations
 
-import functools
 import os
 import sys
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any
 
 from torchrelay.shim.code_cache import default_folder
 from torchrelay.shim.files import JoinerFiles
-from torchrelay.shim.hidden import hide_this_frame
+from torchrelay.shim.files_seen import FilesSeen
 
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
@@ -26,7 +25,7 @@ class Traceless:
 
     def __init__(self, list_path: Path) -> None:
         self._list = os.open(list_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        self._files = JoinerFiles(str(list_path.parent))
+        self._files = JoinerFiles(str(list_path.parent), FilesSeen(), in_children=True)
         kept = default_folder()
         ours = () if kept is None else (os.fsencode(kept.parent),)
         self._not_its_own = (b"/dev/", b"/proc/", *ours)
@@ -37,22 +36,7 @@ class Traceless:
         sys.addaudithook(self._on_event)
 
     def torch_imported(self, torch: ModuleType) -> None:
-        """A path given to torch.save is opened by C++; by Python's `open` its scratch copy is."""
-        original = torch.save
-
-        @functools.wraps(original)
-        def save(obj: Any, f: Any, *args: Any, **options: Any) -> None:
-            if not isinstance(f, (str, os.PathLike)):
-                original(obj, f, *args, **options)
-                return
-            try:
-                with open(f, "wb") as file:
-                    original(obj, file, *args, **options)
-            except BaseException as error:
-                hide_this_frame(error)
-                raise
-
-        torch.save = save  # type: ignore[attr-defined]  # torch names what it exports elsewhere
+        self._files.torch_imported(torch)
 
     def _on_event(self, event: str, args: tuple[Any, ...]) -> None:
         if event == "open":

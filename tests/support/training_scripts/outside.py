@@ -1,16 +1,19 @@
-"""Set-up that learns from outside: draws without a seed, names a run after the time.
+"""Set-up that learns from outside: draws without a seed, names a run after the time, looks for files, asks its peers.
 
 What it has learned is appended to `learned-RANK` once, and written to `rank-RANK.json` at the end, where a new process must
 have the same.
 """
 
 import datetime
+import fcntl
 import json
 import os
 import random
 import secrets
+import shutil
 import socket
 import sys
+import tempfile
 import time
 import uuid
 from pathlib import Path
@@ -40,11 +43,43 @@ def draws():
     }
 
 
+def files(out, rank):
+    """As scripts do that look whether their folder is there, publish a cache by a rename, and lock it."""
+    found = {"way": "resume" if (out / f"run-{rank}").exists() else "fresh"}
+    if found["way"] == "fresh":
+        (out / f"run-{rank}").mkdir()
+    cache = out / f"cache-{rank}"
+    if not cache.exists():
+        with tempfile.NamedTemporaryFile("wb", dir=out, delete=False) as file:
+            file.write(os.urandom(8))
+        shutil.move(file.name, cache)
+        found["made"] = True
+    found["cache"] = cache.read_bytes().hex()
+    lock = os.open(out / f"lock-{rank}", os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    found["version"] = len([name for name in os.listdir(out) if name.startswith(f"version-{rank}")])
+    (out / f"version-{rank}-{found['version']}").mkdir()
+    return found
+
+
+def peers(rank):
+    group = dist.new_group(backend="gloo", timeout=datetime.timedelta(minutes=5))
+    group.monitored_barrier()
+    dist.destroy_process_group(group)
+    dist.monitored_barrier()
+    store = dist.distributed_c10d._get_default_store()
+    seed = [secrets.token_hex(4)]
+    dist.broadcast_object_list(seed)
+    if rank == 0:
+        store.set("name", seed[0])
+    return [seed[0], store.get("name").decode(), store.add("started", 1) > 0]
+
+
 def main():
     out = Path(sys.argv[1])
     dist.init_process_group("gloo")
     rank = dist.get_rank()
-    learned = draws()
+    learned = draws() | {"files": files(out, rank), "peers": peers(rank)}
     data = TensorDataset(torch.rand(64, 8), torch.rand(64, 1))
     learned["data"] = data.tensors[0].sum().item()
     random.seed(os.getpid() * time.monotonic_ns())
@@ -73,6 +108,8 @@ def main():
         "environment": os.environ.get("PYTHONHASHSEED"),
     }
     (out / f"rank-{rank}.json").write_text(json.dumps(result))
+    for kind in ("version", "cache", "lock", "run"):
+        assert len(list(out.glob(f"{kind}-{rank}*"))) == 1, kind
     end()
 
 

@@ -5,6 +5,7 @@ import csv
 import io
 import logging
 import os
+import subprocess
 import tempfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -170,7 +171,7 @@ def test_temporary_files_work(tmp_path: Path) -> None:
 def test_a_file_that_was_removed_meanwhile_is_made_again(log: Path) -> None:
     with JoinerFiles():
         file = open(log, "w")  # noqa: SIM115 - it outlives the set-up
-        log.unlink()
+        subprocess.run(["rm", log], check=True)
     file.write("step 3\n")
     file.close()
     assert log.read_text() == "step 3\n"

@@ -20,6 +20,7 @@ from types import BuiltinFunctionType, ModuleType
 from typing import Any
 
 from torchrelay.protocol.errors import UnsupportedError
+from torchrelay.shim.hidden import hide_our_frames
 
 _VARARGS_AND_KEYWORDS = 3
 
@@ -49,7 +50,11 @@ class _StandIn(ModuleType):
         self.__dict__["call"] = call
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.__dict__["call"](*args, **kwargs)
+        try:
+            return self.__dict__["call"](*args, **kwargs)
+        except BaseException as e:
+            hide_our_frames(e)
+            raise
 
 
 def _fields(function: BuiltinFunctionType) -> _Function:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable
 from typing import IO, Any
 
 from torchrelay.shim.adapters.diverted import Diversions
-from torchrelay.shim.files_seen import Busy, FilesSeen, by_script, canonical, is_path, not_found
+from torchrelay.shim.files_seen import Busy, FilesSeen, by_script, canonical, folders_changed, is_path, not_found
 from torchrelay.shim.files_view import FilesView
 from torchrelay.shim.folder_entries import Entries, Entry
 from torchrelay.shim.hidden import hide_this_frame
@@ -52,6 +52,7 @@ class JoinerFiles(FilesView):
         self._open_here: Call = open
 
     def start(self) -> None:
+        folders_changed()
         self._folder = _new_folder(self._parent)
         divert = self._diversions.divert
         diverted: dict[Any, Callable[[Call], Call]] = {
@@ -123,7 +124,7 @@ class JoinerFiles(FilesView):
             raise not_found(path)
         if self._is_ghost(name):
             return self._ghost(self._removed[name])
-        return self._copies.get(os.path.realpath(name) if follow else name, path)
+        return self._copies.get(os.path.realpath(name) if follow else name, path) if self._copies else path
 
     def _ghost(self, kind: str) -> str:
         assert self._folder is not None
@@ -144,6 +145,8 @@ class JoinerFiles(FilesView):
     def _guarded(self, original: Call, act: Call, places: int = 1) -> Call:
         """`act(path, ...)` in the place of `original(path, ...)`, where the script asks by that many paths."""
 
+        changes = original.__name__ in ("mkdir", "rmdir", "symlink", "unlink", "remove", "rename", "replace")
+
         def diverted(*args: Any, **options: Any) -> Any:
             paths = args[:places]
             concerned = len(paths) == places and all(map(is_path, paths)) and not self._busy.on
@@ -155,6 +158,8 @@ class JoinerFiles(FilesView):
                 return act(*args, **options)
             finally:
                 self._busy.on = False
+                if changes:
+                    folders_changed()
 
         return diverted
 

@@ -26,10 +26,25 @@ CREATES = os.O_CREAT | os.O_TRUNC
 Call = Callable[..., Any]
 
 
+_FOLDERS = 4096
+_folders: dict[str, str] = {}
+"""Where folders really are: to follow links takes a system call for each part of a path."""
+
+
 def canonical(path: Any) -> str:
     """The name under which a path is known, links on the way to it followed, but for itself."""
     folder, name = os.path.split(os.path.abspath(os.fsdecode(path)))
-    return os.path.join(os.path.realpath(folder), name)
+    real = _folders.get(folder)
+    if real is None:
+        if len(_folders) >= _FOLDERS:
+            _folders.clear()
+        real = _folders[folder] = os.path.realpath(folder)
+    return os.path.join(real, name)
+
+
+def folders_changed() -> None:
+    """Links or folders were made, removed or renamed."""
+    _folders.clear()
 
 
 def is_path(path: Any) -> bool:
@@ -195,6 +210,7 @@ class SeenRecorder:
                     self._note(lambda: self._was_absent(os.path.dirname(canonical(path))))
                 raise
             if concerned:
+                folders_changed()
                 self._note(lambda: self._was_made(canonical(path)))
             return made
 
@@ -212,6 +228,7 @@ class SeenRecorder:
                     self._note(lambda: self._was_absent(canonical(src)))
                 raise
             if concerned:
+                folders_changed()
                 self._note(lambda: self._was_removed(canonical(src), kind))
             if absent:
                 self._note(lambda: self._was_made(canonical(dst)))
@@ -225,6 +242,7 @@ class SeenRecorder:
 
         def remove(path: Any, **options: Any) -> Any:
             given = read(path, **options)
+            folders_changed()
             if self._concerns(path, options):
                 self._note(lambda: self._was_removed(canonical(path), kind))
             return given

@@ -96,7 +96,13 @@ class SeenRecorder:
 
     def _concerns(self, path: Any, options: dict[str, Any]) -> bool:
         """Whether the script asks, and by a path. To be called by what is diverted."""
-        if self._busy.on or not is_path(path) or not on_main_thread() or not by_script(sys._getframe(2)):
+        if (
+            self._busy.on
+            or self.is_full
+            or not is_path(path)
+            or not on_main_thread()
+            or not by_script(sys._getframe(2))
+        ):
             return False
         return all(value is None for name, value in options.items() if name.endswith("dir_fd"))
 
@@ -114,9 +120,12 @@ class SeenRecorder:
             return  # by set-up itself: so it is in a joiner
         if name not in self.seen.absent:
             self._left_bytes -= len(name)
-            if self._left_bytes < 0:
-                return
         self.seen.absent[name] = self.seen.absent.get(name, 0) + 1
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there was too much to write down, so that a joiner may find what the lost rank did not."""
+        return self._left_bytes <= 0
 
     def _was_taken_away(self, name: str) -> bool:
         while self._taken_away and name not in self._created:

@@ -241,7 +241,11 @@ class Reporter:
         if set_up is None:
             text = "what set-up draws without a seed and asks of the system cannot be recorded with this Python"
             return [Gap("outside", LEFT, text)]
-        return [Gap("outside", BARS, f"{set_up.lost}: no rank can be replaced")] if set_up.lost else []
+        found = [Gap("outside", BARS, f"{set_up.lost}: no rank can be replaced")] if set_up.lost else []
+        if set_up.finds_more:
+            text = "set-up looks for more files than are kept in mind: a new process may find some that the job has made since"
+            found.append(Gap("outside", LEFT, text))
+        return found
 
     def _wrappers(self) -> list[Gap]:
         found = []

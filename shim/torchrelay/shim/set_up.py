@@ -73,6 +73,11 @@ class SetUp:
         """What of it cannot be handed on; empty if nothing."""
         return self._outside.lost if isinstance(self._outside, Recorded) else ""
 
+    @property
+    def finds_more(self) -> bool:
+        """Whether a joiner may find files that the job has made since."""
+        return self._files is not None and self._files.is_full
+
     def end(self) -> None:
         """The training loop is reached, or nothing is protected: all is as in plain Python from here on."""
         self._is_on = False

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from torchrelay.shim import files_seen
 from torchrelay.shim.adapters.diverted import Diversions
 from torchrelay.shim.files import JoinerFiles
 from torchrelay.shim.files_seen import FilesSeen, SeenRecorder
@@ -243,3 +244,16 @@ def test_recording_changes_nothing_and_ends(root: Path) -> None:
     assert not (root / "never").exists()
     assert seen.absent == count
     assert first[0] == "fresh"
+
+
+def test_too_many_files_to_keep_in_mind_are_told(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files_seen, "_MAX_BYTES", 500)
+    recorder, diversions = SeenRecorder(), Diversions()
+    recorder.divert(diversions)
+    try:
+        assert not recorder.is_full
+        assert not any((root / f"part-{number}").exists() for number in range(50))
+    finally:
+        diversions.end()
+    assert recorder.is_full
+    assert 0 < len(recorder.seen.absent) < 50

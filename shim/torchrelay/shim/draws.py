@@ -12,7 +12,7 @@ from typing import Any
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters import cycles
 from torchrelay.shim.adapters.data_state import DataState
-from torchrelay.shim.adapters.loader_order import LoaderIter, order_of
+from torchrelay.shim.adapters.loader_order import LOADER_OF, LoaderIter, order_of
 from torchrelay.shim.capture import rng
 from torchrelay.shim.capture.kinds import Kind, kind_of
 from torchrelay.shim.capture.parts import attributes
@@ -26,16 +26,7 @@ _RUN_NO_CODE: frozenset[type] = frozenset(
     map(type, (iter([]), iter(()), iter({}), iter(set()), iter(""), iter(range(0)), reversed([])))
 )
 """Iterators of these change nothing but themselves."""
-
-
-def _is_rewound_by_itself(iterator: Any) -> bool:
-    """An object whose attributes say what comes next goes back with them: what it yielded must not come from a record."""
-    if kind_of(type(iterator)) is not Kind.ATTRS:
-        return False
-    below = attributes(iterator).values()
-    return not any(
-        kind_of(type(v)) in (Kind.UNKNOWN, Kind.CYCLE, Kind.GENERATOR) and hasattr(type(v), "__next__") for v in below
-    )
+_STANDS = (Kind.GENERATOR, Kind.ITERATOR)
 
 
 class Draws:
@@ -71,11 +62,6 @@ class Draws:
         """Whether a rewind has put the content of this container back in its place."""
         self.at_once = False
         """Of `expected`, as in Track."""
-        self.held: set[int] = set()
-        """Iterators that generators in variables draw from, by id."""
-        self.past_us = False
-        """Whether such a generator was drawn from otherwise than by `next`, in a loop of the step for example: what it has yielded
-        cannot come again then."""
         self._cycles: dict[int, tuple[Any, Track]] = {}
         self.rewinds = 0
         self.boundary = 0
@@ -103,12 +89,7 @@ class Draws:
         self.replay.clear()
 
     def rewind(self) -> None:
-        """What was consumed comes again, before anything new. Entries hold their iterators: an address could be reused.
-
-        Raises StateMismatchError where it cannot.
-        """
-        if self.past_us:
-            raise StateMismatchError("a generator that is kept in a variable was drawn from by other means than next()")
+        """What was consumed comes again, before anything new. Entries hold their iterators: an address could be reused."""
         for key, (iterator, items) in self.consumed.items():
             if isinstance(iterator, ReplayPoint) and iterator.begin_again(self.boundary):
                 self.replay.pop(key, None)
@@ -124,15 +105,26 @@ class Draws:
         by_itself = isinstance(iterator, (LoaderIter, ReplayPoint))
         return plain(iterator, *default) if by_itself else self.draw(iterator, plain, default)
 
+    def _goes_back(self, iterator: Any) -> bool:
+        """Whether a rewind puts it to where it stood: what it yields must not come from a record then."""
+        kind = kind_of(type(iterator))
+        if kind in _STANDS:
+            return self.is_state(iterator)
+        if kind is not Kind.ATTRS:
+            return False
+        below = [v for v in attributes(iterator).values() if hasattr(type(v), "__next__")]
+        kinds = [kind_of(type(v)) for v in below]
+        return all(
+            k not in (Kind.UNKNOWN, Kind.CYCLE) and (k not in _STANDS or self.is_state(v)) for k, v in zip(kinds, below)
+        )
+
     def draw(self, iterator: Any, original: Callable[..., Any], default: tuple[Any, ...] = ()) -> Any:
-        if not self.recording or self._nested or _is_rewound_by_itself(iterator):
+        if not self.recording or self._nested or self._goes_back(iterator):
             item = original(iterator, *default)
             if not self.recording:
                 self.touched.clear()
                 self._drawn_below.clear()
             return item
-        if self.held and id(iterator) in self.held:
-            self.past_us = True
         queue = self.replay.get(id(iterator))
         if queue is not None and queue[1]:
             drawn = queue[1].popleft()
@@ -256,6 +248,7 @@ class Draws:
         at = self.boundary, self.rewinds
         turns = Turns(self.other_generators)
         before: deque[rng.RngState] = deque(maxlen=1 + self._ahead)
+        LOADER_OF[iterator] = loader
         made = Track(loader, rng.capture(), order_of(loader), turns, at, self._within, before=before)
         made.data, made.data_before = DataState(loader), deque(maxlen=1 + self._ahead)
         made.again = made.record()

@@ -17,7 +17,7 @@ from torchrelay.shim import journaling, proof, replicas
 from torchrelay.shim.adapters import ddp_layouts
 from torchrelay.shim.async_saves import AsyncSaves
 from torchrelay.shim.beside import Beside
-from torchrelay.shim.capture import rng, undo
+from torchrelay.shim.capture import last_draw, rng, undo
 from torchrelay.shim.capture.modules import ModuleTrees
 from torchrelay.shim.collective_records import CollectiveRecords
 from torchrelay.shim.collectives import Entry
@@ -204,6 +204,11 @@ class Engine:
 
     def entering(self, activation: Activation, depth: int) -> None: ...
     def made(self, activation: Activation, depth: int) -> None: ...
+
+    def before_draw(self, iterator: Any) -> Any:
+        if not (self.capturing and self.draws.recording and last_draw.is_drawn_anew(iterator)):
+            return None
+        return last_draw.before_draw(iterator, self.draws.record)
 
     def at_head(self, activation: Activation, depth: int) -> None:
         if not self.capturing:

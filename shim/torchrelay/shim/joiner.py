@@ -83,7 +83,8 @@ class Joiner:
             raise StateMismatchError(f"the lost rank called {left[0].name} before its loop; this process did not")
 
     def put(self, goal: Goal, nodes: list[bytes], innermost: FrameType, *, whole: bool) -> None:
-        put_state(self._engine, goal.trees, nodes, innermost, goal.journal.loaders if whole else None)
+        loaders, draw = (goal.journal.loaders, goal.journal.links[-1].draw) if whole else (None, None)
+        put_state(self._engine, goal.trees, nodes, innermost, loaders, draw)
 
     # At the head.
 
@@ -91,7 +92,7 @@ class Joiner:
         engine, journal, plan = self._engine, goal.journal, self._plan
         assert plan is not None
         engine.way_in, self._trees = None, goal.trees
-        put_state(engine, self._trees, journal.nodes, activation.frame, journal.loaders)
+        put_state(engine, self._trees, journal.nodes, activation.frame, journal.loaders, journal.links[-1].draw)
         engine.draws.expected.clear()
         engine.tracker.boundary_sites, engine.chain = set(journal.training), set(journal.around)
         engine.saves.carry(journal.saves)

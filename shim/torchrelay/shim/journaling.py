@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from torchrelay.shim import payload, sites
 from torchrelay.shim.adapters.loader_order import LoaderIter
-from torchrelay.shim.capture import rng
+from torchrelay.shim.capture import last_draw, rng, stands
 from torchrelay.shim.capture.encode import begin_set_up, encode, encode_whole, pickled
 from torchrelay.shim.capture.host_state import HostState
 from torchrelay.shim.capture.kinds import Kind
+from torchrelay.shim.capture.modules import ModuleTrees
 from torchrelay.shim.capture.rewalk import Rewalk
 from torchrelay.shim.capture.seen_again import Restart
 from torchrelay.shim.capture.walk import Walk
@@ -59,6 +60,17 @@ class ScriptModules:
         return self._found
 
 
+def note_loops(trees: ModuleTrees, stack: Sequence[Activation]) -> None:
+    """For a walk: the iterators of the running loops."""
+    trees.of_loops = {id(activation.iterator) for activation in stack}
+    trees.loops[:] = [_state_of_loop(activation.iterator) for activation in stack]
+
+
+def _state_of_loop(iterator: Any) -> Any:
+    """The iterator, if it goes back by being put to where it stood."""
+    return iterator if last_draw.is_drawn_anew(iterator) and stands.is_whole(iterator) else None
+
+
 class Writer:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -75,9 +87,7 @@ class Writer:
     def walk(self, frames: Sequence[FrameType], base: HostState | None = None, *, at_gate: bool = False) -> HostState:
         """`base`: the state at the latest boundary, which most of this one will be equal to."""
         trees, namespaces = self._engine.trees, self.modules.namespaces()
-        trees.of_loops = of_loops = set()
-        for activation in self._engine.tracker.stack:
-            of_loops.add(id(activation.iterator))
+        note_loops(trees, self._engine.tracker.stack)
         if base is not None:
             try:
                 return Rewalk(trees, base, at_gate=at_gate).run(frames, namespaces)
@@ -132,6 +142,10 @@ class Writer:
             self._young_at, self._set_up = -1, replace(self._set_up, young=False)
             self._put_set_up(self._set_up)
         records = [self._link(depth, links) for depth in range(len(links))]
+        written = self._last_draw(commit)
+        commit.activation.entered = written is not None
+        if written is not None:
+            records[-1] = records[-1]._replace(draw=written.plain(), loaders=())
         loaders = self.records_below(commit.state, links)
         nodes = encode(commit.state)
         settled = bool(self._engine.tracker.boundary_sites)
@@ -163,7 +177,8 @@ class Writer:
     def records_below(self, state: HostState, links: Sequence[Activation]) -> dict[int, payload.LoaderRecord]:
         """Where the iterators stand that `state` leads to, by node; not those of the running loops, `links`."""
         below = sorted(state.drawn_from)
-        in_loops = {id(iterator) for link in links for iterator in link.loaders} if below else set()
+        led = (link.loaders for link in links if not link.entered) if below else ()
+        in_loops = {id(iterator) for iterators in led for iterator in iterators}
         loaders = {}
         for number in below:
             node = state.nodes[number]
@@ -176,10 +191,6 @@ class Writer:
                 source = self._engine.draws.of_cycle(node.obj)
                 if source is not None:
                     loaders[number] = source.record()
-            elif node.kind is Kind.GENERATOR and node.seen is not None:
-                drawn = self._engine.draws.record(node.seen)
-                if drawn is not None:
-                    loaders[number] = drawn
         return loaders
 
     def _iterators(self, commit: Commit) -> tuple[str, ...]:
@@ -188,14 +199,11 @@ class Writer:
         of_loops = self._engine.trees.of_loops
         draws, state = self._engine.draws, commit.state
         found: tuple[str, ...] = ()
-        if state.iterators or state.drawn_from or draws.held:
-            drawn_from = (state.nodes[number] for number in state.drawn_from)
-            sources = (node.seen for node in drawn_from if node.kind is Kind.GENERATOR)
-            draws.held = {id(source) for source in sources if source is not None}
+        if state.iterators:
             found = tuple(
                 name
                 for name, iterator in state.iterators
-                if id(iterator) not in of_loops and not self._can_be_led(commit, iterator)
+                if id(iterator) not in of_loops and not self._can_be_led(iterator)
             )
         if draws.remembers_any():
             draws.forget_cycles({*of_loops, *(id(iterator) for _, iterator in state.iterators)})
@@ -229,17 +237,15 @@ class Writer:
         site = sites.SITES[activation.site]
         return f"the loop at {site.file}:{site.line}, which had gone round before it was seen to train"
 
-    def _can_be_led(self, commit: Commit, iterator: Any) -> bool:
-        draws, number = self._engine.draws, commit.state.index.get(id(iterator))
-        if number is None:
-            return False
-        if isinstance(iterator, itertools.cycle):
-            return draws.of_cycle(iterator) is not None
-        source = commit.state.nodes[number].seen
-        if draws.past_us:
-            return False
-        record = draws.record(source) if source is not None else None
-        return source is None or (record is not None and record.drawn > 0)
+    def _can_be_led(self, iterator: Any) -> bool:
+        return isinstance(iterator, itertools.cycle) and self._engine.draws.of_cycle(iterator) is not None
+
+    def _last_draw(self, commit: Commit) -> last_draw.WrittenDraw | None:
+        """Of the training loop, if its iterator is put to where it stood."""
+        before, iterator = commit.activation.before, commit.activation.iterator
+        if before is None or id(iterator) not in commit.state.index:
+            return None
+        return last_draw.write(before, commit.state, self._engine.draws.is_over)
 
     def _link(self, depth: int, links: list[Activation]) -> payload.LinkRecord:
         link = links[depth]

@@ -33,7 +33,9 @@ class Activation:
 
     __slots__ = (
         "around",
+        "before",
         "computes",
+        "entered",
         "entry",
         "first_mark",
         "first_passed",
@@ -58,6 +60,10 @@ class Activation:
         self.computes = False
         self.item: Any = None
         self.iterator: Any = None
+        self.before: Any = None
+        """How its iterator was before its latest draw, where that is done again in another process."""
+        self.entered = False
+        """Whether another process puts the iterator to its place; otherwise it is led there by drawing again."""
         self.replay = False
         self.head = b""
         self.first_mark = 0
@@ -81,6 +87,7 @@ class Listener(Protocol):
     def at_head(self, activation: Activation, depth: int) -> None: ...
     def ended(self, activation: Activation) -> None: ...
     def caught(self, error: BaseException, activation: Activation) -> bool: ...
+    def before_draw(self, iterator: Any) -> Any: ...
     def drawn(self, iterator: Any, default: tuple[Any, ...]) -> Any: ...
 
 
@@ -106,6 +113,7 @@ class Loop:
             activation.replay = False
             return activation.item
         self._tracker.drawing = activation
+        activation.before = self._tracker.before_draw(activation.iterator)
         try:
             item = self._tracker.draw(activation.iterator)
         except StopIteration:
@@ -252,6 +260,9 @@ class LoopTracker:
             if activation.site == site and activation.frame is frame:
                 return self.listener.caught(error, activation)
         return False
+
+    def before_draw(self, iterator: Any) -> Any:
+        return self.listener.before_draw(iterator) if self.live and self.listener is not None else None
 
     def draw(self, iterator: Any) -> Any:
         """The next item of a loop; one that a rewind has to give again comes from the record of the draws."""

@@ -95,6 +95,8 @@ class LinkRecord(NamedTuple):
     head: bytes
     prologue: tuple[Any, ...]
     passed: tuple[PassedLoop, ...] = ()
+    draw: Plain | None = None
+    """As last_draw.WrittenDraw: its iterator is put to where it stood before its latest item, and that is drawn anew."""
 
     def plain(self) -> Plain:
         site, entry, heads, entry_rng, item, iterator, loaders, *rest = self

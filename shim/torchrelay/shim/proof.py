@@ -19,7 +19,7 @@ from torchrelay.shim.capture.host_state import HostState, path_of
 from torchrelay.shim.capture.kinds import Kind
 from torchrelay.shim.capture.modules import ModuleTrees
 from torchrelay.shim.capture.walk import Walk
-from torchrelay.shim.journaling import script_frames
+from torchrelay.shim.journaling import note_loops, script_frames
 from torchrelay.shim.origins import where_made
 from torchrelay.shim.payload import BoundaryJournal
 
@@ -37,7 +37,7 @@ def check_gone_back(engine: Engine, commit: Commit) -> None:
     then = commit.state
 
     def same(a: int, b: int) -> bool:
-        return then.nodes[a].obj is now.nodes[b].obj
+        return then.nodes[a].kind is Kind.LOOPS or then.nodes[a].obj is now.nodes[b].obj
 
     comparison = Comparison(decode(encode_whole(then)), decode(encode_whole(now)), same=same)
     found = comparison.run()
@@ -84,7 +84,7 @@ def check_at_gate(engine: Engine, nodes: Sequence[bytes], trees: Sequence[Any], 
 def look(engine: Engine, innermost: FrameType) -> HostState:
     """A walk that knows nothing of those before it. `innermost`: the frame of the training loop."""
     trees = ModuleTrees()
-    trees.of_loops = {id(activation.iterator) for activation in engine.tracker.stack}
+    note_loops(trees, engine.tracker.stack)
     return Walk(trees).run(script_frames(innermost), engine.writer.modules.namespaces())
 
 

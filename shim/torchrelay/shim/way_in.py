@@ -67,6 +67,8 @@ class WayIn:
         self._heads = 0
         """The training loop whose last iteration is gone through, and how often its head had been reached when it ended."""
         self._early = 0
+        self._own: dict[int, Any] = {}
+        """Iterators of loops that are put to their place, by id of the activation: until its head nothing is drawn from them."""
 
     # What the loops tell.
 
@@ -132,7 +134,10 @@ class WayIn:
         if link is None:
             return
         draws = self._engine.draws
-        if link.iterator is not None:
+        if link.draw is not None:
+            activation.entered, self._own[id(activation)] = True, activation.iterator
+            activation.iterator = iter([None])
+        elif link.iterator is not None:
             activation.iterator = iter([link.item])
         elif not data_loader.passes_items_through(activation.iterator):
             draws.expected = deque(None if e is None else (e[0], False) for e in draws.expected)
@@ -157,7 +162,9 @@ class WayIn:
         goal = self._goals[0]
         if goal.last:
             self._joining.check_answered()
-        if link.iterator is not None:
+        if link.draw is not None:
+            activation.iterator = self._own.pop(id(activation))
+        elif link.iterator is not None:
             activation.iterator = link.iterator
         elif activation.iterator is not None:
             self._lead(activation, link)
@@ -244,6 +251,9 @@ class WayIn:
 
     def caught(self, error: BaseException, activation: Activation) -> bool:
         return False
+
+    def before_draw(self, iterator: Any) -> Any:
+        return None
 
     def drawn(self, iterator: Any, default: tuple[Any, ...]) -> Any:
         return next(iterator, *default)

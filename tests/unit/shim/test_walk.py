@@ -87,12 +87,12 @@ def test_what_cannot_be_captured_is_named() -> None:
         __slots__ = ()
 
     namespace = {
-        "walls": iter([1]),
+        "walls": iter({1}),
         "holder": Holder(big=numpy.ones(20_000), objects=numpy.array([[], None], dtype=object)),
     }
     state = take(namespace)
     assert state.unknown == [
-        "script.walls (list_iterator)",
+        "script.walls (set_iterator)",
         "script.holder.big (an array larger than 64 KiB)",
         "script.holder.objects (an array of objects)",
     ]

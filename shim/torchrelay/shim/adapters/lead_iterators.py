@@ -1,6 +1,6 @@
 """A joiner's iterators that are kept in variables, led to where the lost rank's stood: of data loaders, and what draws from them.
 
-Leans on what `data_loader`, `cycles` and `held_generators` lean on, and on `DataLoader._iterator`, where one with kept workers is.
+Leans on what `data_loader` and `cycles` lean on, and on `DataLoader._iterator`, where one with kept workers is.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from torchrelay.protocol.errors import StateMismatchError
-from torchrelay.shim.adapters import cycles, held_generators
+from torchrelay.shim.adapters import cycles
 from torchrelay.shim.draws import Draws
 from torchrelay.shim.payload import LoaderRecord
 
@@ -25,20 +25,6 @@ def rebuild(draws: Draws, loader: Any, record: LoaderRecord) -> tuple[Any, Any]:
     while draws.tracks[made].drawn < record.drawn:
         item = next(made)
     return made, item
-
-
-def lead_generator(draws: Draws, generator: Any, content: dict[str, Any], record: LoaderRecord | None) -> None:
-    """A joiner's, that its set-up has made. Raises StateMismatchError where it cannot be led to its place."""
-    if record is not None:
-        draws.expected.append((record, True))
-    draws.at_once = True
-    try:
-        held_generators.lead(generator, content)
-    except StopIteration as e:
-        raise StateMismatchError("a generator is over where it should wait") from e
-    finally:
-        draws.at_once = False
-        draws.expected.clear()
 
 
 def lead_cycle(draws: Draws, cycle: Any, place: cycles.Place, record: LoaderRecord) -> None:

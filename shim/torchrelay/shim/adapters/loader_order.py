@@ -6,6 +6,7 @@ Leans on the name `_BaseDataLoaderIter`. Seen on torch 2.13.0.
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,8 @@ from torchrelay.shim.capture import small
 from torchrelay.shim.capture.kinds import PLAIN
 
 LoaderIter = dataloader._BaseDataLoaderIter
+LOADER_OF: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+"""By iterator, the loader that has made it."""
 Order = tuple[tuple[Any, dict[str, Any]], ...]
 """Of a loader, its sampler and its batch sampler: the generator's state and plain attributes."""
 

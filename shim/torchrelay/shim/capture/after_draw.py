@@ -64,6 +64,10 @@ def _children(state: HostState, node: Node) -> Iterator[int]:
                 yield number
 
 
+def content_of(kind: Kind, obj: Any) -> Any:
+    return _TAKE[kind](obj)
+
+
 def state_of(generator: Any) -> Any:
     return _TAKE[kind_of(type(generator))](generator)
 

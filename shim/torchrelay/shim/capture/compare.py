@@ -26,11 +26,11 @@ _SHOWN = 60
 
 _MAPPINGS = frozenset(
     {Kind.FRAME, Kind.GLOBALS, Kind.ATTRS, Kind.DICT, Kind.PARAM_GROUP, Kind.OPTIMIZER, Kind.DDP, Kind.DATASET}
-    | {Kind.FUNCTION, Kind.CLASS, Kind.OPTIMIZER_STATE}
+    | {Kind.FUNCTION, Kind.CLASS, Kind.OPTIMIZER_STATE, Kind.LOOPS}
 )
 _WHOLE = frozenset({Kind.ATTRS, Kind.DICT})
 """Mappings that hold nothing else than what was recorded. In the others there are names that are no state, too."""
-_LED = frozenset({Kind.LOADER, Kind.LOADER_ITER, Kind.REPLAY_POINT, Kind.CYCLE, Kind.GENERATOR})
+_LED = frozenset({Kind.LOADER, Kind.LOADER_ITER, Kind.REPLAY_POINT, Kind.CYCLE})
 """What comes next from these is told by the record of what was drawn, not by their content."""
 
 
@@ -133,9 +133,19 @@ class Comparison:
             self._sequences(was, content)
         elif kind is Kind.TENSOR:
             self._tensors((), was, content)
+        elif kind in (Kind.GENERATOR, Kind.ITERATOR) and was is not None and content is not None:
+            self._iterators(was, content)
         elif not _equal(was, content):
             self._differ((), _shown(was), _shown(content))
         return True
+
+    def _iterators(self, then: tuple[Any, ...], now: tuple[Any, ...]) -> None:
+        """Both are plain values, which say where it stands, and mappings of what it holds."""
+        for was, content in zip(then, now):
+            if isinstance(was, dict):
+                self._mappings(was, content, whole=False)
+            elif not _equal(was, content):
+                self._differ((), f"at {was}", f"at {content}")
 
     def _mappings(self, then: dict[Any, Any], now: dict[Any, Any], *, whole: bool) -> None:
         for key, was in then.items():

@@ -83,6 +83,11 @@ class HostState:
         """How a person would write the way to a node, or to what hangs below it: `self.scheduler.base_lrs`."""
         return path_of(self.nodes, number, *keys, items=False)
 
+    def root(self, number: int) -> Node:
+        while (parent := self.nodes[number].parent) >= 0:
+            number = parent
+        return self.nodes[number]
+
     def as_it_is_now(self) -> HostState:
         """The same objects, with the versions that their tensors have now."""
         now = self.fork()

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from torchrelay.shim.adapters import plain_iterators
 from torchrelay.shim.capture.replay_point import ReplayPoint
 from torchrelay.shim.save_future import SaveFuture
 
@@ -173,6 +174,10 @@ class Kind(enum.IntEnum):
     GENERATOR = 31
     PROMISE = 32
     """The future of a save that a thread does: known by which save that is."""
+    ITERATOR = 33
+    """One of Python's own, of which it is known where it stands."""
+    LOOPS = 34
+    """The iterators of the running loops."""
 
 
 FRAME, GLOBALS, GONE = Kind.FRAME, Kind.GLOBALS, Kind.GONE
@@ -228,6 +233,7 @@ _CONTAINERS: tuple[tuple[type, Kind], ...] = (
     (random.Random, Kind.PYTHON_RANDOM),
     (itertools.cycle, Kind.CYCLE),
     (types.GeneratorType, Kind.GENERATOR),
+    *((cls, Kind.ITERATOR) for cls in plain_iterators.TYPES - {itertools.cycle}),
 )
 
 

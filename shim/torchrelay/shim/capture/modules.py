@@ -272,6 +272,8 @@ class ModuleTrees:
         """What is looked at in one go; see `watched`."""
         self.of_loops: set[int] = set()
         """Iterators of running loops, by id."""
+        self.loops: list[Any] = []
+        """Those of them, in the order of the loops, that are state; None for the others."""
         self._plain_state: dict[int, tuple[Any, int, int, bool]] = {}
         self._trees: dict[int, ModuleTree] = {}
 

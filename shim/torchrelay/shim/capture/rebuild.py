@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import pickle
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from types import FrameType
 from typing import Any
 
@@ -38,7 +38,8 @@ from torchrelay.shim.save_future import SaveId
 class Rebuild:
     """`frames`: the joiner's frames, outermost first. First `resolve`, then `fill`; `missing` names what has no place here.
 
-    `promised(save)`: what stands for a save that the lost rank waited for, or could have.
+    `loops`: the iterators of its running loops. `promised(save)`: what stands for a save that the lost rank waited for, or could
+    have.
     """
 
     def __init__(
@@ -46,9 +47,10 @@ class Rebuild:
         frames: Sequence[FrameType],
         module_globals: dict[str, dict[str, Any]],
         promised: Callable[[SaveId], Any],
+        loops: Sequence[Any] = (),
     ) -> None:
         self._promised = promised
-        self._frames = frames
+        self._frames, self._loops = frames, loops
         self._globals = module_globals
         self._nodes: list[EncodedNode] = []
         self.objects: list[Any] = []
@@ -67,15 +69,27 @@ class Rebuild:
         for node in nodes:
             self.objects.append(self._resolve(node))
 
-    def fill(self) -> None:
+    def fill(self, *, but: Collection[Kind] = ()) -> None:
+        """`but`: kinds that are left as they are."""
         for number, node in enumerate(self._nodes):
-            if self.objects[number] is not ABSENT:
+            if self.objects[number] is not ABSENT and node.kind not in but:
                 HANDLERS[node.kind].fill(self, node, self.objects[number])
 
     def check_complete(self) -> None:
         """Nothing goes missing in silence. Raises StateMismatchError where training has made what cannot be made again."""
         if self._dropped:
             raise StateMismatchError(f"made by training, and cannot be made again: {', '.join(self._dropped[:5])}")
+
+    def also(self, number: int, node: EncodedNode) -> Any:
+        """The object of a node that is written beside the others: theirs, or one more, which is made."""
+        if number < len(self._nodes) and self.objects[number] is not ABSENT:
+            return self.objects[number]
+        self.make_room([number])
+        self.objects[number] = HANDLERS[node.kind].make(self, node)
+        return self.objects[number]
+
+    def make_room(self, numbers: Iterable[int]) -> None:
+        self.objects += [ABSENT] * (max(numbers, default=-1) + 1 - len(self.objects))
 
     def _resolve(self, node: EncodedNode) -> Any:
         if node.kind is Kind.GONE:
@@ -87,6 +101,8 @@ class Rebuild:
             return self._frames[number]
         if node.kind is Kind.GLOBALS:
             return self._globals.get(node.key, ABSENT)
+        if node.kind is Kind.LOOPS:
+            return self._loops
         parent = self.objects[node.parent]
         there = ABSENT if parent is ABSENT else child(self._nodes[node.parent].kind, parent, node.key)
         handler = HANDLERS[node.kind]

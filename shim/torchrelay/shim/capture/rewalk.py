@@ -27,6 +27,7 @@ from torchrelay.shim.capture.edges import (
 )
 from torchrelay.shim.capture.handler import nothing
 from torchrelay.shim.capture.handlers import COMES_AND_GOES, HANDLERS, RENEWED, SAME
+from torchrelay.shim.capture.handlers.variables import iterators_of_loops
 from torchrelay.shim.capture.host_state import HostState, LargeTensor, Node, versions_now
 from torchrelay.shim.capture.kinds import FRAME, GLOBALS, GONE, LIST, PLAIN, TENSOR, Kind, kind_of
 from torchrelay.shim.capture.long_list import LONG
@@ -70,6 +71,8 @@ class Rewalk(Walk):
         """As a walk's; `frames` may have more than the base's, deeper ones. Raises Restart."""
         first = self._look_at_frames(frames)
         self._look_at_globals(first, frames, module_globals)
+        if id(self.trees.loops) not in self._base.index and iterators_of_loops(self.trees):
+            raise Restart
         watched = self._watched()
         self._to_look_at = watched.look() + self._to_look_at
         heapify(self._to_look_at)

@@ -19,13 +19,14 @@ from torchrelay.shim.adapters import frames as frame_access
 from torchrelay.shim.capture import callables, modules
 from torchrelay.shim.capture.base_types import fields
 from torchrelay.shim.capture.handlers import HANDLERS
+from torchrelay.shim.capture.handlers.variables import iterators_of_loops
 from torchrelay.shim.capture.host_state import Definition, Fields, HostState, Node
 from torchrelay.shim.capture.kinds import DICT, LIST, PLAIN, Kind, kind_of
 from torchrelay.shim.capture.parts import NONE, Bindings, dead_globals, global_names, live_names
 from torchrelay.shim.capture.random_below import GENERATORS
 
 MAX_NODES = 50_000
-ITERATORS = frozenset({Kind.LOADER_ITER, Kind.CYCLE, Kind.GENERATOR})
+ITERATORS = frozenset({Kind.LOADER_ITER, Kind.CYCLE})
 _PLAIN_CONTAINERS = frozenset({"builtins", "collections"})
 _MAX_NAMED = 20
 _CAPTURE = {kind: handler.capture for kind, handler in HANDLERS.items() if handler.capture is not None}
@@ -54,6 +55,9 @@ class Walk:
             names = global_names(values, dead.get(id(values), NONE), self.state.without_state)
             number = self.add(Kind.GLOBALS, values, -1, name, names)
             self.state.nodes[number].seen = Bindings(values, dead.get(id(values), NONE), of_module=True)
+        of_loops = iterators_of_loops(self.trees)
+        if of_loops:
+            self.add(Kind.LOOPS, self.trees.loops, -1, "loops", of_loops)
         for number in range(len(self.state.nodes)):
             self.push(number, self.state.nodes[number].content)
         self._work_off()
@@ -72,9 +76,11 @@ class Walk:
             return
         known = {id(v) for _, o in self.state.optimizers for values in o.state.values() for v in values.values()}
         for path, tensor in list(large.items()):
-            if id(tensor) in known or isinstance(tensor._base, torch.nn.Parameter):
+            number = self.state.index[id(tensor)]
+            of_loop = self.state.root(number).kind is Kind.LOOPS  # its latest draw, done again, makes it anew
+            if id(tensor) in known or isinstance(tensor._base, torch.nn.Parameter) or of_loop:
                 del large[path]
-                self.state.nodes[self.state.index[id(tensor)]].content = None
+                self.state.nodes[number].content = None
 
     def _one(self, parent: int, key: Any, obj: Any) -> None:
         if id(obj) in self.state.index or id(obj) in self.state.covered:

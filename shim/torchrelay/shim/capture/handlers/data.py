@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import IterableDataset
 
+from torchrelay.shim.adapters.loader_order import LOADER_OF
 from torchrelay.shim.capture.edges import same_mapping
-from torchrelay.shim.capture.handler import Handler, capture_leaf, encode_mapping, made_for_one_use
+from torchrelay.shim.capture.handler import Handler, encode_mapping, made_for_one_use
 from torchrelay.shim.capture.handlers.objects import fill_attributes
 from torchrelay.shim.capture.host_state import Deep
 from torchrelay.shim.capture.kinds import Kind
@@ -43,6 +44,17 @@ def _same_loader(trees: ModuleTrees, node: Node) -> bool:
 
 def _of_loader(parent: Any, key: Any) -> Any:
     return getattr(parent, key, ABSENT)
+
+
+def _capture_loader_iterator(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> None:
+    """The loader may be nowhere else any more: a new process's has to be made by it."""
+    number, loader = walk.add(kind, obj, parent, key, None), LOADER_OF.get(obj)
+    if loader is not None:
+        walk.edge(number, "loader", loader)
+
+
+def _of_loader_iterator(parent: Any, key: Any) -> Any:
+    return LOADER_OF.get(parent, ABSENT)
 
 
 def _capture_replay_point(walk: Walk, kind: Kind, obj: ReplayPoint, parent: int, key: Any) -> None:
@@ -91,7 +103,13 @@ HANDLERS = (
         child=_of_loader,
         comes_and_goes=True,
     ),
-    Handler(Kind.LOADER_ITER, capture=capture_leaf, make=made_for_one_use, comes_and_goes=True),
+    Handler(
+        Kind.LOADER_ITER,
+        capture=_capture_loader_iterator,
+        make=made_for_one_use,
+        child=_of_loader_iterator,
+        comes_and_goes=True,
+    ),
     Handler(
         Kind.REPLAY_POINT,
         capture=_capture_replay_point,

@@ -1,20 +1,30 @@
-"""Iterators of the script's own: `itertools.cycle`, generators. They are led to their place; what was drawn comes again."""
+"""Iterators of the script's own: generators, `enumerate` and its like, `itertools.cycle`.
+
+They are put to where they stood; what data loaders below them have yielded comes again from the record of draws.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from types import CellType
 from typing import TYPE_CHECKING, Any
 
-from torchrelay.shim.adapters import cycles, held_generators
-from torchrelay.shim.capture.edges import not_plain, same_mapping
-from torchrelay.shim.capture.handler import Handler, encode_mapping
+from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.shim.adapters import cycles, generator_frames
+from torchrelay.shim.adapters import plain_iterators as plain
+from torchrelay.shim.capture import stands
+from torchrelay.shim.capture.edges import not_plain
+from torchrelay.shim.capture.handler import Handler
 from torchrelay.shim.capture.host_state import Node
 from torchrelay.shim.capture.kinds import Kind
 from torchrelay.shim.capture.replay_point import ABSENT
 from torchrelay.shim.capture.seen_again import Restart
+from torchrelay.shim.capture.stands import Origin, Standing
 
 if TYPE_CHECKING:
-    from torchrelay.shim.capture.encode import Encoder
+    from torchrelay.shim.capture.encode import EncodedNode, Encoder
     from torchrelay.shim.capture.modules import ModuleTrees
+    from torchrelay.shim.capture.rebuild import Rebuild
     from torchrelay.shim.capture.walk import Walk
 
 
@@ -35,29 +45,176 @@ def _encode_cycle(encoder: Encoder, node: Node) -> Any:
     return None if node.content is None else tuple(node.content)
 
 
-def _capture_generator(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> None:
-    """A running loop leads its own to its place."""
-    name = f"{walk.state.path(parent, key)} (generator)"
+def _name(walk: Walk, obj: Any, parent: int, key: Any) -> None:
+    """It cannot be put to where it stood: what it yields in a step comes again from the record, and nobody can take over."""
+    name = f"{walk.state.path(parent, key)} ({type(obj).__name__})"
     walk.unknown(name, parent, key)
     walk.state.iterators.append((name, obj))
-    found = held_generators.stand(obj) if id(obj) not in walk.trees.of_loops else None
-    if found is not None:
-        number = walk.add(kind, obj, parent, key, found.content)
-        walk.state.nodes[number].seen = found.source
-        walk.push(number, found.given)
+
+
+# Generators.
+
+
+def _edges(found: Standing) -> list[tuple[Any, Any]]:
+    return not_plain({**found.values, **found.cells})
+
+
+def _capture_generator(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> None:
+    found = stands.standing(obj)
+    if found is None or not stands.is_whole(obj):
+        _name(walk, obj, parent, key)
+        return
+    number = walk.add(kind, obj, parent, key, found)
+    for name, value in _edges(found):
+        walk.edge(number, name, value)
 
 
 def _renewed_generator(trees: ModuleTrees, node: Node) -> Node | None:
-    found = held_generators.stand(node.obj) if id(node.obj) not in trees.of_loops else None
-    if found is None or not same_mapping(dict(not_plain(found.given)), dict(node.edges)):
+    found = stands.standing(node.obj)
+    if found is None or not stands.is_whole(node.obj):
         raise Restart
-    if found.content == node.content and found.source is node.seen:
+    if found.same(node.content):
         return None
-    return Node(node.kind, node.obj, node.parent, node.key, found.content, node.edges, found.source)
+    return Node(node.kind, node.obj, node.parent, node.key, found, _edges(found))
+
+
+def _undo_generator(node: Node) -> None:
+    stands.put_back(node.obj, node.content)
+
+
+def _encode_generator(encoder: Encoder, node: Node) -> Any:
+    found: Standing = node.content
+    if found.stand is None:
+        return None
+    depth = len(found.stand.slots) - len(generator_frames.names(found.code))
+    place = found.stand.state, found.stand.at, depth, found.stand.rest
+    return tuple(stands.origin(found)), place, encoder.mapping(found.values), encoder.mapping(found.cells)
+
+
+def _fits(node: EncodedNode, there: Any) -> bool:
+    if type(there) is not generator_frames.Generator:
+        return False
+    if node.content is None:
+        return True
+    return stands.is_code_of(there.gi_code, Origin(*node.content[0]))
+
+
+def _make_generator(rebuild: Rebuild, node: EncodedNode) -> Any:
+    found = stands.code_of(Origin(*node.content[0])) if node.content is not None else None
+    if found is None or stands.shares_variables(found.code, found.around):
+        rebuild.lacks(node)
+        return ABSENT
+    cells = tuple(map(_new_cell, found.code.co_freevars))
+    return generator_frames.made(found.code, found.namespace, found.code.co_name, cells)
+
+
+def _new_cell(_: str) -> CellType:
+    return CellType()
+
+
+def _fill_generator(rebuild: Rebuild, node: EncodedNode, obj: Any) -> None:
+    if node.content is None:
+        obj.close()
+        return
+    _, place, values, cells = node.content
+    now = stands.standing(obj)
+    if now is None:
+        raise StateMismatchError(f"the generator {obj.__qualname__} runs where it should be entered")
+    if now.stand is None:
+        generator_frames.wake(obj, _anew(rebuild, node))
+        now = stands.standing(obj)
+        assert now is not None
+    own = {**now.values, **now.cells}
+    found, shared = rebuild.mapping(values, own), rebuild.mapping(cells, own)
+    lost = [name for name in (*values, *cells) if name not in found and name not in shared]
+    if lost:
+        raise StateMismatchError(f"the generator {obj.__qualname__}: {lost[0]!r} has state that cannot be carried")
+    stands.enter(obj, place, Standing(None, found, shared, obj.gi_code, {}))
+
+
+def generators_to_begin(rebuild: Rebuild, nodes: list[EncodedNode]) -> Iterator[Any]:
+    """Those that have not begun here, had begun where they were recorded, and lack something that is not made without them."""
+    lacking = {
+        number for number, obj in enumerate(rebuild.objects) if obj is ABSENT and nodes[number].kind is not Kind.GONE
+    }
+    for number in [*lacking]:
+        while number >= 0 and (number := nodes[number].parent) not in lacking:
+            lacking.add(number)
+    for number, node in enumerate(nodes):
+        obj = rebuild.objects[number]
+        if node.kind is not Kind.GENERATOR or node.content is None or obj is ABSENT:
+            continue
+        now, (_, place, values, cells) = stands.standing(obj), node.content
+        if now is None or now.stand is None or not stands.has_not_begun(obj) or now.stand.at == place[1]:
+            continue
+        own = {**now.values, **now.cells}
+        known = {**rebuild.mapping(values, own), **rebuild.mapping(cells, own)}
+        if number in lacking or len(known) < len(values) + len(cells):
+            yield obj
+
+
+def _anew(rebuild: Rebuild, node: EncodedNode) -> Any:
+    made = _make_generator(rebuild, node)
+    if made is ABSENT:
+        raise StateMismatchError(f"the generator {node.content[0][2]} is over here, and cannot be made again")
+    return made
 
 
 def _of_generator(parent: Any, key: Any) -> Any:
-    return parent.gi_frame.f_locals.get(key, ABSENT) if parent.gi_frame is not None else ABSENT
+    found = stands.standing(parent)
+    return ABSENT if found is None else found.values.get(key, found.cells.get(key, ABSENT))
+
+
+# Python's own.
+
+
+def _capture_iterator(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> None:
+    place = plain.read(obj)
+    if place is None or not stands.is_whole(obj):
+        _name(walk, obj, parent, key)
+        return
+    number = walk.add(kind, obj, parent, key, place)
+    for word, value in not_plain(place.held):
+        walk.edge(number, word, value)
+
+
+def _renewed_iterator(trees: ModuleTrees, node: Node) -> Node | None:
+    place = plain.read(node.obj)
+    if place is None or not stands.is_whole(node.obj):
+        raise Restart
+    if place.same(node.content):
+        return None
+    return Node(node.kind, node.obj, node.parent, node.key, place, not_plain(place.held))
+
+
+def _undo_iterator(node: Node) -> None:
+    plain.write(node.obj, node.content)
+
+
+def _encode_iterator(encoder: Encoder, node: Node) -> Any:
+    return type(node.obj).__name__, node.content.numbers, encoder.mapping(node.content.held)
+
+
+def _fits_iterator(node: EncodedNode, there: Any) -> bool:
+    return type(there) in plain.TYPES and type(there).__name__ == node.content[0]
+
+
+def _make_iterator(rebuild: Rebuild, node: EncodedNode) -> Any:
+    return plain.made(next(cls for cls in plain.TYPES if cls.__name__ == node.content[0]))
+
+
+def _fill_iterator(rebuild: Rebuild, node: EncodedNode, obj: Any) -> None:
+    name, numbers, held = node.content
+    now = plain.read(obj)
+    found = rebuild.mapping(held, now.held if now is not None else {})
+    if now is None or len(found) < len(held) or len(numbers) != len(now.numbers):
+        raise StateMismatchError(f"a {name} draws from what has state that cannot be carried")
+    plain.write(obj, plain.Place(numbers, found))
+
+
+def _of_iterator(parent: Any, key: Any) -> Any:
+    place = plain.read(parent)
+    return ABSENT if place is None else place.held.get(key, ABSENT)
 
 
 HANDLERS = (
@@ -66,7 +223,24 @@ HANDLERS = (
         Kind.GENERATOR,
         capture=_capture_generator,
         renewed=_renewed_generator,
-        encode=encode_mapping,
+        undo=_undo_generator,
+        encode=_encode_generator,
+        make=_make_generator,
+        fits=_fits,
+        fill=_fill_generator,
         child=_of_generator,
+        comes_and_goes=True,
+    ),
+    Handler(
+        Kind.ITERATOR,
+        capture=_capture_iterator,
+        renewed=_renewed_iterator,
+        undo=_undo_iterator,
+        encode=_encode_iterator,
+        make=_make_iterator,
+        fits=_fits_iterator,
+        fill=_fill_iterator,
+        child=_of_iterator,
+        comes_and_goes=True,
     ),
 )

@@ -88,6 +88,16 @@ def _make_python(rebuild: Rebuild, node: EncodedNode) -> Any:
     return random.Random() if node.cls is random.Random else not_made(rebuild, node)
 
 
+def _make_numpy(rebuild: Rebuild, node: EncodedNode) -> Any:
+    import numpy
+
+    if node.cls is numpy.random.RandomState:
+        return numpy.random.RandomState()
+    if node.cls is not numpy.random.Generator:
+        return not_made(rebuild, node)
+    return numpy.random.Generator(getattr(numpy.random, node.content["bit_generator"])())
+
+
 HANDLERS = (
     Handler(
         Kind.TORCH_GENERATOR,
@@ -112,6 +122,7 @@ HANDLERS = (
         capture=_capture_numpy,
         same=_never_the_same,
         undo=_undo,
+        make=_make_numpy,
         fill=_fill,
         comes_and_goes=True,
     ),

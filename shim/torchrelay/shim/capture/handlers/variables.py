@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from torchrelay.shim.adapters import frames
+from torchrelay.shim.capture.edges import not_plain, same_mapping
 from torchrelay.shim.capture.handler import Handler
 from torchrelay.shim.capture.handlers.containers import dict_item
+from torchrelay.shim.capture.host_state import Node
 from torchrelay.shim.capture.kinds import Kind
 from torchrelay.shim.capture.replay_point import ABSENT
 
 if TYPE_CHECKING:
     from torchrelay.shim.capture.encode import EncodedNode, Encoder
-    from torchrelay.shim.capture.host_state import Node
+    from torchrelay.shim.capture.modules import ModuleTrees
     from torchrelay.shim.capture.rebuild import Rebuild
 
 
@@ -45,7 +47,23 @@ def _fill_globals(rebuild: Rebuild, node: EncodedNode, obj: Any) -> None:
     obj.update(rebuild.mapping(node.content, obj))
 
 
+def _loops_now(trees: ModuleTrees, node: Node) -> Node | None:
+    content = iterators_of_loops(trees)
+    if same_mapping(content, node.content):
+        return None
+    return Node(node.kind, node.obj, node.parent, node.key, content, not_plain(content))
+
+
+def iterators_of_loops(trees: ModuleTrees) -> dict[int, Any]:
+    return {place: iterator for place, iterator in enumerate(trees.loops) if iterator is not None}
+
+
+def _of_loop(parent: Any, key: Any) -> Any:
+    return parent[key] if key < len(parent) and parent[key] is not None else ABSENT
+
+
 HANDLERS = (
+    Handler(Kind.LOOPS, renewed=_loops_now, encode=_encode, child=_of_loop),
     Handler(Kind.FRAME, undo=_undo_frame, encode=_encode, fill=_fill_frame, child=_local),
     Handler(Kind.GLOBALS, undo=_undo_globals, encode=_encode, fill=_fill_globals, child=dict_item),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -89,8 +90,7 @@ def _make_python(rebuild: Rebuild, node: EncodedNode) -> Any:
 
 
 def _make_numpy(rebuild: Rebuild, node: EncodedNode) -> Any:
-    import numpy
-
+    numpy: Any = sys.modules["numpy"]  # whose class has just been found
     if node.cls is numpy.random.RandomState:
         return numpy.random.RandomState()
     if node.cls is not numpy.random.Generator:

@@ -208,7 +208,7 @@ class Engine:
     def before_draw(self, iterator: Any) -> Any:
         if not (self.capturing and self.draws.recording and last_draw.is_drawn_anew(iterator)):
             return None
-        return last_draw.before_draw(iterator, self.draws.record)
+        return self.guard.tell(last_draw.before_draw, iterator, self.draws.record)
 
     def at_head(self, activation: Activation, depth: int) -> None:
         if not self.capturing:

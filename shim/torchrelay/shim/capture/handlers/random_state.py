@@ -91,11 +91,12 @@ def _make_python(rebuild: Rebuild, node: EncodedNode) -> Any:
 
 def _make_numpy(rebuild: Rebuild, node: EncodedNode) -> Any:
     numpy: Any = sys.modules["numpy"]  # whose class has just been found
-    if node.cls is numpy.random.RandomState:
-        return numpy.random.RandomState()
-    if node.cls is not numpy.random.Generator:
+    made: Any = node.cls
+    if made is numpy.random.RandomState:
+        return made()
+    if made is not numpy.random.Generator:
         return not_made(rebuild, node)
-    return numpy.random.Generator(getattr(numpy.random, node.content["bit_generator"])())
+    return made(getattr(numpy.random, node.content["bit_generator"])())
 
 
 HANDLERS = (

@@ -83,6 +83,14 @@ BuddyEvery = Annotated[
         rich_help_panel=_RELAY,
     ),
 ]
+RehearseEvery = Annotated[
+    str,
+    typer.Option(
+        metavar="TIME",
+        help="A spare tries every so often whether it could take over (90s, 30m, 2h); 0: never.",
+        rich_help_panel=_RELAY,
+    ),
+]
 BuddySync = Annotated[
     bool,
     typer.Option(

@@ -10,8 +10,17 @@ from torchrelay.cli.summary import Summary
 from torchrelay.protocol import events
 from torchrelay.protocol.health.kinds import IGNORE
 from torchrelay.protocol.messages import Coverage
-from torchrelay.protocol.names import EXIT_FAULT_NOT_INJECTED, EXIT_NO_SPARE_LEFT, PROTECTED, UNPROTECTED
+from torchrelay.protocol.names import (
+    EXIT_FAULT_NOT_INJECTED,
+    EXIT_NO_SPARE_LEFT,
+    PROTECTED,
+    REHEARSAL_BROKEN_OFF,
+    REHEARSAL_OPEN,
+    REHEARSAL_SAME,
+    UNPROTECTED,
+)
 from torchrelay.protocol.phases import ABANDONED, CHECKPOINT, CLEARED, PLANNED, RESUME, ROLLBACK
+from torchrelay.protocol.rehearsal_words import sentence
 from torchrelay.protocol.wire import from_plain
 
 SHOWN_CALLS = 8
@@ -37,6 +46,8 @@ def notes(before: Summary, event: events.Occurrence) -> list[Text]:
             return [line(f"cannot be carried over: {text}", "yellow") for text in new]
         case events.CoverageKnown():
             return _covered(before, from_plain(Coverage, event.coverage))
+        case events.RehearsalFinished():
+            return _rehearsed(before, event)
         case events.FaultFired():
             return [line(f"fault injected: {event.fault}", "magenta")]
         case events.Suspected():
@@ -87,6 +98,18 @@ def _covered(before: Summary, now: Coverage) -> list[Text]:
     where = f"; training loop {now.file}:{now.line}" if now.file else ""
     more = "; `torchrelay status` has the report" if now.gaps else ""
     return [line(f"protection report: {now.reason}{where}{more}", "" if now.level == PROTECTED else "yellow")]
+
+
+def _rehearsed(before: Summary, event: events.RehearsalFinished) -> list[Text]:
+    """What it says that the one before has not said of this rank."""
+    last = before.rehearsals.get(event.rank)
+    known = last is not None and (last.outcome, last.reason) == (event.outcome, event.reason)
+    if known or event.outcome == REHEARSAL_BROKEN_OFF:
+        return []
+    style = {REHEARSAL_SAME: "", REHEARSAL_OPEN: "dim"}.get(event.outcome, "yellow")
+    said = sentence(event.outcome, event.rank, event.world_size, event.boundary, event.reason)
+    places = [line(f"    {gap['file']}:{gap['line']}", style) for gap in event.gaps if gap["file"]]
+    return [line(said, style), *places]
 
 
 def _started(event: events.MigrationStarted) -> Text:
@@ -141,7 +164,8 @@ def closing(summary: Summary, exit_code: int, resume_command: str, never_fired: 
         told += [Text(), render.migrations_table(summary.moves), Text()]
     told += [_not_moved(move) for move in summary.moves_not_made]
     if exit_code == EXIT_NO_SPARE_LEFT and summary.checkpoint:
-        told.append(line(f"no spare was left; what the ranks held is in {summary.checkpoint}", "yellow"))
+        last = summary.moves[-1].outcome_reason if summary.moves else summary.reason
+        told.append(line(f"what the ranks held is in {summary.checkpoint}{_because(last)}", "yellow"))
         told.append(line(f"go on with: {resume_command}", "bold"))
     elif exit_code == EXIT_FAULT_NOT_INJECTED and summary.exit_code == 0:
         told += [line(f"the fault {fault} never fired", "red") for fault in never_fired]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from torchrelay.cli.times import time_s
 from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.faults import COMPILERS, CONTROLLER, COPY, NODE, Fault, parse_fault
 from torchrelay.protocol.health.policy_file import read_policy
@@ -15,6 +16,7 @@ from torchrelay.protocol.names import DEFAULT_CONTROLLER_PORT, DEFAULT_MASTER_PO
 from torchrelay.protocol.numbers import NumberWatch, parse_watch
 
 LOOPBACK = "127.0.0.1"
+REHEARSE_EVERY = "30m"
 MINIMUM_SECRET_CHARACTERS = 16
 
 
@@ -38,6 +40,7 @@ class GivenOptions:
     spares: int = 0
     buddy_every: int = 0
     buddy_sync: bool = False
+    rehearse_every: str = REHEARSE_EVERY
     watch: tuple[str, ...] = ()
     inject: tuple[str, ...] = ()
     events: Path | None = None
@@ -75,6 +78,7 @@ class RunOptions:
     spares: int
     buddy_every: int
     buddy_sync: bool
+    rehearse_every_s: float
     watches: tuple[NumberWatch, ...]
     faults: tuple[Fault, ...]
     events: Path | None
@@ -158,6 +162,7 @@ def check(given: GivenOptions, machine: Machine, environment: Mapping[str, str])
         spares=given.spares,
         buddy_every=given.buddy_every,
         buddy_sync=given.buddy_sync,
+        rehearse_every_s=time_s("--rehearse-every", given.rehearse_every),
         watches=_watches(given.watch),
         faults=faults,
         events=given.events,

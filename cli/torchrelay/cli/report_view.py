@@ -21,6 +21,8 @@ def report_view(c: Coverage, world_size: int) -> RenderableType:
     head.add_row("protection", Text.assemble((_WORDS[c.level], _STYLES[c.level]), f": {c.reason}"))
     if c.file:
         head.add_row("training loop", Text(f"{c.file}:{c.line}"))
+    for number, text in enumerate(c.rehearsed):
+        head.add_row("" if number else "rehearsals", Text(text))
     if c.tensors:
         state = f"{render.count(c.tensors, 'tensor')} of {render.size(c.device_state_bytes)} on each rank"
         head.add_row("state", Text(f"{state}, and a journal of {render.size(c.journal_bytes)} in each step"))

@@ -11,6 +11,7 @@ from typing import Any
 from torchrelay.protocol import events
 from torchrelay.protocol.faults import Fault
 from torchrelay.protocol.messages import Coverage
+from torchrelay.protocol.names import REHEARSAL_BROKEN_OFF
 from torchrelay.protocol.phases import ABANDONED, CLEARED, COMMITTED, DOWNTIME_ROWS, RESUME
 from torchrelay.protocol.wire import from_plain
 
@@ -62,6 +63,8 @@ class Summary:
     moves_not_made: tuple[events.MoveNotMade, ...] = ()
     health_verdicts: tuple[events.HealthVerdict, ...] = ()
     unprotected: tuple[str, ...] = ()
+    rehearsals: Mapping[int, events.RehearsalFinished] = field(default_factory=dict)
+    """By rank, the latest one that was not broken off."""
     coverage: Coverage | None = None
     """The protection report of the job, once it is known."""
     held: bool = False
@@ -127,6 +130,7 @@ def as_json(summary: Summary, exit_code: int, never_fired: list[str]) -> dict[st
         "protection": summary.protection,
         "protection_reason": summary.protection_reason,
         "unprotected": list(summary.unprotected),
+        "rehearsals": [dataclasses.asdict(r) for _, r in sorted(summary.rehearsals.items())],
         "migrations": [dataclasses.asdict(m) | {"downtime_total_s": m.total_s} for m in summary.moves],
         "moves_not_made": [dataclasses.asdict(move) for move in summary.moves_not_made],
         "health_verdicts": [dataclasses.asdict(verdict) for verdict in summary.health_verdicts],
@@ -153,6 +157,8 @@ def fold(s: Summary, event: events.Occurrence, time_s: float) -> Summary:
             return replace(s, unprotected=s.unprotected + new)
         case events.CoverageKnown():
             return replace(s, coverage=from_plain(Coverage, event.coverage))
+        case events.RehearsalFinished() if event.outcome != REHEARSAL_BROKEN_OFF:
+            return replace(s, rehearsals={**s.rehearsals, event.rank: event})
         case events.RanksHeld():
             return replace(s, held=True, boundary=event.boundary)
         case events.ProgressMade():

@@ -107,6 +107,8 @@ class ControllerConfig:
     """After so many steps each rank copies its state, to go back to when nobody else holds it; 0: never."""
     buddy_sync: bool = False
     """No step begins before these copies are whole."""
+    rehearse_every_s: float = 0.0
+    """After so long a spare goes a joiner's way once more, to see whether it would hold what a rank holds; 0: never."""
     health_policy: str = ""
     health_observe: bool = False
     policy: Policy = field(default_factory=Policy)

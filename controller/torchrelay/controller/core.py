@@ -25,6 +25,7 @@ from torchrelay.controller.outbox import Outbox
 from torchrelay.controller.progress import ProgressTeller
 from torchrelay.controller.protection import ProtectionDesk
 from torchrelay.controller.rank_reports import Handler, RankReports
+from torchrelay.controller.rehearsal_desk import RehearsalDesk
 from torchrelay.controller.requests import Requests
 from torchrelay.controller.status import job_status
 from torchrelay.controller.watch import HangWatch
@@ -82,6 +83,9 @@ class Core:
         """What an agent has found on disk since then."""
         self._numbers = NumberDesk(self.job, self.outbox, self.driver, self.end_job)
         self._buddies = Buddies(config.buddy_every, self.job, self.outbox)
+        self._rehearsals = RehearsalDesk(
+            config.rehearse_every_s, self.job, self.outbox, self.driver, self._judge.is_compared, self._judge.news
+        )
         self._leftovers = Leftovers(self.job, self.outbox)
         self._started = False
         self._released = False
@@ -98,6 +102,7 @@ class Core:
             msg.AsideSet: self._aside_set,
             msg.JournalsCopied: self.nodes.copied,
             msg.JournalCopyLost: self.nodes.copy_lost,
+            msg.Rehearsed: self._rehearsals.result,
         }
         self._divergence = Divergence(self.job, self.outbox, self.driver)
         self.driver.committed = self._divergence.committed
@@ -338,6 +343,7 @@ class Core:
             self._buddies.settle(self._judge.known())
         if self.is_over:
             return
+        self._rehearsals.settle(self._now_s)
         if self.driver.migration is None and self.job.protection == "on":
             self._leftovers.settle()
         ranks = self.job.rank_workers
@@ -365,6 +371,8 @@ class Core:
         worker = self.job.workers.get(content.worker)
         if worker is None or self.job.node_with_journal(worker.worker) != node:
             self.outbox.log_once("warning", f"{node} sent a journal of {content.worker}, which it was not asked for")
+            return
+        if self._rehearsals.takes(content, self._now_s) and not self.driver.reads(worker.worker):
             return
         if worker.rank != NO_RANK:
             self.job.journal(worker.rank).add(content)

@@ -10,15 +10,15 @@ from pathlib import Path
 from torchrelay.controller.checkpoint import JobCheckpoint
 from torchrelay.controller.config import ControllerConfig
 from torchrelay.controller.decide.quiesce import choose_boundary
-from torchrelay.controller.decide.spares import Spare, choose_spare
 from torchrelay.controller.decide.stand import OutOfReach
 from torchrelay.controller.fallen import Fallen
 from torchrelay.controller.fill_in import Filler
-from torchrelay.controller.job import Job, Worker
+from torchrelay.controller.job import Job
 from torchrelay.controller.outbox import Outbox
 from torchrelay.controller.rereading import Rereading
 from torchrelay.controller.rollback import Rollback
 from torchrelay.controller.saving import Saving, writes_no_more
+from torchrelay.controller.spare_choice import SpareChoice
 from torchrelay.controller.targets import Answer, planned_target, resume_target, unplanned_target
 from torchrelay.protocol import migration_events as m
 from torchrelay.protocol.events import (
@@ -37,7 +37,7 @@ from torchrelay.protocol.messages import (
 )
 from torchrelay.protocol.migration import Migration
 from torchrelay.protocol.migration_state import State
-from torchrelay.protocol.names import EXIT_NO_SPARE_LEFT, EXIT_SUSPECT_NUMBER, NO_RANK
+from torchrelay.protocol.names import EXIT_NO_SPARE_LEFT, EXIT_SUSPECT_NUMBER
 from torchrelay.protocol.phases import (
     CHECKPOINT,
     CLEARED,
@@ -79,6 +79,7 @@ class Driver:
         self._resume_dir = config.resume_dir
         self._saving = Saving(config, job, outbox)
         self.rollback = Rollback(config.buddy_every, job, outbox)
+        self.spares = SpareChoice(config, job, self.rollback)
         self._rereading = Rereading(job, outbox)
         self._filler = Filler(config, job, self.rollback)
         self._queue: deque[m.Event] = deque()
@@ -130,6 +131,7 @@ class Driver:
         if isinstance(event, m.RankLost) and (exited := self._job.workers[event.worker].exited) is not None:
             self._exit_code = exited.exit_code
         self._saving.begin()
+        self._job.join_failures.clear()
         self._asked = event if isinstance(event, m.MoveRequested) else None
         self._outbox.to_all_agents(LookClosely(True))
         self.migration = Migration.new(
@@ -202,6 +204,10 @@ class Driver:
     def files_kept(self, worker: str, now_s: float) -> None:
         if (answer := self._saving.kept(worker)) is not None:
             self.feed(answer, now_s)
+
+    def reads(self, worker: str) -> bool:
+        """Whether it waits for the journals of this worker."""
+        return worker in self._reading or self._rereading.waits_for(worker)
 
     def journal_arrived(self, worker: str, now_s: float) -> None:
         reading = self._reading.pop(worker, None)
@@ -287,7 +293,7 @@ class Driver:
             case m.ReadJournal(rank, worker):
                 self._read_journal(worker, rank, now_s)
             case m.ChooseSpare(rank):
-                self.feed(self._choose_spare(rank), now_s)
+                self.feed(self.spares.choose(self.kind, rank), now_s)
             case m.ChooseBoundary(tries):
                 furthest = max(w.seen_boundary for w in self._job.rank_workers)
                 point = choose_boundary(furthest, self._job.clock.median_step_s, tries, self._config.policy)
@@ -316,30 +322,9 @@ class Driver:
             case m.Finished():
                 self._finish(s, instruction)
 
-    def _choose_spare(self, rank: int) -> m.SpareChosen | m.NoSpare:
-        job = self._job
-        if self.kind == ROLLBACK and (found := self.rollback.process_for(rank)) is not None:
-            return found
-        spares = [self._as_spare(w) for w in job.spares_for(rank) if w.started_for == NO_RANK]
-        if barred := self._config.spares_barred if self.kind == UNPLANNED else "":
-            return m.NoSpare(rank, barred)
-        if self.kind == UNPLANNED and not job.journal(rank).set_up:
-            # A spare would be used up to find that out, and the next one too.
-            return m.NoSpare(
-                rank, f"no spare can take over rank {rank}: its journals are lost with it, and nobody has copies"
-            )
-        choice = choose_spare(spares, rank, job.home_of(rank, self._config.nproc_per_node), job.spares_to_come(rank))
-        if not choice.worker:
-            return m.NoSpare(rank, choice.reason, choice.soon)
-        job.workers[choice.worker].rank = rank
-        return m.SpareChosen(rank, choice.worker, choice.reason)
-
-    def _as_spare(self, w: Worker) -> Spare:
-        job = self._job
-        others = [o for o in job.workers.values() if o.node == w.node and o.alive and o.rank != NO_RANK]
-        company = len(others) if job.local_world_size > 1 else 0
-        stopped = w.stopped_since_s is not None or job.is_away(w)
-        return Spare(w.worker, w.node, w.warm, stopped, job.quarantined(w), company, job.nodes[w.node].links_down)
+    def environment(self, rank: int) -> dict[str, str]:
+        """What the launcher has told the rank, or would tell it."""
+        return self._filler.environment(rank)
 
     def _answer_target(self, s: State, now_s: float) -> None:
         """At once, or when agents have answered."""

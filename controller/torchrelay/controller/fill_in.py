@@ -28,7 +28,7 @@ class Filler:
         journal = self._job.journal(rank)
         if isinstance(order, Assign):
             self._assigned[rank] = journal.set_up
-            return dataclasses.replace(order, env=self._env(rank), set_up=journal.set_up)
+            return dataclasses.replace(order, env=self.environment(rank), set_up=journal.set_up)
         if isinstance(order, Plan) and order.action in ("enter", "shadow"):
             shadow = order.action == "shadow"
             at = order.target - 1 if shadow else order.target
@@ -48,7 +48,8 @@ class Filler:
             order = dataclasses.replace(order, directory=tensors_folder(order.directory, rank))
         return order
 
-    def _env(self, rank: int) -> dict[str, str]:
+    def environment(self, rank: int) -> dict[str, str]:
+        """What the launcher has told the rank, or would tell it."""
         if rank in self._job.launch:
             return self._job.launch[rank]
         c = self._config
@@ -64,6 +65,6 @@ class Filler:
     def _from_copy(self, rank: int, order: Assign | Plan) -> Assign | Plan:
         copy = self._rollback.copies[rank]
         if isinstance(order, Assign):
-            return dataclasses.replace(order, env=self._env(rank), set_up=copy.set_up)
+            return dataclasses.replace(order, env=self.environment(rank), set_up=copy.set_up)
         kept = self._rollback.folder_for(rank)
         return dataclasses.replace(order, journal=copy.journal, ddp_layout=copy.ddp_layout, kept=kept)

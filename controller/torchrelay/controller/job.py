@@ -6,12 +6,15 @@ import statistics
 from collections import deque
 from dataclasses import dataclass, field
 
+from torchrelay.controller.decide.joins import JoinFailure
+from torchrelay.controller.decide.rehearse import Past
 from torchrelay.controller.decide.replaceable import replaceable
 from torchrelay.protocol import local_ranks
 from torchrelay.protocol.messages import (
     AgentHello,
     Armed,
     JournalContent,
+    Rehearsed,
     ReplicaCheck,
     Report,
     ScriptFailed,
@@ -157,6 +160,16 @@ class StepClock:
         return sum(steps for _, steps, _ in recent) / took_s if took_s > 0 else 0.0
 
 
+@dataclass
+class RehearsalBook:
+    """By rank: the newest result that told anything, and the past as `decide.rehearse` wants it."""
+
+    judged: dict[int, Rehearsed] = field(default_factory=dict)
+    past: dict[int, Past] = field(default_factory=dict)
+    open: str = ""
+    """Why the latest one was broken off, as long as none has told anything since."""
+
+
 class Job:
     """`holders`: rank -> worker of the generation in force; `generation`: the newest that was ever used."""
 
@@ -183,6 +196,9 @@ class Job:
         """Nodes on which somebody starts a process again that has ended: it comes as a spare."""
         self.local_world_size = 1
         """How many processes are in each pod. 1, too, where agents start them, and every spare is one for every rank."""
+        self.rehearsals = RehearsalBook()
+        self.join_failures: list[JoinFailure] = []
+        """Of the lost ranks that are being replaced now, in the order in which they were told."""
         self.generation = 0
         self.protection = "pending"
         self.protection_reason = "no rank has set up its process group yet"

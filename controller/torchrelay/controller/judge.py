@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from torchrelay.controller.config import ControllerConfig
-from torchrelay.controller.decide.coverage import Known, coverage
+from torchrelay.controller.decide.coverage import Known, coverage, is_compared
 from torchrelay.controller.decide.hang import threshold_s
 from torchrelay.controller.job import Job
 from torchrelay.controller.outbox import Outbox
@@ -35,6 +35,10 @@ class Judge:
     def now(self) -> Coverage:
         return coverage(self.known())
 
+    def is_compared(self) -> bool:
+        """Whether it is known of every rank if another one holds the same."""
+        return is_compared(self.known())
+
     def known(self) -> Known:
         job, policy = self._job, self._config.policy
         return Known(
@@ -50,6 +54,8 @@ class Judge:
             self._config.buddy_every,
             frozenset(w.rank for w in job.rank_workers if w.copy_on),
             self._config.buddy_sync,
+            dict(job.rehearsals.judged),
+            job.rehearsals.open,
         )
 
     def settle(self) -> bool:
@@ -58,7 +64,7 @@ class Judge:
             return False
         self._is_stale = False
         now = self.now()
-        says = (now.level, now.reason, now.gaps, now.file, now.line)
+        says = (now.level, now.reason, now.gaps, now.file, now.line, now.rehearsed)
         if now.level != PENDING and says != self._told:
             self._told = says
             self._outbox.emit(CoverageKnown(dataclasses.asdict(now)))

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from torchrelay.controller.decide.joins import JoinFailure
 from torchrelay.controller.divergence import Divergence
 from torchrelay.controller.driver import Driver
 from torchrelay.controller.health.desk import HealthDesk
@@ -80,6 +81,8 @@ class RankReports:
         if worker.rank == NO_RANK:
             self._outbox.log("warning", f"spare {worker.worker} cannot be used: {report.reason}")
         elif not self._job.is_holder(worker):
+            # Every process has the same torch and the same script.
+            self._job.join_failures.append(JoinFailure(worker.rank, worker.worker, report.reason, lasting=True))
             reason = f"{worker.worker} cannot take over rank {worker.rank}: {report.reason}"
             self._driver.feed(m.RankLost(worker.rank, worker.worker, reason, now_s), now_s)
 
@@ -144,4 +147,7 @@ class RankReports:
             self._driver.saved(worker.rank, report.size_bytes)
         if isinstance(report, msg.OrderFailed):
             self._driver.rollback.failed(worker, report)
+            if not self._job.is_holder(worker):
+                failure = JoinFailure(worker.rank, worker.worker, report.reason, report.lasting)
+                self._job.join_failures.append(failure)
         self._driver.feed(m.Said(worker.rank, worker.worker, report), now_s)

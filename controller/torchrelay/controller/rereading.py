@@ -51,6 +51,9 @@ class Rereading:
             self._outbox.to_agent(job.node_with_journal(worker), FetchJournal(worker))
         return True
 
+    def waits_for(self, worker: str) -> bool:
+        return worker in self._awaited
+
     def arrived(self, worker: str) -> bool:
         """Whether this was the last one that was waited for."""
         if worker not in self._awaited:

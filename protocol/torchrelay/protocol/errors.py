@@ -31,6 +31,10 @@ class ChannelClosedError(RetryableError):
     """The other side of a socket is gone."""
 
 
+class MovedOnError(RetryableError):
+    """The others have gone on to another place than the one that this process was on its way to."""
+
+
 class JournalError(FatalError):
     """A journal is missing, torn or of another version."""
 

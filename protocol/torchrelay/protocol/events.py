@@ -60,6 +60,29 @@ class CoverageKnown:
 
 
 @dataclass(frozen=True)
+class RehearsalStarted:
+    """A child process of `spare` goes the way of a joiner that takes over `rank`, up to `boundary`. Training goes on."""
+
+    rank: int
+    boundary: int
+    spare: str
+
+
+@dataclass(frozen=True)
+class RehearsalFinished:
+    """`outcome`: one of names.REHEARSAL_OUTCOMES. `reason`: why it is not `same`; `gaps`: each with text, file and line."""
+
+    rank: int
+    world_size: int
+    boundary: int
+    spare: str
+    outcome: str
+    reason: str
+    gaps: tuple[dict[str, Any], ...]
+    took_s: float
+
+
+@dataclass(frozen=True)
 class RanksHeld:
     """`torchrelay check`: every rank stands still, having done `boundary` steps, or the job needs no more steps to be judged."""
 
@@ -262,6 +285,8 @@ Occurrence = (
     | Protection
     | ReportMade
     | CoverageKnown
+    | RehearsalStarted
+    | RehearsalFinished
     | RanksHeld
     | ProgressMade
     | FaultFired

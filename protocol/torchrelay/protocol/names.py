@@ -64,6 +64,8 @@ SHIM_ENV = (
     ENV_HASH_SEED_WAS,
 )
 
+ENV_REHEARSAL = "TORCHRELAY_REHEARSAL"
+"""Set to 1 for the script in a process that rehearses a join, so that it can leave out what the world would see."""
 ENV_CHECK = "TORCHRELAY_CHECK"
 """Set to 1 for the script while `torchrelay check` looks at it, so that it can leave out what the world would see."""
 
@@ -131,6 +133,21 @@ GAP_EFFECTS = {
     LEFT: "ranks are replaced without it: a new process has what its own set-up made",
 }
 """What a gap in the protection does, by its name on the wire."""
+
+NO_JOINER = "no-joiner"
+GAP_EFFECTS[NO_JOINER] = (
+    "no spare takes over this rank: if it is lost, the job goes on from copies or ends in a just-in-time checkpoint"
+)
+REHEARSAL_SAME, REHEARSAL_DIFFERS, REHEARSAL_FAILED = "same", "differs", "failed"
+REHEARSAL_OPEN, REHEARSAL_BROKEN_OFF = "open", "broken-off"
+REHEARSAL_OUTCOMES = {
+    REHEARSAL_SAME: "the process came to the boundary and held what the journal says",
+    REHEARSAL_DIFFERS: "the process came to the boundary and held something else",
+    REHEARSAL_FAILED: "the process did not come to the boundary, and no other one would",
+    REHEARSAL_OPEN: "the process could not go on for a reason that says nothing about the rank",
+    REHEARSAL_BROKEN_OFF: "something else had priority",
+}
+"""How a rehearsal can end, by its name on the wire."""
 
 MAX_FRAME_BYTES = 16 << 20
 """Largest message on the unix socket and on gRPC; journals and collective records are far smaller."""

@@ -33,12 +33,21 @@ class JoinerFiles(FilesView):
     """In force from `start` to `release`; also a context manager. `start` raises OSError without a place for copies, and
     UnsupportedError where this Python is built otherwise."""
 
-    def __init__(self, parent: str | None = None, seen: FilesSeen | None = None, *, in_children: bool = False) -> None:
+    def __init__(
+        self,
+        parent: str | None = None,
+        seen: FilesSeen | None = None,
+        *,
+        in_children: bool = False,
+        new_ones_too: bool = False,
+    ) -> None:
         """`parent`: where the folder of copies is made, the system's place for temporary files unless given.
 
         `seen`: what the lost rank had found. Without it nothing is hidden, and what must not exist yet (mode `x`) may exist.
-        `in_children`: whether it stays in force in forked children.
+        `in_children`: whether it stays in force in forked children. `new_ones_too`: files that do not exist are made in the
+        folder of copies as well.
         """
+        self._new_ones_too = new_ones_too
         self._is_strict, self._in_children = seen is not None, in_children
         super().__init__(seen or FilesSeen())
         self._parent = parent
@@ -293,6 +302,10 @@ class JoinerFiles(FilesView):
 
     # Opening.
 
+    def is_aside(self, file: Any) -> bool:
+        """Whether `open` opens a scratch copy in the place of `file`."""
+        return os.path.realpath(os.fsdecode(file)) in self._copies
+
     def _open(self, original: Call) -> Call:
         def act(file: Any, mode: Any = "r", *args: Any, **options: Any) -> IO[Any]:
             if len(args) > 5 or options.get("opener") is not None or not isinstance(mode, str):
@@ -347,7 +360,9 @@ class JoinerFiles(FilesView):
                     self._made.add(real)
                 return None
             copy = self._copies.get(real)
-            if copy is None or hidden:
+            if copy is None and self._new_ones_too and not os.path.lexists(real) and _is_folder(os.path.dirname(real)):
+                copy = self._copies[real] = self._scratch(real)
+            elif copy is None or hidden:
                 if not os.path.lexists(real):
                     self._made.add(real)
                     return None

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import pickle
 import sys
 import time
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from torchrelay.protocol.errors import StateMismatchError, TorchrelayError
+from torchrelay.protocol.errors import FatalError, MovedOnError, StateMismatchError, TorchrelayError
 from torchrelay.protocol.messages import (
     Assign,
     Commit,
@@ -25,6 +26,7 @@ from torchrelay.protocol.messages import (
 )
 from torchrelay.shim import collective_records, payload, proof
 from torchrelay.shim.adapters import ddp, ddp_layouts, dynamo, fsdp2, pipelining
+from torchrelay.shim.arrive import arrive
 from torchrelay.shim.capture import rng
 from torchrelay.shim.capture.encode import decode
 from torchrelay.shim.capture.kinds import Kind
@@ -92,17 +94,7 @@ class Joiner:
         engine, journal, plan = self._engine, goal.journal, self._plan
         assert plan is not None
         engine.way_in, self._trees = None, goal.trees
-        put_state(engine, self._trees, journal.nodes, activation.frame, journal.loaders, journal.links[-1].draw)
-        engine.draws.expected.clear()
-        engine.tracker.boundary_sites, engine.chain = set(journal.training), set(journal.around)
-        engine.saves.carry(journal.saves)
-        engine.updates.early.turns = dict(journal.turns)
-        engine.updates.whole.communicating |= {*journal.communicating}
-        engine.gates_passed = journal.boundary
-        engine.journal.gates_passed = journal.boundary
-        engine.records.log = [e for link in (journal.links[1:]) for e in link.prologue]
-        engine.records.log[:0] = goal.before[0]
-        self._marks(goal)
+        arrive(engine, goal, activation)
         if plan.action == "enter":
             self._take_state(activation.frame)
             self._staging.release()
@@ -120,15 +112,6 @@ class Joiner:
             engine.again.begin(
                 engine.commit.state
             )  # whoever has saved these tensors may have been in the middle of the step
-
-    def _marks(self, goal: Goal) -> None:
-        mark, passed, links = len(goal.before[0]), self._engine.phases.passed, goal.journal.links
-        passed[:] = goal.before[1]
-        for activation, link in zip(self._engine.tracker.stack, links):
-            if link is not links[0]:
-                mark += len(link.prologue)
-                passed += link.passed
-            activation.first_mark, activation.first_passed = mark, len(passed)
 
     def _take_state(self, innermost: FrameType) -> None:
         """Tensors from the donor, then the communicators of the new generation, then the go-ahead.
@@ -162,7 +145,7 @@ class Joiner:
             before.place,
             before.journal,
         ):
-            raise StateMismatchError(f"the others meet at boundary {plan.target} now") from error
+            raise MovedOnError(f"the others meet at boundary {plan.target} now") from error
 
     def _new_destination(self, innermost: FrameType) -> Destination:
         assert self._journal is not None
@@ -388,7 +371,7 @@ class Joiner:
         while True:
             order = self._engine.recovery.raw_order()
             if isinstance(order, Interrupt) and order.generation > generation:
-                raise StateMismatchError(f"generation {order.generation} was announced while entering {generation}")
+                raise MovedOnError(f"generation {order.generation} was announced while entering {generation}")
             if getattr(order, "generation", generation) == generation:
                 return order
 
@@ -398,4 +381,10 @@ class Joiner:
     def failed(self, error: BaseException) -> None:
         """Tells the controller that another spare is needed; what the set-up printed is shown, for whoever looks for the reason."""
         self._staging.show()
-        self._send(OrderFailed(self.generation, "join", f"{type(error).__name__}: {error}"[:500]))
+        reason = f"{type(error).__name__}: {error}"[:500]
+        self._send(OrderFailed(self.generation, "join", reason, lasting=_comes_again(error)))
+
+
+def _comes_again(error: BaseException) -> bool:
+    """Whether any other process would meet it: it is of the script or the journal, not of peers or of this moment."""
+    return isinstance(error, (FatalError, ImportError, SyntaxError, pickle.PicklingError))

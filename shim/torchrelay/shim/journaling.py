@@ -80,6 +80,7 @@ class Writer:
         """The boundary that the set-up's journal was written at, if some ranks may not be in that loop yet."""
         self.no_way_in: tuple[str, ...] = ()
         """What is at the latest boundary that a joiner could not be led to."""
+        self._shapes: set[tuple[Kind, type]] = set()
         self.last_bytes = 0
         self.latest = b"", b""
         """The latest boundary's journal, and the recording of the set-up that it goes with."""
@@ -147,6 +148,7 @@ class Writer:
         if written is not None:
             records[-1] = records[-1]._replace(draw=written.plain(), loaders=())
         loaders = self.records_below(commit.state, links)
+        self._note_shape(commit.state)
         nodes = encode(commit.state)
         settled = bool(self._engine.tracker.boundary_sites)
         if not settled:
@@ -192,6 +194,17 @@ class Writer:
                 if source is not None:
                     loaders[number] = source.record()
         return loaders
+
+    @property
+    def shape(self) -> int:
+        """How many kinds of objects the state has had so far: grows when it gets another shape."""
+        return len(self._shapes)
+
+    def _note_shape(self, state: HostState) -> None:
+        """Looks at what is new since the boundary before alone."""
+        nodes = state.nodes
+        numbers = state.renewed if state.takes_over else range(len(nodes))
+        self._shapes.update([(nodes[number].kind, type(nodes[number].obj)) for number in numbers])
 
     def _iterators(self, commit: Commit) -> tuple[str, ...]:
         """Iterators that a joiner cannot lead to their place. A running loop's own is led there by the loop."""

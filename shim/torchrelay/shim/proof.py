@@ -55,6 +55,17 @@ def check_entered(engine: Engine, journal: BoundaryJournal, trees: Sequence[Any]
 
     Raises StateMismatchError.
     """
+    found, now = differences_on_entry(engine, journal, trees, innermost)
+    if found:
+        raise StateMismatchError(
+            f"this process is not what the lost rank was at boundary {journal.boundary}: {described(found, now)}"
+        )
+
+
+def differences_on_entry(
+    engine: Engine, journal: BoundaryJournal, trees: Sequence[Any], innermost: FrameType
+) -> tuple[list[Difference], HostState]:
+    """What is not as the journal says, and what was looked at. Nothing of the device is compared."""
     now = look(engine, innermost)
     comparison = Comparison(decode(journal.nodes), decode(encode_whole(now)), trees)
     found = comparison.run()
@@ -67,10 +78,7 @@ def check_entered(engine: Engine, journal: BoundaryJournal, trees: Sequence[Any]
     for activation, link in zip(engine.tracker.stack, journal.links):
         if (activation.site, activation.entry, activation.heads) != (link.site, link.entry, link.heads):
             found.append(Difference(f"the loop at {link.site}", f"in iteration {link.heads}", f"in {activation.heads}"))
-    if found:
-        raise StateMismatchError(
-            f"this process is not what the lost rank was at boundary {journal.boundary}: {described(found, now)}"
-        )
+    return found, now
 
 
 def check_at_gate(engine: Engine, nodes: Sequence[bytes], trees: Sequence[Any], innermost: FrameType) -> None:

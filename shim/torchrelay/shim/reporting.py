@@ -60,6 +60,7 @@ class Reporter:
             self._save,
             self._evaluations,
             keeper.failed if keeper is not None else "",
+            self._engine.writer.shape,
         )
         if key != self._key:
             self._key = key
@@ -172,7 +173,8 @@ class Reporter:
                 f"step): what they write is copied in each step, {size_mib:.1f} MiB",
             )
         settled = bool(engine.tracker.boundary_sites)
-        says = (site.file, site.line, settled, size, len(tensors), gaps, notes)
+        shape = engine.writer.shape
+        says = (site.file, site.line, settled, size, len(tensors), gaps, notes, shape)
         if says == self._said and not always:
             return
         self._said = says
@@ -194,6 +196,7 @@ class Reporter:
                 barrier_s,
                 engine.journal.allocated_bytes,
                 *self._copies(),
+                shape,
             )
         )
 

@@ -21,7 +21,6 @@ from torchrelay.protocol.gpu_selection import selection_of
 from torchrelay.protocol.messages import (
     Armed,
     Assign,
-    Begin,
     ClearCheckpoints,
     Disabled,
     EndNow,
@@ -41,13 +40,16 @@ from torchrelay.shim.config import ShimConfig, parse_faults
 from torchrelay.shim.guard import Guard
 from torchrelay.shim.last_notice import LastNotice
 from torchrelay.shim.link import AgentLink
+from torchrelay.shim.rehearsing import Child, NoLink
 from torchrelay.shim.set_up import SetUp
+from torchrelay.shim.spare import Spare, config_of_child
 
 if TYPE_CHECKING:
     from torchrelay.shim.draws import Draws
     from torchrelay.shim.engine import Engine
     from torchrelay.shim.interface import Hooks
     from torchrelay.shim.joiner import Joiner
+    from torchrelay.shim.rehearsal import Rehearsal
     from torchrelay.shim.traceless import Traceless
 
 _PROTECT_TIMEOUT_S = 120.0
@@ -62,13 +64,13 @@ class Runtime:
         self.engine: Engine | None = None
         self.guard = Guard(lambda: self.engine, self.disable)
         self._standby = Standby()
-        self._assign: Assign | None = None
-        self._begin: Begin | None = None
-        self._assigned = threading.Event()
+        self._spare = Spare(link.send)
         self._protect: Protect | None = None
         self._answered = threading.Event()
         self._may_finish = threading.Event()
-        self._joiner: Joiner | None = None
+        self._joiner: Joiner | Rehearsal | None = None
+        self._child: Child | None = None
+        """In a process that rehearses."""
         self._engine_lock = threading.Lock()
         self._early: list[ShimOrder] = []
         self._faults = config.faults
@@ -101,10 +103,9 @@ class Runtime:
         return self._standby
 
     def _handle(self, order: ShimOrder) -> None:
-        if isinstance(order, Assign):
-            self._assign = order
-            self._assigned.set()
-        elif isinstance(order, Protect):
+        if self._spare.takes(order):
+            return
+        if isinstance(order, Protect):
             self._protect = order
             self._answered.set()
         elif isinstance(order, MayFinish):
@@ -112,9 +113,6 @@ class Runtime:
             self._wake()
         elif isinstance(order, EndNow):
             (start_over.start_over if order.again else known_end.leave)(order.exit_code)
-        elif isinstance(order, Begin):
-            self._begin = order
-            self._assigned.set()
         elif isinstance(order, (SetAside, ClearCheckpoints)):
             from torchrelay.shim.kept_files import carry_out
 
@@ -135,7 +133,7 @@ class Runtime:
             self.engine.recovery.handle(order)
 
     def _agent_lost(self) -> None:
-        self._assigned.set()
+        self._spare.agent_lost()
         self._answered.set()
         self._may_finish.set()
         if self.engine is not None:
@@ -143,7 +141,7 @@ class Runtime:
 
     def _again(self) -> Hello:
         """What an agent that is started anew has to know."""
-        engine, given = self.engine, self._assign or self._begin
+        engine, given = self.engine, self._spare.assign or self._spare.begin
         launch = dict(given.env) if given is not None else self.config.launch
         generation = engine.recovery.announced if engine is not None else 0
         in_force = engine.comms.now.number if engine is not None else 0
@@ -183,41 +181,52 @@ class Runtime:
         import torch
         import torch._dynamo  # any optimizer's constructor brings it about, and it takes longer than all else
 
-        from torchrelay.shim import joiner, staging, transfer  # noqa: F401 - warm
+        from torchrelay.shim import joiner, rehearsal, staging, transfer  # noqa: F401 - warm
 
         self.link.send(Warm(torch.__version__))
         try:
-            self._assigned.wait()
+            child = self._spare.wait()
         except KeyboardInterrupt:
             known_end.leave(128 + signal.SIGINT)  # nothing of the script has begun: a traceback would only puzzle
-        if self._begin is not None:
-            self.config = dataclasses.replace(self.config, spare=False)
-            os.environ.update(self._begin.env)
+        if child is not None:
+            self._child = child
+            self.link.close_in_child()
+            self.link, self._faults = NoLink(), ()
+            self.config = config_of_child(self.config, child)
             return
-        if self._assign is None:
+        begin, assign = self._spare.begin, self._spare.assign
+        if begin is not None:
+            self.config = dataclasses.replace(self.config, spare=False)
+            os.environ.update(begin.env)
+            return
+        if assign is None:
             known_end.leave(0)  # the agent is gone, and with it the job that this spare was for
-        environ = dict(self._assign.env)
+        environ = dict(assign.env)
         self._faults = parse_faults(environ.pop(names.ENV_INJECT, ""))
         os.environ.update(environ)
 
     def begin_set_up(self) -> None:
         """Records from here on what the script learns from outside; a joiner is given what the lost rank learned."""
         try:
-            if self._assign is None:
+            given = self._spare.assign if self._child is None else self._child.order
+            if given is None:
                 set_up = SetUp()
             else:
                 from torchrelay.shim import payload
 
-                journal: payload.SetUpJournal = payload.load(self._assign.set_up, payload.SetUpJournal)
+                journal: payload.SetUpJournal = payload.load(given.set_up, payload.SetUpJournal)
                 if not journal.outside:
                     return
                 set_up = SetUp(journal.outside)
             set_up.begin()
         except TorchrelayError as e:
-            if self._assign is None:
+            if self._child is not None:
+                self._child.cannot(f"{type(e).__name__}: {e}")
+            if self._spare.assign is None:
                 return  # told in the protection report
             # The script cannot take the lost rank's way, and must not train as a rank of its own.
-            self.link.send(OrderFailed(self._assign.generation, "join", f"{type(e).__name__}: {e}"[:500]))
+            reason = f"{type(e).__name__}: {e}"[:500]
+            self.link.send(OrderFailed(self._spare.assign.generation, "join", reason, lasting=True))
             known_end.leave(1)
         self._set_up = set_up
 
@@ -241,8 +250,10 @@ class Runtime:
             self._traceless.torch_imported(sys.modules["torch"])
         torch_hooks.check_supported()
         torch_hooks.install(self)
-        if self._assign is not None:
-            self._become_joiner(self._assign)
+        if self._spare.assign is not None:
+            self._become_joiner(self._spare.assign)
+        elif self._child is not None:
+            self._begin_rehearsal(self._child)
 
     def part_imported(self, module: ModuleType) -> None:
         from torchrelay.shim import torch_parts
@@ -375,6 +386,14 @@ class Runtime:
         self._go_live(engine)
         self._tell_of_its_end()
 
+    def _begin_rehearsal(self, child: Child) -> None:
+        from torchrelay.shim.rehearsal import Rehearsal
+
+        engine = self._make_engine(child.order.rank, child.order.world_size)
+        self._joiner = Rehearsal(engine, child)
+        self._set_engine(engine)
+        self._go_live(engine)
+
     # The end.
 
     def _end_set_up(self) -> None:
@@ -385,6 +404,8 @@ class Runtime:
         """The script runs on as if torchrelay were not there."""
         if self._off:
             return
+        if self._child is not None:
+            self._child.cannot(reason)
         if self.engine is not None:
             self.engine.give_up(UnsupportedError(reason))  # the others wait for this rank at their gates
             return
@@ -397,6 +418,8 @@ class Runtime:
 
     def deactivate(self) -> None:
         """In a forked child: plain Python from here on."""
+        if self._spare.is_forking:
+            return
         self._off = True
         self._end_set_up()
         self._standby.stop()
@@ -414,6 +437,8 @@ class Runtime:
         if engine is not None and engine.keeper is not None:
             engine.keeper.close()
         boundary = engine.commit.boundary if engine is not None and engine.commit is not None else -1
+        if self._child is not None and self._joiner is None:
+            self._child.break_off("the script ended before it imported torch")
         if failure is not None:
             if self._joiner is not None and self._joiner.entering:
                 self._joiner.failed(failure)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from torchrelay.shim.files import JoinerFiles
@@ -12,9 +14,11 @@ from torchrelay.shim.set_up import SetUp
 class Staging:
     """Between `begin` and `release` the script's output and files go aside, and it sees the world as the lost rank did."""
 
-    def __init__(self, set_up: SetUp | None = None) -> None:
+    def __init__(self, set_up: SetUp | None = None, *, leaves_no_trace: bool = False) -> None:
+        """`leaves_no_trace`: files that do not exist go aside, too; nothing of it is ever released."""
         self._set_up = set_up
-        self._output, self._files = OutputHold(), JoinerFiles(seen=set_up.seen if set_up is not None else None)
+        seen = set_up.seen if set_up is not None else None
+        self._output, self._files = OutputHold(), JoinerFiles(seen=seen, new_ones_too=leaves_no_trace)
         self._holding = False
 
     def begin(self) -> None:
@@ -22,6 +26,10 @@ class Staging:
         self._output.start()
         self._files.start()
         self._files.torch_imported(torch)
+
+    def is_aside(self, file: Any) -> bool:
+        """Whether `open` opens a scratch copy in the place of `file`."""
+        return self._files.is_aside(file)
 
     def release(self) -> None:
         """From here on the process speaks for its rank."""

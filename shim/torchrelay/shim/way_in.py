@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from torchrelay.protocol.errors import JournalError, StateMismatchError
+from torchrelay.protocol.errors import MovedOnError, StateMismatchError
 from torchrelay.shim import payload
 from torchrelay.shim.adapters import data_loader
 from torchrelay.shim.capture import rng
@@ -110,7 +110,7 @@ class WayIn:
         else:
             return
         if self._first(goals[-1]) not in (place, (set_up.site, set_up.entry)):
-            raise JournalError("the training loop moved on to another place while this process prepared")
+            raise MovedOnError("the training loop moved on to another place while this process prepared")
 
     def _is_over_by_now(self, place: tuple[str, int]) -> bool:
         """Whether training has gone on from this loop to a later one while this process prepared: it is passed like others then."""

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torchrelay.controller.decide.donors import is_replica
-from torchrelay.protocol.messages import Against, Coverage, Gap, RankGap, ReplicaCheck, Report
+from torchrelay.protocol.messages import Against, Coverage, Gap, RankGap, Rehearsed, ReplicaCheck, Report
 from torchrelay.protocol.names import (
     ALONE,
     BARS,
     BARS_LATER,
     GOES_BACK,
+    NO_JOINER,
     PART_OF_STEP,
     PARTLY,
     PENDING,
     PROTECTED,
     UNPROTECTED,
 )
+from torchrelay.protocol.rehearsal_words import sentence
 
 YES, SOME, NO = "yes", "partly", "no"
 
@@ -42,6 +44,10 @@ class Known:
     """Ranks of whose state another node has a whole copy."""
     copy_sync: bool = False
     """No step begins before the copies at its head are whole."""
+    rehearsed: Mapping[int, Rehearsed] = field(default_factory=dict)
+    """By rank: the latest rehearsal that told anything."""
+    rehearsal_open: str = ""
+    """Why the latest one did not come to an end."""
 
 
 def coverage(k: Known) -> Coverage:
@@ -70,7 +76,13 @@ def coverage(k: Known) -> Coverage:
         max((r.copy_bytes for r in reports), default=0),
         max((r.copy_s for r in reports), default=0.0),
         k.copy_sync,
+        _rehearsed(k),
     )
+
+
+def _rehearsed(k: Known) -> tuple[str, ...]:
+    told = [sentence(r.outcome, r.rank, k.world_size, r.boundary, r.reason) for _, r in sorted(k.rehearsed.items())]
+    return (*told, *([f"not rehearsed: {k.rehearsal_open}"] if k.rehearsal_open else []))
 
 
 def without_replica(rank: int, k: Known) -> str:
@@ -116,7 +128,10 @@ def _merged(k: Known) -> tuple[RankGap, ...]:
         report = k.reports.get(rank)
         if report is not None and report.copy_failed:
             ranks.setdefault(Gap("copy", ALONE, report.copy_failed), []).append(rank)
-    order = (BARS, BARS_LATER, ALONE, PART_OF_STEP, GOES_BACK)
+    for rank, result in sorted(k.rehearsed.items()):
+        for gap in result.gaps:
+            ranks.setdefault(gap, []).append(rank)
+    order = (BARS, BARS_LATER, NO_JOINER, ALONE, PART_OF_STEP, GOES_BACK)
     found = [RankGap(tuple(r), g.kind, g.effect, g.text, g.file, g.line) for g, r in ranks.items()]
     return tuple(sorted(found, key=lambda g: order.index(g.effect) if g.effect in order else len(order)))
 

@@ -56,6 +56,9 @@ from torchrelay.protocol.messages.job import RankGap as RankGap
 from torchrelay.protocol.messages.job import RankStatus as RankStatus
 from torchrelay.protocol.messages.job import StopRequest as StopRequest
 from torchrelay.protocol.messages.job import WatchRequest as WatchRequest
+from torchrelay.protocol.messages.rank_report import Gap as Gap
+from torchrelay.protocol.messages.rank_report import Rehearsed as Rehearsed
+from torchrelay.protocol.messages.rank_report import Report as Report
 from torchrelay.protocol.messages.shim_orders import Abandon as Abandon
 from torchrelay.protocol.messages.shim_orders import Ack as Ack
 from torchrelay.protocol.messages.shim_orders import Assign as Assign
@@ -64,6 +67,7 @@ from torchrelay.protocol.messages.shim_orders import ClearCheckpoints as ClearCh
 from torchrelay.protocol.messages.shim_orders import Commit as Commit
 from torchrelay.protocol.messages.shim_orders import CopyJournals as CopyJournals
 from torchrelay.protocol.messages.shim_orders import EndNow as EndNow
+from torchrelay.protocol.messages.shim_orders import EndRehearsal as EndRehearsal
 from torchrelay.protocol.messages.shim_orders import Explain as Explain
 from torchrelay.protocol.messages.shim_orders import Interrupt as Interrupt
 from torchrelay.protocol.messages.shim_orders import KeepCopies as KeepCopies
@@ -76,6 +80,7 @@ from torchrelay.protocol.messages.shim_orders import Protect as Protect
 from torchrelay.protocol.messages.shim_orders import QuiesceAt as QuiesceAt
 from torchrelay.protocol.messages.shim_orders import QuiesceDecided as QuiesceDecided
 from torchrelay.protocol.messages.shim_orders import Rebuild as Rebuild
+from torchrelay.protocol.messages.shim_orders import Rehearse as Rehearse
 from torchrelay.protocol.messages.shim_orders import SaveCheckpoint as SaveCheckpoint
 from torchrelay.protocol.messages.shim_orders import Serve as Serve
 from torchrelay.protocol.messages.shim_orders import SetAside as SetAside
@@ -92,7 +97,6 @@ from torchrelay.protocol.messages.shim_reports import FaultInjected as FaultInje
 from torchrelay.protocol.messages.shim_reports import FilesKept as FilesKept
 from torchrelay.protocol.messages.shim_reports import Finishing as Finishing
 from torchrelay.protocol.messages.shim_reports import FirstStep as FirstStep
-from torchrelay.protocol.messages.shim_reports import Gap as Gap
 from torchrelay.protocol.messages.shim_reports import Held as Held
 from torchrelay.protocol.messages.shim_reports import Hello as Hello
 from torchrelay.protocol.messages.shim_reports import JournalCopyLost as JournalCopyLost
@@ -105,7 +109,6 @@ from torchrelay.protocol.messages.shim_reports import Prepared as Prepared
 from torchrelay.protocol.messages.shim_reports import QuiesceAnswer as QuiesceAnswer
 from torchrelay.protocol.messages.shim_reports import Rebuilt as Rebuilt
 from torchrelay.protocol.messages.shim_reports import ReplicaCheck as ReplicaCheck
-from torchrelay.protocol.messages.shim_reports import Report as Report
 from torchrelay.protocol.messages.shim_reports import Resumed as Resumed
 from torchrelay.protocol.messages.shim_reports import ScriptFailed as ScriptFailed
 from torchrelay.protocol.messages.shim_reports import Serving as Serving

@@ -68,6 +68,8 @@ class Coverage:
     copy_s: float = 0.0
     copy_sync: bool = False
     """A step begins when all ranks have theirs: `copy_s` has their digests, the buddy's and the wait for other ranks in it."""
+    rehearsed: tuple[str, ...] = ()
+    """What rehearsals have shown, a line for each rank, and why the latest one did not come to an end."""
 
 
 @dataclass(frozen=True)

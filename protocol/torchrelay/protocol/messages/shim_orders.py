@@ -59,6 +59,29 @@ class Assign:
 
 
 @dataclass(frozen=True)
+class Rehearse:
+    """To a spare: let a child process go the way of a joiner that takes over `rank`, up to `boundary`, and report Rehearsed.
+
+    `env` and `set_up` are as in Assign; `journal` is the rank's journal of that boundary. The spare stays a spare.
+    """
+
+    request: int
+    rank: int
+    world_size: int
+    boundary: int
+    env: dict[str, str] = field(default_factory=dict)
+    set_up: bytes = b""
+    journal: bytes = b""
+
+
+@dataclass(frozen=True)
+class EndRehearsal:
+    """To a spare: end the child that rehearses; nobody waits for its result."""
+
+    request: int
+
+
+@dataclass(frozen=True)
 class Interrupt:
     """A new generation is on its way: break what you wait in, and say where you stand."""
 
@@ -278,4 +301,6 @@ ShimOrder = (
     | KeepFile
     | SetAside
     | ClearCheckpoints
+    | Rehearse
+    | EndRehearsal
 )

@@ -1,0 +1,53 @@
+"""Would another spare fail as those before it did? Then none is spent on it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torchrelay.protocol.messages import Rehearsed
+from torchrelay.protocol.names import REHEARSAL_DIFFERS, REHEARSAL_FAILED
+
+ALIKE = 2
+"""So many joins that failed with the same words are no accident."""
+
+
+@dataclass(frozen=True)
+class JoinFailure:
+    """`lasting`: as in OrderFailed."""
+
+    rank: int
+    worker: str
+    reason: str
+    lasting: bool = False
+
+
+def futile(rank: int, failures: Sequence[JoinFailure], rehearsed: Rehearsed | None = None) -> str:
+    """Why no process can take over the rank; empty as long as another one may.
+
+    `failures`: of this migration. `rehearsed`: the latest rehearsal of the rank that told anything.
+    """
+    if rehearsed is not None and rehearsed.outcome in (REHEARSAL_FAILED, REHEARSAL_DIFFERS):
+        at = f" at step {rehearsed.boundary}" if rehearsed.boundary >= 0 else ""
+        return f"a rehearsal{at} has shown that no process could become rank {rank}: {rehearsed.reason}"
+    own = [f for f in failures if f.rank == rank]
+    for place, failure in enumerate(own):
+        if failure.lasting:
+            return f"{failure.worker} could not become rank {rank}, and no other process could: {failure.reason}"
+        alike = [f for f in own[place:] if _words(f.reason) == _words(failure.reason)]
+        if len(alike) >= ALIKE:
+            named = ", ".join(f.worker for f in alike)
+            return f"{named} could not become rank {rank}, all for the same reason: {failure.reason}"
+    return ""
+
+
+def first_reason(rank: int, failures: Sequence[JoinFailure]) -> str:
+    """What the first spare met, for whoever asks why all are gone."""
+    own = [f for f in failures if f.rank == rank]
+    return f"; the first one, {own[0].worker}, could not do it: {own[0].reason}" if own else ""
+
+
+def _words(reason: str) -> str:
+    """Without what differs from process to process: numbers and addresses."""
+    return re.sub(r"0x[0-9a-f]+|\d+", "#", reason)

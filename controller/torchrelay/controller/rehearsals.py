@@ -1,0 +1,146 @@
+"""One rehearsal after the other, as a state machine: events in, instructions out. Knows no clock, no network and no job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torchrelay.protocol.messages import JournalContent, Rehearsed
+from torchrelay.protocol.names import REHEARSAL_BROKEN_OFF
+
+READING_S = 10.0
+"""How long a journal may take to come."""
+RUNNING_S = 900.0
+"""How long a process may take on its way, at the lowest priority."""
+
+
+@dataclass(frozen=True)
+class Began:
+    """A rehearsal of `rank`, held by `holder`, is due; `spare` does it."""
+
+    rank: int
+    holder: str
+    spare: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class JournalCame:
+    content: JournalContent
+
+
+@dataclass(frozen=True)
+class ResultCame:
+    spare: str
+    result: Rehearsed
+
+
+@dataclass(frozen=True)
+class Disturbed:
+    """Something has priority, such as a migration, or the spare is no spare any more."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class TimePassed:
+    pass
+
+
+Event = Began | JournalCame | ResultCame | Disturbed | TimePassed
+
+
+@dataclass(frozen=True)
+class ReadJournal:
+    worker: str
+
+
+@dataclass(frozen=True)
+class Start:
+    """Order the spare to rehearse `rank` up to `boundary`, with what `content` has."""
+
+    request: int
+    spare: str
+    rank: int
+    boundary: int
+    content: JournalContent
+
+
+@dataclass(frozen=True)
+class End:
+    """Order the spare to end the child that rehearses."""
+
+    request: int
+    spare: str
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The rehearsal is over. With REHEARSAL_OPEN or REHEARSAL_BROKEN_OFF nothing is known of the rank."""
+
+    result: Rehearsed
+    spare: str
+
+
+Instruction = ReadJournal | Start | End | Judged
+
+
+@dataclass
+class _Now:
+    began: Began
+    request: int
+    deadline_s: float
+    boundary: int = -1
+    """Of the journal, once it is there."""
+
+
+class Rehearsals:
+    """At most one at a time; results of those that were broken off are of no interest."""
+
+    def __init__(self) -> None:
+        self._now: _Now | None = None
+        self._count = 0
+
+    @property
+    def rank(self) -> int | None:
+        """Of the one that is under way."""
+        return self._now.began.rank if self._now is not None else None
+
+    def awaits_journal_of(self, worker: str) -> bool:
+        return self._now is not None and self._now.boundary < 0 and self._now.began.holder == worker
+
+    def handle(self, event: Event, now_s: float) -> list[Instruction]:
+        """Raises ValueError if one begins while another is under way."""
+        now = self._now
+        if isinstance(event, Began):
+            if now is not None:
+                raise ValueError(f"a rehearsal of rank {now.began.rank} is under way")
+            self._count += 1
+            self._now = _Now(event, self._count, now_s + READING_S)
+            return [ReadJournal(event.holder)]
+        if now is None:
+            return []
+        match event:
+            case JournalCame(content) if now.boundary < 0:
+                return self._start(now, content, now_s)
+            case ResultCame(spare, result) if spare == now.began.spare and result.request == now.request:
+                self._now = None
+                return [Judged(result, spare)]
+            case Disturbed(reason):
+                return self._break_off(now, reason)
+            case TimePassed() if now_s >= now.deadline_s:
+                what = "its journal did not come" if now.boundary < 0 else "it was not over in time"
+                return self._break_off(now, what)
+        return []
+
+    def _start(self, now: _Now, content: JournalContent, now_s: float) -> list[Instruction]:
+        whole = [boundary for boundary, journal in content.boundaries.items() if journal and boundary >= 1]
+        if not whole or not content.set_up:
+            return self._break_off(now, "no whole journal of it was there")
+        now.boundary, now.deadline_s = max(whole), now_s + RUNNING_S
+        return [Start(now.request, now.began.spare, now.began.rank, now.boundary, content)]
+
+    def _break_off(self, now: _Now, reason: str) -> list[Instruction]:
+        self._now = None
+        result = Rehearsed(now.request, now.began.rank, now.boundary, REHEARSAL_BROKEN_OFF, reason)
+        end: list[Instruction] = [End(now.request, now.began.spare)] if now.boundary >= 0 else []
+        return [*end, Judged(result, now.began.spare)]

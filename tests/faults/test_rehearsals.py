@@ -1,0 +1,71 @@
+"""Spares rehearse while training runs: what they find is told, and what they do is seen by nobody."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from faults.conftest import Undisturbed
+from support.relay_run import Finished, relay
+from support.training import differences
+
+SCRIPT, RANKS = "rehearsed.py", 2
+
+
+def rehearsed(tmp_path: Path, *how: str, awaited: str = "rehearsal_finished", inject: tuple[str, ...] = ()) -> Finished:
+    return relay(
+        tmp_path,
+        SCRIPT,
+        *how,
+        ranks=RANKS,
+        inject=inject,
+        options=["--rehearse-every=1s"],
+        environment={"AWAIT": f'"name": "{awaited}"'},
+    )
+
+
+def test_a_spare_that_holds_what_rank_0_holds_says_so_and_stays_a_spare(
+    undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    run = rehearsed(tmp_path, "writes", inject=("kill:rank=0,step=8,phase=backward",))
+    first = run.named("rehearsal_finished")[0]
+    assert (first["rank"], first["outcome"], first["reason"]) == (0, "same", ""), run.told()
+    assert f"rehearsed at step {first['boundary']}: rank 0 of 2, bitwise" in run.stderr
+    assert run.status == 0, run.told()
+    assert [m["spare"] for m in run.committed()] == [first["spare"]], "the spare was not used up"
+    assert differences(undisturbed(SCRIPT, ranks=RANKS), run.out, RANKS) == [], run.told()
+    logs = {file.name: file.read_text() for file in tmp_path.glob("log*.txt")}
+    assert set(logs.values()) == {"trained"}, logs
+    joiner_and_ranks = RANKS + 1
+    assert len([name for name in logs if name != "log.txt"]) <= joiner_and_ranks, "a rehearsal left a file"
+    assert len(list(tmp_path.glob("folder-*"))) <= joiner_and_ranks, "a rehearsal left a folder"
+
+
+def test_what_fails_in_a_rehearsal_is_told_before_a_rank_is_lost_and_costs_no_spare(tmp_path: Path) -> None:
+    run = rehearsed(tmp_path, "fails", inject=("kill:rank=0,step=9,phase=backward",))
+    first = run.named("rehearsal_finished")[0]
+    assert first["outcome"] == "failed", run.told()
+    assert first["reason"] == "RuntimeError: this machine lacks something"
+    (gap,) = first["gaps"]
+    assert Path(gap["file"]).name == SCRIPT
+    assert gap["line"] > 0
+    assert run.status == 75, run.told()
+    assert run.named("checkpoint_saved")
+    assert "no process could become rank 0: RuntimeError: this machine lacks something" in run.stderr
+    assert [e for e in run.named("worker_exited") if e["worker"] == first["spare"] and e["fenced"]] == []
+
+
+def test_a_loss_ends_a_rehearsal_at_once_and_its_spare_takes_over(undisturbed: Undisturbed, tmp_path: Path) -> None:
+    run = rehearsed(tmp_path, "slow", awaited="rehearsal_started", inject=("kill:rank=1,step=7,phase=backward",))
+    assert run.status == 0, run.told()
+    assert run.named("rehearsal_finished")[0]["outcome"] == "broken-off", run.told()
+    assert [m["ranks"] for m in run.committed()] == [[1]]
+    assert differences(undisturbed(SCRIPT, ranks=RANKS), run.out, RANKS) == [], run.told()
+
+
+def test_a_set_up_that_removes_files_is_not_rehearsed_past_that(tmp_path: Path) -> None:
+    run = rehearsed(tmp_path, "removes")
+    assert run.status == 0, run.told()
+    first = run.named("rehearsal_finished")[0]
+    assert first["outcome"] == "open", run.told()
+    assert "set-up would have changed marker" in first["reason"]
+    assert (tmp_path / "marker").exists()

@@ -1,0 +1,68 @@
+"""Training that waits, behind its fifth step, until the events of its job have what AWAIT says: of a rehearsal.
+
+`python rehearsed.py OUT [fails|slow|writes|removes]`: what is wrong with set-up in a process that rehearses.
+"""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import final_state
+import torch
+from common import data, end, loss_of, model, start
+
+STEPS, AWAITED_AT, AWAIT_S = 12, 5, 60.0
+IN_REHEARSAL = os.environ.get("TORCHRELAY_REHEARSAL") == "1"
+
+
+class Meter:
+    def __init__(self):
+        self.seen = []
+
+
+def set_up(how):
+    if how == "writes":
+        for name in ("log.txt", f"log-{os.getpid()}.txt"):
+            with open(name, "w") as log:
+                log.write("rehearsed" if IN_REHEARSAL else "trained")
+        os.makedirs(f"folder-{os.getpid()}")
+    elif how == "removes":
+        Path("marker").touch()
+        if IN_REHEARSAL:
+            Path("marker").unlink()
+    elif IN_REHEARSAL and how == "fails":
+        raise RuntimeError("this machine lacks something")
+    elif IN_REHEARSAL and how == "slow":
+        time.sleep(AWAIT_S)
+
+
+def wait_for(text):
+    """Where the job has events: the same command under torchrun has none."""
+    events, until_s = Path("events.jsonl"), time.monotonic() + AWAIT_S
+    while text and text not in events.read_text() and time.monotonic() < until_s:
+        time.sleep(0.05)
+
+
+def main():
+    how = sys.argv[2] if len(sys.argv) > 2 else ""
+    start()
+    set_up(how)
+    net = model()
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
+    x, y = data(4 * STEPS)
+    meter, losses = Meter(), []
+    for step in range(STEPS):
+        if step == AWAITED_AT:
+            wait_for(os.environ.get("AWAIT", ""))
+        loss = loss_of(net, x[step * 4 : step * 4 + 4], y[step * 4 : step * 4 + 4])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+        meter.seen.append(step)
+    final_state.write(sys.argv[1], losses, net.module, optimizer)
+    end()
+
+
+main()

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import pytest
+
+from torchrelay.controller.rehearsals import (
+    READING_S,
+    RUNNING_S,
+    Began,
+    Disturbed,
+    End,
+    JournalCame,
+    Judged,
+    ReadJournal,
+    Rehearsals,
+    ResultCame,
+    Start,
+    TimePassed,
+)
+from torchrelay.protocol.messages import JournalContent, Rehearsed
+from torchrelay.protocol.names import REHEARSAL_BROKEN_OFF, REHEARSAL_SAME
+
+JOURNAL = JournalContent("n0.w1", boundaries={39: b"old", 40: b"new", 41: b""}, set_up=b"set-up")
+DONE = Rehearsed(1, 1, 40, REHEARSAL_SAME, "")
+
+
+def running() -> Rehearsals:
+    rehearsals = Rehearsals()
+    assert rehearsals.handle(Began(1, "n0.w1", "n0.s0", "all ranks train"), 0.0) == [ReadJournal("n0.w1")]
+    return rehearsals
+
+
+def test_a_rehearsal_reads_the_journal_of_the_latest_whole_boundary_and_ends_with_the_result() -> None:
+    rehearsals = running()
+    assert rehearsals.awaits_journal_of("n0.w1")
+    assert rehearsals.handle(JournalCame(JOURNAL), 1.0) == [Start(1, "n0.s0", 1, 40, JOURNAL)]
+    assert not rehearsals.awaits_journal_of("n0.w1")
+    assert rehearsals.handle(ResultCame("n0.s0", DONE), 2.0) == [Judged(DONE, "n0.s0")]
+    assert rehearsals.rank is None
+
+
+def test_a_loss_breaks_it_off_and_the_spare_is_free_at_once() -> None:
+    rehearsals = running()
+    rehearsals.handle(JournalCame(JOURNAL), 1.0)
+    end, judged = rehearsals.handle(Disturbed("a migration is under way"), 1.5)
+    assert end == End(1, "n0.s0")
+    assert isinstance(judged, Judged)
+    assert judged.result.outcome == REHEARSAL_BROKEN_OFF
+    assert rehearsals.handle(ResultCame("n0.s0", DONE), 2.0) == []
+
+
+def test_before_the_journal_is_there_no_child_has_to_be_ended() -> None:
+    (judged,) = running().handle(Disturbed("a migration is under way"), 0.5)
+    assert isinstance(judged, Judged)
+    assert judged.result.boundary == -1
+
+
+def test_results_of_other_requests_and_spares_are_of_no_interest() -> None:
+    rehearsals = running()
+    rehearsals.handle(JournalCame(JOURNAL), 1.0)
+    assert rehearsals.handle(ResultCame("n0.s1", DONE), 2.0) == []
+    assert rehearsals.handle(ResultCame("n0.s0", Rehearsed(7, 1, 40, REHEARSAL_SAME, "")), 2.0) == []
+    assert rehearsals.rank == 1
+
+
+@pytest.mark.parametrize(
+    "content",
+    [JournalContent("n0.w1"), JournalContent("n0.w1", {40: b"new"}), JournalContent("n0.w1", {0: b"x"}, set_up=b"s")],
+)
+def test_without_a_whole_journal_nothing_is_started(content: JournalContent) -> None:
+    (judged,) = running().handle(JournalCame(content), 1.0)
+    assert isinstance(judged, Judged)
+    assert judged.result.reason == "no whole journal of it was there"
+
+
+def test_neither_the_journal_nor_the_result_is_waited_for_for_ever() -> None:
+    rehearsals = running()
+    assert rehearsals.handle(TimePassed(), READING_S - 0.1) == []
+    (judged,) = rehearsals.handle(TimePassed(), READING_S)
+    assert isinstance(judged, Judged)
+    assert judged.result.reason == "its journal did not come"
+    rehearsals = running()
+    rehearsals.handle(JournalCame(JOURNAL), 1.0)
+    assert rehearsals.handle(TimePassed(), RUNNING_S) == []
+    end, judged = rehearsals.handle(TimePassed(), RUNNING_S + 1.0)
+    assert end == End(1, "n0.s0")
+
+
+def test_one_at_a_time() -> None:
+    with pytest.raises(ValueError, match="rank 1 is under way"):
+        running().handle(Began(0, "n0.w0", "n0.s0", ""), 1.0)

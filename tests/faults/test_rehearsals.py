@@ -62,10 +62,10 @@ def test_a_loss_ends_a_rehearsal_at_once_and_its_spare_takes_over(undisturbed: U
     assert differences(undisturbed(SCRIPT, ranks=RANKS), run.out, RANKS) == [], run.told()
 
 
-def test_a_set_up_that_removes_files_is_not_rehearsed_past_that(tmp_path: Path) -> None:
-    run = rehearsed(tmp_path, "removes")
+def test_what_would_be_seen_from_outside_breaks_a_rehearsal_off_before_it_is_done(tmp_path: Path) -> None:
+    run = rehearsed(tmp_path, "starts")
     assert run.status == 0, run.told()
     first = run.named("rehearsal_finished")[0]
-    assert first["outcome"] == "open", run.told()
-    assert "set-up would have changed marker" in first["reason"]
-    assert (tmp_path / "marker").exists()
+    assert (first["outcome"], first["reason"]) == ("open", "set-up would have started touch, which others would see")
+    assert len(list(tmp_path.glob("started-*"))) == RANKS
+    assert (tmp_path / "marker").exists(), "what a rehearsal removes stays"

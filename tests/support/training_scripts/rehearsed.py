@@ -1,9 +1,10 @@
 """Training that waits, behind its fifth step, until the events of its job have what AWAIT says: of a rehearsal.
 
-`python rehearsed.py OUT [fails|slow|writes|removes]`: what is wrong with set-up in a process that rehearses.
+`python rehearsed.py OUT [fails|slow|starts|writes]`: what is wrong with set-up in a process that rehearses.
 """
 
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -27,10 +28,11 @@ def set_up(how):
             with open(name, "w") as log:
                 log.write("rehearsed" if IN_REHEARSAL else "trained")
         os.makedirs(f"folder-{os.getpid()}")
-    elif how == "removes":
+    elif how == "starts":
         Path("marker").touch()
         if IN_REHEARSAL:
             Path("marker").unlink()
+        subprocess.run(["touch", f"started-{os.getpid()}"], check=True)
     elif IN_REHEARSAL and how == "fails":
         raise RuntimeError("this machine lacks something")
     elif IN_REHEARSAL and how == "slow":

@@ -32,7 +32,6 @@ SHIM = "torchrelay.shim"
             "comms.Communicators.connecting:1",
             "draws.Draws.draw:8",
             "draws.Draws.noted:3",
-            "drawn.Drawn.again:0",
             "early_updates.EarlyUpdates.keep:2",
             "early_updates.EarlyUpdates.learn:0",
             "early_updates.EarlyUpdates.learn:5",

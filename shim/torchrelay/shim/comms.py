@@ -89,8 +89,13 @@ class Communicators:
                 raise UnsupportedError(
                     f"the process group uses {groups.backend_name(group)}; only gloo can be migrated yet"
                 )
-        with self.connecting():
-            self._connect_gate(dist.PrefixStore("torchrelay/0", store))
+        own = dist.PrefixStore("torchrelay/0", store)
+        try:
+            with self.connecting():
+                self._connect_gate(own)
+        except Exception:
+            own.set(gate.key_of(self.rank), b"")  # the others need not wait for this rank
+            raise
 
     def _connect_gate(self, store: Any) -> None:
         deadline = time.monotonic() + CONNECT_TIMEOUT.total_seconds()

@@ -165,6 +165,11 @@ def distances(world_size: int) -> list[int]:
     return [1 << k for k in range((world_size - 1).bit_length())]
 
 
+def key_of(rank: int) -> str:
+    """Where a rank says in the store how its gate is reached; nothing if it cannot be."""
+    return f"gate/{rank}"
+
+
 def connect(
     rank: int, world_size: int, store: Any, address: str, listener: GateListener, deadline_s: Callable[[], float]
 ) -> Gate:
@@ -173,9 +178,13 @@ def connect(
     downs: dict[int, socket.socket] = {}
     rounds = distances(world_size)
     try:
-        store.set(f"gate/{rank}", b"%s %d %s" % (address.encode(), listener.port, listener.token.hex().encode()))
+        store.set(key_of(rank), b"%s %d %s" % (address.encode(), listener.port, listener.token.hex().encode()))
         for number, distance in enumerate(rounds):
-            host, port, token = store.get(f"gate/{(rank + distance) % world_size}").decode().split()
+            peer = (rank + distance) % world_size
+            told = store.get(key_of(peer)).decode().split()
+            if len(told) != 3:
+                raise RuntimeError(f"torchrelay: rank {peer} could not connect its gate")
+            host, port, token = told
             ups[number] = socket.create_connection((host, int(port)), timeout=max(deadline_s(), 0.1))
             ups[number].sendall(_HELLO.pack(bytes.fromhex(token), rank, number))
         while len(downs) < len(rounds):

@@ -34,6 +34,8 @@ class Updates:
         self._training_thread = threading.main_thread().ident
         self._site = ""
         """The training loop that an unprotected rank was in when it gave up: its gates stay where the others have theirs."""
+        self._turns = 0
+        """Of an unprotected rank: how many updates of an iteration come before the gate, as the others learn it, too."""
         self._owes_gate = False
         """Of an unprotected rank: whether there was an update in this iteration, and no gate yet."""
 
@@ -93,7 +95,12 @@ class Updates:
             if engine.gates_passed == passed and engine.position in ("body", "gate"):
                 # The others wait for this rank at their gate. Without protection there is less to do on the way to it.
                 engine.position, self._depth = "body", depth
-                self._before_step(frame, optimizer, whole=whole)
+                try:
+                    self._before_step(frame, optimizer, whole=whole)
+                except Exception as again:
+                    if not engine.guard.takes(again):
+                        raise
+                    self._gate_unprotected()
 
     def _before_step(self, frame: FrameType, optimizer: torch.optim.Optimizer | None, *, whole: bool) -> None:
         engine = self._engine
@@ -109,6 +116,8 @@ class Updates:
             engine.reporter.step_in_set_up(frame)
         if engine.position not in ("body", "after"):
             return
+        if not engine.capturing and engine.gradients_open:
+            self._turns = max(self._turns, self._done)
         running = engine.tracker.around_step(frame)
         if self._is_behind_its_loop(frame, running):
             engine.behind = True
@@ -134,11 +143,15 @@ class Updates:
         engine.again.leave()
         if engine.capturing:
             self.gate(frame)
-        elif self._site and self._done < self.early.before_gate(self._site):
+        else:
+            self._gate_unprotected()
+        self._steps_in(running)
+
+    def _gate_unprotected(self) -> None:
+        if self._done < max(self._turns, self.early.before_gate(self._site)):
             self._updating_early = self._owes_gate = True
         else:
             self._gate_only(-1)
-        self._steps_in(running)
 
     def unprotected_in(self, site: str) -> None:
         """The rank gives up in this training loop."""

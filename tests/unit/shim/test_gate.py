@@ -186,3 +186,10 @@ def test_a_peer_that_never_comes_is_an_error(port: int) -> None:
     with pytest.raises(RuntimeError, match="gate was connected"):
         connect(0, 2, store, "127.0.0.1", GateListener("127.0.0.1"), lambda: 0.2)
     peer.close()
+
+
+def test_a_peer_that_says_it_cannot_is_not_waited_for(port: int) -> None:
+    store = dist.PrefixStore(f"test-{next(_names)}", join_store("127.0.0.1", port))
+    store.set("gate/1", b"")
+    with pytest.raises(RuntimeError, match="rank 1 could not connect its gate"):
+        connect(0, 2, store, "127.0.0.1", GateListener("127.0.0.1"), lambda: 60.0)

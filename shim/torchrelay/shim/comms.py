@@ -94,7 +94,7 @@ class Communicators:
             with self.connecting():
                 self._connect_gate(own)
         except Exception:
-            own.set(gate.key_of(self.rank), b"")  # the others need not wait for this rank
+            own.set(gate.key_of(self.rank), "")  # the others need not wait for this rank
             raise
 
     def _connect_gate(self, store: Any) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from torchrelay.shim.adapters.tensor_versions import version_of, versions_of
 from torchrelay.shim.capture import rng
+from torchrelay.shim.capture.kinds import Kind, kind_of
+from torchrelay.shim.originals import Original, originals_of
 
 _TENSORS_ALONE = {torch.Tensor}
 
@@ -37,9 +38,13 @@ def tensors_in(item: Any) -> list[torch.Tensor]:
     return [t for v in item for t in tensors_in(v)] if isinstance(item, (list, tuple)) else []
 
 
-def _versions(tensors: Sequence[torch.Tensor]) -> list[tuple[torch.Tensor, int]]:
-    """None in inference mode: no training loop runs in it, so nobody asks, and the content of each batch would have to be read."""
-    return [] if torch.is_inference_mode_enabled() else [*zip(tensors, versions_of(tensors))]
+def arrays_in(item: Any) -> list[Any]:
+    """Arrays of numpy, which need not be there."""
+    if isinstance(item, dict):
+        item = list(item.values())
+    if isinstance(item, (list, tuple)):
+        return [array for value in item for array in arrays_in(value)]
+    return [item] if kind_of(type(item)) is Kind.NDARRAY else []
 
 
 class Over(tuple[Any, ...]):
@@ -57,21 +62,24 @@ class Drawn:
 
     item: Any
     after: rng.RngState
-    versions: list[tuple[torch.Tensor, int]] = field(default_factory=list)
+    tensors: list[Any] = field(default_factory=list)
+    """Tensors and arrays in the item as they were, as `originals_of` has them."""
     effects: tuple[Callable[[], None], ...] = ()
     originals: dict[int, Any] = field(default_factory=dict)
 
     @classmethod
-    def note(cls, item: Any, after: rng.RngState | None = None) -> Drawn:
+    def note(cls, item: Any, after: rng.RngState | None = None, *, copy: bool = False) -> Drawn:
+        """`copy`: whether tensors of every size are copied, for a step that writes into its batch."""
         originals: dict[int, Any] = {}
         if type(item) in (list, tuple) and {*map(type, item)} == _TENSORS_ALONE:  # a batch of most loaders
             kept = item
             if type(item) is list:
                 kept = item[:]
                 originals[id(kept)] = item
-            return cls(kept, after or rng.capture(), _versions(item), (), originals)
+            return cls(kept, after or rng.capture(), originals_of(item, (), copy=copy), (), originals)
         kept = copy_structure(item, originals)
-        return cls(kept, after or rng.capture(), _versions(tensors_in(kept)), (), originals)
+        found = originals_of(tensors_in(kept), arrays_in(kept), copy=copy)
+        return cls(kept, after or rng.capture(), found, (), originals)
 
     def again(self, is_state: Callable[[Any], bool]) -> Any:
         """The item as it was. `is_state`: of a container that was put back in its place, such as an optimizer's group, which a
@@ -88,5 +96,14 @@ class Drawn:
             return type(kept)(self._again(v, is_state) for v in kept)
         return kept
 
-    def untouched(self) -> bool:
-        return all(version_of(t) == version for t, version in self.versions)
+    def check(self, is_state: Callable[[Any], bool]) -> None:
+        """Raises StateMismatchError if the item cannot be given again as it was."""
+        for original in self.tensors:
+            if isinstance(original, Original) and not original.can_be_put_back() and not is_state(original.tensor):
+                original.put_back()
+
+    def put_back(self, is_state: Callable[[Any], bool]) -> None:
+        """The content of its tensors, but for those that are state: these go back as such. Raises as `check` does."""
+        for original in self.tensors:
+            if not (isinstance(original, Original) and is_state(original.tensor)):
+                original.put_back()

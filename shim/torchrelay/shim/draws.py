@@ -18,6 +18,7 @@ from torchrelay.shim.capture.kinds import Kind, kind_of
 from torchrelay.shim.capture.parts import attributes
 from torchrelay.shim.capture.replay_point import ReplayPoint
 from torchrelay.shim.drawn import Drawn, Over
+from torchrelay.shim.originals import Batches
 from torchrelay.shim.payload import LoaderRecord
 from torchrelay.shim.tracks import Track
 from torchrelay.shim.turns import Turns
@@ -63,6 +64,7 @@ class Draws:
         self.at_once = False
         """Of `expected`, as in Track."""
         self._cycles: dict[int, tuple[Any, Track]] = {}
+        self.batches = Batches()
         self.rewinds = 0
         self.boundary = 0
         """How many there have been."""
@@ -76,7 +78,12 @@ class Draws:
         """Whether any loader was ever seen that does: most scripts have none, and their steps need not look."""
         self._latest: tuple[Any, Drawn] | None = None
 
-    def at_boundary(self) -> None:
+    def at_boundary(self, before: Drawn | None = None) -> None:
+        """`before`: what the step that is over was given."""
+        if not self.batches.written:
+            items = [drawn for _, items in self.consumed.values() for drawn in items]
+            for drawn in (*items, *((before,) if before is not None else ())):
+                self.batches.look(drawn.tensors, self.is_state)
         self.recording = True
         self.boundary += 1
         self._repeated.clear()
@@ -89,7 +96,13 @@ class Draws:
         self.replay.clear()
 
     def rewind(self) -> None:
-        """What was consumed comes again, before anything new. Entries hold their iterators: an address could be reused."""
+        """What was consumed comes again, before anything new. Entries hold their iterators: an address could be reused.
+
+        Raises StateMismatchError where it cannot.
+        """
+        for _, items in self.consumed.values():
+            for drawn in items:
+                drawn.check(self.is_state)
         for key, (iterator, items) in self.consumed.items():
             if isinstance(iterator, ReplayPoint) and iterator.begin_again(self.boundary):
                 self.replay.pop(key, None)
@@ -135,6 +148,7 @@ class Draws:
             if isinstance(drawn.item, Over):
                 self._consume(iterator, drawn)
                 raise StopIteration(*drawn.item)
+            drawn.put_back(self.is_state)
             item = drawn.again(self.is_state)
         else:
             self._nested = not isinstance(iterator, LoaderIter)
@@ -157,7 +171,7 @@ class Draws:
                 if watched and self._used_between:
                     self._random[id(iterator)] = iterator
                 self._generators_at = None
-            drawn = Drawn.note(item)
+            drawn = Drawn.note(item, copy=self.batches.copies(self.boundary))
             drawn.effects = self._left_behind(iterator)
             self._latest = item, drawn
         self._consume(iterator, drawn)
@@ -204,7 +218,7 @@ class Draws:
         latest, self._latest = self._latest, None
         if latest is not None and latest[0] is item and latest[1].after == now:
             return latest[1]
-        return Drawn.note(item, now)
+        return Drawn.note(item, now, copy=self.batches.copies(self.boundary))
 
     def look_at_generators(self) -> None:
         """Between two places in a watched draw at which a loader's iterator is at work: its own use of them is in its record."""

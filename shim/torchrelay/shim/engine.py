@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 
-from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.protocol.journal import PHASES
 from torchrelay.shim import journaling, proof, replicas
 from torchrelay.shim.adapters import ddp_layouts
@@ -361,7 +360,7 @@ class Engine:
         self.records.body_mark = len(self.records.log)
         self._start_step()
         self.gradients_open = False
-        self.draws.at_boundary()
+        self.draws.at_boundary(self.commit.item if self.commit is not None else None)
         before = self.commit.state if self.commit is not None else None
         if self.writer.begins_anew():
             self.trees, before = ModuleTrees(), None
@@ -397,8 +396,7 @@ class Engine:
         self.phase("body")
 
     def _put_back(self, commit: Commit) -> None:
-        if not commit.item.untouched():
-            raise StateMismatchError("the step wrote into its own batch: it cannot be done again")
+        commit.item.put_back(self.is_state)
         self.again.leave()
         self.updates.take_back_early(commit.boundary)
         undo.undo(commit.state)

@@ -61,6 +61,7 @@ class Reporter:
             self._evaluations,
             keeper.failed if keeper is not None else "",
             self._engine.writer.shape,
+            self._engine.draws.batches.written,
         )
         if key != self._key:
             self._key = key
@@ -171,6 +172,12 @@ class Reporter:
             notes += (
                 "updates before the gate (optimizers in turn, a closure that is called several times, communication within a "
                 f"step): what they write is copied in each step, {size_mib:.1f} MiB",
+            )
+        if engine.draws.batches.written:
+            size_mib = engine.draws.batches.copied_bytes / (1 << 20)
+            notes += (
+                f"steps write into their batch in place: each batch is copied when it is drawn, {size_mib:.1f} MiB, so that a step "
+                "can be done again",
             )
         settled = bool(engine.tracker.boundary_sites)
         shape = engine.writer.shape

@@ -21,7 +21,6 @@ from torch.utils.data.distributed import DistributedSampler
 
 from torchrelay.shim.adapters import data_loader, lead_iterators, loader_order
 from torchrelay.shim.capture import rng
-from torchrelay.shim.drawn import Drawn
 from torchrelay.shim.draws import Draws
 
 
@@ -196,13 +195,6 @@ def test_other_threads_and_an_idle_shim_are_left_alone(monkeypatch: pytest.Monke
     assert len(list(DataLoader(TensorDataset(torch.ones(4))))) == 4
     assert not draws.consumed
     assert not draws.tracks
-
-
-def test_what_was_written_into_is_noticed() -> None:
-    item = Drawn.note({"x": [torch.zeros(2)], "y": (torch.ones(1), "tag")})
-    assert item.untouched()
-    item.item["x"][0] += 1
-    assert not item.untouched()
 
 
 def test_what_a_loop_has_drawn_is_noted_once(draws: Draws) -> None:

@@ -195,24 +195,6 @@ class _Untouched:
         _Untouched.times += 1
 
 
-def test_a_batch_that_was_written_into_cannot_be_done_again(script: LoopScript) -> None:
-    import torch
-
-    from torchrelay.protocol.errors import StateMismatchError
-
-    script.failures = 1
-    with pytest.raises(StateMismatchError, match="wrote into its own batch"):
-        script.run(
-            """
-            for batch in [tensor]:
-                batch += 1
-                fail()
-                step()
-            """,
-            tensor=torch.zeros(2),
-        )
-
-
 @pytest.mark.parametrize("failures", [0, 1])
 @pytest.mark.parametrize("around", ["{}", "enumerate({})", "zip('a', {})"])
 def test_what_a_loop_gives_out_is_the_object_itself_also_in_the_first_iteration(

@@ -69,7 +69,7 @@ def apart(known: Alike, now: Mapping[int, ReplicaCheck]) -> Apart | None:
                 differing.setdefault(path, group)
     if not differing:
         return None
-    path = min(differing)
+    path = min(differing, key=lambda p: (not any(p in check.digests for check in now.values()), p))
     boundary = next(iter(now.values())).boundary
     return Apart(tuple(sorted(differing[path])), path, len(differing), boundary)
 

@@ -26,7 +26,7 @@ def weights():
 
 
 weight = weights()
-for epoch in range(3):
+for _epoch in range(3):
     for x, y, wide in loader:
         pace.work()
         scale = next(weight)

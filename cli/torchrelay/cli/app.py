@@ -15,6 +15,7 @@ import typer
 from torchrelay.cli import arguments as a
 from torchrelay.cli import machine, options
 from torchrelay.cli.bench import bench
+from torchrelay.protocol.kept import COPIES_AS_NEEDED
 
 app = typer.Typer(
     name="torchrelay",
@@ -65,7 +66,7 @@ def run(
     log_dir: a.LogDir = None,
     role: a.Role = "default",
     spares: a.Spares = 0,
-    buddy_every: a.BuddyEvery = 0,
+    buddy_every: a.BuddyEvery = COPIES_AS_NEEDED,
     buddy_sync: a.BuddySync = False,
     rehearse_every: a.RehearseEvery = options.REHEARSE_EVERY,
     watch: a.Watch = None,

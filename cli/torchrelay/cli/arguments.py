@@ -79,7 +79,8 @@ BuddyEvery = Annotated[
     int,
     typer.Option(
         metavar="K",
-        help="Copy each rank's state into host memory every K steps: all go back to it where nobody else holds it.",
+        help="Copy each rank's state into host memory every K steps: all go back to it where nobody else holds it. 0: never. "
+        "Unless given, only where some rank's state is nobody else's, as often as that costs little.",
         rich_help_panel=_RELAY,
     ),
 ]

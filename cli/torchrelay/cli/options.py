@@ -12,6 +12,7 @@ from torchrelay.cli.times import time_s
 from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.faults import COMPILERS, CONTROLLER, COPY, NODE, Fault, parse_fault
 from torchrelay.protocol.health.policy_file import read_policy
+from torchrelay.protocol.kept import COPIES_AS_NEEDED
 from torchrelay.protocol.names import DEFAULT_CONTROLLER_PORT, DEFAULT_MASTER_PORT, ENV_SECRET
 from torchrelay.protocol.numbers import NumberWatch, parse_watch
 
@@ -38,7 +39,7 @@ class GivenOptions:
     log_dir: Path | None = None
     role: str = "default"
     spares: int = 0
-    buddy_every: int = 0
+    buddy_every: int = COPIES_AS_NEEDED
     buddy_sync: bool = False
     rehearse_every: str = REHEARSE_EVERY
     watch: tuple[str, ...] = ()
@@ -136,9 +137,9 @@ def check(given: GivenOptions, machine: Machine, environment: Mapping[str, str])
     _check_nodes(given, nnodes)
     if given.spares < 0:
         raise UserError(f"--spares {given.spares}: give the number of spare processes on this machine, 0 or more")
-    if given.buddy_every < 0:
+    if given.buddy_every < COPIES_AS_NEEDED:
         raise UserError(f"--buddy-every {given.buddy_every}: give the steps between two copies, or 0 for none")
-    if given.buddy_sync and not given.buddy_every:
+    if given.buddy_sync and given.buddy_every <= 0:
         raise UserError("--buddy-sync: nothing is copied; give --buddy-every, with the steps between two copies")
     _check_program(given, machine)
     faults = tuple(parse_fault(text, nnodes * nproc) for text in given.inject)
@@ -267,7 +268,7 @@ def _check_program(given: GivenOptions, machine: Machine) -> None:
 
 def _check_faults(given: GivenOptions, faults: Iterable[Fault], nnodes: int, nproc: int) -> None:
     for fault in faults:
-        if fault.phase == COPY and not given.buddy_every:
+        if fault.phase == COPY and given.buddy_every <= 0:
             raise UserError(
                 f"--inject {fault}: nothing is copied; give --buddy-every, with a copy at the head of that step"
             )

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from torchrelay.controller.decide.buddies import decide_keeping
 from torchrelay.controller.decide.coverage import Known, is_compared, without_replica
 from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.outbox import Outbox
+from torchrelay.protocol.kept import COPIES_AS_NEEDED
 from torchrelay.protocol.messages import CopyReady, CopyTaken, KeepCopies, TakeCopy
 
 
@@ -28,11 +31,11 @@ class Buddies:
         for worker in job.rank_workers:
             if not worker.alive or job.nodes[worker.node].lost:
                 continue
-            keeping = decide_keeping(worker.rank, without, compared, nodes)
+            keeping = decide_keeping(worker.rank, without, compared, nodes, as_needed=self._every == COPIES_AS_NEEDED)
             host = job.host_of(job.holders[keeping.buddy]) if keeping.buddy >= 0 else ""
-            order = KeepCopies(keeping.on, keeping.reason, keeping.buddy, host)
+            order = KeepCopies(keeping.on, keeping.reason, keeping.buddy, host, known.copy_every)
             told = self._told.get(worker.worker)
-            if told is None or (told.on, told.buddy, told.buddy_host) != (order.on, order.buddy, order.buddy_host):
+            if told is None or replace(told, reason="") != replace(order, reason=""):
                 self._told[worker.worker] = order
                 self._outbox.to_worker(worker.worker, order)
 

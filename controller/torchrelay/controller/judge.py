@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from torchrelay.controller.config import ControllerConfig
-from torchrelay.controller.decide.coverage import Known, coverage, is_compared
+from torchrelay.controller.decide.buddies import choose_every
+from torchrelay.controller.decide.coverage import Known, coverage, is_compared, without_replica
 from torchrelay.controller.decide.hang import threshold_s
 from torchrelay.controller.job import Job
 from torchrelay.controller.outbox import Outbox
 from torchrelay.protocol.events import CoverageKnown, RanksHeld
+from torchrelay.protocol.kept import COPIES_AS_NEEDED
 from torchrelay.protocol.messages import Coverage
 from torchrelay.protocol.names import PENDING, UNPROTECTED
 
@@ -27,6 +30,7 @@ class Judge:
         self._told: tuple[Any, ...] | None = None
         self._is_stale = True
         self._is_over = False
+        self._copies_every = 0
 
     def news(self) -> None:
         """Something that the report is made of has changed."""
@@ -40,8 +44,8 @@ class Judge:
         return is_compared(self.known())
 
     def known(self) -> Known:
-        job, policy = self._job, self._config.policy
-        return Known(
+        job, policy, every = self._job, self._config.policy, self._config.buddy_every
+        known = Known(
             job.world_size,
             job.protection,
             job.protection_reason,
@@ -51,12 +55,21 @@ class Judge:
             threshold_s(job.clock.median_step_s, policy) + NOTICING_S,
             len(job.nodes),
             frozenset(w.rank for w in job.rank_workers if w.copied_to),
-            self._config.buddy_every,
+            max(every, 0),
             frozenset(w.rank for w in job.rank_workers if w.copy_on),
             self._config.buddy_sync,
             dict(job.rehearsals.judged),
             job.rehearsals.open,
         )
+        return replace(known, copy_every=self._as_needed(known)) if every == COPIES_AS_NEEDED else known
+
+    def _as_needed(self, known: Known) -> int:
+        """Steps between two copies, once it is known that somebody needs them; chosen once, since all ranks have to agree."""
+        alone = is_compared(known) and any(without_replica(rank, known) for rank in range(known.world_size))
+        if alone and not self._copies_every:
+            size_bytes = max((r.device_state_bytes for r in known.reports.values()), default=0)
+            self._copies_every = choose_every(size_bytes, known.step_s)
+        return self._copies_every if alone else 0
 
     def settle(self) -> bool:
         """Tells the report if it says something new; whether anything had changed. Cheap as long as nothing has."""

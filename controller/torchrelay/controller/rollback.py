@@ -21,7 +21,7 @@ STARTS = 4
 
 
 class Rollback:
-    """One at a time, as migrations are. `every`: steps between copies; 0: there are none."""
+    """One at a time, as migrations are. `every`: steps between copies, or COPIES_AS_NEEDED; 0: there are none."""
 
     def __init__(self, every: int, job: Job, outbox: Outbox) -> None:
         self._every, self._job, self._outbox = every, job, outbox
@@ -46,7 +46,7 @@ class Rollback:
 
     @property
     def is_on(self) -> bool:
-        return self._every > 0
+        return self._every != 0
 
     @property
     def is_asked(self) -> bool:

@@ -15,6 +15,8 @@ from pathlib import Path
 from torchrelay.protocol.journal import read_slot, write_slot
 from torchrelay.protocol.private import make_private
 
+COPIES_AS_NEEDED = -1
+"""In place of the steps between two copies: only where a rank's tensors are nobody else's, and as often as that costs little."""
 SLOTS = 2
 WHOLE = "tensors.json"
 _JOURNAL, _SET_UP, _LAYOUT = "journal", "set-up", "layout"

@@ -813,16 +813,18 @@ class NumbersDecided(_message.Message):
     def __init__(self, boundary: _Optional[int] = ...) -> None: ...
 
 class KeepCopies(_message.Message):
-    __slots__ = ("on", "reason", "buddy", "buddy_host")
+    __slots__ = ("on", "reason", "buddy", "buddy_host", "every")
     ON_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     BUDDY_FIELD_NUMBER: _ClassVar[int]
     BUDDY_HOST_FIELD_NUMBER: _ClassVar[int]
+    EVERY_FIELD_NUMBER: _ClassVar[int]
     on: bool
     reason: str
     buddy: int
     buddy_host: str
-    def __init__(self, on: _Optional[bool] = ..., reason: _Optional[str] = ..., buddy: _Optional[int] = ..., buddy_host: _Optional[str] = ...) -> None: ...
+    every: int
+    def __init__(self, on: _Optional[bool] = ..., reason: _Optional[str] = ..., buddy: _Optional[int] = ..., buddy_host: _Optional[str] = ..., every: _Optional[int] = ...) -> None: ...
 
 class TakeCopy(_message.Message):
     __slots__ = ("rank", "boundary", "host", "port", "token")

@@ -97,7 +97,7 @@ class Taker:
     """Fetches copies of other ranks, one after the other, on a thread of its own that begins with the first one."""
 
     def __init__(self, link: AgentLink, folder: Path, every: int) -> None:
-        self._link, self._folder, self._every = link, folder, every
+        self._link, self._folder, self.every = link, folder, every
         self._slots: dict[Path, KeptTensors] = {}
         self._orders: queue.SimpleQueue[TakeCopy | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -136,7 +136,7 @@ class Taker:
                 self._link.send(CopyTaken(order.rank, order.boundary, size))
 
     def _fetch(self, order: TakeCopy) -> int:
-        slot = buddy_folder(self._folder, order.rank, order.boundary, self._every)
+        slot = buddy_folder(self._folder, order.rank, order.boundary, self.every)
         open_slot(slot)
         kept = self._slots.setdefault(slot, KeptTensors(slot))
         small: dict[str, torch.Tensor] = {}

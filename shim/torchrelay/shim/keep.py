@@ -12,14 +12,15 @@ all are whole. So a loss never costs more than the steps since the latest head w
 
 from __future__ import annotations
 
+import os
 import shutil
 import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from torchrelay.protocol.errors import TorchrelayError
-from torchrelay.protocol.kept import SLOTS, KeptParts, open_slot, read_parts, slot_folder, write_parts
+from torchrelay.protocol.errors import JournalError, TorchrelayError
+from torchrelay.protocol.kept import COPIES_AS_NEEDED, SLOTS, KeptParts, open_slot, read_parts, slot_folder, write_parts
 from torchrelay.protocol.messages import KeepCopies, TakeCopy
 from torchrelay.shim.buddy import Giver, Taker
 from torchrelay.shim.kept_tensors import KeptTensors
@@ -36,14 +37,21 @@ _SIGN_OF_LIFE_S = 0.5
 
 
 class Keeper:
-    """`every`: steps between two copies; `folder`: this node's, see `protocol.kept`; `sync`: as `--buddy-sync` has it."""
+    """`every`: steps between two copies, or COPIES_AS_NEEDED; `folder`: this node's, see `protocol.kept`.
+
+    `sync`: as `--buddy-sync` has it.
+    """
 
     def __init__(self, engine: Engine, every: int, folder: Path, *, sync: bool = False) -> None:
-        self._engine, self.every, self._folder = engine, every, folder
+        self._engine, self._folder = engine, folder
+        self.every = max(every, 0)
+        """0 as long as nobody has said that copies are needed."""
+        self._as_needed = every == COPIES_AS_NEEDED
+        self._told_every = 0
         self._sync = self._meets = sync
         self._met = 0
         """The turn, as in `_turn`, of the latest head at which all ranks have met."""
-        self._on = True
+        self._on = not self._as_needed
         """As long as nobody knows whether other ranks hold the same, copies are made."""
         self._giver = Giver(engine.link, engine.comms.address)
         self._taker = Taker(engine.link, folder, every)
@@ -59,6 +67,8 @@ class Keeper:
     # On the link's thread.
 
     def assign(self, order: KeepCopies) -> None:
+        if self._as_needed and order.every > 0:
+            self._told_every = self._taker.every = order.every
         self._on, self._giver.peer_host = order.on, order.buddy_host
 
     def take(self, order: TakeCopy) -> None:
@@ -90,6 +100,9 @@ class Keeper:
         return SLOTS * self.size_bytes
 
     def at_boundary(self, commit: Commit) -> None:
+        self.every = self.every or self._told_every
+        if not self.every:
+            return
         turn, is_first = commit.boundary // self.every, self._turn is None
         # Until the training loop is known, more than one head can be the one of boundary 0: the last one counts.
         due = commit.boundary % self.every == 0 if is_first else turn != self._turn or commit.boundary == self._latest
@@ -113,7 +126,7 @@ class Keeper:
 
     def entered(self, generation: int, boundary: int) -> None:
         """All ranks go on from there: they need not meet there."""
-        self._met, self._meets = boundary // self.every, self._sync
+        self._met, self._meets = boundary // self.every if self.every else 0, self._sync
         self._giver.resume(generation)
 
     def abandoned(self, generation: int) -> None:
@@ -124,8 +137,10 @@ class Keeper:
 
         Called before each gate as well, by ranks too that take no boundaries: all meet between the same two gates.
         """
+        if not self._meets or not self.every:
+            return
         engine, turn = self._engine, self._engine.gates_passed // self.every
-        if not self._meets or turn <= self._met:
+        if turn <= self._met:
             return
         started_s, at_head = time.perf_counter(), not engine.is_waiting()
         if at_head:
@@ -177,6 +192,8 @@ class Keeper:
         parts = KeptParts(commit.boundary, journal, set_up, engine.layouts.as_text(commit.boundary))
         open_slot(slot)
         kept = self._slots.setdefault(slot, KeptTensors(slot))
+        if self._as_needed:
+            self._check_room(commit)
         kept.fill(engine.replicas.tensors(commit) | engine.saves.tensors(), lambda: engine.inject("copy"))
         self._finishing = threading.Thread(
             target=self._finish, args=(slot, kept, parts), name="torchrelay-keep", daemon=True
@@ -184,6 +201,20 @@ class Keeper:
         self._finishing.start()
         if self._sync:
             self.wait()
+
+    def _check_room(self, commit: Commit) -> None:
+        """Copies that nobody has asked for leave room for others. Raises JournalError where they would not."""
+        if self.size_bytes:
+            return
+        tensors = self._engine.replicas.tensors(commit).values()
+        needed_bytes = SLOTS * sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+        room = os.statvfs(self._folder)
+        free_bytes = room.f_bavail * room.f_frsize // max(1, min(self._engine.world_size, os.cpu_count() or 1))
+        if needed_bytes > free_bytes // 2:
+            raise JournalError(
+                f"{needed_bytes >> 20} MiB of copies would take more than half of this rank's share of shared memory, "
+                f"{free_bytes >> 20} MiB; --buddy-every makes them all the same"
+            )
 
     def _finish(self, slot: Path, kept: KeptTensors, parts: KeptParts) -> None:
         try:

@@ -221,7 +221,7 @@ def test_copies_and_watches_are_checked_before_anything_starts() -> None:
     assert check(given(buddy_every=5, buddy_sync=True), FakeMachine(), {}).buddy_sync
     assert [(w.what, w.action) for w in options.watches] == [("loss", "stop"), ("replicas", "alert")]
     for wrong, said in (
-        ({"buddy_every": -1}, "--buddy-every -1"),
+        ({"buddy_every": -2}, "--buddy-every -2"),
         ({"buddy_sync": True}, "--buddy-sync: nothing is copied"),
         ({"watch": ("loss", "loss:action=stop")}, "loss is watched already"),
         ({"watch": ("weights",)}, "unknown number 'weights'"),

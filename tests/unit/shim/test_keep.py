@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from torchrelay.protocol.kept import whole_copies
+from torchrelay.protocol.kept import COPIES_AS_NEEDED, whole_copies
 from torchrelay.protocol.messages import Abandon, CopyReady, CopyTaken, Interrupt, KeepCopies, TakeCopy
 from torchrelay.shim.buddy import Taker
 from torchrelay.shim.keep import Keeper
@@ -327,3 +327,33 @@ def test_ranks_meet_as_long_as_one_of_them_keeps_copies_and_again_in_a_new_gener
 def test_copies_beside_training_need_no_meeting(keeper: Keeper, engine: Engine) -> None:
     in_sync(keeper, engine, *range(8))
     assert engine.meetings == []
+
+
+def test_copies_that_nobody_asked_for_begin_when_the_controller_says_so_as_often_as_it_says(tmp_path: Path) -> None:
+    engine = Engine()
+    engine.world_size = 1  # type: ignore[attr-defined]  # a stand-in
+    kept = Keeper(engine, COPIES_AS_NEEDED, tmp_path)  # type: ignore[arg-type]  # a stand-in
+    for boundary in range(4):
+        kept.at_boundary(SimpleNamespace(boundary=boundary))  # type: ignore[arg-type]  # a stand-in
+        kept.at_gate(boundary)
+        kept.meet()
+    kept.assign(KeepCopies(True, "rank 0 alone has an average", every=4))
+    for boundary in range(4, 12):
+        kept.at_boundary(SimpleNamespace(boundary=boundary))  # type: ignore[arg-type]  # a stand-in
+        kept.at_gate(boundary)
+    kept.wait()
+    assert kept.failed == ""
+    assert held(tmp_path) == [4, 8]
+
+
+def test_copies_that_nobody_asked_for_leave_room_in_shared_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = Engine()
+    engine.world_size = 1  # type: ignore[attr-defined]  # a stand-in
+    kept = Keeper(engine, COPIES_AS_NEEDED, tmp_path)  # type: ignore[arg-type]  # a stand-in
+    monkeypatch.setattr("os.statvfs", lambda path: SimpleNamespace(f_bavail=16_000, f_frsize=1))
+    kept.assign(KeepCopies(True, "rank 0 alone has an average", every=1))
+    kept.at_boundary(SimpleNamespace(boundary=1))  # type: ignore[arg-type]  # a stand-in
+    assert "more than half of this rank's share of shared memory" in kept.failed
+    assert whole_copies(tmp_path) == {}

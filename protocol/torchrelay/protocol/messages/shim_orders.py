@@ -256,6 +256,8 @@ class KeepCopies:
     reason: str
     buddy: int = -1
     buddy_host: str = ""
+    every: int = 0
+    """Steps between two copies, where ranks were not told at their start."""
 
 
 @dataclass(frozen=True)

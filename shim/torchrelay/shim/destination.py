@@ -86,6 +86,7 @@ class Destination:
     def place(self, infos: Sequence[TensorInfo]) -> Mapping[str, torch.Tensor]:
         """The tensors to fill, by path. Raises StateMismatchError for one that has no place here."""
         found = {}
+        own_models = {path.partition(".")[0] for path in self._own}
         for info in infos:
             tensor = self._own.get(info.path)
             if info.path.startswith("gradient"):
@@ -94,6 +95,10 @@ class Destination:
                 tensor = self._room(info, self._saves)  # if it does not fit, digests tell that something is missing
             if tensor is None and info.path.startswith("value.") and info.path not in self._needed:
                 tensor = self._room(info, self._elsewhere)
+            if tensor is None and info.path.startswith("module") and info.path.partition(".")[0] not in own_models:
+                tensor = self._room(
+                    info, self._elsewhere
+                )  # such as an average of the weights that the donor alone keeps
             found[info.path] = tensor if tensor is not None else self._optimizer_state(info)
         missing = self._needed - found.keys()
         if missing:

@@ -2,9 +2,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
 import torch
 from support.host_state import take
 
+from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.capture import device
 from torchrelay.shim.capture.host_state import HostState
 from torchrelay.shim.destination import Destination
@@ -37,3 +39,16 @@ def test_optimizer_state_is_in_the_order_in_which_the_donor_has_it() -> None:
     Destination(own, (), {}).place(infos)
     assert in_order(model, optimizer) == in_order(donor, donors)
     assert in_order(model, optimizer)[0] == "tail.weight"
+
+
+def test_a_model_that_the_donor_alone_has_is_left_to_it() -> None:
+    donor = take({"model": torch.nn.Linear(2, 2), "with_average": torch.nn.Linear(3, 3)})
+    tensors = device.whole(donor, donor.roots)
+    infos = [TensorInfo(path, t.dtype, tuple(t.shape), t.numel() * t.element_size()) for path, t in tensors.items()]
+    own = torch.nn.Linear(2, 2)
+    found = Destination(take({"model": own}), (), {}).place(infos)
+    assert {path for path in found if path.startswith("module1.")} == {"module1.weight", "module1.bias"}
+    assert found["module0.weight"].data_ptr() == own.weight.data_ptr()
+    stranger = TensorInfo("module0.another", torch.float32, (1,), 4)
+    with pytest.raises(StateMismatchError, match="no tensor module0.another"):
+        Destination(take({"model": own}), (), {}).place([stranger])

@@ -50,5 +50,5 @@ def test_a_model_that_the_donor_alone_has_is_left_to_it() -> None:
     assert {path for path in found if path.startswith("module1.")} == {"module1.weight", "module1.bias"}
     assert found["module0.weight"].data_ptr() == own.weight.data_ptr()
     stranger = TensorInfo("module0.another", torch.float32, (1,), 4)
-    with pytest.raises(StateMismatchError, match="no tensor module0.another"):
+    with pytest.raises(StateMismatchError, match=r"no tensor module0\.another"):
         Destination(take({"model": own}), (), {}).place([stranger])

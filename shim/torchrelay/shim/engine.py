@@ -377,6 +377,7 @@ class Engine:
         self.costs.head(time.perf_counter() - started_s)
         if self.faults is not None and self.shadow is None and not self.wrapped:
             self.faults.strike_in_forward(state.roots)
+        self.updates.writes.at_boundary(self.commit.state)
         self.replicas.at_boundary(self.commit)
         if self.keeper is not None:
             self.keeper.at_boundary(self.commit)
@@ -393,6 +394,7 @@ class Engine:
             failure = error
         self.recovery.gone_back(failure)
         self.again.begin(commit.state)
+        self.again.ignore(self.updates.writes.tensors())
         self.phase("body")
 
     def _put_back(self, commit: Commit) -> None:

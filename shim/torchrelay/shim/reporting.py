@@ -62,6 +62,7 @@ class Reporter:
             keeper.failed if keeper is not None else "",
             self._engine.writer.shape,
             self._engine.draws.batches.written,
+            self._engine.updates.writes.copied_bytes,
         )
         if key != self._key:
             self._key = key
@@ -172,6 +173,12 @@ class Reporter:
             notes += (
                 "updates before the gate (optimizers in turn, a closure that is called several times, communication within a "
                 f"step): what they write is copied in each step, {size_mib:.1f} MiB",
+            )
+        if engine.updates.writes.copied_bytes:
+            size_mib = engine.updates.writes.copied_bytes / (1 << 20)
+            notes += (
+                "large tensors that the step writes to before the optimizer step (a queue, a memory bank, an average): they are "
+                f"copied in each step, {size_mib:.1f} MiB",
             )
         if engine.draws.batches.written:
             size_mib = engine.draws.batches.copied_bytes / (1 << 20)

@@ -12,6 +12,7 @@ import torch
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.protocol.messages import FirstStep
 from torchrelay.shim.early_updates import EarlyUpdates
+from torchrelay.shim.early_writes import EarlyWrites
 from torchrelay.shim.late_writes import LateWrites
 from torchrelay.shim.loops import Activation
 from torchrelay.shim.rewind import Rewind
@@ -25,6 +26,7 @@ class Updates:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self.early, self.late, self.whole = EarlyUpdates(), LateWrites(), WholeSteps(engine)
+        self.writes = EarlyWrites()
         self._done = 0
         """In this iteration."""
         self._depth = 0
@@ -68,6 +70,8 @@ class Updates:
         commit = self._engine.commit
         if self.early.pending and commit is not None and target == commit.boundary:
             self.early.put_back(commit.state)
+        if commit is not None and target == commit.boundary:
+            self.writes.put_back(commit.state)
 
     def late_now(self) -> dict[str, int]:
         """What was written between the last optimizer step and the place where this rank's tensors are those of."""
@@ -257,6 +261,7 @@ class Updates:
             if engine.numbers is not None:
                 engine.numbers.at_gate(engine.commit)
             engine.layouts.note(boundary + 1, engine.wrapped)
+            self.writes.at_gate(engine.commit.state, {id(tensor) for tensor in self.early.tensors()})
             self._write(frame)  # before the gate: whoever passes it relies on this rank's journal being whole
             self._wait("behind" if engine.behind else "gate")
             if engine.numbers is not None:
@@ -336,6 +341,7 @@ class Updates:
         engine.gates_passed = number
         engine.gradients_open = False
         self.early.drop()
+        self.writes.drop()
         engine.journal.gates_passed = number
 
     # Behind the update.

@@ -1,0 +1,84 @@
+"""Large tensors that steps write to before their gate: a memory bank, a queue, an average that is updated before the optimizer.
+
+They are too large for the journal, so nothing else could take such a write back. From the first step on that was seen to write
+to one it is copied at each boundary, on its own device, until the gate is passed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+import torch
+
+from torchrelay.shim.adapters.dtensor import local
+from torchrelay.shim.adapters.tensor_versions import version_of
+from torchrelay.shim.capture.host_state import HostState
+
+_LOOKS = 4
+"""Gates at which every tensor is looked at; after these, gates whose number is a power of two."""
+MOST_BYTES = 256 << 20
+"""Of tensors in host memory, which is copied at 5 to 10 GB a second. A step that writes to more cannot be taken back."""
+
+
+class EarlyWrites:
+    def __init__(self) -> None:
+        self._paths: set[str] = set()
+        self._gates = 0
+        self._kept: list[tuple[torch.Tensor, int, torch.Tensor]] = []
+        self.copied_bytes = 0
+        """In each step."""
+
+    def at_boundary(self, state: HostState) -> None:
+        self._kept = []
+        if self._paths:
+            with torch.no_grad():
+                self._kept = [
+                    (tensor, version, local(tensor).detach().clone())
+                    for path, tensor, version in _large(state)
+                    if path in self._paths
+                ]
+            self.copied_bytes = sum(copy.numel() * copy.element_size() for _, _, copy in self._kept)
+
+    def at_gate(self, state: HostState, taken_back: Collection[int]) -> None:
+        """Looks which tensors the step has written to. `taken_back`: by id, those of which there is a copy already."""
+        self._gates += 1
+        if self._gates > _LOOKS and self._gates & (self._gates - 1):
+            return
+        written = {
+            path: tensor
+            for path, tensor, version in _large(state)
+            if path not in self._paths and id(tensor) not in taken_back and version_of(tensor) != version
+        }
+        on_host_bytes = sum(t.numel() * t.element_size() for t in written.values() if t.is_cpu) + self.copied_bytes
+        if on_host_bytes <= MOST_BYTES:
+            self._paths |= written.keys()
+
+    def tensors(self) -> list[torch.Tensor]:
+        return [tensor for tensor, _, _ in self._kept]
+
+    def put_back(self, state: HostState) -> None:
+        """`state`: of the boundary, which knows by the versions of its tensors whether they are as they were."""
+        versions = {}
+        with torch.no_grad():
+            for tensor, version, content in self._kept:
+                if version_of(tensor) != version:
+                    local(tensor).detach().copy_(content)
+                    versions[id(tensor)] = version_of(tensor)
+        if not versions:
+            return
+        self._kept = [(t, versions.get(id(t), version), content) for t, version, content in self._kept]
+        state.versions[:] = [(t, versions.get(id(t), version), path) for t, version, path in state.versions]
+        for large, known in state.tree_versions:
+            known[:] = [versions.get(id(t), version) for (_, t), version in zip(large, known)]
+
+    def drop(self) -> None:
+        """The gate is passed."""
+        self._kept = []
+
+
+def _large(state: HostState) -> Iterator[tuple[str, torch.Tensor, int]]:
+    for tensor, version, path in state.versions:
+        yield path, tensor, version
+    for number, (large, versions) in enumerate(state.tree_versions):
+        for (name, tensor), version in zip(large, versions):
+            yield f"{number}:{name}", tensor, version

@@ -83,7 +83,14 @@ def test_parameters_are_no_batch() -> None:
 
 SCRIPT = """
     import torch
-    batches = [torch.full((SIZE,), float(n)) for n in range(6)]
+    class Data:
+        def __len__(self):
+            return 6
+        def __getitem__(self, n):
+            if n == 6:
+                raise IndexError
+            return torch.full((SIZE,), float(n))
+    batches = Data()
     it = iter(batches)
     first, second = [], []
     for step_number in range(6):

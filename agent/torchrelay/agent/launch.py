@@ -16,7 +16,6 @@ from torchrelay.protocol.errors import FatalError
 from torchrelay.protocol.launch_env import TORCHRUN_NAMES, common_env, torchrun_env
 from torchrelay.protocol.names import Rank, WorkerId
 
-_HASH_SEED = "PYTHONHASHSEED"
 _USERS_CHOICE = "TORCH_NCCL_ASYNC_ERROR_HANDLING"
 """The one name that torchrun sets only where the user has not."""
 
@@ -83,8 +82,11 @@ def _environment(
         names.ENV_ROOTS: os.pathsep.join(map(str, roots)),
         "TORCHELASTIC_ERROR_FILE": str(Path(config.run_dir) / f"{worker}-error.json"),
     }
-    if environ.get(_HASH_SEED, "random") in ("", "random"):
-        env |= {_HASH_SEED: names.HASH_SEED, names.ENV_HASH_SEED_WAS: environ.get(_HASH_SEED, "")}
+    if environ.get(names.HASH_SEED_VARIABLE, "random") in ("", "random"):
+        env |= {
+            names.HASH_SEED_VARIABLE: names.HASH_SEED,
+            names.ENV_HASH_SEED_WAS: environ.get(names.HASH_SEED_VARIABLE, ""),
+        }
     if config.buddy_every:
         env |= {names.ENV_BUDDY_EVERY: str(config.buddy_every), names.ENV_KEPT: str(config.kept_path)}
         if config.buddy_sync:

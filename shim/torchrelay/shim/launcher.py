@@ -61,6 +61,8 @@ def children_environment(taken: Mapping[str, str], own: Mapping[str, str], site:
     if theirs := own.get(_PYTHONPATH):
         env[_PYTHONPATH] = f"{site}{os.pathsep}{theirs}"
         env[names.ENV_PYTHONPATH_WAS] = theirs
+    if names.ENV_HASH_SEED_WAS in taken:
+        env[names.HASH_SEED_VARIABLE] = names.HASH_SEED
     if spare:
         env[names.ENV_SPARE] = "1"
     return env

@@ -9,6 +9,7 @@ import types
 
 import pytest
 
+from torchrelay.protocol.names import HASH_SEED
 from torchrelay.shim.adapters.elastic import Hooks, _show_alive_once, with_node_rank
 from torchrelay.shim.launcher import children_environment, is_launcher
 
@@ -43,6 +44,8 @@ def test_children_get_what_was_taken_out_with_the_launcher_s_own_path_behind() -
         "PYTHONPATH": "/site",
         "TORCHRELAY_SPARE": "1",
     }
+    with_seed = children_environment({"TORCHRELAY_HASH_SEED_WAS": ""}, {}, "/site", False)
+    assert with_seed["PYTHONHASHSEED"] == HASH_SEED  # it was taken out of the launcher's own environment
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def training_env(env: list[Variable], wishes: Wishes, grace_s: int | None = None
     notes = []
     if wishes.buddy_every and not wishes.copies_every:
         notes.append(f"{kube.BUDDY_EVERY} has no effect with {kube.POLICY} {wishes.policy}: no lost rank is replaced")
-    for ours in _ours(wishes, grace_s):
+    for ours in (*_ours(wishes, grace_s), *_hash_seed(env)):
         there = [e for e in new if e["name"] == ours["name"]]
         if not there:
             new.append(ours)
@@ -68,6 +68,13 @@ def _ours(wishes: Wishes, grace_s: int | None) -> list[Variable]:
     if wishes.checkpoint_dir:
         variables.append(value(kube.ENV_CHECKPOINT_DIR, wishes.checkpoint_dir))
     return variables
+
+
+def _hash_seed(env: list[Variable]) -> list[Variable]:
+    """So that sets of strings have one order in all of a job's processes; unless the pod has chosen one itself."""
+    if any(e["name"] == names.HASH_SEED_VARIABLE and _meaning(e) != names.HASH_SEED for e in env):
+        return []
+    return [value(names.HASH_SEED_VARIABLE, names.HASH_SEED), value(names.ENV_HASH_SEED_WAS, "")]
 
 
 def _chained(env: list[Variable]) -> list[Variable]:

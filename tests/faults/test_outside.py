@@ -26,5 +26,5 @@ def assert_knows_the_same(run: Finished) -> None:
 
 
 def test_a_rank_whose_set_up_was_not_seeded_is_replaced(tmp_path: Path) -> None:
-    run = relay(tmp_path, SCRIPT, ranks=RANKS, inject=["kill:rank=0,step=6,phase=backward"])
+    run = relay(tmp_path, SCRIPT, ranks=RANKS, inject=["kill:rank=0,step=12,phase=backward"])
     assert_knows_the_same(run)

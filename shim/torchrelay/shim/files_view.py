@@ -23,6 +23,12 @@ class FilesView:
         self._back: set[str] = set()
         """What exists, and seemed to set-up to be made by it."""
 
+    def forget(self) -> None:
+        """Set-up is over: what is asked from here on, the lost rank's record does not tell."""
+        self._absent.clear()
+        self._listed.clear()
+        self._removed.clear()
+
     def _hidden(self, name: str) -> bool:
         """Whether set-up finds nothing of that canonical name, asked once as the lost rank asked."""
         if name in self._copies or name in self._made or name in self._back:

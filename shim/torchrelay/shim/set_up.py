@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import sys
+from collections.abc import Callable
 from types import ModuleType
 
 from torchrelay.protocol.errors import UnsupportedError
@@ -35,6 +36,7 @@ class SetUp:
             self.seen = self._files.seen
         self._diversions = Diversions()
         self._is_on = False
+        self.on_end: Callable[[], None] = lambda: None
 
     def begin(self) -> None:
         """Raises UnsupportedError where this Python is built otherwise than is known; nothing is diverted then."""
@@ -82,3 +84,4 @@ class SetUp:
         """The training loop is reached, or nothing is protected: all is as in plain Python from here on."""
         self._is_on = False
         self._diversions.end()
+        self.on_end()

@@ -20,6 +20,8 @@ class Staging:
         seen = set_up.seen if set_up is not None else None
         self._output, self._files = OutputHold(), JoinerFiles(seen=seen, new_ones_too=leaves_no_trace)
         self._holding = False
+        if set_up is not None:
+            set_up.on_end = self._files.forget
 
     def begin(self) -> None:
         self._holding = True

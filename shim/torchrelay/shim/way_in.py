@@ -83,6 +83,8 @@ class WayIn:
         if depth >= len(links) or (activation.site, activation.entry) != (links[depth].site, links[depth].entry):
             return
         self._chain.append(activation)
+        if self._engine.set_up is not None:
+            self._engine.set_up.end()  # what loops draw on the way, the state at their heads replaces
         link = links[depth]
         rng.restore(link.entry_rng)
         self._engine.draws.expected = deque(None if r is None else (r, True) for r in link.loaders)

@@ -92,6 +92,12 @@ def main():
     for epoch in range(2):
         sampler = DistributedSampler(data)
         sampler.set_epoch(epoch)
+        # Drawn and made on a new process's way in, where the lost rank's set-up had been over.
+        assert len(secrets.token_hex(2)) == 4 and numpy.random.default_rng().random() < 1
+        marker = out / f"epoch-{rank}-{epoch}"
+        marker.mkdir(exist_ok=True)
+        assert marker.exists()
+        shutil.rmtree(tempfile.mkdtemp())
         for x, y in DataLoader(data, batch_size=4, sampler=sampler):
             optimizer.zero_grad()
             loss = ((wrapped(x) - y) ** 2).mean()

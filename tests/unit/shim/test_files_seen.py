@@ -257,3 +257,10 @@ def test_too_many_files_to_keep_in_mind_are_told(root: Path, monkeypatch: pytest
         diversions.end()
     assert recorder.is_full
     assert 0 < len(recorder.seen.absent) < 50
+
+
+def test_what_is_asked_when_set_up_is_over_is_told_by_the_present(root: Path) -> None:
+    with JoinerFiles(seen=FilesSeen(absent={str(root / "log.txt"): 2})) as files:
+        assert not (root / "log.txt").exists()
+        files.forget()
+        assert (root / "log.txt").exists()

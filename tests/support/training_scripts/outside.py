@@ -93,7 +93,8 @@ def main():
         sampler = DistributedSampler(data)
         sampler.set_epoch(epoch)
         # Drawn and made on a new process's way in, where the lost rank's set-up had been over.
-        assert len(secrets.token_hex(2)) == 4 and numpy.random.default_rng().random() < 1
+        assert len(secrets.token_hex(2)) == 4
+        assert numpy.random.default_rng().random() < 1
         marker = out / f"epoch-{rank}-{epoch}"
         marker.mkdir(exist_ok=True)
         assert marker.exists()

@@ -258,7 +258,7 @@ class Writer:
         before, iterator = commit.activation.before, commit.activation.iterator
         if before is None or id(iterator) not in commit.state.index:
             return None
-        return last_draw.write(before, commit.state, self._engine.draws.is_over)
+        return last_draw.write(before, commit.item.item, commit.state, self._engine.draws.is_over)
 
     def _link(self, depth: int, links: list[Activation]) -> payload.LinkRecord:
         link = links[depth]

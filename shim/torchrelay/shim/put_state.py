@@ -104,6 +104,8 @@ def _draw_again(engine: Engine, rebuild: Rebuild, draw: last_draw.WrittenDraw) -
         raise StateMismatchError("a loop's iterator ends here before the item that it has yielded") from e
     finally:
         engine.tracker.drawing = None
+    if last_draw.mark_of(activation.item) != draw.mark:
+        raise StateMismatchError("a loop's iterator yields another item here than it did in the lost rank")
     return kept + [iterator for iterator in draws.tracks if id(iterator) not in known]
 
 

@@ -17,6 +17,7 @@ from support.failing_guard import FAILING
 from support.host_state import carry, take
 from torch.utils.data import DataLoader, Dataset, RandomSampler
 
+from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim import sites
 from torchrelay.shim.adapters import data_loader
 from torchrelay.shim.capture import encode, last_draw, undo
@@ -228,6 +229,23 @@ def environment() -> Any:
     return play(3)
 
 
+class Curriculum:
+    """What it yields depends on an array that it writes to as it does."""
+
+    def __init__(self) -> None:
+        self.weights, self.random = numpy.ones(10), torch.Generator().manual_seed(5)
+
+    def batches(self) -> Iterator[Any]:
+        while True:
+            chosen = torch.multinomial(torch.from_numpy(self.weights), 3, generator=self.random)
+            self.weights[chosen.numpy()] *= 0.5
+            yield chosen, torch.tensor(len(chosen))
+
+
+def curriculum() -> Any:
+    return Curriculum().batches()
+
+
 KINDS: dict[str, Callable[[], Any]] = {
     "yield from": endless,
     "a loop": in_a_loop,
@@ -239,6 +257,7 @@ KINDS: dict[str, Callable[[], Any]] = {
     "zip": zipped,
     "blocks": with_a_block,
     "no loader": environment,
+    "weights": curriculum,
 }
 
 
@@ -320,11 +339,12 @@ def test_a_joiners_loop_has_the_item_that_the_lost_ranks_had(draws: Draws, kind:
     drawn(lost, count - 1)
     torch.rand(2)
     before = last_draw.before_draw(lost, draws.record)
-    item = [part.tolist() for part in next(lost)]
+    yielded = next(lost)
+    item = [part.tolist() for part in yielded]
     trees.loops = [lost]
     state = take({}, trees)
     assert before is not None
-    written = last_draw.write(before, state, draws.is_over)
+    written = last_draw.write(before, yielded, state, draws.is_over)
     assert written is not None
     recorded, at_boundary = journal(state, draws), torch.get_rng_state()
     expected = drawn(lost, 6)
@@ -391,3 +411,42 @@ def test_one_that_training_has_made_is_made_again() -> None:
     target: dict[str, Any] = {"other": numbers}
     carry({"stream": lost, "other": numbers}, target)
     assert list(target["stream"]) == list(lost) == [(n, n) for n in range(1, 5)]
+
+
+def test_an_item_that_comes_out_otherwise_is_refused(draws: Draws) -> None:
+    """What decides it is where nobody looks: in another module's variables."""
+    hidden = {"sent": 0}
+
+    def counted() -> Iterator[Any]:
+        while True:
+            yield torch.tensor([step(hidden)]), torch.tensor(0)
+
+    def step(count: dict[str, int]) -> int:
+        count["sent"] += 1
+        return count["sent"]
+
+    lost, trees = counted(), ModuleTrees()
+    drawn(lost, 2)
+    before = last_draw.before_draw(lost, draws.record)
+    item = next(lost)
+    trees.loops = [lost]
+    state = take({}, trees)
+    assert before is not None
+    written = last_draw.write(before, item, state, draws.is_over)
+    assert written is not None
+    recorded, joiner = journal(state, draws), counted()
+    assert enter({}, draws, recorded, joiner, written.plain())[0].tolist() == [3]
+    with pytest.raises(StateMismatchError, match="another item"):
+        enter({}, draws, recorded, joiner, written._replace(mark=last_draw.mark_of((torch.tensor([4]), 0))).plain())
+
+
+def test_a_mark_tells_items_apart_by_form_and_content_and_leaves_out_times() -> None:
+    batch = {"x": torch.arange(1000.0), "names": ["a", "b"], "took": 0.1}
+    mark = last_draw.mark_of(batch)
+    assert mark == last_draw.mark_of({**batch, "x": batch["x"].clone(), "took": 0.2})
+    for other in (
+        {**batch, "x": batch["x"] + 1},
+        {**batch, "x": batch["x"].view(10, 100)},
+        {**batch, "names": ["a", "c"]},
+    ):
+        assert mark != last_draw.mark_of(other)

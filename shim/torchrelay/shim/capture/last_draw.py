@@ -7,6 +7,7 @@ iterator is put to where it stood one draw earlier, with the random generators o
 from __future__ import annotations
 
 import copy
+import hashlib
 from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -28,6 +29,8 @@ MOST_ITEMS = 1000
 """Of a container that a generator keeps: it is copied in front of each draw."""
 MOST_OBJECTS = 64
 """Beside iterators: meters and buffers that a generator keeps, and that decide what it yields."""
+_SAMPLED = 64
+"""So many elements of a tensor tell whether it is the same."""
 _CONTAINERS = frozenset({Kind.LIST, Kind.DICT, Kind.DEQUE, Kind.SET, Kind.BYTEARRAY})
 
 
@@ -47,16 +50,18 @@ class WrittenDraw(NamedTuple):
     nodes: dict[int, bytes]
     rng: rng.RngState
     loaders: dict[int, LoaderRecord | None]
+    mark: bytes
+    """Of the item, as `mark_of` has it."""
 
     def plain(self) -> tuple[Any, ...]:
         loaders = {number: None if record is None else record.plain() for number, record in self.loaders.items()}
-        return self.nodes, tuple(self.rng), loaders
+        return self.nodes, tuple(self.rng), loaders, self.mark
 
     @classmethod
     def of(cls, plain: tuple[Any, ...]) -> WrittenDraw:
-        nodes, state, loaders = plain
+        nodes, state, loaders, mark = plain
         records = {number: None if record is None else LoaderRecord.of(record) for number, record in loaders.items()}
-        return cls(nodes, rng.RngState(*state), records)
+        return cls(nodes, rng.RngState(*state), records, mark)
 
 
 def is_drawn_anew(iterator: Any) -> bool:
@@ -99,6 +104,8 @@ def _takes_part(value: Any) -> bool:
         return True
     if kind in _CONTAINERS:
         return len(value) <= MOST_ITEMS
+    if kind is Kind.NDARRAY:
+        return bool(value.nbytes <= small.SMALL_BYTES and value.dtype.kind != "O")
     if kind is Kind.TENSOR:
         return not isinstance(value, torch.nn.Parameter) and small.is_small(value, small.FRESH_BYTES)
     return False
@@ -122,13 +129,36 @@ def _take(kind: Kind, obj: Any) -> tuple[Any, list[Any]] | None:
     if kind in _CONTAINERS:
         content = after_draw.content_of(kind, obj)
         return content, [*content.values()] if kind is Kind.DICT else [] if kind is Kind.BYTEARRAY else [*content]
-    if kind in GENERATORS:
+    if kind in GENERATORS or kind is Kind.NDARRAY:
         return after_draw.content_of(kind, obj), []
     return None
 
 
-def write(draw: LastDraw, state: HostState, is_over: Callable[[Any], bool]) -> WrittenDraw | None:
-    """`state`: at the boundary behind the draw; `is_over`: of a data loader's iterator. None where something takes part that nobody
+def mark_of(item: Any) -> bytes:
+    """Tells whether an item that is drawn anew is the same: forms of its tensors, and some elements of those on the processor.
+
+    Floats of the script's are left out: they may be times.
+    """
+    digest = hashlib.blake2b(digest_size=8)
+    queue = deque([item])
+    while queue:
+        value = queue.popleft()
+        if isinstance(value, torch.Tensor):
+            digest.update(repr((value.dtype, tuple(value.shape))).encode())
+            if type(value) is torch.Tensor and value.device.type == "cpu" and value.is_contiguous():
+                flat = value.detach().view(-1)
+                digest.update(small.take(flat[:: 1 + len(flat) // _SAMPLED].clone()).data)
+        elif isinstance(value, dict):
+            queue.extend(value.values())
+        elif isinstance(value, (list, tuple)):
+            queue.extend(value)
+        elif type(value) in (int, str, bool, bytes):
+            digest.update(repr(value).encode())
+    return digest.digest()
+
+
+def write(draw: LastDraw, item: Any, state: HostState, is_over: Callable[[Any], bool]) -> WrittenDraw | None:
+    """`item`: that it has given; `state`: at the boundary behind the draw; `is_over`: of a data loader's iterator. None where something takes part that nobody
     would have."""
     number, numbers = len(state.nodes), dict[int, int]()
     for node in draw.nodes:
@@ -148,7 +178,8 @@ def write(draw: LastDraw, state: HostState, is_over: Callable[[Any], bool]) -> W
                 return None
             loaders[numbers[id(node.obj)]] = record._replace(loader=loader) if loader >= 0 else None
     changed = [node for node in draw.nodes if not _is_as_it_was(node, state)]
-    return WrittenDraw({numbers[id(node.obj)]: pickled(encoder.node(node)) for node in changed}, draw.rng, loaders)
+    written = {numbers[id(node.obj)]: pickled(encoder.node(node)) for node in changed}
+    return WrittenDraw(written, draw.rng, loaders, mark_of(item))
 
 
 def _is_as_it_was(node: Node, state: HostState) -> bool:
@@ -161,6 +192,8 @@ def _is_as_it_was(node: Node, state: HostState) -> bool:
         return same_mapping(then, now)
     if node.kind is Kind.LIST or node.kind is Kind.DEQUE:
         return type(now) is list and same_items(then, now)
+    if node.kind is Kind.NDARRAY:
+        return type(now) is type(then) and bool(now.shape == then.shape and now.tobytes() == then.tobytes())
     return node.kind is Kind.TENSOR and bool(then == now)
 
 

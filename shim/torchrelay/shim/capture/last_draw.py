@@ -158,8 +158,10 @@ def mark_of(item: Any) -> bytes:
 
 
 def write(draw: LastDraw, item: Any, state: HostState, is_over: Callable[[Any], bool]) -> WrittenDraw | None:
-    """`item`: that it has given; `state`: at the boundary behind the draw; `is_over`: of a data loader's iterator. None where something takes part that nobody
-    would have."""
+    """`item`: that it has given; `state`: at the boundary behind the draw; `is_over`: of a data loader's iterator.
+
+    None where something takes part that nobody would have.
+    """
     number, numbers = len(state.nodes), dict[int, int]()
     for node in draw.nodes:
         numbers[id(node.obj)] = state.index.get(id(node.obj), number)

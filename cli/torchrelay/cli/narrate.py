@@ -38,7 +38,7 @@ def notes(before: Summary, event: events.Occurrence) -> list[Text]:
         case events.JobStarted():
             return [line(f"{render.count(event.world_size, 'rank')}, {render.count(event.spares, 'spare')}")]
         case events.Protection(on=True):
-            return [line(f"protected{_because(event.reason)}")]
+            return [line(f"{event.reason or 'armed'}; not protected before the training loop has come round")]
         case events.Protection():
             return [line(f"not protected{_because(event.reason)}", "yellow")]
         case events.ReportMade():
@@ -97,7 +97,11 @@ def _covered(before: Summary, now: Coverage) -> list[Text]:
         return []  # that it is not protected was said, with its reason
     where = f"; training loop {now.file}:{now.line}" if now.file else ""
     more = "; `torchrelay status` has the report" if now.gaps else ""
-    return [line(f"protection report: {now.reason}{where}{more}", "" if now.level == PROTECTED else "yellow")]
+    said = f"{'protected' if now.level == PROTECTED else 'partly protected'}: {now.reason}"
+    if before.world_size and not before.spares:
+        said = f"not protected: no spare is there, so a lost rank ends the job in a checkpoint. With one: {said}"
+    is_good = now.level == PROTECTED and bool(before.spares)
+    return [line(f"{said}{where}{more}", "" if is_good else "yellow")]
 
 
 def _rehearsed(before: Summary, event: events.RehearsalFinished) -> list[Text]:

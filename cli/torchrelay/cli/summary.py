@@ -147,9 +147,8 @@ def fold(s: Summary, event: events.Occurrence, time_s: float) -> Summary:
     """The summary after one more event, which happened at `time_s`."""
     match event:
         case events.JobStarted():
-            return replace(
-                s, run_id=event.run_id, world_size=event.world_size, ranks=event.world_size, started_s=time_s
-            )
+            size = event.world_size
+            return replace(s, run_id=event.run_id, world_size=size, ranks=size, spares=event.spares, started_s=time_s)
         case events.Protection():
             return replace(s, protection="on" if event.on else "off", protection_reason=event.reason)
         case events.ReportMade():

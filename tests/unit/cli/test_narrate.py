@@ -41,7 +41,10 @@ def told(event: events.Occurrence, before: Summary | None = None) -> str:
     ("event", "text"),
     [
         (events.JobStarted("ab", 3, 1, ("n0",)), "torchrelay: 3 ranks, 1 spare"),
-        (events.Protection(True, "3 ranks are armed"), "torchrelay: protected: 3 ranks are armed"),
+        (
+            events.Protection(True, "3 ranks are armed"),
+            "torchrelay: 3 ranks are armed; not protected before the training loop has come round",
+        ),
         (events.Protection(False, "no loop was found"), "torchrelay: not protected: no loop was found"),
         (
             events.FaultFired("kill:rank=1,step=3,phase=data", 1, 3),

@@ -108,7 +108,8 @@ def test_a_rank_is_lost_while_others_wait_for_what_its_optimizer_sends(
 
 
 def test_without_copies_the_loss_ends_the_job_and_says_why(tmp_path: Path) -> None:
-    run = relay(tmp_path, SCRIPT, ranks=RANKS, inject=["kill:rank=1,step=6,phase=backward"])
+    fault = "kill:rank=1,step=6,phase=backward"
+    run = relay(tmp_path, SCRIPT, ranks=RANKS, inject=[fault], options=["--buddy-every=0"])
     assert run.status == 137, run.told()
     (finished,) = run.named("migration_finished")
     assert finished["outcome"] == "abandoned", run.told()

@@ -153,3 +153,50 @@ def test_a_check_leaves_nothing_behind_and_changes_no_file(cli: Cli, tmp_path: P
         assert (tmp_path / name).read_text() == "as it was"
     assert sorted(p.name for p in tmp_path.iterdir() if p != cli.state) == [n for n in before if n != cli.state.name]
     assert list(cli.state.iterdir()) == []
+
+
+EPOCHS = """
+    import os
+    import torch, torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+    from torch.utils.data import DataLoader, TensorDataset
+
+    dist.init_process_group("gloo")
+    torch.manual_seed(1)
+    data = TensorDataset(torch.randn(4000, 3), torch.randn(4000, 1))
+    training, validation = DataLoader(data, batch_size=2), DataLoader(data, batch_size=2)
+    model = DistributedDataParallel(torch.nn.Linear(3, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for epoch in range(1000):
+        for number, (x, y) in enumerate(training):
+            optimizer.zero_grad()
+            torch.nn.functional.mse_loss(model(x), y).backward()
+            optimizer.step()
+        assert number == len(training) - 1
+        losses = [torch.nn.functional.mse_loss(model(x), y).item() for x, y in validation]
+        BEARS_IT
+        torch.save(model.state_dict(), "new.pt")
+        os.replace("new.pt", "best.pt")
+"""
+
+
+def test_an_epochs_end_is_come_through_within_seconds(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "best.pt").write_text("a model")
+    done = cli.run("check", "--json", "--nproc-per-node", "2", "SCRIPT", script=EPOCHS.replace("BEARS_IT", "pass"))
+    told = json.loads(done.stdout)
+    assert done.returncode == PROTECTED, (told, done.stderr)
+    assert told["steps"] == 10
+    events = told["gone_through"]["events"]
+    assert [event["kind"] for event in events] == ["epoch", "evaluation", "save"]
+    assert {event["file"] for event in events} == {str(tmp_path / "train.py")} == {told["report"]["file"]}
+    assert (tmp_path / "best.pt").read_text() == "a model"
+    assert not (tmp_path / "new.pt").exists()
+
+
+def test_a_script_that_does_not_bear_cut_loaders_is_looked_at_as_it_is(cli: Cli) -> None:
+    script = EPOCHS.replace("BEARS_IT", "assert len(losses) == len(data) // 2")
+    done = cli.run("check", "--json", "--nproc-per-node", "2", "SCRIPT", script=script)
+    told = json.loads(done.stdout)
+    assert done.returncode == PROTECTED, (told, done.stderr)
+    assert told["gone_through"]["events"] == []
+    assert "AssertionError" in told["gone_through"]["cut_failed"]

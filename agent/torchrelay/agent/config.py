@@ -21,6 +21,7 @@ class AgentConfig:
     """Field names are the keys of the file; those with a default may be left out.
 
     `check_steps`: ranks stand still for good after this many steps, and write down in `made_files_path` what they make.
+    `check_batches`: how many batches a data loader gives them; 0: all that it has.
     `command`: script and arguments (`-m module` too), run by `python -u`; with an empty `python` it is the whole argv.
     `host`: the address under which this node's tensor channels are reachable. `controller`: HOST:PORT.
     `tee`, `redirects`, `log_dir`, `role`: as torchrun's flags. `resume`: all processes start as spares.
@@ -52,6 +53,7 @@ class AgentConfig:
     inject: tuple[str, ...] = ()
     resume: bool = False
     check_steps: int = 0
+    check_batches: int = 0
     tee: str = "0"
     redirects: str = "0"
     log_dir: str = ""

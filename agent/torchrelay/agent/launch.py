@@ -97,6 +97,7 @@ def _environment(
         env |= {
             names.ENV_HOLD_AT: str(config.check_steps),
             names.ENV_MADE_FILES: str(config.made_files_path),
+            names.ENV_CUT_LOADERS: str(config.check_batches),
             names.ENV_CHECK: "1",
         }
     if rank is None:

@@ -143,13 +143,17 @@ def check(
     no_python: a.NoPython = False,
     standalone: a.Standalone = False,
     steps: Annotated[int, typer.Option(min=2, help="After how many optimizer steps the report is made.")] = 5,
+    batches: Annotated[
+        int,
+        typer.Option(metavar="N", min=0, help="Cut data loaders to N batches, so that an epoch's end is seen; 0: not."),
+    ] = 8,
     timeout_s: Annotated[float, typer.Option("--timeout", min=1.0, help="Seconds that this may take.")] = 600.0,
     buddy_every: a.BuddyEvery = 0,
     buddy_sync: a.BuddySync = False,
     events: a.Events = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> int:
-    """Say what torchrelay can protect of a training script: runs its set-up and a few steps, and ends it there.
+    """Say what torchrelay can protect of a training script: runs its set-up, a few steps and a cut epoch's end.
 
     Exit code: 0 protected, 3 partly, 4 not protected, 1 the script failed, 2 the command line cannot work.
     """
@@ -164,7 +168,8 @@ def check(
         buddy_sync=buddy_sync,
         events=events,
     )
-    checked = dataclasses.replace(options.check(given, machine.LocalMachine(), os.environ), check_steps=steps)
+    checked = options.check(given, machine.LocalMachine(), os.environ)
+    checked = dataclasses.replace(checked, check_steps=steps, check_batches=batches)
     from torchrelay.cli import check as command
 
     return asyncio.run(command.check(checked, tuple(sys.argv[1:]), timeout_s, as_json))

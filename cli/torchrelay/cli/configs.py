@@ -59,6 +59,7 @@ def agent_config(
         "log_dir": str(options.log_dir.absolute()) if options.log_dir else "",
         "role": options.role,
         "check_steps": options.check_steps,
+        "check_batches": options.check_batches,
         "controller_file": str(controller_file(run_folder)) if options.controller is None else "",
         "orphan_s": ORPHAN_OF_ONE_MACHINE_S if options.nnodes == 1 else ORPHAN_S,
     }

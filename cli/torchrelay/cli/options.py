@@ -102,6 +102,8 @@ class RunOptions:
     given: GivenOptions
     check_steps: int = 0
     """After this many steps the job is over, with its protection report; 0: it is no check."""
+    check_batches: int = 0
+    """In a check, how many batches a data loader gives; 0: all that it has."""
 
     @property
     def needs_fake_machine(self) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -40,9 +42,20 @@ def report_view(c: Coverage, world_size: int) -> RenderableType:
     return Group(*parts)
 
 
+def replaced(c: Coverage, text: str, by: str) -> Coverage:
+    """With `by` in place of `text` wherever a file is named."""
+    gaps = tuple(dataclasses.replace(g, text=g.text.replace(text, by), file=g.file.replace(text, by)) for g in c.gaps)
+    notes = tuple(note.replace(text, by) for note in c.notes)
+    told = dataclasses.replace(
+        c, reason=c.reason.replace(text, by), file=c.file.replace(text, by), gaps=gaps, notes=notes
+    )
+    against = tuple(dataclasses.replace(a, how=a.how.replace(text, by)) for a in c.against)
+    return dataclasses.replace(told, against=against)
+
+
 def _cost(c: Coverage) -> str:
     work_s = c.head_s + c.gate_s
-    share = f" (a step takes {c.step_s * 1e3:.1f} ms)" if c.step_s else ""
+    share = f" ({100 * work_s / c.step_s:.1f} % of a step of {c.step_s * 1e3:.1f} ms)" if c.step_s else ""
     return (
         f"{work_s * 1e3:.2f} ms a step on the training thread{share}, and {c.barrier_s * 1e3:.2f} ms or more in the gate; "
         f"{render.size(c.memory_bytes)} of shared memory a rank"

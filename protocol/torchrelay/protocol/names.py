@@ -35,6 +35,8 @@ ENV_HOLD_AT = "TORCHRELAY_HOLD_AT"
 """At this boundary a rank stands still for good, and until then its files go aside: `torchrelay check`."""
 ENV_MADE_FILES = "TORCHRELAY_MADE_FILES"
 """With it: where the rank writes down which files it has made."""
+ENV_CUT_LOADERS = "TORCHRELAY_CUT_LOADERS"
+"""With it: how many batches a data loader gives; 0 or absent: all that it has."""
 ENV_ASK = "TORCHRELAY_ASK"
 """Set to 1 where the agent did not start the process (in a pod): it waits for the agent, and asks what it is to be."""
 ENV_GRACE = "TORCHRELAY_GRACE_S"
@@ -60,6 +62,7 @@ SHIM_ENV = (
     ENV_WATCH,
     ENV_HOLD_AT,
     ENV_MADE_FILES,
+    ENV_CUT_LOADERS,
     ENV_ASK,
     ENV_GRACE,
     ENV_HASH_SEED_WAS,
@@ -122,6 +125,10 @@ PENDING, PROTECTED, PARTLY, UNPROTECTED = "pending", "protected", "partly", "unp
 """Levels of a protection report."""
 MADE_FILES = "made-files"
 """In the run's folder, during `torchrelay check`: what its ranks have made."""
+
+SEEN_FILE = "seen"
+"""Beside it: what its ranks went through, one JSON object a line: `kind`, `text`, `file`, `line`."""
+SEEN_EPOCH, SEEN_EVALUATION, SEEN_SAVE = "epoch", "evaluation", "save"
 
 BARS, BARS_LATER, PART_OF_STEP, ALONE, LEFT = "bars", "bars-later", "part-of-step", "alone", "left"
 GOES_BACK = "goes-back"

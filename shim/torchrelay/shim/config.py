@@ -29,6 +29,8 @@ class ShimConfig:
     hold_at: int = 0
     """The boundary at which `torchrelay check` wants the rank to stand still; 0: it is no check."""
     made_files: str = ""
+    cut_loaders: int = 0
+    """In a check: how many batches a data loader gives; 0: all."""
     asks: bool = False
     """Whether the agent is to say what this process is, once it is there."""
     launch: dict[str, str] = field(default_factory=dict)
@@ -65,6 +67,7 @@ class ShimConfig:
             roots=tuple(filter(None, environ.get(names.ENV_ROOTS, "").split(os.pathsep))),
             hold_at=int(environ.get(names.ENV_HOLD_AT) or 0),
             made_files=environ.get(names.ENV_MADE_FILES, ""),
+            cut_loaders=int(environ.get(names.ENV_CUT_LOADERS) or 0),
             asks=environ.get(names.ENV_ASK) == "1",
             launch={name: launch[name] for name in TORCHRUN_NAMES if name in launch},
             buddy_every=int(environ.get(names.ENV_BUDDY_EVERY) or 0),

@@ -10,15 +10,16 @@ from torchrelay.protocol.messages import Held
 if TYPE_CHECKING:
     from torchrelay.shim.commit import Commit
     from torchrelay.shim.engine import Engine
+    from torchrelay.shim.seen import Seen
 
 
 class Hold:
-    def __init__(self, engine: Engine, boundary: int) -> None:
-        self._engine, self._boundary = engine, boundary
+    def __init__(self, engine: Engine, boundary: int, seen: Seen) -> None:
+        self._engine, self._boundary, self._seen = engine, boundary, seen
 
     def at(self, commit: Commit) -> None:
-        """Does not return once the boundary is reached."""
-        if commit.boundary >= self._boundary:
+        """Does not return once the boundary is reached, and what a check is to go through is gone through."""
+        if self._seen.is_enough(commit.boundary, self._boundary):
             self._engine.reporter.report(commit, always=True)
             self._engine.phase("standing")
             self._engine.link.send(Held(commit.boundary))

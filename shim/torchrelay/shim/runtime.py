@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from torchrelay.shim.interface import Hooks
     from torchrelay.shim.joiner import Joiner
     from torchrelay.shim.rehearsal import Rehearsal
+    from torchrelay.shim.seen import Seen
     from torchrelay.shim.traceless import Traceless
 
 _PROTECT_TIMEOUT_S = 120.0
@@ -79,10 +80,14 @@ class Runtime:
         self._last_notice: LastNotice | None = None
         os.register_at_fork(after_in_child=self.deactivate)
         self._traceless: Traceless | None = None
+        self._seen: Seen | None = None
         if config.hold_at:
+            from torchrelay.shim.seen import Seen
             from torchrelay.shim.traceless import Traceless
 
-            self._traceless = Traceless(Path(config.made_files))
+            made = Path(config.made_files)
+            self._seen = Seen(made.parent / names.SEEN_FILE, config.cut_loaders)
+            self._traceless = Traceless(made)
             self._traceless.start()
         link.start(self._handle, self._agent_lost, self._again if config.asks else None)
 
@@ -246,8 +251,9 @@ class Runtime:
             except UnsupportedError:
                 self._end_set_up()
                 self._set_up = None
-        if self._traceless is not None:
+        if self._traceless is not None and self._seen is not None:
             self._traceless.torch_imported(sys.modules["torch"])
+            self._seen.torch_imported()
         torch_hooks.check_supported()
         torch_hooks.install(self)
         if self._spare.assign is not None:
@@ -350,8 +356,8 @@ class Runtime:
         journal = CopiedJournal(folder, JournalCopies(self.link, self.config.worker, folder))
         engine = Engine(rank, world_size, self.config.address, self.link, journal, self._standby.tracker())
         engine.set_up = self._set_up
-        if self.config.hold_at:
-            engine.hold = Hold(engine, self.config.hold_at)
+        if self._seen is not None:
+            engine.hold = Hold(engine, self.config.hold_at, self._seen)
         if self.config.buddy_every and self.config.kept:
             kept, sync = Path(self.config.kept), self.config.buddy_sync
             engine.keeper = Keeper(engine, self.config.buddy_every, kept, sync=sync)

@@ -38,7 +38,7 @@ def test_the_report_says_level_loop_cost_mechanisms_and_gaps_with_their_lines() 
         "partly protected: any rank can be replaced, with 1 exception",
         "train.py:30",
         "3 tensors of 4.0 KiB on each rank, and a journal of 2.0 KiB in each step",
-        "3.00 ms a step on the training thread (a step takes 100.0 ms)",
+        "3.00 ms a step on the training thread (3.0 % of a step of 100.0 ms)",
         "8.0 KiB of shared memory",
         "a spare takes over",
         "train.py:7: it (cycle): unknown [rank 1]",

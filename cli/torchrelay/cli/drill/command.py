@@ -11,10 +11,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from torchrelay.cli import narrate
+from torchrelay.cli import narrate, working_folder
 from torchrelay.cli.drill import picture, practice, report, undisturbed
 from torchrelay.cli.drill.advice import changes
-from torchrelay.cli.drill.program import Program, check_size
+from torchrelay.cli.drill.program import Program
 from torchrelay.cli.drill.result import Drill, as_json
 from torchrelay.cli.drill.runs import Run
 from torchrelay.cli.drill.undisturbed import Undisturbed
@@ -50,7 +50,7 @@ class Options:
 def drill(options: Options) -> int:
     """Runs the drill, prints what it has found, and returns the exit code. Raises UserError."""
     signal.signal(signal.SIGTERM, _end)
-    check_size(options.program.folder)
+    working_folder.check_size(options.program.folder)
     console = make_console(sys.stderr)
     with process.new_folder("drill-") as name:
         try:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +24,9 @@ LEAST_STEPS = 8
 TOGETHER = 4
 """How many faults a run has at most: one that goes wrong spoils those behind it."""
 KINDS = ("kill", "stop", "planned", JOINER)
+NOT_RUN = "not-run"
+"""What `how` of a cell says for which no run was needed."""
+_TERMINAL_CODES = re.compile(r"\x1b\[[0-9;]*m")
 _TURNS = ("kill", "stop", "kill", JOINER, "kill", "planned")
 """Of twelve faults half are a rank's death, the most common one, in all phases of a step."""
 
@@ -53,14 +58,23 @@ def cells(
     program: Program, found: Undisturbed, count: int, seed: int, kinds: Sequence[str] = (), phases: Sequence[str] = ()
 ) -> list[Cell]:
     """`count` faults for the script: each kind and phase once before any comes twice. Raises UserError."""
-    if found.boundaries < LEAST_STEPS:
+    steps = found.steps if _never_protected(found) else found.boundaries
+    if steps < LEAST_STEPS:
         raise UserError(
-            f"{program.name} makes {max(found.boundaries, 0)} steps: a drill needs {LEAST_STEPS} at the least, so that there is "
+            f"{program.name} makes {max(steps, 0)} steps: a drill needs {LEAST_STEPS} at the least, so that there is "
             "something to compare before and after each fault"
         )
     own = (*INJECT_PHASES, FIRST, HEAD, *(() if found.ended_early else (LAST,)))
-    target = Target(program.name, program.ranks, found.boundaries, phases=own)
+    target = Target(program.name, program.ranks, steps, phases=own)
     return choose(all_cells([target], seed, phases, kinds or KINDS, ()), count, seed)
+
+
+def _never_protected(found: Undisturbed) -> str:
+    """Why no step was ever protected, so that faults have no occasion to strike; empty if one was."""
+    summary = found.summary
+    if summary.boundary > 0:
+        return ""
+    return promise.unprotected(summary) or "torchrelay has seen no step"
 
 
 def choose(every: Sequence[Cell], count: int, seed: int) -> list[Cell]:
@@ -102,6 +116,10 @@ def strike(
 
     `keep(run, cell)` is called for each that is not identical, before its folder goes.
     """
+    refused = _never_protected(found)
+    if refused:
+        yield from (Struck(cell, Outcome(promise.REFUSED, refused, NOT_RUN), 0.0) for cell in wanted)
+        return
     for number, of_run in enumerate(in_runs(wanted, together)):
         results = _run(program, found, of_run, folder / f"s{number}", keep)
         if results is None:  # it does not speak for each of them
@@ -124,13 +142,19 @@ def _run(
     else:
         verdicts = [classify(ran)]
     results = [
-        Struck(cell, promise.outcome(cell, ran, verdict), run.wall_s, len(of_run))
+        Struck(cell, _in_place(promise.outcome(cell, ran, verdict), run, program), run.wall_s, len(of_run))
         for cell, verdict in zip(of_run, verdicts, strict=True)
     ]
     for result in results:
         if result.outcome.outcome != promise.IDENTICAL:
             keep(run, result.cell)
     return results
+
+
+def _in_place(outcome: Outcome, run: Run, program: Program) -> Outcome:
+    """Files of the copy are told as the user has them, and messages of several lines in one."""
+    reason = outcome.reason.replace(str(run.folder / "work"), str(program.folder))
+    return dataclasses.replace(outcome, reason=" ".join(_TERMINAL_CODES.sub("", reason).split()))
 
 
 def as_ran(found: Undisturbed, run: Run, of_run: Sequence[Cell]) -> Ran:

@@ -55,16 +55,22 @@ def promised(occurrences: Sequence[events.Occurrence]) -> Summary:
 
 def refusal(cell: Cell, summary: Summary) -> str:
     """Why this cell would not be recovered, as far as torchrelay has said so; empty if it has not."""
-    if summary.protection != "on":
-        return f"not protected: {summary.protection_reason or 'protection was never on'}"
+    reason = unprotected(summary)
     coverage = summary.coverage
-    if coverage is None:
-        return ""
-    if coverage.level == UNPROTECTED:
-        return f"not protected: {coverage.reason}"
+    if reason or coverage is None:
+        return reason
     bars = {BARS, BARS_LATER, PART_OF_STEP} | (set() if cell.kind == "planned" else {ALONE})
     gap = next((g for g in coverage.gaps if g.effect in bars and (not g.ranks or cell.rank in g.ranks)), None)
     if gap is None:
         return ""
     place = f" ({gap.file}:{gap.line})" if gap.file else ""
     return f"{gap.text}{place}"
+
+
+def unprotected(summary: Summary) -> str:
+    """Why no rank can be replaced, as far as torchrelay has said so; empty if it has not."""
+    if summary.protection != "on":
+        return f"not protected: {summary.protection_reason or 'protection was never on'}"
+    if summary.coverage is not None and summary.coverage.level == UNPROTECTED:
+        return f"not protected: {summary.coverage.reason}"
+    return ""

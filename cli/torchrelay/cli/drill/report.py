@@ -65,6 +65,8 @@ def _not_deterministic(found: Undisturbed) -> Text:
 def _judged(found: Undisturbed) -> str:
     end = f"cut off after {found.steps} steps" if found.ended_early else f"{found.steps} steps, to the script's end"
     text = f"two runs with torchrun are bitwise the same ({end}): {', '.join(found.agreement.judged)}"
+    if found.reference.entropy:
+        text += ". The script leaves its seeds to chance: each rank was given the same entropy in each run"
     left_out = [f"{name} ({where})" for name, where in found.agreement.differs.items()]
     return f"{text}. Left to chance by the script, and not judged: {', '.join(left_out)}" if left_out else text
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from torchrelay.cli import working_folder
 from torchrelay.cli.drill import records
 from torchrelay.cli.drill.program import Program
 from torchrelay.cli.drill.recording import Settings, variables
@@ -17,6 +18,8 @@ from torchrelay.cli.struck_runs.cells import Cell
 from torchrelay.cli.struck_runs.event_file import EventFile
 from torchrelay.cli.struck_runs.hold import Hold
 
+OUTPUT_LINES = 60
+"""torchrun says some twenty lines of its own behind the traceback of a script."""
 LOOK_S = 1.0
 """How often a run with faults is looked at, whether it computes something else by now: it would never come to its end."""
 
@@ -38,15 +41,16 @@ class Run:
     @property
     def output(self) -> str:
         """The last lines of what it said."""
-        return process.tail(self.folder / "stderr") or process.tail(self.folder / "stdout")
+        return process.tail(self.folder / "stderr", OUTPUT_LINES) or process.tail(self.folder / "stdout", OUTPUT_LINES)
 
 
 @dataclass(frozen=True)
 class Reference:
-    """The undisturbed run that others are compared with, and what of it is judged."""
+    """The undisturbed run that others are compared with, what of it is judged, and the entropy that it was given."""
 
     records: Sequence[Record]
     judged: tuple[str, ...]
+    entropy: int = 0
 
     @property
     def stop_at(self) -> dict[str, Parts]:
@@ -55,10 +59,10 @@ class Reference:
         return {rank: {name: parts[name] for name in self.judged} for rank, parts in last.items()}
 
 
-def run_plain(program: Program, folder: Path, steps: int, timeout_s: float) -> Run:
+def run_plain(program: Program, folder: Path, steps: int, timeout_s: float, entropy: int = 0) -> Run:
     """With torchrun, for `steps` optimizer steps; 0: to the script's end. `folder` is made."""
     copy, recorded = _prepare(program, folder)
-    return _run(program, folder, program.torchrun(copy), Settings(str(recorded), steps), timeout_s)
+    return _run(program, folder, program.torchrun(copy), Settings(str(recorded), steps, entropy=entropy), timeout_s)
 
 
 def run_relay(
@@ -70,7 +74,12 @@ def run_relay(
     options = ["--events", str(log.path), "--jit-dir", str(folder / "jit")]
     options += [f"--inject={fault}" for cell in cells for fault in cell.faults]
     hold = Hold(folder / "hold", log) if any(cell.kind == "planned" for cell in cells) else None
-    settings = Settings(str(recorded), stop_at=reference.stop_at, hold=str(hold.path) if hold is not None else "")
+    settings = Settings(
+        str(recorded),
+        stop_at=reference.stop_at,
+        hold=str(hold.path) if hold is not None else "",
+        entropy=reference.entropy,
+    )
     watch = _Watch(reference, recorded, hold)
     run = _run(program, folder, program.torchrelay(copy, spares, options), settings, timeout_s, log, watch)
     log.read()
@@ -80,7 +89,7 @@ def run_relay(
 def _prepare(program: Program, folder: Path) -> tuple[Path, Path]:
     copy, recorded = folder / "work", folder / "recorded"
     recorded.mkdir(parents=True)
-    program.copy_folder(copy)
+    working_folder.copy(program.folder, copy)
     return copy, recorded
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from torchrelay.cli import working_folder
 from torchrelay.cli.drill import practice, promise
 from torchrelay.cli.drill.options import GivenDrill, check
 from torchrelay.cli.drill.practice import Struck, Target, choose
@@ -88,7 +89,7 @@ def test_each_run_has_a_copy_of_the_folder_without_caches(tmp_path: Path) -> Non
         (folder / name).mkdir(parents=True)
         (folder / name / "file").write_text(name)
     (folder / "venv" / "pyvenv.cfg").write_text("")
-    Program("train.py", folder=folder).copy_folder(copy)
+    working_folder.copy(folder, copy)
     assert sorted(p.name for p in copy.iterdir()) == ["data"]
 
 
@@ -96,7 +97,7 @@ def test_a_folder_that_is_too_large_is_refused_with_what_to_do(tmp_path: Path) -
     with open(tmp_path / "large", "wb") as file:
         file.truncate(300 << 20)
     with pytest.raises(UserError, match="--workdir"):
-        Program("train.py", folder=tmp_path).copy_folder(tmp_path / "copy")
+        working_folder.copy(tmp_path, tmp_path / "copy")
 
 
 def test_a_script_in_the_folder_runs_from_the_copy_and_another_one_where_it_is() -> None:

@@ -153,6 +153,11 @@ def _level(k: Known, gaps: Sequence[RankGap]) -> tuple[str, str]:
         held = all(g.kind == "no-replica" for g in alone)
         why = "no rank's tensors are held by another one as well" if held else alone[0].text
         return PARTLY, f"only planned moves: {why}"
+    refuted = sorted({rank for g in gaps if g.effect == NO_JOINER for rank in g.ranks})
+    if refuted:
+        listed, plural = ", ".join(map(str, refuted)), "s" * (len(refuted) > 1)
+        instead = "a just-in-time checkpoint, to go on from by hand, is what is left if one is lost"
+        return PARTLY, f"rank{plural} {listed} could not be replaced, as a rehearsal has shown; {instead}"
     if gaps and all(g.effect == GOES_BACK for g in gaps):
         return PARTLY, f"any rank can be replaced; without warning all go back to copies, {_up_to(k)}"
     if gaps:

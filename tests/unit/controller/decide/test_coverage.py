@@ -6,8 +6,18 @@ import pytest
 
 from torchrelay.controller.decide.coverage import Known, coverage
 from torchrelay.controller.decide.replaceable import replaceable
-from torchrelay.protocol.messages import Gap, ReplicaCheck, Report
-from torchrelay.protocol.names import ALONE, BARS, BARS_LATER, GOES_BACK, LEFT, PART_OF_STEP
+from torchrelay.protocol.messages import Gap, Rehearsed, ReplicaCheck, Report
+from torchrelay.protocol.names import (
+    ALONE,
+    BARS,
+    BARS_LATER,
+    GOES_BACK,
+    LEFT,
+    NO_JOINER,
+    PART_OF_STEP,
+    REHEARSAL_FAILED,
+    REHEARSAL_SAME,
+)
 
 EQUAL = (ReplicaCheck(4, {"w": "aa"}, ("w",)),)
 
@@ -144,3 +154,19 @@ def test_a_machine_is_replaceable_once_others_have_the_journals_of_all_its_ranks
     (row,) = [r for r in coverage(dataclasses.replace(two, copied=frozenset({0, 1}))).against if "machine" in r.what]
     assert row.answer == "partly"
     assert "controller" in row.how
+
+
+def test_a_rehearsal_that_failed_lowers_the_level_and_says_what_is_left() -> None:
+    gap = Gap("rehearsal", NO_JOINER, "rehearsal: rank 1 could not be replaced: ImportError: x", "train.py", 3)
+    failed = {1: Rehearsed(1, 1, 40, REHEARSAL_FAILED, "ImportError: x", (gap,))}
+    found = coverage(known(report(), report(), rehearsed=failed))
+    assert found.level == "partly"
+    assert found.reason.startswith("rank 1 could not be replaced, as a rehearsal has shown; a just-in-time checkpoint")
+    assert [(g.kind, g.ranks, g.line) for g in found.gaps] == [("rehearsal", (1,), 3)]
+    assert found.rehearsed == ("rehearsed at step 40: rank 1 of 2 could not be replaced: ImportError: x",)
+
+
+def test_a_rehearsal_that_succeeded_is_told() -> None:
+    found = coverage(known(report(), report(), rehearsed={0: Rehearsed(1, 0, 40, REHEARSAL_SAME, "")}))
+    assert found.level == "protected"
+    assert found.rehearsed == ("rehearsed at step 40: rank 0 of 2, bitwise",)

@@ -14,11 +14,12 @@ from typing import Any, NamedTuple
 from torch.utils.data import IterableDataset
 
 from torchrelay.shim.capture.bound_tensors import BUFFERS, Form
-from torchrelay.shim.capture.encode import METHOD, OPAQUE, PART, PARTIAL, REF, TUPLE, WEAK, EncodedNode
+from torchrelay.shim.capture.encode import EncodedNode
 from torchrelay.shim.capture.host_state import Inside, LargeTensor, path_of
 from torchrelay.shim.capture.kinds import PLAIN, Kind
 from torchrelay.shim.capture.long_list import decoded
 from torchrelay.shim.capture.small import SMALL_BYTES, TensorValue
+from torchrelay.shim.capture.tags import BOUND, FREE, METHOD, OPAQUE, PART, PARTIAL, REF, TUPLE, WEAK
 
 MAX_DIFFERENCES = 20
 _SHOWN = 60
@@ -230,9 +231,12 @@ class Comparison:
         elif then[0] in (REF, WEAK):
             if not self._pair(then[1], now[1]):
                 self._differ(keys, self._what(then, self._then), "another object")
-        elif then[0] == PART:
+        elif then[0] in (PART, BOUND):
             if then[2] != now[2] or not self._pair(then[1], now[1]):
-                self._differ(keys, f"the module {then[2]}", f"the module {now[2]}")
+                self._differ(keys, f"{then[2]} of the model", f"{now[2]} of the model")
+        elif then[0] == FREE:
+            if _form(then[1]) != _form(now[1]):
+                self._differ(keys, _shown_form(then[1]), _shown_form(now[1]))
         elif then[0] in (TUPLE, METHOD, PARTIAL):
             self._parts(keys, then, now)
         elif then != now:

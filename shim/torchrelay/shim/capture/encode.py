@@ -3,8 +3,9 @@
 A value is written as itself if it is plain, as (REF, node) if the walk has a node for it, as (TUPLE, class or None, items), as
 (WEAK, node) if it is a weak reference to what has one, as (NAMED, pickle) if it is a function or class that is found by
 name, as (METHOD, object, name) or (PARTIAL, function, arguments, keywords), as (PART, node, path) if it is a module below another
-one, as (SAVE, which) if it is the future of an async save, or as (OPAQUE, name of its type). Plain values are never tuples, so the
-tags cannot be mistaken.
+one, as (BOUND, node, place) if it is a parameter or buffer of one, as (FREE, form) if it is a parameter of none, as (SAVE, which)
+if it is the future of an async save, or as (OPAQUE, name of its type). Plain values are never tuples, so the tags cannot be
+mistaken.
 """
 
 from __future__ import annotations
@@ -24,8 +25,7 @@ from torchrelay.shim.capture.handlers import HANDLERS
 from torchrelay.shim.capture.host_state import HostState, Node, Nth
 from torchrelay.shim.capture.kinds import GONE, IMPLIED, PLAIN, TENSOR, Kind, is_value, kind_of
 from torchrelay.shim.capture.small import TensorValue
-
-REF, TUPLE, OPAQUE, WEAK, NAMED, METHOD, PARTIAL, PART, SAVE = range(9)
+from torchrelay.shim.capture.tags import BOUND, METHOD, NAMED, OPAQUE, PART, PARTIAL, REF, SAVE, TUPLE, WEAK
 
 
 class EncodedNode(NamedTuple):
@@ -107,19 +107,36 @@ class Encoder:
             return (WEAK, number) if number is not None else (OPAQUE, cls.__qualname__)
         if kind is Kind.TUPLE and class_name(cls):
             return (TUPLE, None if cls is tuple else cls, self.items(value))
+        if issubclass(cls, torch.Tensor):
+            return self.bound(value) or (OPAQUE, cls.__qualname__)
         if issubclass(cls, _KNOWN_BY_OBJECT):
             return self.callable(value) or self.part(value) or (OPAQUE, cls.__qualname__)
         known = _opaque[cls] = (OPAQUE, cls.__qualname__)
         return known
 
-    def part(self, value: Any) -> tuple[Any, ...] | None:
-        if id(value) not in self.state.covered:
-            return None
+    def _all_trees(self) -> list[tuple[int, modules.ModuleTree]]:
         if self._trees is None:
             self._trees = [
                 (n, node.content.tree) for n, node in enumerate(self.state.nodes) if node.kind is Kind.MODULE
             ]
-        for number, tree in self._trees:
+        return self._trees
+
+    def reference(self, value: Any) -> tuple[int, int] | None:
+        number = self.state.index.get(id(value))
+        return None if number is None else (REF, number)
+
+    def bound(self, value: torch.Tensor) -> tuple[Any, ...] | None:
+        """A parameter or buffer by where it stands, so that it is the same one however it was reached."""
+        for number, tree in self._all_trees():
+            place = tree.place_of(value)
+            if place is not None:
+                return (BOUND, number, place)
+        return None
+
+    def part(self, value: Any) -> tuple[Any, ...] | None:
+        if id(value) not in self.state.covered:
+            return None
+        for number, tree in self._all_trees():
             name = tree.names_by_id().get(id(value))
             if name is not None:
                 return (PART, number, name)

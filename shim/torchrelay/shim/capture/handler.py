@@ -85,3 +85,5 @@ class Handler:
     """What stands at a key of the object, or ABSENT."""
     comes_and_goes: bool = False
     """Whether such an object leaves no trace in a host state beside its node."""
+    turn: int = 1
+    """In which turn such objects are filled: models, before what means their parameters; last what is known by those."""

@@ -283,6 +283,10 @@ class ModuleTrees:
             tree = self._trees[id(root)] = ModuleTree(root)
         return tree
 
+    def is_bound(self, tensor: Any) -> bool:
+        """Whether it is a parameter or buffer of a tree: known by where it stands."""
+        return any(tree.place_of(tensor) is not None for tree in self._trees.values())
+
     def large_of(self, root: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:
         """Parameters and large buffers, by the latest look."""
         return self._trees[id(root)].large

@@ -15,23 +15,14 @@ from typing import Any
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.capture.base_types import dict_items, fields
-from torchrelay.shim.capture.encode import (
-    METHOD,
-    NAMED,
-    OPAQUE,
-    PART,
-    PARTIAL,
-    REF,
-    SAVE,
-    TUPLE,
-    WEAK,
-    EncodedNode,
-)
+from torchrelay.shim.capture.bound_tensors import Place
+from torchrelay.shim.capture.encode import EncodedNode
 from torchrelay.shim.capture.handlers import HANDLERS
 from torchrelay.shim.capture.host_state import Deep, Fields, Inside, Nth
 from torchrelay.shim.capture.kinds import Kind
 from torchrelay.shim.capture.random_below import follow
 from torchrelay.shim.capture.replay_point import ABSENT
+from torchrelay.shim.capture.tags import BOUND, FREE, METHOD, NAMED, OPAQUE, PART, PARTIAL, REF, SAVE, TUPLE, WEAK
 from torchrelay.shim.save_future import SaveId
 
 
@@ -71,9 +62,10 @@ class Rebuild:
 
     def fill(self, *, but: Collection[Kind] = ()) -> None:
         """`but`: kinds that are left as they are."""
-        for number, node in enumerate(self._nodes):
-            if self.objects[number] is not ABSENT and node.kind not in but:
-                HANDLERS[node.kind].fill(self, node, self.objects[number])
+        kinds = [node.kind for node in self._nodes]
+        filled = [n for n, kind in enumerate(kinds) if self.objects[n] is not ABSENT and kind not in but]
+        for number in sorted(filled, key=lambda n: HANDLERS[kinds[n]].turn):
+            HANDLERS[kinds[number]].fill(self, self._nodes[number], self.objects[number])
 
     def check_complete(self) -> None:
         """Nothing goes missing in silence. Raises StateMismatchError where training has made what cannot be made again."""
@@ -135,6 +127,11 @@ class Rebuild:
         if tag == PART:
             root = self.objects[value[1]]
             return there if root is ABSENT else root.get_submodule(value[2])
+        if tag == BOUND:
+            root = self.objects[value[1]]
+            return there if root is ABSENT else _bound(root, value[2])
+        if tag == FREE:
+            return there if value[1].fits(there) and not self._is_bound(there) else value[1].make()
         if tag == SAVE:
             return self._promised(value[1])
         if tag == NAMED:
@@ -142,6 +139,11 @@ class Rebuild:
         if tag in (METHOD, PARTIAL):
             return there if there is not ABSENT else self._callable(value)
         raise StateMismatchError(f"the journal holds an unknown tag {tag!r}")
+
+    def _is_bound(self, parameter: Any) -> bool:
+        """Whether it is one of a model, as models are once they are filled."""
+        roots = [self.objects[n] for n, node in enumerate(self._nodes) if node.kind is Kind.MODULE]
+        return any(p is parameter for root in roots if root is not ABSENT for p in root.parameters())
 
     def _callable(self, value: tuple[Any, ...]) -> Any:
         first = self.decode(value[1], ABSENT)
@@ -166,6 +168,15 @@ class Rebuild:
         if any(i is ABSENT for i in items):
             raise StateMismatchError(f"{what}: an element has state that cannot be carried")
         return items
+
+
+def _bound(root: Any, place: Place) -> Any:
+    """A parameter or buffer of a tree of modules. Raises StateMismatchError where it has none there."""
+    name, where, key = place
+    try:
+        return root.get_submodule(name).__dict__[where][key]
+    except (AttributeError, KeyError) as e:
+        raise StateMismatchError(f"the model has no {'.'.join(filter(None, (name, key)))}") from e
 
 
 def _what(node: EncodedNode) -> str:

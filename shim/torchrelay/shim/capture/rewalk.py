@@ -29,7 +29,7 @@ from torchrelay.shim.capture.handler import nothing
 from torchrelay.shim.capture.handlers import COMES_AND_GOES, HANDLERS, RENEWED, SAME
 from torchrelay.shim.capture.handlers.variables import iterators_of_loops
 from torchrelay.shim.capture.host_state import HostState, LargeTensor, Node, versions_now
-from torchrelay.shim.capture.kinds import FRAME, GLOBALS, GONE, LIST, PLAIN, TENSOR, Kind, kind_of
+from torchrelay.shim.capture.kinds import FRAME, GLOBALS, GONE, LIST, PARAM_GROUP, PLAIN, TENSOR, Kind, kind_of
 from torchrelay.shim.capture.long_list import LONG
 from torchrelay.shim.capture.modules import ModuleTrees
 from torchrelay.shim.capture.parts import (
@@ -280,7 +280,9 @@ class Rewalk(Walk):
                 child = self._base.index.get(id(obj))
                 if child is not None:
                     found.append((way, child))
-                elif id(obj) not in self._base.covered and kind_of(type(obj)) not in _WITHOUT_NODES:
+                elif not (
+                    id(obj) in self._base.covered or kind_of(type(obj)) in _WITHOUT_NODES or self.trees.is_bound(obj)
+                ):
                     raise Restart
         return found
 
@@ -311,6 +313,8 @@ class Rewalk(Walk):
 
     def _check_path(self, parent: int, child: int) -> None:
         """A new way to a known object must not be shorter than the one that it is known by; at a gate paths are not compared."""
+        if self.state.nodes[child].kind is PARAM_GROUP:
+            return  # known by its owner, however long that way is
         if self._before is None and self._depth(parent) < self._depth(child):
             raise Restart
 
@@ -330,10 +334,12 @@ class Rewalk(Walk):
         kind = kind_of(type(obj))
         if id(obj) in state.covered or kind in _WITHOUT_STATE:
             return
-        if type(obj) is torch.Tensor:
+        if type(obj) is torch.Tensor and not self.trees.is_bound(obj):
             _capture_tensor(self, kind, obj, parent, key)
             if isinstance(state.nodes[state.index[id(obj)]].content, LargeTensor):
                 raise Restart
+            return
+        if kind is TENSOR and self.trees.is_bound(obj):
             return
         if kind is TENSOR and isinstance(obj, torch.nn.Parameter):
             raise Restart

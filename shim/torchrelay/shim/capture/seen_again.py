@@ -32,6 +32,7 @@ def changed(node: Node) -> Node | None:
         edges = [(name, value) for name, value in content.items() if type(value) not in PLAIN]
         if kind is PARAM_GROUP:
             edges = [edge for edge in edges if edge[0] != "params"]
+            return Node(kind, obj, node.parent, node.key, content, edges, [*content["params"]])
     elif kind is ATTRS and only_fields(cls) and "<locals>" not in cls.__qualname__:
         content = obj.__dict__.copy()
         edges = [(name, value) for name, value in content.items() if type(value) not in PLAIN]

@@ -16,7 +16,7 @@ import torch
 
 from torchrelay.protocol.errors import UnsupportedError
 from torchrelay.shim.adapters import frames as frame_access
-from torchrelay.shim.capture import callables, modules
+from torchrelay.shim.capture import callables, modules, owners
 from torchrelay.shim.capture.base_types import fields
 from torchrelay.shim.capture.handlers import HANDLERS
 from torchrelay.shim.capture.handlers.variables import iterators_of_loops
@@ -29,6 +29,7 @@ MAX_NODES = 50_000
 ITERATORS = frozenset({Kind.LOADER_ITER, Kind.CYCLE})
 _PLAIN_CONTAINERS = frozenset({"builtins", "collections"})
 _MAX_NAMED = 20
+NO_PARTS: frozenset[int] = frozenset()
 _CAPTURE = {kind: handler.capture for kind, handler in HANDLERS.items() if handler.capture is not None}
 
 
@@ -43,9 +44,23 @@ class Walk:
         self.trees = trees
         self._before = before
         self.queue: deque[tuple[int, Any, Any]] = deque()
+        self._parts: frozenset[int] = NO_PARTS
 
     def run(self, frames: Sequence[FrameType], module_globals: Mapping[str, dict[str, Any]]) -> HostState:
-        """`frames`: the script's frames, outermost first. `module_globals`: the script's modules by name."""
+        """`frames`: the script's frames, outermost first. `module_globals`: the script's modules by name.
+
+        Where a part of an owner, such as a parameter group, was met before its owner, the walk is done once more, and leaves
+        such parts to their owners: what an object is, and by which path it is known, does not depend on who else holds it.
+        """
+        self._go(frames, module_globals)
+        self._parts = owners.parts_met_elsewhere(self.state)
+        if self._parts:
+            self.state = HostState()
+            self._go(frames, module_globals)
+        self._forget_aliases()
+        return self.state
+
+    def _go(self, frames: Sequence[FrameType], module_globals: Mapping[str, dict[str, Any]]) -> None:
         for number, frame in enumerate(frames):
             if not frame_access.is_module_frame(frame):
                 self.add(Kind.FRAME, frame, -1, (number, frame.f_code.co_name), live_names(frame))
@@ -61,8 +76,6 @@ class Walk:
         for number in range(len(self.state.nodes)):
             self.push(number, self.state.nodes[number].content)
         self._work_off()
-        self._forget_aliases()
-        return self.state
 
     def _work_off(self) -> None:
         while self.queue:
@@ -88,18 +101,16 @@ class Walk:
         kind = kind_of(type(obj))
         capture = _CAPTURE.get(kind)
         if capture is not None:
-            if kind is DICT and self.state.nodes[parent].kind is LIST and "params" in obj and self._in_groups(parent):
-                kind = Kind.PARAM_GROUP
+            if kind is DICT and self.state.nodes[parent].kind is LIST and owners.is_group(self.state, parent, obj):
+                kind, capture = Kind.PARAM_GROUP, _CAPTURE[Kind.PARAM_GROUP]
+            elif id(obj) in self._parts:
+                return
             capture(self, kind, obj, parent, key)
         elif kind is Kind.UNKNOWN:
             name = f"{self.state.path(parent, key)} ({type(obj).__qualname__})"
             self.unknown(name, parent, key)
             if hasattr(type(obj), "__next__"):
                 self.state.iterators.append((name, obj))
-
-    def _in_groups(self, parent: int) -> bool:
-        node = self.state.nodes[parent]
-        return node.key == "param_groups" and self.state.nodes[node.parent].kind is Kind.OPTIMIZER
 
     def add(self, kind: Kind, obj: Any, parent: int, key: Any, content: Any) -> int:
         number = len(self.state.nodes)

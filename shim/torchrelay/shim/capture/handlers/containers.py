@@ -22,7 +22,7 @@ from torchrelay.shim.capture.base_types import (
 from torchrelay.shim.capture.edges import same_items, same_mapping
 from torchrelay.shim.capture.handler import Handler, encode_mapping, of_same_class
 from torchrelay.shim.capture.host_state import Inside, Node, Nth
-from torchrelay.shim.capture.kinds import PARAM_GROUP, PLAIN, TUPLE, Kind, is_value
+from torchrelay.shim.capture.kinds import PLAIN, TUPLE, Kind, is_value
 from torchrelay.shim.capture.long_list import LONG, LongContent, decoded
 from torchrelay.shim.capture.replay_point import ABSENT
 
@@ -158,19 +158,17 @@ def _capture_dict(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> No
         return
     number = walk.add(kind, obj, parent, key, content)
     walk.fields(number, obj)
-    if kind is PARAM_GROUP:
-        content = {k: v for k, v in content.items() if k != "params"}
     for place, (name, value) in enumerate(content.items()):
         if type(value) not in PLAIN:
             walk.edge(number, name if is_value(name) else Nth(place), value)
 
 
-def _same_dict(trees: ModuleTrees, node: Node) -> bool:
+def same_dict(trees: ModuleTrees, node: Node) -> bool:
     obj = node.obj
     return same_mapping(obj if type(obj) is dict else dict_items(obj), node.content)
 
 
-def _undo_dict(node: Node) -> None:
+def undo_dict(node: Node) -> None:
     if not _alike([*dict_items(node.obj).items()], [*node.content.items()]):
         put_dict_items(node.obj, node.content)
 
@@ -184,15 +182,6 @@ def _make_dict(rebuild: Rebuild, node: EncodedNode) -> Any:
 def _fill_dict(rebuild: Rebuild, node: EncodedNode, obj: Any) -> None:
     now = dict_items(obj)
     put_dict_items(obj, rebuild.mapping(_with_own_keys(node.content, now), now))
-
-
-def _fill_param_group(rebuild: Rebuild, node: EncodedNode, obj: Any) -> None:
-    values = rebuild.mapping(node.content, dict_items(obj))
-    obj.update({k: v for k, v in values.items() if k != "params"})
-
-
-def _param_group_fits(node: EncodedNode, there: Any) -> bool:
-    return issubclass(type(there), dict)
 
 
 def _with_own_keys(content: dict[Any, Any], now: dict[Any, Any]) -> dict[Any, Any]:
@@ -310,24 +299,14 @@ HANDLERS = (
     Handler(
         Kind.DICT,
         capture=_capture_dict,
-        same=_same_dict,
-        undo=_undo_dict,
+        same=same_dict,
+        undo=undo_dict,
         encode=encode_mapping,
         extra=_default_factory,
         make=_make_dict,
         fill=_fill_dict,
         child=dict_item,
         comes_and_goes=True,
-    ),
-    Handler(
-        Kind.PARAM_GROUP,
-        capture=_capture_dict,
-        same=_same_dict,
-        undo=_undo_dict,
-        encode=encode_mapping,
-        fits=_param_group_fits,
-        fill=_fill_param_group,
-        child=dict_item,
     ),
     Handler(
         Kind.SET,

@@ -118,6 +118,7 @@ HANDLERS = (
         make=_make,
         fill=_fill,
         child=_child,
+        turn=0,
     ),
     Handler(
         Kind.DDP,

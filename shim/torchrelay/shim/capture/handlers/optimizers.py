@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.capture import optimizer_order
-from torchrelay.shim.capture.edges import not_plain, same_mapping
-from torchrelay.shim.capture.handler import Handler, attribute, encode_mapping
+from torchrelay.shim.capture.base_types import dict_items, fields
+from torchrelay.shim.capture.bound_tensors import form_of
+from torchrelay.shim.capture.edges import not_plain, same_items, same_mapping
+from torchrelay.shim.capture.handler import Handler, attribute, encode_mapping, not_made
+from torchrelay.shim.capture.handlers.containers import dict_item, same_dict, undo_dict
 from torchrelay.shim.capture.handlers.objects import fill_attributes
 from torchrelay.shim.capture.host_state import Node
 from torchrelay.shim.capture.kinds import Kind
 from torchrelay.shim.capture.parts import Bindings, optimizer_attributes, optimizer_hooks, set_attributes
 from torchrelay.shim.capture.replay_point import ABSENT
 from torchrelay.shim.capture.seen_again import Restart
+from torchrelay.shim.capture.tags import FREE, TUPLE
 
 if TYPE_CHECKING:
-    from torchrelay.shim.capture.encode import EncodedNode
+    from torchrelay.shim.capture.encode import EncodedNode, Encoder
     from torchrelay.shim.capture.modules import ModuleTrees
     from torchrelay.shim.capture.rebuild import Rebuild
     from torchrelay.shim.capture.walk import Walk
@@ -68,12 +73,75 @@ def _renewed(trees: ModuleTrees, node: Node) -> Node | None:
 
 def _undo(node: Node) -> None:
     set_attributes(node.obj, node.content, remove_new=False)
+    own = fields(node.obj)
+    if own is not None and "param_groups" in own:
+        own["param_groups"] = dict(node.edges)["param_groups"]
+
+
+def _make(rebuild: Rebuild, node: EncodedNode) -> Any:
+    """As pickle makes one: its groups are filled with this process's parameters, its state comes from a donor."""
+    if node.cls is None:
+        return not_made(rebuild, node)
+    made: Any = object.__new__(node.cls)
+    try:
+        made.__setstate__({"defaults": {}, "state": defaultdict(dict), "param_groups": []})
+    except (AttributeError, KeyError, IndexError, TypeError, ValueError):  # it wants to be told something
+        return not_made(rebuild, node)
+    return made
 
 
 def _child(parent: Any, key: Any) -> Any:
     if key in ("state", "param_groups"):
         return getattr(parent, key)  # properties, where one optimizer stands for another
     return attribute(parent, key)
+
+
+# Parameter groups: dicts whose parameters are known by where they stand in a model.
+
+
+def _capture_group(walk: Walk, kind: Kind, obj: dict[str, Any], parent: int, key: Any) -> None:
+    content = dict_items(obj)
+    number = walk.add(kind, obj, parent, key, content)
+    walk.state.nodes[number].seen = [*content["params"]]
+    walk.fields(number, obj)
+    walk.push(number, {name: value for name, value in content.items() if name != "params"})
+
+
+def _same_group(trees: ModuleTrees, node: Node) -> bool:
+    return same_dict(trees, node) and same_items(node.content["params"], node.seen)
+
+
+def _undo_group(node: Node) -> None:
+    undo_dict(node)
+    params = node.content["params"]
+    if not same_items(params, node.seen):
+        params[:] = node.seen
+
+
+def _encode_group(encoder: Encoder, node: Node) -> Any:
+    encoded = encoder.mapping({name: value for name, value in node.content.items() if name != "params"})
+    parameters = [encoder.bound(p) or encoder.reference(p) or (FREE, form_of(p)) for p in node.seen]
+    return {**encoded, "params": (TUPLE, None, parameters)}
+
+
+def _make_group(rebuild: Rebuild, node: EncodedNode) -> Any:
+    return {"params": []}
+
+
+def _group_fits(node: EncodedNode, there: Any) -> bool:
+    return issubclass(type(there), dict)
+
+
+def _fill_group(rebuild: Rebuild, node: EncodedNode, obj: dict[str, Any]) -> None:
+    own = obj["params"]
+    items = node.content["params"][2]
+    olds = own if len(own) == len(items) else [ABSENT] * len(items)
+    parameters = [rebuild.decode(value, old) for value, old in zip(items, olds)]
+    if any(parameter is ABSENT for parameter in parameters):
+        raise StateMismatchError("training has given the optimizer a parameter that is part of no model")
+    if not same_items(own, parameters):
+        own[:] = parameters
+    obj.update(rebuild.mapping({k: v for k, v in node.content.items() if k != "params"}, obj))
 
 
 def _renewed_state(trees: ModuleTrees, node: Node) -> Node | None:
@@ -111,6 +179,7 @@ HANDLERS = (
         renewed=_renewed,
         undo=_undo,
         encode=encode_mapping,
+        make=_make,
         fill=fill_attributes,
         child=_child,
     ),
@@ -121,5 +190,17 @@ HANDLERS = (
         fits=_state_fits,
         fill=_fill_state,
         child=_of_state,
+        turn=2,
+    ),
+    Handler(
+        Kind.PARAM_GROUP,
+        capture=_capture_group,
+        same=_same_group,
+        undo=_undo_group,
+        encode=_encode_group,
+        make=_make_group,
+        fits=_group_fits,
+        fill=_fill_group,
+        child=dict_item,
     ),
 )

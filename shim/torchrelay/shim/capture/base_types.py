@@ -100,3 +100,20 @@ def slot_value(base: type, name: str, obj: Any, default: Any = _MISSING) -> Any:
         if default is _MISSING:
             raise
         return default
+
+
+_CONTAINERS: tuple[type, ...] = (
+    _ORDERED, collections.defaultdict, collections.deque, dict, list, set, bytearray,
+)  # fmt: skip
+
+
+def make_empty(cls: type) -> Any:
+    """A container of this class, past its own `__new__` and `__init__`, which may want to be told something."""
+    base: Any = next(base for base in _CONTAINERS if issubclass(cls, base))
+    return base.__new__(cls)
+
+
+def make_tuple(cls: Any, items: list[Any]) -> Any:
+    if hasattr(cls, "n_sequence_fields"):  # `time.struct_time` and the like have a `__new__` of their own in C
+        return cls(items)
+    return tuple.__new__(cls, items)

@@ -19,7 +19,7 @@ from torchrelay.shim.capture.host_state import Inside, LargeTensor, path_of
 from torchrelay.shim.capture.kinds import PLAIN, Kind
 from torchrelay.shim.capture.long_list import decoded
 from torchrelay.shim.capture.small import SMALL_BYTES, TensorValue
-from torchrelay.shim.capture.tags import BOUND, FREE, METHOD, OPAQUE, PART, PARTIAL, REF, TUPLE, WEAK
+from torchrelay.shim.capture.tags import BOUND, FREE, METHOD, OPAQUE, PART, PARTIAL, REF, TUPLE, VALUE, WEAK
 
 MAX_DIFFERENCES = 20
 _SHOWN = 60
@@ -136,7 +136,7 @@ class Comparison:
             self._tensors((), was, content)
         elif kind in (Kind.GENERATOR, Kind.ITERATOR) and was is not None and content is not None:
             self._iterators(was, content)
-        elif not _equal(was, content):
+        elif kind is not Kind.UNKNOWN and not _equal(was, content):
             self._differ((), _shown(was), _shown(content))
         return True
 
@@ -226,6 +226,8 @@ class Comparison:
             return
         if then[0] == OPAQUE:
             return  # kept as the process itself has made it
+        if then[0] == now[0] == VALUE:
+            return  # pickle may write what is equal in more ways than one
         if then[0] != now[0]:
             self._differ(keys, self._what(then, self._then), self._what(now, self._now))
         elif then[0] in (REF, WEAK):

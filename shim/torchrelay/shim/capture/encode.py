@@ -1,10 +1,10 @@
 """Host state as plain data: for the journal, and back into the objects of another process.
 
-A value is written as itself if it is plain, as (REF, node) if the walk has a node for it, as (TUPLE, class or None, items), as
-(WEAK, node) if it is a weak reference to what has one, as (NAMED, pickle) if it is a function or class that is found by
-name, as (METHOD, object, name) or (PARTIAL, function, arguments, keywords), as (PART, node, path) if it is a module below another
-one, as (BOUND, node, place) if it is a parameter or buffer of one, as (FREE, form) if it is a parameter of none, as (SAVE, which)
-if it is the future of an async save, or as (OPAQUE, name of its type). Plain values are never tuples, so the tags cannot be
+A value is written as itself if it is plain, and otherwise as one of `tags`: (REF, node) if the walk has a node for it, (TUPLE,
+class or None, items), (WEAK, node) for a weak reference to what has one, (NAMED, pickle) for a function or class that is found by
+name, (METHOD, object, name), (PARTIAL, function, arguments, keywords), (PART, node, path) for a module below another one, (BOUND,
+node, place) for a parameter or buffer of one, (FREE, form) for a parameter of none, (SAVE, which) for the future of an async save,
+(VALUE, pickle) for a constant that pickles, or (OPAQUE, name of its type). Plain values are never tuples, so the tags cannot be
 mistaken.
 """
 
@@ -20,12 +20,12 @@ from typing import Any, NamedTuple
 
 import torch
 
-from torchrelay.shim.capture import modules
+from torchrelay.shim.capture import by_value, modules
 from torchrelay.shim.capture.handlers import HANDLERS
 from torchrelay.shim.capture.host_state import HostState, Node, Nth
 from torchrelay.shim.capture.kinds import GONE, IMPLIED, PLAIN, TENSOR, Kind, is_value, kind_of
 from torchrelay.shim.capture.small import TensorValue
-from torchrelay.shim.capture.tags import BOUND, METHOD, NAMED, OPAQUE, PART, PARTIAL, REF, SAVE, TUPLE, WEAK
+from torchrelay.shim.capture.tags import BOUND, METHOD, NAMED, OPAQUE, PART, PARTIAL, REF, SAVE, TUPLE, VALUE, WEAK
 
 
 class EncodedNode(NamedTuple):
@@ -111,6 +111,11 @@ class Encoder:
             return self.bound(value) or (OPAQUE, cls.__qualname__)
         if issubclass(cls, _KNOWN_BY_OBJECT):
             return self.callable(value) or self.part(value) or (OPAQUE, cls.__qualname__)
+        written = by_value.constant(value) if kind in (Kind.OPAQUE, Kind.PLAIN) else None
+        if written is not None:
+            return (VALUE, written)
+        if kind is Kind.OPAQUE and not by_value.never(cls):
+            return (OPAQUE, cls.__qualname__)
         known = _opaque[cls] = (OPAQUE, cls.__qualname__)
         return known
 

@@ -38,6 +38,11 @@ _BY_VALUE = (
     fractions.Fraction,
     uuid.UUID,
     frozenset,
+    int,
+    float,
+    str,
+    bytes,
+    complex,
     torch.layout,
     torch.memory_format,
     type(Ellipsis),
@@ -140,7 +145,7 @@ class Kind(enum.IntEnum):
     PLAIN = 0
     OPAQUE = 1
     UNKNOWN = 2
-    """State of a form that cannot be captured: named in the protection report."""
+    """Of a type that nothing is known of: carried if it pickles, and otherwise named in the protection report."""
     LIST = 3
     DICT = 4
     SET = 5
@@ -172,6 +177,8 @@ class Kind(enum.IntEnum):
     """A bound method and the like: looked through, as tuples are."""
     CYCLE = 30
     GENERATOR = 31
+    HANDLE = 33
+    """What the script speaks to through it is elsewhere: named in the protection report."""
     PROMISE = 32
     """The future of a save that a thread does: known by which save that is."""
     ITERATOR = 33
@@ -267,7 +274,7 @@ def _find(cls: type) -> Kind:
         if issubclass(cls, bases):
             return kind
     if _is_handle(cls):
-        return Kind.UNKNOWN
+        return Kind.HANDLE
     module = cls.__module__ or ""
     if module.split(".")[0] in _MACHINERY or any(module.startswith(m) for m in _TORCH_MACHINERY):
         return Kind.OPAQUE

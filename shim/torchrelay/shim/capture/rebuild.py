@@ -14,7 +14,8 @@ from types import FrameType
 from typing import Any
 
 from torchrelay.protocol.errors import StateMismatchError
-from torchrelay.shim.capture.base_types import dict_items, fields
+from torchrelay.shim.capture import by_value
+from torchrelay.shim.capture.base_types import dict_items, fields, make_tuple
 from torchrelay.shim.capture.bound_tensors import Place
 from torchrelay.shim.capture.encode import EncodedNode
 from torchrelay.shim.capture.handlers import HANDLERS
@@ -22,7 +23,20 @@ from torchrelay.shim.capture.host_state import Deep, Fields, Inside, Nth
 from torchrelay.shim.capture.kinds import Kind
 from torchrelay.shim.capture.random_below import follow
 from torchrelay.shim.capture.replay_point import ABSENT
-from torchrelay.shim.capture.tags import BOUND, FREE, METHOD, NAMED, OPAQUE, PART, PARTIAL, REF, SAVE, TUPLE, WEAK
+from torchrelay.shim.capture.tags import (
+    BOUND,
+    FREE,
+    METHOD,
+    NAMED,
+    OPAQUE,
+    PART,
+    PARTIAL,
+    REF,
+    SAVE,
+    TUPLE,
+    VALUE,
+    WEAK,
+)
 from torchrelay.shim.save_future import SaveId
 
 
@@ -118,7 +132,7 @@ class Rebuild:
             parts = [self.decode(v, old) for v, old in zip(items, olds)]
             if any(p is ABSENT for p in parts):
                 return there
-            return cls(*parts) if hasattr(cls, "_fields") else cls(parts)
+            return make_tuple(cls, parts)
         if tag == WEAK:
             target = self.objects[value[1]]
             return there if target is ABSENT else weakref.ref(target)
@@ -130,6 +144,8 @@ class Rebuild:
         if tag == BOUND:
             root = self.objects[value[1]]
             return there if root is ABSENT else _bound(root, value[2])
+        if tag == VALUE:
+            return by_value.loaded(value[1], there)
         if tag == FREE:
             return there if value[1].fits(there) and not self._is_bound(there) else value[1].make()
         if tag == SAVE:

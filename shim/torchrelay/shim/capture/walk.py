@@ -106,11 +106,6 @@ class Walk:
             elif id(obj) in self._parts:
                 return
             capture(self, kind, obj, parent, key)
-        elif kind is Kind.UNKNOWN:
-            name = f"{self.state.path(parent, key)} ({type(obj).__qualname__})"
-            self.unknown(name, parent, key)
-            if hasattr(type(obj), "__next__"):
-                self.state.iterators.append((name, obj))
 
     def add(self, kind: Kind, obj: Any, parent: int, key: Any, content: Any) -> int:
         number = len(self.state.nodes)

@@ -17,6 +17,7 @@ from torchrelay.shim.capture.handlers import (
     optimizers,
     random_state,
     tensors,
+    values,
     variables,
 )
 from torchrelay.shim.capture.kinds import Kind
@@ -36,6 +37,7 @@ _FAMILIES = (
     optimizers,
     random_state,
     tensors,
+    values,
     variables,
 )
 

@@ -13,6 +13,7 @@ from torchrelay.shim.capture.base_types import (
     dict_items,
     get_item,
     list_items,
+    make_empty,
     put_deque_items,
     put_dict_items,
     put_list_items,
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from torchrelay.shim.capture.rebuild import Rebuild
     from torchrelay.shim.capture.walk import Walk
 
+_LOCAL_FACTORY = NotImplemented
+"""Stands for the factory of a defaultdict that another process cannot find by name: one that set-up makes has its own."""
 BULK_LENGTH = 4_096
 """A list or dict that is longer and not of plain values holds data, not progress: it is not walked into."""
 
@@ -108,19 +111,17 @@ def _encode_deque(encoder: Encoder, node: Node) -> Any:
 
 
 def _make_empty(rebuild: Rebuild, node: EncodedNode) -> Any:
-    """Past its own `__init__`, which may want to be told something."""
     if node.cls is None:
         rebuild.lacks(node)
         return ABSENT
-    made: Any = node.cls
-    return made.__new__(made)
+    return make_empty(node.cls)
 
 
 def _make_deque(rebuild: Rebuild, node: EncodedNode) -> Any:
-    if node.cls is not collections.deque:
-        rebuild.lacks(node)
-        return ABSENT
-    return collections.deque(maxlen=node.extra)
+    made = _make_empty(rebuild, node)
+    if made is not ABSENT:
+        collections.deque.__init__(made, (), node.extra)
+    return made
 
 
 def _fill_list(rebuild: Rebuild, node: EncodedNode, obj: Any) -> None:
@@ -174,9 +175,13 @@ def undo_dict(node: Node) -> None:
 
 
 def _make_dict(rebuild: Rebuild, node: EncodedNode) -> Any:
-    if node.cls is collections.defaultdict:
-        return collections.defaultdict(node.extra)
-    return _make_empty(rebuild, node)
+    if node.extra is _LOCAL_FACTORY:
+        rebuild.lacks(node)
+        return ABSENT
+    made = _make_empty(rebuild, node)
+    if node.extra is not None and made is not ABSENT:
+        collections.defaultdict.__init__(made, node.extra)
+    return made
 
 
 def _fill_dict(rebuild: Rebuild, node: EncodedNode, obj: Any) -> None:
@@ -268,7 +273,7 @@ def _default_factory(obj: Any) -> Any:
     from torchrelay.shim.capture.encode import is_importable
 
     factory = obj.default_factory if issubclass(type(obj), collections.defaultdict) else None
-    return factory if factory is not None and is_importable(factory) else None
+    return factory if factory is None or is_importable(factory) else _LOCAL_FACTORY
 
 
 HANDLERS = (

@@ -41,7 +41,11 @@ def _make(rebuild: Rebuild, node: EncodedNode) -> Any:
     if node.cls is None:
         rebuild.lacks(node)
         return ABSENT
-    return object.__new__(node.cls)
+    try:
+        return object.__new__(node.cls)
+    except TypeError:  # of a base in C that has to make it
+        rebuild.lacks(node)
+        return ABSENT
 
 
 def fill_attributes(rebuild: Rebuild, node: EncodedNode, obj: Any) -> None:

@@ -1,0 +1,64 @@
+"""Objects of types that nothing is known of, but that pickle: compared and carried by what pickle makes of them."""
+
+from __future__ import annotations
+
+import pickle
+from typing import TYPE_CHECKING, Any
+
+from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.shim.capture import by_value
+from torchrelay.shim.capture.handler import Handler
+from torchrelay.shim.capture.kinds import Kind
+
+if TYPE_CHECKING:
+    from torchrelay.shim.capture.encode import EncodedNode
+    from torchrelay.shim.capture.host_state import Node
+    from torchrelay.shim.capture.modules import ModuleTrees
+    from torchrelay.shim.capture.rebuild import Rebuild
+    from torchrelay.shim.capture.walk import Walk
+
+
+def _capture(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> None:
+    written = None if hasattr(type(obj), "__next__") else by_value.dumps(obj)
+    if written is not None and by_value.comes_back(written):
+        walk.add(kind, obj, parent, key, written)
+    else:
+        _name(walk, kind, obj, parent, key)
+
+
+def _name(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> None:
+    name = f"{walk.state.path(parent, key)} ({type(obj).__qualname__})"
+    walk.unknown(name, parent, key)
+    if hasattr(type(obj), "__next__"):
+        walk.state.iterators.append((name, obj))
+
+
+def _same(trees: ModuleTrees, node: Node) -> bool:
+    return bool(by_value.dumps(node.obj) == node.content)
+
+
+def _undo(node: Node) -> None:
+    if by_value.dumps(node.obj) != node.content:
+        raise StateMismatchError(f"a {type(node.obj).__qualname__} was changed by the step, and cannot be put back")
+
+
+def _make(rebuild: Rebuild, node: EncodedNode) -> Any:
+    return pickle.loads(node.content)
+
+
+def _fits(node: EncodedNode, there: Any) -> bool:
+    return bool(type(there) is node.cls and by_value.dumps(there) == node.content)
+
+
+HANDLERS = (
+    Handler(
+        Kind.UNKNOWN,
+        capture=_capture,
+        same=_same,
+        undo=_undo,
+        make=_make,
+        fits=_fits,
+        comes_and_goes=True,
+    ),
+    Handler(Kind.HANDLE, capture=_name),
+)

@@ -11,7 +11,6 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from torchrelay.protocol.errors import StateMismatchError
-from torchrelay.shim.adapters import fsdp2
 from torchrelay.shim.capture import rng
 from torchrelay.shim.capture.compare import Comparison, Difference, differences
 from torchrelay.shim.capture.encode import decode, encode_whole
@@ -114,14 +113,16 @@ def _line(difference: Difference, now: HostState) -> str:
 
 
 def _rebound(then: HostState, now: HostState, partner: dict[int, int]) -> Iterator[Difference]:
-    """Parameters and buffers of which a module has other tensors by now: what holds the old ones would not see them change."""
+    """Parameters and buffers of which a module has other tensors by now: what holds the old ones would not see them change.
+
+    Those that fully_shard exchanges by itself are none of them.
+    """
     for number, node in enumerate(then.nodes):
         if node.kind is not Kind.MODULE or number not in partner:
             continue
-        was, is_now = node.content.tree, now.nodes[partner[number]].content.tree
-        shards = fsdp2.sharded_parameters(is_now.root)  # an interrupted forward leaves whole parameters in their place
-        there = {k: shards.get(id(t), t) for k, t in (*is_now.small_buffers.items(), *is_now.large)}
-        for name, tensor in {**was.small_buffers, **dict(was.large)}.items():
-            if there.get(name) is not tensor:
-                path = then.path(number, *name.split("."))
-                yield Difference(path, "one tensor", "another one", partner[number], name.rpartition(".")[2])
+        there = now.nodes[partner[number]].content.named()
+        for place, tensor in node.content.named().items():
+            if there.get(place) is not tensor:
+                name, _, key = place
+                path = then.path(number, *filter(None, name.split(".")), key)
+                yield Difference(path, "one tensor", "another one", partner[number], key)

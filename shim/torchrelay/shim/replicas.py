@@ -58,7 +58,8 @@ class ReplicaChecks:
         """What a joiner needs from a donor. `target`: the boundary that all meet at, if not this one."""
         later = target is not None and target > commit.boundary
         state = device.after_update(commit.state) if later else commit.state
-        return device.catalogue(state, state.roots)
+        # Before the update a donor serves while it is still in the step, which may have bound other tensors.
+        return device.catalogue(state, state.roots, as_taken=not later)
 
     def at_boundary(self, commit: Commit) -> None:
         outermost, innermost = self._engine.tracker.stack[0], commit.activation

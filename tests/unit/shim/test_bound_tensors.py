@@ -10,7 +10,7 @@ from support.host_state import carry, journal, take
 from torch import nn
 
 from torchrelay.protocol.errors import StateMismatchError
-from torchrelay.shim.capture import encode, undo
+from torchrelay.shim.capture import device, encode, undo
 from torchrelay.shim.capture.modules import ModuleTrees
 from torchrelay.shim.capture.rewalk import Rewalk
 
@@ -151,3 +151,16 @@ def test_journals_are_as_long_whatever_tensor_is_bound() -> None:
     first = len(journal({"model": model}))
     model.center = model.center + 1
     assert len(journal({"model": model})) == first
+
+
+def test_a_donor_in_the_midst_of_a_step_gives_the_tensors_of_its_boundary() -> None:
+    model = Model()
+    state = take({"model": model})
+    then = {"module0.queue": model.queue, "module0.layer.weight": model.layer.weight}
+    model.queue = model.queue + 1
+    model.layer.weight = nn.Parameter(torch.ones(2, 2))
+    served = device.whole(state, state.roots, as_taken=True)
+    assert all(served[path] is tensor for path, tensor in then.items())
+    now = device.whole(state, state.roots)
+    assert now["module0.queue"] is model.queue
+    assert served.keys() == now.keys()

@@ -9,6 +9,7 @@ import torch
 from torchrelay.shim.adapters import fsdp2
 from torchrelay.shim.adapters.dtensor import is_spread, laid_out_alike, like, local
 from torchrelay.shim.capture import small
+from torchrelay.shim.capture.bound_tensors import BUFFERS
 from torchrelay.shim.capture.host_state import HostState
 from torchrelay.shim.capture.kinds import Kind
 
@@ -22,16 +23,38 @@ def numbered(roots: Sequence[torch.nn.Module]) -> Iterator[tuple[int, torch.nn.M
             place += 1
 
 
-def catalogue(state: HostState, roots: Sequence[torch.nn.Module]) -> dict[str, torch.Tensor]:
-    """Path -> this rank's part of each tensor, for reading and writing its memory."""
+def catalogue(state: HostState, roots: Sequence[torch.nn.Module], *, as_taken: bool = False) -> dict[str, torch.Tensor]:
+    """Path -> this rank's part of each tensor, for reading and writing its memory. `as_taken`: as for `whole`."""
     return {
         path: local(tensor).detach() if isinstance(tensor, torch.nn.Parameter) else local(tensor)
-        for path, tensor in whole(state, roots).items()
+        for path, tensor in whole(state, roots, as_taken=as_taken).items()
     }
 
 
-def whole(state: HostState, roots: Sequence[torch.nn.Module]) -> dict[str, torch.Tensor]:
+def _bound(
+    state: HostState, root: torch.nn.Module, *, as_taken: bool
+) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    """Parameters and buffers of a tree, by name."""
+    parameters: dict[str, torch.Tensor] = dict(root.named_parameters())
+    buffers = dict(root.named_buffers())
+    number = state.index.get(id(root)) if as_taken else None
+    if number is None:
+        return parameters, buffers
+    seen: set[int] = set()
+    for (owner, where, key), tensor in state.nodes[number].content.named().items():
+        own, name = buffers if where == BUFFERS else parameters, f"{owner}.{key}" if owner else key
+        if tensor is None or id(tensor) in seen:
+            own.pop(name, None)
+        else:
+            seen.add(id(tensor))
+            own[name] = tensor
+    return parameters, buffers
+
+
+def whole(state: HostState, roots: Sequence[torch.nn.Module], *, as_taken: bool = False) -> dict[str, torch.Tensor]:
     """Path -> tensor: parameters, buffers too large for the journal, optimizer state, other large tensors.
+
+    `as_taken`: the tensors that modules were bound to when `state` was taken, though the step may have bound others by now.
 
     Paths are made of the order of modules and optimizers in the walk and of parameter names, so they agree between ranks.
     In the order in which optimizers keep their state, for a joiner to make it in the same.
@@ -39,16 +62,17 @@ def whole(state: HostState, roots: Sequence[torch.nn.Module]) -> dict[str, torch
     found: dict[str, torch.Tensor] = {}
     for number, root in numbered(roots):
         sharded = fsdp2.sharded_parameters(root)
-        for name, parameter in root.named_parameters():
+        parameters, buffers = _bound(state, root, as_taken=as_taken)
+        for name, parameter in parameters.items():
             found[f"module{number}.{name}"] = sharded.get(id(parameter), parameter)
-        for name, buffer in root.named_buffers():
+        for name, buffer in buffers.items():
             if not small.is_small(buffer):
                 found[f"module{number}.{name}"] = buffer
     in_modules = set(map(id, found.values()))
     for number, (_, optimizer) in enumerate(state.optimizers):
-        parameters = [p for group in optimizer.param_groups for p in group["params"]]
-        places = {id(parameter): place for place, parameter in enumerate(parameters)}
-        for parameter in parameters:
+        own = [p for group in optimizer.param_groups for p in group["params"]]
+        places = {id(parameter): place for place, parameter in enumerate(own)}
+        for parameter in own:
             if id(parameter) not in in_modules:
                 found[f"parameter{number}.{places[id(parameter)]}"] = parameter
         for key_of_state, values in optimizer.state.items():

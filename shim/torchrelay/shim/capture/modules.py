@@ -54,6 +54,10 @@ class TreeContent:
     forms: list[Form | None]
     next_hook: int
 
+    def named(self) -> dict[Place, Any]:
+        """Tensors by where they stood."""
+        return self.tree.by_place(self.bound)
+
     def changed(self, base: TreeContent | None) -> list[int]:
         """Places in `values` that hold another object than in `base`; all of them without one."""
         if base is None:
@@ -192,6 +196,9 @@ class ModuleTree:
 
     def all_forms(self, content: TreeContent) -> dict[Place, Form | None]:
         return dict(zip(self._bound.slots, content.forms))
+
+    def by_place(self, tensors: list[Any]) -> dict[Place, Any]:
+        return dict(zip(self._bound.slots, tensors))
 
     def place_of(self, tensor: Any) -> Place | None:
         """Where one of its parameters or buffers stands."""

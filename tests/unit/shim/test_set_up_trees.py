@@ -30,7 +30,11 @@ class Body(torch.nn.Module):
 
 def enter(target: dict[str, Any], trees: tuple[Any, ...], journal: list[bytes]) -> None:
     modules = SimpleNamespace(namespaces=lambda: {"script": target})
-    engine: Any = SimpleNamespace(writer=SimpleNamespace(modules=modules), saves=SimpleNamespace(future=no_saves))
+    engine: Any = SimpleNamespace(
+        writer=SimpleNamespace(modules=modules),
+        saves=SimpleNamespace(future=no_saves),
+        tracker=SimpleNamespace(stack=[]),
+    )
     nothing: Any = None
     put_state(engine, trees, journal, nothing, {})
 

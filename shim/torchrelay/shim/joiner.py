@@ -8,7 +8,13 @@ import time
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from torchrelay.protocol.errors import FatalError, MovedOnError, StateMismatchError, TorchrelayError
+from torchrelay.protocol.errors import (
+    JournalError,
+    MovedOnError,
+    StateMismatchError,
+    TorchrelayError,
+    UnsupportedError,
+)
 from torchrelay.protocol.messages import (
     Assign,
     Commit,
@@ -387,4 +393,5 @@ class Joiner:
 
 def _comes_again(error: BaseException) -> bool:
     """Whether any other process would meet it: it is of the script or the journal, not of peers or of this moment."""
-    return isinstance(error, (FatalError, ImportError, SyntaxError, pickle.PicklingError))
+    of_ours = (StateMismatchError, UnsupportedError, JournalError)  # not of what a peer has sent
+    return isinstance(error, (*of_ours, ImportError, SyntaxError, pickle.PicklingError))

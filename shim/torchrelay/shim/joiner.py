@@ -70,6 +70,8 @@ class Joiner:
         self._lender = Lender(engine.link, engine.comms.address)
         self.tail: Tail | None = None
         self._heads = HeadsToPass()
+        self._is_receiving = False
+        """What fails then may be the way that the tensors take."""
         self.entering = True
         """Until it is the rank: whatever fails before is no failure of the script."""
 
@@ -161,7 +163,10 @@ class Joiner:
     def _receive(self, destination: Destination) -> Transferred:
         assert self._plan is not None
         self._inject("transfer")
-        return destination.receive(self._plan, self.generation).report(self.generation)
+        self._is_receiving = True
+        report = destination.receive(self._plan, self.generation).report(self.generation)
+        self._is_receiving = False
+        return report
 
     def _join(self, arrived: Transferred) -> None:
         engine = self._engine
@@ -388,7 +393,7 @@ class Joiner:
         """Tells the controller that another spare is needed; what the set-up printed is shown, for whoever looks for the reason."""
         self._staging.show()
         reason = f"{type(error).__name__}: {error}"[:500]
-        self._send(OrderFailed(self.generation, "join", reason, lasting=_comes_again(error)))
+        self._send(OrderFailed(self.generation, "join", reason, lasting=_comes_again(error) and not self._is_receiving))
 
 
 def _comes_again(error: BaseException) -> bool:

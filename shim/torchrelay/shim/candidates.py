@@ -17,7 +17,6 @@ _TRAINING_MODULES = {"LightningModule", "LightningDataModule", "DataModule"}
 _TRAINING_NAME = re.compile(r"train|fit|step|epoch|learn|optimi|loop|run", re.IGNORECASE)
 _NAME_IN_PACKAGE = re.compile(r"train|fit|step|epoch|learn|optimi|loop|run|batch", re.IGNORECASE)
 """Of functions of an installed package that trains."""
-_STANDS_IN = re.compile(r"(?:^|_)(?:train|training|fit|epoch|epochs|run)(?:_|$)", re.IGNORECASE)
 _STEP_CALLS = {"step", "backward", "zero_grad"}
 
 _CANNOT_STEP = {
@@ -85,11 +84,6 @@ def is_left_alone(function: FunctionNode, in_module_class: bool, in_package: boo
     if in_module_class:
         return not _trains(function, _TRAINING_NAME)
     return in_package and not _trains(function, _NAME_IN_PACKAGE)
-
-
-def is_named_like_training(function: str) -> bool:
-    """Of the qualified name of a package's function: whether its loop may well be the one around all training."""
-    return _STANDS_IN.search(function.rpartition(".")[2]) is not None
 
 
 def may_step(loop: ast.For | ast.While) -> bool:

@@ -256,21 +256,22 @@ class Engine:
             activation.head = self.writer.head(activation)  # the training loop may be one inside of it
             return self.take_boundary(activation, self.gates_passed)
         elif activation.heads == 1 and not (known and activation.site in self._looked_at):
-            if not SITES[activation.site].stands_in:
-                return False  # of an installed package; if a step is seen in it, its next head is the first that counts
+            if not self._is_worth_a_look(activation):
+                return False
             self._looked_at.add(activation.site)
             activation.head = self.writer.head(activation)  # it may turn out to be around a training loop
         return False
 
     def _stands_in(self, activation: Activation, depth: int) -> bool:
-        """Whether this is the outermost loop that may train. A loop of an installed package stands in a few times only."""
-        around = self.tracker.stack[:depth]
-        if not SITES[activation.site].stands_in or any(SITES[a.site].stands_in for a in around):
-            return False
-        if SITES[activation.site].file in PACKAGES:
-            self._stood_in[activation.site] = self._stood_in.get(activation.site, 0) + 1
-            return self._stood_in[activation.site] <= _MOST_STAND_INS
-        return True
+        """Whether this is the outermost loop that may train."""
+        return depth == 0 and self._is_worth_a_look(activation)
+
+    def _is_worth_a_look(self, activation: Activation) -> bool:
+        """A loop of an installed package is, a few times, before a step was seen: each look is a walk."""
+        if SITES[activation.site].file not in PACKAGES:
+            return True
+        self._stood_in[activation.site] = self._stood_in.get(activation.site, 0) + 1
+        return self._stood_in[activation.site] <= _MOST_STAND_INS
 
     def _begins_anew(self, activation: Activation) -> bool:
         """Whether the boundary with this number is here from now on, since the loop that it was in ended without another step.

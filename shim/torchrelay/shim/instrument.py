@@ -30,7 +30,6 @@ from torchrelay.shim.candidates import (
     is_generator,
     is_left_alone,
     is_module_class,
-    is_named_like_training,
     is_replayable_next,
     looks_like_training,
     may_step,
@@ -155,7 +154,6 @@ class _Rewriter:
                 parent=scope.parent,
                 function=scope.qualname.removesuffix(".<locals>"),
                 trains=looks_like_training(node),
-                stands_in=not self._package or is_named_like_training(scope.qualname.removesuffix(".<locals>")),
             )
         )
         self._children(node, replace(scope, parent=key))

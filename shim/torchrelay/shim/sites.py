@@ -11,7 +11,6 @@ class Site:
     """`line` to `end_line` is the whole statement, with its `else`; `body_start` the first line of its body.
 
     `parent` is the key of the nearest rewritten loop around it in the same function. `trains`: it looks like a training loop.
-    `stands_in`: its first head may be the first boundary, before a step was seen; not of most loops in installed packages.
     """
 
     key: str
@@ -23,7 +22,6 @@ class Site:
     parent: str | None
     function: str
     trains: bool = False
-    stands_in: bool = True
 
 
 SITES: dict[str, Site] = {}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
 from torchrelay.protocol.messages import FirstStep
 from torchrelay.shim.early_updates import EarlyUpdates
 from torchrelay.shim.early_writes import EarlyWrites
@@ -115,8 +115,8 @@ class Updates:
         if engine.position == "set-up":
             if engine.way_in is not None:
                 engine.way_in.at_step(frame)
-            elif engine.capturing and self._first_step(frame):
-                return
+            elif engine.capturing and self._trains_unseen(frame):
+                engine.give_up(UnsupportedError("training has begun in a loop whose beginning was not captured"))
             engine.reporter.step_in_set_up(frame)
         if engine.position not in ("body", "after"):
             return
@@ -229,19 +229,10 @@ class Updates:
             engine.waiting(False)
         engine.records.after, engine.records.replay = [], {}
 
-    def _first_step(self, frame: FrameType) -> bool:
-        """Whether it is one of training before any boundary. Ranks meet, as some of them may have a boundary."""
-        engine = self._engine
-        running = engine.tracker.around_step(frame)
-        if not running or not running[-1].computes:
-            return False
-        self._steps_in(running)
-        engine.waiting(True)
-        try:
-            self._gate_only(engine.gates_passed + 1)
-        finally:
-            engine.waiting(False)
-        return True
+    def _trains_unseen(self, frame: FrameType) -> bool:
+        """Whether the step is one of training before any boundary: set-up was recorded too long for a joiner to repeat it."""
+        running = self._engine.tracker.around_step(frame)
+        return bool(running) and running[-1].computes
 
     # The gate.
 

@@ -37,12 +37,7 @@ each_epoch()
 """
 
 
-def test_a_packages_loop_is_found_by_its_first_step_and_protected_from_the_next_head_on(script: LoopScript) -> None:
-    run(script, TRAINER.replace("each_epoch", "go_over_batches"), package=True)
-    assert script.numbers_by_line() == {3: [*range(1, 12)]}
-
-
-def test_a_packages_loop_that_is_named_like_training_is_protected_from_its_first_head_on(script: LoopScript) -> None:
+def test_a_packages_loop_is_protected_from_its_first_head_on(script: LoopScript) -> None:
     run(script, TRAINER.replace("each_epoch", "run_epochs"), package=True)
     assert script.numbers_by_line() == {7: [0], 3: [*range(1, 12)]}
 

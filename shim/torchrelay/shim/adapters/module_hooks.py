@@ -6,7 +6,9 @@ it. Seen on torch 2.13.0; where it is missing, nothing is known of hooks.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
 from torch.utils.hooks import RemovableHandle
@@ -26,10 +28,21 @@ def next_hook() -> int:
 
 
 def hook_counts(named: Sequence[tuple[str, torch.nn.Module]]) -> dict[tuple[str, str], int]:
-    """By path of the module and name of what keeps them, where there are any."""
+    """By path of the module and name of what keeps them, where there are any. Torch's own, as `fully_shard` makes them in the first
+    forward, come by themselves."""
     return {
-        (name, kept): len(hooks) for name, module in named for kept in NAMES if (hooks := module.__dict__.get(kept))
+        (name, kept): count
+        for name, module in named
+        for kept in NAMES
+        if (hooks := module.__dict__.get(kept)) and (count := sum(not _is_torchs(hook) for hook in hooks.values()))
     }
+
+
+def _is_torchs(hook: Any) -> bool:
+    hook = getattr(hook, "hook", hook)
+    while isinstance(hook, functools.partial):
+        hook = hook.func
+    return str(getattr(getattr(hook, "__func__", hook), "__module__", "")).startswith("torch.")
 
 
 def remove_hooks_since(modules: Iterable[torch.nn.Module], number: int) -> None:

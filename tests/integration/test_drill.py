@@ -114,16 +114,6 @@ def test_a_script_that_differs_from_itself_is_told_with_its_first_difference(cli
     assert "differ from each other, first in the parameters of rank 0, step 1" in printed
 
 
-@pytest.mark.slow
-def test_a_script_that_seeds_nothing_is_given_entropy(cli: Cli) -> None:
-    code, told, printed, said = drill(
-        cli, "unseeded", "--steps", "8", "--faults", "1", "--kinds", "stop", "--phases", "data"
-    )
-    assert told["deterministic"], (code, printed, said)
-    assert told["chosen_entropy"]
-    assert "leaves its seeds to chance" in printed
-
-
 def test_what_the_report_refuses_is_refused_as_announced(cli: Cli) -> None:
     code, told, printed, said = drill(cli, "no-loop", "--steps", "0", "--faults", "1")
     assert code == 4, (told, printed, said)

@@ -92,13 +92,14 @@ def look(
     """Three runs, or five where the script seeds nothing, each in a new folder below `folder`. Raises ScriptFails."""
     entropy = 0
     first, agreement = _twice(program, folder, steps, timeout_s, entropy, tell)
-    if not agreement.is_deterministic:
+    if not agreement.is_deterministic and program.gives_entropy:
         tell("the two runs differ; once more with chosen entropy, in case the script seeds nothing")
         entropy = ENTROPY
         again, agreement_again = _twice(program, folder / "e", steps, timeout_s, entropy, tell)
-        if not agreement_again.is_deterministic:
-            return Undisturbed(agreement, Reference(first.records, agreement.judged), first)
-        first, agreement = again, agreement_again
+        if agreement_again.is_deterministic:
+            first, agreement = again, agreement_again
+    if not agreement.is_deterministic:
+        return Undisturbed(agreement, Reference(first.records, agreement.judged), first)
     reference = Reference(first.records, agreement.judged, entropy)
     tell("with torchrelay, no fault")
     limit_s = max(PATIENCE * first.wall_s, LEAST_LIMIT_S)

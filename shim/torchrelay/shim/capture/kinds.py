@@ -177,7 +177,7 @@ class Kind(enum.IntEnum):
     """A bound method and the like: looked through, as tuples are."""
     CYCLE = 30
     GENERATOR = 31
-    HANDLE = 33
+    HANDLE = 40
     """What the script speaks to through it is elsewhere: named in the protection report."""
     PROMISE = 32
     """The future of a save that a thread does: known by which save that is."""

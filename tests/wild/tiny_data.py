@@ -126,7 +126,40 @@ def tiny_clip(folder: Path) -> None:
     (folder / "open_clip" / "model_configs" / "tiny.json").write_text(json.dumps(content))
 
 
-MAKERS = {maker.__name__: maker for maker in (text_file, character_tokens, story_shards, image_folder, coco, tiny_clip)}
+def mnist(folder: Path) -> None:
+    """Make MNIST's own files, with 240 and 60 pictures."""
+    draw = np.random.default_rng(4)
+    place = folder / "data" / "MNIST" / "raw"
+    place.mkdir(parents=True)
+    for part, count in (("train", 240), ("t10k", 60)):
+        for kind, magic, shape in (("images-idx3", 2051, (count, 28, 28)), ("labels-idx1", 2049, (count,))):
+            values = draw.integers(0, 255 if len(shape) > 1 else 10, shape, dtype=np.uint8)
+            header = np.array((magic, *shape), dtype=">i4").tobytes()
+            (place / f"{part}-{kind}-ubyte").write_bytes(header + values.tobytes())
+
+
+def pets(folder: Path) -> None:
+    """Make pictures that are named after their labels, in one folder."""
+    from PIL import Image
+
+    draw = np.random.default_rng(5)
+    (folder / "pets").mkdir()
+    for number in range(80):
+        pixels = draw.integers(0, 255, (48, 48, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(folder / "pets" / f"{('cat', 'dog', 'rat')[number % 3]}_{number}.jpg")
+
+
+def wikitext(folder: Path) -> None:
+    """Make a text of lines at the place where a downloaded one would be."""
+    (folder / "data").mkdir()
+    lines = [" " + text(35, seed) for seed in range(120)]
+    (folder / "data" / "wikitext-2.txt").write_text("\n".join(lines) + "\n")
+
+
+MAKERS = {
+    maker.__name__: maker
+    for maker in (text_file, character_tokens, story_shards, image_folder, coco, tiny_clip, mnist, pets, wikitext)
+}
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from torchrelay.shim import engine, loops, sites
 from torchrelay.shim.engine import Engine
 from torchrelay.shim.instrument import instrument
 from torchrelay.shim.loops import LoopTracker
+from torchrelay.shim.set_up import SetUp
 
 LOST = "[gloo] Connection closed by peer"
 
@@ -33,6 +34,7 @@ class LoopScript:
         self.tracker = LoopTracker()
         link = SimpleNamespace(send=self.sent.append, lost=False)
         self.engine = Engine(0, 1, "127.0.0.1", link, JournalWriter(folder / "journal"), self.tracker)  # type: ignore[arg-type]  # a stand-in
+        self.engine.set_up = SetUp()
         monkeypatch.setattr(self.engine.updates, "_wait", lambda position: None)
         monkeypatch.setattr(self.engine.comms, "gate", lambda number: None)
         monkeypatch.setattr(self.engine.recovery, "stand", lambda position, error: self._stand(position))

@@ -21,6 +21,7 @@ OPEN = builtins.open
 
 @pytest.fixture(autouse=True)
 def nothing_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    torch.set_grad_enabled(True)  # a generator that stands in a `with torch.no_grad()` leaves them off for its caller
     monkeypatch.setattr(kept_workers.MultiIter, "_reset", kept_workers.MultiIter._reset)
     monkeypatch.setattr(_utils.worker, "_worker_loop", _utils.worker._worker_loop)
     yield

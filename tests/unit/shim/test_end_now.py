@@ -7,6 +7,7 @@ import pytest
 from torchrelay.protocol.messages import EndNow
 from torchrelay.shim import known_end, start_over
 from torchrelay.shim.runtime import Runtime
+from torchrelay.shim.spare import Spare
 
 
 @pytest.mark.parametrize(("again", "how"), [(False, "leaves"), (True, "begins anew")])
@@ -15,5 +16,6 @@ def test_it_leaves_or_begins_anew_in_its_place(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(known_end, "leave", lambda code: done.append(("leaves", code)))
     monkeypatch.setattr(start_over, "start_over", lambda code: done.append(("begins anew", code)))
     runtime = object.__new__(Runtime)  # one that has begun would speak with an agent
+    runtime._spare = Spare(lambda report: None)
     runtime._handle(EndNow(77, again=again))
     assert done == [(how, 77)]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from support.host_state import carry
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
@@ -76,6 +77,22 @@ def test_after_a_forward_alone_the_shards_are_what_is_listed(model: torch.nn.Mod
     fsdp2.reset()
     assert all(a is b for a, b in zip(listed.values(), model.parameters()))
     assert any(a is not b for a, b in zip(gathered, model.parameters()))
+
+
+@pytest.mark.parametrize("gathered", [False, True])
+def test_an_optimizer_gets_the_shards_of_its_own_process(model: torch.nn.Module, gathered: bool) -> None:
+    """Even where parameters are gathered at the moment, as an evaluation leaves them."""
+    layers = torch.nn.Linear(4, 4), torch.nn.Sequential(torch.nn.Linear(4, 4)), torch.nn.Linear(4, 1)
+    other = fully_shard(torch.nn.Sequential(*layers), mesh=init_device_mesh("cpu", (1,)))
+    shards = list(other.parameters())
+    recorded, own = torch.optim.SGD(list(model.parameters()), lr=0.5), torch.optim.SGD(shards, lr=0.1)
+    for each in (model, other) if gathered else ():
+        with torch.no_grad():
+            each(torch.ones(2, 4))
+    assert any(a is not b for a, b in zip(other.parameters(), shards)) is gathered
+    carry({"model": model, "optimizer": recorded}, {"model": other, "optimizer": own})
+    assert own.param_groups[0]["lr"] == 0.5
+    assert all(a is b for a, b in zip(own.param_groups[0]["params"], shards, strict=True))
 
 
 def test_a_gather_in_flight_when_the_communicator_broke_is_forgotten() -> None:

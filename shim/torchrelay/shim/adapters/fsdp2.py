@@ -78,19 +78,28 @@ def _forget_gather(group: Any) -> None:
         group._all_gather_result = None  # it was in flight when the communicator broke
 
 
-def sharded_parameters(root: torch.nn.Module) -> dict[int, torch.Tensor]:
+def sharded_parameters(modules: Iterable[torch.nn.Module]) -> dict[int, torch.Tensor]:
     """id of a parameter that is gathered at the moment -> this rank's shard of it, for the modules of a tree."""
     if not _states:
         return {}
-    modules = set(map(id, root.modules()))
+    wanted = set(map(id, modules))
     return {
         id(parameter._unsharded_param): parameter.sharded_param
         for state in list(_states)
-        if any(id(module) in modules for module in state._modules)
-        for group in state._fsdp_param_groups
-        for parameter in group.fsdp_params
+        if any(id(module) in wanted for module in state._modules)
+        for parameter in _parameters(state)
         if hasattr(parameter, "_unsharded_param")
     }
+
+
+def shard_of(bound: Any) -> Any:
+    """This rank's shard of a parameter that is gathered at the moment; anything else as it is."""
+    of_all = (parameter for state in list(_states) for parameter in _parameters(state))
+    return next((p.sharded_param for p in of_all if getattr(p, "_unsharded_param", None) is bound), bound)
+
+
+def _parameters(state: Any) -> Iterator[Any]:
+    return (parameter for group in state._fsdp_param_groups for parameter in group.fsdp_params)
 
 
 def managed_names(modules: Iterable[torch.nn.Module]) -> set[tuple[int, str]]:
@@ -98,12 +107,7 @@ def managed_names(modules: Iterable[torch.nn.Module]) -> set[tuple[int, str]]:
     if not _states:
         return set()
     wanted = set(map(id, modules))
-    infos = [
-        parameter._module_info
-        for state in list(_states)
-        for group in state._fsdp_param_groups
-        for parameter in group.fsdp_params
-    ]
+    infos = [parameter._module_info for state in list(_states) for parameter in _parameters(state)]
     found = {(id(info.module), info.param_name) for info in infos}
     for info in infos:
         found |= {(id(m), name) for m, name in zip(info.shared_modules, info.shared_param_names)}

@@ -64,19 +64,23 @@ def form_of(tensor: torch.Tensor, *, persistent: bool = True, tied: Place | None
 class BoundTensors:
     """Those of one tree, as long as no name is added or taken away.
 
-    Parameters that a wrapper exchanges by itself (both FSDPs) are left alone.
+    Parameters that a wrapper exchanges by itself (both FSDPs) are left alone; only their places are known.
     """
 
     def __init__(self, named: Sequence[tuple[str, torch.nn.Module]]) -> None:
         managed = fsdp2.managed_names(module for _, module in named)
         exchanged = any(is_fsdp1(module) for _, module in named)
         self.slots: list[Place] = []
+        self._modules = [module for _, module in named]
+        self._exchanged: list[tuple[Place, dict[str, Any]]] = []
+        self._exchanged_at: dict[int, tuple[Place, dict[str, Any]]] = {}
         self._spaces: list[tuple[torch.nn.Module, dict[str, Any], str]] = []
         self._owners: list[tuple[torch.nn.Module, str, dict[str, Any], tuple[str, ...]]] = []
         for name, module in named:
             for where in (BUFFERS, PARAMETERS):
                 space = module.__dict__[where]
                 if where == PARAMETERS and (exchanged or any((id(module), key) in managed for key in space)):
+                    self._exchanged += [((name, where, key), space) for key in space]
                     continue
                 self._owners.append((module, where, space, tuple(space)))
                 self.slots += [(name, where, key) for key in space]
@@ -89,6 +93,20 @@ class BoundTensors:
 
     def take(self) -> list[Any]:
         return [space.get(key) for _, space, key in self._spaces]
+
+    def exchanged_place_of(self, tensor: Any) -> Place | None:
+        """Where a parameter stands that a wrapper exchanges: this rank's shard of it, even where it is gathered at the moment."""
+        if not self._exchanged or not isinstance(tensor, torch.nn.Parameter):
+            return None
+        place, space = self._exchanged_at.get(id(tensor), (None, {}))
+        if place is not None and space.get(place[2]) is tensor:
+            return place
+        shards = fsdp2.sharded_parameters(self._modules)
+        self._exchanged_at = {}
+        for slot, space in self._exchanged:
+            bound = space.get(slot[2])
+            self._exchanged_at.setdefault(id(shards.get(id(bound), bound)), (slot, space))
+        return self._exchanged_at.get(id(tensor), (None, {}))[0]
 
     def have_other_flags(self) -> bool:
         """Whether some parameter was frozen, or is no longer."""
@@ -121,6 +139,20 @@ class BoundTensors:
         for tensor, form in zip(tensors, forms):
             if form is not None and tensor.requires_grad != form.requires_grad and tensor.is_leaf:
                 tensor.requires_grad_(form.requires_grad)
+
+
+def at_place(root: torch.nn.Module, place: Place) -> Any:
+    """The parameter or buffer that stands there; of one that fully_shard has gathered at the moment, this rank's shard.
+
+    Raises StateMismatchError where there is none.
+    """
+    name, where, key = place
+    try:
+        module = root.get_submodule(name)
+        bound = module.__dict__[where][key]
+    except (AttributeError, KeyError) as e:
+        raise StateMismatchError(f"the model has no {'.'.join(filter(None, (name, key)))}") from e
+    return fsdp2.shard_of(bound) if where == PARAMETERS and bound is not None else bound
 
 
 def put_forms(forms: Mapping[Place, Form | None], by_name: Mapping[str, torch.nn.Module], *, complete: bool) -> None:

@@ -61,7 +61,7 @@ def whole(state: HostState, roots: Sequence[torch.nn.Module], *, as_taken: bool 
     """
     found: dict[str, torch.Tensor] = {}
     for number, root in numbered(roots):
-        sharded = fsdp2.sharded_parameters(root)
+        sharded = fsdp2.sharded_parameters(root.modules())
         parameters, buffers = _bound(state, root, as_taken=as_taken)
         for name, parameter in parameters.items():
             found[f"module{number}.{name}"] = sharded.get(id(parameter), parameter)

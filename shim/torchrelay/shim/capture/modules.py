@@ -207,7 +207,7 @@ class ModuleTree:
             self._places = {}
             for slot, bound in zip(self._bound.slots, self._bound.tensors):
                 self._places.setdefault(id(bound), slot)
-        return self._places.get(id(tensor))
+        return self._places.get(id(tensor)) or self._bound.exchanged_place_of(tensor)
 
     def is_still(self, content: TreeContent) -> bool:
         """A quick look: False where it takes `take` to know."""

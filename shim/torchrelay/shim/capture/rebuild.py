@@ -16,7 +16,7 @@ from typing import Any
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.capture import by_value
 from torchrelay.shim.capture.base_types import dict_items, fields, make_tuple
-from torchrelay.shim.capture.bound_tensors import Place
+from torchrelay.shim.capture.bound_tensors import at_place
 from torchrelay.shim.capture.encode import EncodedNode
 from torchrelay.shim.capture.handlers import HANDLERS
 from torchrelay.shim.capture.host_state import Deep, Fields, Inside, Nth
@@ -143,7 +143,7 @@ class Rebuild:
             return there if root is ABSENT else root.get_submodule(value[2])
         if tag == BOUND:
             root = self.objects[value[1]]
-            return there if root is ABSENT else _bound(root, value[2])
+            return there if root is ABSENT else at_place(root, value[2])
         if tag == VALUE:
             return by_value.loaded(value[1], there)
         if tag == FREE:
@@ -184,15 +184,6 @@ class Rebuild:
         if any(i is ABSENT for i in items):
             raise StateMismatchError(f"{what}: an element has state that cannot be carried")
         return items
-
-
-def _bound(root: Any, place: Place) -> Any:
-    """A parameter or buffer of a tree of modules. Raises StateMismatchError where it has none there."""
-    name, where, key = place
-    try:
-        return root.get_submodule(name).__dict__[where][key]
-    except (AttributeError, KeyError) as e:
-        raise StateMismatchError(f"the model has no {'.'.join(filter(None, (name, key)))}") from e
 
 
 def _what(node: EncodedNode) -> str:

@@ -223,7 +223,7 @@ class Joiner:
         self.check_answered()
         assert self._journal is not None
         nodes = self._gate.on(self._journal)
-        put_state(self._engine, self._trees, nodes, frame)
+        put_state(self._engine, self._trees, nodes, frame, at_gate=True)
         proof.check_at_gate(self._engine, nodes, self._trees, frame)
         rng.restore(self._gate.rng)
 

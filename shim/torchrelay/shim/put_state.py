@@ -15,7 +15,7 @@ from torchrelay.shim.adapters.loader_order import LOADER_OF
 from torchrelay.shim.capture import last_draw, rng
 from torchrelay.shim.capture.encode import EncodedNode, decode
 from torchrelay.shim.capture.handlers import HANDLERS
-from torchrelay.shim.capture.handlers.generators import generators_to_begin
+from torchrelay.shim.capture.handlers.generators import fill_where_alike, generators_to_begin
 from torchrelay.shim.capture.kinds import Kind
 from torchrelay.shim.capture.module_state import put_tree
 from torchrelay.shim.capture.rebuild import Rebuild
@@ -37,9 +37,11 @@ def put_state(
     innermost: FrameType,
     loaders: dict[int, payload.LoaderRecord] | None = None,
     draw: payload.Plain | None = None,
+    *,
+    at_gate: bool = False,
 ) -> None:
     """`trees`: of modules, as the lost rank's set-up had made them. `loaders`: node -> where its iterator stands.
-    `draw`: as last_draw.WrittenDraw, of the training loop's item.
+    `draw`: as last_draw.WrittenDraw, of the training loop's item. `at_gate`: this process has drawn the step's items itself.
 
     Raises StateMismatchError.
     """
@@ -59,6 +61,8 @@ def put_state(
             _lead_iterator(engine, rebuild, number, record)
     if loaders is None:  # at an outer loop's head it can still come; at a gate this process has drawn from them itself
         rebuild.fill(but=_STAND)
+        for node, generator in rebuild.each(Kind.GENERATOR) if at_gate else ():
+            fill_where_alike(rebuild, node, generator)
     else:
         rebuild.fill()
         rebuild.check_complete()

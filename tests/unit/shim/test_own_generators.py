@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import queue
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -289,6 +290,29 @@ def enter(namespace: dict[str, Any], draws: Draws, recorded: Journal, loop: Any 
     return activation.item
 
 
+def come_to_the_gate(namespace: dict[str, Any], draws: Draws, nodes: list[bytes]) -> None:
+    """What a joiner does at the gate of the step that it has gone through in the lost rank's place."""
+    engine: Any = SimpleNamespace(
+        writer=SimpleNamespace(modules=SimpleNamespace(namespaces=lambda: {"script": namespace})),
+        saves=SimpleNamespace(future=None),
+        draws=draws,
+        tracker=SimpleNamespace(stack=[]),
+    )
+    put_state(engine, (), nodes, None, at_gate=True)  # type: ignore[arg-type]  # the same
+
+
+def stamped() -> Any:
+    def stamped(batches: DataLoader[Any]) -> Iterator[Any]:
+        spent, end = 0, time.perf_counter_ns()
+        for batch in batches:
+            yield batch
+            spent += time.perf_counter_ns() - end
+            end = time.perf_counter_ns()
+        yield spent
+
+    return stamped(loader())
+
+
 def drawn(generator: Any, count: int) -> list[Any]:
     return [[part.tolist() for part in next(generator)] for _ in range(count)]
 
@@ -450,3 +474,30 @@ def test_a_mark_tells_items_apart_by_form_and_content_and_leaves_out_times() -> 
         {**batch, "names": ["a", "c"]},
     ):
         assert mark != last_draw.mark_of(other)
+
+
+def at_its_gate(draws: Draws, draws_here: int) -> tuple[int, Any]:
+    """Return the time that the lost rank's generator had at its gate, and that of a process that has drawn so often itself."""
+    torch.manual_seed(1)
+    lost = stamped()
+    next(lost)
+    recorded, at_boundary = journal(take({"stream": lost}), draws), torch.get_rng_state()
+    next(lost)
+    nodes, then = encode.encode(take({"stream": lost})), lost.gi_frame.f_locals["end"]
+    joiner = {"stream": stamped()}
+    enter(joiner, draws, recorded)
+    torch.set_rng_state(at_boundary)
+    for _ in range(draws_here):
+        next(joiner["stream"], None)
+    come_to_the_gate(joiner, draws, nodes)
+    frame = joiner["stream"].gi_frame
+    return then, None if frame is None else frame.f_locals["end"]
+
+
+def test_at_the_gate_a_generator_has_the_variables_that_the_lost_rank_had(draws: Draws) -> None:
+    then, now = at_its_gate(draws, 1)
+    assert now == then > 0
+
+
+def test_a_generator_that_is_over_at_the_gate_is_left_alone(draws: Draws) -> None:
+    assert at_its_gate(draws, 10)[1] is None

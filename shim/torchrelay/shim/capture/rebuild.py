@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import pickle
 import weakref
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from types import FrameType
 from typing import Any
 
@@ -80,6 +80,12 @@ class Rebuild:
         filled = [n for n, kind in enumerate(kinds) if self.objects[n] is not ABSENT and kind not in but]
         for number in sorted(filled, key=lambda n: HANDLERS[kinds[n]].turn):
             HANDLERS[kinds[number]].fill(self, self._nodes[number], self.objects[number])
+
+    def each(self, kind: Kind) -> Iterator[tuple[EncodedNode, Any]]:
+        """The nodes of a kind that have an object here, with it."""
+        for node, obj in zip(self._nodes, self.objects):
+            if node.kind is kind and obj is not ABSENT:
+                yield node, obj
 
     def check_complete(self) -> None:
         """Nothing goes missing in silence. Raises StateMismatchError where training has made what cannot be made again."""

@@ -132,6 +132,19 @@ def _fill_generator(rebuild: Rebuild, node: EncodedNode, obj: Any) -> None:
     stands.enter(obj, place, Standing(None, found, shared, obj.gi_code, {}))
 
 
+def fill_where_alike(rebuild: Rebuild, node: EncodedNode, obj: Any) -> None:
+    """Give a generator that this process has drawn from itself the recorded variables, if it stands where it was recorded.
+
+    What it draws from is left as it is. One that stands elsewhere is left alone: the comparison with the journal names it.
+    """
+    now = stands.standing(obj)
+    if node.content is None or now is None or now.stand is None:
+        return
+    depth = len(now.stand.slots) - len(generator_frames.names(now.code))
+    if (now.stand.state, now.stand.at, depth) == node.content[1][:3]:
+        _fill_generator(rebuild, node, obj)
+
+
 def generators_to_begin(rebuild: Rebuild, nodes: list[EncodedNode]) -> Iterator[Any]:
     """Those that have not begun here, had begun where they were recorded, and lack something that is not made without them."""
     lacking = {

@@ -12,10 +12,13 @@ if TYPE_CHECKING:
     from torchrelay.shim.engine import Engine
 
 
-def arrive(engine: Engine, goal: Goal, activation: Activation) -> None:
-    """All but tensors and random generators. Raises StateMismatchError."""
+def arrive(engine: Engine, goal: Goal, activation: Activation) -> frozenset[int]:
+    """All but tensors and random generators. Returns the nodes of its journal that are not carried.
+
+    Raises StateMismatchError.
+    """
     journal = goal.journal
-    put_state(engine, goal.trees, journal.nodes, activation.frame, journal.loaders, journal.links[-1].draw)
+    left = put_state(engine, goal.trees, journal.nodes, activation.frame, journal.loaders, journal.links[-1].draw)
     engine.draws.expected.clear()
     engine.tracker.boundary_sites, engine.chain = set(journal.training), set(journal.around)
     engine.saves.carry(journal.saves)
@@ -26,6 +29,7 @@ def arrive(engine: Engine, goal: Goal, activation: Activation) -> None:
     engine.records.log = [e for link in (journal.links[1:]) for e in link.prologue]
     engine.records.log[:0] = goal.before[0]
     _marks(engine, goal)
+    return left
 
 
 def _marks(engine: Engine, goal: Goal) -> None:

@@ -65,6 +65,8 @@ class Joiner:
         self._journal: payload.BoundaryJournal | None = None
         self._gate: payload.GateJournal | None = None
         self._trees = self.set_up.trees
+        self._left: frozenset[int] = frozenset()
+        """Nodes of the journal that are not carried."""
         self._arrived: Transferred | None = None
         self._destination: Destination | None = None
         self._lender = Lender(engine.link, engine.comms.address)
@@ -102,7 +104,7 @@ class Joiner:
         engine, journal, plan = self._engine, goal.journal, self._plan
         assert plan is not None
         engine.way_in, self._trees = None, goal.trees
-        arrive(engine, goal, activation)
+        self._left = arrive(engine, goal, activation)
         if plan.action == "enter":
             self._take_state(activation.frame)
             self._staging.release()
@@ -131,7 +133,7 @@ class Joiner:
         while True:
             try:
                 arrived = self._receive(destination)
-                proof.check_entered(self._engine, self._journal, self._trees, innermost)
+                proof.check_entered(self._engine, self._journal, self._trees, innermost, self._left)
                 self._join(arrived)
             except (RuntimeError, OSError, TorchrelayError) as error:
                 self._begin_anew(error)
@@ -223,8 +225,8 @@ class Joiner:
         self.check_answered()
         assert self._journal is not None
         nodes = self._gate.on(self._journal)
-        put_state(self._engine, self._trees, nodes, frame, at_gate=True)
-        proof.check_at_gate(self._engine, nodes, self._trees, frame)
+        left = put_state(self._engine, self._trees, nodes, frame, at_gate=True)
+        proof.check_at_gate(self._engine, nodes, self._trees, frame, left)
         rng.restore(self._gate.rng)
 
     def at_step_end(self) -> None:

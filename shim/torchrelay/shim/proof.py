@@ -6,7 +6,7 @@ what was recorded at the boundary. It runs in migrations only, so it may cost as
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -49,12 +49,15 @@ def check_gone_back(engine: Engine, commit: Commit) -> None:
         )
 
 
-def check_entered(engine: Engine, journal: BoundaryJournal, trees: Sequence[Any], innermost: FrameType) -> None:
-    """The same of a process that joins at a boundary's head. `trees`: of the set-up, as its journal has them.
+def check_entered(
+    engine: Engine, journal: BoundaryJournal, trees: Sequence[Any], innermost: FrameType, left: Collection[int]
+) -> None:
+    """The same of a process that joins at a boundary's head. `trees`: of the set-up, as its journal has them. `left`: nodes of
+    the journal that are not carried.
 
     Raises StateMismatchError.
     """
-    found, now = differences_on_entry(engine, journal, trees, innermost)
+    found, now = differences_on_entry(engine, journal, trees, innermost, left)
     if found:
         raise StateMismatchError(
             f"this process is not what the lost rank was at boundary {journal.boundary}: {described(found, now)}"
@@ -62,11 +65,11 @@ def check_entered(engine: Engine, journal: BoundaryJournal, trees: Sequence[Any]
 
 
 def differences_on_entry(
-    engine: Engine, journal: BoundaryJournal, trees: Sequence[Any], innermost: FrameType
+    engine: Engine, journal: BoundaryJournal, trees: Sequence[Any], innermost: FrameType, left: Collection[int]
 ) -> tuple[list[Difference], HostState]:
     """What is not as the journal says, and what was looked at. Nothing of the device is compared."""
     now = look(engine, innermost)
-    comparison = Comparison(decode(journal.nodes), decode(encode_whole(now)), trees)
+    comparison = Comparison(decode(journal.nodes), decode(encode_whole(now)), trees, left=left)
     found = comparison.run()
     records = engine.writer.records_below(now, engine.tracker.stack)
     for number, record in journal.loaders.items():
@@ -80,10 +83,12 @@ def differences_on_entry(
     return found, now
 
 
-def check_at_gate(engine: Engine, nodes: Sequence[bytes], trees: Sequence[Any], innermost: FrameType) -> None:
+def check_at_gate(
+    engine: Engine, nodes: Sequence[bytes], trees: Sequence[Any], innermost: FrameType, left: Collection[int]
+) -> None:
     """The same at the gate of the step that a process goes through in the lost rank's place."""
     now = look(engine, innermost)
-    found = differences(decode(nodes), decode(encode_whole(now)), trees)
+    found = differences(decode(nodes), decode(encode_whole(now)), trees, left=left)
     if found:
         raise StateMismatchError(f"this process is not what the lost rank was at its gate: {described(found, now)}")
 

@@ -39,11 +39,11 @@ def put_state(
     draw: payload.Plain | None = None,
     *,
     at_gate: bool = False,
-) -> None:
+) -> frozenset[int]:
     """`trees`: of modules, as the lost rank's set-up had made them. `loaders`: node -> where its iterator stands.
     `draw`: as last_draw.WrittenDraw, of the training loop's item. `at_gate`: this process has drawn the step's items itself.
 
-    Raises StateMismatchError.
+    Returns the nodes that are not carried, as `Rebuild.left`. Raises StateMismatchError.
     """
     nodes = decode(encoded)
     rebuild = _resolved(engine, nodes, innermost, whole=loaders is not None)
@@ -66,6 +66,7 @@ def put_state(
     else:
         rebuild.fill()
         rebuild.check_complete()
+    return rebuild.left
 
 
 def _lead_iterator(engine: Engine, rebuild: Rebuild, number: int, record: payload.LoaderRecord) -> Any:

@@ -89,9 +89,9 @@ class Rehearsal:
     def enter(self, goal: Goal, activation: Activation) -> None:
         engine = self._engine
         engine.way_in = None
-        arrive(engine, goal, activation)
+        left = arrive(engine, goal, activation)
         rng.restore(goal.journal.rng)
-        found, state = proof.differences_on_entry(engine, goal.journal, goal.trees, activation.frame)
+        found, state = proof.differences_on_entry(engine, goal.journal, goal.trees, activation.frame, left)
         found = found[:_SHOWN_GAPS]
         if found:
             gaps = tuple(_gap(self._order.rank, state, difference) for difference in found)

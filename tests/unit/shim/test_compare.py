@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 import pickle
 from typing import Any
 
@@ -157,3 +158,107 @@ def test_not_all_of_very_many_differences_are_looked_for() -> None:
 def test_more_variables_than_were_recorded_are_no_difference() -> None:
     assert compared({"a": 1}, {"a": 1, "b": 2}) == []
     assert [str(d) for d in compared({"a": 1, "b": 2}, {"a": 1})] == ["script.b was 2 and is not there"]
+
+
+class Rows(torch.utils.data.Dataset[int]):
+    def __init__(self) -> None:
+        self.rows = [1, 2]
+
+    def __getitem__(self, index: int) -> int:
+        return self.rows[index]
+
+    def __len__(self) -> int:
+        return 2
+
+
+class Trainer:
+    """Its evaluation makes a loader anew, and binds how results are gathered."""
+
+    def __init__(self) -> None:
+        self.meters: dict[str, float] = {}
+        self.loaders: list[Any] = [Shard(torch.utils.data.DataLoader(Rows()))]
+        self.eval_loader: Any = None
+        self.eval_iterator: Any = None
+        self.eval_data: Any = None
+        self.gather: Any = functools.partial(self.gathered, all_ranks=False)
+        self.describe: Any = None
+
+    def gathered(self, value: float, *, all_ranks: bool = True) -> float:
+        return value
+
+    def evaluate(self) -> None:
+        self.eval_data = Rows()
+        loader = torch.utils.data.DataLoader(self.eval_data)
+        self.eval_loader, self.eval_iterator = Shard(loader), iter(loader)
+        self.loaders.append(self.eval_loader)
+        self.gather = self.gathered
+        self.describe = loader.dataset.__len__
+        self.meters["accuracy"] = 0.5
+
+
+class Shard:
+    def __init__(self, base: Any) -> None:
+        self.base, self.drawn = base, 0
+
+
+def arrived(lost: dict[str, Any], joiner: dict[str, Any]) -> list[Difference]:
+    """What a new process is found to lack that has taken in what the lost rank held."""
+    left = carry(lost, joiner).left
+    return differences(decode(encode(take(lost))), whole(take(joiner)), left=left)
+
+
+def test_what_an_evaluation_makes_anew_for_each_use_is_no_difference() -> None:
+    lost, joiner = {"trainer": Trainer()}, {"trainer": Trainer()}
+    lost["trainer"].evaluate()
+    assert arrived(lost, joiner) == []
+    there = joiner["trainer"]
+    assert there.meters == {"accuracy": 0.5}
+    assert there.gather == there.gathered, "what training has bound anew is carried"
+    assert there.eval_loader is there.loaders[1]
+    assert not hasattr(there.eval_loader, "base"), "or loaders are carried, and have to be compared"
+
+
+def test_what_hangs_on_something_that_is_not_carried_is_still_compared_where_it_is_carried_itself() -> None:
+    lost, joiner = {"trainer": Trainer()}, {"trainer": Trainer()}
+    lost["trainer"].evaluate()
+    left = carry(lost, joiner).left
+    joiner["trainer"].eval_loader.drawn = 7
+    joiner["trainer"].meters["accuracy"] = 0.25
+    found = differences(decode(encode(take(lost))), whole(take(joiner)), left=left)
+    assert sorted(d.path for d in found) == [
+        "script.trainer.eval_loader.drawn",
+        "script.trainer.meters['accuracy']",
+    ]
+
+
+def test_what_should_have_been_carried_is_a_difference_wherever_it_is_missing() -> None:
+    lost, joiner = {"trainer": Trainer()}, {"trainer": Trainer()}
+    lost["trainer"].evaluate()
+    nodes, now = decode(encode(take(lost))), whole(take(joiner))
+    found = {d.path for d in differences(nodes, now)}
+    assert {"script.trainer.eval_loader", "script.trainer.gather", "script.trainer.loaders"} <= found
+
+
+def test_two_objects_that_found_one_in_their_places_are_two_again() -> None:
+    """As after a second evaluation, in a process that was led through the first one."""
+    lost, joiner = {"trainer": Trainer()}, {"trainer": Trainer()}
+    lost["trainer"].evaluate()
+    assert arrived(lost, joiner) == []
+    lost["trainer"].evaluate()
+    lost["trainer"].loaders[1].drawn = 3
+    assert arrived(lost, joiner) == []
+    there = joiner["trainer"]
+    assert [shard.drawn for shard in there.loaders] == [0, 3, 0]
+    assert there.eval_loader is there.loaders[2]
+
+
+def test_a_method_is_carried_where_training_has_bound_another_one() -> None:
+    lost, joiner = {"trainer": Trainer()}, {"trainer": Trainer()}
+    lost["trainer"].gather = functools.partial(lost["trainer"].gathered, all_ranks=True)
+    lost["trainer"].eval_data = lost["trainer"].evaluate
+    own = joiner["trainer"].describe = joiner["trainer"].gathered
+    lost["trainer"].describe = lost["trainer"].gathered
+    assert arrived(lost, joiner) == []
+    assert joiner["trainer"].gather.keywords == {"all_ranks": True}
+    assert joiner["trainer"].eval_data == joiner["trainer"].evaluate
+    assert joiner["trainer"].describe is own, "one that is the same is kept"

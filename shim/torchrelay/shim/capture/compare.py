@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from torch.utils.data import IterableDataset
@@ -19,7 +19,7 @@ from torchrelay.shim.capture.host_state import Inside, LargeTensor, path_of
 from torchrelay.shim.capture.kinds import PLAIN, Kind
 from torchrelay.shim.capture.long_list import decoded
 from torchrelay.shim.capture.small import SMALL_BYTES, TensorValue
-from torchrelay.shim.capture.tags import BOUND, FREE, METHOD, OPAQUE, PART, PARTIAL, REF, TUPLE, VALUE, WEAK
+from torchrelay.shim.capture.tags import BOUND, FREE, METHOD, PART, PARTIAL, REF, TUPLE, VALUE, WEAK, is_left
 
 MAX_DIFFERENCES = 20
 _SHOWN = 60
@@ -53,13 +53,15 @@ def differences(
     now: Sequence[EncodedNode],
     trees: Sequence[Any] = (),
     same: Callable[[int, int], bool] | None = None,
+    left: Collection[int] = (),
 ) -> list[Difference]:
     """Where `now` is not what `then` was, at most MAX_DIFFERENCES; what `now` has besides in its variables does not count.
 
     `trees`: of the set-up that `then` belongs to, as its journal has them. `same(a, b)`: whether node `a` of `then` and node `b` of
-    `now` are one object, where both states are of the same process.
+    `now` are one object, where both states are of the same process. `left`: nodes of `then` that were not carried into the process
+    of `now`, which keeps what it has itself in their places.
     """
-    return Comparison(then, now, trees, same).run()
+    return Comparison(then, now, trees, same, left).run()
 
 
 class Comparison:
@@ -69,8 +71,10 @@ class Comparison:
         now: Sequence[EncodedNode],
         trees: Sequence[Any] = (),
         same: Callable[[int, int], bool] | None = None,
+        left: Collection[int] = (),
     ) -> None:
         self._then, self._now, self._trees, self._same = then, now, trees, same
+        self._left = frozenset(left)
         self.partner: dict[int, int] = {}
         """Node of `then` -> node of `now`."""
         self._taken: dict[int, int] = {}
@@ -152,7 +156,7 @@ class Comparison:
         for key, was in then.items():
             if key in now:
                 self._values((key,), was, now[key])
-            elif not _says_nothing(was):
+            elif not self._is_left(was):
                 self._differ((key,), self._what(was, self._then), "not there")
         if not whole:
             return
@@ -179,7 +183,7 @@ class Comparison:
         for (name, key), value in values.items():
             if (name, key) in now[2]:
                 self._values((*_names(name), key), value, now[2][name, key])
-            elif not _says_nothing(value):
+            elif not self._is_left(value):
                 self._differ((*_names(name), key), self._what(value, self._then), "not there")
         for name, value in buffers.items():
             keys = _names(name)
@@ -218,18 +222,12 @@ class Comparison:
             self._differ(keys, _shown(then), _shown(now))
 
     def _values(self, keys: tuple[Any, ...], then: Any, now: Any) -> None:
-        if type(then) is not tuple or type(now) is not tuple:
-            if type(then) is tuple and then[0] == OPAQUE:
-                return
-            if type(then) is not type(now) or not _equal(then, now):
+        if type(then) is not tuple or type(now) is not tuple or then[0] != now[0]:
+            same = type(then) is type(now) is not tuple and _equal(then, now)
+            if not same and not self._is_left(then):
                 self._differ(keys, self._what(then, self._then), self._what(now, self._now))
-            return
-        if then[0] == OPAQUE:
-            return  # kept as the process itself has made it
-        if then[0] == now[0] == VALUE:
+        elif then[0] == VALUE or (then[0] != TUPLE and self._is_left(then)):
             return  # pickle may write what is equal in more ways than one
-        if then[0] != now[0]:
-            self._differ(keys, self._what(then, self._then), self._what(now, self._now))
         elif then[0] in (REF, WEAK):
             if not self._pair(then[1], now[1]):
                 self._differ(keys, self._what(then, self._then), "another object")
@@ -246,10 +244,16 @@ class Comparison:
 
     def _parts(self, keys: tuple[Any, ...], then: tuple[Any, ...], now: tuple[Any, ...]) -> None:
         """Of what is looked through: a tuple, a bound method, a partial function."""
-        for (place, a), (_, b) in zip(_pieces(then), _pieces(now)):
-            self._values((*keys[:-1], Inside(keys[-1], place)), a, b)
-        if len([*_pieces(then)]) != len([*_pieces(now)]):
+        was, pieces = [*_pieces(then)], [*_pieces(now)]
+        if [place for place, _ in was] == [place for place, _ in pieces]:
+            for (place, a), (_, b) in zip(was, pieces):
+                self._values((*keys[:-1], Inside(keys[-1], place)), a, b)
+        elif not self._is_left(then):
             self._differ(keys, self._what(then, self._then), self._what(now, self._now))
+
+    def _is_left(self, value: Any) -> bool:
+        """Whether this process keeps what it has itself in the place of what was written as `value`."""
+        return is_left(value, self._left.__contains__)
 
     def _what(self, value: Any, nodes: Sequence[EncodedNode]) -> str:
         if type(value) is tuple and value and value[0] in (REF, WEAK):
@@ -311,10 +315,6 @@ def _children(nodes: Sequence[EncodedNode]) -> dict[int, list[tuple[Any, int]]]:
 def _is_stream(node: EncodedNode) -> bool:
     """What is read from one comes again from the record."""
     return node.cls is None or issubclass(node.cls, IterableDataset)
-
-
-def _says_nothing(value: Any) -> bool:
-    return type(value) is tuple and value[0] == OPAQUE
 
 
 def _equal(a: Any, b: Any) -> bool:

@@ -46,7 +46,7 @@ def not_made(rebuild: Rebuild, node: EncodedNode) -> Any:
 
 def made_for_one_use(rebuild: Rebuild, node: EncodedNode) -> Any:
     """What is made for one use, such as an evaluation's loader, is made again for the next one."""
-    rebuild.missing.append(f"{node.kind.name.lower()} {node.key!r}")
+    rebuild.leaves(f"{node.kind.name.lower()} {node.key!r}")
     return ABSENT
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import pickle
+import types
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from types import FrameType
@@ -20,7 +21,7 @@ from torchrelay.shim.capture.bound_tensors import at_place
 from torchrelay.shim.capture.encode import EncodedNode
 from torchrelay.shim.capture.handlers import HANDLERS
 from torchrelay.shim.capture.host_state import Deep, Fields, Inside, Nth
-from torchrelay.shim.capture.kinds import Kind
+from torchrelay.shim.capture.kinds import PLAIN, Kind
 from torchrelay.shim.capture.random_below import follow
 from torchrelay.shim.capture.replay_point import ABSENT
 from torchrelay.shim.capture.tags import (
@@ -36,6 +37,7 @@ from torchrelay.shim.capture.tags import (
     TUPLE,
     VALUE,
     WEAK,
+    is_left,
 )
 from torchrelay.shim.save_future import SaveId
 
@@ -61,6 +63,9 @@ class Rebuild:
         self.objects: list[Any] = []
         self.missing: list[str] = []
         self._dropped: list[str] = []
+        self._left: set[int] = set()
+        self._taken: set[int] = set()
+        """Objects of this process that stand for a node, by id: two recorded objects are two here, too."""
         self.last: dict[int, Any] = {}
         """What loader iterators have yielded last, by id."""
         self._methods: dict[tuple[int, str], Any] = {}
@@ -72,7 +77,9 @@ class Rebuild:
         """
         self._nodes = nodes
         for node in nodes:
-            self.objects.append(self._resolve(node))
+            found = self._resolve(node)
+            self.objects.append(found)
+            self._taken.add(id(found))
 
     def fill(self, *, but: Collection[Kind] = ()) -> None:
         """`but`: kinds that are left as they are."""
@@ -118,7 +125,22 @@ class Rebuild:
         parent = self.objects[node.parent]
         there = ABSENT if parent is ABSENT else child(self._nodes[node.parent].kind, parent, node.key)
         handler = HANDLERS[node.kind]
-        return there if there is not ABSENT and handler.fits(node, there) else handler.make(self, node)
+        if there is not ABSENT and id(there) not in self._taken and handler.fits(node, there):
+            return there
+        return handler.make(self, node)
+
+    @property
+    def left(self) -> frozenset[int]:
+        """Nodes that are not carried: where they stood, this process keeps what it has itself."""
+        return frozenset(filter(self._is_left, self._left))
+
+    def _is_left(self, number: int) -> bool:
+        return self.objects[number] is ABSENT
+
+    def leaves(self, what: str) -> None:
+        """The object of the node that is being resolved is not carried, and need not be."""
+        self.missing.append(what)
+        self._left.add(len(self.objects))
 
     def lacks(self, node: EncodedNode) -> None:
         """Training has made what cannot be made again."""
@@ -131,7 +153,8 @@ class Rebuild:
             return value
         tag = value[0]
         if tag == REF:
-            return self.objects[value[1]]
+            found = self.objects[value[1]]
+            return there if found is ABSENT else found
         if tag == TUPLE:
             cls, items = value[1] or tuple, value[2]
             olds = there if isinstance(there, tuple) and len(there) == len(items) else [ABSENT] * len(items)
@@ -159,7 +182,10 @@ class Rebuild:
         if tag == NAMED:
             return pickle.loads(value[1])
         if tag in (METHOD, PARTIAL):
-            return there if there is not ABSENT else self._callable(value)
+            if there is not ABSENT and is_left(value, self._is_left):
+                return there
+            made = self._method(value, there) if tag == METHOD else self._partial(value, there)
+            return there if made is ABSENT else made
         raise StateMismatchError(f"the journal holds an unknown tag {tag!r}")
 
     def _is_bound(self, parameter: Any) -> bool:
@@ -167,18 +193,31 @@ class Rebuild:
         roots = [self.objects[n] for n, node in enumerate(self._nodes) if node.kind is Kind.MODULE]
         return any(p is parameter for root in roots if root is not ABSENT for p in root.parameters())
 
-    def _callable(self, value: tuple[Any, ...]) -> Any:
-        first = self.decode(value[1], ABSENT)
+    def _method(self, value: tuple[Any, ...], there: Any) -> Any:
+        _, owner, name = value
+        is_method = type(there) is types.MethodType
+        own = there.__self__ if is_method else ABSENT
+        first = self.decode(owner, own)
         if first is ABSENT:
             return ABSENT
-        if value[0] == METHOD:
-            # One method for all that hold it: lightning copies what it logs with, and knows by identity what not to copy.
-            return self._methods.setdefault((id(first), value[2]), getattr(first, value[2], ABSENT))
-        arguments = [self.decode(v, ABSENT) for v in value[2]]
-        keywords = {k: self.decode(v, ABSENT) for k, v in value[3].items()}
-        if any(v is ABSENT for v in (*arguments, *keywords.values())):
+        if is_method and own is first and there.__func__.__name__ == name:
+            return there
+        # One method for all that hold it: lightning copies what it logs with, and knows by identity what not to copy.
+        return self._methods.setdefault((id(first), name), getattr(first, name, ABSENT))
+
+    def _partial(self, value: tuple[Any, ...], there: Any) -> Any:
+        _, function, arguments, keywords = value
+        own: Any = there if type(there) is functools.partial else functools.partial(_nothing)
+        olds = own.args if len(own.args) == len(arguments) else [ABSENT] * len(arguments)
+        first = self.decode(function, own.func if own is there else ABSENT)
+        args = tuple(self.decode(v, old) for v, old in zip(arguments, olds))
+        named = {k: self.decode(v, own.keywords.get(k, ABSENT)) for k, v in keywords.items()}
+        if any(v is ABSENT for v in (first, *args, *named.values())):
             return ABSENT
-        return functools.partial(first, *arguments, **keywords)
+        same = first is own.func and _alike(args, own.args) and [*named] == [*own.keywords]
+        if same and _alike(tuple(named.values()), tuple(own.keywords.values())):
+            return own
+        return functools.partial(first, *args, **named)
 
     def mapping(self, content: dict[Any, Any], now: dict[Any, Any]) -> dict[Any, Any]:
         decoded = {k: self.decode(v, now.get(k, ABSENT)) for k, v in content.items()}
@@ -190,6 +229,14 @@ class Rebuild:
         if any(i is ABSENT for i in items):
             raise StateMismatchError(f"{what}: an element has state that cannot be carried")
         return items
+
+
+def _nothing() -> None: ...
+
+
+def _alike(made: tuple[Any, ...], there: tuple[Any, ...]) -> bool:
+    plain = [type(a) is type(b) and type(a) in PLAIN and a == b for a, b in zip(made, there)]
+    return len(made) == len(there) and all(a is b or same for a, b, same in zip(made, there, plain))
 
 
 def _what(node: EncodedNode) -> str:

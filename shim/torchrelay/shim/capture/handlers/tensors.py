@@ -59,7 +59,7 @@ def _encode(encoder: Encoder, node: Node) -> Any:
 def _make(rebuild: Rebuild, node: EncodedNode) -> Any:
     content = node.content
     if content is None:
-        rebuild.missing.append(f"view of a parameter {node.key!r}")
+        rebuild.leaves(f"view of a parameter {node.key!r}")
         return ABSENT
     if isinstance(content, LargeTensor):
         part = torch.empty(content.shape, dtype=content.dtype, device=content.device)

@@ -38,6 +38,8 @@ class Updates:
         """The training loop that an unprotected rank was in when it gave up: its gates stay where the others have theirs."""
         self._turns = 0
         """Of an unprotected rank: how many updates of an iteration come before the gate, as the others learn it, too."""
+        self._is_through = False
+        """Whether the latest gate that was waited at has been passed, counted or not."""
         self._owes_gate = False
         """Of an unprotected rank: whether there was an update in this iteration, and no gate yet."""
 
@@ -90,13 +92,15 @@ class Updates:
         engine = self._engine
         if not engine.tracker.live or threading.get_ident() != self._training_thread:
             return
-        passed, depth = engine.gates_passed, self._depth
+        passed, depth, self._is_through = engine.gates_passed, self._depth, False
         try:
             self._before_step(frame, optimizer, whole=whole)
         except Exception as error:
             if not engine.guard.takes(error):
                 raise
-            if engine.gates_passed == passed and engine.position in ("body", "gate"):
+            if self._is_through and engine.gates_passed == passed:
+                self._count_gate()  # the others have gone on: nobody is at this gate any more
+            elif engine.gates_passed == passed and engine.position in ("body", "gate"):
                 # The others wait for this rank at their gate. Without protection there is less to do on the way to it.
                 engine.position, self._depth = "body", depth
                 try:
@@ -159,8 +163,9 @@ class Updates:
 
     def unprotected_in(self, site: str) -> None:
         """The rank gives up in this training loop."""
-        self._site, self._owes_gate = site, self.early.pending
+        self._site, self._owes_gate = site, self.early.pending and not self._is_through
         self.early.drop()
+        self.writes.drop()
 
     def at_head_unprotected(self) -> None:
         """An iteration that has made fewer updates than others has its gate at its end."""
@@ -272,7 +277,7 @@ class Updates:
         if commit is None or (activation is not commit.activation and commit.activation in engine.tracker.stack):
             return False
         engine.again.leave()
-        engine.position = "gate"
+        engine.position, self._is_through = "gate", False
         engine.phase("gate")
         try:
             self._wait("gate" if activation is commit.activation else "astray")
@@ -289,6 +294,10 @@ class Updates:
         if engine.keeper is not None:
             engine.keeper.meet()
         engine.comms.gate(number)
+        self._count_gate()
+
+    def _count_gate(self) -> None:
+        engine = self._engine
         self._owes_gate = False
         engine.gates_passed += 1
         engine.gradients_open = False
@@ -316,6 +325,7 @@ class Updates:
             if engine.keeper is not None:
                 engine.keeper.meet()
             engine.comms.gate(engine.gates_passed + 1)
+            self._is_through = True
             engine.costs.barrier(time.perf_counter() - started_s)
         except RuntimeError as error:
             if engine.commit is None:

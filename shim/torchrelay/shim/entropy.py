@@ -12,6 +12,7 @@ import hashlib
 import os
 import random
 import sys
+import tempfile
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -22,6 +23,9 @@ from torchrelay.shim.outside import Outside, asking, is_own, key_of
 KEY_BYTES = 32
 _TORCH = ("torch.random", "torch._compile", "torch._dynamo")
 """What is between a script that calls `torch.manual_seed` and the generator."""
+
+_LOOKS_FOR_A_FOLDER = "_get_default_tempdir"
+"""In tempfile: tries once, with a name of its own, where files can be written."""
 
 Call = Callable[..., Any]
 
@@ -36,9 +40,8 @@ def _derived(key: bytes, purpose: str, size: int) -> bytes:
 
 def seed_python(key: bytes) -> None:
     random.seed(int.from_bytes(_derived(key, "python", 32), "little"))
-    if (temporary := sys.modules.get("tempfile")) is not None:
-        # A spare has drawn names already, and for the first one the place for temporary files was looked for.
-        temporary.__dict__.update(_name_sequence=None, tempdir=None)
+    # A spare has drawn names already, and for the first one the place for temporary files was looked for.
+    tempfile.__dict__.update(_name_sequence=None, tempdir=None)
 
 
 def seed_numpy(key: bytes, generators: Any) -> None:
@@ -54,6 +57,8 @@ def divert_draws(diversions: Diversions, outside: Outside) -> None:
     """Raises UnsupportedError where this Python is built otherwise."""
     diversions.divert(os.urandom, lambda original: _urandom(original, outside))
     diversions.divert_method(random.Random.__mro__[1], "seed", lambda original: _python_seed(original, outside))
+    if (names := getattr(tempfile, "_RandomNameSequence", None)) is not None:
+        diversions.divert_method(names, "__next__", lambda original: _temporary_name(original, outside))
     try:
         import _uuid  # type: ignore[import-not-found]  # C code of Python's own, where libuuid is
     except ImportError:
@@ -79,6 +84,19 @@ def _urandom(original: Call, outside: Outside) -> Call:
     return urandom
 
 
+def _temporary_name(original: Call, outside: Outside) -> Call:
+    """By the line that asks: the generator of the names belongs to all, and whoever is first asks for its seed."""
+
+    def next_name(self: Any) -> Any:
+        caller = sys._getframe(1)
+        frame = asking(caller)
+        if frame is None or caller.f_code.co_name == _LOOKS_FOR_A_FOLDER:
+            return original(self)
+        return outside.answer(key_of("a temporary name", frame), lambda: original(self))
+
+    return next_name
+
+
 def _time_id(original: Call, outside: Outside) -> Call:
     def generate_time_safe() -> Any:
         frame = asking(sys._getframe(1).f_back)
@@ -92,7 +110,8 @@ def _python_seed(original: Call, outside: Outside) -> Call:
 
     def seed(self: Any, value: Any = None) -> Any:
         frame = asking(sys._getframe(1))
-        if frame is None or not (value is None or isinstance(value, int)):
+        of_names = sys._getframe(1).f_globals is tempfile.__dict__  # each name is kept by itself
+        if frame is None or of_names or not (value is None or isinstance(value, int)):
             return original(self, value)
         key = key_of("a seed of random", frame)
         if value is not None:

@@ -10,6 +10,7 @@ import secrets
 import socket
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 import uuid
@@ -98,6 +99,23 @@ def test_a_joiner_is_given_what_the_rank_was_given(
     first, second = twice(world, ask)
     assert first == second
     assert ask() != first or not changes
+
+
+def test_a_temporary_name_is_given_to_the_line_that_got_it_whoever_drew_names_before(
+    world: Callable[..., SetUp],
+) -> None:
+    """A package may draw one when it is imported, which a spare has done before."""
+    given, recorded = [], b""
+    for who in ("rank", "joiner"):
+        set_up = world(recorded)
+        if who == "rank":
+            tempfile.gettempdir()
+            tempfile.mktemp()
+        given.append(os.path.basename(tempfile.mktemp()))
+        set_up.end()
+        recorded = set_up.snapshot()
+    assert given[0] == given[1]
+    assert os.path.basename(tempfile.mktemp()) != given[0]
 
 
 def test_a_joiner_sees_the_lost_ranks_machine_name(world: Callable[..., SetUp]) -> None:

@@ -12,13 +12,14 @@ import torch
 from torchrelay.protocol.errors import JournalError, StateMismatchError, UnsupportedError
 from torchrelay.shim import save_records
 from torchrelay.shim.adapters import async_checkpoint, process_group
+from torchrelay.shim.guard import MeantForUs
 from torchrelay.shim.save_future import SaveFuture, SaveId
 
 if TYPE_CHECKING:
     from torchrelay.shim.async_saves import AsyncSaves
 
 
-class Interrupted(RuntimeError):
+class Interrupted(MeantForUs, RuntimeError):
     """A migration has come between a save's thread and the ranks that it communicates with."""
 
 

@@ -12,6 +12,8 @@ from torchrelay.shim.adapters.gloo_waits import GlooWaits, Sleeper, sleepers
 LOOK_S = 0.25
 """Who has not run for so long after the connections were shut down is not woken by gloo any more: its loop turns every 10 ms."""
 PATIENCE_S = 10.0
+NAME = "torchrelay-waits"
+"""Of the thread that looks."""
 
 
 class ForgottenWaits:
@@ -29,7 +31,7 @@ class ForgottenWaits:
     def watch(self, generation: int) -> None:
         """Until communicators of this generation are built, on a thread of its own."""
         if self._gloo is not None:
-            threading.Thread(target=self._watch, args=(generation,), name="torchrelay-waits", daemon=True).start()
+            threading.Thread(target=self._watch, args=(generation,), name=NAME, daemon=True).start()
 
     def renewed(self, generation: int) -> None:
         with self._lock:

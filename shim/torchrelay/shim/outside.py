@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import os
 import pickle
-import sysconfig
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -40,7 +39,7 @@ def whose(file: str) -> str:
 
 @functools.lru_cache(maxsize=1)
 def _library() -> tuple[str, ...]:
-    folders = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib")}
+    folders = {os.path.dirname(os.__file__)}  # sysconfig would be one more module that only we import
     folders |= {os.path.realpath(folder) for folder in folders}
     return ("<frozen", *(os.path.join(folder, "") for folder in folders))
 

@@ -17,6 +17,7 @@ from torchrelay.shim.capture.encode import decode, encode_whole
 from torchrelay.shim.capture.host_state import HostState, path_of
 from torchrelay.shim.capture.kinds import Kind
 from torchrelay.shim.capture.modules import ModuleTrees
+from torchrelay.shim.capture.small import TensorValue, take
 from torchrelay.shim.capture.walk import Walk
 from torchrelay.shim.journaling import note_loops, script_frames
 from torchrelay.shim.origins import where_made
@@ -88,7 +89,11 @@ def check_at_gate(
 ) -> None:
     """The same at the gate of the step that a process goes through in the lost rank's place."""
     now = look(engine, innermost)
-    found = differences(decode(nodes), decode(encode_whole(now)), trees, left=left)
+
+    def read(number: int) -> TensorValue:
+        return take(now.nodes[number].obj)
+
+    found = differences(decode(nodes), decode(encode_whole(now)), trees, left=left, read=read)
     if found:
         raise StateMismatchError(f"this process is not what the lost rank was at its gate: {described(found, now)}")
 

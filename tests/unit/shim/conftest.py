@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import builtins
 import io
+import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,8 +17,10 @@ from support.save_side import GROUP, Side
 from torch.utils.data import _utils
 
 from torchrelay.shim.adapters import kept_workers, process_group
+from torchrelay.shim.forgotten_waits import NAME as WATCH
 
 OPEN = builtins.open
+WATCH_ENDS_S = 10.0
 
 
 @pytest.fixture(autouse=True)
@@ -25,6 +29,10 @@ def nothing_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(kept_workers.MultiIter, "_reset", kept_workers.MultiIter._reset)
     monkeypatch.setattr(_utils.worker, "_worker_loop", _utils.worker._worker_loop)
     yield
+    for thread in threading.enumerate():
+        if thread.name == WATCH:
+            thread.join(WATCH_ENDS_S)
+            assert not thread.is_alive(), "threads that wait for gloo are still woken"
     assert builtins.open is OPEN, "open() is still diverted"
     assert io.open is OPEN, "io.open is still diverted"
     assert "data" not in vars(torch.Tensor), "Tensor.data is still watched"
@@ -32,8 +40,10 @@ def nothing_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> LoopScript:
-    return LoopScript(monkeypatch, tmp_path)
+def script(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[LoopScript]:
+    script = LoopScript(monkeypatch, tmp_path)
+    yield script
+    script.engine.comms.waits.renewed(sys.maxsize)
 
 
 @pytest.fixture

@@ -12,10 +12,13 @@ import pytest
 import torch
 from support.host_state import carry, take
 
+from torchrelay.shim.capture import small
 from torchrelay.shim.capture.compare import MAX_DIFFERENCES, Difference, differences
 from torchrelay.shim.capture.encode import begin_set_up, decode, encode, encode_whole
 from torchrelay.shim.capture.host_state import HostState
+from torchrelay.shim.capture.kinds import Kind
 from torchrelay.shim.capture.modules import ModuleTrees
+from torchrelay.shim.capture.small import SMALL_BYTES
 
 
 class Holder:
@@ -98,6 +101,18 @@ def test_content_is_compared_bit_by_bit(change: Any, path: str) -> None:
     then, other = names(), names()
     change(other)
     assert [d.path for d in compared(then, other)] == [path]
+
+
+@pytest.mark.parametrize(("change", "found"), [(0.0, []), (1.0, ["script.large"])])
+def test_a_large_tensor_that_a_gate_s_journal_has_by_value_is_compared_by_content(
+    change: float, found: list[str]
+) -> None:
+    large = torch.arange(SMALL_BYTES, dtype=torch.float32)
+    then = decode(encode_whole(take({"large": large})))
+    then = [n._replace(content=small.take(large)) if n.kind is Kind.TENSOR else n for n in then]
+    now = take({"large": large + change})
+    read = differences(then, decode(encode_whole(now)), read=lambda number: small.take(now.nodes[number].obj))
+    assert [d.path for d in read] == found
 
 
 def test_an_object_that_two_places_had_in_common_has_to_be_one_object_again() -> None:

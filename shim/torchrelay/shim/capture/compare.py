@@ -54,14 +54,16 @@ def differences(
     trees: Sequence[Any] = (),
     same: Callable[[int, int], bool] | None = None,
     left: Collection[int] = (),
+    read: Callable[[int], TensorValue] | None = None,
 ) -> list[Difference]:
     """Where `now` is not what `then` was, at most MAX_DIFFERENCES; what `now` has besides in its variables does not count.
 
     `trees`: of the set-up that `then` belongs to, as its journal has them. `same(a, b)`: whether node `a` of `then` and node `b` of
     `now` are one object, where both states are of the same process. `left`: nodes of `then` that were not carried into the process
-    of `now`, which keeps what it has itself in their places.
+    of `now`, which keeps what it has itself in their places. `read(b)`: the content of tensor `b` of `now`, for those that `then`
+    has by value though they are large: a gate's journal has what only the lost rank's step had made.
     """
-    return Comparison(then, now, trees, same, left).run()
+    return Comparison(then, now, trees, same, left, read).run()
 
 
 class Comparison:
@@ -72,8 +74,10 @@ class Comparison:
         trees: Sequence[Any] = (),
         same: Callable[[int, int], bool] | None = None,
         left: Collection[int] = (),
+        read: Callable[[int], TensorValue] | None = None,
     ) -> None:
         self._then, self._now, self._trees, self._same = then, now, trees, same
+        self._read = read
         self._left = frozenset(left)
         self.partner: dict[int, int] = {}
         """Node of `then` -> node of `now`."""
@@ -137,6 +141,8 @@ class Comparison:
         elif kind in (Kind.LIST, Kind.DEQUE):
             self._sequences(was, content)
         elif kind is Kind.TENSOR:
+            if isinstance(was, TensorValue) and isinstance(content, LargeTensor) and self._read is not None:
+                content = self._read(self._at[1])
             self._tensors((), was, content)
         elif kind in (Kind.GENERATOR, Kind.ITERATOR) and was is not None and content is not None:
             self._iterators(was, content)

@@ -31,21 +31,19 @@ from torchrelay.cli.struck_runs import process
 from torchrelay.cli.summary import Summary
 from torchrelay.cli.teller import Teller, make_console
 from torchrelay.protocol.errors import UserError
+from torchrelay.protocol.level import Level
 from torchrelay.protocol.messages import Coverage
 from torchrelay.protocol.names import (
     EXIT_CHECK_PARTLY,
     EXIT_CHECK_UNPROTECTED,
     MADE_FILES,
-    PARTLY,
-    PROTECTED,
     SEEN_FILE,
-    UNPROTECTED,
 )
 
 EXIT_FAILED = 1
 SHOWN_LINES = 30
 BOTH_STREAMS = 3
-_STATUS = {PROTECTED: 0, PARTLY: EXIT_CHECK_PARTLY}
+_STATUS: dict[str, int] = {Level.PROTECTED: 0, Level.PARTLY: EXIT_CHECK_PARTLY}
 
 
 @dataclass(frozen=True)
@@ -71,7 +69,7 @@ class Attempt:
         if self.is_over or self.is_late:
             return False
         coverage = self.summary.coverage
-        no_step = self.summary.boundary < 1 and self.summary.protection == "on"
+        no_step = self.summary.boundary < 1 and self.summary.protection not in (Level.PENDING, Level.UNPROTECTED)
         return self.failed or (no_step and (coverage is None or not coverage.gaps))
 
 
@@ -166,7 +164,7 @@ def _conclude(options: RunOptions, attempt: Attempt, as_json: bool) -> int:
     coverage = summary.coverage
     if attempt.is_late and not summary.held and coverage is not None:
         why = f"cut off by --timeout before {options.check_steps} steps were done: {coverage.reason}"
-        coverage = dataclasses.replace(coverage, level=UNPROTECTED, reason=why)
+        coverage = dataclasses.replace(coverage, level=Level.UNPROTECTED.value, reason=why)
     status = _STATUS.get(coverage.level, EXIT_CHECK_UNPROTECTED) if coverage else EXIT_CHECK_UNPROTECTED
     if failed:
         status = EXIT_FAILED
@@ -202,7 +200,7 @@ def _print(console: Console, coverage: Coverage | None, attempt: Attempt, option
 
 def _next(coverage: Coverage, options: RunOptions) -> str:
     """What to do before relying on it."""
-    if coverage.level == UNPROTECTED:
+    if coverage.level == Level.UNPROTECTED:
         return ""
     script = f"-m {options.script}" if options.module else options.script
     return f"\nbefore you rely on it: torchrelay drill --nproc-per-node {max(options.nproc_per_node, 2)} {script} ..."

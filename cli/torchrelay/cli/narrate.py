@@ -9,15 +9,14 @@ from torchrelay.cli import render
 from torchrelay.cli.summary import Summary
 from torchrelay.protocol import events
 from torchrelay.protocol.health.kinds import IGNORE
+from torchrelay.protocol.level import Level
 from torchrelay.protocol.messages import Coverage
 from torchrelay.protocol.names import (
     EXIT_FAULT_NOT_INJECTED,
     EXIT_NO_SPARE_LEFT,
-    PROTECTED,
     REHEARSAL_BROKEN_OFF,
     REHEARSAL_OPEN,
     REHEARSAL_SAME,
-    UNPROTECTED,
 )
 from torchrelay.protocol.phases import ABANDONED, CHECKPOINT, CLEARED, PLANNED, RESUME, ROLLBACK
 from torchrelay.protocol.rehearsal_words import sentence
@@ -37,10 +36,8 @@ def notes(before: Summary, event: events.Occurrence) -> list[Text]:
     match event:
         case events.JobStarted():
             return [line(f"{render.count(event.world_size, 'rank')}, {render.count(event.spares, 'spare')}")]
-        case events.Protection(on=True):
-            return [line(f"{event.reason or 'armed'}; not protected before the training loop has come round")]
         case events.Protection():
-            return [line(f"not protected{_because(event.reason)}", "yellow")]
+            return [_protection(event)]
         case events.ReportMade():
             new = [text for text in event.unprotected if text not in before.unprotected]
             return [line(f"cannot be carried over: {text}", "yellow") for text in new]
@@ -70,8 +67,6 @@ def notes(before: Summary, event: events.Occurrence) -> list[Text]:
             return [_finished(event)]
         case events.NodeLost():
             return [_node_lost(event)]
-        case events.JournalsKept(all_ranks=True):
-            return [line("protected against the loss of a machine too, if it is not the controller's")]
         case events.TakenOver():
             return [line(f"another controller leads the job{_because(event.reason)}", "yellow")]
         case events.MoveNotMade():
@@ -90,18 +85,19 @@ def _verdict(event: events.HealthVerdict) -> Text:
     return line(f"{would}{event.action}: {who}{event.reason}", style)
 
 
+def _protection(event: events.Protection) -> Text:
+    level = Level(event.level)
+    style = {Level.PROTECTED: "", Level.ARMED: "dim"}.get(level, "yellow")
+    return line(f"{level.words}{_because(event.reason)}", style)
+
+
 def _covered(before: Summary, now: Coverage) -> list[Text]:
-    """The short form: the whole report is in `torchrelay status`."""
+    """Its level has a line of its own, and the whole report is in `torchrelay status`."""
     last = before.coverage
-    if now.level == UNPROTECTED or (last is not None and (last.level, last.reason) == (now.level, now.reason)):
-        return []  # that it is not protected was said, with its reason
-    where = f"; training loop {now.file}:{now.line}" if now.file else ""
-    more = "; `torchrelay status` has the report" if now.gaps else ""
-    said = f"{'protected' if now.level == PROTECTED else 'partly protected'}: {now.reason}"
-    if before.world_size and not before.spares:
-        said = f"not protected: no spare is there, so a lost rank ends the job in a checkpoint. With one: {said}"
-    is_good = now.level == PROTECTED and bool(before.spares)
-    return [line(f"{said}{where}{more}", "" if is_good else "yellow")]
+    if not now.file or (last is not None and (last.file, bool(last.gaps)) == (now.file, bool(now.gaps))):
+        return []
+    more = f"; {render.count(len(now.gaps), 'gap')}: `torchrelay status` has the report" if now.gaps else ""
+    return [line(f"training loop {now.file}:{now.line}{more}", "yellow" if now.gaps else "")]
 
 
 def _rehearsed(before: Summary, event: events.RehearsalFinished) -> list[Text]:
@@ -188,6 +184,6 @@ def _done(summary: Summary) -> str:
         parts.append(render.count(len(summary.committed), "migration"))
         parts.append("no step redone" if summary.steps_redone == 0 else f"{summary.steps_redone} redone")
         parts.append(f"{render.seconds(sum(summary.downtime_s.values()))} s of downtime")
-    elif summary.protection == "pending":
+    elif summary.protection is Level.PENDING:
         parts.append("nothing to protect: the script set up no process group")
     return ", ".join(parts)

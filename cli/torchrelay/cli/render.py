@@ -9,11 +9,18 @@ from rich.table import Table
 from rich.text import Text
 
 from torchrelay.cli.summary import UNDER_WAY, Migration, Summary
+from torchrelay.protocol.level import Level
 from torchrelay.protocol.messages import JobStatus
 from torchrelay.protocol.phases import COMMITTED, DOWNTIME_ROWS, ROW_OF_PHASE, Phase
 
 _STATE_STYLES = {"running": "green", "standing": "yellow", "lost": "red", "starting": "dim", "finished": "dim"}
-_PROTECTION_STYLES = {"on": "green", "off": "yellow", "pending": "dim"}
+LEVEL_STYLES = {
+    Level.PENDING: "dim",
+    Level.ARMED: "dim",
+    Level.UNPROTECTED: "red",
+    Level.PARTLY: "yellow",
+    Level.PROTECTED: "green",
+}
 
 
 def count(number: int, noun: str) -> str:
@@ -71,9 +78,13 @@ def progress_line(summary: Summary) -> Text:
     if running is not None:
         who = f"rank {listed(running.ranks)} is moving" if running.ranks else "ranks are entering"
         line.append(f" · {who}: {phase(running.phase) or 'starting'}", style="yellow")
-    elif summary.protection == "off":
-        line.append(" · not protected", style="yellow")
+    elif summary.protection is not Level.PENDING:
+        line.append(f" · {summary.protection.words}", style=LEVEL_STYLES[summary.protection])
     return line
+
+
+def protection(level: Level, reason: str) -> Text:
+    return Text.assemble((level.words, LEVEL_STYLES[level]), f": {reason}" if reason else "")
 
 
 def migrations_table(migrations: tuple[Migration, ...]) -> RenderableType:
@@ -109,10 +120,8 @@ def status_view(status: JobStatus) -> RenderableType:
     head.add_row("job", Text(status.run_id, style="bold"))
     head.add_row("ranks", f"{status.world_size}, generation {status.generation}, {status.steps_per_s:.1f} steps/s")
     head.add_row("spares", f"{status.spares_warm} ready of {status.spares_total}")
-    protection = Text(status.protection, style=_PROTECTION_STYLES.get(status.protection, "default"))
-    if status.protection_reason:
-        protection.append(f": {status.protection_reason}", style="default")
-    head.add_row("protection", protection)
+    if not status.coverage:  # which begins with it
+        head.add_row("protection", protection(Level(status.protection), status.protection_reason))
     last = f"{status.migrations_done}; last: {status.last_migration}" if status.last_migration else "none"
     head.add_row("migrations", Text(last))
     for number, text in enumerate(status.quarantine):

@@ -9,18 +9,17 @@ from rich.table import Table
 from rich.text import Text
 
 from torchrelay.cli import render
+from torchrelay.protocol.level import Level
 from torchrelay.protocol.messages import Coverage, RankGap
-from torchrelay.protocol.names import GAP_EFFECTS, PARTLY, PENDING, PROTECTED, UNPROTECTED
+from torchrelay.protocol.names import GAP_EFFECTS
 
-_STYLES = {PROTECTED: "green", PARTLY: "yellow", UNPROTECTED: "red", PENDING: "dim"}
-_WORDS = {PROTECTED: "protected", PARTLY: "partly protected", UNPROTECTED: "not protected", PENDING: "not known yet"}
 _ANSWERS = {"yes": "green", "partly": "yellow", "no": "red"}
 
 
 def report_view(c: Coverage, world_size: int) -> RenderableType:
     """The whole report."""
     head = Table.grid(padding=(0, 2))
-    head.add_row("protection", Text.assemble((_WORDS[c.level], _STYLES[c.level]), f": {c.reason}"))
+    head.add_row("protection", render.protection(Level(c.level), c.reason))
     if c.file:
         head.add_row("training loop", Text(f"{c.file}:{c.line}"))
     for number, text in enumerate(c.rehearsed):

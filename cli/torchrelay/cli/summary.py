@@ -10,6 +10,7 @@ from typing import Any
 
 from torchrelay.protocol import events
 from torchrelay.protocol.faults import Fault
+from torchrelay.protocol.level import Level
 from torchrelay.protocol.messages import Coverage
 from torchrelay.protocol.names import REHEARSAL_BROKEN_OFF
 from torchrelay.protocol.phases import ABANDONED, CLEARED, COMMITTED, DOWNTIME_ROWS, RESUME
@@ -45,15 +46,17 @@ class Migration:
 
 @dataclass(frozen=True)
 class Summary:
-    """`protection`: `pending`, `on` or `off`. `exit_code` is None while the job runs. `boundary` -1: no step yet.
+    """`exit_code` is None while the job runs. `boundary` -1: no step yet.
 
     `started_s`, `ended_s`: by the wall clock.
     """
 
     run_id: str = ""
     world_size: int = 0
-    protection: str = "pending"
+    protection: Level = Level.PENDING
     protection_reason: str = ""
+    was_protected: bool = False
+    """At some time somebody could rely on it."""
     boundary: int = -1
     steps_per_s: float = 0.0
     ranks: int = 0
@@ -127,7 +130,7 @@ def as_json(summary: Summary, exit_code: int, never_fired: list[str]) -> dict[st
         "world_size": summary.world_size,
         "steps": max(summary.boundary, 0),
         "wall_s": round(max(summary.ended_s - summary.started_s, 0.0), 3),
-        "protection": summary.protection,
+        "protection": summary.protection.value,
         "protection_reason": summary.protection_reason,
         "unprotected": list(summary.unprotected),
         "rehearsals": [dataclasses.asdict(r) for _, r in sorted(summary.rehearsals.items())],
@@ -150,7 +153,9 @@ def fold(s: Summary, event: events.Occurrence, time_s: float) -> Summary:
             size = event.world_size
             return replace(s, run_id=event.run_id, world_size=size, ranks=size, spares=event.spares, started_s=time_s)
         case events.Protection():
-            return replace(s, protection="on" if event.on else "off", protection_reason=event.reason)
+            level = Level(event.level)
+            relied = s.was_protected or level.promises
+            return replace(s, protection=level, protection_reason=event.reason, was_protected=relied)
         case events.ReportMade():
             new = tuple(text for text in event.unprotected if text not in s.unprotected)
             return replace(s, unprotected=s.unprotected + new)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from torchrelay.controller.decide.buddies import decide_keeping
-from torchrelay.controller.decide.coverage import Known, is_compared, without_replica
+from torchrelay.controller.decide.known import Known, is_compared, without_replica
 from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.outbox import Outbox
 from torchrelay.protocol.kept import COPIES_AS_NEEDED

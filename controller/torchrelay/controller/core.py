@@ -339,7 +339,8 @@ class Core:
             return
         self._divergence.settle(now_s)
         self._protection.settle()
-        if self._judge.settle() and self._config.buddy_every:
+        ending = any(w.finishing for w in self.job.rank_workers)
+        if self._judge.settle(ending or self.driver.migration is not None) and self._config.buddy_every:
             self._buddies.settle(self._judge.known())
         if self.is_over:
             return

@@ -1,4 +1,4 @@
-"""Keeps the job's protection report, tells when it changes, and ends a `torchrelay check` when there is nothing more to learn."""
+"""Keeps the job's protection report, tells its level and whatever else in it changes, and ends a `torchrelay check` in time."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from typing import Any
 
 from torchrelay.controller.config import ControllerConfig
 from torchrelay.controller.decide.buddies import choose_every
-from torchrelay.controller.decide.coverage import Known, coverage, is_compared, without_replica
+from torchrelay.controller.decide.coverage import coverage
 from torchrelay.controller.decide.hang import threshold_s
+from torchrelay.controller.decide.known import Known, is_compared, without_replica
 from torchrelay.controller.job import Job
 from torchrelay.controller.outbox import Outbox
-from torchrelay.protocol.events import CoverageKnown, RanksHeld
+from torchrelay.protocol.events import CoverageKnown, Protection, RanksHeld
 from torchrelay.protocol.kept import COPIES_AS_NEEDED
+from torchrelay.protocol.level import Level
 from torchrelay.protocol.messages import Coverage
-from torchrelay.protocol.names import PENDING, UNPROTECTED
 
 NOTICING_S = 1.0
 """How late a hang that is due may be seen: agents look and tell that often."""
@@ -28,6 +29,8 @@ class Judge:
     def __init__(self, config: ControllerConfig, job: Job, outbox: Outbox, end_job: Callable[[], None]) -> None:
         self._config, self._job, self._outbox, self._end_job = config, job, outbox, end_job
         self._told: tuple[Any, ...] | None = None
+        self._level_told = (Level.PENDING.value, "")
+        self._then: tuple[Any, ...] = ()
         self._is_stale = True
         self._is_over = False
         self._copies_every = 0
@@ -60,6 +63,8 @@ class Judge:
             self._config.buddy_sync,
             dict(job.rehearsals.judged),
             job.rehearsals.open,
+            *self._spares(),
+            job.losses_barred,
         )
         return replace(known, copy_every=self._as_needed(known)) if every == COPIES_AS_NEEDED else known
 
@@ -71,19 +76,44 @@ class Judge:
             self._copies_every = choose_every(size_bytes, known.step_s)
         return self._copies_every if alone else 0
 
-    def settle(self) -> bool:
-        """Tells the report if it says something new; whether anything had changed. Cheap as long as nothing has."""
-        if not self._is_stale:
+    def _spares(self) -> tuple[int, int]:
+        """That are ready, for whichever rank has the fewest, and to come. A check asks what would be if there was one."""
+        if self._config.check_steps:
+            return 1, 0
+        job = self._job
+        ready = min(
+            sum(w.warm and not job.quarantined(w) for w in job.spares_for(i)) for i in range(job.local_world_size)
+        )
+        starting = sum(not w.warm for w in job.spares)
+        return ready, starting + max(job.spares_to_come(i) for i in range(job.local_world_size))
+
+    def settle(self, is_busy: bool) -> bool:
+        """Tells the report if it says something new; whether anything had changed. Cheap as long as nothing has.
+
+        `is_busy`: the job moves a rank, or ends; who is protected then says nothing of what comes after.
+        """
+        if is_busy and not self._config.check_steps:
             return False
-        self._is_stale = False
+        job = self._job
+        facts = (*self._spares(), len(job.nodes), sum(bool(w.copied_to) for w in job.rank_workers))
+        if not self._is_stale and facts == self._then:
+            return False
+        self._is_stale, self._then = False, facts
         now = self.now()
+        self._tell_level(now)
         says = (now.level, now.reason, now.gaps, now.file, now.line, now.rehearsed)
-        if now.level != PENDING and says != self._told:
+        if Level(now.level).is_known and says != self._told:
             self._told = says
             self._outbox.emit(CoverageKnown(dataclasses.asdict(now)))
         if self._config.check_steps and not self._is_over:
             self._end_check(now)
         return True
+
+    def _tell_level(self, now: Coverage) -> None:
+        says = (now.level, now.reason)
+        if now.level != Level.PENDING and says != self._level_told:
+            self._level_told = says
+            self._outbox.emit(Protection(*says))
 
     def job_over(self) -> None:
         """To be called before the job's last event: a check whose script ended by itself has its report too."""
@@ -91,15 +121,15 @@ class Judge:
             return
         self._is_over = True
         now = self.now()
-        if now.level == PENDING:
+        if not Level(now.level).is_known:
             why = f"the job ended before its training was protected: {now.reason}"
-            now = dataclasses.replace(now, level=UNPROTECTED, reason=why)
+            now = dataclasses.replace(now, level=Level.UNPROTECTED.value, reason=why)
         self._outbox.emit(CoverageKnown(dataclasses.asdict(now)))
 
     def _end_check(self, now: Coverage) -> None:
         ranks = self._job.rank_workers
         held = all(w.held or w.finishing for w in ranks)
-        if not held and not (now.level == UNPROTECTED and self._has_said_all()):
+        if not held and not (now.level == Level.UNPROTECTED and self._has_said_all()):
             return
         self._is_over = True
         # With the costs of all steps, which are no news by themselves.

@@ -1,4 +1,7 @@
-"""Whether the job is protected: when all its ranks are armed, unless one cannot be, or somebody does not want it."""
+"""Whether ranks are armed: when all have set up their process group, unless one cannot be, or somebody does not want it.
+
+How far that protects the job is for `decide/level.py` to say.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,6 @@ from torchrelay.controller.driver import Driver
 from torchrelay.controller.job import Job
 from torchrelay.controller.outbox import Outbox
 from torchrelay.protocol import messages as msg
-from torchrelay.protocol.events import Protection
 from torchrelay.protocol.phases import Phase
 
 
@@ -22,7 +24,7 @@ class ProtectionDesk:
         self._config, self._job, self._outbox, self._driver, self._news = config, job, outbox, driver, news
 
     def settle(self) -> None:
-        """Says whether the job is protected, once that is known."""
+        """Arms the ranks once all can be, or lets them run as they are."""
         job = self._job
         if job.protection == "off":
             return
@@ -48,7 +50,6 @@ class ProtectionDesk:
     def _protect(self, on: bool, reason: str) -> None:
         self._job.protection, self._job.protection_reason = "on" if on else "off", reason
         self._news()
-        self._outbox.emit(Protection(on, reason))
         for worker in self._job.rank_workers:
             if worker.alive:
                 self._outbox.to_worker(worker.worker, msg.Protect(on, reason))

@@ -28,9 +28,9 @@ class JobStarted:
 
 @dataclass(frozen=True)
 class Protection:
-    """Whether a lost rank can be replaced from now on, and why (not)."""
+    """How far the job is protected from now on: a `level.Level`, and what an operator has to know of it."""
 
-    on: bool
+    level: str
     reason: str
 
 

@@ -121,8 +121,6 @@ EXIT_DRILL_NOT_DETERMINISTIC = 7
 EXIT_DRILL_NOTHING_STRUCK = 8
 """Of `torchrelay drill`; 0: every fault left the same numbers, 1: the script itself failed."""
 
-PENDING, PROTECTED, PARTLY, UNPROTECTED = "pending", "protected", "partly", "unprotected"
-"""Levels of a protection report."""
 MADE_FILES = "made-files"
 """In the run's folder, during `torchrelay check`: what its ranks have made."""
 

@@ -60,14 +60,11 @@ def event(coverage: Coverage) -> CoverageKnown:
 
 def test_the_short_form_is_one_line_and_comes_again_only_with_news() -> None:
     (line,) = narrate.notes(Summary(), event(REPORT))
-    assert line.plain == (
-        "torchrelay: partly protected: any rank can be replaced, with 1 exception; training loop train.py:30; "
-        "`torchrelay status` has the report"
-    )
+    assert line.plain == ("torchrelay: training loop train.py:30; 1 gap: `torchrelay status` has the report")
     after = fold(Summary(), event(REPORT), 0.0)
     assert after.coverage == REPORT
     assert narrate.notes(after, event(REPORT)) == []
-    assert len(narrate.notes(after, event(dataclasses.replace(REPORT, reason="something else")))) == 1
+    assert len(narrate.notes(after, event(dataclasses.replace(REPORT, gaps=())))) == 1
 
 
 def test_what_a_check_has_made_is_removed_and_nothing_else(tmp_path: Path) -> None:
@@ -103,10 +100,3 @@ def test_what_copies_of_the_state_cost_is_shown_where_there_are_any() -> None:
     assert "training waits until all ranks have theirs" in " ".join(
         shown(dataclasses.replace(copied, copy_sync=True)).split()
     )
-
-
-def test_without_a_spare_nothing_is_called_protected() -> None:
-    (alone,) = narrate.notes(Summary(world_size=2, spares=0), event(REPORT))
-    assert alone.plain.startswith("torchrelay: not protected: no spare is there")
-    (kept,) = narrate.notes(Summary(world_size=2, spares=1), event(REPORT))
-    assert "not protected" not in kept.plain

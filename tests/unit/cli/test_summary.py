@@ -40,11 +40,11 @@ def folded(*happened: events.Occurrence) -> Summary:
 def test_a_run_without_migrations_ends_with_what_it_was() -> None:
     summary = folded(
         events.JobStarted("ab", 3, 1, ("n0",)),
-        events.Protection(True, "all ranks are armed"),
+        events.Protection("protected", "any rank can be replaced"),
         events.ProgressMade(12, 3.5, 3, 1),
         events.JobFinished(0, "all ranks are done"),
     )
-    assert (summary.world_size, summary.protection, summary.boundary, summary.exit_code) == (3, "on", 12, 0)
+    assert (summary.world_size, summary.protection, summary.boundary, summary.exit_code) == (3, "protected", 12, 0)
     assert summary.ended_s - summary.started_s == 3.0
     assert summary.moves == ()
 

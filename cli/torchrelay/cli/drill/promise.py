@@ -10,7 +10,7 @@ from torchrelay.cli.struck_runs.cells import Cell
 from torchrelay.cli.struck_runs.classify import Ran, Verdict
 from torchrelay.cli.summary import Summary, fold
 from torchrelay.protocol import events
-from torchrelay.protocol.names import ALONE, BARS, BARS_LATER, PART_OF_STEP, UNPROTECTED
+from torchrelay.protocol.names import ALONE, BARS, BARS_LATER, PART_OF_STEP
 
 IDENTICAL, OTHERWISE, REFUSED, NOT_STRUCK = "identical", "otherwise", "refused", "not-struck"
 FALSE_PROMISE, WRONG = "false-promise", "wrong"
@@ -68,9 +68,7 @@ def refusal(cell: Cell, summary: Summary) -> str:
 
 
 def unprotected(summary: Summary) -> str:
-    """Why no rank can be replaced, as far as torchrelay has said so; empty if it has not."""
-    if summary.protection != "on":
-        return f"not protected: {summary.protection_reason or 'protection was never on'}"
-    if summary.coverage is not None and summary.coverage.level == UNPROTECTED:
-        return f"not protected: {summary.coverage.reason}"
-    return ""
+    """Why no rank can be replaced, as far as torchrelay has said so; empty if it has promised that some can."""
+    if summary.protection.promises:
+        return ""
+    return f"{summary.protection.words}: {summary.protection_reason or 'protection was never on'}"

@@ -116,7 +116,7 @@ def _why_not(ran: Ran) -> str:
 
 
 def _protection(ran: Ran) -> str:
-    if ran.summary.protection == "on":
+    if ran.summary.was_protected:
         return ""
     return f"not protected: {ran.summary.protection_reason or 'protection was never on'}"
 

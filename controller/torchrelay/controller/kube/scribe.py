@@ -80,12 +80,11 @@ class Scribe:
         await self.write_migrations(run)
         node_of = {p.name: p.node for p in self._ledger.pods_of(run.key)}
         status = run.core.status(time.monotonic())
-        level = status.coverage[0].level if status.coverage else status.protection
         gathers = run.core.gathering.state if run.gathers and run.core.gathering is not None else ""
         record = write_down(run.restart, run.core.job.world_size, run.launch) if gathers and run.restart else ""
         if gathers and run.trouble:
             gathers += f"; {run.trouble}"
-        told = job_status(status, run.story, level, lambda pod: node_of.get(pod, ""), run.restarts, gathers, record)
+        told = job_status(status, run.story, lambda pod: node_of.get(pod, ""), run.restarts, gathers, record)
         if told != self._told.get(run.key) and run.key in self._jobs:
             await self._status(TRAINING_JOBS, run.key.namespace, run.key.name, told)
             self._told[run.key] = told

@@ -20,6 +20,7 @@ from torchrelay.protocol.events import (
     Protection,
     from_job_event,
 )
+from torchrelay.protocol.level import Level
 from torchrelay.protocol.messages import JobEvent, JobStatus
 from torchrelay.protocol.phases import ABANDONED, CHECKPOINT, COMMITTED, RESUME, Phase
 
@@ -182,7 +183,7 @@ class Story:
             self._finished(what, event.time_s)
         elif isinstance(what, MoveNotMade) and (story := self._by_number.get(what.migration)):
             self._decided(story, what.reason)
-        elif isinstance(what, Protection) and what.on:
+        elif isinstance(what, Protection) and what.level != Level.UNPROTECTED:
             self._began_again(True, what.reason, event.time_s)
         elif isinstance(what, JobFinished):
             self.finished = what
@@ -282,13 +283,12 @@ def _condition(kind: str, holds: bool, reason: str, message: str, at: str) -> di
 def job_status(
     status: JobStatus,
     story: Story,
-    level: str,
     node_of: Callable[[str], str],
     restarts: Sequence[int],
     gathers: str,
     record: str = "",
 ) -> dict[str, Any]:
-    """Of a TrainingJob. `level`: of the protection report; `node_of(pod)`.
+    """Of a TrainingJob. `node_of(pod)`.
 
     `restarts`: at which steps the job has begun again; `gathers`: how far it is with doing so, or empty. `record`: what another
     controller needs to go on with that.
@@ -312,7 +312,7 @@ def job_status(
         "ranks": ranks,
         "spares": status.spares_total,
         "sparesWarm": status.spares_warm,
-        "protection": level,
+        "protection": status.protection,
         "protectionReason": gathers or status.protection_reason,
         "migrations": status.migrations_done,
         "lastMigration": status.last_migration,

@@ -20,9 +20,17 @@ from torchrelay.protocol.events import (
     Occurrence,
     Protection,
 )
+from torchrelay.protocol.level import Level
 from torchrelay.protocol.phases import COMMITTED, PLANNED
 
 NORMAL, WARNING = "Normal", "Warning"
+_LEVELS = {
+    Level.PENDING: "Pending",
+    Level.ARMED: "Armed",
+    Level.UNPROTECTED: "Unprotected",
+    Level.PARTLY: "PartlyProtected",
+    Level.PROTECTED: "Protected",
+}
 MOST_BYTES = 1024
 """Of an event's message, as the API server allows it."""
 
@@ -56,7 +64,7 @@ def tell(what: Occurrence, time_s: float) -> Telling | None:
             text = f"rank {what.rank} was to move ({what.asked}) and did not: {what.reason}"
             return Telling(True, "MoveNotMade", text, time_s, what.migration)
         case Protection():
-            return Telling(not what.on, "Protected" if what.on else "Unprotected", what.reason, time_s)
+            return Telling(what.level == Level.UNPROTECTED, _LEVELS[Level(what.level)], what.reason, time_s)
         case HealthVerdict() if what.outcome == OBSERVED:
             text = f"would {what.action} rank {', '.join(map(str, what.ranks))}: {what.reason}"
             return Telling(True, "Observed", text, time_s)

@@ -41,7 +41,7 @@ class RankGap:
 
 @dataclass(frozen=True)
 class Coverage:
-    """The protection report of the whole job. `level`: `pending`, `protected`, `partly` or `unprotected`, and why.
+    """The protection report of the whole job. `level`: a `level.Level`, and why.
 
     `file`, `line`: the loop that was taken for the training loop. Costs are of the rank that has the highest; `step_s` is the
     median step. `notes`: what is assumed.
@@ -74,7 +74,7 @@ class Coverage:
 
 @dataclass(frozen=True)
 class JobStatus:
-    """What `torchrelay status` shows. `protection`: `on`, `off` or `pending`, with the reason in words."""
+    """What `torchrelay status` shows. `protection`: a `level.Level`, with the reason in words."""
 
     run_id: str
     world_size: int

@@ -18,7 +18,7 @@ from torchrelay.protocol.messages import Coverage, RankGap
 KILL = Cell("script", "backward", "kill", 1, 5)
 PLANNED = Cell("script", "head", "planned", 1, 5)
 STRUCK = events.FaultFired(KILL.faults[0], 1, 5)
-ON, OFF = events.Protection(True, "all ranks are armed"), events.Protection(False, "the process group uses nccl")
+ON, OFF = events.Protection("protected", "any rank"), events.Protection("unprotected", "the process group uses nccl")
 LOST = Verdict(classify.LOST, "exit code 137")
 
 
@@ -50,8 +50,17 @@ def test_a_loss_before_protection_was_on_was_announced() -> None:
     assert outcome(KILL, ran(OFF, STRUCK), LOST).reason == "not protected: the process group uses nccl"
 
 
-def test_armed_ranks_without_a_report_are_a_promise() -> None:
+def test_a_level_without_a_report_is_a_promise() -> None:
     assert outcome(KILL, ran(ON, STRUCK), LOST).outcome == promise.FALSE_PROMISE
+
+
+def test_armed_ranks_are_no_promise_yet() -> None:
+    armed = events.Protection("armed", "the training loop has not come round yet")
+    found = outcome(KILL, ran(armed, STRUCK), LOST)
+    assert (found.outcome, found.reason) == (
+        promise.REFUSED,
+        "not protected yet: the training loop has not come round yet",
+    )
 
 
 @pytest.mark.parametrize("effect", ["bars", "bars-later", "part-of-step", "alone"])

@@ -17,12 +17,15 @@ from torchrelay.cli.struck_runs.classify import (
 )
 from torchrelay.cli.summary import Migration, Summary
 from torchrelay.protocol import events
+from torchrelay.protocol.level import Level
 
 FAULT = "kill:rank=1,step=5,phase=backward"
 MOVED = Migration("m1", "unplanned", (1,), outcome="committed", steps_redone=1)
 GIVEN_UP = Migration("m1", "unplanned", (1,), outcome="abandoned", outcome_reason="nobody holds a replica")
 SAVED = Migration("m1", "unplanned", (1,), outcome="checkpoint", outcome_reason="no spare is left for rank 1")
-PROTECTED = Summary(protection="on", faults_injected=(FAULT,), migrations=(MOVED,), boundary=7)
+PROTECTED = Summary(
+    protection=Level.PROTECTED, was_protected=True, faults_injected=(FAULT,), migrations=(MOVED,), boundary=7
+)
 GOOD = Ran(0, PROTECTED, (), (), True)
 
 
@@ -70,7 +73,7 @@ def test_a_fault_that_never_struck_is_not_injected() -> None:
 
 
 def test_why_nothing_was_injected_is_told_where_protection_was_off() -> None:
-    summary = Summary(protection="off", protection_reason="only gloo can be migrated yet")
+    summary = Summary(protection=Level.UNPROTECTED, protection_reason="only gloo can be migrated yet")
     assert classify(Ran(76, summary, (), (), False)).reason == "not protected: only gloo can be migrated yet"
 
 

@@ -4,7 +4,8 @@ import dataclasses
 
 import pytest
 
-from torchrelay.controller.decide.coverage import Known, coverage
+from torchrelay.controller.decide.coverage import coverage
+from torchrelay.controller.decide.known import Known
 from torchrelay.controller.decide.replaceable import replaceable
 from torchrelay.protocol.messages import Gap, Rehearsed, ReplicaCheck, Report
 from torchrelay.protocol.names import (
@@ -134,8 +135,8 @@ def test_a_job_of_one_rank_can_only_be_moved() -> None:
 def test_a_level_is_said_only_when_it_is_known() -> None:
     assert coverage(known(report(), report(), protection="pending", protection_reason="waits")).reason == "waits"
     unsettled = coverage(known(report(), report(settled=False)))
-    assert (unsettled.level, unsettled.against) == ("pending", ())
-    assert "rank 1" in unsettled.reason
+    assert (unsettled.level, unsettled.against) == ("armed", ())
+    assert "the training loop has not come round" in unsettled.reason
     off = coverage(known(report(), report(), protection="off", protection_reason="rank 1: nccl"))
     assert (off.level, off.reason) == ("unprotected", "rank 1: nccl")
 

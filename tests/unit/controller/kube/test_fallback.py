@@ -227,7 +227,7 @@ def test_the_same_migration_tells_how_the_job_began_again() -> None:
         run = gathering(w)
         resumed = e.MigrationStarted("m1", "resume", -1, "resumes from /c/jit", 1)
         run.story.take(e.to_job_event(resumed, 1001.0))
-        run.story.take(e.to_job_event(e.Protection(True, "all ranks are back"), 1002.0))
+        run.story.take(e.to_job_event(e.Protection("armed", "all ranks are back"), 1002.0))
         (story,) = run.story.migrations
         assert (story.status["outcome"], story.status["phase"]) == ("checkpoint", "restarted")
         assert [(c["type"], c["status"]) for c in story.status["conditions"]] == [("Restarted", "True")]
@@ -249,7 +249,7 @@ def test_a_new_controller_takes_up_a_job_that_was_to_begin_again() -> None:
         assert again.gathers
         assert (again.restart, again.restarts, again.core.job.world_size) == (run.restart, (40,), 2)
         assert again.wishes.spares == 1
-        again.story.take(e.to_job_event(e.Protection(True, "all ranks are back"), 1002.0))
+        again.story.take(e.to_job_event(e.Protection("armed", "all ranks are back"), 1002.0))
         await w.scribe.write(again)
         (told,) = w.api.all(MIGRATIONS)
         assert told["status"]["conditions"][-1]["type"] == "Restarted"

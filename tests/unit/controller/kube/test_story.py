@@ -112,9 +112,9 @@ def test_a_refusal_is_an_end(told: Told) -> None:
 
 def test_a_job_says_where_its_ranks_are(told: Told) -> None:
     ranks = tuple(RankStatus(r, w, "", 1, 5 + r, "body", "running") for r, w in HOLDERS.items())
-    status = JobStatus("train", 2, 3, 1, 1, "on", "all ranks are armed", 1.0, 2, "m2", ranks)
+    status = JobStatus("train", 2, 3, 1, 1, "protected", "any rank can be replaced", 1.0, 2, "m2", ranks)
     told(STARTED)
-    written = job_status(status, told.story, "protected", {"train-0": "n1", "train-1": "n2"}.__getitem__, (), "")
+    written = job_status(status, told.story, {"train-0": "n1", "train-1": "n2"}.__getitem__, (), "")
     assert [(r["pod"], r["node"]) for r in written["ranks"]] == [("train-0", "n1"), ("train-1", "n2")]
     assert (written["phase"], written["step"], written["protection"]) == ("Migrating", 5, "protected")
 

@@ -1,0 +1,120 @@
+"""What the controller knows of a job's protection, and what follows of its gaps. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from torchrelay.controller.decide.donors import is_replica
+from torchrelay.protocol.messages import Gap, RankGap, Rehearsed, ReplicaCheck, Report
+from torchrelay.protocol.names import ALONE, BARS, BARS_LATER, GOES_BACK, NO_JOINER, PART_OF_STEP
+
+
+@dataclass(frozen=True)
+class Known:
+    """`protection`: pending, on or off (whether ranks are armed), with its reason. `hang_s`: after how long a hang is noticed.
+
+    `spares_ready`: that could take over any rank; `spares_coming`: that start, or are being made.
+    """
+
+    world_size: int
+    protection: str
+    protection_reason: str
+    reports: Mapping[int, Report]
+    checks: Mapping[int, Sequence[ReplicaCheck]]
+    step_s: float
+    hang_s: float
+    nodes: int = 1
+    copied: frozenset[int] = frozenset()
+    """Ranks whose journals another node has whole copies of."""
+    copy_every: int = 0
+    """Steps between two copies of each rank's state in host memory; 0: there are none."""
+    kept_elsewhere: frozenset[int] = frozenset()
+    """Ranks of whose state another node has a whole copy."""
+    copy_sync: bool = False
+    """No step begins before the copies at its head are whole."""
+    rehearsed: Mapping[int, Rehearsed] = field(default_factory=dict)
+    """By rank: the latest rehearsal that told anything."""
+    rehearsal_open: str = ""
+    """Why the latest one did not come to an end."""
+    spares_ready: int = 1
+    spares_coming: int = 0
+    losses_barred: str = ""
+    """Why lost ranks are not replaced, by somebody's choice."""
+
+    @property
+    def goes_back_without_a_spare(self) -> bool:
+        """Whether each rank has a copy of its state, so that all can begin anew from these in their own places."""
+        made = [self.reports[rank].copy_bytes for rank in range(self.world_size) if rank in self.reports]
+        return self.copy_every > 0 and len(made) == self.world_size and all(made)
+
+
+def without_replica(rank: int, k: Known) -> str:
+    """Why nobody holds the same tensors as `rank`; empty if somebody does, or as long as it is not known."""
+    compared = _compared(k)
+    if not compared:
+        return ""
+    until = max(compared)
+    told = {r: [c for c in k.checks[r] if c.boundary <= until] for r in range(k.world_size)}
+    peers = [r for r in range(k.world_size) if r != rank]
+    if not peers:
+        newest = next(c for c in told[rank] if c.boundary == until)
+        return "there is no other rank" if newest.digests else ""
+    why = ""
+    for peer in peers:
+        holds, why = is_replica(told[rank], told[peer], until, (rank, peer))
+        if holds:
+            return ""
+    return why
+
+
+def is_compared(k: Known) -> bool:
+    """Whether it is known of every rank if another one holds the same."""
+    return bool(_compared(k))
+
+
+def _compared(k: Known) -> set[int]:
+    """Boundaries after the first step of which all ranks have said what they hold."""
+    said = [{c.boundary for c in k.checks.get(rank, ()) if c.boundary >= 1} for rank in range(k.world_size)]
+    return set.intersection(*said) if said else set()
+
+
+def gaps_of(k: Known) -> tuple[RankGap, ...]:
+    """Each gap once, with its ranks, worst ones first."""
+    ranks: dict[Gap, list[int]] = {}
+    for rank in sorted(k.reports):
+        for gap in k.reports[rank].gaps:
+            ranks.setdefault(gap, []).append(rank)
+    for rank in range(k.world_size):
+        if why := without_replica(rank, k):
+            text = f"no other rank holds the tensors of rank {rank}: {why}"
+            ranks[Gap("no-replica", GOES_BACK if k.copy_every else ALONE, text)] = [rank]
+        report = k.reports.get(rank)
+        if report is not None and report.copy_failed:
+            ranks.setdefault(Gap("copy", ALONE, report.copy_failed), []).append(rank)
+    for rank, result in sorted(k.rehearsed.items()):
+        for gap in result.gaps:
+            ranks.setdefault(gap, []).append(rank)
+    order = (BARS, BARS_LATER, NO_JOINER, ALONE, PART_OF_STEP, GOES_BACK)
+    found = [RankGap(tuple(r), g.kind, g.effect, g.text, g.file, g.line) for g, r in ranks.items()]
+    return tuple(sorted(found, key=lambda g: order.index(g.effect) if g.effect in order else len(order)))
+
+
+def machine_uncovered(k: Known) -> str:
+    """Why the loss of a machine ends the job, though that of a process would not; empty if it does not."""
+    missing = sorted(set(range(k.world_size)) - k.copied)
+    if missing:
+        return f"no other machine has the journals of rank {', '.join(map(str, missing))} yet"
+    alone = [rank for rank in range(k.world_size) if without_replica(rank, k) and rank not in k.kept_elsewhere]
+    if alone:
+        return f"no other machine has a copy of the state of rank {', '.join(map(str, alone))}"
+    return ""
+
+
+def steps_back(k: Known) -> str:
+    """How far ranks go back to their copies, in words."""
+    every = k.copy_every
+    if k.copy_sync:
+        often = "before each step" if every == 1 else f"every {every} steps, before the next one begins"
+        return f"which are made {often}: at most {every} step{'s are' if every > 1 else ' is'} done again"
+    return f"which are made every {every} steps: up to {2 * every} steps are done again"

@@ -1,0 +1,91 @@
+"""How far is this job protected, in words that say what to do? The one place that decides it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torchrelay.controller.decide.known import Known, machine_uncovered, steps_back
+from torchrelay.protocol.level import Level
+from torchrelay.protocol.messages import RankGap
+from torchrelay.protocol.names import ALONE, BARS, GOES_BACK, NO_JOINER
+
+JIT_CHECKPOINT = "a just-in-time checkpoint"
+NO_SPARE = "no spare is there"
+
+
+@dataclass(frozen=True)
+class Protection:
+    """`for_want_of_a_spare`: with one the level would be higher."""
+
+    level: Level
+    reason: str
+    for_want_of_a_spare: bool = False
+
+
+def protection(k: Known, gaps: Sequence[RankGap]) -> Protection:
+    """From what is known now. `gaps`: as `known.gaps_of` has them."""
+    if k.protection == "off":
+        return Protection(Level.UNPROTECTED, k.protection_reason)
+    barred = [g for g in gaps if g.effect == BARS]
+    if barred:
+        return Protection(Level.UNPROTECTED, barred[0].text)
+    if k.protection == "pending":
+        return Protection(Level.PENDING, k.protection_reason)
+    if any(rank not in k.reports or not k.reports[rank].settled for rank in range(k.world_size)):
+        return Protection(Level.ARMED, "all ranks are armed, and the training loop has not come round yet")
+    best = _with_a_spare(k, gaps)
+    if k.spares_ready:
+        return best
+    if k.spares_coming:
+        return Protection(Level.ARMED, "no spare is ready yet: a rank that is lost waits for one that is on its way")
+    return _without_a_spare(k, best)
+
+
+def _without_a_spare(k: Known, best: Protection) -> Protection:
+    with_one = f"With one: {best.level.words}: {best.reason}"
+    if k.losses_barred:
+        return Protection(Level.UNPROTECTED, f"{NO_SPARE}, so no rank can be moved. {with_one}", True)
+    if k.goes_back_without_a_spare:
+        back = f"a lost rank begins anew in its place, and all go back to their copies, {steps_back(k)}"
+        return Protection(Level.PARTLY, f"{NO_SPARE}: {back}. {with_one}", True)
+    instead = f"so a lost rank ends the job in {JIT_CHECKPOINT}"
+    return Protection(Level.UNPROTECTED, f"{NO_SPARE}, {instead}. {with_one}", True)
+
+
+def _with_a_spare(k: Known, gaps: Sequence[RankGap]) -> Protection:
+    if k.losses_barred:
+        return Protection(Level.PARTLY, f"only planned moves: {k.losses_barred}")
+    alone = [g for g in gaps if g.effect == ALONE]
+    if len({rank for g in alone for rank in g.ranks}) == k.world_size:
+        held = all(g.kind == "no-replica" for g in alone)
+        why = "no rank's tensors are held by another one as well" if held else alone[0].text
+        return Protection(Level.PARTLY, f"only planned moves: {why}")
+    refuted = sorted({rank for g in gaps if g.effect == NO_JOINER for rank in g.ranks})
+    if refuted:
+        listed, plural = ", ".join(map(str, refuted)), "s" * (len(refuted) > 1)
+        return Protection(
+            Level.PARTLY, f"rank{plural} {listed} could not be replaced, as a rehearsal has shown; {_instead(k)}"
+        )
+    if gaps and all(g.effect == GOES_BACK for g in gaps):
+        what = f"any rank can be replaced; without warning all go back to copies, {steps_back(k)}"
+    elif gaps:
+        what = f"any rank can be replaced, with {len(gaps)} exception{'s' if len(gaps) > 1 else ''}"
+    else:
+        what = "any rank can be replaced, at any moment of a step"
+    return _with_machines(k, Level.PARTLY if gaps else Level.PROTECTED, what)
+
+
+def _with_machines(k: Known, level: Level, what: str) -> Protection:
+    if k.nodes < 2:
+        return Protection(level, what)
+    if machine_uncovered(k):
+        lacks = "no other machine has all that its ranks hold, so the loss of a whole machine ends the job"
+        return Protection(Level.PARTLY, f"{what}; but {lacks}")
+    return Protection(level, f"{what}, and so can those of a machine that is lost, if it is not the controller's")
+
+
+def _instead(k: Known) -> str:
+    if k.goes_back_without_a_spare:
+        return f"if one is lost, all begin anew from their copies, {steps_back(k)}, or the job ends in {JIT_CHECKPOINT}"
+    return f"{JIT_CHECKPOINT}, to go on from by hand, is what is left if one is lost"

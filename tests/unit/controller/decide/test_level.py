@@ -1,0 +1,104 @@
+"""One decision says how far a job is protected, and never more than is so."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from torchrelay.controller.decide.coverage import coverage
+from torchrelay.controller.decide.known import Known, gaps_of
+from torchrelay.controller.decide.level import Protection, protection
+from torchrelay.protocol.level import Level
+from torchrelay.protocol.messages import Gap, Rehearsed, ReplicaCheck, Report
+from torchrelay.protocol.names import BARS, LEFT, NO_JOINER, REHEARSAL_FAILED
+
+EQUAL = (ReplicaCheck(4, {"w": "aa"}, ("w",)),)
+SETTLED = Report("train.py", 30, 400, 900, 4, (), (), (), 5, True)
+READY = Known(2, "on", "", {0: SETTLED, 1: SETTLED}, {0: EQUAL, 1: EQUAL}, 0.5, 6.5)
+
+
+def found(known: Known = READY, **changes: object) -> Protection:
+    known = dataclasses.replace(known, **changes)  # type: ignore[arg-type]  # of any of its fields
+    return protection(known, gaps_of(known))
+
+
+def test_a_job_that_has_all_it_needs_is_protected() -> None:
+    assert found() == Protection(Level.PROTECTED, "any rank can be replaced, at any moment of a step")
+
+
+@pytest.mark.parametrize("spares", [{"spares_ready": 1}, {"spares_ready": 0}])
+def test_armed_ranks_are_not_protected_before_the_loop_has_come_round(spares: dict[str, int]) -> None:
+    for reports in ({}, {0: SETTLED}, {0: SETTLED, 1: dataclasses.replace(SETTLED, settled=False)}):
+        told = found(reports=reports, **spares)
+        assert told.level is Level.ARMED
+        assert "has not come round" in told.reason
+
+
+def test_without_a_spare_it_says_so_and_what_one_would_bring() -> None:
+    told = found(spares_ready=0)
+    assert (told.level, told.for_want_of_a_spare) == (Level.UNPROTECTED, True)
+    assert told.reason.startswith("no spare is there, so a lost rank ends the job in a just-in-time checkpoint")
+    assert told.reason.endswith("With one: protected: any rank can be replaced, at any moment of a step")
+    left = dataclasses.replace(SETTLED, gaps=(Gap("object", LEFT, "db"),))
+    assert "With one: partly protected: " in found(spares_ready=0, reports={0: left, 1: left}).reason
+
+
+def test_a_spare_that_is_on_its_way_is_waited_for() -> None:
+    told = found(spares_ready=0, spares_coming=1)
+    assert told.level is Level.ARMED
+    assert "waits for one that is on its way" in told.reason
+
+
+def test_copies_of_every_rank_stand_in_for_a_spare() -> None:
+    copied = dataclasses.replace(SETTLED, copy_every=5, copy_bytes=4096)
+    told = found(spares_ready=0, copy_every=5, reports={0: copied, 1: copied})
+    assert told.level is Level.PARTLY
+    assert "begins anew in its place, and all go back to their copies" in told.reason
+    assert "up to 10 steps" in told.reason
+    assert found(spares_ready=0, copy_every=5, reports={0: copied, 1: SETTLED}).level is Level.UNPROTECTED
+
+
+def test_a_machine_is_covered_only_once_others_have_its_journals() -> None:
+    told = found(nodes=2)
+    assert told.level is Level.PARTLY
+    assert told.reason.startswith("any rank can be replaced, at any moment of a step; but no other machine")
+    assert "the loss of a whole machine ends the job" in told.reason
+    assert found(nodes=2, copied=frozenset({0})) == told
+    told = found(nodes=2, copied=frozenset({0, 1}))
+    assert told.level is Level.PROTECTED
+    assert "a machine that is lost, if it is not the controller's" in told.reason
+
+
+def test_what_somebody_has_chosen_comes_before_what_could_be() -> None:
+    assert found(losses_barred="its policy is planned-only") == Protection(
+        Level.PARTLY, "only planned moves: its policy is planned-only"
+    )
+    told = found(losses_barred="its policy is planned-only", spares_ready=0)
+    assert (told.level, told.reason.partition(".")[0]) == (
+        Level.UNPROTECTED,
+        "no spare is there, so no rank can be moved",
+    )
+    assert found(protection="off", protection_reason="it observes") == Protection(Level.UNPROTECTED, "it observes")
+
+
+def test_what_bars_counts_whether_or_not_there_is_a_spare() -> None:
+    bars = dataclasses.replace(SETTLED, gaps=(Gap("iterator", BARS, "it", "train.py", 7),))
+    for spares in (0, 1):
+        assert found(spares_ready=spares, reports={0: SETTLED, 1: bars}) == Protection(Level.UNPROTECTED, "it")
+
+
+def test_a_rehearsal_that_failed_names_the_copies_where_there_are_any() -> None:
+    gap = Gap("rehearsal", NO_JOINER, "rank 1 could not be replaced", "train.py", 3)
+    failed = {1: Rehearsed(1, 1, 40, REHEARSAL_FAILED, "ImportError: x", (gap,))}
+    told = found(rehearsed=failed)
+    assert (told.level, "a just-in-time checkpoint, to go on from by hand" in told.reason) == (Level.PARTLY, True)
+    copied = dataclasses.replace(SETTLED, copy_every=5, copy_bytes=4096)
+    told = found(rehearsed=failed, copy_every=5, reports={0: copied, 1: copied})
+    assert "all begin anew from their copies" in told.reason
+
+
+def test_the_table_of_a_job_without_a_spare_promises_nothing() -> None:
+    rows = coverage(dataclasses.replace(READY, spares_ready=0)).against
+    assert [row.answer for row in rows] == ["no", "no", "no"]
+    assert "just-in-time checkpoint" in rows[0].how

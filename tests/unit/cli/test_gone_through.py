@@ -6,6 +6,7 @@ from pathlib import Path
 from torchrelay.cli.check import Attempt
 from torchrelay.cli.gone_through import Event, GoneThrough, read, view
 from torchrelay.cli.summary import Summary
+from torchrelay.protocol.level import Level
 
 EPOCH = {"kind": "epoch", "text": "8 batches, 8 optimizer steps", "file": "/copy/train.py", "line": 9}
 
@@ -36,7 +37,7 @@ def test_why_loaders_could_not_be_cut_is_told() -> None:
 
 
 def attempt(
-    code: int = 0, *, held: bool = False, is_late: bool = False, protection: str = "on", boundary: int = 5
+    code: int = 0, *, held: bool = False, is_late: bool = False, protection: Level = Level.ARMED, boundary: int = 5
 ) -> Attempt:
     summary = Summary(held=held, protection=protection, boundary=boundary)
     return Attempt(summary, code, is_late, False, GoneThrough(), "")
@@ -47,5 +48,5 @@ def test_a_script_that_does_not_bear_cut_loaders_is_looked_at_as_it_is() -> None
     assert attempt(boundary=0).says_nothing
     assert not attempt(1, held=True).says_nothing  # the ranks were ended where they stood
     assert not attempt(-9, is_late=True).says_nothing
-    assert not attempt(boundary=-1, protection="off").says_nothing
+    assert not attempt(boundary=-1, protection=Level.UNPROTECTED).says_nothing
     assert not attempt().says_nothing

@@ -181,7 +181,7 @@ def test_status_shows_ranks_spares_and_the_last_migration(job: FakeJob) -> None:
     assert [(r.rank, r.worker, r.boundary, r.state) for r in status.ranks] == [
         (r, f"n0.w{r}", 5, "running") for r in range(3)
     ]
-    assert (status.spares_warm, status.spares_total, status.protection, status.generation) == (1, 1, "on", 0)
+    assert (status.spares_warm, status.spares_total, status.protection, status.generation) == (1, 1, "armed", 0)
     job.mute.add("n0.s0")
     job.die("n0.w1")
     job.settle()

@@ -125,7 +125,7 @@ def test_a_watcher_that_comes_late_hears_everything_from_the_start_to_the_end() 
     async def test(b: Bench) -> None:
         call = await b.attach()
         await say(call, msg.FromWorker("n0.w0", msg.Disabled("no torch")))
-        while (await b.status()).protection != "off":
+        while (await b.status()).protection != "unprotected":
             continue
         watch = b.stub.Watch(relay_pb2.WatchRequest())
         await b.stub.Stop(to_proto(msg.StopRequest(2)))

@@ -127,7 +127,12 @@ def test_a_stop_with_a_named_reason_is_a_fallback() -> None:
 
 
 def test_a_job_that_was_never_protected_ends_in_the_fallback() -> None:
-    ran = ended(137, protection="off", protection_reason="the process group uses ucc")
+    ran = ended(
+        137,
+        protection=Level.UNPROTECTED,
+        was_protected=False,
+        protection_reason="the process group uses ucc",
+    )
     assert classify(ran).outcome == FALLBACK
     assert "uses ucc" in classify(ran).reason
 

@@ -114,6 +114,14 @@ Resume = Annotated[
 JitDir = Annotated[
     Path, typer.Option(metavar="DIR", help="Where a just-in-time checkpoint goes.", rich_help_panel=_RELAY)
 ]
+IncidentJournals = Annotated[
+    bool,
+    typer.Option(
+        "--incident-journals",
+        help="Keep journals, with what the script's variables hold, where a promised migration fails.",
+        rich_help_panel=_RELAY,
+    ),
+]
 HealthPolicy = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="What is done about faults of devices, in YAML.", rich_help_panel=_RELAY),

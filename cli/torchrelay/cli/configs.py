@@ -15,6 +15,8 @@ ORPHAN_S = 60.0
 ORPHAN_OF_ONE_MACHINE_S = 30.0
 """Here the controller is our child, and another one soon takes its place, if any does: an end need not wait long for it."""
 EVERY_ADDRESS = "0.0.0.0"
+INCIDENTS = "torchrelay-incidents"
+"""Beside the folder of just-in-time checkpoints."""
 DIRECTORY = "{directory}"
 """In the controller's `resume_command`: filled in by it."""
 
@@ -74,6 +76,8 @@ def controller_config(options: RunOptions, run_id: str, secret_file: Path, addre
         "secret_file": str(secret_file),
         "address_file": str(address_file),
         "jit_dir": str(options.jit_dir),
+        "incident_dir": "" if options.check_steps else str(options.jit_dir.parent / INCIDENTS),
+        "incident_journals": options.incident_journals,
         "master_addr": options.master_addr,
         "master_port": options.master_port,
         "listen_host": LOOPBACK if options.nnodes == 1 else EVERY_ADDRESS,
@@ -143,6 +147,7 @@ def resume_command(given: GivenOptions, directory: str) -> str:
     switches = {
         "--observe": given.observe,
         "--buddy-sync": given.buddy_sync,
+        "--incident-journals": given.incident_journals,
         "--json": given.json_summary,
         "--quiet": given.quiet,
         "--no-python": given.no_python,

@@ -67,6 +67,8 @@ def notes(before: Summary, event: events.Occurrence) -> list[Text]:
             return [_finished(event)]
         case events.NodeLost():
             return [_node_lost(event)]
+        case events.IncidentKept():
+            return [_incident(event)]
         case events.TakenOver():
             return [line(f"another controller leads the job{_because(event.reason)}", "yellow")]
         case events.MoveNotMade():
@@ -130,14 +132,20 @@ def _finished(event: events.MigrationFinished) -> Text:
     if event.outcome == CLEARED:
         return line(f"rank {event.rank} moves again, nothing was done")
     if event.outcome == ABANDONED:
-        return line(f"{who}: the migration was given up{_because(event.reason)}", "red")
+        reason = event.reason if event.kind == PLANNED else ""  # otherwise the job ends with it
+        return line(f"{who}: the migration was given up{_because(reason)}", "red")
     if event.outcome == CHECKPOINT:
-        return line(f"{who} cannot be replaced{_because(event.reason)}", "red")
+        return line(f"{who} cannot be replaced: what the ranks held is saved, and the job ends", "red")
     redone = "no step" if event.steps_redone == 0 else render.count(event.steps_redone, "step")
     downtime = f"{render.seconds(sum(event.downtime_s.values()))} s of downtime"
     if event.kind == ROLLBACK:
         return line(f"all ranks went back to their copies: {redone} redone, {downtime}", "green")
     return line(f"{who} moved to {render.listed(event.spares)}: {redone} redone, {downtime}", "green")
+
+
+def _incident(event: events.IncidentKept) -> Text:
+    where = f"what is needed to find the cause is in {event.directory}" if event.directory else "nothing of it is kept"
+    return line(f"an incident: {event.migration} had been promised ({Level(event.level).words}); {where}", "red")
 
 
 def _node_lost(event: events.NodeLost) -> Text:
@@ -164,8 +172,7 @@ def closing(summary: Summary, exit_code: int, resume_command: str, never_fired: 
         told += [Text(), render.migrations_table(summary.moves), Text()]
     told += [_not_moved(move) for move in summary.moves_not_made]
     if exit_code == EXIT_NO_SPARE_LEFT and summary.checkpoint:
-        last = summary.moves[-1].outcome_reason if summary.moves else summary.reason
-        told.append(line(f"what the ranks held is in {summary.checkpoint}{_because(last)}", "yellow"))
+        told.append(line(summary.reason.partition("; go on with: ")[0], "yellow"))
         told.append(line(f"go on with: {resume_command}", "bold"))
     elif exit_code == EXIT_FAULT_NOT_INJECTED and summary.exit_code == 0:
         told += [line(f"the fault {fault} never fired", "red") for fault in never_fired]

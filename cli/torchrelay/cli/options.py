@@ -48,6 +48,7 @@ class GivenOptions:
     json_summary: bool = False
     resume: Path | None = None
     jit_dir: Path = Path("torchrelay-jit")
+    incident_journals: bool = False
     health_policy: Path | None = None
     observe: bool = False
     watch_folders: tuple[Path, ...] = ()
@@ -86,6 +87,7 @@ class RunOptions:
     json_summary: bool
     resume: Path | None
     jit_dir: Path
+    incident_journals: bool
     health_policy: Path | None
     observe: bool
     watch_folders: tuple[Path, ...]
@@ -172,6 +174,7 @@ def check(given: GivenOptions, machine: Machine, environment: Mapping[str, str])
         json_summary=given.json_summary,
         resume=given.resume.absolute() if given.resume else None,
         jit_dir=given.jit_dir.absolute(),
+        incident_journals=given.incident_journals,
         health_policy=given.health_policy.absolute() if given.health_policy else None,
         observe=given.observe,
         watch_folders=tuple(folder.absolute() for folder in given.watch_folders),

@@ -11,7 +11,7 @@ from rich.text import Text
 from torchrelay.cli.summary import UNDER_WAY, Migration, Summary
 from torchrelay.protocol.level import Level
 from torchrelay.protocol.messages import JobStatus
-from torchrelay.protocol.phases import COMMITTED, DOWNTIME_ROWS, ROW_OF_PHASE, Phase
+from torchrelay.protocol.phases import CHECKPOINT, COMMITTED, DOWNTIME_ROWS, ROW_OF_PHASE, Phase
 
 _STATE_STYLES = {"running": "green", "standing": "yellow", "lost": "red", "starting": "dim", "finished": "dim"}
 LEVEL_STYLES = {
@@ -101,7 +101,7 @@ def migrations_table(migrations: tuple[Migration, ...]) -> RenderableType:
             listed(m.spares) or "-",
             str(m.steps_redone),
             size(m.transferred_bytes),
-            Text(m.reason if m.outcome == COMMITTED else m.outcome_reason or m.reason),
+            Text(m.reason if m.outcome in (COMMITTED, CHECKPOINT) else m.outcome_reason or m.reason),
         )
     names = tuple(name.replace("_", " ") for name in DOWNTIME_ROWS)
     when = _table("seconds of", *names, "sum", right=(*names, "sum"), gap=1)  # 80 columns

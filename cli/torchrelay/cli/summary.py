@@ -73,6 +73,8 @@ class Summary:
     held: bool = False
     """A check has come to its end: every rank stands still, or there is nothing more to learn."""
     checkpoint: str = ""
+    incidents: tuple[events.IncidentKept, ...] = ()
+    """Promises that were not kept."""
     exit_code: int | None = None
     reason: str = ""
     started_s: float = 0.0
@@ -143,6 +145,7 @@ def as_json(summary: Summary, exit_code: int, never_fired: list[str]) -> dict[st
         "faults_injected": list(summary.faults_injected),
         "faults_not_injected": never_fired,
         "checkpoint": summary.checkpoint,
+        "incidents": [dataclasses.asdict(incident) for incident in summary.incidents],
     }
 
 
@@ -184,6 +187,8 @@ def fold(s: Summary, event: events.Occurrence, time_s: float) -> Summary:
             return replace(s, moves_not_made=(*s.moves_not_made, event))
         case events.CheckpointSaved():
             return replace(s, checkpoint=event.directory)
+        case events.IncidentKept():
+            return replace(s, incidents=(*s.incidents, event))
         case events.TakenOver():
             return _taken_over(s, event)
         case events.JobFinished():

@@ -99,6 +99,10 @@ class ControllerConfig:
     """Steps at which the job has begun again too often."""
     check_steps: int = 0
     """After this many steps of every rank the job is over, with the protection report; 0: it is no check."""
+    incident_dir: str = ""
+    """Where migrations that failed against a promise are written down; empty: nowhere."""
+    incident_journals: bool = False
+    """With the journals themselves, which hold what the script's variables hold."""
     resume_dir: str = ""
     resume_command: str = "torchrelay run --resume {directory} ..."
     replica_action: str = ""

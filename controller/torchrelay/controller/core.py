@@ -16,6 +16,7 @@ from torchrelay.controller.exits import Exits
 from torchrelay.controller.fallen import Fallen
 from torchrelay.controller.gathering import Gathering, Restart
 from torchrelay.controller.health.desk import HealthDesk
+from torchrelay.controller.incidents import Incidents
 from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.judge import Judge
 from torchrelay.controller.leftovers import Leftovers
@@ -71,6 +72,7 @@ class Core:
         self._exits = Exits(config, self.job, self.outbox, self.driver, self.health, self.end_job, self._give_up)
         self._watch = HangWatch(config.policy, self.job, self.outbox, self.driver, self.health)
         self._judge = Judge(config, self.job, self.outbox, self._end_check)
+        self.driver.over = Incidents(config, self.job, self.outbox, self._judge.promised).migration_over
         self._protection = ProtectionDesk(config, self.job, self.outbox, self.driver, self._judge.news)
         self.nodes = Nodes(config.policy, self.job, self.outbox, self._exits, self.driver.node_lost, self.end_job)
         self.entrance = Entrance(self.job, self.outbox, config.adopted)

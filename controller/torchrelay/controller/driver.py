@@ -97,6 +97,8 @@ class Driver:
         self.migration: Migration | None = None
         self.committed: Callable[[int], None] = lambda target: None
         """Told the boundary that ranks of a new generation go on from."""
+        self.over: Callable[[State, m.Finished, bool], None] = lambda state, finished, apart: None
+        """Told how a migration ended, and whether ranks had come apart."""
 
     @property
     def phase(self) -> Phase:
@@ -377,6 +379,7 @@ class Driver:
                 f.reason,
             )
         )
+        self.over(s, f, self._apart)
         self.migration = None
         if self._asked is not None and (f.outcome != COMMITTED or self._asked.rank not in ranks):
             # It may have turned into the migration of another rank, which was lost meanwhile.
@@ -389,13 +392,9 @@ class Driver:
         if f.outcome == CHECKPOINT and self._apart:
             self._give_up(Fallen(EXIT_SUSPECT_NUMBER, f.reason, s.rank, s, refused=f.reason))
         elif f.outcome == CHECKPOINT:
-            how = (
-                ""
-                if self._config.adopted
-                else f"; go on with: {self._config.resume_command.replace('{directory}', f.directory)}"
-            )
-            self._give_up(Fallen(EXIT_NO_SPARE_LEFT, f"{f.reason}{how}", s.rank, s, f.directory))
+            command = self._config.resume_command.replace("{directory}", f.directory)
+            how = "" if self._config.adopted else f"; go on with: {command}"
+            self._give_up(Fallen(EXIT_NO_SPARE_LEFT, f"{s.reason}; {f.reason}{how}", s.rank, s, f.directory))
         elif f.fatal:
-            self._give_up(
-                Fallen(self._exit_code, f"rank {s.rank} cannot be replaced: {f.reason}", s.rank, s, refused=f.reason)
-            )
+            reason = f"{s.reason}; rank {s.rank} cannot be replaced: {f.reason}"
+            self._give_up(Fallen(self._exit_code, reason, s.rank, s, refused=f.reason))

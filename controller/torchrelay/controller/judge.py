@@ -31,6 +31,7 @@ class Judge:
         self._told: tuple[Any, ...] | None = None
         self._level_told = (Level.PENDING.value, "")
         self._then: tuple[Any, ...] = ()
+        self._promised: tuple[Coverage, int] | None = None
         self._is_stale = True
         self._is_over = False
         self._copies_every = 0
@@ -41,6 +42,10 @@ class Judge:
 
     def now(self) -> Coverage:
         return coverage(self.known())
+
+    def promised(self) -> tuple[Coverage, int]:
+        """What stood when the job was last at rest, and how many spares were ready then."""
+        return self._promised or (self.now(), 0)
 
     def is_compared(self) -> bool:
         """Whether it is known of every rank if another one holds the same."""
@@ -64,7 +69,7 @@ class Judge:
             dict(job.rehearsals.judged),
             job.rehearsals.open,
             *self._spares(),
-            job.losses_barred,
+            job.losses_barred or self._config.spares_barred,
         )
         return replace(known, copy_every=self._as_needed(known)) if every == COPIES_AS_NEEDED else known
 
@@ -100,6 +105,7 @@ class Judge:
             return False
         self._is_stale, self._then = False, facts
         now = self.now()
+        self._promised = now, facts[0]
         self._tell_level(now)
         says = (now.level, now.reason, now.gaps, now.file, now.line, now.rehearsed)
         if Level(now.level).is_known and says != self._told:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 
 from torchrelay.controller.job import Job
-from torchrelay.protocol.events import Log, Occurrence, to_job_event
+from torchrelay.protocol.events import Log, Occurrence, ProgressMade, to_job_event
 from torchrelay.protocol.messages import Fence, JobEvent, ShimOrder, ToAgent, ToWorker
 
 ONCE_REMEMBERED = 1000
+RECENT = 400
 
 
 class Outbox:
@@ -20,6 +22,8 @@ class Outbox:
         self._said: set[str] = set()
         self.orders: list[tuple[str, ToAgent]] = []
         self.events: list[JobEvent] = []
+        self.recent: deque[JobEvent] = deque(maxlen=RECENT)
+        """The latest events but progress, whether or not somebody has taken them."""
 
     def to_worker(self, worker: str, order: ShimOrder) -> None:
         self.to_agent_of(worker, ToWorker(worker, order))
@@ -39,7 +43,10 @@ class Outbox:
             self.to_agent(node, message)
 
     def emit(self, occurrence: Occurrence) -> None:
-        self.events.append(to_job_event(occurrence, self._wall_s()))
+        event = to_job_event(occurrence, self._wall_s())
+        self.events.append(event)
+        if not isinstance(occurrence, ProgressMade):
+            self.recent.append(event)
 
     def log(self, level: str, text: str) -> None:
         self.emit(Log(level, text))

@@ -255,6 +255,20 @@ class CheckpointSaved:
 
 
 @dataclass(frozen=True)
+class IncidentKept:
+    """A migration failed that the report had promised. `directory`: what is needed to find the cause; empty where none is kept.
+
+    `level`, `promised`: what was said when it began; `reason`: why it failed.
+    """
+
+    migration: str
+    directory: str
+    level: str
+    promised: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class TakenOver:
     """A new controller leads the job. `outcome`: what became of the migration that was under way, if any ranks had begun it:
     committed, abandoned or anew.
@@ -302,6 +316,7 @@ Occurrence = (
     | NodeLost
     | JournalsKept
     | CheckpointSaved
+    | IncidentKept
     | TakenOver
     | JobFinished
     | Log
@@ -314,6 +329,7 @@ NAMES: dict[type, str] = {
     FaultFired: "fault_injected",
     PhaseChanged: "phase",
     WorkerEnded: "worker_exited",
+    IncidentKept: "incident",
 }
 for _cls in typing.get_args(Occurrence):
     NAMES.setdefault(_cls, re.sub(r"(?<!^)(?=[A-Z])", "_", _cls.__name__).lower())

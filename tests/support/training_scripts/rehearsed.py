@@ -1,6 +1,7 @@
 """Training that waits, behind its fifth step, until the events of its job have what AWAIT says: of a rehearsal.
 
 `python rehearsed.py OUT [fails|slow|starts|writes]`: what is wrong with set-up in a process that rehearses.
+`python rehearsed.py OUT breaks`: what is wrong with it in one that takes over a rank, and in none before.
 """
 
 import os
@@ -35,6 +36,8 @@ def set_up(how):
         subprocess.run(["touch", f"started-{os.getpid()}"], check=True)
     elif IN_REHEARSAL and how == "fails":
         raise RuntimeError("this machine lacks something")
+    elif how == "breaks" and '"migration_started"' in Path("events.jsonl").read_text():
+        raise RuntimeError("this machine has changed")
     elif IN_REHEARSAL and how == "slow":
         time.sleep(AWAIT_S)
 

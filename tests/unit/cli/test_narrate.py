@@ -115,9 +115,16 @@ def test_several_migrations_get_a_row_with_their_sum() -> None:
 
 
 def test_the_end_without_a_spare_says_how_to_go_on() -> None:
-    summary = Summary(exit_code=75, checkpoint="/tmp/jit/1")
-    text = shown(*narrate.closing(summary, 75, "torchrelay run --resume /tmp/jit/1 train.py", []))
-    assert "what the ranks held is in /tmp/jit/1" in text
+    command = "torchrelay run --resume /tmp/jit/1 train.py"
+    saved = "no spare is left for rank 1; a just-in-time checkpoint is in /tmp/jit/1"
+    reason = f"rank 1 was killed; {saved}"
+    moved = Migration("m1", "unplanned", (1,), "rank 1 was killed", outcome="checkpoint", outcome_reason=saved)
+    summary = Summary(
+        exit_code=75, checkpoint="/tmp/jit/1", reason=f"{reason}; go on with: {command}", migrations=(moved,)
+    )
+    text = shown(*narrate.closing(summary, 75, command, []), width=200)
+    assert text.count("no spare is left for rank 1") == text.count("a just-in-time checkpoint is in /tmp/jit/1") == 1
+    assert f"torchrelay: {reason}\n" in text
     assert "go on with: torchrelay run --resume /tmp/jit/1 train.py" in text
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -70,6 +71,7 @@ class Judge:
             job.rehearsals.open,
             *self._spares(),
             job.losses_barred or self._config.spares_barred,
+            self._short_of_spares(),
         )
         return replace(known, copy_every=self._as_needed(known)) if every == COPIES_AS_NEEDED else known
 
@@ -91,6 +93,18 @@ class Judge:
         )
         starting = sum(not w.warm for w in job.spares)
         return ready, starting + max(job.spares_to_come(i) for i in range(job.local_world_size))
+
+    def _short_of_spares(self) -> str:
+        """The machine whose ranks the spares elsewhere could not take over. In pods others are made when they are needed."""
+        job = self._job
+        if self._config.adopted or len(job.nodes) < 2:
+            return ""
+        ranks = Counter(w.node for w in job.rank_workers)
+        ready = Counter(w.node for w in job.spares if w.warm and not job.quarantined(w))
+        for node, count in sorted(ranks.items()):
+            if (elsewhere := ready.total() - ready[node]) < count:
+                return f"spares that are ready elsewhere could take over {elsewhere} of {count} ranks of {node}"
+        return ""
 
     def settle(self, is_busy: bool) -> bool:
         """Tells the report if it says something new; whether anything had changed. Cheap as long as nothing has.

@@ -141,3 +141,47 @@ def test_a_loader_that_only_itself_could_wake_is_replaced_in_the_time_of_a_step(
     (suspected,) = job.told(events.Suspected)
     assert suspected.rank == 1
     assert "only it could bring about" in suspected.reason
+
+
+def told_levels(job: FakeJob) -> list[str]:
+    return [event.level for event in job.told(events.Protection)]
+
+
+def test_a_level_is_told_when_it_changes_and_never_in_the_midst_of_a_migration(job: FakeJob) -> None:
+    assert told_levels(job) == ["armed"]
+    for worker in job.ranks:
+        job.say(worker, report())
+    assert told_levels(job) == ["armed", "protected"]
+    job.mute.add("n0.s0")
+    job.die("n0.w1")
+    job.settle()
+    assert told_levels(job) == ["armed", "protected"], "the spare is taken, and the migration under way"
+    job.mute.clear()
+    job.core.job.spares_coming = 1
+    job.settle()
+    status = job.core.status(job.now_s)
+    assert (status.protection, status.protection_reason) == (status.coverage[0].level, status.coverage[0].reason)
+
+
+def test_the_last_spare_takes_the_protection_with_it(job: FakeJob) -> None:
+    for worker in job.ranks:
+        job.say(worker, report())
+    job.die("n0.w1")
+    job.settle()
+    job.say("n0.s0", report())
+    job.tick(1.0)
+    last = job.told(events.Protection)[-1]
+    assert (last.level, last.reason.partition(",")[0]) == ("unprotected", "no spare is there")
+
+
+def test_a_spare_on_the_same_machine_alone_does_not_cover_the_machine(tmp_path: Path) -> None:
+    job = FakeJob(tmp_path, 2, 1, nnodes=2)
+    job.train()
+    for worker in job.ranks:
+        job.say(worker, report())
+        keeper = "n1" if worker.startswith("n0") else "n0"
+        job.core.job.workers[worker].copied_to = keeper
+    job.tick(1.0)
+    last = job.told(events.Protection)[-1]
+    assert last.level == "partly"
+    assert "spares that are ready elsewhere could take over 0 of 1 ranks of n0" in last.reason

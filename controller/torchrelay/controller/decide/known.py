@@ -41,10 +41,12 @@ class Known:
     spares_coming: int = 0
     losses_barred: str = ""
     """Why lost ranks are not replaced, by somebody's choice."""
+    short_of_spares: str = ""
+    """Which machine has more ranks than there are spares on others; empty if none has."""
 
     @property
-    def goes_back_without_a_spare(self) -> bool:
-        """Whether each rank has a copy of its state, so that all can begin anew from these in their own places."""
+    def has_copies(self) -> bool:
+        """Whether each rank has a copy of its state to go back to."""
         made = [self.reports[rank].copy_bytes for rank in range(self.world_size) if rank in self.reports]
         return self.copy_every > 0 and len(made) == self.world_size and all(made)
 
@@ -100,6 +102,12 @@ def gaps_of(k: Known) -> tuple[RankGap, ...]:
     return tuple(sorted(found, key=lambda g: order.index(g.effect) if g.effect in order else len(order)))
 
 
+def goes_back(k: Known, gaps: Sequence[RankGap]) -> set[int]:
+    """Ranks whose loss takes all back to their copies, which needs no spare: as long as anybody else holds what such a rank
+    held, the job ends in a just-in-time checkpoint instead, from which nothing is done again."""
+    return {rank for g in gaps if g.effect == GOES_BACK for rank in g.ranks} if k.has_copies else set()
+
+
 def machine_uncovered(k: Known) -> str:
     """Why the loss of a machine ends the job, though that of a process would not; empty if it does not."""
     missing = sorted(set(range(k.world_size)) - k.copied)
@@ -108,7 +116,7 @@ def machine_uncovered(k: Known) -> str:
     alone = [rank for rank in range(k.world_size) if without_replica(rank, k) and rank not in k.kept_elsewhere]
     if alone:
         return f"no other machine has a copy of the state of rank {', '.join(map(str, alone))}"
-    return ""
+    return k.short_of_spares
 
 
 def steps_back(k: Known) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from torchrelay.controller.decide.known import Known, machine_uncovered, steps_back
+from torchrelay.controller.decide.known import Known, goes_back, machine_uncovered, steps_back
 from torchrelay.protocol.level import Level
 from torchrelay.protocol.messages import RankGap
 from torchrelay.protocol.names import ALONE, BARS, GOES_BACK, NO_JOINER
@@ -39,14 +39,14 @@ def protection(k: Known, gaps: Sequence[RankGap]) -> Protection:
         return best
     if k.spares_coming:
         return Protection(Level.ARMED, "no spare is ready yet: a rank that is lost waits for one that is on its way")
-    return _without_a_spare(k, best)
+    return _without_a_spare(k, gaps, best)
 
 
-def _without_a_spare(k: Known, best: Protection) -> Protection:
+def _without_a_spare(k: Known, gaps: Sequence[RankGap], best: Protection) -> Protection:
     with_one = f"With one: {best.level.words}: {best.reason}"
     if k.losses_barred:
         return Protection(Level.UNPROTECTED, f"{NO_SPARE}, so no rank can be moved. {with_one}", True)
-    if k.goes_back_without_a_spare:
+    if len(goes_back(k, gaps)) == k.world_size:
         back = f"a lost rank begins anew in its place, and all go back to their copies, {steps_back(k)}"
         return Protection(Level.PARTLY, f"{NO_SPARE}: {back}. {with_one}", True)
     instead = f"so a lost rank ends the job in {JIT_CHECKPOINT}"
@@ -65,7 +65,8 @@ def _with_a_spare(k: Known, gaps: Sequence[RankGap]) -> Protection:
     if refuted:
         listed, plural = ", ".join(map(str, refuted)), "s" * (len(refuted) > 1)
         return Protection(
-            Level.PARTLY, f"rank{plural} {listed} could not be replaced, as a rehearsal has shown; {_instead(k)}"
+            Level.PARTLY,
+            f"rank{plural} {listed} could not be replaced, as a rehearsal has shown; {_instead(k, gaps, refuted)}",
         )
     if gaps and all(g.effect == GOES_BACK for g in gaps):
         what = f"any rank can be replaced; without warning all go back to copies, {steps_back(k)}"
@@ -80,12 +81,12 @@ def _with_machines(k: Known, level: Level, what: str) -> Protection:
     if k.nodes < 2:
         return Protection(level, what)
     if machine_uncovered(k):
-        lacks = "no other machine has all that its ranks hold, so the loss of a whole machine ends the job"
-        return Protection(Level.PARTLY, f"{what}; but {lacks}")
+        lacks = k.short_of_spares or "no other machine has all that its ranks hold yet"
+        return Protection(Level.PARTLY, f"{what}; but the loss of a whole machine ends the job: {lacks}")
     return Protection(level, f"{what}, and so can those of a machine that is lost, if it is not the controller's")
 
 
-def _instead(k: Known) -> str:
-    if k.goes_back_without_a_spare:
-        return f"if one is lost, all begin anew from their copies, {steps_back(k)}, or the job ends in {JIT_CHECKPOINT}"
+def _instead(k: Known, gaps: Sequence[RankGap], refuted: Sequence[int]) -> str:
+    if goes_back(k, gaps).issuperset(refuted):
+        return f"if one is lost, all try to begin anew from their copies, {steps_back(k)}; the job ends where that fails, too"
     return f"{JIT_CHECKPOINT}, to go on from by hand, is what is left if one is lost"

@@ -15,6 +15,12 @@ from torchrelay.protocol.names import BARS, LEFT, NO_JOINER, REHEARSAL_FAILED
 
 EQUAL = (ReplicaCheck(4, {"w": "aa"}, ("w",)),)
 SETTLED = Report("train.py", 30, 400, 900, 4, (), (), (), 5, True)
+COPIED = dataclasses.replace(SETTLED, copy_every=5, copy_bytes=4096)
+SHARDED: dict[str, object] = {
+    "copy_every": 5,
+    "reports": {0: COPIED, 1: COPIED},
+    "checks": {rank: (ReplicaCheck(4, {"shard": str(rank)}),) for rank in range(2)},
+}
 READY = Known(2, "on", "", {0: SETTLED, 1: SETTLED}, {0: EQUAL, 1: EQUAL}, 0.5, 6.5)
 
 
@@ -51,19 +57,24 @@ def test_a_spare_that_is_on_its_way_is_waited_for() -> None:
 
 
 def test_copies_of_every_rank_stand_in_for_a_spare() -> None:
-    copied = dataclasses.replace(SETTLED, copy_every=5, copy_bytes=4096)
-    told = found(spares_ready=0, copy_every=5, reports={0: copied, 1: copied})
+    told = found(spares_ready=0, **SHARDED)
     assert told.level is Level.PARTLY
     assert "begins anew in its place, and all go back to their copies" in told.reason
     assert "up to 10 steps" in told.reason
-    assert found(spares_ready=0, copy_every=5, reports={0: copied, 1: SETTLED}).level is Level.UNPROTECTED
+    not_yet = {**SHARDED, "reports": {0: COPIED, 1: SETTLED}}
+    assert found(spares_ready=0, **not_yet).level is Level.UNPROTECTED
+    held_twice = {**SHARDED, "checks": {0: EQUAL, 1: EQUAL}}
+    told = found(spares_ready=0, **held_twice)
+    assert (told.level, "just-in-time checkpoint" in told.reason) == (Level.UNPROTECTED, True)
 
 
 def test_a_machine_is_covered_only_once_others_have_its_journals() -> None:
     told = found(nodes=2)
     assert told.level is Level.PARTLY
-    assert told.reason.startswith("any rank can be replaced, at any moment of a step; but no other machine")
-    assert "the loss of a whole machine ends the job" in told.reason
+    assert told.reason == (
+        "any rank can be replaced, at any moment of a step; but the loss of a whole machine ends the job: "
+        "no other machine has all that its ranks hold yet"
+    )
     assert found(nodes=2, copied=frozenset({0})) == told
     told = found(nodes=2, copied=frozenset({0, 1}))
     assert told.level is Level.PROTECTED
@@ -93,9 +104,7 @@ def test_a_rehearsal_that_failed_names_the_copies_where_there_are_any() -> None:
     failed = {1: Rehearsed(1, 1, 40, REHEARSAL_FAILED, "ImportError: x", (gap,))}
     told = found(rehearsed=failed)
     assert (told.level, "a just-in-time checkpoint, to go on from by hand" in told.reason) == (Level.PARTLY, True)
-    copied = dataclasses.replace(SETTLED, copy_every=5, copy_bytes=4096)
-    told = found(rehearsed=failed, copy_every=5, reports={0: copied, 1: copied})
-    assert "all begin anew from their copies" in told.reason
+    assert "all try to begin anew from their copies" in found(rehearsed=failed, **SHARDED).reason
 
 
 def test_the_table_of_a_job_without_a_spare_promises_nothing() -> None:

@@ -24,6 +24,8 @@ _BESIDE = (
     "collectives on another thread than the one that trains: if a rank is lost or moved while "
     "they are under way, they fail, and what they were for is not done"
 )
+_MOST_NAMED = 20
+"""Of what is taken for data."""
 _TORCH = os.path.dirname(torch.__file__)
 
 
@@ -167,7 +169,10 @@ class Reporter:
         size = sum(t.numel() * t.element_size() for t in tensors.values())
         gaps = tuple(self.gaps(commit))
         notes = tuple(f"{file}: its loops are not seen: {reason}" for file, reason in sites.LEFT_ALONE.items())
-        notes += tuple(commit.state.data)
+        notes += tuple(
+            f"{path}: {length} objects, taken for data that does not change"
+            for _, length, path in commit.state.bulk[:_MOST_NAMED]
+        )
         if engine.updates.early.copied_bytes:
             size_mib = engine.updates.early.copied_bytes / (1 << 20)
             notes += (

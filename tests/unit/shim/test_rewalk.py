@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import collections
 import random
+import sys
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 import numpy
@@ -19,6 +21,7 @@ from torchrelay.shim.capture.kinds import Kind
 from torchrelay.shim.capture.modules import ModuleTrees
 from torchrelay.shim.capture.rewalk import Rewalk
 from torchrelay.shim.capture.seen_again import Restart
+from torchrelay.shim.capture.walk import Walk
 
 
 class Holder:
@@ -41,6 +44,17 @@ def described(state: HostState) -> dict[str, Any]:
         ways[number]: (node.kind, node.cls, _plain(node.content, ways), node.extra)
         for number, node in enumerate(encode.decode(encode.encode(state)))
         if node.kind is not Kind.GONE
+    }
+
+
+def beside(state: HostState, trees: ModuleTrees) -> dict[str, list[Any]]:
+    """What is told of objects beside their nodes."""
+    return {
+        "large": sorted(state.large),
+        "versions": sorted(name for tensor, _, name in state.versions if not trees.is_bound(tensor)),
+        "unknown": sorted(state.unknown),
+        "iterators": sorted(name for name, _ in state.iterators),
+        "data": sorted((path, length) for _, length, path in state.bulk),
     }
 
 
@@ -72,6 +86,7 @@ def script() -> dict[str, Any]:
     optimizer = torch.optim.AdamW(model.parameters())
     return {
         "model": model,
+        "wide": torch.nn.Linear(500, 200),
         "optimizer": optimizer,
         "scheduler": torch.optim.lr_scheduler.StepLR(optimizer, 3),
         "step": 0,
@@ -103,7 +118,7 @@ CHANGES: dict[str, Callable[[dict[str, Any], random.Random], Any]] = {
     "history": grow,
     "long history": lambda s, r: s["history"].extend([r.random()] * 300),
     "history gone": lambda s, r: s["history"].clear(),
-    "rewritten history": lambda s, r: s["history"].__setitem__(slice(0, 1), [r.random()]),
+    "rewritten history": lambda s, r: s["history"] and s["history"].__setitem__(0, r.random()),
     "window": lambda s, r: s["window"].append([r.random()]),
     "set": lambda s, r: s["seen"].add(r.randrange(50)),
     "dict": lambda s, r: s["holder"].counts.update({r.choice("abc"): r.random()}),
@@ -139,6 +154,25 @@ CHANGES: dict[str, Callable[[dict[str, Any], random.Random], Any]] = {
     "new name": lambda s, r: s.update({f"new{r.randrange(2)}": {"k": [torch.rand(2)]}}),
     "name gone": lambda s, r: s.pop("new0", None),
     "shorter way": lambda s, r: s.update(counts=s["holder"].counts) if r.random() < 0.2 else s.pop("counts", None),
+    "batch": lambda s, r: s.update(batch=torch.rand(r.choice([4, 40]), 1000)),
+    "batch in a tuple": lambda s, r: s.update(pair=(torch.rand(40, 1000), [r.random()])),
+    "batch gone": lambda s, r: s.pop("batch", None),
+    "batch by two names": lambda s, r: s.update(aa=s.get("batch"), also=s.get("batch")),
+    "batch before": lambda s, r: s.update(previous=s.get("batch"), batch=torch.rand(40, 1000)),
+    "loss before": lambda s, r: s.update(previous=s["loss"], loss=torch.rand(1)),
+    "loss by two names": lambda s, r: s.update(zz=s["loss"], aa=s["loss"]),
+    "batch in an object": lambda s, r: setattr(s["holder"], "best", s.get("batch")),
+    "view of a parameter": lambda s, r: s.update(view=s["wide"].weight[1:]),
+    "view gone": lambda s, r: s.pop("view", None),
+    "free parameter": lambda s, r: s.update(free=torch.nn.Parameter(torch.rand(3))),
+    "free parameter gone": lambda s, r: s.pop("free", None),
+    "bound parameter": lambda s, r: s.update(one=r.choice([*s["model"].parameters()])),
+    "nothing known of it": lambda s, r: s.update(bare=memoryview(b"a")),
+    "gone without a trace": lambda s, r: s.pop("bare", None),
+    "data": lambda s, r: s.update(data=[[n] for n in range(5000)]),
+    "data gone": lambda s, r: s.pop("data", None),
+    "large array": lambda s, r: s.update(table=numpy.zeros(20_000)),
+    "small array": lambda s, r: s.update(table=numpy.zeros(3)),
     "second model": lambda s, r: s.update(extra=torch.nn.Linear(2, 2)) if r.random() < 0.1 else s.pop("extra", None),
 }
 
@@ -161,7 +195,9 @@ def test_each_change_is_seen(name: str) -> None:
             base = again(names, base, trees)
         except Restart:
             base = take(names, trees)
-        assert described(base) == described(take(names, trees))
+        anew = take(names, trees)
+        assert described(base) == described(anew)
+        assert beside(base, trees) == beside(anew, trees)
 
 
 def test_any_sequence_of_changes_gives_what_a_walk_from_scratch_gives() -> None:
@@ -182,7 +218,9 @@ def test_any_sequence_of_changes_gives_what_a_walk_from_scratch_gives() -> None:
             went_on_with = encode.encode(base)
             base.takes_over = False
             assert went_on_with == encode.encode(base), (seed, done)
-            assert described(base) == described(take(names, trees)), (seed, done)
+            anew = take(names, trees)
+            assert described(base) == described(anew), (seed, done)
+            assert beside(base, trees) == beside(anew, trees), (seed, done)
     assert went_on > 200
 
 
@@ -263,3 +301,53 @@ def test_an_optimizer_with_state_beside_tensors_is_walked_from_scratch() -> None
     names["optimizer"].state[next(names["model"].parameters())]["n_iter"] = 3
     with pytest.raises(Restart):
         again(names, take(names, trees), trees)
+
+
+IN_EACH_STEP = (
+    "batch",
+    "batch in a tuple",
+    "batch before",
+    "batch by two names",
+    "loss before",
+    "loss by two names",
+    "nothing known of it",
+    "gone without a trace",
+    "free parameter",
+    "view of a parameter",
+)
+
+
+@pytest.mark.parametrize("name", IN_EACH_STEP)
+def test_what_steps_make_anew_takes_no_walk_from_scratch(name: str) -> None:
+    """Whatever else the script keeps: a walk from scratch looks at all of it."""
+    chance, trees = random.Random(name), ModuleTrees()
+    names = script()
+    CHANGES["batch"](names, chance)
+    base = take(names, trees)
+    for _ in range(6):
+        CHANGES[name](names, chance)
+        base = again(names, base, trees)
+    for _ in range(6):
+        CHANGES[name](names, chance)
+        again(names, base, trees, at_gate=True)
+
+
+def test_the_variables_of_a_function_that_is_called_again_are_those_of_the_frame_before() -> None:
+    """Each epoch is another call of the function that trains."""
+
+    def train_one_epoch(numbers: list[int]) -> FrameType:
+        batch, best = torch.rand(40, 1000), [*numbers]
+        print(batch.shape, best)
+        return sys._getframe()
+
+    trees, names = ModuleTrees(), script()
+    first, second = train_one_epoch([1]), train_one_epoch([2, 3])
+    base = Walk(trees).run([first], {"script": names})
+    state = Rewalk(trees, base, at_gate=False).run([second], {"script": names})
+    anew = Walk(trees).run([second], {"script": names})
+    assert described(state) == described(anew)
+    assert beside(state, trees) == beside(anew, trees)
+    assert state.large["batch"] is second.f_locals["batch"]
+    assert state.index[id(second)] == base.index[id(first)] == 0
+    undo.undo(state)
+    assert second.f_locals["best"] == [2, 3]

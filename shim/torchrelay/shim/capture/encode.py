@@ -121,9 +121,8 @@ class Encoder:
 
     def _all_trees(self) -> list[tuple[int, modules.ModuleTree]]:
         if self._trees is None:
-            self._trees = [
-                (n, node.content.tree) for n, node in enumerate(self.state.nodes) if node.kind is Kind.MODULE
-            ]
+            places = [self.state.index[id(root)] for root in self.state.roots]
+            self._trees = [(place, self.state.nodes[place].content.tree) for place in places]
         return self._trees
 
     def reference(self, value: Any) -> tuple[int, int] | None:

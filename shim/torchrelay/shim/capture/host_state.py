@@ -55,8 +55,6 @@ class HostState:
     """All that are random generators."""
     bulk: list[tuple[Any, int, str]] = field(default_factory=list)
     """What is taken for data, with its length: the least that tells whether it was."""
-    data: list[str] = field(default_factory=list)
-    """Containers too long to look into, by name."""
     covered: set[int] = field(default_factory=set)
     """Modules that are part of a tree, by id: no nodes of their own."""
     uses: list[int] = field(default_factory=list)
@@ -100,7 +98,7 @@ class HostState:
         return HostState(
             list(self.nodes),
             dict(self.index),
-            self.versions,
+            list(self.versions),
             self.tree_versions,
             dict(self.large),
             list(self.roots),
@@ -110,8 +108,7 @@ class HostState:
             list(self.iterators),
             set(self.drawn_from),
             set(self.generators),
-            self.bulk,
-            list(self.data),
+            list(self.bulk),
             self.covered,
             list(self.uses),
             list(self.free),

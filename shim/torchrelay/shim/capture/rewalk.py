@@ -1,8 +1,9 @@
 """A walk that goes on from an earlier one: looks whether each object is as it was, and only goes into those that are not.
 
-From step to step hardly anything changes: a few counters, a loss. Nodes that are as they were are taken over, with what was
-written of them. Whatever changes the shape of the whole (a model, an optimizer, an object known by another path than before)
-takes a walk from scratch: `Restart`. So a node's path is always the one that a walk from scratch would find, in all ranks.
+From step to step hardly anything changes: a few counters, a loss, the batch. Nodes that are as they were are taken over, with
+what was written of them. Whatever changes the shape of the whole (a model, an optimizer, an object with others below it that is
+known by another path than before) takes a walk from scratch: `Restart`. So a node's path is always the one that a walk from
+scratch would find, in all ranks.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from torchrelay.shim.capture.handler import nothing
 from torchrelay.shim.capture.handlers import COMES_AND_GOES, HANDLERS, RENEWED, SAME
 from torchrelay.shim.capture.handlers.variables import iterators_of_loops
 from torchrelay.shim.capture.host_state import HostState, LargeTensor, Node, versions_now
-from torchrelay.shim.capture.kinds import FRAME, GLOBALS, GONE, LIST, PARAM_GROUP, PLAIN, TENSOR, Kind, kind_of
+from torchrelay.shim.capture.kinds import FRAME, GLOBALS, GONE, LIST, PLAIN, TENSOR, Kind, kind_of
 from torchrelay.shim.capture.long_list import LONG
 from torchrelay.shim.capture.modules import ModuleTrees
 from torchrelay.shim.capture.parts import (
@@ -40,8 +41,11 @@ from torchrelay.shim.capture.parts import (
     live_names,
 )
 from torchrelay.shim.capture.seen_again import Restart, changed
+from torchrelay.shim.capture.small import TensorValue
+from torchrelay.shim.capture.traces import WITHOUT_NODE, forget, forget_aliases, forget_large
 from torchrelay.shim.capture.walk import Walk
 from torchrelay.shim.capture.watched import Watched
+from torchrelay.shim.capture.ways import Ways
 
 _WITHOUT_NODES = frozenset({Kind.OPAQUE, Kind.PLAIN, Kind.PROMISE, Kind.FUNCTION, Kind.CLASS})
 """Kinds whose objects may have no node: functions and classes with nothing behind them."""
@@ -59,13 +63,13 @@ class Rewalk(Walk):
         self._base = base
         self._pending: int | None = None
         """The node that is looked into again, until the visit has answered."""
-        self._lost: list[tuple[int, Any, int]] = []
-        """Edges that are no more: from a node, by a key, to a node."""
+        self._ways = Ways(self.state, at_gate=at_gate)
+        self._gone_large: set[int] = set()
+        """Large tensors that nothing leads to any more, by id."""
         self._found: list[tuple[int, Any, Any]] = []
         """Edges to objects that are not known."""
         self._to_look_at: list[int] = []
         """Numbers of nodes that may be others than they were, as a heap."""
-        self._at = -1
 
     def run(self, frames: Sequence[FrameType], module_globals: Mapping[str, dict[str, Any]]) -> HostState:
         """As a walk's; `frames` may have more than the base's, deeper ones. Raises Restart."""
@@ -77,22 +81,27 @@ class Rewalk(Walk):
         self._to_look_at = watched.look() + self._to_look_at
         heapify(self._to_look_at)
         while self._to_look_at:
-            self._at = heappop(self._to_look_at)
-            self._look_at(self._at, self._base.nodes[self._at])
+            number = heappop(self._to_look_at)
+            self._look_at(number, self._base.nodes[number])
         if self._base.bulk and any(len(obj) != length for obj, length, _ in self._base.bulk):
             raise Restart
         if self._base.sizes != [*map(len, self._base.spaces)]:
             raise Restart
-        if self._lost:
-            self._check_lost()
+        state = self.state
+        self._ways.look_at_lost()
+        if self._gone_large:
+            forget_large(state, self._gone_large)
         if self._found:
             if len(self._found) > 1:
-                self._found.sort(key=lambda edge: self._depth(edge[0]))
+                self._found.sort(key=lambda edge: self._ways.steps(edge[0], edge[1]))
             self.queue.extend(self._found)
             self._work_off()
-            if len(self.state.free) > 64 + len(self.state.nodes) // 2:
+            if len(state.free) > 64 + len(state.nodes) // 2:
                 raise Restart
-        state = self.state
+            if state.large.keys() != self._base.large.keys() or self._gone_large:
+                known = self._base.index
+                forget_aliases(state, [path for path, tensor in state.large.items() if id(tensor) not in known])
+        self._ways.settle()
         if self._before is None:
             if watched.is_worn():
                 self.trees.watched = None
@@ -132,9 +141,9 @@ class Rewalk(Walk):
                 self._replace(number, now)
 
     def _let_go(self, number: int) -> None:
-        """An edge to this node is no more. Without any it is dropped, if its turn is not over yet."""
+        """An edge to this node is no more. Without any it is dropped."""
         self.state.uses[number] -= 1
-        if self.state.uses[number] == 0 and number > self._at:
+        if self.state.uses[number] == 0:
             heappush(self._to_look_at, number)
 
     # Roots.
@@ -148,10 +157,12 @@ class Rewalk(Walk):
             names = live_names(frame)
             node = nodes[known] if known < len(nodes) else _GONE
             if node.kind is FRAME:
-                if node.obj is not frame:
-                    raise Restart
-                if not same_mapping(names, node.content):
-                    self._replace(known, Node(FRAME, frame, -1, node.key, names, not_plain(names)))
+                if node.obj is not frame:  # the function was called again
+                    del self.state.index[id(node.obj)]
+                    self.state.index[id(frame)] = known
+                if node.obj is not frame or not same_mapping(names, node.content):
+                    key = place, frame.f_code.co_name
+                    self._replace(known, Node(FRAME, frame, -1, key, names, not_plain(names)))
                 known += 1
             elif self._before is None:
                 raise Restart
@@ -224,11 +235,13 @@ class Rewalk(Walk):
             gone, new = self._swap(number, gone, new)
         if not gone and not new:
             return
-        before = self._children(gone)
+        before = self._children(number, gone)
         for _, child in before:
             self._let_go(child)
         after = self._connect(number, new, before)
-        self._lost += [(number, way, child) for way, child in before if (way, child) not in after]
+        for way, child in before:
+            if (way, child) not in after:
+                self._ways.lost(number, way, child)
 
     def _swap(self, number: int, gone: Edges, new: Edges) -> tuple[Edges, Edges]:
         """A list in the place of another one takes over its node: schedulers make one in each step. Returns the other edges."""
@@ -256,20 +269,23 @@ class Rewalk(Walk):
     def _drop(self, number: int, node: Node) -> None:
         """Nothing leads to it any more."""
         state = self.state
-        if node.kind not in COMES_AND_GOES or isinstance(node.content, LargeTensor):
+        if node.kind not in COMES_AND_GOES:
             raise Restart
+        if node.kind is TENSOR and not isinstance(node.content, TensorValue):
+            self._gone_large.add(id(node.obj))
+        self._ways.dropped(number)
         state.nodes[number] = _GONE
         state.renewed.add(number)
         state.drawn_from.discard(number)
         state.generators.discard(number)
         del state.index[id(node.obj)]
         state.free.append(number)
-        for way, child in self._children(node.edges):
+        for way, child in self._children(number, node.edges):
             self._let_go(child)
-            self._lost.append((number, way, child))
+            self._ways.lost(number, way, child)
 
-    def _children(self, edges: Edges) -> list[tuple[Any, int]]:
-        """Raises Restart where an edge leads to something that left a trace beside the nodes."""
+    def _children(self, number: int, edges: Edges) -> list[tuple[Any, int]]:
+        """What edges of this node lead to, that are no more. Raises Restart where it is not known what that has left behind."""
         found = []
         for key, value in edges:
             child = self._base.index.get(id(value))
@@ -280,9 +296,11 @@ class Rewalk(Walk):
                 child = self._base.index.get(id(obj))
                 if child is not None:
                     found.append((way, child))
-                elif not (
-                    id(obj) in self._base.covered or kind_of(type(obj)) in _WITHOUT_NODES or self.trees.is_bound(obj)
-                ):
+                    continue
+                kind = kind_of(type(obj))
+                if kind in WITHOUT_NODE:
+                    forget(self.state, number, way, obj)
+                elif not (id(obj) in self._base.covered or kind in _WITHOUT_NODES):
                     raise Restart
         return found
 
@@ -300,56 +318,26 @@ class Rewalk(Walk):
                 self.state.uses[child] += 1
                 after.add((way, child))
                 if (way, child) not in before:
-                    self._check_path(number, child)
+                    self._ways.found(number, way, child)
         return after
-
-    def _check_lost(self) -> None:
-        for parent, key, child in self._lost:
-            node = self.state.nodes[child]
-            if node.kind is GONE:
-                continue
-            if self.state.uses[child] == 0 or (node.parent == parent and node.key == key):
-                raise Restart  # it is still there, but not where it was; or its turn was over when it went
-
-    def _check_path(self, parent: int, child: int) -> None:
-        """A new way to a known object must not be shorter than the one that it is known by; at a gate paths are not compared."""
-        if self.state.nodes[child].kind is PARAM_GROUP:
-            return  # known by its owner, however long that way is
-        if self._before is None and self._depth(parent) < self._depth(child):
-            raise Restart
-
-    def _depth(self, number: int) -> int:
-        depth = 0
-        while (number := self.state.nodes[number].parent) >= 0:
-            depth += 1
-        return depth
 
     def _one(self, parent: int, key: Any, obj: Any) -> None:
         state = self.state
         known = state.index.get(id(obj))
         if known is not None:
             state.uses[known] += 1
-            self._check_path(parent, known)
+            self._ways.found(parent, key, known)
             return
         kind = kind_of(type(obj))
         if id(obj) in state.covered or kind in _WITHOUT_STATE:
             return
-        if type(obj) is torch.Tensor and not self.trees.is_bound(obj):
-            _capture_tensor(self, kind, obj, parent, key)
-            if isinstance(state.nodes[state.index[id(obj)]].content, LargeTensor):
-                raise Restart
+        if kind is TENSOR:
+            if not self.trees.is_bound(obj):
+                _capture_tensor(self, kind, obj, parent, key)
             return
-        if kind is TENSOR and self.trees.is_bound(obj):
-            return
-        if kind is TENSOR and isinstance(obj, torch.nn.Parameter):
-            raise Restart
-        if kind not in COMES_AND_GOES and kind not in MAY_BE_LOOKED_THROUGH:
+        if kind not in COMES_AND_GOES and kind not in MAY_BE_LOOKED_THROUGH and kind not in WITHOUT_NODE:
             raise Restart
         super()._one(parent, key, obj)
-        if kind not in MAY_BE_LOOKED_THROUGH and kind is not Kind.CLASS:
-            number = state.index.get(id(obj))
-            if number is None or isinstance(state.nodes[number].content, LargeTensor):
-                raise Restart
 
     def define(self, space: Mapping[str, Any], cls: type | None) -> None:
         """What a step defines may be gone after it: nobody waits for attributes of it."""

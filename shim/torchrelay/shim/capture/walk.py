@@ -12,8 +12,6 @@ from collections.abc import Mapping, Sequence
 from types import FrameType, ModuleType
 from typing import Any
 
-import torch
-
 from torchrelay.protocol.errors import UnsupportedError
 from torchrelay.shim.adapters import frames as frame_access
 from torchrelay.shim.capture import callables, modules, owners
@@ -24,11 +22,11 @@ from torchrelay.shim.capture.host_state import Definition, Fields, HostState, No
 from torchrelay.shim.capture.kinds import DICT, LIST, PLAIN, Kind, kind_of
 from torchrelay.shim.capture.parts import NONE, Bindings, dead_globals, global_names, live_names
 from torchrelay.shim.capture.random_below import GENERATORS
+from torchrelay.shim.capture.traces import forget_aliases
 
 MAX_NODES = 50_000
 ITERATORS = frozenset({Kind.LOADER_ITER, Kind.CYCLE})
 _PLAIN_CONTAINERS = frozenset({"builtins", "collections"})
-_MAX_NAMED = 20
 NO_PARTS: frozenset[int] = frozenset()
 _CAPTURE = {kind: handler.capture for kind, handler in HANDLERS.items() if handler.capture is not None}
 
@@ -57,7 +55,7 @@ class Walk:
         if self._parts:
             self.state = HostState()
             self._go(frames, module_globals)
-        self._forget_aliases()
+        forget_aliases(self.state, [*self.state.large])
         return self.state
 
     def _go(self, frames: Sequence[FrameType], module_globals: Mapping[str, dict[str, Any]]) -> None:
@@ -81,19 +79,6 @@ class Walk:
         while self.queue:
             parent, key, obj = self.queue.popleft()
             self._one(parent, key, obj)
-
-    def _forget_aliases(self) -> None:
-        """Views of parameters, and optimizer state under another name (`state_dict()` makes both), are no state of their own."""
-        large = self.state.large
-        if not large:
-            return
-        known = {id(v) for _, o in self.state.optimizers for values in o.state.values() for v in values.values()}
-        for path, tensor in list(large.items()):
-            number = self.state.index[id(tensor)]
-            of_loop = self.state.root(number).kind is Kind.LOOPS  # its latest draw, done again, makes it anew
-            if id(tensor) in known or isinstance(tensor._base, torch.nn.Parameter) or of_loop:
-                del large[path]
-                self.state.nodes[number].content = None
 
     def _one(self, parent: int, key: Any, obj: Any) -> None:
         if id(obj) in self.state.index or id(obj) in self.state.covered:
@@ -140,10 +125,6 @@ class Walk:
     def data(self, obj: Any, length: int, parent: int, key: Any) -> None:
         """Notes a container that is taken for data, and is not walked into."""
         self.state.bulk.append((obj, length, self.state.path(parent, key)))
-        if len(self.state.data) < _MAX_NAMED:
-            self.state.data.append(
-                f"{self.state.path(parent, key)}: {length} objects, taken for data that does not change"
-            )
 
     def is_fresh(self, obj: Any) -> bool:
         """Whether the step has made it, at a gate."""

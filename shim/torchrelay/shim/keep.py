@@ -184,6 +184,7 @@ class Keeper:
             for slot in self._slots:
                 shutil.rmtree(slot, ignore_errors=True)
             self._slots.clear()
+            self.size_bytes = 0
             self._taker.drop()
 
     def _copy(self, commit: Commit, slot: Path) -> None:

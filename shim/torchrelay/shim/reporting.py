@@ -62,6 +62,7 @@ class Reporter:
             self._save,
             self._evaluations,
             keeper.failed if keeper is not None else "",
+            keeper is not None and keeper.size_bytes > 0,
             self._engine.writer.shape,
             self._engine.draws.batches.written,
             self._engine.updates.writes.copied_bytes,
@@ -193,7 +194,9 @@ class Reporter:
             )
         settled = bool(engine.tracker.boundary_sites)
         shape = engine.writer.shape
-        says = (site.file, site.line, settled, size, len(tensors), gaps, notes, shape)
+        copies = self._copies()
+        has_copy = copies[1] > 0
+        says = (site.file, site.line, settled, size, len(tensors), gaps, notes, shape, has_copy)
         if says == self._said and not always:
             return
         self._said = says
@@ -214,7 +217,7 @@ class Reporter:
                 gate_s,
                 barrier_s,
                 engine.journal.allocated_bytes,
-                *self._copies(),
+                *copies,
                 shape,
             )
         )

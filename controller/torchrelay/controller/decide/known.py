@@ -90,7 +90,9 @@ def gaps_of(k: Known) -> tuple[RankGap, ...]:
     for rank in range(k.world_size):
         if why := without_replica(rank, k):
             text = f"no other rank holds the tensors of rank {rank}: {why}"
-            ranks[Gap("no-replica", GOES_BACK if k.copy_every else ALONE, text)] = [rank]
+            if k.copy_every and not k.has_copies:
+                text += "; there are no whole copies to go back to yet"
+            ranks[Gap("no-replica", GOES_BACK if k.has_copies else ALONE, text)] = [rank]
         report = k.reports.get(rank)
         if report is not None and report.copy_failed:
             ranks.setdefault(Gap("copy", ALONE, report.copy_failed), []).append(rank)
@@ -105,7 +107,7 @@ def gaps_of(k: Known) -> tuple[RankGap, ...]:
 def goes_back(k: Known, gaps: Sequence[RankGap]) -> set[int]:
     """Ranks whose loss takes all back to their copies, which needs no spare: as long as anybody else holds what such a rank
     held, the job ends in a just-in-time checkpoint instead, from which nothing is done again."""
-    return {rank for g in gaps if g.effect == GOES_BACK for rank in g.ranks} if k.has_copies else set()
+    return {rank for g in gaps if g.effect == GOES_BACK for rank in g.ranks}
 
 
 def machine_uncovered(k: Known) -> str:

@@ -82,6 +82,10 @@ def test_tensors_that_nobody_else_has_are_a_gap_of_their_rank() -> None:
 def test_with_copies_a_rank_that_is_alone_takes_all_back() -> None:
     alone = {rank: (ReplicaCheck(4, {"shard": str(rank)}),) for rank in range(2)}
     made = report(copy_every=5, copy_bytes=4096, copy_s=0.002)
+    found = coverage(known(made, report(), checks=alone, copy_every=5))
+    assert [(gap.effect, gap.ranks) for gap in found.gaps] == [(ALONE, (0,)), (ALONE, (1,))], "not before all have one"
+    assert "no whole copies" in found.gaps[0].text
+    assert (found.level, found.against[0].answer) == ("partly", "no")
     found = coverage(known(made, made, checks=alone, copy_every=5))
     assert [(gap.effect, gap.ranks) for gap in found.gaps] == [(GOES_BACK, (0,)), (GOES_BACK, (1,))]
     assert (found.level, found.against[0].answer) == ("partly", "partly")
@@ -104,7 +108,8 @@ def test_copies_that_are_not_needed_or_fail_are_said() -> None:
 
 def test_a_machine_with_a_rank_that_is_alone_needs_a_copy_of_its_state_elsewhere() -> None:
     alone = {rank: (ReplicaCheck(4, {"shard": str(rank)}),) for rank in range(2)}
-    two = known(report(), report(), checks=alone, copy_every=5, nodes=2, copied=frozenset({0, 1}))
+    made = report(copy_bytes=4096)
+    two = known(made, made, checks=alone, copy_every=5, nodes=2, copied=frozenset({0, 1}))
     (row,) = [row for row in coverage(two).against if "machine" in row.what]
     assert (row.answer, row.how) == ("no", "no other machine has a copy of the state of rank 0, 1")
     two = dataclasses.replace(two, kept_elsewhere=frozenset({0, 1}))

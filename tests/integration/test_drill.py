@@ -34,7 +34,7 @@ TRAINING = """
     if WHAT == "by-chance":
         scale = 1 + time.time_ns() % 1000003 / 1000003
     if WHAT == "unseeded":
-        scale = random.random()
+        scale = random.random() + random.Random(int.from_bytes(os.urandom(8), "little")).random()
     # The targets: batch normalization would take the scale out of the inputs again, up to their last bits.
     data = TensorDataset(torch.randn(40, 3), scale * torch.randn(40, 1))
     sampler = DistributedSampler(data)
@@ -113,6 +113,17 @@ def test_a_script_that_differs_from_itself_is_told_with_its_first_difference(cli
     assert told["deterministic"] is False
     assert told["differs_undisturbed"]["parameters"] == "rank 0, step 1"
     assert "differ from each other, first in the parameters of rank 0, step 1" in printed
+
+
+@pytest.mark.slow
+def test_a_script_that_seeds_nothing_is_given_the_same_chance_in_each_run(cli: Cli) -> None:
+    code, told, printed, said = drill(
+        cli, "unseeded", "--steps", "8", "--faults", "1", "--kinds", "stop", "--phases", "data"
+    )
+    assert code == 0, (told, printed, said)
+    assert told["chosen_entropy"]
+    assert [fault["outcome"] for fault in told["faults"]] == ["identical"]
+    assert "leaves its seeds to chance" in printed
 
 
 def test_what_the_report_refuses_is_refused_as_announced(cli: Cli) -> None:

@@ -93,6 +93,8 @@ def _environment(
             env[names.ENV_BUDDY_SYNC] = "1"
     if config.number_watches:
         env[names.ENV_WATCH] = ";".join(config.number_watches)
+    if chosen := environ.get(names.ENV_ENTROPY):
+        env[names.ENV_ENTROPY] = chosen
     if config.check_steps:
         env |= {
             names.ENV_HOLD_AT: str(config.check_steps),

@@ -41,6 +41,8 @@ ENV_ASK = "TORCHRELAY_ASK"
 """Set to 1 where the agent did not start the process (in a pod): it waits for the agent, and asks what it is to be."""
 ENV_GRACE = "TORCHRELAY_GRACE_S"
 """Of a pod: seconds between SIGTERM and SIGKILL, in which a rank can still be moved."""
+ENV_ENTROPY = "TORCHRELAY_ENTROPY"
+"""With it: what a rank's set-up draws by chance is made of this; `torchrelay drill` sets it for scripts that seed nothing."""
 HASH_SEED_VARIABLE = "PYTHONHASHSEED"
 ENV_HASH_SEED_WAS = "TORCHRELAY_HASH_SEED_WAS"
 """PYTHONHASHSEED is ours, so that sets of strings have one order in all processes of a job: what the user had there, or nothing."""
@@ -65,6 +67,7 @@ SHIM_ENV = (
     ENV_CUT_LOADERS,
     ENV_ASK,
     ENV_GRACE,
+    ENV_ENTROPY,
     ENV_HASH_SEED_WAS,
 )
 

@@ -42,6 +42,8 @@ class ShimConfig:
     kept: str = ""
     watches: tuple[NumberWatch, ...] = ()
     grace_s: float = 30.0
+    entropy: str = ""
+    """In a drill: what chance is made of in a rank's set-up; empty: it is the system's."""
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str], launch: Mapping[str, str] = MappingProxyType({})) -> ShimConfig:
@@ -75,6 +77,7 @@ class ShimConfig:
             kept=environ.get(names.ENV_KEPT, ""),
             watches=parse_watches(environ.get(names.ENV_WATCH, "")),
             grace_s=float(environ.get(names.ENV_GRACE) or cls.grace_s),
+            entropy=environ.get(names.ENV_ENTROPY, ""),
         )
 
 

@@ -13,6 +13,7 @@ import os
 import random
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -28,10 +29,23 @@ _LOOKS_FOR_A_FOLDER = "_get_default_tempdir"
 """In tempfile: tries once, with a name of its own, where files can be written."""
 
 Call = Callable[..., Any]
+Draw = Callable[[int, object], bytes]
+"""So many bytes by chance, for whoever asks."""
 
 
-def new_key() -> bytes:
-    return os.urandom(KEY_BYTES)
+def from_system(size: int, _purpose: object) -> bytes:
+    return os.urandom(size)  # ours is no question that is written down
+
+
+def chosen(text: str) -> Draw:
+    """In a drill, in the place of the system's: the same bytes for the same text, so that two runs of a script are equal."""
+    asked: Counter[object] = Counter()
+
+    def draw(size: int, purpose: object) -> bytes:
+        asked[purpose] += 1
+        return hashlib.shake_256(repr((text, purpose, asked[purpose])).encode()).digest(size)
+
+    return draw
 
 
 def _derived(key: bytes, purpose: str, size: int) -> bytes:
@@ -53,10 +67,10 @@ def seed_torch(key: bytes, torch: Any) -> None:
     torch.default_generator.manual_seed(int.from_bytes(_derived(key, "torch", 8), "little") >> 1)
 
 
-def divert_draws(diversions: Diversions, outside: Outside) -> None:
+def divert_draws(diversions: Diversions, outside: Outside, draw: Draw) -> None:
     """Raises UnsupportedError where this Python is built otherwise."""
-    diversions.divert(os.urandom, lambda original: _urandom(original, outside))
-    diversions.divert_method(random.Random.__mro__[1], "seed", lambda original: _python_seed(original, outside))
+    diversions.divert(os.urandom, lambda original: _urandom(original, outside, draw))
+    diversions.divert_method(random.Random.__mro__[1], "seed", lambda original: _python_seed(original, outside, draw))
     if (names := getattr(tempfile, "_RandomNameSequence", None)) is not None:
         diversions.divert_method(names, "__next__", lambda original: _temporary_name(original, outside))
     try:
@@ -67,19 +81,20 @@ def divert_draws(diversions: Diversions, outside: Outside) -> None:
         diversions.divert(generate, lambda original: _time_id(original, outside))
 
 
-def divert_torch(diversions: Diversions, outside: Outside, torch: ModuleType) -> None:
+def divert_torch(diversions: Diversions, outside: Outside, torch: ModuleType, draw: Draw) -> None:
     """Raises UnsupportedError as above."""
     generator = torch.Generator
-    diversions.divert_method(generator, "seed", lambda original: _torch_draws_seed(original, outside))
+    diversions.divert_method(generator, "seed", lambda original: _torch_draws_seed(original, outside, draw))
     diversions.divert_method(generator, "manual_seed", lambda original: _torch_seed(original, outside))
 
 
-def _urandom(original: Call, outside: Outside) -> Call:
+def _urandom(original: Call, outside: Outside, draw: Draw) -> Call:
     def urandom(size: int) -> Any:
         frame = asking(sys._getframe(1).f_back)
         if frame is None:
             return original(size)
-        return outside.answer(key_of(f"os.urandom({size})", frame), lambda: original(size), needed=is_own(frame))
+        key = key_of(f"os.urandom({size})", frame)
+        return outside.answer(key, lambda: draw(size, key), needed=is_own(frame))
 
     return urandom
 
@@ -105,7 +120,7 @@ def _time_id(original: Call, outside: Outside) -> Call:
     return generate_time_safe
 
 
-def _python_seed(original: Call, outside: Outside) -> Call:
+def _python_seed(original: Call, outside: Outside, draw: Draw) -> Call:
     """Whoever seeds with nothing is given a seed, so that a joiner can be given the same."""
 
     def seed(self: Any, value: Any = None) -> Any:
@@ -116,7 +131,7 @@ def _python_seed(original: Call, outside: Outside) -> Call:
         key = key_of("a seed of random", frame)
         if value is not None:
             return original(self, outside.answer(key, lambda: value))
-        drawn = outside.answer(key, lambda: int.from_bytes(os.urandom(KEY_BYTES), "little"), needed=is_own(frame))
+        drawn = outside.answer(key, lambda: int.from_bytes(draw(KEY_BYTES, key), "little"), needed=is_own(frame))
         return original(self, drawn)
 
     return seed
@@ -132,14 +147,14 @@ def _torch_seed(original: Call, outside: Outside) -> Call:
     return manual_seed
 
 
-def _torch_draws_seed(original: Call, outside: Outside) -> Call:
+def _torch_draws_seed(original: Call, outside: Outside, draw: Draw) -> Call:
     def seed(self: Any) -> Any:
         frame = asking(sys._getframe(1), *_TORCH)
         if frame is None:
             return original(self)
-        given = outside.answer(key_of("torch's seed", frame), lambda: original(self), needed=is_own(frame))
-        if self.initial_seed() != given:
-            self.manual_seed(given)
+        key = key_of("torch's seed", frame)
+        given: int = outside.answer(key, lambda: int.from_bytes(draw(8, key), "little") >> 1, needed=is_own(frame))
+        self.manual_seed(given)
         return given
 
     return seed

@@ -34,7 +34,7 @@ from torchrelay.protocol.messages import (
     ShimOrder,
     Warm,
 )
-from torchrelay.shim import failed_script, known_end, sites, start_over
+from torchrelay.shim import entropy, failed_script, known_end, sites, start_over
 from torchrelay.shim.ask import ask
 from torchrelay.shim.config import ShimConfig, parse_faults
 from torchrelay.shim.guard import Guard
@@ -215,7 +215,7 @@ class Runtime:
         try:
             given = self._spare.assign if self._child is None else self._child.order
             if given is None:
-                set_up = SetUp()
+                set_up = SetUp(draw=self._draw())
             else:
                 from torchrelay.shim import payload
 
@@ -234,6 +234,10 @@ class Runtime:
             self.link.send(OrderFailed(self._spare.assign.generation, "join", reason, lasting=True))
             known_end.leave(1)
         self._set_up = set_up
+
+    def _draw(self) -> entropy.Draw:
+        chosen = self.config.entropy
+        return entropy.chosen(f"{chosen}/{os.environ.get('RANK')}") if chosen else entropy.from_system
 
     def numpy_imported(self, module: ModuleType) -> None:
         if self._set_up is not None:

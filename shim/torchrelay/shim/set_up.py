@@ -19,11 +19,13 @@ NUMPY_RANDOM = "numpy.random"
 class SetUp:
     """From the first line of the script on. `recorded`: what the lost rank has written down; empty for a rank from the start.
 
+    `draw`: where chance comes from.
+
     Raises JournalError, StateMismatchError for a record that a joiner cannot go by.
     """
 
-    def __init__(self, recorded: bytes = b"") -> None:
-        self._recorded = recorded
+    def __init__(self, recorded: bytes = b"", draw: entropy.Draw = entropy.from_system) -> None:
+        self._recorded, self._draw = recorded, draw
         self._files: SeenRecorder | None = None
         self.seen: FilesSeen
         """What the lost rank found, in a joiner."""
@@ -32,7 +34,7 @@ class SetUp:
             answers, self.seen = pickle.loads(recorded)
             self._outside = Replayed(answers)
         else:
-            self._files, self._outside = SeenRecorder(), Recorded(entropy.new_key())
+            self._files, self._outside = SeenRecorder(), Recorded(draw(entropy.KEY_BYTES, "generators"))
             self.seen = self._files.seen
         self._diversions = Diversions()
         self._is_on = False
@@ -42,7 +44,7 @@ class SetUp:
         """Raises UnsupportedError where this Python is built otherwise than is known; nothing is diverted then."""
         self._is_on = True
         try:
-            entropy.divert_draws(self._diversions, self._outside)
+            entropy.divert_draws(self._diversions, self._outside, self._draw)
             clock.divert_clock(self._diversions, self._outside)
             if self._files is not None:
                 self._files.divert(self._diversions)
@@ -56,7 +58,7 @@ class SetUp:
     def torch_imported(self, torch: ModuleType) -> None:
         """Raises UnsupportedError as `begin`. A spare has imported it before."""
         if self._is_on:
-            entropy.divert_torch(self._diversions, self._outside, torch)
+            entropy.divert_torch(self._diversions, self._outside, torch, self._draw)
             stores.divert_stores(self._diversions, self._outside)
             entropy.seed_torch(self._outside.key, torch)
 

@@ -23,7 +23,7 @@ import pytest
 import torch
 
 from torchrelay.protocol.errors import StateMismatchError
-from torchrelay.shim import outside
+from torchrelay.shim import entropy, outside
 from torchrelay.shim.adapters.diverted import can_divert
 from torchrelay.shim.set_up import SetUp
 
@@ -32,8 +32,8 @@ from torchrelay.shim.set_up import SetUp
 def world() -> Iterator[Callable[[bytes], SetUp]]:
     begun = []
 
-    def begin(recorded: bytes = b"") -> SetUp:
-        set_up = SetUp(recorded)
+    def begin(recorded: bytes = b"", draw: entropy.Draw = entropy.from_system) -> SetUp:
+        set_up = SetUp(recorded, draw)
         set_up.begin()
         set_up.torch_imported(torch)
         begun.append(set_up)
@@ -87,6 +87,7 @@ DRAWS: dict[str, Callable[[], Any]] = {
     "several": lambda: [(os.urandom(4), random.getrandbits(32)) for _ in range(3)],
 }
 BY_THE_SECOND = {"strftime"}
+OF_TIME = {"uuid1", "a seed of the process", "manual_seed", "time", "time_ns", "strftime", "now", "today"}
 
 
 @pytest.mark.parametrize(
@@ -99,6 +100,16 @@ def test_a_joiner_is_given_what_the_rank_was_given(
     first, second = twice(world, ask)
     assert first == second
     assert ask() != first or not changes
+
+
+@pytest.mark.parametrize("name", sorted({*DRAWS} - OF_TIME))
+def test_ranks_of_the_same_chosen_chance_draw_the_same(world: Callable[..., SetUp], name: str) -> None:
+    given = []
+    for text in ("1/0", "1/0", "1/1"):
+        set_up = world(draw=entropy.chosen(text))
+        given.append(repr(DRAWS[name]()))
+        set_up.end()
+    assert given[0] == given[1] != given[2]
 
 
 def test_a_temporary_name_is_given_to_the_line_that_got_it_whoever_drew_names_before(

@@ -24,8 +24,6 @@ class Program:
     folder: Path = field(default_factory=Path.cwd)
     variables: Mapping[str, str] = field(default_factory=dict)
     relay_options: tuple[str, ...] = ()
-    gives_entropy: bool = False
-    """Whether a script that seeds nothing is given entropy; torchrelay cannot record what such a set-up draws then."""
 
     @property
     def name(self) -> str:

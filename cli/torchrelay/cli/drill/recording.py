@@ -19,14 +19,12 @@ class Settings:
     """`folder`: where each rank writes its file. `hold`: while this file exists, ranks wait after a step.
 
     `stop_after`: the script ends after so many steps; 0: by itself. `stop_at`: by rank, it ends after the step that made this.
-    `entropy`: what Python and numpy seed themselves from in a rank's process; 0: what they take from the machine.
     """
 
     folder: str
     stop_after: int = 0
     stop_at: Mapping[str, Parts] = field(default_factory=dict)
     hold: str = ""
-    entropy: int = 0
 
 
 def variables(settings: Settings, inherited: Mapping[str, str]) -> dict[str, str]:

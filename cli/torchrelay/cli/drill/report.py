@@ -37,9 +37,10 @@ STYLES = {
 def as_text(drill: Drill) -> list[RenderableType]:
     """Whether the script is deterministic, the table of faults, reasons, costs, what to change, the score."""
     found = drill.found
-    if not found.agreement.is_deterministic:
-        return [_not_deterministic(found)]
-    parts: list[RenderableType] = [Text(_judged(found))]
+    is_judged = found.agreement.is_deterministic
+    parts: list[RenderableType] = [Text(_judged(found)) if is_judged else _not_deterministic(found)]
+    if not is_judged and not found.differences:
+        return parts
     if found.differences:
         parts.append(Text("with torchrelay and without a fault it is another run:", style="bold red"))
         parts += [Text(f"  {text}") for text in found.differences]
@@ -64,9 +65,10 @@ def _not_deterministic(found: Undisturbed) -> Text:
 
 def _judged(found: Undisturbed) -> str:
     end = f"cut off after {found.steps} steps" if found.ended_early else f"{found.steps} steps, to the script's end"
-    text = f"two runs with torchrun are bitwise the same ({end}): {', '.join(found.agreement.judged)}"
+    launcher = "torchrelay" if found.reference.entropy else "torchrun"
+    text = f"two runs with {launcher} are bitwise the same ({end}): {', '.join(found.agreement.judged)}"
     if found.reference.entropy:
-        text += ". The script leaves its seeds to chance: each rank was given the same entropy in each run"
+        text += ". The script leaves its seeds to chance, so that runs with torchrun differ; torchrelay gave it the same chance"
     left_out = [f"{name} ({where})" for name, where in found.agreement.differs.items()]
     return f"{text}. Left to chance by the script, and not judged: {', '.join(left_out)}" if left_out else text
 

@@ -52,10 +52,10 @@ class Drill:
 
     @property
     def exit_code(self) -> int:
-        if not self.found.agreement.is_deterministic:
-            return EXIT_DRILL_NOT_DETERMINISTIC
         if self.found.differences:
             return EXIT_DRILL_WRONG
+        if not self.found.agreement.is_deterministic:
+            return EXIT_DRILL_NOT_DETERMINISTIC
         counts = self.counts
         worst = next((EXIT_CODES[name] for name in EXIT_CODES if counts[name]), 0)
         return worst or (0 if counts[promise.IDENTICAL] else EXIT_DRILL_NOTHING_STRUCK)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from torchrelay.cli import working_folder
@@ -17,6 +17,7 @@ from torchrelay.cli.struck_runs import process
 from torchrelay.cli.struck_runs.cells import Cell
 from torchrelay.cli.struck_runs.event_file import EventFile
 from torchrelay.cli.struck_runs.hold import Hold
+from torchrelay.protocol.names import ENV_ENTROPY
 
 OUTPUT_LINES = 60
 """torchrun says some twenty lines of its own behind the traceback of a script."""
@@ -46,11 +47,18 @@ class Run:
 
 @dataclass(frozen=True)
 class Reference:
-    """The undisturbed run that others are compared with, what of it is judged, and the entropy that it was given."""
+    """The undisturbed run that others are compared with, and what of it is judged.
+
+    `entropy`: what its chance was made of; empty: it was the system's.
+    """
 
     records: Sequence[Record]
     judged: tuple[str, ...]
-    entropy: int = 0
+    entropy: str = ""
+
+    @property
+    def variables(self) -> dict[str, str]:
+        return {ENV_ENTROPY: self.entropy} if self.entropy else {}
 
     @property
     def stop_at(self) -> dict[str, Parts]:
@@ -59,28 +67,34 @@ class Reference:
         return {rank: {name: parts[name] for name in self.judged} for rank, parts in last.items()}
 
 
-def run_plain(program: Program, folder: Path, steps: int, timeout_s: float, entropy: int = 0) -> Run:
+def run_plain(program: Program, folder: Path, steps: int, timeout_s: float) -> Run:
     """With torchrun, for `steps` optimizer steps; 0: to the script's end. `folder` is made."""
     copy, recorded = _prepare(program, folder)
-    return _run(program, folder, program.torchrun(copy), Settings(str(recorded), steps, entropy=entropy), timeout_s)
+    return _run(program, folder, program.torchrun(copy), Settings(str(recorded), steps), timeout_s)
 
 
 def run_relay(
-    program: Program, folder: Path, reference: Reference, cells: Sequence[Cell], spares: int, timeout_s: float
+    program: Program,
+    folder: Path,
+    reference: Reference,
+    cells: Sequence[Cell],
+    spares: int,
+    timeout_s: float,
+    steps: int = 0,
 ) -> Run:
-    """With torchrelay and the faults of `cells`, as far as the reference went. The path of `folder` is short, and it is made."""
+    """With torchrelay and the faults of `cells`, as far as the reference went, or for `steps` where it has no records.
+
+    The path of `folder` is short, and it is made.
+    """
     copy, recorded = _prepare(program, folder)
     log = EventFile(folder / "events.jsonl")
     options = ["--events", str(log.path), "--jit-dir", str(folder / "jit")]
     options += [f"--inject={fault}" for cell in cells for fault in cell.faults]
     hold = Hold(folder / "hold", log) if any(cell.kind == "planned" for cell in cells) else None
-    settings = Settings(
-        str(recorded),
-        stop_at=reference.stop_at,
-        hold=str(hold.path) if hold is not None else "",
-        entropy=reference.entropy,
-    )
+    hold_path = str(hold.path) if hold is not None else ""
+    settings = Settings(str(recorded), steps, stop_at=reference.stop_at, hold=hold_path)
     watch = _Watch(reference, recorded, hold)
+    program = replace(program, variables={**program.variables, **reference.variables})
     run = _run(program, folder, program.torchrelay(copy, spares, options), settings, timeout_s, log, watch)
     log.read()
     return run

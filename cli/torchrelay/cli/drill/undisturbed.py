@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,8 +18,8 @@ LEAST_LIMIT_S = 120.0
 PATIENCE = 4.0
 """How many times as long as an undisturbed run another one may take."""
 PER_FAULT_S = 60.0
-ENTROPY = 1
-"""What a script that seeds nothing is given, see `recording.Settings`."""
+ENTROPY = "1"
+"""What the chance of a script that seeds nothing is made of."""
 RELAY_FOLDER = "relay"
 """Below the folder of a drill: the run with torchrelay and without a fault."""
 
@@ -29,7 +30,9 @@ class ScriptFails(UserError):
 
 @dataclass(frozen=True)
 class Undisturbed:
-    """`agreement`: of two runs with torchrun. `relay`: the run with torchrelay; None where the script is not deterministic.
+    """`agreement`: of two runs with torchrun, or with torchrelay where the script seeds nothing.
+
+    `relay`: the run with torchrelay; None where the script is not deterministic.
 
     `differences`: of that one from torchrun's. `steps`: optimizer steps of a rank; `boundaries`: as torchrelay counts them.
     """
@@ -89,42 +92,47 @@ class Cost:
 def look(
     program: Program, folder: Path, steps: int, timeout_s: float, tell: Callable[[str], None] = lambda _: None
 ) -> Undisturbed:
-    """Three runs, or five where the script seeds nothing, each in a new folder below `folder`. Raises ScriptFails."""
-    entropy = 0
-    first, agreement = _twice(program, folder, steps, timeout_s, entropy, tell)
-    if not agreement.is_deterministic and program.gives_entropy:
-        tell("the two runs differ; once more with chosen entropy, in case the script seeds nothing")
-        entropy = ENTROPY
-        again, agreement_again = _twice(program, folder / "e", steps, timeout_s, entropy, tell)
-        if agreement_again.is_deterministic:
-            first, agreement = again, agreement_again
-    if not agreement.is_deterministic:
-        return Undisturbed(agreement, Reference(first.records, agreement.judged), first)
-    reference = Reference(first.records, agreement.judged, entropy)
-    tell("with torchrelay, no fault")
+    """Three runs, or four where the script seeds nothing, each in a new folder below `folder`. Raises ScriptFails."""
+    tell("with torchrun")
+    first = _plain(program, folder / "p1", steps, timeout_s)
+    tell("with torchrun, once more")
+    agreement = records.agreement(first.records, _plain(program, folder / "p2", steps, timeout_s).records)
     limit_s = max(PATIENCE * first.wall_s, LEAST_LIMIT_S)
+    reference = Reference(first.records, agreement.judged)
+    if not agreement.is_deterministic:
+        return _by_chance(program, folder, steps, limit_s, Undisturbed(agreement, reference, first), tell)
+    tell("with torchrelay, no fault")
     relay = run_relay(program, folder / RELAY_FOLDER, reference, (), 1, limit_s)
-    found = list(relay.diverged)
-    if relay.exit_code != 0 and not found:
-        how = f"no end within {limit_s:.0f} s" if relay.exit_code is None else f"exit code {relay.exit_code}"
-        found.append(f"{how}, where torchrun's is 0")
+    found = [*relay.diverged, *_other_end(relay, limit_s)]
     found += records.differences(reference.records, relay.records, reference.judged) if relay.exit_code == 0 else []
     return Undisturbed(agreement, reference, first, relay, tuple(found))
 
 
-def _twice(
-    program: Program, folder: Path, steps: int, timeout_s: float, entropy: int, tell: Callable[[str], None]
-) -> tuple[Run, records.Agreement]:
-    """The first of two runs, and in what they agree."""
-    tell("with torchrun")
-    first = _plain(program, folder / "p1", steps, timeout_s, entropy)
-    tell("with torchrun, once more")
-    second = _plain(program, folder / "p2", steps, timeout_s, entropy)
-    return first, records.agreement(first.records, second.records)
+def _by_chance(
+    program: Program, folder: Path, steps: int, limit_s: float, plain: Undisturbed, tell: Callable[[str], None]
+) -> Undisturbed:
+    """With torchrelay a rank's chance can be chosen, since torchrelay seeds what the script leaves unseeded."""
+    tell("the two runs differ; twice with torchrelay and chosen chance, in case the script seeds nothing")
+    chosen = Reference((), (), ENTROPY)
+    relay = run_relay(program, folder / RELAY_FOLDER, chosen, (), 1, limit_s, steps)
+    if other_end := _other_end(relay, limit_s):
+        return dataclasses.replace(plain, relay=relay, differences=other_end)
+    again = run_relay(program, folder / "again", chosen, (), 1, limit_s, steps)
+    agreement = records.agreement(relay.records, again.records)
+    if not agreement.is_deterministic:
+        return plain
+    return Undisturbed(agreement, Reference(relay.records, agreement.judged, ENTROPY), plain.plain, relay)
 
 
-def _plain(program: Program, folder: Path, steps: int, timeout_s: float, entropy: int) -> Run:
-    run = run_plain(program, folder, steps, timeout_s, entropy)
+def _other_end(relay: Run, limit_s: float) -> tuple[str, ...]:
+    if relay.exit_code == 0 or relay.diverged:
+        return ()
+    how = f"no end within {limit_s:.0f} s" if relay.exit_code is None else f"exit code {relay.exit_code}"
+    return (f"{how}, where torchrun's is 0",)
+
+
+def _plain(program: Program, folder: Path, steps: int, timeout_s: float) -> Run:
+    run = run_plain(program, folder, steps, timeout_s)
     if run.exit_code != 0:
         how = f"no end within {timeout_s:.0f} s" if run.exit_code is None else f"exit code {run.exit_code}"
         raise ScriptFails(f"{program.name} does not run with torchrun: {how}\n{run.output}")

@@ -34,37 +34,7 @@ END_S = 20.0
 def start(settings: str, folder: str) -> None:
     """`settings`: the JSON object of `cli.drill.recording`; `folder`: that of this file, which is on PYTHONPATH."""
     found = json.loads(settings)
-    torch_seed = None
-    if found.get("entropy") and "RANK" in os.environ:
-        torch_seed = _choose_entropy(f"{found['entropy']}/{os.environ['RANK']}")
-    sys.meta_path.insert(0, _Watch(Recorder(found, folder, torch_seed)))
-
-
-def _choose_entropy(chosen: str) -> int:
-    """What a script that seeds nothing begins with: the same for a rank in each run, so that runs can be compared.
-
-    Returns the seed for torch's generator, which torch draws from the machine when it is imported.
-
-    A spare keeps its own chance: what the lost rank had, torchrelay has to bring along.
-    """
-    import random
-
-    source = random.Random(chosen)
-    plain_seed = random.Random.seed
-
-    @functools.wraps(plain_seed)
-    def seed(generator: Any, a: Any = None, *args: Any, **kwargs: Any) -> None:
-        plain_seed(generator, source.getrandbits(128) if a is None else a, *args, **kwargs)
-
-    def urandom(size: int, /) -> bytes:
-        return source.randbytes(size)
-
-    setattr(random.Random, "seed", seed)  # noqa: B010 - mypy forbids the assignment
-    random.seed = random._inst.seed  # the functions of the module are methods of this one
-    random.seed()
-    torch_seed = source.getrandbits(63)
-    os.urandom = random._urandom = urandom  # type: ignore[attr-defined]  # where `secrets`, and so numpy, has it from
-    return torch_seed
+    sys.meta_path.insert(0, _Watch(Recorder(found, folder)))
 
 
 class _Watch:
@@ -82,8 +52,8 @@ class _Watch:
 
 
 class Recorder:
-    def __init__(self, settings: dict[str, Any], folder: str, torch_seed: int | None = None) -> None:
-        self._settings, self._folder, self._torch_seed = settings, folder, torch_seed
+    def __init__(self, settings: dict[str, Any], folder: str) -> None:
+        self._settings, self._folder = settings, folder
         self._process = os.getpid()
         self._file = -1
         self._hooked = False
@@ -98,8 +68,6 @@ class Recorder:
 
     def install(self, optimizers: Any) -> None:
         """From the first optimizer on: torchrelay's own hooks are there by then, and act first."""
-        if self._torch_seed is not None:
-            sys.modules["torch._C"].default_generator.manual_seed(self._torch_seed)
         original = optimizers.Optimizer.__init__
 
         @functools.wraps(original)

@@ -20,6 +20,8 @@ from torchrelay.protocol.kept import COPIES_AS_NEEDED
 from torchrelay.protocol.level import Level
 from torchrelay.protocol.messages import Coverage
 
+STEPS_TIMED = 8
+"""How many steps are made before their time counts: the first ones take longer, and no copy is made sooner than MOST_OFTEN."""
 NOTICING_S = 1.0
 """How late a hang that is due may be seen: agents look and tell that often."""
 
@@ -76,9 +78,12 @@ class Judge:
         return replace(known, copy_every=self._as_needed(known)) if every == COPIES_AS_NEEDED else known
 
     def _as_needed(self, known: Known) -> int:
-        """Steps between two copies, once it is known that somebody needs them; chosen once, since all ranks have to agree."""
+        """Steps between two copies, once it is known that somebody needs them, and how long a step takes.
+
+        Chosen once, since all ranks have to agree.
+        """
         alone = is_compared(known) and any(without_replica(rank, known) for rank in range(known.world_size))
-        if alone and not self._copies_every:
+        if alone and not self._copies_every and self._job.boundary >= STEPS_TIMED:
             size_bytes = max((r.device_state_bytes for r in known.reports.values()), default=0)
             self._copies_every = choose_every(size_bytes, known.step_s)
         return self._copies_every if alone else 0

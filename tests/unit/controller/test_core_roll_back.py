@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 from support.fake_job import FakeJob
 
+from torchrelay.controller.decide.buddies import choose_every
 from torchrelay.protocol import events
 from torchrelay.protocol import messages as msg
+from torchrelay.protocol.kept import COPIES_AS_NEEDED
 from torchrelay.protocol.names import NO_RANK
 
 RANKS = 2
@@ -45,6 +47,22 @@ def test_a_rank_that_nobody_can_stand_in_for_takes_all_back_to_their_copies(job:
     assert (plans["n0.s0"].journal, plans["n0.s0"].ddp_layout) == (b"copy of 1@3", "layout")
     assert job.sent(msg.Assign)["n0.r0"].env["RANK"] == "0"
     assert "3 steps done again" in job.core.status(job.now_s).last_migration
+
+
+def test_how_often_copies_are_made_that_nobody_asked_for_is_chosen_once_steps_are_timed(tmp_path: Path) -> None:
+    job = FakeJob(tmp_path, RANKS, config={"buddy_every": COPIES_AS_NEEDED})
+    job.train()
+    for boundary in (1, 4, 8):
+        job.boundary = boundary
+        job.progress()
+        job.now_s += 0.05 * boundary
+        job.progress()
+        for worker, rank in job.ranks.items():
+            job.say(worker, msg.ReplicaCheck(boundary, {"shard": f"of {rank}"}))
+        kept = job.sent(msg.KeepCopies)
+        assert any(order.every for order in kept.values()) == (boundary == 8), boundary
+    assert job.core.job.clock.median_step_s > 0
+    assert {order.every for order in kept.values()} == {choose_every(0, job.core.job.clock.median_step_s)}
 
 
 def test_the_spare_is_not_spent_on_a_survivor(job: FakeJob) -> None:

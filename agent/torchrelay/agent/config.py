@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from torchrelay.agent.output import parse_streams
+from torchrelay.protocol.cost_limit import MOST_SHARE_PERCENT
 from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.faults import parse_fault
 from torchrelay.protocol.names import MADE_FILES, Rank, WorkerId
@@ -66,6 +67,7 @@ class AgentConfig:
     buddy_every: int = 0
     buddy_sync: bool = False
     number_watches: tuple[str, ...] = ()
+    cost_limit_percent: float = MOST_SHARE_PERCENT
     controller_file: str = ""
     grace_s: float = 30.0
     orphan_s: float = 60.0

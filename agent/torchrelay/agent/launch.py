@@ -12,6 +12,7 @@ from pathlib import Path
 from torchrelay.agent.config import AgentConfig
 from torchrelay.agent.fault_book import FaultBook
 from torchrelay.protocol import names
+from torchrelay.protocol.cost_limit import MOST_SHARE_PERCENT
 from torchrelay.protocol.errors import FatalError
 from torchrelay.protocol.launch_env import TORCHRUN_NAMES, common_env, torchrun_env
 from torchrelay.protocol.names import Rank, WorkerId
@@ -95,6 +96,8 @@ def _environment(
         env[names.ENV_WATCH] = ";".join(config.number_watches)
     if chosen := environ.get(names.ENV_ENTROPY):
         env[names.ENV_ENTROPY] = chosen
+    if config.cost_limit_percent != MOST_SHARE_PERCENT:
+        env[names.ENV_COST_LIMIT] = f"{config.cost_limit_percent:g}"
     if config.check_steps:
         env |= {
             names.ENV_HOLD_AT: str(config.check_steps),

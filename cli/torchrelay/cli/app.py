@@ -15,6 +15,7 @@ import typer
 from torchrelay.cli import arguments as a
 from torchrelay.cli import machine, options
 from torchrelay.cli.bench import bench
+from torchrelay.protocol.cost_limit import MOST_SHARE_PERCENT
 from torchrelay.protocol.kept import COPIES_AS_NEEDED
 
 app = typer.Typer(
@@ -69,6 +70,7 @@ def run(
     buddy_every: a.BuddyEvery = COPIES_AS_NEEDED,
     buddy_sync: a.BuddySync = False,
     rehearse_every: a.RehearseEvery = options.REHEARSE_EVERY,
+    cost_limit: a.CostLimit = MOST_SHARE_PERCENT,
     watch: a.Watch = None,
     inject: a.Inject = None,
     resume: a.Resume = None,
@@ -105,6 +107,7 @@ def run(
         buddy_every=buddy_every,
         buddy_sync=buddy_sync,
         rehearse_every=rehearse_every,
+        cost_limit=cost_limit,
         watch=tuple(watch or ()),
         inject=tuple(inject or ()),
         resume=resume,

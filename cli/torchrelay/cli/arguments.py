@@ -92,6 +92,14 @@ RehearseEvery = Annotated[
         rich_help_panel=_RELAY,
     ),
 ]
+CostLimit = Annotated[
+    float,
+    typer.Option(
+        metavar="PERCENT",
+        help="Of a step: where watching the script's state takes more for good, training goes on without protection; 0: never.",
+        rich_help_panel=_RELAY,
+    ),
+]
 BuddySync = Annotated[
     bool,
     typer.Option(

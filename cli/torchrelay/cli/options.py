@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from torchrelay.cli.times import time_s
+from torchrelay.protocol.cost_limit import MOST_SHARE_PERCENT
 from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.faults import COMPILERS, CONTROLLER, COPY, NODE, Fault, parse_fault
 from torchrelay.protocol.health.policy_file import read_policy
@@ -42,6 +43,7 @@ class GivenOptions:
     buddy_every: int = COPIES_AS_NEEDED
     buddy_sync: bool = False
     rehearse_every: str = REHEARSE_EVERY
+    cost_limit: float = MOST_SHARE_PERCENT
     watch: tuple[str, ...] = ()
     inject: tuple[str, ...] = ()
     events: Path | None = None
@@ -81,6 +83,7 @@ class RunOptions:
     buddy_every: int
     buddy_sync: bool
     rehearse_every_s: float
+    cost_limit: float
     watches: tuple[NumberWatch, ...]
     faults: tuple[Fault, ...]
     events: Path | None
@@ -145,6 +148,8 @@ def check(given: GivenOptions, machine: Machine, environment: Mapping[str, str])
         raise UserError(f"--buddy-every {given.buddy_every}: give the steps between two copies, or 0 for none")
     if given.buddy_sync and given.buddy_every <= 0:
         raise UserError("--buddy-sync: nothing is copied; give --buddy-every, with the steps between two copies")
+    if not 0 <= given.cost_limit <= 100:
+        raise UserError(f"--cost-limit {given.cost_limit:g}: give percent of a step, 0 to 100; 0: no limit")
     _check_program(given, machine)
     faults = tuple(parse_fault(text, nnodes * nproc) for text in given.inject)
     _check_faults(given, faults, nnodes, nproc)
@@ -168,6 +173,7 @@ def check(given: GivenOptions, machine: Machine, environment: Mapping[str, str])
         buddy_every=given.buddy_every,
         buddy_sync=given.buddy_sync,
         rehearse_every_s=time_s("--rehearse-every", given.rehearse_every),
+        cost_limit=given.cost_limit,
         watches=_watches(given.watch),
         faults=faults,
         events=given.events,

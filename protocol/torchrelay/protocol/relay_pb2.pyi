@@ -92,7 +92,7 @@ class Disabled(_message.Message):
     def __init__(self, reason: _Optional[str] = ...) -> None: ...
 
 class Report(_message.Message):
-    __slots__ = ("file", "line", "device_state_bytes", "journal_bytes", "tensors", "unprotected", "notes", "gaps", "boundary", "settled", "head_s", "gate_s", "barrier_s", "memory_bytes", "copy_every", "copy_bytes", "copy_s", "copy_failed", "shape")
+    __slots__ = ("file", "line", "device_state_bytes", "journal_bytes", "tensors", "unprotected", "notes", "gaps", "boundary", "settled", "head_s", "gate_s", "barrier_s", "memory_bytes", "copy_every", "copy_bytes", "copy_s", "copy_failed", "shape", "share", "share_p95")
     FILE_FIELD_NUMBER: _ClassVar[int]
     LINE_FIELD_NUMBER: _ClassVar[int]
     DEVICE_STATE_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -112,6 +112,8 @@ class Report(_message.Message):
     COPY_S_FIELD_NUMBER: _ClassVar[int]
     COPY_FAILED_FIELD_NUMBER: _ClassVar[int]
     SHAPE_FIELD_NUMBER: _ClassVar[int]
+    SHARE_FIELD_NUMBER: _ClassVar[int]
+    SHARE_P95_FIELD_NUMBER: _ClassVar[int]
     file: str
     line: int
     device_state_bytes: int
@@ -131,7 +133,9 @@ class Report(_message.Message):
     copy_s: float
     copy_failed: str
     shape: int
-    def __init__(self, file: _Optional[str] = ..., line: _Optional[int] = ..., device_state_bytes: _Optional[int] = ..., journal_bytes: _Optional[int] = ..., tensors: _Optional[int] = ..., unprotected: _Optional[_Iterable[str]] = ..., notes: _Optional[_Iterable[str]] = ..., gaps: _Optional[_Iterable[_Union[Gap, _Mapping]]] = ..., boundary: _Optional[int] = ..., settled: _Optional[bool] = ..., head_s: _Optional[float] = ..., gate_s: _Optional[float] = ..., barrier_s: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., copy_every: _Optional[int] = ..., copy_bytes: _Optional[int] = ..., copy_s: _Optional[float] = ..., copy_failed: _Optional[str] = ..., shape: _Optional[int] = ...) -> None: ...
+    share: float
+    share_p95: float
+    def __init__(self, file: _Optional[str] = ..., line: _Optional[int] = ..., device_state_bytes: _Optional[int] = ..., journal_bytes: _Optional[int] = ..., tensors: _Optional[int] = ..., unprotected: _Optional[_Iterable[str]] = ..., notes: _Optional[_Iterable[str]] = ..., gaps: _Optional[_Iterable[_Union[Gap, _Mapping]]] = ..., boundary: _Optional[int] = ..., settled: _Optional[bool] = ..., head_s: _Optional[float] = ..., gate_s: _Optional[float] = ..., barrier_s: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., copy_every: _Optional[int] = ..., copy_bytes: _Optional[int] = ..., copy_s: _Optional[float] = ..., copy_failed: _Optional[str] = ..., shape: _Optional[int] = ..., share: _Optional[float] = ..., share_p95: _Optional[float] = ...) -> None: ...
 
 class Gap(_message.Message):
     __slots__ = ("kind", "effect", "text", "file", "line")
@@ -1351,7 +1355,7 @@ class RankGap(_message.Message):
     def __init__(self, ranks: _Optional[_Iterable[int]] = ..., kind: _Optional[str] = ..., effect: _Optional[str] = ..., text: _Optional[str] = ..., file: _Optional[str] = ..., line: _Optional[int] = ...) -> None: ...
 
 class Coverage(_message.Message):
-    __slots__ = ("level", "reason", "file", "line", "against", "gaps", "notes", "step_s", "head_s", "gate_s", "barrier_s", "journal_bytes", "memory_bytes", "device_state_bytes", "tensors", "copy_every", "copy_bytes", "copy_s", "copy_sync", "rehearsed")
+    __slots__ = ("level", "reason", "file", "line", "against", "gaps", "notes", "step_s", "head_s", "gate_s", "barrier_s", "journal_bytes", "memory_bytes", "device_state_bytes", "tensors", "copy_every", "copy_bytes", "copy_s", "copy_sync", "rehearsed", "share", "share_p95")
     LEVEL_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     FILE_FIELD_NUMBER: _ClassVar[int]
@@ -1372,6 +1376,8 @@ class Coverage(_message.Message):
     COPY_S_FIELD_NUMBER: _ClassVar[int]
     COPY_SYNC_FIELD_NUMBER: _ClassVar[int]
     REHEARSED_FIELD_NUMBER: _ClassVar[int]
+    SHARE_FIELD_NUMBER: _ClassVar[int]
+    SHARE_P95_FIELD_NUMBER: _ClassVar[int]
     level: str
     reason: str
     file: str
@@ -1392,7 +1398,9 @@ class Coverage(_message.Message):
     copy_s: float
     copy_sync: bool
     rehearsed: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, level: _Optional[str] = ..., reason: _Optional[str] = ..., file: _Optional[str] = ..., line: _Optional[int] = ..., against: _Optional[_Iterable[_Union[Against, _Mapping]]] = ..., gaps: _Optional[_Iterable[_Union[RankGap, _Mapping]]] = ..., notes: _Optional[_Iterable[str]] = ..., step_s: _Optional[float] = ..., head_s: _Optional[float] = ..., gate_s: _Optional[float] = ..., barrier_s: _Optional[float] = ..., journal_bytes: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., device_state_bytes: _Optional[int] = ..., tensors: _Optional[int] = ..., copy_every: _Optional[int] = ..., copy_bytes: _Optional[int] = ..., copy_s: _Optional[float] = ..., copy_sync: _Optional[bool] = ..., rehearsed: _Optional[_Iterable[str]] = ...) -> None: ...
+    share: float
+    share_p95: float
+    def __init__(self, level: _Optional[str] = ..., reason: _Optional[str] = ..., file: _Optional[str] = ..., line: _Optional[int] = ..., against: _Optional[_Iterable[_Union[Against, _Mapping]]] = ..., gaps: _Optional[_Iterable[_Union[RankGap, _Mapping]]] = ..., notes: _Optional[_Iterable[str]] = ..., step_s: _Optional[float] = ..., head_s: _Optional[float] = ..., gate_s: _Optional[float] = ..., barrier_s: _Optional[float] = ..., journal_bytes: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., device_state_bytes: _Optional[int] = ..., tensors: _Optional[int] = ..., copy_every: _Optional[int] = ..., copy_bytes: _Optional[int] = ..., copy_s: _Optional[float] = ..., copy_sync: _Optional[bool] = ..., rehearsed: _Optional[_Iterable[str]] = ..., share: _Optional[float] = ..., share_p95: _Optional[float] = ...) -> None: ...
 
 class JobStatus(_message.Message):
     __slots__ = ("run_id", "world_size", "generation", "spares_warm", "spares_total", "protection", "protection_reason", "steps_per_s", "migrations_done", "last_migration", "ranks", "reports", "coverage", "quarantine", "health")

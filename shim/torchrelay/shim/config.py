@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from torchrelay.protocol import names
+from torchrelay.protocol.cost_limit import MOST_SHARE_PERCENT
 from torchrelay.protocol.errors import FatalError
 from torchrelay.protocol.faults import Fault, parse_fault
 from torchrelay.protocol.launch_env import TORCHRUN_NAMES
@@ -41,6 +42,8 @@ class ShimConfig:
     """No step begins before the copies at its head are whole, on all ranks."""
     kept: str = ""
     watches: tuple[NumberWatch, ...] = ()
+    cost_limit_percent: float = MOST_SHARE_PERCENT
+    """Of a step, for capture; 0: whatever it takes."""
     grace_s: float = 30.0
     entropy: str = ""
     """In a drill: what chance is made of in a rank's set-up; empty: it is the system's."""
@@ -76,6 +79,7 @@ class ShimConfig:
             buddy_sync=environ.get(names.ENV_BUDDY_SYNC) == "1",
             kept=environ.get(names.ENV_KEPT, ""),
             watches=parse_watches(environ.get(names.ENV_WATCH, "")),
+            cost_limit_percent=float(environ.get(names.ENV_COST_LIMIT) or cls.cost_limit_percent),
             grace_s=float(environ.get(names.ENV_GRACE) or cls.grace_s),
             entropy=environ.get(names.ENV_ENTROPY, ""),
         )

@@ -16,6 +16,7 @@ from torchrelay.shim import journaling, proof, replicas
 from torchrelay.shim.adapters import ddp_layouts
 from torchrelay.shim.async_saves import AsyncSaves
 from torchrelay.shim.beside import Beside
+from torchrelay.shim.budget import Budget
 from torchrelay.shim.capture import last_draw, rng, undo
 from torchrelay.shim.capture.modules import ModuleTrees
 from torchrelay.shim.collective_records import CollectiveRecords
@@ -73,7 +74,7 @@ class Engine:
         self.hold: Hold | None = None
         self.set_up: SetUp | None = None
         """None where what set-up learns from outside is not recorded."""
-        self.costs, self.reporter = Costs(), Reporter(self)
+        self.costs, self.budget, self.reporter = Costs(), Budget(), Reporter(self)
         self.recovery = Recovery(self, link)
         self.commit: Commit | None = None
         self.position = "set-up"
@@ -356,7 +357,11 @@ class Engine:
                 if self.shadow.passes_over(place):
                     return False
                 self.shadow.at_next_head(activation)
-        started_s = time.perf_counter()
+        started_s, started_cpu_s = time.perf_counter(), time.thread_time()
+        self.budget.head(started_s)
+        if self.unprotected.costs_too_much():
+            self._start_step()
+            return False
         self.records.cut(activation.first_mark)
         self.records.body_mark = len(self.records.log)
         self._start_step()
@@ -376,6 +381,7 @@ class Engine:
             self.set_up.end()
         self.phase("body")
         self.costs.head(time.perf_counter() - started_s)
+        self.budget.spent(time.thread_time() - started_cpu_s)
         if self.faults is not None and self.shadow is None and not self.wrapped:
             self.faults.strike_in_forward(state.roots)
         self.updates.writes.at_boundary(self.commit.state)
@@ -394,6 +400,7 @@ class Engine:
         except Exception as error:  # noqa: BLE001 - whatever it is, this rank is not at its boundary, and must not say so
             failure = error
         self.recovery.gone_back(failure)
+        self.budget.interrupted()
         self.again.begin(commit.state)
         self.again.ignore(self.updates.writes.tensors())
         self.phase("body")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from torchrelay.protocol.cost_limit import WINDOW_STEPS
 from torchrelay.protocol.messages import Gap, Report
 from torchrelay.protocol.names import ALONE, BARS, BARS_LATER, LEFT, PART_OF_STEP
 from torchrelay.shim import journaling, sites
@@ -67,9 +68,12 @@ class Reporter:
             self._engine.draws.batches.written,
             self._engine.updates.writes.copied_bytes,
         )
-        if key != self._key:
+        told = (
+            commit.boundary >= WINDOW_STEPS and commit.boundary.bit_count() == 1
+        )  # now and then with what it costs by now
+        if key != self._key or told:
             self._key = key
-            self.report(commit)
+            self.report(commit, always=told)
 
     def at_gate(self, commit: Commit, fresh: tuple[str, ...]) -> None:
         """`fresh`: large tensors that the step has made, and reads after its optimizer step."""
@@ -219,6 +223,7 @@ class Reporter:
                 engine.journal.allocated_bytes,
                 *copies,
                 shape,
+                *engine.budget.shares(),
             )
         )
 

@@ -360,6 +360,7 @@ class Runtime:
         journal = CopiedJournal(folder, JournalCopies(self.link, self.config.worker, folder))
         engine = Engine(rank, world_size, self.config.address, self.link, journal, self._standby.tracker())
         engine.set_up = self._set_up
+        engine.budget.limit_percent = self.config.cost_limit_percent
         if self._seen is not None:
             engine.hold = Hold(engine, self.config.hold_at, self._seen)
         if self.config.buddy_every and self.config.kept:

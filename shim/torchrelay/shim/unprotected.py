@@ -6,7 +6,7 @@ import contextlib
 import sys
 from typing import TYPE_CHECKING
 
-from torchrelay.protocol.errors import TorchrelayError
+from torchrelay.protocol.errors import TorchrelayError, UnsupportedError
 from torchrelay.protocol.messages import Disabled
 from torchrelay.shim.capture.modules import ModuleTrees
 from torchrelay.shim.comms import is_communication_failure
@@ -35,6 +35,15 @@ class Unprotected:
         is_joiner = engine.shadow is not None or engine.way_in is not None or engine.records.answers is not None
         stands = recovery.standing or recovery.rewinding is not None or recovery.interrupted()
         return is_joiner or stands or engine.again.looks()
+
+    def costs_too_much(self) -> bool:
+        """At a head: gives up where capture has slowed training for good, and whether it did."""
+        engine = self._engine
+        if not engine.budget.exceeded() or self._migrates():
+            return False
+        state = engine.commit.state if engine.commit is not None else None
+        self.give_up(UnsupportedError(engine.budget.reason(state)))
+        return True
 
     def give_up(self, error: Exception) -> None:
         """This rank cannot be replaced any more, nor stand in for others; it still takes part in the gates."""

@@ -308,10 +308,11 @@ class Updates:
     def _write(self, frame: FrameType) -> None:
         engine = self._engine
         assert engine.commit is not None
-        started_s = time.perf_counter()
+        started_s, started_cpu_s = time.perf_counter(), time.thread_time()
         try:
             engine.writer.gate(engine.commit, frame)
             engine.costs.gate(time.perf_counter() - started_s)
+            engine.budget.spent(time.thread_time() - started_cpu_s)
         except Exception as error:
             if not engine.guard.takes(error):
                 raise

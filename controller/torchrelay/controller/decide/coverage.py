@@ -41,6 +41,8 @@ def coverage(k: Known) -> Coverage:
         max((r.copy_s for r in reports), default=0.0),
         k.copy_sync,
         _rehearsed(k),
+        max((r.share for r in reports), default=0.0),
+        max((r.share_p95 for r in reports), default=0.0),
     )
 
 

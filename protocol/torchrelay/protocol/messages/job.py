@@ -70,6 +70,9 @@ class Coverage:
     """A step begins when all ranks have theirs: `copy_s` has their digests, the buddy's and the wait for other ranks in it."""
     rehearsed: tuple[str, ...] = ()
     """What rehearsals have shown, a line for each rank, and why the latest one did not come to an end."""
+    share: float = 0.0
+    """Of a step, that capture takes: as in Report, of the rank that has the highest."""
+    share_p95: float = 0.0
 
 
 @dataclass(frozen=True)

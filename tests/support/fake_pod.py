@@ -16,7 +16,7 @@ from typing import Any
 from torchrelay.agent.launch import shim_folders
 from torchrelay.protocol import names, wire
 from torchrelay.protocol.errors import TorchrelayError
-from torchrelay.protocol.messages import Ack, Armed, Begin, Hello, Protect
+from torchrelay.protocol.messages import Ack, Armed, Begin, EndNow, Hello, Protect
 
 WITHIN_S = 90.0
 
@@ -83,6 +83,9 @@ class FakePod:
             time.sleep(0.02)  # other processes tell nobody what they do
 
     def close(self) -> None:
+        for process in self.hellos:  # a launcher that is killed leaves them
+            with contextlib.suppress(OSError):
+                self.order_to(process, EndNow(0))
         self._server.close()
         for process in self._processes:
             process.kill()

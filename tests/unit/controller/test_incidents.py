@@ -15,7 +15,7 @@ from torchrelay.protocol import messages as msg
 SETTLED = msg.Report("train.py", 30, 400, 900, 4, (), (), (), 5, True)
 
 
-def broken_promise(folder: Path, incidents: Path) -> FakeJob:
+def broken_promise(folder: Path, incidents: Path | str) -> FakeJob:
     """The spare cannot become the lost rank, though nothing had said so."""
     job = FakeJob(folder, config={"incident_dir": str(incidents)})
     job.train()
@@ -60,15 +60,7 @@ def test_only_the_newest_are_kept_and_other_folders_are_left_alone(tmp_path: Pat
 def test_where_nothing_can_be_written_it_is_told_all_the_same(blocked: bool, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     folder = str(tmp_path / "file" / "below") if blocked else ""
-    job = FakeJob(tmp_path / "jit", config={"incident_dir": folder})
-    job.train()
-    for worker in job.ranks:
-        job.say(worker, SETTLED)
-    job.mute.add("n0.s0")
-    job.die("n0.w1")
-    job.settle()
-    job.say("n0.s0", msg.Disabled("no torch"))
-    job.settle()
+    job = broken_promise(tmp_path / "jit", folder)
     (told,) = job.told(events.IncidentKept)
     assert told.directory == ""
     assert bool([e for e in job.told(events.Log) if "an incident could not be written" in e.text]) == blocked

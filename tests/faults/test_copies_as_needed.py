@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from faults.conftest import Undisturbed
 from support.relay_run import assert_unharmed, relay
 from support.training import differences
@@ -21,6 +22,18 @@ def test_a_rank_with_the_only_average_of_the_weights_is_lost_and_all_go_back_to_
     assert run.faults() == [fault]
     (done,) = run.committed()
     assert 1 <= done["steps_redone"] <= MOST_REDONE, run.told()
+
+
+@pytest.mark.parametrize("step", [4, 5])
+def test_a_rank_with_shards_of_its_own_is_lost_in_the_first_steps(
+    step: int, undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    fault = f"kill:rank=1,step={step},phase=backward"
+    run = relay(tmp_path, "sharded.py", ranks=RANKS, inject=[fault])
+    assert (run.status, run.faults()) == (0, [fault]), run.told()
+    (done,) = run.committed()
+    assert (done["kind"], done["steps_redone"] <= 3) == ("rollback", True), run.told()
+    assert differences(undisturbed("sharded.py", ranks=RANKS), run.out, RANKS) == [], run.told()
 
 
 def test_a_rank_that_others_can_stand_in_for_is_replaced_at_the_cost_of_one_step(

@@ -75,13 +75,12 @@ class Judge:
             job.losses_barred or self._config.spares_barred,
             self._short_of_spares(),
         )
-        return replace(known, copy_every=self._as_needed(known)) if every == COPIES_AS_NEEDED else known
+        if every == COPIES_AS_NEEDED:
+            return replace(known, as_needed=True, copy_every=self._as_needed(known))
+        return known
 
     def _as_needed(self, known: Known) -> int:
-        """Steps between two copies, once it is known that somebody needs them, and how long a step takes.
-
-        Chosen once, since all ranks have to agree.
-        """
+        """Steps between two copies, once it is known that somebody needs them, and how long a step takes. Chosen once."""
         alone = is_compared(known) and any(without_replica(rank, known) for rank in range(known.world_size))
         if alone and not self._copies_every and self._job.boundary >= STEPS_TIMED:
             size_bytes = max((r.device_state_bytes for r in known.reports.values()), default=0)

@@ -1,6 +1,6 @@
 """Where a rank's copies of its own state lie, for the shim that writes them and the agent that finds them.
 
-Standard library only. Below a node's folder, on a memory file system, each rank has two folders that it fills in turn:
+Standard library only. Below a node's folder, on a memory file system, each rank has two folders, of which it fills the older one:
 `rank-3/0` and `rank-3/1`; what a rank keeps for rank 3 of another node is in `buddy-of-3/0` and `1`. In one lie the journal
 of the boundary, the recording of the set-up and the bucket layouts, each behind a header as in `journal`, and the tensors
 (see the shim's `kept_tensors`), whose list is written last and taken away first: without it the copy is not whole.
@@ -9,6 +9,7 @@ of the boundary, the recording of the set-up and the bucket layouts, each behind
 from __future__ import annotations
 
 import re
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from torchrelay.protocol.private import make_private
 COPIES_AS_NEEDED = -1
 """In place of the steps between two copies: only where a rank's tensors are nobody else's, and as often as that costs little."""
 SLOTS = 2
+"""While one is filled, the other is whole."""
 WHOLE = "tensors.json"
 _JOURNAL, _SET_UP, _LAYOUT = "journal", "set-up", "layout"
 _WHOSE = re.compile(r"(?:rank|buddy-of)-(\d+)")
@@ -33,14 +35,49 @@ class KeptParts:
     ddp_layout: str
 
 
-def slot_folder(kept: Path, rank: int, boundary: int, every: int) -> Path:
-    """Where the copy of `boundary` goes; the one before, `every` steps older, is in the other folder."""
-    return kept / f"rank-{rank}" / str(boundary // every % SLOTS)
+def own_folder(kept: Path, rank: int) -> Path:
+    """Where a rank's copies of its own state lie."""
+    return kept / f"rank-{rank}"
 
 
-def buddy_folder(kept: Path, rank: int, boundary: int, every: int) -> Path:
-    """The same for the copy of a rank of another node."""
-    return kept / f"buddy-of-{rank}" / str(boundary // every % SLOTS)
+def buddy_folder(kept: Path, rank: int) -> Path:
+    """The same for the copies of a rank of another node."""
+    return kept / f"buddy-of-{rank}"
+
+
+class Slots:
+    """The two folders below `folder`, for their only writer. A process that comes after another one finds what is whole there."""
+
+    def __init__(self, folder: Path) -> None:
+        self._places = tuple(folder / str(number) for number in range(SLOTS))
+        self._whole = {place: parts.boundary for place in self._places if (parts := read_parts(place)) is not None}
+
+    def boundaries(self) -> set[int]:
+        """Of the copies that are whole."""
+        return set(self._whole.values())
+
+    def open(self, boundary: int) -> Path:
+        """Where the copy of `boundary` goes: over an earlier one of it, or else over the older one. Raises OSError."""
+        place = min(self._places, key=lambda p: (self._whole.get(p) != boundary, self._whole.get(p, -1)))
+        self._whole.pop(place, None)
+        open_slot(place)
+        return place
+
+    def filled(self, place: Path, boundary: int) -> None:
+        """The copy there is whole."""
+        self._whole[place] = boundary
+
+    def forget(self, after: int) -> None:
+        """Copies of later boundaries than `after` count for nothing. Raises OSError."""
+        for place in [p for p, boundary in self._whole.items() if boundary > after]:
+            del self._whole[place]
+            open_slot(place)
+
+    def drop(self) -> None:
+        """The memory of all copies goes back to the system."""
+        self._whole.clear()
+        for place in self._places:
+            shutil.rmtree(place, ignore_errors=True)
 
 
 def open_slot(folder: Path) -> None:

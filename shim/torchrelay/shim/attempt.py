@@ -253,7 +253,7 @@ class Attempt:
         engine.layouts.migrated(self._plan.target, engine.wrapped)
         engine.replicas.migrated(self._plan.target)
         if engine.keeper is not None:
-            engine.keeper.entered(self.generation, self._plan.target)
+            engine.keeper.entered(self.generation, self._plan.target, from_copy=bool(self._plan.kept))
         back_to = engine.commit.saves if action == "rewind" and engine.commit is not None else None
         engine.saves.entered(self.generation, back_to)
         if action == "forward" and self._plan.collective_log:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import queue
 import secrets
-import shutil
 import sys
 import threading
 from collections.abc import Mapping, Sequence
@@ -15,7 +14,7 @@ import torch
 
 from torchrelay.protocol.addresses import bind_address
 from torchrelay.protocol.errors import TorchrelayError
-from torchrelay.protocol.kept import KeptParts, buddy_folder, open_slot, write_parts
+from torchrelay.protocol.kept import KeptParts, Slots, buddy_folder, write_parts
 from torchrelay.protocol.messages import CopyReady, CopyTaken, TakeCopy
 from torchrelay.shim.kept_tensors import KeptTensors
 from torchrelay.shim.link import AgentLink
@@ -96,9 +95,10 @@ class Giver:
 class Taker:
     """Fetches copies of other ranks, one after the other, on a thread of its own that begins with the first one."""
 
-    def __init__(self, link: AgentLink, folder: Path, every: int) -> None:
-        self._link, self._folder, self.every = link, folder, every
-        self._slots: dict[Path, KeptTensors] = {}
+    def __init__(self, link: AgentLink, folder: Path) -> None:
+        self._link, self._folder = link, folder
+        self._slots: dict[int, Slots] = {}
+        self._tensors: dict[Path, KeptTensors] = {}
         self._orders: queue.SimpleQueue[TakeCopy | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
@@ -124,9 +124,9 @@ class Taker:
     def _work(self) -> None:
         while (order := self._orders.get()) != _END:
             if order is None:
-                for slot in self._slots:
-                    shutil.rmtree(slot, ignore_errors=True)
-                self._slots.clear()
+                for slots in self._slots.values():
+                    slots.drop()
+                self._tensors.clear()
                 continue
             try:
                 size = self._fetch(order)
@@ -136,9 +136,11 @@ class Taker:
                 self._link.send(CopyTaken(order.rank, order.boundary, size))
 
     def _fetch(self, order: TakeCopy) -> int:
-        slot = buddy_folder(self._folder, order.rank, order.boundary, self.every)
-        open_slot(slot)
-        kept = self._slots.setdefault(slot, KeptTensors(slot))
+        if order.rank not in self._slots:
+            self._slots[order.rank] = Slots(buddy_folder(self._folder, order.rank))
+        slots = self._slots[order.rank]
+        slot = slots.open(order.boundary)
+        kept = self._tensors.setdefault(slot, KeptTensors(slot))
         small: dict[str, torch.Tensor] = {}
 
         def place(infos: Sequence[TensorInfo]) -> Mapping[str, torch.Tensor]:
@@ -157,6 +159,7 @@ class Taker:
         journal, set_up, layout = (bytes(small[path].tolist()) for path in _PARTS)
         write_parts(slot, KeptParts(order.boundary, journal, set_up, layout.decode()))
         kept.seal(order.boundary)
+        slots.filled(slot, order.boundary)
         return kept.size_bytes
 
 

@@ -209,10 +209,10 @@ class Communicators:
                 self._listener.wake()
         return sockets.shut_down(wanted)
 
-    def gate(self, number: int) -> None:
-        """Returns when every rank is at its gate `number`. Raises RuntimeError when the generation is broken."""
+    def gate(self, number: int, *, yes: bool = False, busy: bool = False) -> bool:
+        """As Gate.wait: returns when every rank is at its gate `number`. Raises RuntimeError when the generation is broken."""
         assert self.now.gate is not None
-        self.now.gate.wait(self.now.number, number)
+        return self.now.gate.wait(self.now.number, number, yes=yes, busy=busy)
 
     def meet(self, number: int, yes: bool, patience_s: float | None) -> bool | None:
         """As Gate.meet. Raises RuntimeError when the generation is broken."""

@@ -21,8 +21,10 @@ from typing import Any
 from torchrelay.protocol.errors import StateMismatchError
 
 _MESSAGE = struct.Struct("<qqq")
-"""Generation, number of the gate, and of everybody heard of so far: whether all said the same, whether one said yes."""
-_AGREED, _YES = 1, 2
+"""Generation, number of the gate, and flags of everybody heard of so far."""
+_AGREED, _YES, _BUSY = 1, 2, 4
+"""Whether all said the same, whether one said yes, and whether one said that it is busy."""
+_OF_ANY = _YES | _BUSY
 _HELLO = struct.Struct("<16sqq")
 """Token of the rank that is called, the caller's rank, the round."""
 _HELLO_TIMEOUT_S = 5.0
@@ -96,12 +98,16 @@ class Gate:
         self._open: _Pass | None = None
         """A meeting that was left early."""
 
-    def wait(self, generation: int, number: int) -> None:
+    def wait(self, generation: int, number: int, *, yes: bool = False, busy: bool = False) -> bool:
         """Returns when every rank has called it with the same numbers; -1 for a rank that has lost count.
+
+        True, on all ranks alike, if one of them said `yes` and none that it is `busy`.
 
         Raises RuntimeError when a connection is lost, StateMismatchError on all ranks when one said something else.
         """
-        self._go_through(_Pass(generation, number, _AGREED), None)
+        through = _Pass(generation, number, _AGREED | (_YES if yes else 0) | (_BUSY if busy else 0))
+        self._go_through(through, None)
+        return through.flags & _OF_ANY == _YES
 
     def meet(self, generation: int, number: int, yes: bool, patience_s: float | None) -> bool | None:
         """The same, apart from the gates: whether any rank said `yes`. Each rank calls it between the same two gates.
@@ -129,7 +135,7 @@ class Gate:
                 generation, number, flags = _MESSAGE.unpack(_receive(down, _MESSAGE.size))
                 if generation != p.generation or (number != p.number and -1 not in (p.number, number)):
                     flags &= ~_AGREED
-                p.flags = (p.flags & flags & _AGREED) | ((p.flags | flags) & _YES)
+                p.flags = (p.flags & flags & _AGREED) | ((p.flags | flags) & _OF_ANY)
                 p.round, p.sent = p.round + 1, False
         except OSError as e:
             raise RuntimeError(f"torchrelay: Connection closed in the gate of step {p.number}: {e}") from e

@@ -183,7 +183,7 @@ class Joiner:
         engine.comms.committed()
         engine.saves.entered(self.generation)
         if engine.keeper is not None and self._plan is not None:
-            engine.keeper.entered(self.generation, self._plan.target)
+            engine.keeper.entered(self.generation, self._plan.target, from_copy=bool(self._plan.kept))
         if self._plan is not None:
             engine.replicas.migrated(self._plan.target)
         engine.comms.now.number = self.generation

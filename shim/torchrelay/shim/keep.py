@@ -3,8 +3,13 @@ holds what a lost rank had.
 
 The tensors are copied on the training thread, so they are of one moment; the rest is done beside training. A copy lies in
 shared memory, so it outlives the process, and the rank itself starts over from it. Two are kept: while one is written, the
-other is whole. A rank passes the last gate before its next copy only when the latest one is whole, so whoever overwrites
-an older one knows that all ranks have the newer one.
+other is whole. Where the steps between two copies are given, a rank passes the last gate before its next copy only when the latest
+one is whole, so whoever overwrites an older one knows that all ranks have the newer one.
+
+Copies that nobody has asked for begin once it is known that somebody needs them, which ranks hear at different steps. So they
+agree in the gate: whoever wants a copy says so there, whoever's latest one is not whole yet says that too, and at the next head
+either all make one or nobody does. The first one is wanted at once, the others as often as the controller says, once it knows
+how long a step takes.
 
 With `--buddy-sync` all of a copy is made at the head, and the ranks meet there: nobody begins the step before the copies of
 all are whole. So a loss never costs more than the steps since the latest head with copies.
@@ -13,14 +18,13 @@ all are whole. So a loss never costs more than the steps since the latest head w
 from __future__ import annotations
 
 import os
-import shutil
 import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torchrelay.protocol.errors import JournalError, TorchrelayError
-from torchrelay.protocol.kept import COPIES_AS_NEEDED, SLOTS, KeptParts, open_slot, read_parts, slot_folder, write_parts
+from torchrelay.protocol.kept import COPIES_AS_NEEDED, SLOTS, KeptParts, Slots, own_folder, write_parts
 from torchrelay.protocol.messages import KeepCopies, TakeCopy
 from torchrelay.shim.buddy import Giver, Taker
 from torchrelay.shim.kept_tensors import KeptTensors
@@ -45,7 +49,7 @@ class Keeper:
     def __init__(self, engine: Engine, every: int, folder: Path, *, sync: bool = False) -> None:
         self._engine, self._folder = engine, folder
         self.every = max(every, 0)
-        """0 as long as nobody has said that copies are needed."""
+        """0 as long as nobody has said how often copies are needed."""
         self._as_needed = every == COPIES_AS_NEEDED
         self._told_every = 0
         self._sync = self._meets = sync
@@ -54,10 +58,16 @@ class Keeper:
         self._on = not self._as_needed
         """As long as nobody knows whether other ranks hold the same, copies are made."""
         self._giver = Giver(engine.link, engine.comms.address)
-        self._taker = Taker(engine.link, folder, every)
-        self._slots: dict[Path, KeptTensors] = {}
+        self._taker = Taker(engine.link, folder)
+        self._slots = Slots(own_folder(folder, engine.rank))
+        self._tensors: dict[Path, KeptTensors] = {}
         self._turn: int | None = None
-        self._latest = -1
+        self._latest = max(self._slots.boundaries(), default=-1)
+        """The boundary of the latest copy, whether it went well or not."""
+        self._agreed = False
+        """All ranks make a copy at the next head."""
+        self._is_untold = False
+        """A copy was made because others wanted one; the controller has not said yet that this rank keeps copies too."""
         self._finishing: threading.Thread | None = None
         self.size_bytes = 0
         self._copied_s, self._waited_s, self._copies = 0.0, 0.0, 0
@@ -68,8 +78,8 @@ class Keeper:
 
     def assign(self, order: KeepCopies) -> None:
         if self._as_needed and order.every > 0:
-            self._told_every = self._taker.every = order.every
-        self._on, self._giver.peer_host = order.on, order.buddy_host
+            self._told_every = order.every
+        self._on, self._giver.peer_host, self._is_untold = order.on, order.buddy_host, False
 
     def take(self, order: TakeCopy) -> None:
         self._taker.take(order)
@@ -101,32 +111,59 @@ class Keeper:
 
     def at_boundary(self, commit: Commit) -> None:
         self.every = self.every or self._told_every
-        if not self.every:
+        due = self._is_agreed() if self._as_needed else self._is_its_turn(commit.boundary)
+        if not due or self._engine.shadow is not None:
+            if not self._on and not self._is_untold:
+                self._drop()
             return
-        turn, is_first = commit.boundary // self.every, self._turn is None
-        # Until the training loop is known, more than one head can be the one of boundary 0: the last one counts.
-        due = commit.boundary % self.every == 0 if is_first else turn != self._turn or commit.boundary == self._latest
-        self._turn = turn
-        if not self._on:
-            self._drop()
-        if not due or not self._on or self._engine.shadow is not None:
-            return
+        self._is_untold = not self._on
         self._latest = commit.boundary
         self.wait()
-        slot = slot_folder(self._folder, self._engine.rank, commit.boundary, self.every)
         started_s = time.perf_counter()
         try:
-            before = read_parts(slot) if is_first else None
-            if before is not None and before.boundary == commit.boundary:
-                return  # this process has just entered from it
-            self._copy(commit, slot)
+            self._copy(commit)
         except (OSError, TorchrelayError, RuntimeError) as e:
             self._fail(commit.boundary, e)
         self._copied_s, self._copies = self._copied_s + time.perf_counter() - started_s, self._copies + 1
 
-    def entered(self, generation: int, boundary: int) -> None:
-        """All ranks go on from there: they need not meet there."""
+    def _is_its_turn(self, boundary: int) -> bool:
+        """Whether a copy is made at this head, where the steps between two of them are given."""
+        turn, is_first = boundary // self.every, self._turn is None
+        # Until the training loop is known, more than one head can be the one of boundary 0: the last one counts.
+        due = boundary % self.every == 0 if is_first else turn != self._turn or boundary == self._latest
+        self._turn = turn
+        is_there = is_first and boundary in self._slots.boundaries()  # this process has just entered from it
+        return due and self._on and not is_there
+
+    def _is_agreed(self) -> bool:
+        agreed, self._agreed = self._agreed, False
+        return agreed
+
+    def asks(self, boundary: int) -> tuple[bool, bool]:
+        """In the gate before the head of `boundary`: whether a copy is wanted there, and whether the latest one is still made."""
+        if not self._as_needed:
+            return False, False
+        every = self.every or self._told_every
+        due = self._latest < 0 or (every > 0 and boundary // every != self._latest // every)
+        return self._on and due, self._finishing is not None and self._finishing.is_alive()
+
+    def agreed(self, yes: bool) -> None:
+        """What all ranks have said in that gate: whether they make a copy at the next head."""
+        self._agreed = yes
+
+    def entered(self, generation: int, boundary: int, *, from_copy: bool = False) -> None:
+        """All ranks go on from there: they need not meet there. `from_copy`: this one has come from its copy of `boundary`.
+
+        A copy of where they meet, or of later, is one that not all ranks have: some were not through the gate before it.
+        """
         self._met, self._meets = boundary // self.every if self.every else 0, self._sync
+        self._agreed = False
+        self.wait()
+        try:
+            self._slots.forget(boundary if from_copy else boundary - 1)
+        except OSError as e:
+            self._fail(boundary, e)
+        self._latest = max(self._slots.boundaries(), default=-1)
         self._giver.resume(generation)
 
     def abandoned(self, generation: int) -> None:
@@ -162,6 +199,8 @@ class Keeper:
 
     def at_gate(self, boundary: int) -> None:
         """Of the step that starts at `boundary`."""
+        if self._as_needed:
+            return  # it says that it is busy
         if self._finishing is not None and (boundary + 1) // self.every != boundary // self.every:
             started_s = time.perf_counter()
             while self._finishing.is_alive():
@@ -179,20 +218,19 @@ class Keeper:
 
     def _drop(self) -> None:
         """Others hold the same by now: the memory of the copies goes back to the system."""
-        if self._slots:
+        if self._tensors:
             self.wait()
-            for slot in self._slots:
-                shutil.rmtree(slot, ignore_errors=True)
-            self._slots.clear()
-            self.size_bytes = 0
+            self._slots.drop()
+            self._tensors.clear()
+            self.size_bytes, self._latest = 0, -1
             self._taker.drop()
 
-    def _copy(self, commit: Commit, slot: Path) -> None:
+    def _copy(self, commit: Commit) -> None:
         engine = self._engine
         journal, set_up = engine.writer.latest
         parts = KeptParts(commit.boundary, journal, set_up, engine.layouts.as_text(commit.boundary))
-        open_slot(slot)
-        kept = self._slots.setdefault(slot, KeptTensors(slot))
+        slot = self._slots.open(commit.boundary)
+        kept = self._tensors.setdefault(slot, KeptTensors(slot))
         if self._as_needed:
             self._check_room(commit)
         kept.fill(engine.replicas.tensors(commit) | engine.saves.tensors(), lambda: engine.inject("copy"))
@@ -221,6 +259,7 @@ class Keeper:
         try:
             write_parts(slot, parts)
             kept.seal(parts.boundary)
+            self._slots.filled(slot, parts.boundary)
             self.size_bytes = kept.size_bytes
             self.failed = self._giver.give(kept, parts)
         except (OSError, TorchrelayError, RuntimeError) as e:

@@ -290,11 +290,18 @@ class Updates:
         return False
 
     def _gate_only(self, number: int) -> None:
-        engine = self._engine
-        if engine.keeper is not None:
-            engine.keeper.meet()
-        engine.comms.gate(number)
+        self._pass(number)
         self._count_gate()
+
+    def _pass(self, number: int) -> None:
+        """Returns when all ranks are at this gate. Raises RuntimeError when the generation is broken."""
+        engine = self._engine
+        if engine.keeper is None:
+            engine.comms.gate(number)
+            return
+        engine.keeper.meet()
+        yes, busy = engine.keeper.asks(number)
+        engine.keeper.agreed(engine.comms.gate(number, yes=yes, busy=busy))
 
     def _count_gate(self) -> None:
         engine = self._engine
@@ -323,9 +330,7 @@ class Updates:
         started_s = time.perf_counter()
         try:
             engine.journal.copies.wait()
-            if engine.keeper is not None:
-                engine.keeper.meet()
-            engine.comms.gate(engine.gates_passed + 1)
+            self._pass(engine.gates_passed + 1)
             self._is_through = True
             engine.costs.barrier(time.perf_counter() - started_s)
         except RuntimeError as error:

@@ -7,15 +7,14 @@ import pytest
 from torchrelay.protocol.kept import (
     WHOLE,
     KeptParts,
+    Slots,
     buddy_folder,
     open_slot,
+    own_folder,
     read_parts,
-    slot_folder,
     whole_copies,
     write_parts,
 )
-
-EVERY = 5
 
 
 def keep(folder: Path, boundary: int) -> KeptParts:
@@ -26,17 +25,50 @@ def keep(folder: Path, boundary: int) -> KeptParts:
     return parts
 
 
+def fill(slots: Slots, boundary: int) -> KeptParts:
+    place = slots.open(boundary)
+    parts = keep(place, boundary)
+    slots.filled(place, boundary)
+    return parts
+
+
 def test_copies_take_turns_and_both_are_found_with_those_for_a_buddy(tmp_path: Path) -> None:
-    kept = {b: keep(slot_folder(tmp_path, 1, b, EVERY), b) for b in (5, 10, 15)}
-    other = keep(buddy_folder(tmp_path, 3, 15, EVERY), 15)
+    slots = Slots(own_folder(tmp_path, 1))
+    kept = {b: fill(slots, b) for b in (5, 7, 15)}
+    other = fill(Slots(buddy_folder(tmp_path, 3)), 15)
     found = whole_copies(tmp_path)
-    assert sorted(parts.boundary for _, parts in found[1]) == [10, 15]
+    assert sorted(parts.boundary for _, parts in found[1]) == [7, 15]
     assert kept[15] in [parts for _, parts in found[1]]
-    assert found[3] == [(tmp_path / "buddy-of-3" / "1", other)]
+    assert found[3] == [(tmp_path / "buddy-of-3" / "0", other)]
+    assert slots.boundaries() == {7, 15}
+
+
+def test_a_process_that_comes_after_another_one_spares_the_newest_copy_that_it_finds(tmp_path: Path) -> None:
+    before = Slots(own_folder(tmp_path, 1))
+    for boundary in (5, 10):
+        fill(before, boundary)
+    after = Slots(own_folder(tmp_path, 1))
+    after.open(12)
+    assert [parts.boundary for _, parts in whole_copies(tmp_path)[1]] == [10]
+    again = Slots(own_folder(tmp_path, 1))
+    fill(again, 12)
+    assert again.boundaries() == {10, 12}, "what was half filled counts for nothing"
+
+
+def test_a_copy_of_the_same_boundary_is_written_over_and_later_ones_can_be_forgotten(tmp_path: Path) -> None:
+    slots = Slots(own_folder(tmp_path, 1))
+    for boundary in (5, 10, 10):
+        fill(slots, boundary)
+    assert slots.boundaries() == {5, 10}
+    slots.forget(9)
+    assert [parts.boundary for _, parts in whole_copies(tmp_path)[1]] == [5]
+    assert slots.boundaries() == {5}
+    slots.drop()
+    assert not list(tmp_path.glob("*/*"))
 
 
 def test_a_copy_counts_for_nothing_from_the_moment_that_it_is_written_over(tmp_path: Path) -> None:
-    folder = slot_folder(tmp_path, 0, 5, EVERY)
+    folder = own_folder(tmp_path, 0) / "0"
     keep(folder, 5)
     open_slot(folder)
     assert read_parts(folder) is None

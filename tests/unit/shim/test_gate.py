@@ -57,7 +57,7 @@ def test_nobody_passes_before_the_last_one_is_there(pool: ThreadPoolExecutor, po
     gates = meet(pool, port, world_size)
     for number in range(3):
         late = number % world_size
-        passed: list[Future[None]] = [pool.submit(g.wait, 0, number) for rank, g in enumerate(gates) if rank != late]
+        passed: list[Future[bool]] = [pool.submit(g.wait, 0, number) for rank, g in enumerate(gates) if rank != late]
         if passed:
             with pytest.raises(TimeoutError):
                 next(iter(passed)).result(0.05)
@@ -92,6 +92,18 @@ def test_ranks_that_meet_between_two_gates_hear_if_one_of_them_says_yes(
             answer.result(60)
         met = [pool.submit(g.meet, 0, number, rank == said, 30.0) for rank, g in enumerate(gates)]
         assert [m.result(60) for m in met] == [said is not None] * world_size
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3, 5])
+def test_in_a_gate_all_hear_alike_whether_one_says_yes_and_none_is_busy(
+    pool: ThreadPoolExecutor, port: int, world_size: int
+) -> None:
+    gates, last = meet(pool, port, world_size), world_size - 1
+    for number, (says_yes, is_busy) in enumerate([(last, None), (None, 0), (last, 0), (None, None), (0, None)]):
+        passed = [
+            pool.submit(g.wait, 0, number, yes=rank == says_yes, busy=rank == is_busy) for rank, g in enumerate(gates)
+        ]
+        assert [p.result(60) for p in passed] == [says_yes is not None and is_busy is None] * world_size
 
 
 @pytest.mark.parametrize("world_size", [2, 3, 5])

@@ -171,7 +171,7 @@ def test_a_buddy_gets_the_whole_copy_and_the_gate_before_the_next_one_waits_for_
 ) -> None:
     keeper.assign(KeepCopies(True, "alone", 1, "127.0.0.1"))
     there = Link()
-    taker = Taker(there, tmp_path / "elsewhere", EVERY)  # type: ignore[arg-type]  # a stand-in
+    taker = Taker(there, tmp_path / "elsewhere")  # type: ignore[arg-type]  # a stand-in
     train(keeper, engine, 0)
     ready = engine.link.wait()
     assert isinstance(ready, CopyReady)
@@ -264,7 +264,7 @@ def test_a_copy_that_breaks_off_on_its_way_is_not_held_and_the_older_one_is(
 ) -> None:
     keeper.assign(KeepCopies(True, "alone", 1, "127.0.0.1"))
     there, elsewhere = Link(), tmp_path / "elsewhere"
-    taker = Taker(there, elsewhere, EVERY)  # type: ignore[arg-type]  # a stand-in
+    taker = Taker(there, elsewhere)  # type: ignore[arg-type]  # a stand-in
     train(keeper, engine, 0)
     ready = engine.link.wait()
     taker.take(TakeCopy(0, 0, ready.host, ready.port, ready.token))
@@ -329,21 +329,114 @@ def test_copies_beside_training_need_no_meeting(keeper: Keeper, engine: Engine) 
     assert engine.meetings == []
 
 
-def test_copies_that_nobody_asked_for_begin_when_the_controller_says_so_as_often_as_it_says(tmp_path: Path) -> None:
-    engine = Engine()
+@pytest.fixture
+def as_needed(engine: Engine, tmp_path: Path) -> Keeper:
     engine.world_size = 1  # type: ignore[attr-defined]  # a stand-in
-    kept = Keeper(engine, COPIES_AS_NEEDED, tmp_path)  # type: ignore[arg-type]  # a stand-in
-    for boundary in range(4):
-        kept.at_boundary(SimpleNamespace(boundary=boundary))  # type: ignore[arg-type]  # a stand-in
-        kept.at_gate(boundary)
-        kept.meet()
-    kept.assign(KeepCopies(True, "rank 0 alone has an average", every=4))
-    for boundary in range(4, 12):
-        kept.at_boundary(SimpleNamespace(boundary=boundary))  # type: ignore[arg-type]  # a stand-in
-        kept.at_gate(boundary)
-    kept.wait()
-    assert kept.failed == ""
-    assert held(tmp_path) == [4, 8]
+    return Keeper(engine, COPIES_AS_NEEDED, tmp_path)  # type: ignore[arg-type]  # a stand-in
+
+
+def step(keeper: Keeper, engine: Engine, *boundaries: int, others: tuple[bool, bool] = (False, False)) -> list[int]:
+    """With gates, in which the others say whether they want a copy, and are busy. Returns where one was agreed on."""
+    agreed = []
+    for boundary in boundaries:
+        train(keeper, engine, boundary)
+        keeper.meet()
+        yes, busy = keeper.asks(boundary + 1)
+        agreed += [boundary + 1] * ((yes or others[0]) and not (busy or others[1]))
+        keeper.agreed(bool(agreed) and agreed[-1] == boundary + 1)
+    return agreed
+
+
+def finished(keeper: Keeper) -> None:
+    assert keeper._finishing is not None
+    keeper._finishing.join()
+
+
+def test_the_first_copy_is_made_at_the_head_after_it_is_known_to_be_needed(
+    as_needed: Keeper, engine: Engine, tmp_path: Path
+) -> None:
+    assert step(as_needed, engine, 0, 1, 2) == []
+    as_needed.assign(KeepCopies(True, "rank 0 alone has an average"))
+    assert step(as_needed, engine, 3, 4) == [4]
+    finished(as_needed)
+    assert step(as_needed, engine, 5, 6, 7) == [], "how often is not known yet"
+    assert (held(tmp_path), as_needed.failed) == ([4], "")
+    as_needed.assign(KeepCopies(True, "rank 0 alone has an average", every=12))
+    assert step(as_needed, engine, *range(8, 12)) == [12]
+    train(as_needed, engine, 12)
+    finished(as_needed)
+    assert held(tmp_path) == [4, 12]
+
+
+def test_a_rank_copies_what_others_ask_for_and_keeps_it_until_it_is_told(
+    as_needed: Keeper, engine: Engine, tmp_path: Path
+) -> None:
+    assert step(as_needed, engine, 2, others=(True, False)) == [3]
+    step(as_needed, engine, 3, 4)
+    as_needed.wait()
+    assert held(tmp_path) == [3]
+    as_needed.assign(KeepCopies(False, "replicas"))
+    step(as_needed, engine, 5)
+    assert held(tmp_path) == []
+
+
+def test_no_copy_is_written_over_before_all_ranks_have_the_newer_one(
+    as_needed: Keeper, engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    as_needed.assign(KeepCopies(True, "rank 0 alone has an average", every=2))
+    assert step(as_needed, engine, 0, others=(False, True)) == [], "others are busy"
+    assert step(as_needed, engine, 1) == [2]
+    slow, seal = threading.Event(), KeptTensors.seal
+    monkeypatch.setattr(KeptTensors, "seal", lambda kept, boundary: (slow.wait(20), seal(kept, boundary)))
+    assert step(as_needed, engine, 2, 3, 4) == [], "its own is not whole"
+    assert held(tmp_path) == []
+    slow.set()
+    finished(as_needed)
+    assert step(as_needed, engine, 5) == [6], "it is due since 4"
+    assert held(tmp_path) == [2]
+
+
+def test_a_copy_that_not_all_ranks_may_have_is_forgotten_when_they_meet_again(
+    as_needed: Keeper, engine: Engine, tmp_path: Path
+) -> None:
+    as_needed.assign(KeepCopies(True, "rank 0 alone has an average", every=2))
+    step(as_needed, engine, 1, 2)
+    finished(as_needed)
+    assert step(as_needed, engine, 3) == [4]
+    train(as_needed, engine, 4)
+    finished(as_needed)
+    assert held(tmp_path) == [2, 4]
+    as_needed.entered(1, 4)  # another rank was lost in the gate before 4
+    assert held(tmp_path) == [2]
+    assert step(as_needed, engine, 4) == [5]
+    train(as_needed, engine, 5)
+    finished(as_needed)
+    assert held(tmp_path) == [2, 5]
+
+
+def test_what_was_agreed_on_before_a_migration_does_not_hold_after_it(
+    as_needed: Keeper, engine: Engine, tmp_path: Path
+) -> None:
+    as_needed.assign(KeepCopies(True, "rank 0 alone has an average"))
+    assert step(as_needed, engine, 2) == [3]
+    as_needed.entered(1, 3)
+    train(as_needed, engine, 3)
+    as_needed.wait()
+    assert held(tmp_path) == []
+
+
+def test_a_process_that_comes_from_its_copy_keeps_it(as_needed: Keeper, engine: Engine, tmp_path: Path) -> None:
+    as_needed.assign(KeepCopies(True, "rank 0 alone has an average", every=2))
+    for boundary in (1, 3):
+        step(as_needed, engine, boundary)
+        train(as_needed, engine, boundary + 1)
+        finished(as_needed)
+    again = Keeper(engine, COPIES_AS_NEEDED, tmp_path)  # type: ignore[arg-type]  # a stand-in
+    again.assign(KeepCopies(True, "rank 0 alone has an average", every=2))
+    again.entered(1, 2, from_copy=True)
+    assert held(tmp_path) == [2]
+    assert step(again, engine, 2) == []
+    assert step(again, engine, 3) == [4]
 
 
 def test_copies_that_nobody_asked_for_leave_room_in_shared_memory(
@@ -352,6 +445,7 @@ def test_copies_that_nobody_asked_for_leave_room_in_shared_memory(
     engine = Engine()
     engine.world_size = 1  # type: ignore[attr-defined]  # a stand-in
     kept = Keeper(engine, COPIES_AS_NEEDED, tmp_path)  # type: ignore[arg-type]  # a stand-in
+    kept.agreed(True)
     monkeypatch.setattr("os.statvfs", lambda path: SimpleNamespace(f_bavail=16_000, f_frsize=1))
     kept.assign(KeepCopies(True, "rank 0 alone has an average", every=1))
     kept.at_boundary(SimpleNamespace(boundary=1))  # type: ignore[arg-type]  # a stand-in

@@ -28,7 +28,7 @@ class Known:
     copied: frozenset[int] = frozenset()
     """Ranks whose journals another node has whole copies of."""
     copy_every: int = 0
-    """Steps between two copies of each rank's state in host memory; 0: there are none."""
+    """Steps between two copies of each rank's state in host memory; 0: there are none, or that is not chosen yet."""
     kept_elsewhere: frozenset[int] = frozenset()
     """Ranks of whose state another node has a whole copy."""
     copy_sync: bool = False
@@ -43,12 +43,14 @@ class Known:
     """Why lost ranks are not replaced, by somebody's choice."""
     short_of_spares: str = ""
     """Which machine has more ranks than there are spares on others; empty if none has."""
+    as_needed: bool = False
+    """Copies are made where somebody needs them: the first one at once, the others every `copy_every` steps."""
 
     @property
     def has_copies(self) -> bool:
         """Whether each rank has a copy of its state to go back to."""
         made = [self.reports[rank].copy_bytes for rank in range(self.world_size) if rank in self.reports]
-        return self.copy_every > 0 and len(made) == self.world_size and all(made)
+        return len(made) == self.world_size and all(made)
 
 
 def without_replica(rank: int, k: Known) -> str:
@@ -90,7 +92,7 @@ def gaps_of(k: Known) -> tuple[RankGap, ...]:
     for rank in range(k.world_size):
         if why := without_replica(rank, k):
             text = f"no other rank holds the tensors of rank {rank}: {why}"
-            if k.copy_every and not k.has_copies:
+            if (k.copy_every or k.as_needed) and not k.has_copies:
                 text += "; there are no whole copies to go back to yet"
             ranks[Gap("no-replica", GOES_BACK if k.has_copies else ALONE, text)] = [rank]
         report = k.reports.get(rank)
@@ -124,6 +126,8 @@ def machine_uncovered(k: Known) -> str:
 def steps_back(k: Known) -> str:
     """How far ranks go back to their copies, in words."""
     every = k.copy_every
+    if not every:
+        return "of which there is one each so far: the steps since then are done again"
     if k.copy_sync:
         often = "before each step" if every == 1 else f"every {every} steps, before the next one begins"
         return f"which are made {often}: at most {every} step{'s are' if every > 1 else ' is'} done again"

@@ -16,7 +16,7 @@ from torchrelay.agent.shim_server import ShimEvents
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol.errors import RefusedError
 from torchrelay.protocol.journal_copy import JournalCopy
-from torchrelay.protocol.kept import WHOLE, KeptParts, open_slot, slot_folder, write_parts
+from torchrelay.protocol.kept import WHOLE, KeptParts, Slots, own_folder, write_parts
 from torchrelay.protocol.names import NO_RANK
 
 
@@ -173,8 +173,7 @@ def test_a_process_that_is_to_go_back_begins_anew_in_its_place_and_is_told_as_su
 
 def copy_of_rank_1(kept: str | Path) -> Path:
     """Whole, of boundary 6."""
-    slot = slot_folder(Path(kept), 1, 6, 3)
-    open_slot(slot)
+    slot = Slots(own_folder(Path(kept), 1)).open(6)
     write_parts(slot, KeptParts(6, b"journal", b"set-up", "layout"))
     (slot / WHOLE).write_text("{}")
     return slot

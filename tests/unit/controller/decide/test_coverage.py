@@ -98,6 +98,18 @@ def test_with_copies_a_rank_that_is_alone_takes_all_back() -> None:
     assert "before each step: at most 1 step is done again" in found.reason
 
 
+def test_copies_as_needed_count_from_the_first_one_on_and_not_before() -> None:
+    alone = {rank: (ReplicaCheck(4, {"shard": str(rank)}),) for rank in range(2)}
+    found = coverage(known(report(), report(), checks=alone, as_needed=True))
+    assert (found.level, found.against[0].answer) == ("partly", "no")
+    assert "no whole copies" in found.gaps[0].text
+    made = report(copy_bytes=4096)
+    found = coverage(known(made, made, checks=alone, as_needed=True))
+    assert {gap.effect for gap in found.gaps} == {GOES_BACK}
+    assert found.against[0].answer == "partly"
+    assert "of which there is one each so far: the steps since then are done again" in found.reason
+
+
 def test_copies_that_are_not_needed_or_fail_are_said() -> None:
     assert coverage(known(report(), report(), copy_every=5)).copy_every == 0
     alone = {rank: (ReplicaCheck(4, {"shard": str(rank)}),) for rank in range(2)}

@@ -268,8 +268,9 @@ class Engine:
         return depth == 0 and self._is_worth_a_look(activation)
 
     def _is_worth_a_look(self, activation: Activation) -> bool:
-        """A loop of an installed package is, a few times, before a step was seen: each look is a walk."""
-        if SITES[activation.site].file not in PACKAGES:
+        """A few times, before a step was seen: each look is a walk. Always if the user's own code there seems to train."""
+        site = SITES[activation.site]
+        if site.trains and site.file not in PACKAGES:
             return True
         self._stood_in[activation.site] = self._stood_in.get(activation.site, 0) + 1
         return self._stood_in[activation.site] <= _MOST_STAND_INS
@@ -358,7 +359,8 @@ class Engine:
                     return False
                 self.shadow.at_next_head(activation)
         started_s, started_cpu_s = time.perf_counter(), time.thread_time()
-        self.budget.head(started_s)
+        if self.tracker.boundary_sites:  # before, it is a loop of set-up that may turn out to train
+            self.budget.head(started_s)
         if self.unprotected.costs_too_much():
             self._start_step()
             return False

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from torchrelay.shim import payload, sites
 from torchrelay.shim.adapters.loader_order import LoaderIter
 from torchrelay.shim.capture import last_draw, rng, stands
-from torchrelay.shim.capture.encode import begin_set_up, encode, encode_whole, pickled
+from torchrelay.shim.capture.encode import begin_set_up, encode, encode_whole, in_blocks, pickled
 from torchrelay.shim.capture.host_state import HostState
 from torchrelay.shim.capture.kinds import Kind
 from torchrelay.shim.capture.modules import ModuleTrees
@@ -158,7 +158,7 @@ class Writer:
             commit.boundary,
             settled,
             records,
-            nodes,
+            in_blocks(commit.state),
             commit.rng,
             tuple(commit.state.large),
             loaders,
@@ -169,7 +169,7 @@ class Writer:
             tuple(sorted(self._engine.updates.whole.communicating)),
             self._engine.saves.journal(),
         )
-        data = pickled(record.plain())
+        data = record.written()
         if settled:
             assert self._set_up is not None
             self._engine.phases.boundary(links, data, self._set_up.trees)
@@ -293,7 +293,7 @@ class Writer:
         record = payload.GateJournal(
             commit.boundary, len(written), changed, rng.capture(), body, fresh, engine.heads_at_gate()
         )
-        data = pickled(record.plain())
+        data = record.written()
         engine.journal.write_gate(commit.boundary, data)
         engine.phases.gate(data)
         engine.reporter.at_gate(commit, fresh)

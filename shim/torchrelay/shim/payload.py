@@ -7,6 +7,7 @@ A journal comes from the job's own processes through its own agent; tensors othe
 
 from __future__ import annotations
 
+import itertools
 import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple
 
 from torchrelay.protocol import collective_logs
 from torchrelay.protocol.errors import JournalError
+from torchrelay.shim.capture.encode import nodes_in, pickled
 from torchrelay.shim.capture.rng import RngState
 
 Plain = tuple[Any, ...]
@@ -138,7 +140,7 @@ class BoundaryJournal(NamedTuple):
     settled: bool
     """Whether the training loop was known by then, or the outermost loop stood in for it."""
     links: list[LinkRecord]
-    nodes: list[bytes]
+    blocks: list[bytes]
     rng: RngState
     large: tuple[str, ...]
     """Tensors beside model and optimizers that have to come from a donor."""
@@ -157,15 +159,26 @@ class BoundaryJournal(NamedTuple):
     """As AsyncSaves.journal has it."""
 
     def plain(self) -> Plain:
-        boundary, settled, links, nodes, rng, large, loaders, *rest = self
+        """With the lengths of the blocks in their place."""
+        boundary, settled, links, blocks, rng, large, loaders, *rest = self
         below = {number: loader.plain() for number, loader in loaders.items()} if loaders else None
-        return boundary, settled, [link.plain() for link in links], nodes, tuple(rng), large, below, *rest
+        return boundary, settled, [link.plain() for link in links], [*map(len, blocks)], tuple(rng), large, below, *rest
+
+    def written(self) -> bytes:
+        """As `load` reads it: the blocks stand behind the rest as they are. Raises PicklingError."""
+        return b"".join((pickled(self.plain()), *self.blocks))
 
     @classmethod
-    def of(cls, plain: Plain) -> BoundaryJournal:
-        boundary, settled, links, nodes, rng, large, loaders, *rest = plain
+    def of(cls, plain: Plain, data: bytes) -> BoundaryJournal:
+        boundary, settled, links, sizes, rng, large, loaders, *rest = plain
+        begins = [*itertools.accumulate(sizes, initial=len(data) - sum(sizes))]
+        blocks = [data[begin:end] for begin, end in itertools.pairwise(begins)]
         below = {number: LoaderRecord.of(loader) for number, loader in loaders.items()} if loaders else {}
-        return cls(boundary, settled, [*map(LinkRecord.of, links)], nodes, RngState(*rng), large, below, *rest)
+        return cls(boundary, settled, [*map(LinkRecord.of, links)], blocks, RngState(*rng), large, below, *rest)
+
+    @property
+    def nodes(self) -> list[bytes]:
+        return nodes_in(self.blocks)
 
     def place(self) -> str:
         return place_of(self.links)
@@ -197,8 +210,12 @@ class GateJournal(NamedTuple):
         boundary, node_count, nodes, rng, *rest = self
         return boundary, node_count, nodes, tuple(rng), *rest
 
+    def written(self) -> bytes:
+        """As `load` reads it. Raises PicklingError."""
+        return pickled(self.plain())
+
     @classmethod
-    def of(cls, plain: Plain) -> GateJournal:
+    def of(cls, plain: Plain, data: bytes) -> GateJournal:
         boundary, node_count, nodes, rng, *rest = plain
         return cls(boundary, node_count, nodes, RngState(*rng), *rest)
 
@@ -246,7 +263,7 @@ def load(data: bytes, kind: type) -> Any:
         raise JournalError(f"the journal cannot be read here: {type(e).__name__}: {e}") from e
     if issubclass(kind, _IN_EACH_STEP) and type(record) is tuple:
         try:
-            return kind.of(record)
+            return kind.of(record, data)
         except (AttributeError, TypeError, ValueError) as e:
             raise JournalError(f"the journal cannot be read here: {kind.__name__} of another version: {e}") from e
     if not isinstance(record, kind):

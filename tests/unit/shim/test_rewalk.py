@@ -199,7 +199,8 @@ def test_each_change_is_seen(name: str) -> None:
         assert beside(base, trees) == beside(anew, trees)
 
 
-def test_any_sequence_of_changes_gives_what_a_walk_from_scratch_gives() -> None:
+def test_any_sequence_of_changes_gives_what_a_walk_from_scratch_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encode, "_BLOCK", 4)
     went_on = 0
     for seed in range(8):
         chance, trees = random.Random(seed), ModuleTrees()
@@ -215,12 +216,29 @@ def test_any_sequence_of_changes_gives_what_a_walk_from_scratch_gives() -> None:
             except Restart:
                 base = take(names, trees)
             went_on_with = encode.encode(base)
+            assert encode.nodes_in(encode.in_blocks(base)) == went_on_with
             base.takes_over = False
             assert went_on_with == encode.encode(base), (seed, done)
             anew = take(names, trees)
             assert described(base) == described(anew), (seed, done)
             assert beside(base, trees) == beside(anew, trees), (seed, done)
+            encode.in_blocks(base)  # for the next walk to take over
     assert went_on > 200
+
+
+def test_blocks_without_a_change_are_not_pickled_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encode, "_BLOCK", 2)
+    names, trees = script(), ModuleTrees()
+    base = take(names, trees)
+    encode.encode(base)
+    before = encode.in_blocks(base)
+    names["step"] += 1
+    state = again(names, base, trees)
+    encode.encode(state)
+    after = encode.in_blocks(state)
+    renewed = {number // 2 for number in state.renewed}
+    assert {n for n, (a, b) in enumerate(zip(before, after, strict=True)) if a is not b} == renewed
+    assert len(renewed) < len(after)
 
 
 def test_what_did_not_change_is_not_written_again(monkeypatch: pytest.MonkeyPatch) -> None:

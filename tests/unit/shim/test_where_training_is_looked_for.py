@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
 from support.loop_script import LoopScript
 from torch.utils.data import DataLoader
@@ -42,16 +43,35 @@ def test_a_packages_loop_is_protected_from_its_first_head_on(script: LoopScript)
     assert script.numbers_by_line() == {7: [0], 3: [*range(1, 12)]}
 
 
-def test_loops_of_a_package_stand_in_for_training_a_few_times_only(script: LoopScript) -> None:
-    source = """
+@pytest.mark.parametrize("package", [True, False])
+def test_a_loop_stands_in_for_training_a_few_times_only(script: LoopScript, package: bool) -> None:
+    source = (
+        """
 def run_once():
     for part in range(2):
         look_at_batch(part)
 def look_at_batch(part): pass
-for n in range(10): run_once()
 """
-    run(script, source, package=True)
+        + "run_once()\n" * 10
+    )
+    run(script, source, package=package)
     assert script.boundaries == [(0, 3)] * 2
+
+
+def test_a_loop_that_seems_to_train_stands_in_each_time_it_begins(script: LoopScript) -> None:
+    source = (
+        """
+def run_once(train):
+    for part in range(2):
+        if train:
+            backward()
+            step()
+"""
+        + "run_once(False)\n" * 5
+        + "run_once(True)\n"
+    )
+    run(script, source)
+    assert script.boundaries == [(0, 3)] * 6 + [(1, 3)]
 
 
 def test_a_packages_loop_that_never_is_around_a_step_is_forgotten(script: LoopScript) -> None:

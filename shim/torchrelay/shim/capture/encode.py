@@ -43,6 +43,8 @@ class EncodedNode(NamedTuple):
     extra: Any = None
 
 
+_BLOCK = 128
+"""Nodes that are pickled together."""
 _WITHOUT_EXTRA = frozenset({list, dict})
 _TENSOR = int(Kind.TENSOR)
 _BY_NAME = (types.FunctionType, types.BuiltinFunctionType, type)
@@ -245,8 +247,12 @@ def encode(state: HostState) -> list[bytes]:
     if state.takes_over:
         todo: Iterable[int] = state.renewed | state.fleeting
         written = state.written + [b""] * (len(nodes) - len(state.written))
+        state.blocks = state.blocks + [b""] * (_block_count(written) - len(state.blocks))
+        for block in {number // _BLOCK for number in todo}:
+            state.blocks[block] = b""
     else:
         todo, written = range(len(nodes)), [b""] * len(nodes)
+        state.blocks = [b""] * _block_count(written)
     encoder = Encoder(state)
     state.fleeting = set()
     for number in todo:
@@ -264,6 +270,22 @@ def encode(state: HostState) -> list[bytes]:
             state.fleeting.add(number)
     state.written, state.encoded = written, True
     return written
+
+
+def _block_count(written: list[bytes]) -> int:
+    return -(-len(written) // _BLOCK)
+
+
+def in_blocks(state: HostState) -> list[bytes]:
+    """What `encode` has written, in blocks that are pickled again only where a node of theirs was. `nodes_in` reads them."""
+    for block, data in enumerate(state.blocks):
+        if not data:
+            state.blocks[block] = pickled(state.written[block * _BLOCK : (block + 1) * _BLOCK])
+    return state.blocks
+
+
+def nodes_in(blocks: Sequence[bytes]) -> list[bytes]:
+    return [node for block in blocks for node in pickle.loads(block)]
 
 
 def encode_whole(state: HostState) -> list[bytes]:

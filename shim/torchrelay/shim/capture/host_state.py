@@ -71,6 +71,8 @@ class HostState:
     """Nodes that are others than in the state that the walk went on from."""
     written: list[bytes] = field(default_factory=list)
     """The nodes in a journal: of the state that the walk went on from until `encoded`, of this one from then on."""
+    blocks: list[bytes] = field(default_factory=list)
+    """The same, pickled by so many together: a journal of thousands of objects of which few have changed is written quickly."""
     encoded: bool = False
     takes_over: bool = False
     """Whether `written` holds for nodes that are not renewed."""
@@ -118,6 +120,7 @@ class HostState:
             self.without_state,
             set(),
             self.written,
+            self.blocks,
             False,
             self.encoded,
             self.fleeting,

@@ -119,10 +119,68 @@ def test_a_planned_move_that_comes_too_late_fails_the_run_in_words(cli: Cli) -> 
     assert off.items() <= told.items()
 
 
+def test_a_job_that_cannot_go_on_is_started_anew_at_the_same_step_with_the_same_numbers(cli: Cli) -> None:
+    expected = undisturbed(cli, 60)
+    faults = ("kill:rank=1,step=20", "kill:rank=0,step=40,phase=backward")
+    process = cli.start(
+        *("run", "--nproc-per-node", "2", "--json", "--events", "events.jsonl", "--jit-dir", "jit"),
+        *(word for fault in faults for word in ("--inject", fault)),
+        "SCRIPT",
+        script=TRAINS,
+        STEPS="60",
+    )
+    out, err = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 0, err
+    assert losses(out) == expected
+    summary = summary_of(out)
+    assert [(r["rung"], r["steps"]) for r in summary["restarts"]] == [("jit-checkpoint", 0)] * 2
+    assert all(r["down_s"] > 0 for r in summary["restarts"])
+    assert (summary["exit_code"], summary["checkpoint"], summary["faults_not_injected"]) == (0, "", [])
+    assert not (cli.folder / "jit").exists()
+    assert re.search(r"2 restarts, no step lost in them, \d+\.\d\d s until all trained again", err)
+    events = [json.loads(line)["name"] for line in (cli.folder / "events.jsonl").read_text().splitlines()]
+    told = [name for name in events if name in ("job_fell", "job_finished", "job_restarted", "restart_done")]
+    assert told == ["job_fell", "job_finished", "job_restarted", "restart_done"] * 2 + ["job_finished"]
+
+
+def test_where_no_rank_is_left_the_script_starts_from_its_beginning_and_ends_the_job_at_once_if_it_fails(
+    cli: Cli,
+) -> None:
+    fails = TRAINS.replace(
+        "for step in range",
+        'assert os.environ["TORCHELASTIC_RESTART_COUNT"] == "0", "begun anew"\n    for step in range',
+    )
+    process = cli.start(
+        *("run", "--nproc-per-node", "2", "--json", "--inject", "kill:rank=1,step=20"),
+        *("--inject", "kill:rank=0,step=20", "SCRIPT"),
+        script=fails,
+        STEPS="60",
+    )
+    out, err = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 1, err
+    (restart,) = summary_of(out)["restarts"]
+    assert (restart["rung"], restart["steps"], restart["boundary"]) == ("script", 19, -1)
+    assert restart["tried"][0].startswith("jit-checkpoint: no rank is left that holds the job's state")
+    assert "begun anew" in err
+    assert "not started again: the script has failed by itself" in err
+    assert "it began with: rank" in err
+
+
 def test_without_a_spare_the_message_says_how_to_go_on(cli: Cli) -> None:
     expected = undisturbed(cli, 40)
     process = cli.start(
-        *("run", "--nproc-per-node", "2", "--jit-dir", "a jit", "--inject", "kill:rank=1,step=20", "SCRIPT"),
+        *(
+            "run",
+            "--nproc-per-node",
+            "2",
+            "--max-restarts",
+            "0",
+            "--jit-dir",
+            "a jit",
+            "--inject",
+            "kill:rank=1,step=20",
+            "SCRIPT",
+        ),
         script=TRAINS,
         STEPS="40",
     )
@@ -130,6 +188,12 @@ def test_without_a_spare_the_message_says_how_to_go_on(cli: Cli) -> None:
     assert process.returncode == 75, err
     command = re.search(r"go on with: torchrelay (run --resume .*)", err)
     assert command is not None
+    assert "not started again: it is not to be started again (--max-restarts 0)" in err
+    other = cli.folder / "other.py"
+    other.write_text((cli.folder / "train.py").read_text())
+    refused = cli.start(*shlex.split(command[1].replace("train.py", "other.py")), STEPS="40")
+    assert refused.wait(timeout=TIMEOUT_S) == 2
+    assert "saved by train.py, this job runs other.py; resume the script that saved it" in refused.communicate()[1]
     resumed = cli.start(*shlex.split(command[1]), STEPS="40")
     rest, err = resumed.communicate(timeout=TIMEOUT_S)
     assert resumed.returncode == 0, err

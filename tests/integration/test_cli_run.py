@@ -246,7 +246,7 @@ def test_training_goes_on_when_no_controller_lives_for_long(cli: Cli, tmp_path: 
 
 
 def test_ranks_end_with_their_agent(cli: Cli, tmp_path: Path) -> None:
-    process = cli.start("run", "--nproc-per-node", "2", "SCRIPT", script=WAITS)
+    process = cli.start("run", "--nproc-per-node", "2", "--max-restarts", "0", "SCRIPT", script=WAITS)
     pids = started(tmp_path, 2)
     os.kill(processes_of(cli.state)["agent"], signal.SIGKILL)
     _, err = process.communicate(timeout=TIMEOUT_S)

@@ -69,6 +69,8 @@ class AgentConfig:
     number_watches: tuple[str, ...] = ()
     cost_limit_percent: float = MOST_SHARE_PERCENT
     controller_file: str = ""
+    scripts_begun: int = 0
+    """How often the command has started the script anew from its beginning."""
     grace_s: float = 30.0
     orphan_s: float = 60.0
 

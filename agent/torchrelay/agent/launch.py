@@ -114,6 +114,7 @@ def _environment(
         master_addr=config.master_addr,
         master_port=config.master_port,
         run_id=config.run_id,
+        restarts=config.scripts_begun,
     )
     env |= node_env(config, environ)
     return env | FaultBook(config.inject).environment(rank)

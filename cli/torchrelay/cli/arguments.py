@@ -11,6 +11,16 @@ _TORCHRUN = "As torchrun"
 _RELAY = "Migration"
 _OUTPUT = "Output"
 
+MaxRestarts = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        help="How often all processes may be started anew where no rank can take over: from a just-in-time checkpoint, at the "
+        "same step, else from the script's beginning. Default: 3, and for a script that fails by itself 0. One machine only.",
+        rich_help_panel=_TORCHRUN,
+    ),
+]
+
 Script = Annotated[str, typer.Argument(metavar="SCRIPT", help="Training script (or module with -m).")]
 ScriptArgs = Annotated[list[str] | None, typer.Argument(metavar="ARGS", help="Its arguments.")]
 

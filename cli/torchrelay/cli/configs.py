@@ -1,7 +1,8 @@
-"""What controller and agent are told in their configuration files, and how the user goes on from a checkpoint. Pure."""
+"""What controller and agent are told in their configuration files, and how to go on from a checkpoint. Pure, but for a digest."""
 
 from __future__ import annotations
 
+import hashlib
 import shlex
 import sys
 from pathlib import Path
@@ -24,6 +25,14 @@ DIRECTORY = "{directory}"
 def script_command(options: RunOptions) -> tuple[str, ...]:
     """What follows `python -u`, or with --no-python the whole command."""
     return (*(("-m",) if options.module else ()), options.script, *options.script_args)
+
+
+def script_digest(options: RunOptions) -> str:
+    """Of the script's file; empty where it is none, or cannot be read."""
+    try:
+        return "" if options.module else hashlib.sha256(Path(options.script).read_bytes()).hexdigest()
+    except OSError:
+        return ""
 
 
 def agent_config(
@@ -61,6 +70,7 @@ def agent_config(
         "redirects": _streams(options.redirects),
         "log_dir": str(options.log_dir.absolute()) if options.log_dir else "",
         "role": options.role,
+        "scripts_begun": options.scripts_begun,
         "check_steps": options.check_steps,
         "check_batches": options.check_batches,
         "controller_file": str(controller_file(run_folder)) if options.controller is None else "",
@@ -85,6 +95,11 @@ def controller_config(options: RunOptions, run_id: str, secret_file: Path, addre
         "listen_port": options.controller_port,
         "check_steps": options.check_steps,
         "resume_dir": str(options.resume) if options.resume else "",
+        "command": list(script_command(options)),
+        "script_sha256": script_digest(options),
+        "restarts_done": options.restarts_done,
+        "scripts_begun": options.scripts_begun,
+        "migrations_begun": options.migrations_begun,
         "resume_command": resume_command(options.given, DIRECTORY),
         "buddy_every": options.buddy_every,
         "buddy_sync": options.buddy_sync,
@@ -126,6 +141,7 @@ def resume_command(given: GivenOptions, directory: str) -> str:
         "--master-port": given.master_port,
         "--role": given.role,
         "--spares": given.spares,
+        "--max-restarts": given.max_restarts,
         "--buddy-every": given.buddy_every,
         "--rehearse-every": given.rehearse_every,
         "--cost-limit": given.cost_limit,

@@ -59,6 +59,8 @@ class Run:
     controller_port: int
     command: tuple[str, ...]
     processes: tuple[Process, ...]
+    restarts: tuple[str, ...] = ()
+    """Of all processes so far, each in words."""
 
     def is_running(self) -> bool:
         return any(process.is_running() for process in self.processes)
@@ -136,7 +138,8 @@ def write_run(folder: Path, run: Run) -> None:
 
 def _as_run(data: dict[str, Any]) -> Run:
     processes = tuple(Process(int(p["pid"]), float(p["started_s"])) for p in data.pop("processes"))
-    return Run(**{**data, "command": tuple(data["command"]), "processes": processes})
+    tuples = {"command": tuple(data["command"]), "restarts": tuple(data.get("restarts", ()))}
+    return Run(**{**data, **tuples, "processes": processes})
 
 
 def read_run(folder: Path) -> Run | None:

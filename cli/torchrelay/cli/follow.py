@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from contextlib import aclosing
 from pathlib import Path
 from types import TracebackType
@@ -34,6 +35,8 @@ class Follower:
         self._file: TextIO | None = None
         self._newest_s = 0.0
         self.summary = Summary()
+        self.heard: Callable[[Summary, Summary], None] = lambda before, now: None
+        """Told the summary before and after each event."""
 
     def __enter__(self) -> Follower:
         if self._path is not None:
@@ -84,3 +87,4 @@ class Follower:
             return
         before, self.summary = self.summary, fold(self.summary, occurrence, event.time_s)
         self._teller.event(before, self.summary, occurrence)
+        self.heard(before, self.summary)

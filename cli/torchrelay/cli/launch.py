@@ -21,7 +21,8 @@ from torchrelay.cli.journals import own_journals
 from torchrelay.cli.leader import Leader, stands
 from torchrelay.cli.machine import address_towards
 from torchrelay.cli.options import LOOPBACK, RunOptions
-from torchrelay.cli.summary import as_json, faults_that_never_fired, has_planned_without_migration
+from torchrelay.cli.restarting.runs import Runs
+from torchrelay.cli.summary import Summary, as_json, faults_that_never_fired, has_planned_without_migration
 from torchrelay.cli.teller import Teller
 from torchrelay.protocol.errors import TorchrelayError
 from torchrelay.protocol.names import EXIT_FAULT_NOT_INJECTED, EXIT_USAGE
@@ -42,21 +43,33 @@ async def launch(options: RunOptions, command: tuple[str, ...]) -> int:
     teller = Teller(sys.stderr, os.environ, options.quiet)
     try:
         with own_journals(name, run_folder), Follower(teller, options.events) as follower:
-            job = Job(options, run_id, run_folder, secret, follower, teller)
-            code = await job.run(command)
+
+            def new_job(these: RunOptions, restarts: tuple[str, ...]) -> Job:
+                return Job(these, run_id, run_folder, secret, follower, teller, restarts)
+
+            runs = Runs(options, run_id, follower, new_job)
+            code = await runs.run(command)
             teller.close()
-            return _conclude(options, job, code, teller)
+            return _conclude(options, runs, follower.summary, code, teller)
     finally:
         teller.close()
         folder.remove_run(run_folder)
 
 
 class Job:
-    """The processes of this job on this machine."""
+    """The processes of this job on this machine. `restarts`: how others of it have ended and were started anew before, in words."""
 
     def __init__(
-        self, options: RunOptions, run_id: str, run_folder: Path, secret: bytes, follower: Follower, teller: Teller
+        self,
+        options: RunOptions,
+        run_id: str,
+        run_folder: Path,
+        secret: bytes,
+        follower: Follower,
+        teller: Teller,
+        restarts: tuple[str, ...] = (),
     ) -> None:
+        self._restarts = restarts
         self._options, self._run_id, self._folder, self._secret = options, run_id, run_folder, secret
         self.follower, self._teller = follower, teller
         self._leader: Leader | None = None
@@ -66,6 +79,8 @@ class Job:
         self._stops: set[asyncio.Task[None]] = set()
         self.stopped_by = 0
         """The signal that this command was ended by."""
+        self.agent_lost = ""
+        """How the agent was ended, and all ranks of this machine with it; empty if it was not."""
 
     @property
     def was_started(self) -> bool:
@@ -150,9 +165,8 @@ class Job:
             return 128 + self.stopped_by
         if agent_code < 0:
             name = signal.Signals(-agent_code).name
-            self._teller.say(
-                [narrate.line(f"the agent was ended by {name}, and the ranks of this machine with it", "red")]
-            )
+            self.agent_lost = f"the agent was ended by {name}, and the ranks of this machine with it"
+            self._teller.say([narrate.line(self.agent_lost, "red")])
             return 1
         code = self.follower.summary.exit_code
         return agent_code if code is None else code
@@ -200,7 +214,9 @@ class Job:
     def _write_entry(self, controller: tuple[str, int], command: tuple[str, ...]) -> None:
         pids = [os.getpid(), *(child.pid for child in (self._controller, self._agent) if child is not None)]
         processes = tuple(filter(None, map(folder.Process.find, pids)))
-        folder.write_run(self._folder, folder.Run(self._run_id, self._folder.name, *controller, command, processes))
+        folder.write_run(
+            self._folder, folder.Run(self._run_id, self._folder.name, *controller, command, processes, self._restarts)
+        )
 
 
 def _own_address(options: RunOptions) -> str:
@@ -210,18 +226,18 @@ def _own_address(options: RunOptions) -> str:
     return address_towards(options.controller[0] if options.controller else options.master_addr)
 
 
-def _conclude(options: RunOptions, job: Job, code: int, teller: Teller) -> int:
+def _conclude(options: RunOptions, runs: Runs, summary: Summary, code: int, teller: Teller) -> int:
     """Says how it ended, and turns a success without the faults and migrations that --inject asked for into a failure."""
-    if not job.was_started:
+    job = runs.job
+    if not job.was_started and not summary.restarts:
         return code
-    summary = job.follower.summary
     succeeded = summary.exit_code is not None and code == 0
     never_fired = faults_that_never_fired(options.faults, summary) if succeeded else []
     if never_fired or (succeeded and has_planned_without_migration(options.faults, summary)):
         code = EXIT_FAULT_NOT_INJECTED
     if not job.stopped_by and not (options.quiet and code == 0):
         resume = configs.resume_command(options.given, summary.checkpoint)
-        teller.say(narrate.closing(summary, code, resume, never_fired))
+        teller.say(narrate.closing(summary, code, resume, never_fired, runs.no_restart))
     if options.json_summary:
         print(json.dumps(as_json(summary, code, never_fired)), flush=True)
     return code

@@ -16,7 +16,7 @@ from torchrelay.cli.options import RunOptions
 from torchrelay.cli.summary import UNDER_WAY, Summary
 from torchrelay.protocol.errors import FatalError
 from torchrelay.protocol.names import EXIT_USAGE
-from torchrelay.protocol.phases import COMMITTED, PLANNED, RESUME, Phase
+from torchrelay.protocol.phases import PLANNED, Phase
 
 ADDRESS_POLL_S = 0.02
 SHORT_LIFE_S = 10.0
@@ -108,8 +108,7 @@ def cannot_take_over(options: RunOptions, summary: Summary) -> str:
     """Why no other controller could lead the job; empty if one can."""
     if options.check_steps:
         return "it is a check"
-    entered = any(m.kind == RESUME and m.outcome == COMMITTED for m in summary.migrations)
-    if options.resume is not None and not entered:
+    if options.resume is not None and not summary.has_entered:
         return "not all ranks have entered from the checkpoint"
     return ""
 

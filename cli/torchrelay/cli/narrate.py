@@ -71,6 +71,10 @@ def notes(before: Summary, event: events.Occurrence) -> list[Text]:
             return [_incident(event)]
         case events.TakenOver():
             return [line(f"another controller leads the job{_because(event.reason)}", "yellow")]
+        case events.JobRestarted():
+            return [_restarted(event)]
+        case events.RestartDone():
+            return [line(f"all ranks train again, {render.seconds(event.elapsed_s)} s after the loss", "green")]
         case events.MoveNotMade():
             record = before.migration(event.migration)
             told = record is not None and record.outcome == ABANDONED
@@ -78,6 +82,14 @@ def notes(before: Summary, event: events.Occurrence) -> list[Text]:
         case events.Log() if event.level in _LEVEL_STYLES:
             return [line(event.text, _LEVEL_STYLES[event.level])]
     return []
+
+
+def _restarted(event: events.JobRestarted) -> Text:
+    whence = f"from {event.directory}, at step {event.boundary}" if event.directory else "from the script's beginning"
+    redone = f"; {render.count(event.steps, 'step')} done before" if event.steps else ""
+    tried = "".join(f"; not {text}" for text in event.tried)
+    text = f"restart {event.restart} ({event.rung}): all processes start anew {whence}{redone}{tried}{_because(event.reason)}"
+    return line(text, "yellow")
 
 
 def _verdict(event: events.HealthVerdict) -> Text:
@@ -135,7 +147,7 @@ def _finished(event: events.MigrationFinished) -> Text:
         reason = event.reason if event.kind == PLANNED else ""  # otherwise the job ends with it
         return line(f"{who}: the migration was given up{_because(reason)}", "red")
     if event.outcome == CHECKPOINT:
-        return line(f"{who} cannot be replaced: what the ranks held is saved, and the job ends", "red")
+        return line(f"{who} cannot be replaced: what the ranks held is saved", "red")
     redone = "no step" if event.steps_redone == 0 else render.count(event.steps_redone, "step")
     downtime = f"{render.seconds(sum(event.downtime_s.values()))} s of downtime"
     if event.kind == ROLLBACK:
@@ -165,22 +177,36 @@ def _because(reason: str) -> str:
     return f": {reason}" if reason else ""
 
 
-def closing(summary: Summary, exit_code: int, resume_command: str, never_fired: list[str]) -> list[RenderableType]:
-    """The end of a run: a table if there were migrations, what was asked for and did not happen, and how it ended."""
+def closing(
+    summary: Summary, exit_code: int, resume_command: str, never_fired: list[str], no_restart: str = ""
+) -> list[RenderableType]:
+    """The end of a run: tables if there were migrations or restarts, what was asked for and did not happen, and how it ended.
+
+    `no_restart`: why it was not started again.
+    """
     told: list[RenderableType] = []
     if summary.moves:
         told += [Text(), render.migrations_table(summary.moves), Text()]
+    if summary.restarts:
+        told += [*([] if summary.moves else [Text()]), render.restarts_table(summary.restarts), Text()]
     told += [_not_moved(move) for move in summary.moves_not_made]
     if exit_code == EXIT_NO_SPARE_LEFT and summary.checkpoint:
         told.append(line(summary.reason.partition("; go on with: ")[0], "yellow"))
+        told += _no_restart(summary, no_restart)
         told.append(line(f"go on with: {resume_command}", "bold"))
     elif exit_code == EXIT_FAULT_NOT_INJECTED and summary.exit_code == 0:
         told += [line(f"the fault {fault} never fired", "red") for fault in never_fired]
     elif exit_code != 0:
         told.append(line(f"ended with exit code {exit_code}{_because(summary.reason)}", "red"))
+        told += _no_restart(summary, no_restart)
     else:
         told.append(line(_done(summary)))
     return told
+
+
+def _no_restart(summary: Summary, reason: str) -> list[Text]:
+    began = [line(f"it began with: {summary.began_with}", "yellow")] if summary.began_with else []
+    return [*began, *([line(f"not started again: {reason}", "yellow")] if reason else [])]
 
 
 def _done(summary: Summary) -> str:
@@ -191,6 +217,11 @@ def _done(summary: Summary) -> str:
         parts.append(render.count(len(summary.committed), "migration"))
         parts.append("no step redone" if summary.steps_redone == 0 else f"{summary.steps_redone} redone")
         parts.append(f"{render.seconds(sum(summary.downtime_s.values()))} s of downtime")
-    elif summary.protection is Level.PENDING:
+    if summary.restarts:
+        parts.append(render.count(len(summary.restarts), "restart"))
+        steps = render.count(summary.steps_of_restarts, "step") if summary.steps_of_restarts else "no step"
+        parts.append(f"{steps} lost in it" if len(summary.restarts) == 1 else f"{steps} lost in them")
+        parts.append(f"{render.seconds(summary.down_s_of_restarts)} s until all trained again")
+    if not summary.committed and summary.protection is Level.PENDING:
         parts.append("nothing to protect: the script set up no process group")
     return ", ".join(parts)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from torchrelay.cli.restarting.choice import MAX_RESTARTS_DEFAULT
 from torchrelay.cli.times import time_s
 from torchrelay.protocol.cost_limit import MOST_SHARE_PERCENT
 from torchrelay.protocol.errors import UserError
@@ -57,6 +58,7 @@ class GivenOptions:
     node_notices: tuple[Path, ...] = ()
     dcgm: str = "auto"
     replay: Path | None = None
+    max_restarts: int | None = None
     controller: str | None = None
     controller_port: int | None = None
     quiet: bool = False
@@ -97,6 +99,8 @@ class RunOptions:
     node_notices: tuple[Path, ...]
     dcgm: str
     replay: Path | None
+    max_restarts: int
+    """How often the command may start all processes anew."""
     controller: tuple[str, int] | None
     """Where the job's controller listens, if this command does not start it."""
     controller_port: int
@@ -109,6 +113,10 @@ class RunOptions:
     """After this many steps the job is over, with its protection report; 0: it is no check."""
     check_batches: int = 0
     """In a check, how many batches a data loader gives; 0: all that it has."""
+    restarts_done: int = 0
+    """How often the command has started all processes anew; `scripts_begun`: how often of these from the script's beginning."""
+    scripts_begun: int = 0
+    migrations_begun: int = 0
 
     @property
     def needs_fake_machine(self) -> bool:
@@ -150,6 +158,12 @@ def check(given: GivenOptions, machine: Machine, environment: Mapping[str, str])
         raise UserError("--buddy-sync: nothing is copied; give --buddy-every, with the steps between two copies")
     if not 0 <= given.cost_limit <= 100:
         raise UserError(f"--cost-limit {given.cost_limit:g}: give percent of a step, 0 to 100; 0: no limit")
+    if given.max_restarts is not None and given.max_restarts < 0:
+        raise UserError(f"--max-restarts {given.max_restarts}: give a number, 0 or more; 0: never")
+    if given.max_restarts and nnodes > 1:
+        raise UserError(
+            f"--max-restarts {given.max_restarts}: with several machines a job is not started again by itself"
+        )
     _check_program(given, machine)
     faults = tuple(parse_fault(text, nnodes * nproc) for text in given.inject)
     _check_faults(given, faults, nnodes, nproc)
@@ -187,12 +201,19 @@ def check(given: GivenOptions, machine: Machine, environment: Mapping[str, str])
         node_notices=tuple(file.absolute() for file in given.node_notices),
         dcgm=given.dcgm,
         replay=given.replay.absolute() if given.replay else None,
+        max_restarts=_max_restarts(given, nnodes),
         controller=parse_address("--controller", given.controller) if given.controller else None,
         controller_port=_controller_port(given, nnodes, machine),
         quiet=given.quiet,
         secret=_secret(nnodes, environment),
         given=given,
     )
+
+
+def _max_restarts(given: GivenOptions, nnodes: int) -> int:
+    if given.max_restarts is not None:
+        return given.max_restarts
+    return MAX_RESTARTS_DEFAULT if nnodes == 1 else 0
 
 
 def _watches(texts: Iterable[str]) -> tuple[NumberWatch, ...]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from torchrelay.cli.summary import UNDER_WAY, Migration, Summary
+from torchrelay.cli.summary import UNDER_WAY, Migration, Restart, Summary
 from torchrelay.protocol.level import Level
 from torchrelay.protocol.messages import JobStatus
 from torchrelay.protocol.phases import CHECKPOINT, COMMITTED, DOWNTIME_ROWS, ROW_OF_PHASE, Phase
@@ -114,8 +114,19 @@ def migrations_table(migrations: tuple[Migration, ...]) -> RenderableType:
     return Group(what, Text(), when)
 
 
-def status_view(status: JobStatus) -> RenderableType:
-    """`torchrelay status` for one job."""
+def restarts_table(restarts: tuple[Restart, ...]) -> RenderableType:
+    """Every restart of all processes, with the steps and seconds that it cost."""
+    table = _table(
+        "restart", "rung", "at step", "lost", "seconds", "why", right=("restart", "at step", "lost", "seconds")
+    )
+    for r in restarts:
+        down = seconds(r.down_s) if r.down_s is not None else "-"
+        table.add_row(str(r.restart), r.rung, step(r.boundary), str(r.steps), down, Text(r.reason))
+    return table
+
+
+def status_view(status: JobStatus, restarts: Sequence[str] = ()) -> RenderableType:
+    """`torchrelay status` for one job. `restarts`: of all its processes so far, each in words."""
     head = Table.grid(padding=(0, 2))
     head.add_row("job", Text(status.run_id, style="bold"))
     head.add_row("ranks", f"{status.world_size}, generation {status.generation}, {status.steps_per_s:.1f} steps/s")
@@ -124,6 +135,8 @@ def status_view(status: JobStatus) -> RenderableType:
         head.add_row("protection", protection(Level(status.protection), status.protection_reason))
     last = f"{status.migrations_done}; last: {status.last_migration}" if status.last_migration else "none"
     head.add_row("migrations", Text(last))
+    for number, text in enumerate(restarts):
+        head.add_row("" if number else "restarts", Text(text))
     for number, text in enumerate(status.quarantine):
         head.add_row("" if number else "quarantine", Text(text, style="yellow"))
     for number, text in enumerate(status.health):

@@ -28,14 +28,14 @@ async def show_status(run_id: str | None, as_json: bool, watch: bool) -> int:
     if not runs:
         folder.choose_run(state, None)  # says that there is none
     console = make_console(sys.stdout)
-    found = [await _ask(state, run) for run in runs]
+    found = [(run, await _ask(state, run)) for run in runs]
     _print(console, found, as_json)
     while watch:
         await asyncio.sleep(REFRESH_S)
         if not runs[0].is_running():
             return 0
         try:
-            found = [await _ask(state, runs[0])]
+            found = [(run := folder.choose_run(state, runs[0].run_id), await _ask(state, run))]
         except (FatalError, UserError):
             if runs[0].is_running():
                 raise
@@ -55,14 +55,14 @@ async def _ask(state: Path, run: folder.Run) -> JobStatus:
             raise FatalError(f"the job {run.run_id} runs without its controller ({e})") from e
 
 
-def _print(console: Console, found: list[JobStatus], as_json: bool) -> None:
-    for number, status in enumerate(found):
+def _print(console: Console, found: list[tuple[folder.Run, JobStatus]], as_json: bool) -> None:
+    for number, (run, status) in enumerate(found):
         if as_json:
-            print(json.dumps(dataclasses.asdict(status)), flush=True)
+            print(json.dumps({**dataclasses.asdict(status), "restarts": list(run.restarts)}), flush=True)
             continue
         if number:
             console.print()
-        console.print(render.status_view(status))
+        console.print(render.status_view(status, run.restarts))
         for coverage in status.coverage:
             console.print()
             console.print(report_view(coverage, status.world_size))

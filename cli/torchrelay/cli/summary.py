@@ -45,6 +45,23 @@ class Migration:
 
 
 @dataclass(frozen=True)
+class Restart:
+    """All processes were started anew. `down_s`: until all ranks trained again, None if they never did.
+
+    `boundary`: where all ranks entered, -1 for the script's beginning. `steps`: done before, to be done again.
+    """
+
+    restart: int
+    rung: str
+    directory: str
+    boundary: int
+    steps: int
+    reason: str
+    tried: tuple[str, ...] = ()
+    down_s: float | None = None
+
+
+@dataclass(frozen=True)
 class Summary:
     """`exit_code` is None while the job runs. `boundary` -1: no step yet.
 
@@ -75,6 +92,11 @@ class Summary:
     checkpoint: str = ""
     incidents: tuple[events.IncidentKept, ...] = ()
     """Promises that were not kept."""
+    fall: events.JobFell | None = None
+    """Why the job cannot go on in its processes."""
+    restarts: tuple[Restart, ...] = ()
+    first_migration: int = 0
+    """Where those of these processes begin among `migrations`."""
     exit_code: int | None = None
     reason: str = ""
     started_s: float = 0.0
@@ -101,10 +123,33 @@ class Summary:
         """Seconds by phase, all committed migrations together."""
         return {row: sum(m.downtime_s.get(row, 0.0) for m in self.committed) for row in DOWNTIME_ROWS}
 
+    @property
+    def has_entered(self) -> bool:
+        """Whether all ranks of these processes have entered from a checkpoint."""
+        return any(m.kind == RESUME and m.outcome == COMMITTED for m in self.migrations[self.first_migration :])
+
+    @property
+    def steps_of_restarts(self) -> int:
+        return sum(r.steps for r in self.restarts)
+
+    @property
+    def down_s_of_restarts(self) -> float:
+        return sum(r.down_s or 0.0 for r in self.restarts)
+
+    @property
+    def began_with(self) -> str:
+        """Why the first of the latest restarts was, none of which came to train; empty if the latest one did."""
+        reason = ""
+        for r in reversed(self.restarts):
+            if r.down_s is not None:
+                break
+            reason = r.reason
+        return reason
+
     def holders(self, first: Iterable[str]) -> tuple[str, ...]:
         """Who has each rank now. `first`: who began with it."""
         now = list(first)
-        for m in self.migrations:
+        for m in self.migrations[self.first_migration :]:
             if m.outcome == COMMITTED:
                 for rank, spare in zip(m.ranks, m.spares):
                     now[rank] = spare
@@ -145,6 +190,7 @@ def as_json(summary: Summary, exit_code: int, never_fired: list[str]) -> dict[st
         "faults_injected": list(summary.faults_injected),
         "faults_not_injected": never_fired,
         "checkpoint": summary.checkpoint,
+        "restarts": [dataclasses.asdict(r) for r in summary.restarts],
         "incidents": [dataclasses.asdict(incident) for incident in summary.incidents],
     }
 
@@ -154,7 +200,8 @@ def fold(s: Summary, event: events.Occurrence, time_s: float) -> Summary:
     match event:
         case events.JobStarted():
             size = event.world_size
-            return replace(s, run_id=event.run_id, world_size=size, ranks=size, spares=event.spares, started_s=time_s)
+            began_s = s.started_s if s.restarts else time_s
+            return replace(s, run_id=event.run_id, world_size=size, ranks=size, spares=event.spares, started_s=began_s)
         case events.Protection():
             level = Level(event.level)
             relied = s.was_protected or level.promises
@@ -191,6 +238,13 @@ def fold(s: Summary, event: events.Occurrence, time_s: float) -> Summary:
             return replace(s, incidents=(*s.incidents, event))
         case events.TakenOver():
             return _taken_over(s, event)
+        case events.JobFell():
+            return replace(s, fall=event)
+        case events.JobRestarted():
+            return _begun_anew(s, event)
+        case events.RestartDone():
+            done = (replace(r, down_s=event.elapsed_s) if r.restart == event.restart else r for r in s.restarts)
+            return replace(s, restarts=tuple(done))
         case events.JobFinished():
             return replace(s, exit_code=event.exit_code, reason=event.reason, ended_s=time_s)
     return s
@@ -209,6 +263,29 @@ def _finished(s: Summary, event: events.MigrationFinished) -> Summary:
         downtime_s=dict(event.downtime_s),
         beside_s=event.beside_s,
         transferred_bytes=event.transferred_bytes,
+    )
+
+
+def _begun_anew(s: Summary, event: events.JobRestarted) -> Summary:
+    """What is known of the processes before, and of their protection, says nothing of the new ones."""
+    over = (
+        replace(m, outcome=ABANDONED, outcome_reason=event.reason) if m.outcome == UNDER_WAY else m
+        for m in s.migrations
+    )
+    values = {f.name: getattr(event, f.name) for f in dataclasses.fields(event)}
+    return replace(
+        s,
+        protection=Level.PENDING,
+        protection_reason="",
+        boundary=max(event.boundary, -1),
+        migrations=tuple(over),
+        coverage=None,
+        fall=None,
+        restarts=(*s.restarts, Restart(**values)),
+        first_migration=len(s.migrations),
+        checkpoint="",
+        exit_code=None,
+        reason="",
     )
 
 

@@ -13,9 +13,6 @@ ADVICE = {
     "--rdzv-endpoint": _RENDEZVOUS,
     "--rdzv-id": _RENDEZVOUS,
     "--rdzv-conf": _RENDEZVOUS,
-    "--max-restarts": (
-        "torchrelay does not restart all ranks, it replaces the one that failed. Leave this out and give --spares N"
-    ),
     "--monitor-interval": "leave it out; torchrelay hears of a process's end at once",
     "--start-method": "leave it out; ranks are always processes of their own",
     "--event-log-handler": "leave it out; --events FILE writes all events",

@@ -13,7 +13,7 @@ import time
 from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 
-from torchrelay.controller.checkpoint import read_checkpoint
+from torchrelay.controller.checkpoint import Origin, read_checkpoint, stranger
 from torchrelay.controller.config import ControllerConfig, load_config
 from torchrelay.controller.core import Core
 from torchrelay.controller.server import Relay
@@ -34,6 +34,10 @@ async def serve(config: ControllerConfig, secret: bytes) -> int:
     """The job's exit code. Raises UserError for an address, a policy or a checkpoint that cannot be used."""
     checkpoint = read_checkpoint(Path(config.resume_dir), config.world_size) if config.resume_dir else None
     core = Core(config, time.time, checkpoint, read_policy(config.health_policy, config.health_observe))
+    if checkpoint is not None:
+        origin = Origin(config.command, config.script_sha256)
+        if word := stranger(f"--resume {config.resume_dir}", checkpoint.origin, origin):
+            core.outbox.log("warning", word)
     relay = Relay(core)
     server = make_server()
     relay_pb2_grpc.add_RelayServicer_to_server(relay, server)

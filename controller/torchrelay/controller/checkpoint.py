@@ -32,6 +32,21 @@ class RankPart:
 
 
 @dataclass(frozen=True)
+class Origin:
+    """What wrote a checkpoint: the script with its arguments, and a digest of its file. Empty: not known."""
+
+    command: tuple[str, ...] = ()
+    script_sha256: str = ""
+
+    @property
+    def program(self) -> tuple[str, ...]:
+        """Without arguments, and without the folder that the script is in."""
+        if self.command[:1] == ("-m",):
+            return self.command[:2]
+        return tuple(Path(script).name for script in self.command[:1])
+
+
+@dataclass(frozen=True)
 class JobCheckpoint:
     """`tensors`: rank -> bytes that it wrote in the folder; `tensors_of`: rank -> the rank whose tensors it takes."""
 
@@ -44,6 +59,7 @@ class JobCheckpoint:
     tensors_of: dict[int, int] = field(default_factory=dict)
     left: str = ""
     """The boundary at which the ranks had left their loop, as in messages.Plan."""
+    origin: Origin = Origin()
 
 
 def write_checkpoint(folder: Path, checkpoint: JobCheckpoint) -> None:
@@ -78,6 +94,7 @@ def checkpoint_files(checkpoint: JobCheckpoint) -> dict[str, bytes]:
         "tensors": {str(r): size for r, size in sorted(checkpoint.tensors.items())},
         "tensors_of": {str(r): saver for r, saver in sorted(checkpoint.tensors_of.items())},
         "left": checkpoint.left,
+        "origin": {"command": list(checkpoint.origin.command), "script_sha256": checkpoint.origin.script_sha256},
     }
     files[MANIFEST] = json.dumps(manifest, indent=1).encode()
     return files
@@ -147,7 +164,31 @@ def _from_manifest(label: str, read: Callable[[str], bytes], manifest: Mapping[s
         {int(r): int(size) for r, size in manifest["tensors"].items()},
         {int(r): int(saver) for r, saver in manifest["tensors_of"].items()},
         str(manifest.get("left", "")),
+        _origin(manifest.get("origin", {})),
     )
+
+
+def _origin(entry: Mapping[str, Any]) -> Origin:
+    return Origin(tuple(map(str, entry.get("command", ()))), str(entry.get("script_sha256", "")))
+
+
+def stranger(label: str, saved: Origin, now: Origin) -> str:
+    """What is to be said about a checkpoint whose script is not quite this job's; empty if it is. Unknown origins pass.
+
+    Raises CheckpointError for one of another script: its variables would find their namesakes, and mean something else.
+    """
+    if not saved.command or not now.command:
+        return ""
+    if saved.program != now.program:
+        raise CheckpointError(
+            f"{label}: saved by {' '.join(saved.program)}, this job runs {' '.join(now.program)}; resume the script that saved it"
+        )
+    differ = []
+    if saved.script_sha256 and now.script_sha256 and saved.script_sha256 != now.script_sha256:
+        differ.append("the script's file has changed since it was saved")
+    if (was := saved.command[len(saved.program) :]) != (is_now := now.command[len(now.program) :]):
+        differ.append(f"its arguments were {' '.join(was) or 'none'}, now they are {' '.join(is_now) or 'none'}")
+    return f"{label}: {', and '.join(differ)}; what ranks hold is as it was saved" if differ else ""
 
 
 def _add_payload(files: dict[str, bytes], name: str, payload: bytes) -> dict[str, str] | None:

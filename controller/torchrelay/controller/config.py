@@ -95,6 +95,9 @@ class ControllerConfig:
     jit_barred: str = ""
     """Why survivors save no just-in-time checkpoint, by somebody's choice."""
     jit_prefix: str = ""
+    restarts_done: int = 0
+    """How often the command has started all processes anew; `scripts_begun`: how often from the script's beginning."""
+    scripts_begun: int = 0
     worn_out: tuple[int, ...] = ()
     """Steps at which the job has begun again too often."""
     check_steps: int = 0
@@ -104,6 +107,9 @@ class ControllerConfig:
     incident_journals: bool = False
     """With the journals themselves, which hold what the script's variables hold."""
     resume_dir: str = ""
+    command: tuple[str, ...] = ()
+    """The script with its arguments, as just-in-time checkpoints name it; empty if that is not known."""
+    script_sha256: str = ""
     resume_command: str = "torchrelay run --resume {directory} ..."
     replica_action: str = ""
     """What is done about a rank whose replicas differ from it: one of numbers.ACTIONS; empty: as the policy says."""

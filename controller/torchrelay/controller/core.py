@@ -32,10 +32,10 @@ from torchrelay.controller.status import job_status
 from torchrelay.controller.watch import HangWatch
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol import migration_events as m
-from torchrelay.protocol.events import JobFinished, JobStarted
+from torchrelay.protocol.events import JobFell, JobFinished, JobStarted
 from torchrelay.protocol.health.policy import HealthPolicy
 from torchrelay.protocol.messages import CheckpointsFound
-from torchrelay.protocol.names import EXIT_NO_SPARE_LEFT, NO_RANK
+from torchrelay.protocol.names import EXIT_NO_SPARE_LEFT, EXIT_SUSPECT_NUMBER, NO_RANK
 
 CALM_TICK_S = 1.0
 """While all goes well, nothing but agents that stay away is noticed by the clock alone."""
@@ -69,7 +69,7 @@ class Core:
             self.end_job,
             config.replica_action,
         )
-        self._exits = Exits(config, self.job, self.outbox, self.driver, self.health, self.end_job, self._give_up)
+        self._exits = Exits(config, self.job, self.outbox, self.driver, self.health, self._ended_by_rank, self._give_up)
         self._watch = HangWatch(config.policy, self.job, self.outbox, self.driver, self.health)
         self._judge = Judge(config, self.job, self.outbox, self._end_check)
         self.driver.over = Incidents(config, self.job, self.outbox, self._judge.promised).migration_over
@@ -301,9 +301,26 @@ class Core:
         self.outbox.to_all_agents(msg.RestartWorkers(reason))
         self.ended = JobFinished(EXIT_NO_SPARE_LEFT, reason)
 
+    def _ended_by_rank(self, exit_code: int, reason: str, rank: int, by_script: bool) -> None:
+        if not self.is_over:
+            self._tell_fall(
+                Fallen(exit_code, reason, rank, refused="the script has failed" if by_script else reason), by_script
+            )
+        self.end_job(exit_code, reason)
+
+    def _tell_fall(self, fallen: Fallen, by_script: bool = False) -> None:
+        furthest = max((w.seen_boundary for w in self.job.workers.values()), default=-1)
+        f, at = fallen, fallen.step if fallen.directory else -1
+        self.outbox.emit(
+            JobFell(f.rank, f.exit_code, f.reason, max(furthest, at), by_script, f.directory, at, f.refused)
+        )
+
     def _give_up(self, fallen: Fallen) -> None:
         if not self._config.restarts:
-            self.end_job(fallen.exit_code, fallen.reason)
+            if not self.is_over and fallen.exit_code != EXIT_SUSPECT_NUMBER:
+                self._tell_fall(fallen)
+            # What stands and is saved must not run on from there: no handler of the script, nor what follows it.
+            self.end_job(fallen.exit_code, fallen.reason, signal.SIGKILL if fallen.directory else signal.SIGTERM)
         elif not self.is_over:
             self.fallen = fallen
             self._requests.job_over(fallen.reason)

@@ -355,7 +355,10 @@ class Driver:
         return target
 
     def _jit_folder(self, boundary: int) -> Path:
-        return Path(self._config.jit_dir).absolute() / f"{self._config.jit_prefix}{self._config.run_id}-step{boundary}"
+        c = self._config
+        # Never into the folder that ranks have entered from.
+        again = f"-again{c.restarts_done}" if c.restarts_done else ""
+        return Path(c.jit_dir).absolute() / f"{c.jit_prefix}{c.run_id}{again}-step{boundary}"
 
     def _finish(self, s: State, f: m.Finished) -> None:
         beside_s = s.seconds.get("prepare_beside", 0.0)

@@ -34,7 +34,10 @@ class _Pending:
 
 
 class Exits:
-    """`end_job(exit_code, reason)` ends the job; the first cause wins. `give_up` too, unless it can begin again elsewhere."""
+    """`end_job(exit_code, reason, rank, by_script)` ends the job; the first cause wins.
+
+    `give_up` too, unless it can begin again elsewhere.
+    """
 
     def __init__(
         self,
@@ -43,7 +46,7 @@ class Exits:
         outbox: Outbox,
         driver: Driver,
         health: HealthDesk,
-        end_job: Callable[[int, str], None],
+        end_job: Callable[[int, str, int, bool], None],
         give_up: Callable[[Fallen], None],
     ) -> None:
         self._health, self._give_up = health, give_up
@@ -169,7 +172,7 @@ class Exits:
         elif exit_.signal and self._job.protection != "off":
             self._give_up(Fallen(verdict.exit_code, verdict.reason, worker.rank, refused=because))
         else:
-            self._end_job(verdict.exit_code, verdict.reason)
+            self._end_job(verdict.exit_code, verdict.reason, worker.rank, not exit_.signal)
 
     def _is_blamed(self, worker: Worker, now_s: float) -> bool:
         """Whether the script failed because of its device, and the rank can be replaced."""
@@ -188,7 +191,7 @@ class Exits:
 
     def _end_failing(self) -> None:
         assert self._failing is not None
-        self._end_job(self._failing.exit_code, self._failing.reason)
+        self._end_job(self._failing.exit_code, self._failing.reason, self._failing.worker.rank, True)
 
     def _spares_left(self) -> str:
         left = len(self._job.spares)

@@ -60,6 +60,7 @@ class Filler:
             master_addr=c.master_addr,
             master_port=c.master_port,
             run_id=c.run_id,
+            restarts=c.scripts_begun,
         )
 
     def _from_copy(self, rank: int, order: Assign | Plan) -> Assign | Plan:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
-from torchrelay.controller.checkpoint import JobCheckpoint, checkpoint_files, write_checkpoint
+from torchrelay.controller.checkpoint import JobCheckpoint, Origin, checkpoint_files, write_checkpoint
 from torchrelay.controller.config import ControllerConfig
 from torchrelay.controller.decide.stand import Cannot
 from torchrelay.controller.job import Job
@@ -48,6 +49,7 @@ class Saving:
         saved = saved_job(self._job, s, self._config.run_id, self._sizes)
         if isinstance(saved, Cannot):
             return m.CheckpointFailed(saved.reason)
+        saved = dataclasses.replace(saved, origin=Origin(self._config.command, self._config.script_sha256))
         self._checkpoint, self._directory = saved, directory
         if self._config.adopted:
             return self._send(s)

@@ -279,8 +279,52 @@ class TakenOver:
 
 
 @dataclass(frozen=True)
+class JobFell:
+    """The job cannot go on in its processes: `rank` is lost, or its script has failed by itself.
+
+    `boundary`: the furthest that any rank has reached.
+
+    `directory`: the just-in-time checkpoint of `saved_boundary`; empty where there is none, because of `refused`.
+    """
+
+    rank: int
+    exit_code: int
+    reason: str
+    boundary: int
+    by_script: bool
+    directory: str
+    saved_boundary: int
+    refused: str
+
+
+@dataclass(frozen=True)
+class JobRestarted:
+    """The command starts all processes anew. `rung`: a name of cli.restarting.choice; `tried`: those above it, and why not.
+
+    `boundary`: where all ranks enter, from `directory`; -1: the script runs from its beginning.
+    `steps`: done before, to be done again.
+    """
+
+    restart: int
+    rung: str
+    directory: str
+    boundary: int
+    steps: int
+    reason: str
+    tried: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class RestartDone:
+    """All ranks train again, so long after the loss."""
+
+    restart: int
+    elapsed_s: float
+
+
+@dataclass(frozen=True)
 class JobFinished:
-    """The last event."""
+    """The last event, unless the command starts the job anew."""
 
     exit_code: int
     reason: str
@@ -318,6 +362,9 @@ Occurrence = (
     | CheckpointSaved
     | IncidentKept
     | TakenOver
+    | JobFell
+    | JobRestarted
+    | RestartDone
     | JobFinished
     | Log
 )

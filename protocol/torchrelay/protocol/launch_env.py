@@ -30,7 +30,14 @@ def common_env(environ: Mapping[str, str], nproc_per_node: int) -> dict[str, str
 
 
 def torchrun_env(
-    rank: int, *, world_size: int, nproc_per_node: int, master_addr: str, master_port: int, run_id: str
+    rank: int,
+    *,
+    world_size: int,
+    nproc_per_node: int,
+    master_addr: str,
+    master_port: int,
+    run_id: str,
+    restarts: int = 0,
 ) -> dict[str, str]:
     """Names and meaning as torchrun's, for equally many ranks on every node."""
     node_rank, local_rank = divmod(rank, nproc_per_node)
@@ -46,8 +53,8 @@ def torchrun_env(
         world_size,
         master_addr,
         master_port,
-        0,
-        0,
+        restarts,
+        restarts,
         run_id,
         False,
         1,

@@ -134,7 +134,7 @@ def test_status_prints_what_the_controller_says(state: Path, capsys: pytest.Capt
 
 def test_status_as_json_has_every_field(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert with_controller(FakeController(), state, lambda _: show_status("ab", True, False)) == 0
-    assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(dataclasses.asdict(STATUS)))
+    assert json.loads(capsys.readouterr().out) == json.loads(json.dumps({**dataclasses.asdict(STATUS), "restarts": []}))
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def exit_code(*arguments: str) -> int:
         (["run", "--inject", "kill:rank=1,step=2", "train.py"], "there is no rank 1"),
         (["run", "--resume", "nowhere", "train.py"], "--resume nowhere: no such folder"),
         (["run", "--rdzv-backend=c10d", "train.py"], "torchrun's --rdzv-backend is not supported"),
-        (["run", "--max_restarts", "3", "train.py"], "give --spares N"),
+        (["run", "--max_restarts", "-3", "train.py"], "--max-restarts -3: give a number, 0 or more"),
         (["frobnicate"], "No such command 'frobnicate'"),
         (["status"], "start one with `torchrelay run`"),
         (["migrate", "--rank", "0"], "Missing option '--reason'"),

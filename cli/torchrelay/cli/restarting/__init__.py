@@ -1,0 +1,1 @@
+"""Goes on by itself where a job cannot go on in its processes."""

@@ -1,0 +1,169 @@
+"""Runs a job, and starts it anew where it cannot go on in its processes, as `choice` decides."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
+
+from torchrelay.cli.follow import Follower
+from torchrelay.cli.options import RunOptions
+from torchrelay.cli.restarting.checkpoints import KEPT, own_checkpoints, remove_old
+from torchrelay.cli.restarting.choice import Choice, Fall, Saved, choose
+from torchrelay.cli.summary import Restart, Summary
+from torchrelay.protocol.events import JobRestarted, Occurrence, RestartDone, to_job_event
+from torchrelay.protocol.faults import Fault
+from torchrelay.protocol.phases import ABANDONED, CHECKPOINT
+
+OF_USE_S = 1800.0
+"""After this long from a restart on, an older just-in-time checkpoint is worth less than what the script saves itself."""
+
+
+class Started(Protocol):
+    """One incarnation of a job; launch.Job is one."""
+
+    stopped_by: int
+
+    @property
+    def was_started(self) -> bool: ...
+    @property
+    def agent_lost(self) -> str:
+        """How the agent ended, and all ranks with it; empty if it did not end by itself."""
+
+    async def run(self, command: tuple[str, ...]) -> int: ...
+
+
+class Runs:
+    """`new_job(options, restarts)` makes the job of one incarnation; `restarts`: those before it, in words."""
+
+    def __init__(
+        self,
+        options: RunOptions,
+        run_id: str,
+        follower: Follower,
+        new_job: Callable[[RunOptions, tuple[str, ...]], Started],
+    ) -> None:
+        self._options, self._run_id, self._follower, self._new_job = options, run_id, follower, new_job
+        self._falls: list[Fall] = []
+        self._broken: list[str] = []
+        self._scripts_begun = 0
+        self._fell_s = self._migration_s = 0.0
+        """When the loss was that is not made good yet, and when the latest migration began."""
+        self.job: Started = new_job(options, ())
+        """The latest incarnation."""
+        self.no_restart = ""
+        """Why it was not started anew."""
+
+    async def run(self, command: tuple[str, ...]) -> int:
+        """Exit code of the last incarnation."""
+        self._follower.heard = self._heard
+        options = self._options
+        while True:
+            removal = asyncio.ensure_future(self._remove_what_is_old())
+            try:
+                code = await self.job.run(command)
+            finally:
+                removal.cancel()
+            fall = self._fall(code, options)
+            if fall is None:
+                if code == 0:
+                    self._remove(0)
+                return code
+            choice = self._choose(fall)
+            if not choice.rung:
+                self.no_restart = choice.reason
+                return code
+            self._falls.append(fall)
+            options = self._next(options, fall, choice)
+            self.job = self._new_job(options, tuple(map(in_words, self._follower.summary.restarts)))
+
+    def _choose(self, fall: Fall) -> Choice:
+        given = self._options
+        earlier = [s for s in own_checkpoints(given.jit_dir, self._run_id) if s != fall.saved]
+        if given.resume is not None:
+            earlier.insert(0, Saved(str(given.resume), -1))
+        asked = given.given.max_restarts is not None
+        return choose(fall, self._falls, given.max_restarts, asked, earlier, self._broken)
+
+    def _fall(self, code: int, options: RunOptions) -> Fall | None:
+        """None: the job has ended as it should, or as somebody wanted."""
+        summary, job = self._follower.summary, self.job
+        if job.stopped_by:
+            return None
+        self._fell_s = self._fell_s or time.time()
+        if options.restarts_done and options.resume is not None and not summary.has_entered:
+            self._broken.append(str(options.resume))
+        if (told := summary.fall) is not None:
+            saved = Saved(told.directory, told.saved_boundary) if told.directory else None
+            step = saved.step if saved is not None else told.boundary
+            reason = told.reason.partition("; a just-in-time checkpoint is in ")[0]
+            return Fall(reason, told.exit_code, step, told.by_script, saved, told.refused)
+        if job.agent_lost:
+            return Fall(job.agent_lost, code, summary.boundary, refused="nobody was left who could save")
+        if not job.was_started and options.restarts_done:
+            why = f"ranks cannot enter from {options.resume}"
+            return Fall(why, code, summary.boundary, refused=why)
+        return None
+
+    def _next(self, before: RunOptions, fall: Fall, choice: Choice) -> RunOptions:
+        summary, number = self._follower.summary, before.restarts_done + 1
+        self._remove(KEPT)
+        self._scripts_begun += choice.saved is None
+        directory, step = (choice.saved.directory, choice.saved.step) if choice.saved is not None else ("", -1)
+        steps = max(fall.step - max(step, 0), 0)
+        self._tell(JobRestarted(number, choice.rung, directory, step, steps, fall.reason, choice.tried))
+        return replace(
+            before,
+            resume=Path(directory) if directory else None,
+            faults=faults_left(before.faults, summary),
+            restarts_done=number,
+            scripts_begun=self._scripts_begun,
+            migrations_begun=len(summary.migrations),
+        )
+
+    def _heard(self, before: Summary, summary: Summary) -> None:
+        """Of each event."""
+        if len(summary.moves) > len(before.moves):
+            self._migration_s = time.time()
+        if summary.fall is not None and before.fall is None:
+            led_to_it = bool(summary.moves) and summary.moves[-1].outcome in (CHECKPOINT, ABANDONED)
+            self._fell_s = self._fell_s or (self._migration_s if led_to_it else time.time())
+        if not summary.restarts or summary.restarts[-1].down_s is not None or summary.exit_code is not None:
+            return
+        latest = summary.restarts[-1]
+        if summary.has_entered or summary.protection.is_known or summary.boundary > max(latest.boundary, 0):
+            fell_s, self._fell_s = self._fell_s, 0.0
+            self._tell(RestartDone(latest.restart, time.time() - fell_s))
+
+    def _tell(self, occurrence: Occurrence) -> None:
+        self._follower.take(to_job_event(occurrence, time.time()))
+
+    async def _remove_what_is_old(self) -> None:
+        if self._falls:
+            await asyncio.sleep(OF_USE_S)
+            self._remove(0)
+
+    def _remove(self, keep: int) -> None:
+        remove_old(self._options.jit_dir, self._run_id, keep)
+
+
+def faults_left(faults: tuple[Fault, ...], summary: Summary) -> tuple[Fault, ...]:
+    """Those that have not struck yet, as often as they were given."""
+    struck, left = Counter(summary.faults_injected), []
+    for fault in faults:
+        if struck[str(fault)]:
+            struck[str(fault)] -= 1
+        else:
+            left.append(fault)
+    return tuple(left)
+
+
+def in_words(restart: Restart) -> str:
+    """One line of `torchrelay status`."""
+    whence = f"at step {restart.boundary}" if restart.directory else "from the script's beginning"
+    cost = f"{restart.steps} steps lost" + (f", {restart.down_s:.1f} s" if restart.down_s is not None else "")
+    return f"{restart.restart} ({restart.rung}): {whence}, {cost}: {restart.reason}"

@@ -137,7 +137,9 @@ class Communicators:
                 backend = groups.new_gloo(own, ranks.index(self.rank), len(ranks), timeout)
                 before = self._installed.get(groups.name_of(group))
                 built_in = before.built_in if before else self._built_in_type(group)
-                self._installed[groups.name_of(group)] = _Installed(backend_type, built_in, ("gloo", own))
+                self._installed[groups.name_of(group)] = _Installed(
+                    backend_type, built_in, (groups.declared_backend(group), own)
+                )
                 if before is None:
                     assert self._previous is not None
                     self._previous[1][groups.name_of(group)] = _Installed(built_in, built_in, groups.record_of(group))

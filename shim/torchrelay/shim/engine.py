@@ -32,6 +32,7 @@ from torchrelay.shim.hold import Hold
 from torchrelay.shim.interruptions import Interruptions
 from torchrelay.shim.journal_copies import CopiedJournal
 from torchrelay.shim.keep import Keeper
+from torchrelay.shim.kept_gradients import KeptGradients
 from torchrelay.shim.late_forwards import LateForwards
 from torchrelay.shim.left_loops import LeftLoops
 from torchrelay.shim.link import AgentLink
@@ -97,6 +98,7 @@ class Engine:
         self.chain: set[str] = set()
         """Sites of the loops around and of those that train."""
         self._looked_at: set[str] = set()
+        self.kept_gradients = KeptGradients()
         self._stood_in: dict[str, int] = {}
         self.first_step_due = False
         self._not_captured: Exception | None = None
@@ -378,6 +380,7 @@ class Engine:
         self.commit = Commit(number, activation, item, state, now, activation.heads, place, self.saves.begun())
         self.journal.boundary, self.journal.count = number, 0
         self.layouts.note(number, self.wrapped)
+        self.kept_gradients.at_boundary(self.commit)
         self.writer.boundary(self.commit)
         if number > 0 and self.set_up is not None:
             self.set_up.end()
@@ -408,11 +411,14 @@ class Engine:
         self.phase("body")
 
     def _put_back(self, commit: Commit) -> None:
+        self.kept_gradients.check()
         commit.item.put_back(self.is_state)
         self.again.leave()
         self.updates.take_back_early(commit.boundary)
         undo.undo(commit.state)
-        undo.drop_gradients([o for _, o in commit.state.optimizers])
+        if self.kept_gradients.has_begun():
+            undo.drop_gradients([o for _, o in commit.state.optimizers])
+        self.kept_gradients.at_boundary(commit)
         rng.restore(commit.rng)
         self.draws.rewind()
         activation = commit.activation

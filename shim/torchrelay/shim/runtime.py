@@ -287,7 +287,8 @@ class Runtime:
         if self._joiner is not None and self.engine is not None and self.engine.records.answers is not None:
             from torchrelay.shim.adapters import process_group
 
-            process_group.init_fake(self.engine.rank, self.engine.world_size, "gloo", original)
+            asked = kwargs.get("backend", args[0] if args else None)
+            process_group.init_fake(self.engine.rank, self.engine.world_size, asked, original)
             return None
         if self.engine is not None:  # destroyed, and made anew
             with self.engine.comms.connecting():
@@ -303,7 +304,7 @@ class Runtime:
 
             positional = args[:2] if len(args) > 2 else args
             group = original(*positional, **{**kwargs, "backend": "fake"})
-            process_group.name_if_member(group, "gloo")
+            process_group.name_if_member(group, kwargs.get("backend", args[2] if len(args) > 2 else None))
             return group
         with engine.comms.connecting():
             return original(*args, **kwargs)
@@ -326,8 +327,10 @@ class Runtime:
         import torch.distributed as dist
         from torch.distributed import distributed_c10d as c10d
 
+        from torchrelay.shim.adapters import process_group
+
         rank, world_size = dist.get_rank(), dist.get_world_size()
-        backend = str(dist.get_backend())
+        backend = process_group.backend_name(c10d._get_default_group())
         if backend != "gloo":
             raise UnsupportedError(f"the process group uses {backend}; only gloo can be migrated yet")
         self.link.send(Armed(rank, world_size, backend, torch.__version__))

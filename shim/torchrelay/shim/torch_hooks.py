@@ -224,6 +224,8 @@ def _wrap_backward(runtime: Runtime) -> None:
         if engine.numbers is not None:
             engine.numbers.backward(args[0] if args else kwargs.get("tensors", ()))
         engine.waiting(bool(engine.wrapped))
+        if engine.capturing and engine.shadow is None:
+            engine.guard.tell(engine.kept_gradients.before_backward)
         engine.gradients_open = True
         engine.tracker.computing()
         try:

@@ -317,6 +317,7 @@ class Updates:
         assert engine.commit is not None
         started_s, started_cpu_s = time.perf_counter(), time.thread_time()
         try:
+            engine.kept_gradients.check()
             engine.writer.gate(engine.commit, frame)
             engine.costs.gate(time.perf_counter() - started_s)
             engine.budget.spent(time.thread_time() - started_cpu_s)

@@ -15,9 +15,10 @@ from torchrelay.protocol.errors import UnsupportedError
 from torchrelay.shim.adapters import process_group as groups
 
 
-@pytest.fixture
-def group() -> Iterator[Any]:
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1, timeout=timedelta(seconds=77))
+@pytest.fixture(params=["gloo", None, "cpu:gloo"])
+def group(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """As scripts ask for it; without a name torch chooses one for the device there is."""
+    dist.init_process_group(request.param, store=dist.HashStore(), rank=0, world_size=1, timeout=timedelta(seconds=77))
     yield c10d._get_default_group()
     dist.destroy_process_group()
 
@@ -32,11 +33,13 @@ def exchange(group: Any, number: int) -> tuple[Any, Any]:
 
 def test_the_communicator_inside_a_live_group_is_exchanged_and_the_group_is_still_itself(group: Any) -> None:
     name, before = groups.name_of(group), group._get_backend(torch.device("cpu"))
+    declared = dist.get_backend()
     _, backend = exchange(group, 1)
     assert c10d._get_default_group() is group
     assert group._get_backend(torch.device("cpu")) is backend
     assert group._get_backend(torch.device("cpu")) is not before
-    assert (groups.name_of(group), dist.get_backend(), dist.get_world_size()) == (name, "gloo", 1)
+    assert (groups.name_of(group), dist.get_backend(), dist.get_world_size()) == (name, declared, 1)
+    assert groups.backend_name(group) == "gloo"
     tensor = torch.ones(2)
     dist.all_reduce(tensor)
     dist.barrier()
@@ -108,12 +111,32 @@ def test_backend_types_are_never_used_twice_and_run_out(group: Any) -> None:
         groups.unused_type(500)
 
 
-def test_a_fake_group_names_itself_as_the_real_one() -> None:
-    groups.init_fake(2, 4, "gloo", dist.init_process_group)
+@pytest.mark.parametrize("asked", ["gloo", None, "cpu:gloo"])
+def test_a_fake_group_names_itself_as_the_real_one(asked: str | None) -> None:
+    dist.init_process_group(asked, store=dist.HashStore(), rank=0, world_size=1)
+    name, config = dist.get_backend(), c10d.get_backend_config()
+    named = [dist.get_backend(dist.new_group([0], backend=other)) for other in (None, "gloo")]
+    dist.destroy_process_group()
+    groups.init_fake(2, 4, asked, dist.init_process_group)
     try:
-        assert (dist.get_rank(), dist.get_world_size(), dist.get_backend()) == (2, 4, "gloo")
+        assert (dist.get_rank(), dist.get_world_size()) == (2, 4)
+        assert (dist.get_backend(), c10d.get_backend_config()) == (name, config)
         (group,) = groups.groups()
         assert groups.group_ranks(group) == [0, 1, 2, 3]
+        for other, real in zip((None, "gloo"), named, strict=True):
+            further = dist.new_group([0, 2], backend="fake")
+            groups.name_if_member(further, other)
+            assert dist.get_backend(further) == real
+    finally:
+        dist.destroy_process_group()
+
+
+def test_devices_with_other_backends_are_named_each() -> None:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        group = c10d._get_default_group()
+        c10d._world.pg_backend_config[group] = "cpu:gloo,cuda:nccl"
+        assert groups.backend_name(group) == "cpu:gloo,cuda:nccl"
     finally:
         dist.destroy_process_group()
 

@@ -32,6 +32,7 @@ def check_supported() -> None:
             (dist.ProcessGroup, "_set_default_backend"),
             (dist.ProcessGroup, "BackendType"),
             (c10d, "_world"),
+            (c10d, "BackendConfig"),
         )
         if not hasattr(owner, name)
     ]
@@ -71,8 +72,16 @@ def named(name: str) -> tuple[Any, list[int]]:
     raise StateMismatchError(f"there is no process group {name!r} here")
 
 
-def backend_name(group: Any) -> str:
+def declared_backend(group: Any) -> str:
+    """What the script named, as `get_backend` says it: `undefined` where it left that to torch."""
     return str(c10d._world.pg_map[group][0])
+
+
+def backend_name(group: Any) -> str:
+    """The backend that serves all devices of the group, whatever the script named; else each device with its own."""
+    config = str(c10d._world.pg_backend_config[group])
+    names = {pair.rpartition(":")[2] for pair in config.split(",")}
+    return names.pop() if len(names) == 1 else config
 
 
 def device_types(group: Any) -> list[torch.device]:
@@ -110,7 +119,7 @@ def install(group: Any, backend: Any, backend_type: Any, store: Any) -> None:
     group._set_default_backend(backend_type)
     group._set_group_name(name_of(group))
     group._set_group_desc(description)
-    c10d._world.pg_map[group] = ("gloo", store)
+    c10d._world.pg_map[group] = (declared_backend(group), store)
 
 
 def reinstall(group: Any, backend_type: Any, record: Any) -> None:
@@ -138,24 +147,27 @@ def built_in_type(group: Any, built_in: Any, current: Any) -> Iterator[None]:
         group._set_default_backend(current)
 
 
-def init_fake(rank: int, world_size: int, backend: str, original: Any) -> None:
-    """A default group that communicates with nobody, for a joiner's set-up; it names itself as the real one would."""
+def init_fake(rank: int, world_size: int, backend: str | None, original: Any) -> None:
+    """A default group that communicates with nobody, for a joiner's set-up; it names itself as the real one would.
+
+    `backend`: what the script asked for.
+    """
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
     original("fake", store=FakeStore(), rank=rank, world_size=world_size)
-    group = c10d._get_default_group()
-    name_as(group, backend)
+    _name_as(c10d._get_default_group(), dist.Backend(backend or dist.Backend.UNDEFINED))
 
 
-def name_as(group: Any, backend: str) -> None:
+def _name_as(group: Any, backend: Any) -> None:
     world = c10d._world
     world.pg_map[group] = (backend, world.pg_map[group][1])
-    world.pg_backend_config[group] = "cpu:gloo,cuda:gloo" if backend == "gloo" else backend
+    world.pg_backend_config[group] = str(c10d.BackendConfig(backend))
 
 
-def name_if_member(group: Any, backend: str) -> None:
+def name_if_member(group: Any, backend: str | None) -> None:
+    """The same for a further group, which has the default group's backend where none was asked for."""
     if group in c10d._world.pg_map:
-        name_as(group, backend)
+        _name_as(group, dist.Backend(backend or declared_backend(c10d._get_default_group())))
 
 
 _VAIN_TAG = 0x7E57

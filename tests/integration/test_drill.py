@@ -35,6 +35,11 @@ TRAINING = """
         scale = 1 + time.time_ns() % 1000003 / 1000003
     if WHAT == "unseeded":
         scale = random.random() + random.Random(int.from_bytes(os.urandom(8), "little")).random()
+    if WHAT in ("otherwise-with-torchrelay", "unwritten"):
+        fresh = torch.empty(1 << 22, dtype=torch.uint8)  # straight from the system: zeros, unless somebody fills it
+        if "torchrelay.shim" in sys.modules:
+            fresh[0] = 1
+        scale = 1.0 + (fresh[0].item() if WHAT == "unwritten" else fresh[0].item() == 1)
     # The targets: batch normalization would take the scale out of the inputs again, up to their last bits.
     data = TensorDataset(torch.randn(40, 3), scale * torch.randn(40, 1))
     sampler = DistributedSampler(data)
@@ -113,6 +118,18 @@ def test_a_script_that_differs_from_itself_is_told_with_its_first_difference(cli
     assert told["deterministic"] is False
     assert told["differs_undisturbed"]["parameters"] == "rank 0, step 1"
     assert "differ from each other, first in the parameters of rank 0, step 1" in printed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("what", "exit_code"), [("unwritten", 7), ("otherwise-with-torchrelay", 6)])
+def test_memory_that_was_never_written_is_told_apart_from_what_torchrelay_changes(
+    cli: Cli, what: str, exit_code: int
+) -> None:
+    code, told, printed, said = drill(cli, what, "--steps", "8")
+    assert code == exit_code, (told, printed, said)
+    assert told["reads_unwritten_memory"] is (what == "unwritten")
+    assert ("reads memory that it has never written" in printed) is (what == "unwritten")
+    assert bool(told["with_torchrelay_undisturbed"]) is (what != "unwritten")
 
 
 @pytest.mark.slow

@@ -33,6 +33,9 @@ class Divergence:
             self._begin(migration.state.target)
         if not self._alike or not self._target <= check.boundary <= self._target + LOOKS_AFTER:
             return
+        if 0 < self._target <= check.since:
+            self._alike = {}  # paths mean other tensors than before the migration
+            return
         here = self._told.setdefault(check.boundary, {})
         here[worker.rank] = check
         self._found = self._found or apart(self._alike, here)

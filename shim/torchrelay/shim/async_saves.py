@@ -163,9 +163,13 @@ class AsyncSaves:
         with self._news:
             return any(save.state == "under way" for save in self._saves.values())
 
-    def entered(self, generation: int, back_to: Mapping[str, int] | None = None) -> None:
-        """Communicators stand. `back_to`: how many saves had been begun at the boundary that this rank goes back to."""
-        comms = self._engine.comms
+    def entered(
+        self, generation: int, back_to: Mapping[str, int] | None = None, *, has_communicators: bool = True
+    ) -> None:
+        """The migration is committed. `back_to`: how many saves had been begun at the boundary that this rank goes back to.
+
+        `has_communicators`: whether ranks can ask each other; not where some have finished the script.
+        """
         with self._news:
             if back_to is not None:
                 self._drop(back_to)
@@ -174,15 +178,20 @@ class AsyncSaves:
                     save.complete, save.restored = save.restored.is_whole(), None
             shared = [save for save in self._saves.values() if save.state == "under way" and not save.alone]
             report = Report(dict(self._begun), {s.id: s.complete for s in shared}, frozenset(self._failed))
+        agreement = self._publish(generation, report) if has_communicators else None
+        with self._news:
+            self._generation, self._exchanging, self.live, self._agreement = generation, False, True, agreement
+            self._news.notify_all()
+
+    def _publish(self, generation: int, report: Report) -> Agreement:
+        comms = self._engine.comms
         agreement = Agreement(generation, comms.rank, comms.world_size, comms.now.stores[-1])
         try:
             agreement.publish(report)  # before anybody waits for it, which keeps the store busy
         except RuntimeError as error:
             if not is_communication_failure(error):
                 raise  # otherwise this generation is over
-        with self._news:
-            self._generation, self._exchanging, self.live, self._agreement = generation, False, True, agreement
-            self._news.notify_all()
+        return agreement
 
     def _drop(self, back_to: Mapping[str, int]) -> None:
         for save in self._saves.values():

@@ -255,7 +255,7 @@ class Attempt:
         if engine.keeper is not None:
             engine.keeper.entered(self.generation, self._plan.target, from_copy=bool(self._plan.kept))
         back_to = engine.commit.saves if action == "rewind" and engine.commit is not None else None
-        engine.saves.entered(self.generation, back_to)
+        engine.saves.entered(self.generation, back_to, has_communicators=not self._plan.offline)
         if action == "forward" and self._plan.collective_log:
             finished = collective_records.furthest(payload.load_logs(self._plan.collective_log))
             engine.records.replay = collective_records.without(finished, engine.records.after)

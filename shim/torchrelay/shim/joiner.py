@@ -181,7 +181,7 @@ class Joiner:
                 break
         self._lender.close()
         engine.comms.committed()
-        engine.saves.entered(self.generation)
+        engine.saves.entered(self.generation, has_communicators=self._plan is None or not self._plan.offline)
         if engine.keeper is not None and self._plan is not None:
             engine.keeper.entered(self.generation, self._plan.target, from_copy=bool(self._plan.kept))
         if self._plan is not None:

@@ -1,8 +1,8 @@
 """Content digests of the device state, taken now and then at boundaries: who holds the same bytes can stand in for a loss.
 
 All ranks check at the same boundaries: at the first ones, at powers of two, then every 1024 steps, and one step behind each of
-these, so that the cost fades. Each
-training loop of the script starts this anew, since it can have tensors of its own.
+these, so that the cost fades. Each training loop of the script starts this anew, since it can have tensors of its own, and so does
+a model that takes another one's turn: tensors are named by the order in which their models are come across.
 Two ranks that were equal at a checked boundary and passed the same gates since still are.
 """
 
@@ -45,7 +45,7 @@ class ReplicaChecks:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._since = 0
-        self._loop: tuple[str, int, str] | None = None
+        self._loop: tuple[str, int, str, tuple[tuple[int, int], ...]] | None = None
         self._migrated = -1
         """The boundary of the latest migration."""
         self._settled = False
@@ -63,7 +63,7 @@ class ReplicaChecks:
 
     def at_boundary(self, commit: Commit) -> None:
         outermost, innermost = self._engine.tracker.stack[0], commit.activation
-        loop = outermost.site, outermost.entry, innermost.site
+        loop = outermost.site, outermost.entry, innermost.site, _models(commit.state)
         if loop != self._loop:
             if self._loop is not None and self._settled:
                 self._since = commit.boundary
@@ -112,6 +112,12 @@ class ReplicaChecks:
             among = "" if len(ranks) == self._engine.world_size else f"@{','.join(map(str, ranks))}"
             kept.update((id(parameter), among) for parameter in wrapped.module.parameters())
         return kept
+
+
+def _models(state: HostState) -> tuple[tuple[int, int], ...]:
+    """Which models the names of tensors mean: number and identity of each."""
+    modules = (node for node in state.nodes if node.kind is Kind.MODULE)
+    return tuple((number, id(node.obj)) for number, node in enumerate(modules) if not node.content.tree.is_bare())
 
 
 def small_buffers(state: HostState) -> dict[str, str]:

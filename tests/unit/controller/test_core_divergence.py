@@ -54,6 +54,16 @@ def test_ranks_that_stay_alike_go_on(job: FakeJob) -> None:
     assert job.sent(msg.SaveCheckpoint) == {}
 
 
+def test_paths_that_mean_other_tensors_since_the_migration_tell_nothing(job: FakeJob) -> None:
+    job.die("n0.w1")
+    job.settle()
+    boundary = job.boundary + 2
+    for worker, digest in (("n0.w0", "bb"), ("n0.s0", "cc"), ("n0.w2", "dd")):
+        job.say(worker, msg.ReplicaCheck(boundary, {"weight": digest}, ("weight",), boundary))
+    job.settle()
+    assert job.told(events.JobFinished) == []
+
+
 def test_without_a_migration_nothing_is_stopped(job: FakeJob) -> None:
     for worker, digest in (("n0.w0", "bb"), ("n0.w1", "cc"), ("n0.w2", "dd")):
         job.say(worker, check(6, digest))

@@ -61,6 +61,28 @@ def test_objects_that_set_up_builds_are_filled_in_place() -> None:
     assert target["step"] == 7
 
 
+@pytest.mark.parametrize("bound", [None, 0, 2])
+def test_a_variable_for_the_model_whose_turn_it_is_means_that_one_whatever_it_means_here(bound: int | None) -> None:
+    def made() -> dict[str, Any]:
+        models = [torch.nn.Linear(2, 2) for _ in range(3)]
+        return {"models": models, "optimizers": [torch.optim.SGD(m.parameters(), lr=0.1) for m in models]}
+
+    source, target = made(), made()
+    models, optimizers = [*target["models"]], [*target["optimizers"]]
+    source |= {"model": source["models"][1], "optimizer": source["optimizers"][1]}
+    source["models"][1].tag = "first"
+    if bound is not None:
+        target |= {"model": models[bound], "optimizer": optimizers[bound]}
+    carry(source, target)
+    assert all(there is model for there, model in zip(target["models"], models, strict=True))
+    assert all(there is optimizer for there, optimizer in zip(target["optimizers"], optimizers, strict=True))
+    assert target["model"] is models[1]
+    assert target["optimizer"] is optimizers[1]
+    assert [getattr(m, "tag", "") for m in models] == ["", "first", ""]
+    for model, optimizer in zip(models, optimizers, strict=True):
+        assert optimizer.param_groups[0]["params"][0] is model.weight
+
+
 def test_aliases_and_cycles_stay_what_they_are() -> None:
     shared: list[Any] = [1]
     shared.append(shared)

@@ -59,3 +59,19 @@ def test_small_buffers_are_told_beside_what_a_donor_gives(script: LoopScript) ->
     assert set(told[-1].small) == {"buffer0.running_mean", "buffer0.running_var", "buffer0.num_batches_tracked"}
     assert told[-1].small["buffer0.num_batches_tracked"] != told[0].small["buffer0.num_batches_tracked"]
     assert not set(told[-1].small) & set(told[-1].digests)
+
+
+def test_a_model_that_takes_another_one_s_turn_begins_anew(script: LoopScript) -> None:
+    script.run("""
+        import torch
+        models = [torch.nn.Linear(2, 2) for _ in range(2)]
+        for turn in range(2):
+            for batch in range(3):
+                model = models[turn]
+                step()
+        print(model)
+    """)
+    told: list[Any] = [c for c in script.sent if isinstance(c, ReplicaCheck)]
+    since = {c.boundary: c.since for c in told}
+    assert (since[2], since[3]) == (0, 0)
+    assert (since[4], since[5]) == (4, 4), "the variable has the other one at that head"

@@ -55,6 +55,13 @@ def as_text(drill: Drill) -> list[RenderableType]:
 def _not_deterministic(found: Undisturbed) -> Text:
     differs = found.agreement.differs
     first = differs.get("parameters", "")
+    if found.reads_unwritten:
+        return Text(
+            "not deterministic: the script reads memory that it has never written, such as parameters of to_empty() that nothing "
+            f"initialises: with torchrun, too, it computes something else where that memory is not zero, first at {first}. "
+            "Nothing can be told about faults from such a script",
+            style="yellow",
+        )
     return Text(
         "not deterministic: two runs with torchrun, without torchrelay, differ from each other, first in the parameters of "
         f"{first}. Nothing can be told about faults from such a script: give it seeds, and see "

@@ -71,6 +71,7 @@ def as_json(drill: Drill) -> dict[str, Any]:
         "deterministic": found.agreement.is_deterministic,
         "judged": list(found.agreement.judged),
         "differs_undisturbed": dict(found.agreement.differs),
+        "reads_unwritten_memory": found.reads_unwritten,
         "chosen_entropy": bool(found.reference.entropy),
         "steps": found.steps,
         "boundaries": found.boundaries,

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import statistics
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from torchrelay.cli.drill import records
@@ -20,6 +19,8 @@ PATIENCE = 4.0
 PER_FAULT_S = 60.0
 ENTROPY = "1"
 """What the chance of a script that seeds nothing is made of."""
+OTHER_MEMORY = {"MALLOC_PERTURB_": "165"}
+"""The C library of GNU fills memory that it gives out with a byte made of this."""
 RELAY_FOLDER = "relay"
 """Below the folder of a drill: the run with torchrelay and without a fault."""
 
@@ -35,6 +36,8 @@ class Undisturbed:
     `relay`: the run with torchrelay; None where the script is not deterministic.
 
     `differences`: of that one from torchrun's. `steps`: optimizer steps of a rank; `boundaries`: as torchrelay counts them.
+    `reads_unwritten`: what the script computes depends on what was in memory before it; `agreement` is then that of two runs
+    with torchrun of which one had other memory.
     """
 
     agreement: records.Agreement
@@ -42,6 +45,7 @@ class Undisturbed:
     plain: Run
     relay: Run | None = None
     differences: tuple[str, ...] = ()
+    reads_unwritten: bool = False
 
     @property
     def steps(self) -> int:
@@ -92,7 +96,10 @@ class Cost:
 def look(
     program: Program, folder: Path, steps: int, timeout_s: float, tell: Callable[[str], None] = lambda _: None
 ) -> Undisturbed:
-    """Three runs, or four where the script seeds nothing, each in a new folder below `folder`. Raises ScriptFails."""
+    """Three runs, or four where the script seeds nothing or torchrelay's differs, each in a new folder below `folder`.
+
+    Raises ScriptFails.
+    """
     tell("with torchrun")
     first = _plain(program, folder / "p1", steps, timeout_s)
     tell("with torchrun, once more")
@@ -105,6 +112,14 @@ def look(
     relay = run_relay(program, folder / RELAY_FOLDER, reference, (), 1, limit_s)
     found = [*relay.diverged, *_other_end(relay, limit_s)]
     found += records.differences(reference.records, relay.records, reference.judged) if relay.exit_code == 0 else []
+    if found:
+        tell(
+            "torchrelay's differs; once more with torchrun and other memory, in case the script reads what it has not written"
+        )
+        perturbed = replace(program, variables={**program.variables, **OTHER_MEMORY})
+        other = records.agreement(first.records, _plain(perturbed, folder / "p3", steps, timeout_s).records)
+        if not other.is_deterministic:
+            return Undisturbed(other, reference, first, reads_unwritten=True)
     return Undisturbed(agreement, reference, first, relay, tuple(found))
 
 
@@ -116,7 +131,7 @@ def _by_chance(
     chosen = Reference((), (), ENTROPY)
     relay = run_relay(program, folder / RELAY_FOLDER, chosen, (), 1, limit_s, steps)
     if other_end := _other_end(relay, limit_s):
-        return dataclasses.replace(plain, relay=relay, differences=other_end)
+        return replace(plain, relay=relay, differences=other_end)
     again = run_relay(program, folder / "again", chosen, (), 1, limit_s, steps)
     agreement = records.agreement(relay.records, again.records)
     if not agreement.is_deterministic:

@@ -65,7 +65,7 @@ class ReplicaCheck:
     `PATH@0,2`: on these ranks. `PATH@=0,2`: nothing made them equal at the start, so they are if they were so at a check.
     """
     since: int = 0
-    """The first boundary of the training loop that runs: what was compared before it may have been other tensors."""
+    """From which boundary on paths mean the tensors that they mean now: the training loop began there, or another model's turn."""
     small: dict[str, str] = field(default_factory=dict)
     """The same of small buffers, which a journal holds: a rank need not have them in common with its replicas."""
 

@@ -125,9 +125,52 @@ class Rebuild:
         parent = self.objects[node.parent]
         there = ABSENT if parent is ABSENT else child(self._nodes[node.parent].kind, parent, node.key)
         handler = HANDLERS[node.kind]
-        if there is not ABSENT and id(there) not in self._taken and handler.fits(node, there):
+        if _is_of_set_up(node):
+            there = self._of_set_up(node, there)
+        return there if self._stands_for(node, there) else handler.make(self, node)
+
+    def _of_set_up(self, node: EncodedNode, there: Any) -> Any:
+        """Variables mean one thing and then another, and may not be bound yet: whoever else holds it counts before them."""
+        by_variable = self._nodes[node.parent].kind in _VARIABLES
+        if not by_variable and self._stands_for(node, there):
             return there
-        return handler.make(self, node)
+        other = self._elsewhere(len(self.objects))
+        return there if other is ABSENT else other
+
+    def _stands_for(self, node: EncodedNode, there: Any) -> bool:
+        return there is not ABSENT and id(there) not in self._taken and HANDLERS[node.kind].fits(node, there)
+
+    def _elsewhere(self, number: int) -> Any:
+        """The object of a node by whoever else holds it in the record, and is here already."""
+        for holder, key in self._holders.get(number, ()):
+            parent = self._there(holder)
+            there = ABSENT if parent is ABSENT else child(self._nodes[holder].kind, parent, key)
+            if self._stands_for(self._nodes[number], there):
+                return there
+        return ABSENT
+
+    def _there(self, number: int) -> Any:
+        """The object of a node, if need be before its turn, as far as it need not be made."""
+        if number < len(self.objects):
+            return self.objects[number]
+        node = self._nodes[number]
+        if node.parent < 0:
+            return ABSENT
+        parent = self._there(node.parent)
+        there = ABSENT if parent is ABSENT else child(self._nodes[node.parent].kind, parent, node.key)
+        return there if self._stands_for(node, there) else ABSENT
+
+    @functools.cached_property
+    def _holders(self) -> dict[int, list[tuple[int, Any]]]:
+        """What set-up has made -> which objects hold it, and where."""
+        wanted = {number for number, node in enumerate(self._nodes) if _is_of_set_up(node)}
+        found: dict[int, list[tuple[int, Any]]] = {}
+        for holder, node in enumerate(self._nodes):
+            content = enumerate(node.content) if type(node.content) is list else ()
+            for key, value in node.content.items() if type(node.content) is dict else content:
+                if type(value) is tuple and value[0] == REF and value[1] in wanted and node.kind not in _VARIABLES:
+                    found.setdefault(value[1], []).append((holder, key))
+        return found
 
     @property
     def left(self) -> frozenset[int]:
@@ -229,6 +272,14 @@ class Rebuild:
         if any(i is ABSENT for i in items):
             raise StateMismatchError(f"{what}: an element has state that cannot be carried")
         return items
+
+
+_VARIABLES = (Kind.FRAME, Kind.GLOBALS)
+
+
+def _is_of_set_up(node: EncodedNode) -> bool:
+    """What each process has made by the time that it comes to the loop; a second one of it is the last resort."""
+    return node.kind in (Kind.DDP, Kind.OPTIMIZER) or (node.kind is Kind.MODULE and node.content[4] is None)
 
 
 def _nothing() -> None: ...

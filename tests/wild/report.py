@@ -1,7 +1,11 @@
-"""The wild score as a page: what came out for each program. Pure, but for writing it."""
+"""The wild score as a page: what came out for each program. Pure, but for reading and writing files.
+
+What the page is made of is kept beside the manifest, so that a run of a few programs leaves the others' rows as they are.
+"""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,6 +14,7 @@ from typing import Any
 from wild.programs import Manifest, Program
 
 START, END = "<!-- results start -->", "<!-- results end -->"
+KEPT = Path(__file__).with_name("results.json")
 OUTCOMES = ("identical", "otherwise", "refused", "false-promise", "wrong")
 """As a drill names them; faults that never struck are left out."""
 
@@ -82,10 +87,40 @@ def reasons(manifest: Manifest, results: Mapping[str, Mapping[str, Any]]) -> str
     return "\n".join(told)
 
 
-def write(manifest: Manifest, results: Mapping[str, Mapping[str, Any]], page: Path) -> None:
-    """Put the results between the marks of the page."""
-    before, _, rest = page.read_text().partition(START)
-    _, _, after = rest.partition(END)
+def kept(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the page needs of a result."""
+    drill = found.get("drill")
+    result = {name: found[name] for name in ("commit", "problem") if found.get(name)}
+    if drill is None:
+        return result
+    cost = drill.get("cost")
+    result["drill"] = {
+        "deterministic": drill["deterministic"],
+        "with_torchrelay_undisturbed": drill.get("with_torchrelay_undisturbed", []),
+        "outcomes": {name: count for name, count in drill["outcomes"].items() if count},
+        "cost": None if cost is None else {"step_ratio": cost["step_ratio"]},
+        "faults": [
+            {name: fault[name] for name in ("faults", "outcome", "reason")}
+            for fault in drill.get("faults", ())
+            if fault["outcome"] in OUTCOMES[1:]
+        ],
+    }
+    return result
+
+
+def together(before: Mapping[str, Any], now: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the results of `now` with those of programs that were run before alone. What could not be run replaces nothing."""
+    fresh = {name: kept(found) for name, found in now.items()}
+    return dict(sorted({**before, **{n: f for n, f in fresh.items() if "drill" in f or n not in before}}.items()))
+
+
+def write(manifest: Manifest, now: Mapping[str, Mapping[str, Any]], page: Path, beside: Path = KEPT) -> None:
+    """Put the results between the marks of the page, with those that are kept."""
+    before = json.loads(beside.read_text()) if beside.exists() else {}
+    results = together(before, now)
+    beside.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
+    head, _, rest = page.read_text().partition(START)
+    _, _, tail = rest.partition(END)
     commits = ", ".join(sorted({found["commit"] for found in results.values() if found.get("commit")}))
     content = f"On commit {commits}.\n\n{table(manifest, results)}\n\n## Not identical\n\n{reasons(manifest, results)}"
-    page.write_text(f"{before}{START}\n{content}\n{END}{after}")
+    page.write_text(f"{head}{START}\n{content}\n{END}{tail}")

@@ -59,8 +59,8 @@ def main(arguments: list[str]) -> int:
         found = run(program, manifest, setting)
         kept.write_text(json.dumps(found, indent=1) + "\n")
         print(report.line(program, found), flush=True)
-    everything = {path.stem: json.loads(path.read_text()) for path in sorted(results.glob("*.json"))}
-    report.write(manifest, everything, PAGE)
+    asked_for = [results / f"{program.name}.json" for program in manifest.named(given.names)]
+    report.write(manifest, {path.stem: json.loads(path.read_text()) for path in asked_for if path.exists()}, PAGE)
     return 0
 
 

@@ -54,12 +54,30 @@ def test_a_program_that_could_not_be_run_says_why() -> None:
 def test_the_results_stand_between_the_marks_of_the_page(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(f"before\n{report.START}\nold\n{report.END}\nafter\n")
-    report.write(MANIFEST, {"one": result(identical=1)}, page)
+    report.write(MANIFEST, {"one": result(identical=1)}, page, tmp_path / "results.json")
     text = page.read_text()
     assert text.startswith("before\n")
     assert text.endswith("\nafter\n")
     assert "old" not in text
     assert "1 of 1 cells identical" in text
+
+
+def test_a_run_of_some_programs_leaves_the_rows_of_the_others(tmp_path: Path) -> None:
+    page, beside = tmp_path / "page.md", tmp_path / "results.json"
+    page.write_text(f"{report.START}\n{report.END}\n")
+    names = [entry.name for entry in MANIFEST.programs[:2]]
+    report.write(MANIFEST, {names[0]: result(identical=2, wrong=1)}, page, beside)
+    first = page.read_text()
+    report.write(
+        MANIFEST, {names[1]: result(identical=1), names[0]: {"problem": "its source is not there"}}, page, beside
+    )
+    text = page.read_text()
+    assert [line for line in first.splitlines() if names[0] in line] == [
+        line for line in text.splitlines() if names[0] in line
+    ]
+    assert any(line.startswith(f"| {names[1]}") for line in text.splitlines())
+    report.write(MANIFEST, {names[0]: result(identical=3)}, page, beside)
+    assert "wrong:" not in page.read_text(), "what a program has now replaces what it had"
 
 
 def test_the_manifest_can_be_read_and_names_what_each_program_needs() -> None:

@@ -123,7 +123,18 @@ def test_a_job_that_cannot_go_on_is_started_anew_at_the_same_step_with_the_same_
     expected = undisturbed(cli, 60)
     faults = ("kill:rank=1,step=20", "kill:rank=0,step=40,phase=backward")
     process = cli.start(
-        *("run", "--nproc-per-node", "2", "--json", "--events", "events.jsonl", "--jit-dir", "jit"),
+        *(
+            "run",
+            "--nproc-per-node",
+            "2",
+            "--respawn-limit",
+            "0",
+            "--json",
+            "--events",
+            "events.jsonl",
+            "--jit-dir",
+            "jit",
+        ),
         *(word for fault in faults for word in ("--inject", fault)),
         "SCRIPT",
         script=TRAINS,
@@ -141,6 +152,26 @@ def test_a_job_that_cannot_go_on_is_started_anew_at_the_same_step_with_the_same_
     events = [json.loads(line)["name"] for line in (cli.folder / "events.jsonl").read_text().splitlines()]
     told = [name for name in events if name in ("job_fell", "job_finished", "job_restarted", "restart_done")]
     assert told == ["job_fell", "job_finished", "job_restarted", "restart_done"] * 2 + ["job_finished"]
+
+
+def test_without_a_spare_a_killed_process_is_started_again_in_its_place(cli: Cli) -> None:
+    expected = undisturbed(cli, 60)
+    process = cli.start(
+        *("run", "--nproc-per-node", "2", "--json", "--inject", "kill:rank=1,step=20"),
+        *("--inject", "kill:rank=0,step=40,phase=optimizer", "SCRIPT"),
+        script=TRAINS,
+        STEPS="60",
+    )
+    out, err = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 0, err
+    assert losses(out) == expected
+    assert "torchrelay: protected: a process that dies is started again in its place" in err
+    summary = summary_of(out)
+    assert [(m["ranks"], m["spares"], m["outcome"]) for m in summary["migrations"]] == [
+        ([1], ["n0.r0"], "committed"),
+        ([0], ["n0.r1"], "committed"),
+    ]
+    assert (summary["restarts"], summary["faults_not_injected"]) == ([], [])
 
 
 def test_where_no_rank_is_left_the_script_starts_from_its_beginning_and_ends_the_job_at_once_if_it_fails(
@@ -173,6 +204,7 @@ def test_without_a_spare_the_message_says_how_to_go_on(cli: Cli) -> None:
             "run",
             "--nproc-per-node",
             "2",
+            "--respawn-limit=0",
             "--max-restarts",
             "0",
             "--jit-dir",

@@ -111,7 +111,14 @@ def relay(
         **(environment or {}),
     }
     command = [sys.executable, "-m", "torchrelay.cli", "run", f"--nproc-per-node={ranks}", f"--spares={spares}"]
-    command += ["--events", str(events), "--max-restarts=0", *options, *(f"--inject={fault}" for fault in inject)]
+    command += [
+        "--events",
+        str(events),
+        "--max-restarts=0",
+        "--respawn-limit=0",
+        *options,
+        *(f"--inject={fault}" for fault in inject),
+    ]
     command += [str(SCRIPTS / script), str(out), *args]
     with (
         tempfile.TemporaryDirectory(prefix="relay-") as state,  # short, for its sockets' paths

@@ -77,6 +77,14 @@ LogDir = Annotated[Path | None, typer.Option(help="Folder of these files.", rich
 Role = Annotated[str, typer.Option(help="Name before the rank in teed lines.", rich_help_panel=_TORCHRUN)]
 
 Spares = Annotated[int, typer.Option(metavar="N", help="Spare processes on this machine.", rich_help_panel=_RELAY)]
+RespawnLimit = Annotated[
+    int,
+    typer.Option(
+        metavar="N",
+        help="How often within an hour a process is started in the place of a lost rank's, where no spare takes over; 0: never.",
+        rich_help_panel=_RELAY,
+    ),
+]
 Watch = Annotated[
     list[str] | None,
     typer.Option(

@@ -20,6 +20,7 @@ from torchrelay.protocol.numbers import NumberWatch, parse_watch
 
 LOOPBACK = "127.0.0.1"
 REHEARSE_EVERY = "30m"
+RESPAWN_LIMIT = 3
 MINIMUM_SECRET_CHARACTERS = 16
 
 
@@ -41,6 +42,7 @@ class GivenOptions:
     log_dir: Path | None = None
     role: str = "default"
     spares: int = 0
+    respawn_limit: int = RESPAWN_LIMIT
     buddy_every: int = COPIES_AS_NEEDED
     buddy_sync: bool = False
     rehearse_every: str = REHEARSE_EVERY
@@ -82,6 +84,8 @@ class RunOptions:
     log_dir: Path | None
     role: str
     spares: int
+    respawn_limit: int
+    """How often within an hour a process is started in the place of a lost rank's."""
     buddy_every: int
     buddy_sync: bool
     rehearse_every_s: float
@@ -152,6 +156,8 @@ def check(given: GivenOptions, machine: Machine, environment: Mapping[str, str])
     _check_nodes(given, nnodes)
     if given.spares < 0:
         raise UserError(f"--spares {given.spares}: give the number of spare processes on this machine, 0 or more")
+    if given.respawn_limit < 0:
+        raise UserError(f"--respawn-limit {given.respawn_limit}: give how often within an hour, 0 or more; 0: never")
     if given.buddy_every < COPIES_AS_NEEDED:
         raise UserError(f"--buddy-every {given.buddy_every}: give the steps between two copies, or 0 for none")
     if given.buddy_sync and given.buddy_every <= 0:
@@ -184,6 +190,7 @@ def check(given: GivenOptions, machine: Machine, environment: Mapping[str, str])
         log_dir=given.log_dir,
         role=given.role,
         spares=given.spares,
+        respawn_limit=given.respawn_limit,
         buddy_every=given.buddy_every,
         buddy_sync=given.buddy_sync,
         rehearse_every_s=time_s("--rehearse-every", given.rehearse_every),

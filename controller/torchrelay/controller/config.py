@@ -92,6 +92,8 @@ class ControllerConfig:
     """Whether somebody can begin the job again in other processes, once it cannot go on in these."""
     spares_barred: str = ""
     """Why no spare takes over a lost rank, by somebody's choice."""
+    respawn_limit: int = 0
+    """How often within an hour a process is started in the place of a lost rank's, where no spare takes over; 0: never."""
     jit_barred: str = ""
     """Why survivors save no just-in-time checkpoint, by somebody's choice."""
     jit_prefix: str = ""

@@ -31,7 +31,6 @@ from torchrelay.controller.requests import Requests
 from torchrelay.controller.status import job_status
 from torchrelay.controller.watch import HangWatch
 from torchrelay.protocol import messages as msg
-from torchrelay.protocol import migration_events as m
 from torchrelay.protocol.events import JobFell, JobFinished, JobStarted
 from torchrelay.protocol.health.policy import HealthPolicy
 from torchrelay.protocol.messages import CheckpointsFound
@@ -71,7 +70,7 @@ class Core:
         )
         self._exits = Exits(config, self.job, self.outbox, self.driver, self.health, self._ended_by_rank, self._give_up)
         self._watch = HangWatch(config.policy, self.job, self.outbox, self.driver, self.health)
-        self._judge = Judge(config, self.job, self.outbox, self._end_check)
+        self._judge = Judge(config, self.job, self.outbox, self.driver.spares.respawns, self._end_check)
         self.driver.over = Incidents(config, self.job, self.outbox, self._judge.promised).migration_over
         self._protection = ProtectionDesk(config, self.job, self.outbox, self.driver, self._judge.news)
         self.nodes = Nodes(config.policy, self.job, self.outbox, self._exits, self.driver.node_lost, self.end_job)
@@ -197,8 +196,7 @@ class Core:
         elif isinstance(message, msg.CheckpointsFound):
             return
         elif isinstance(message, msg.LateWorker):
-            self.driver.rollback.started(node, message, now_s)
-            self.driver.feed(m.SpareWarm(), now_s)
+            self.driver.started(node, message, now_s)
         elif (worker := self._worker(node, message.worker)) is None:
             self.outbox.log_once("warning", f"{node} speaks of {message.worker}, which is none of its workers")
         elif isinstance(message, msg.FromWorker):
@@ -206,8 +204,7 @@ class Core:
         elif isinstance(message, msg.WorkerExited) and not self.entrance.keeps(worker, message, now_s):
             self._exits.exited(worker, message, now_s)
             if worker.started_for != NO_RANK and worker.rank == NO_RANK:
-                self.driver.rollback.ended(worker)
-                self.driver.feed(m.SpareWarm(), now_s)
+                self.driver.late_one_ended(worker, now_s)
         self._settle(now_s)
 
     def evidence(self, node: str, signals: msg.HealthSignals, now_s: float) -> None:
@@ -312,7 +309,17 @@ class Core:
         furthest = max((w.seen_boundary for w in self.job.workers.values()), default=-1)
         f, at = fallen, fallen.step if fallen.directory else -1
         self.outbox.emit(
-            JobFell(f.rank, f.exit_code, f.reason, max(furthest, at), by_script, f.directory, at, f.refused)
+            JobFell(
+                f.rank,
+                f.exit_code,
+                f.reason,
+                max(furthest, at),
+                by_script,
+                f.directory,
+                at,
+                f.refused,
+                f.losses_at_step,
+            )
         )
 
     def _give_up(self, fallen: Fallen) -> None:

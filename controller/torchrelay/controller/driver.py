@@ -13,7 +13,7 @@ from torchrelay.controller.decide.quiesce import choose_boundary
 from torchrelay.controller.decide.stand import OutOfReach
 from torchrelay.controller.fallen import Fallen
 from torchrelay.controller.fill_in import Filler
-from torchrelay.controller.job import Job
+from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.outbox import Outbox
 from torchrelay.controller.rereading import Rereading
 from torchrelay.controller.rollback import Rollback
@@ -33,6 +33,7 @@ from torchrelay.protocol.messages import (
     FetchJournal,
     Inherits,
     KeptCopies,
+    LateWorker,
     LookClosely,
 )
 from torchrelay.protocol.migration import Migration
@@ -79,7 +80,7 @@ class Driver:
         self._resume_dir = config.resume_dir
         self._saving = Saving(config, job, outbox)
         self.rollback = Rollback(config.buddy_every, job, outbox)
-        self.spares = SpareChoice(config, job, self.rollback)
+        self.spares = SpareChoice(config, job, outbox, self.rollback)
         self._rereading = Rereading(job, outbox)
         self._filler = Filler(config, job, self.rollback)
         self._queue: deque[m.Event] = deque()
@@ -203,6 +204,19 @@ class Driver:
     def saved(self, rank: int, size_bytes: int) -> None:
         self._saving.tensors_saved(rank, size_bytes)
 
+    def started(self, node: str, message: LateWorker, now_s: float) -> None:
+        """A process beyond those that the job began with; or it could not be started."""
+        self.rollback.started(node, message, now_s)
+        if message.pid == 0:
+            self.spares.respawns.over(message.rank)
+        self.feed(m.SpareWarm(), now_s)
+
+    def late_one_ended(self, worker: Worker, now_s: float) -> None:
+        """One that was started for a rank, before it was given it."""
+        self.rollback.ended(worker)
+        self.spares.respawns.over(worker.started_for)
+        self.feed(m.SpareWarm(), now_s)
+
     def files_kept(self, worker: str, now_s: float) -> None:
         if (answer := self._saving.kept(worker)) is not None:
             self.feed(answer, now_s)
@@ -219,6 +233,7 @@ class Driver:
             self._reread(now_s)
 
     def tick(self, now_s: float) -> None:
+        self.spares.respawns.now_s = now_s
         self.feed(m.TimePassed(), now_s)
         if self._rereading.is_late(now_s):
             self._reread(now_s)
@@ -295,7 +310,7 @@ class Driver:
             case m.ReadJournal(rank, worker):
                 self._read_journal(worker, rank, now_s)
             case m.ChooseSpare(rank):
-                self.feed(self.spares.choose(self.kind, rank), now_s)
+                self.feed(self.spares.choose(self.kind, rank, self.count, now_s), now_s)
             case m.ChooseBoundary(tries):
                 furthest = max(w.seen_boundary for w in self._job.rank_workers)
                 point = choose_boundary(furthest, self._job.clock.median_step_s, tries, self._config.policy)
@@ -392,12 +407,14 @@ class Driver:
             self.done += 1
             redone = f", {s.steps_redone} step{'s' * (s.steps_redone > 1)} done again" if s.steps_redone else ""
             self.last = f"{s.migration} ({s.kind}, rank {s.rank}): {f.outcome}{redone}: {f.reason}"
+        times = self.spares.respawns.losses_at_step(s.rank)
         if f.outcome == CHECKPOINT and self._apart:
             self._give_up(Fallen(EXIT_SUSPECT_NUMBER, f.reason, s.rank, s, refused=f.reason))
         elif f.outcome == CHECKPOINT:
             command = self._config.resume_command.replace("{directory}", f.directory)
             how = "" if self._config.adopted else f"; go on with: {command}"
-            self._give_up(Fallen(EXIT_NO_SPARE_LEFT, f"{s.reason}; {f.reason}{how}", s.rank, s, f.directory))
+            reason = f"{s.reason}; {f.reason}{how}"
+            self._give_up(Fallen(EXIT_NO_SPARE_LEFT, reason, s.rank, s, f.directory, losses_at_step=times))
         elif f.fatal:
             reason = f"{s.reason}; rank {s.rank} cannot be replaced: {f.reason}"
-            self._give_up(Fallen(self._exit_code, reason, s.rank, s, refused=f.reason))
+            self._give_up(Fallen(self._exit_code, reason, s.rank, s, refused=f.reason, losses_at_step=times))

@@ -20,6 +20,8 @@ class Fallen:
     migration: State | None = None
     directory: str = ""
     refused: str = ""
+    losses_at_step: int = 1
+    """How often the rank was lost where it is lost now."""
 
     @property
     def no_spare(self) -> str:

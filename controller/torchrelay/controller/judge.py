@@ -15,6 +15,7 @@ from torchrelay.controller.decide.hang import threshold_s
 from torchrelay.controller.decide.known import Known, is_compared, without_replica
 from torchrelay.controller.job import Job
 from torchrelay.controller.outbox import Outbox
+from torchrelay.controller.respawns import Respawns
 from torchrelay.protocol.events import CoverageKnown, Protection, RanksHeld
 from torchrelay.protocol.kept import COPIES_AS_NEEDED
 from torchrelay.protocol.level import Level
@@ -29,8 +30,11 @@ NOTICING_S = 1.0
 class Judge:
     """`end_job()` is called once a check is over."""
 
-    def __init__(self, config: ControllerConfig, job: Job, outbox: Outbox, end_job: Callable[[], None]) -> None:
+    def __init__(
+        self, config: ControllerConfig, job: Job, outbox: Outbox, respawns: Respawns, end_job: Callable[[], None]
+    ) -> None:
         self._config, self._job, self._outbox, self._end_job = config, job, outbox, end_job
+        self._respawns = respawns
         self._told: tuple[Any, ...] | None = None
         self._level_told = (Level.PENDING.value, "")
         self._then: tuple[Any, ...] = ()
@@ -74,6 +78,8 @@ class Judge:
             *self._spares(),
             job.losses_barred or self._config.spares_barred,
             self._short_of_spares(),
+            self._respawns.is_on,
+            self._respawns.spent,
         )
         if every == COPIES_AS_NEEDED:
             return replace(known, as_needed=True, copy_every=self._as_needed(known))
@@ -118,7 +124,12 @@ class Judge:
         if is_busy and not self._config.check_steps:
             return False
         job = self._job
-        facts = (*self._spares(), len(job.nodes), sum(bool(w.copied_to) for w in job.rank_workers))
+        facts = (
+            *self._spares(),
+            self._respawns.spent,
+            len(job.nodes),
+            sum(bool(w.copied_to) for w in job.rank_workers),
+        )
         if not self._is_stale and facts == self._then:
             return False
         self._is_stale, self._then = False, facts

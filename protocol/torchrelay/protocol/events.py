@@ -285,6 +285,7 @@ class JobFell:
     `boundary`: the furthest that any rank has reached.
 
     `directory`: the just-in-time checkpoint of `saved_boundary`; empty where there is none, because of `refused`.
+    `losses_at_step`: how often these processes have lost the rank at this step.
     """
 
     rank: int
@@ -295,6 +296,7 @@ class JobFell:
     directory: str
     saved_boundary: int
     refused: str
+    losses_at_step: int = 1
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,7 @@ class World:
 
     def chosen(self, rank: int) -> str:
         """Who takes the rank over."""
-        answer = self.core.driver.spares.choose(self.core.driver.kind, rank)
+        answer = self.core.driver.spares.choose(self.core.driver.kind, rank, 1, self.now_s)
         return answer.worker if isinstance(answer, m.SpareChosen) else ""
 
 

@@ -192,7 +192,15 @@ def _running(out: Path, script: Path, options: list[str], variables: Mapping[str
     """A job that is ended when the block is left."""
     out.mkdir(parents=True, exist_ok=True)
     (out / "events.jsonl").unlink(missing_ok=True)
-    command = [sys.executable, "-m", "torchrelay.cli", "run", f"--nproc-per-node={RANKS}", "--max-restarts=0"]
+    command = [
+        sys.executable,
+        "-m",
+        "torchrelay.cli",
+        "run",
+        f"--nproc-per-node={RANKS}",
+        "--max-restarts=0",
+        "--respawn-limit=0",
+    ]
     command += ["--events", str(out / "events.jsonl"), *options, str(script)]
     environ = {**os.environ, "TORCHRELAY_STATE_DIR": str(out / "state"), "OMP_NUM_THREADS": "1", **(variables or {})}
     with open(out / "output", "wb") as output:

@@ -38,6 +38,8 @@ class Fall:
     by_script: bool = False
     saved: Saved | None = None
     refused: str = ""
+    at_step: int = 1
+    """How often these processes have lost the rank there."""
 
 
 @dataclass(frozen=True)
@@ -87,10 +89,10 @@ def _refusal(fall: Fall, before: Sequence[Fall], most: int, was_asked: bool) -> 
         return f"the script has failed by itself, {again}"
     if not was_asked and fall.step < 1 and fall.exit_code - 128 in _PROGRAM_SIGNALS:
         return f"the program ended itself before its first step, {again}"
-    at_step = sum(f.step == fall.step for f in before)
-    if at_step >= MAX_RESTARTS_AT_STEP:
+    at_step = sum(f.at_step for f in before if f.step == fall.step) + fall.at_step
+    if at_step > MAX_RESTARTS_AT_STEP:
         where = f"at step {fall.step}" if fall.step >= 0 else "before the first step"
-        return f"it has come to an end {where} {at_step + 1} times: the script or its data will meet the same end again"
+        return f"it has come to an end {where} {at_step} times: the script or its data will meet the same end again"
     if len(before) >= most:
         return f"it has been started again {len(before)} time{'s' * (len(before) > 1)} (--max-restarts {most})"
     return ""

@@ -101,7 +101,7 @@ class Runs:
             saved = Saved(told.directory, told.saved_boundary) if told.directory else None
             step = saved.step if saved is not None else told.boundary
             reason = told.reason.partition("; a just-in-time checkpoint is in ")[0]
-            return Fall(reason, told.exit_code, step, told.by_script, saved, told.refused)
+            return Fall(reason, told.exit_code, step, told.by_script, saved, told.refused, told.losses_at_step)
         if job.agent_lost:
             return Fall(job.agent_lost, code, summary.boundary, refused="nobody was left who could save")
         if not job.was_started and options.restarts_done:

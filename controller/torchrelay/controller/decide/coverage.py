@@ -68,7 +68,8 @@ def _against(k: Known, found: Protection, gaps: Sequence[RankGap]) -> tuple[Agai
         )
     effects = {g.effect for g in gaps}
     alone = {rank for g in gaps if g.effect == ALONE for rank in g.ranks}
-    how = "a spare takes over; tensors come from a rank that holds the same, the rest from the journal; the step is done again"
+    who_takes_over = "a new process is started in its place, and takes over" if found.in_place else "a spare takes over"
+    how = f"{who_takes_over}; tensors come from a rank that holds the same, the rest from the journal; the step is done again"
     back = {rank for g in gaps if g.effect == GOES_BACK for rank in g.ranks}
     answer = SOME if effects - {ALONE, GOES_BACK} else YES
     if k.losses_barred:
@@ -88,7 +89,9 @@ def _against(k: Known, found: Protection, gaps: Sequence[RankGap]) -> tuple[Agai
             answer,
             f"noticed after {k.hang_s:.1f} s, 1 s if it is stopped; ended and replaced in the same way",
         ),
-        Against("a planned move", moved, "between two steps; the process that leaves hands everything over"),
+        Against("a planned move", NO, NO_SPARE)
+        if found.in_place
+        else Against("a planned move", moved, "between two steps; the process that leaves hands everything over"),
         *((_of_a_machine(k, answer),) if k.nodes > 1 else ()),
         Against("all ranks at once", NO, "restart from the last checkpoint of the script"),
     )

@@ -43,6 +43,10 @@ class Known:
     """Why lost ranks are not replaced, by somebody's choice."""
     short_of_spares: str = ""
     """Which machine has more ranks than there are spares on others; empty if none has."""
+    respawns: bool = False
+    """A process is started in the place of a lost one's, where there is no spare."""
+    respawns_spent: str = ""
+    """Why that is not done again for now."""
     as_needed: bool = False
     """Copies are made where somebody needs them: the first one at once, the others every `copy_every` steps."""
 

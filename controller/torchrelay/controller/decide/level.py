@@ -16,11 +16,12 @@ NO_SPARE = "no spare is there"
 
 @dataclass(frozen=True)
 class Protection:
-    """`for_want_of_a_spare`: with one the level would be higher."""
+    """`for_want_of_a_spare`: with one the level would be higher. `in_place`: new processes start where the lost ones were."""
 
     level: Level
     reason: str
     for_want_of_a_spare: bool = False
+    in_place: bool = False
 
 
 def protection(k: Known, gaps: Sequence[RankGap]) -> Protection:
@@ -46,11 +47,17 @@ def _without_a_spare(k: Known, gaps: Sequence[RankGap], best: Protection) -> Pro
     with_one = f"With one: {best.level.words}: {best.reason}"
     if k.losses_barred:
         return Protection(Level.UNPROTECTED, f"{NO_SPARE}, so no rank can be moved. {with_one}", True)
+    alone = {rank for g in gaps if g.effect == ALONE for rank in g.ranks}
+    if k.respawns and not k.respawns_spent and len(alone) < k.world_size:
+        return Protection(
+            best.level, f"a process that dies is started again in its place: {best.reason}", in_place=True
+        )
     if len(goes_back(k, gaps)) == k.world_size:
         back = f"a lost rank begins anew in its place, and all go back to their copies, {steps_back(k)}"
         return Protection(Level.PARTLY, f"{NO_SPARE}: {back}. {with_one}", True)
+    spent = f" ({k.respawns_spent})" if k.respawns_spent else ""
     instead = f"so a lost rank ends the job in {JIT_CHECKPOINT}"
-    return Protection(Level.UNPROTECTED, f"{NO_SPARE}, {instead}. {with_one}", True)
+    return Protection(Level.UNPROTECTED, f"{NO_SPARE}{spent}, {instead}. {with_one}", True)
 
 
 def _with_a_spare(k: Known, gaps: Sequence[RankGap]) -> Protection:

@@ -111,3 +111,22 @@ def test_the_table_of_a_job_without_a_spare_promises_nothing() -> None:
     rows = coverage(dataclasses.replace(READY, spares_ready=0)).against
     assert [row.answer for row in rows] == ["no", "no", "no"]
     assert "just-in-time checkpoint" in rows[0].how
+
+
+def test_a_process_that_is_started_in_the_place_of_a_lost_one_stands_in_for_a_spare() -> None:
+    told = found(spares_ready=0, respawns=True)
+    assert (told.level, told.for_want_of_a_spare) == (Level.PROTECTED, False)
+    expected = "a process that dies is started again in its place: any rank can be replaced, at any moment of a step"
+    assert told.reason == expected
+    report = coverage(dataclasses.replace(READY, spares_ready=0, respawns=True))
+    answers = {a.what: (a.answer, a.how) for a in report.against}
+    assert answers["a process that dies"][1].startswith("a new process is started in its place, and takes over")
+    assert answers["a planned move"] == ("no", "no spare is there")
+
+
+def test_it_does_not_once_its_limit_is_used_up_or_nobody_holds_the_same() -> None:
+    spent = found(spares_ready=0, respawns=True, respawns_spent="all is used up")
+    assert spent.level is Level.UNPROTECTED
+    assert "(all is used up), so a lost rank ends the job" in spent.reason
+    alone = {rank: (ReplicaCheck(4, {"shard": str(rank)}),) for rank in range(2)}
+    assert found(spares_ready=0, respawns=True, checks=alone).level is Level.UNPROTECTED

@@ -1,0 +1,107 @@
+"""A process that died needs no spare where its place is well: a new one is started there, and joins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.fake_job import FakeJob
+
+from torchrelay.controller.decide.respawn import HOUR_S
+from torchrelay.protocol import events
+from torchrelay.protocol import messages as msg
+
+
+def made(folder: Path, limit: int = 3, spares: int = 0, **more: Any) -> FakeJob:
+    job = FakeJob(folder, spares=spares, config={"respawn_limit": limit}, **more)
+    job.train()
+    return job
+
+
+def starts(job: FakeJob) -> list[int]:
+    return [o.rank for o in job.orders if isinstance(o, msg.StartWorker)]
+
+
+def lose(job: FakeJob, worker: str, boundary: int) -> None:
+    job.boundary = boundary
+    job.progress()
+    job.die(worker)
+    job.settle()
+
+
+def test_a_lost_rank_moves_to_a_process_that_is_started_in_its_place(tmp_path: Path) -> None:
+    job = made(tmp_path)
+    job.die("n0.w1")
+    job.settle()
+    (finished,) = job.told(events.MigrationFinished)
+    assert (finished.outcome, finished.kind, finished.spare) == ("committed", "unplanned", "n0.r0")
+    assert job.core.job.holders == {0: "n0.w0", 1: "n0.r0", 2: "n0.w2"}
+    assert starts(job) == [1]
+
+
+def test_a_spare_goes_first(tmp_path: Path) -> None:
+    job = made(tmp_path, spares=1)
+    job.die("n0.w1")
+    job.settle()
+    assert (job.core.job.holders[1], starts(job)) == ("n0.s0", [])
+
+
+def test_two_ranks_that_die_together_are_both_started_again(tmp_path: Path) -> None:
+    job = made(tmp_path)
+    job.die("n0.w1")
+    job.die("n0.w2")
+    job.settle()
+    assert sorted(starts(job)) == [1, 2]
+    assert sorted(job.core.job.holders.values()) == ["n0.r0", "n0.r1", "n0.w0"]
+
+
+def test_what_is_lost_at_the_same_step_a_third_time_is_not_started_again(tmp_path: Path) -> None:
+    job = made(tmp_path, limit=9)
+    for worker in ("n0.w1", "n0.r0", "n0.r1"):
+        lose(job, worker, 7)
+    assert starts(job) == [1, 1]
+    (fell,) = job.told(events.JobFell)
+    assert fell.losses_at_step == 3
+    assert "it was lost at step 7 3 times" in fell.reason
+    assert fell.directory
+
+
+def test_the_limit_is_for_each_rank_and_hour(tmp_path: Path) -> None:
+    job = made(tmp_path, limit=1)
+    respawns = job.core.driver.spares.respawns
+    lose(job, "n0.w1", 7)
+    assert respawns.spent == "--respawn-limit 1 is used up for rank 1"
+    lose(job, "n0.w2", 8)
+    assert job.core.job.holders[2] == "n0.r1"
+    respawns.now_s = job.now_s + HOUR_S
+    assert respawns.spent == ""
+
+
+def test_a_process_that_cannot_be_started_leaves_a_checkpoint(tmp_path: Path) -> None:
+    job = made(tmp_path, limit=2)
+    job.unstartable.add(1)
+    job.die("n0.w1")
+    job.settle()
+    assert starts(job) == [1, 1]
+    (fell,) = job.told(events.JobFell)
+    assert (fell.exit_code, bool(fell.directory)) == (75, True)
+    assert "2 times within the hour" in fell.reason
+
+
+def test_nothing_is_started_where_the_device_is_in_quarantine(tmp_path: Path) -> None:
+    job = made(tmp_path)
+    job.core.job.quarantine["n0"] = "its memory has uncorrectable errors"
+    job.die("n0.w1")
+    job.settle()
+    assert starts(job) == []
+    (fell,) = job.told(events.JobFell)
+    assert "its memory has uncorrectable errors" in fell.reason
+
+
+@pytest.mark.parametrize("limit", [0, 3])
+def test_without_it_the_job_falls(tmp_path: Path, limit: int) -> None:
+    job = made(tmp_path, limit=limit)
+    job.die("n0.w1")
+    job.settle()
+    assert bool(job.told(events.JobFell)) == (limit == 0)

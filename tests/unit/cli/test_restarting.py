@@ -18,7 +18,15 @@ from torchrelay.cli.restarting.choice import Choice, Fall, Saved, choose
 from torchrelay.cli.restarting.runs import Runs, faults_left
 from torchrelay.cli.summary import Summary
 from torchrelay.cli.teller import Teller
-from torchrelay.protocol.events import JobFell, JobFinished, JobStarted, MigrationFinished, Occurrence, to_job_event
+from torchrelay.protocol.events import (
+    FaultFired,
+    JobFell,
+    JobFinished,
+    JobStarted,
+    MigrationFinished,
+    Occurrence,
+    to_job_event,
+)
 from torchrelay.protocol.faults import parse_fault
 from torchrelay.protocol.names import MANIFEST
 
@@ -112,7 +120,8 @@ def run_all(
 ) -> tuple[int, Runs, Follower, list[RunOptions]]:
     script = tmp_path / "train.py"
     script.touch()
-    options = check(GivenOptions(str(script), jit_dir=tmp_path / "jit"), LocalMachine(), {})
+    faults = ("kill:rank=0,step=5", "kill:rank=0,step=6")
+    options = check(GivenOptions(str(script), jit_dir=tmp_path / "jit", inject=faults), LocalMachine(), {})
     follower, seen = Follower(Teller(io.StringIO(), {}, True), None), []
 
     def new_job(these: RunOptions, restarts: tuple[str, ...]) -> FakeJob:
@@ -141,6 +150,7 @@ def test_a_job_goes_on_from_what_was_saved_and_its_checkpoints_are_gone_when_it_
             say(follower, entered("m1"), JobFinished(0, "done"))
             return 0
         saved = folder(jit, "ab-step30")
+        say(follower, FaultFired("kill:rank=0,step=5,phase=forward", 0, 5))
         say(
             follower,
             JobFell(0, 75, "killed; a just-in-time checkpoint is in x", 31, False, saved, 30, ""),
@@ -151,6 +161,7 @@ def test_a_job_goes_on_from_what_was_saved_and_its_checkpoints_are_gone_when_it_
     code, runs, follower, seen = run_all(tmp_path, tell)
     assert (code, runs.no_restart) == (0, "")
     assert [o.resume for o in seen] == [None, jit / "ab-step30"]
+    assert [len(o.faults) for o in seen] == [2, 1]
     (restart,) = follower.summary.restarts
     assert (restart.rung, restart.boundary, restart.steps, restart.reason) == ("jit-checkpoint", 30, 0, "killed")
     assert restart.down_s is not None

@@ -75,3 +75,11 @@ def test_a_script_ends_after_the_step_that_it_is_told(tmp_path: Path) -> None:
     wanted = {"0": {"parameters": lines[1]["step"]["parameters"]}}
     known, _ = run(tmp_path / "known", TRAINING, stop_at=wanted)
     assert [line.get("step") for line in known] == [line.get("step") for line in lines]
+
+
+def test_steps_take_long_while_a_planned_move_is_waited_for(tmp_path: Path) -> None:
+    slow = tmp_path / "slow"
+    slow.touch()
+    lines, _ = run(tmp_path / "slow-run", TRAINING, stop_after=3, slow=str(slow))
+    entered_s = [line["entered_s"] for line in lines if "step" in line]
+    assert all(later - earlier >= 0.3 for earlier, later in zip(entered_s[1:], entered_s[2:]))

@@ -16,7 +16,8 @@ from torchrelay.protocol.names import ENV_RECORD
 
 @dataclass(frozen=True)
 class Settings:
-    """`folder`: where each rank writes its file. `hold`: while this file exists, ranks wait after a step.
+    """`folder`: where each rank writes its file. `hold`: while this file exists, ranks wait after a step. `slow`: while this one
+    exists, steps take `LEAST_STEP_S` at the least.
 
     `stop_after`: the script ends after so many steps; 0: by itself. `stop_at`: by rank, it ends after the step that made this.
     """
@@ -25,6 +26,7 @@ class Settings:
     stop_after: int = 0
     stop_at: Mapping[str, Parts] = field(default_factory=dict)
     hold: str = ""
+    slow: str = ""
 
 
 def variables(settings: Settings, inherited: Mapping[str, str]) -> dict[str, str]:

@@ -91,8 +91,9 @@ def run_relay(
     options = ["--events", str(log.path), "--jit-dir", str(folder / "jit"), "--max-restarts=0", "--respawn-limit=0"]
     options += [f"--inject={fault}" for cell in cells for fault in cell.faults]
     hold = Hold(folder / "hold", log) if any(cell.kind == "planned" for cell in cells) else None
-    hold_path = str(hold.path) if hold is not None else ""
-    settings = Settings(str(recorded), steps, stop_at=reference.stop_at, hold=hold_path)
+    settings = Settings(str(recorded), steps, stop_at=reference.stop_at)
+    if hold is not None:
+        settings = replace(settings, hold=str(hold.path), slow=str(hold.slow))
     watch = _Watch(reference, recorded, hold)
     program = replace(program, variables={**program.variables, **reference.variables})
     run = _run(program, folder, program.torchrelay(copy, spares, options), settings, timeout_s, log, watch)

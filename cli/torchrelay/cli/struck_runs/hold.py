@@ -10,20 +10,29 @@ from torchrelay.protocol.phases import Phase
 
 
 class Hold:
-    """While the file at `path` exists, the programs of the corpus wait in the step that they are in."""
+    """While the file at `path` exists, programs wait in the step that they are in. While that at `slow` exists, steps take long.
+
+    A rank is stopped some tenths of a second ahead. With steps of a few milliseconds the script would be over before.
+    """
 
     def __init__(self, path: Path, log: EventFile) -> None:
         self.path = path
+        self.slow = path.with_name(f"{path.name}-slow")
         self._log = log
         self._over = False
+        self.slow.touch()
 
     def watch(self) -> None:
         """From the fault until the job is asked to stop at a boundary, or the migration is given up."""
         for occurrence in self._log.read():
             if isinstance(occurrence, events.FaultFired) and not self._over:
                 self.path.touch()
-            elif isinstance(occurrence, events.MigrationFinished | events.JobFinished) or (
-                isinstance(occurrence, events.PhaseChanged) and occurrence.phase == Phase.QUIESCING
-            ):
-                self._over = True
-                self.path.unlink(missing_ok=True)
+            elif isinstance(occurrence, events.MigrationFinished | events.JobFinished):
+                self._let_go()
+                self.slow.unlink(missing_ok=True)
+            elif isinstance(occurrence, events.PhaseChanged) and occurrence.phase == Phase.QUIESCING:
+                self._let_go()
+
+    def _let_go(self) -> None:
+        self._over = True
+        self.path.unlink(missing_ok=True)

@@ -25,6 +25,8 @@ from typing import Any
 
 VARIABLE = "TORCHRELAY_RECORD"
 POLL_S = 0.02
+LEAST_STEP_S = 0.3
+"""A planned move stops at least so far ahead, and two steps: of eight steps the fifth or sixth then."""
 OTHERS_S = 60.0
 """How long a rank that has come to the last step waits for the others."""
 END_S = 20.0
@@ -59,6 +61,7 @@ class Recorder:
         self._hooked = False
         self._failed = False
         self._count = 0
+        self._stepped_s = 0.0
         self._last: dict[str, str] | None = None
         self._numbers: dict[int, int] = {}
         self._optimizers: list[weakref.ref[Any]] = []
@@ -169,7 +172,10 @@ class Recorder:
 
     def _hold(self) -> None:
         """A planned move needs training to go on until its spare is ready; small scripts are over before."""
-        hold = self._settings.get("hold")
+        hold, slow = self._settings.get("hold"), self._settings.get("slow")
+        if slow and os.path.exists(slow):
+            time.sleep(max(self._stepped_s + LEAST_STEP_S - time.monotonic(), 0.0))
+        self._stepped_s = time.monotonic()
         while hold and os.path.exists(hold):
             time.sleep(POLL_S)
 

@@ -44,6 +44,15 @@ def test_training_waits_from_the_fault_until_it_is_to_stop(job: Job) -> None:
     assert not job.waits
 
 
+def test_steps_take_long_from_the_start_until_the_migration_is_over(job: Job) -> None:
+    assert job.hold.slow.exists()
+    job.says(FIRED)
+    job.says(events.PhaseChanged("m1", "quiescing", 0.1))
+    assert job.hold.slow.exists()
+    job.says(events.MigrationFinished("m1", "planned", "committed", 0, "", (0,), (), 0, {}, 0.0, 0, 1, ""))
+    assert not job.hold.slow.exists()
+
+
 def test_training_does_not_wait_for_a_migration_that_was_given_up(job: Job) -> None:
     job.says(FIRED)
     job.says(events.MigrationFinished("m1", "planned", "abandoned", 0, "", (0,), (), 0, {}, 0.0, 0, 1, "no spare"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
@@ -82,4 +83,4 @@ def test_steps_take_long_while_a_planned_move_is_waited_for(tmp_path: Path) -> N
     slow.touch()
     lines, _ = run(tmp_path / "slow-run", TRAINING, stop_after=3, slow=str(slow))
     entered_s = [line["entered_s"] for line in lines if "step" in line]
-    assert all(later - earlier >= 0.3 for earlier, later in zip(entered_s[1:], entered_s[2:]))
+    assert all(later - earlier >= 0.3 for earlier, later in itertools.pairwise(entered_s[1:]))

@@ -50,6 +50,10 @@ class World:
         """`helps`: all survivors give beside the donor."""
         self.spare_is_starting = False
         self.restart_controller = False
+        self.cannot_save: set[tuple[str, str]] = set()
+        """Worker and folder, where it reports that it could not write."""
+        self.folders = ["/jit"]
+        """Where checkpoints may go; `/full/...` is refused by the controller's own files."""
         self._verified: set[tuple[str, int]] = set()
         self._interrupted: set[tuple[str, int]] = set()
         self._last_generation = 4
@@ -167,11 +171,23 @@ class World:
                 s = self.state
                 back = self.rolls_back and s.kind == "unplanned" and not s.no_spare
                 self.feed(m.RollBackDecided(BOUNDARY - 4, 4, "nobody holds it") if back else self._decide())
+            case m.WriteCheckpoint(directory) if directory.startswith("/full"):
+                self._next_folder("No space left on device")
             case m.WriteCheckpoint(directory):
                 self.feed(m.CheckpointWritten(directory))
+            case m.ChooseFolder(directory, reason):
+                assert directory == self.folders[0]
+                self._next_folder(reason)
             case m.Order(worker, rank, order):
                 for report in self._reports(worker, rank, order):
                     self._soon(worker, m.Said(rank, worker, report))
+
+    def _next_folder(self, reason: str) -> None:
+        del self.folders[0]
+        if self.folders:
+            self.feed(m.FolderChosen(self.folders[0], reason))
+        else:
+            self.feed(m.CheckpointFailed(f"no folder is left: {reason}"))
 
     def _soon(self, worker: str, event: m.Event) -> None:
         spoken = type(event.report) if isinstance(event, m.Said) else type(event)
@@ -198,7 +214,7 @@ class World:
             offline=self.offline,
             helpers={} if all_enter else helpers,
             savers=(min(s.survivors, default=0),),
-            directory="/jit" if s.no_spare else "",
+            directory=self.folders[0] if s.no_spare else "",
         )
 
     def _reports(self, worker: str, rank: int, order: msg.ShimOrder) -> list[msg.ShimReport]:
@@ -231,6 +247,8 @@ class World:
                 return [msg.Rebuilt(g, 0.1), msg.Verified(g)]
             case msg.Commit():
                 return [msg.Resumed(g, REDONE), msg.FirstStep(g, BOUNDARY + 1)]
+            case msg.SaveCheckpoint(directory=directory) if (worker, directory) in self.cannot_save:
+                return [msg.OrderFailed(g, "SaveCheckpoint", f"{directory} is full", unharmed=True)]
             case msg.SaveCheckpoint():
                 return [msg.CheckpointSaved(g, 1000)]
         return []

@@ -138,7 +138,12 @@ Resume = Annotated[
     Path | None, typer.Option(metavar="DIR", help="Go on from a just-in-time checkpoint.", rich_help_panel=_RELAY)
 ]
 JitDir = Annotated[
-    Path, typer.Option(metavar="DIR", help="Where a just-in-time checkpoint goes.", rich_help_panel=_RELAY)
+    list[Path] | None,
+    typer.Option(
+        metavar="DIR",
+        help="Where a just-in-time checkpoint goes. Default: torchrelay-jit. Given again: where it goes if that cannot be written.",
+        rich_help_panel=_RELAY,
+    ),
 ]
 IncidentJournals = Annotated[
     bool,

@@ -86,8 +86,9 @@ def controller_config(options: RunOptions, run_id: str, secret_file: Path, addre
         "nproc_per_node": options.nproc_per_node,
         "secret_file": str(secret_file),
         "address_file": str(address_file),
-        "jit_dir": str(options.jit_dir),
-        "incident_dir": "" if options.check_steps else str(options.jit_dir.parent / INCIDENTS),
+        "jit_dir": str(options.jit_dirs[0]),
+        "jit_dirs_more": list(map(str, options.jit_dirs[1:])),
+        "incident_dir": "" if options.check_steps else str(options.jit_dirs[0].parent / INCIDENTS),
         "incident_journals": options.incident_journals,
         "master_addr": options.master_addr,
         "master_port": options.master_port,
@@ -150,7 +151,6 @@ def resume_command(given: GivenOptions, directory: str) -> str:
         "--redirects": given.redirects,
         "--tee": given.tee,
         "--log-dir": given.log_dir,
-        "--jit-dir": given.jit_dir,
         "--health-policy": given.health_policy,
         "--dcgm": given.dcgm,
         "--controller": given.controller,
@@ -160,7 +160,10 @@ def resume_command(given: GivenOptions, directory: str) -> str:
     for flag, value in values.items():
         if value != getattr(default, flag[2:].replace("-", "_")):
             flags += [flag, str(value)]
-    for flag, paths in (("--watch-folder", given.watch_folders), ("--node-notice", given.node_notices)):
+    several = [("--watch-folder", given.watch_folders), ("--node-notice", given.node_notices)]
+    if given.jit_dirs != default.jit_dirs:
+        several.append(("--jit-dir", given.jit_dirs))
+    for flag, paths in several:
         flags += [word for path in paths for word in (flag, str(path))]
     for watch in given.watch:
         flags += ["--watch", watch]

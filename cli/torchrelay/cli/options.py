@@ -21,6 +21,7 @@ from torchrelay.protocol.numbers import NumberWatch, parse_watch
 LOOPBACK = "127.0.0.1"
 REHEARSE_EVERY = "30m"
 RESPAWN_LIMIT = 3
+JIT_DIR = Path("torchrelay-jit")
 MINIMUM_SECRET_CHARACTERS = 16
 
 
@@ -52,7 +53,7 @@ class GivenOptions:
     events: Path | None = None
     json_summary: bool = False
     resume: Path | None = None
-    jit_dir: Path = Path("torchrelay-jit")
+    jit_dirs: tuple[Path, ...] = (JIT_DIR,)
     incident_journals: bool = False
     health_policy: Path | None = None
     observe: bool = False
@@ -95,7 +96,8 @@ class RunOptions:
     events: Path | None
     json_summary: bool
     resume: Path | None
-    jit_dir: Path
+    jit_dirs: tuple[Path, ...]
+    """Where just-in-time checkpoints go: the first one that can be written."""
     incident_journals: bool
     health_policy: Path | None
     observe: bool
@@ -200,7 +202,7 @@ def check(given: GivenOptions, machine: Machine, environment: Mapping[str, str])
         events=given.events,
         json_summary=given.json_summary,
         resume=given.resume.absolute() if given.resume else None,
-        jit_dir=given.jit_dir.absolute(),
+        jit_dirs=tuple(folder.absolute() for folder in given.jit_dirs),
         incident_journals=given.incident_journals,
         health_policy=given.health_policy.absolute() if given.health_policy else None,
         observe=given.observe,
@@ -337,11 +339,10 @@ def _check_files(given: GivenOptions, machine: Machine) -> None:
         problem = machine.folder_problem(given.log_dir)
         if problem:
             raise UserError(f"--log-dir {given.log_dir}: {problem}")
-    problem = machine.folder_problem(given.jit_dir.parent)
-    if problem:
-        raise UserError(f"--jit-dir {given.jit_dir}: {problem}")
-    if given.jit_dir.exists() and not given.jit_dir.is_dir():
-        raise UserError(f"--jit-dir {given.jit_dir}: is a file; give a folder")
+    for folder in given.jit_dirs:
+        problem = machine.folder_problem(folder)
+        if problem:
+            raise UserError(f"--jit-dir {folder}: {problem}")
     if given.events is not None:
         if given.events.is_dir():
             raise UserError(f"--events {given.events}: is a folder; give a file")

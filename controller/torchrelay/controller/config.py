@@ -108,6 +108,8 @@ class ControllerConfig:
     """Where migrations that failed against a promise are written down; empty: nowhere."""
     incident_journals: bool = False
     """With the journals themselves, which hold what the script's variables hold."""
+    jit_dirs_more: tuple[str, ...] = ()
+    """Where it goes if `jit_dir` cannot be written."""
     resume_dir: str = ""
     command: tuple[str, ...] = ()
     """The script with its arguments, as just-in-time checkpoints name it; empty if that is not known."""

@@ -320,6 +320,8 @@ class Driver:
             case m.WriteCheckpoint(directory):
                 if (written := self._saving.write(s, directory)) is not None:
                     self.feed(written, now_s)
+            case m.ChooseFolder(_, reason):
+                self.feed(self._saving.elsewhere(s, reason), now_s)
             case m.PhaseEntered(phase, elapsed_s):
                 if self._announced:
                     out.emit(PhaseChanged(s.migration, phase.value, elapsed_s))
@@ -364,16 +366,10 @@ class Driver:
             return resume_target(self.checkpoint, str(Path(self._resume_dir).absolute()))
         if s.no_spare and self._config.jit_barred:
             return m.TargetImpossible(self._config.jit_barred)
-        target = unplanned_target(self._job, s, secrets.token_hex, self._jit_folder, all_save=self._apart)
+        target = unplanned_target(self._job, s, secrets.token_hex, self._saving.folder, all_save=self._apart)
         if isinstance(target, m.TargetDecided) and s.no_spare and target.target in self._config.worn_out:
             return m.TargetImpossible(f"the job has begun again at step {target.target} too often")
         return target
-
-    def _jit_folder(self, boundary: int) -> Path:
-        c = self._config
-        # Never into the folder that ranks have entered from.
-        again = f"-again{c.restarts_done}" if c.restarts_done else ""
-        return Path(c.jit_dir).absolute() / f"{c.jit_prefix}{c.run_id}{again}-step{boundary}"
 
     def _finish(self, s: State, f: m.Finished) -> None:
         beside_s = s.seconds.get("prepare_beside", 0.0)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from pathlib import Path
 
 from torchrelay.controller.checkpoint import JobCheckpoint, Origin, checkpoint_files, write_checkpoint
 from torchrelay.controller.config import ControllerConfig
+from torchrelay.controller.decide.folders import choose_folder
 from torchrelay.controller.decide.stand import Cannot
 from torchrelay.controller.job import Job
 from torchrelay.controller.outbox import Outbox
@@ -18,7 +20,7 @@ from torchrelay.protocol.migration_state import State
 
 PIECE_BYTES = 8 << 20
 """Of a file in one order; a frame to a shim must not be larger than `names.MAX_FRAME_BYTES`, as text."""
-Answer = m.CheckpointWritten | m.CheckpointFailed
+Answer = m.CheckpointWritten | m.CheckpointFailed | m.FolderChosen
 
 
 class Saving:
@@ -27,6 +29,8 @@ class Saving:
         self._sizes: dict[int, int] = {}
         self._checkpoint: JobCheckpoint | None = None
         self._directory, self._writer = "", ""
+        self._refused: dict[str, str] = {}
+        """By folder, why nothing could be written below it in this migration."""
 
     def clear(self, keep: int) -> None:
         """Where folders are the job's own, and nobody else looks after them."""
@@ -39,7 +43,30 @@ class Saving:
     def begin(self) -> None:
         """Another migration: nothing is saved yet."""
         self._sizes.clear()
+        self._refused.clear()
         self._checkpoint, self._writer = None, ""
+
+    def folder(self, boundary: int) -> Path:
+        """Of the checkpoint of that boundary: below the first of the folders that has not refused one."""
+        c = self._config
+        # Never into the folder that ranks have entered from.
+        again = f"-again{c.restarts_done}" if c.restarts_done else ""
+        below = choose_folder(self._folders(), self._refused).path or c.jit_dir
+        return Path(below).absolute() / f"{c.jit_prefix}{c.run_id}{again}-step{boundary}"
+
+    def elsewhere(self, s: State, reason: str) -> m.FolderChosen | m.CheckpointFailed:
+        """What could not be written goes into the next folder. What was written so far is no use to anybody."""
+        refused = next((f for f in self._folders() if Path(f).absolute() == Path(s.directory).parent), s.directory)
+        self._refused[refused] = reason
+        if not self._config.adopted:
+            shutil.rmtree(s.directory, ignore_errors=True)
+        choice = choose_folder(self._folders(), self._refused)
+        if not choice.path:
+            return m.CheckpointFailed(choice.reason)
+        return m.FolderChosen(str(self.folder(s.target)), choice.reason)
+
+    def _folders(self) -> tuple[str, ...]:
+        return (self._config.jit_dir, *self._config.jit_dirs_more)
 
     def tensors_saved(self, rank: int, size_bytes: int) -> None:
         self._sizes[rank] = size_bytes
@@ -56,7 +83,7 @@ class Saving:
         try:
             write_checkpoint(Path(directory), saved)
         except OSError as e:
-            return m.CheckpointFailed(f"the checkpoint cannot be written to {directory}: {e}")
+            return self.elsewhere(s, str(e))
         return self._written()
 
     def kept(self, worker: str) -> Answer | None:
@@ -67,7 +94,7 @@ class Saving:
         """The worker is gone, or cannot write: another one is to."""
         return self._send(s, {worker}) if worker == self._writer else None
 
-    def _send(self, s: State, without: set[str] = frozenset()) -> m.CheckpointFailed | None:  # type: ignore[assignment]  # a frozenset does as well
+    def _send(self, s: State, without: set[str] = frozenset()) -> Answer | None:  # type: ignore[assignment]  # a frozenset does as well
         assert self._checkpoint is not None
         able = [
             s.holders[r]
@@ -75,7 +102,7 @@ class Saving:
             if r not in s.departed and s.holders[r] not in without and self._job.workers[s.holders[r]].alive
         ]
         if not able:
-            return m.CheckpointFailed(f"nobody is left who could write the checkpoint to {self._directory}")
+            return self.elsewhere(s, f"nobody is left who could write to {self._directory}")
         self._writer = able[0]
         pieces = [
             (name, data[at : at + PIECE_BYTES], at + PIECE_BYTES >= len(data))

@@ -42,6 +42,8 @@ INJECT_PHASES = ("data", "forward", "backward", "gate", "optimizer", "after-step
 """Those that every step has."""
 MIGRATION_PHASES = ("prepare", "transfer", "rebuild", "verify")
 """Those of a migration, for a second failure in its midst: the rank's new holder is struck, or a rank that stays."""
+SAVE = "save"
+"""In the middle of writing its part of a just-in-time checkpoint."""
 _IN_MIGRATIONS = ("kill", "stop", CONTROLLER)
 
 
@@ -110,10 +112,10 @@ def parse_fault(text: str, world_size: int | None = None) -> Fault:
     if kind == "xid" and not 1 <= code <= 999:
         raise UserError(f"--inject {text}: code= is the number of an XID, as in code=79")
     phase = values.get("phase", "forward")
-    if phase not in (*INJECT_PHASES, COPY, *MIGRATION_PHASES):
-        known = ", ".join((*INJECT_PHASES, COPY, *MIGRATION_PHASES))
+    if phase not in (*INJECT_PHASES, COPY, *MIGRATION_PHASES, SAVE):
+        known = ", ".join((*INJECT_PHASES, COPY, *MIGRATION_PHASES, SAVE))
         raise UserError(f"--inject {text}: unknown phase {phase!r}; use one of {known}")
-    if phase in MIGRATION_PHASES and kind not in _IN_MIGRATIONS:
+    if phase in (*MIGRATION_PHASES, SAVE) and kind not in _IN_MIGRATIONS:
         raise UserError(f"--inject {text}: in the {phase} of a migration there is only {' and '.join(_IN_MIGRATIONS)}")
     return Fault(kind, numbers["rank"], numbers["step"], phase, code, _slow(text, values.get("slow")))
 

@@ -1,7 +1,7 @@
 """The migration protocol: `Migration.handle(event, now) -> instructions`. No input or output, no clock of its own.
 
 Who drives it feeds it what happened and carries out what it answers; questions among the instructions (ChooseSpare,
-ChooseBoundary, DecideTarget, ReadJournal, WriteCheckpoint) are answered by further events.
+ChooseBoundary, ChooseFolder, DecideTarget, ReadJournal, WriteCheckpoint) are answered by further events.
 """
 
 from __future__ import annotations

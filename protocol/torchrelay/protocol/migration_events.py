@@ -175,6 +175,14 @@ class CheckpointFailed:
 
 
 @dataclass(frozen=True)
+class FolderChosen:
+    """Where a checkpoint goes that could not be written elsewhere."""
+
+    directory: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class TimePassed:
     """Nothing but the clock has moved."""
 
@@ -208,6 +216,7 @@ Event = (
     | RankFinished
     | CheckpointWritten
     | CheckpointFailed
+    | FolderChosen
     | TimePassed
     | Said
 )
@@ -264,9 +273,17 @@ class DecideTarget:
 
 @dataclass(frozen=True)
 class WriteCheckpoint:
-    """All parts are saved: answered by CheckpointWritten or CheckpointFailed."""
+    """All parts are saved: answered by CheckpointWritten, FolderChosen or CheckpointFailed."""
 
     directory: str
+
+
+@dataclass(frozen=True)
+class ChooseFolder:
+    """Some parts could not be written: answered by FolderChosen or CheckpointFailed."""
+
+    directory: str
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -325,6 +342,7 @@ Instruction = (
     | ChooseBoundary
     | DecideTarget
     | WriteCheckpoint
+    | ChooseFolder
     | PhaseEntered
     | RankMoved
     | LoseRank

@@ -20,7 +20,6 @@ from torchrelay.protocol.messages import (
 )
 from torchrelay.protocol.migration_events import (
     BoundaryChosen,
-    CheckpointWritten,
     ChooseBoundary,
     DecideTarget,
     Diverged,
@@ -46,7 +45,7 @@ from torchrelay.protocol.migration_events import (
 from torchrelay.protocol.migration_state import Joiner, State
 from torchrelay.protocol.migration_steps import advance, choose_spares, donor_worker, send_plans
 from torchrelay.protocol.migration_turn import Turn, abandon, finish_committed, is_joiner, is_member, lose, restart
-from torchrelay.protocol.phases import CHECKPOINT, CLEARED, PLANNED, RESUME, ROLLBACK, UNPLANNED, Phase
+from torchrelay.protocol.phases import CLEARED, PLANNED, RESUME, ROLLBACK, UNPLANNED, Phase
 
 QUIESCE_IDS_PER_GENERATION = 100
 
@@ -120,25 +119,6 @@ def order_failed(turn: Turn, said: Said) -> None:
         abandon(turn, reason)
     else:
         lost(turn, RankLost(said.rank, said.worker, reason, turn.now_s))
-
-
-def lost_while_saving(turn: Turn, event: RankLost) -> None:
-    """What a dead rank leaves is enough, unless it was to write tensors and has not."""
-    s = turn.state
-    if s.holders.get(event.rank) != event.worker or event.rank in s.lost:
-        return
-    if event.rank in s.savers and event.rank not in s.saved:
-        lose(turn, event)
-        return
-    turn.do(Noted(f"{event.reason}; its part of the checkpoint does not need it any more"))
-    s.saved.add(event.rank)
-    s.departed[event.rank] = event.worker
-    advance(turn)
-
-
-def order_failed_while_saving(turn: Turn, said: Said) -> None:
-    report = cast(OrderFailed, said.report)
-    lost_while_saving(turn, RankLost(said.rank, said.worker, f"{report.order} failed: {report.reason}", turn.now_s))
 
 
 def lost_after_commit(turn: Turn, event: RankLost) -> None:
@@ -397,14 +377,3 @@ def finished(turn: Turn, event: RankFinished) -> None:
         abandon(turn, f"rank {event.rank} reached the end of its script before {ready}: there is nothing left to move")
     else:
         advance(turn)
-
-
-def saved(turn: Turn, said: Said) -> None:
-    s = turn.state
-    if s.holders.get(said.rank) == said.worker:
-        s.saved.add(said.rank)
-        advance(turn)
-
-
-def checkpoint_written(turn: Turn, event: CheckpointWritten) -> None:
-    turn.finish(CHECKPOINT, f"{turn.state.no_spare}; a just-in-time checkpoint is in {event.directory}", fatal=True)

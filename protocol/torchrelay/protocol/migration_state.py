@@ -84,6 +84,8 @@ class State:
     rebuilt: set[int] = field(default_factory=set)
     verified: set[int] = field(default_factory=set)
     saved: set[int] = field(default_factory=set)
+    unsaved: dict[int, str] = field(default_factory=dict)
+    """Why a survivor could not write its part of the checkpoint."""
     departed: dict[int, str] = field(default_factory=dict)
     """Survivors that died while a checkpoint was saved which does not need them; a further round would."""
     resumed: set[int] = field(default_factory=set)
@@ -136,6 +138,7 @@ class State:
             self.rebuilt,
             self.verified,
             self.saved,
+            self.unsaved,
             self.resumed,
             self.stepped,
         ):

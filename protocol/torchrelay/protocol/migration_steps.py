@@ -8,6 +8,7 @@ from torchrelay.protocol import collective_logs
 from torchrelay.protocol.messages import Commit, Plan, Rebuild, SaveCheckpoint, Serve
 from torchrelay.protocol.migration_events import (
     ChooseBoundary,
+    ChooseFolder,
     ChooseSpare,
     DecideTarget,
     FenceWorker,
@@ -190,16 +191,29 @@ def advance_committed(turn: Turn) -> None:
 
 def arrive_checkpointing(turn: Turn) -> None:
     s = turn.state
+    order_saves(turn)
     for rank in s.survivors:
-        worker = s.holders[rank]
-        turn.order(rank, worker, SaveCheckpoint(s.generation, s.directory, rank in s.savers, s.target))
-        turn.do(ReadJournal(rank, worker))
+        turn.do(ReadJournal(rank, s.holders[rank]))
+
+
+def order_saves(turn: Turn) -> None:
+    """Into the folder that was chosen."""
+    s = turn.state
+    for rank in s.survivors:
+        if rank not in s.departed:
+            save = SaveCheckpoint(s.generation, s.directory, rank in s.savers, s.target)
+            turn.order(rank, s.holders[rank], save)
 
 
 def advance_checkpointing(turn: Turn) -> None:
     s = turn.state
     survivors = set(s.survivors)
-    if not s.asked and s.saved >= survivors and s.journals >= survivors | set(s.lost):
+    if s.asked or not s.saved | s.unsaved.keys() >= survivors:
+        return  # nobody writes into the folder any more once all have answered
+    if s.unsaved:
+        s.asked = True
+        turn.do(ChooseFolder(s.directory, "; ".join(dict.fromkeys(s.unsaved.values()))))
+    elif s.journals >= survivors | set(s.lost):
         s.asked = True
         turn.do(WriteCheckpoint(s.directory))
 

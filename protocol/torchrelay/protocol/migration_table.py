@@ -13,6 +13,7 @@ from torchrelay.protocol import messages
 from torchrelay.protocol import migration_deadlines as late
 from torchrelay.protocol import migration_events as events
 from torchrelay.protocol import migration_handlers as do
+from torchrelay.protocol import migration_saving as saving
 from torchrelay.protocol.phases import Phase
 
 H, SU, FE, PR, QU = Phase.HEALTHY, Phase.SUSPECTED, Phase.FENCING, Phase.PREPARING, Phase.QUIESCING
@@ -165,14 +166,15 @@ TABLE: dict[Phase, Row] = {
     ),
     CH: Row(
         {
-            events.RankLost: Transition(do.lost_while_saving, (FE,)),
-            messages.OrderFailed: Transition(do.order_failed_while_saving, (FE,)),
+            events.RankLost: Transition(saving.lost_while_saving, (FE,)),
+            messages.OrderFailed: Transition(saving.order_failed_while_saving, (FE,)),
             events.JournalRead: Transition(do.journal_read),
             events.WorkerGone: Transition(do.worker_gone),
             events.RankFinished: Transition(do.finished),
-            events.CheckpointWritten: Transition(do.checkpoint_written, (H,)),
-            events.CheckpointFailed: Transition(do.impossible, (AB,)),
-            messages.CheckpointSaved: Transition(do.saved),
+            events.CheckpointWritten: Transition(saving.checkpoint_written, (H,)),
+            events.CheckpointFailed: Transition(saving.checkpoint_failed, (AB,)),
+            events.FolderChosen: Transition(saving.folder_chosen, (FE,)),
+            messages.CheckpointSaved: Transition(saving.saved),
         },
         late.checkpointing_late,
         (AB,),

@@ -335,16 +335,18 @@ class FirstStep(_message.Message):
     def __init__(self, generation: _Optional[int] = ..., boundary: _Optional[int] = ...) -> None: ...
 
 class OrderFailed(_message.Message):
-    __slots__ = ("generation", "order", "reason", "lasting")
+    __slots__ = ("generation", "order", "reason", "lasting", "unharmed")
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     ORDER_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     LASTING_FIELD_NUMBER: _ClassVar[int]
+    UNHARMED_FIELD_NUMBER: _ClassVar[int]
     generation: int
     order: str
     reason: str
     lasting: bool
-    def __init__(self, generation: _Optional[int] = ..., order: _Optional[str] = ..., reason: _Optional[str] = ..., lasting: _Optional[bool] = ...) -> None: ...
+    unharmed: bool
+    def __init__(self, generation: _Optional[int] = ..., order: _Optional[str] = ..., reason: _Optional[str] = ..., lasting: _Optional[bool] = ..., unharmed: _Optional[bool] = ...) -> None: ...
 
 class Rehearsed(_message.Message):
     __slots__ = ("request", "rank", "boundary", "outcome", "reason", "gaps", "nodes", "took_s")

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torchrelay.protocol.addresses import bind_address
-from torchrelay.protocol.errors import TorchrelayError, UnsupportedError
+from torchrelay.protocol.errors import CheckpointError, TorchrelayError, UnsupportedError
+from torchrelay.protocol.faults import SAVE
 from torchrelay.protocol.messages import (
     Abandon,
     CheckpointSaved,
@@ -171,7 +172,9 @@ class Attempt:
 
     def _failed(self, order: ShimOrder, error: Exception) -> None:
         reason = f"{type(error).__name__}: {error}"
-        self._link.send(OrderFailed(self.generation, type(order).__name__, reason[:500]))
+        writes = isinstance(order, (SaveCheckpoint, KeepFile))
+        unharmed = writes and isinstance(error, (OSError, CheckpointError, UnsupportedError))
+        self._link.send(OrderFailed(self.generation, type(order).__name__, reason[:500], unharmed=unharmed))
 
     def _serve(self, order: Serve) -> None:
         from torchrelay.shim.transfer import Donor
@@ -230,6 +233,7 @@ class Attempt:
             tensor_files.save(
                 Path(order.directory),
                 self._engine.replicas.tensors(commit, order.target) | self._engine.saves.tensors(),
+                lambda: self._inject(SAVE),
             )
             if order.save_tensors
             else 0

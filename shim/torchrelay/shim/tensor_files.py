@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -39,11 +39,12 @@ def _data_path(directory: Path, number: int) -> Path:
     return directory / f"tensors-{number:05d}.bin"
 
 
-def save(directory: Path, tensors: Mapping[str, torch.Tensor]) -> int:
+def save(directory: Path, tensors: Mapping[str, torch.Tensor], midway: Callable[[], None] = lambda: None) -> int:
     """Writes `tensors` below `directory`, durably, and returns their size in bytes.
 
-    They must not change meanwhile. What was there before is replaced; only this user can read what is written. Raises
-    CheckpointError when the folder cannot be written, UnsupportedError for tensors without plain bytes.
+    `midway` is called when their bytes are written, and no file has its name yet. They must not change meanwhile. What was
+    there before is replaced; only this user can read what is written. Raises CheckpointError when the folder cannot be
+    written, UnsupportedError for tensors without plain bytes.
     """
     source = Source(tensors)
     partial: list[Path] = []
@@ -51,6 +52,7 @@ def save(directory: Path, tensors: Mapping[str, torch.Tensor]) -> int:
         make_private(directory)
         (directory / LIST_NAME).unlink(missing_ok=True)
         chunks = _write_data(directory, source, partial)
+        midway()
         body = json.dumps(
             {
                 "version": _VERSION,

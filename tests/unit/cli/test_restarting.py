@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,12 @@ import pytest
 from torchrelay.cli.follow import Follower
 from torchrelay.cli.machine import LocalMachine
 from torchrelay.cli.options import GivenOptions, RunOptions, check
-from torchrelay.cli.restarting.checkpoints import own_checkpoints, remove_old
+from torchrelay.cli.restarting.checkpoints import (
+    NOBODY_WRITES_S,
+    own_checkpoints,
+    remove_forgotten,
+    remove_old,
+)
 from torchrelay.cli.restarting.choice import Choice, Fall, Saved, choose
 from torchrelay.cli.restarting.runs import Runs, faults_left
 from torchrelay.cli.summary import Summary
@@ -89,14 +95,44 @@ def folder(jit: Path, name: str, whole: bool = True) -> str:
 
 
 def test_a_run_keeps_its_newest_checkpoints_and_touches_nobody_elses(tmp_path: Path) -> None:
-    oldest, older = folder(tmp_path, "ab-step99"), folder(tmp_path, "ab-again1-step30")
-    newest, others = folder(tmp_path, "ab-again2-step20"), folder(tmp_path, "abc-step1")
-    torn = folder(tmp_path, "ab-again3-step21", whole=False)
-    assert [s.directory for s in own_checkpoints(tmp_path, "ab")] == [oldest, older, newest]
-    remove_old(tmp_path, "ab", 2)
+    oldest, older = folder(tmp_path, "000000ab-step99"), folder(tmp_path, "000000ab-again1-step30")
+    newest, others = folder(tmp_path, "000000ab-again2-step20"), folder(tmp_path, "00000abc-step1")
+    torn = folder(tmp_path, "000000ab-again3-step21", whole=False)
+    assert [s.directory for s in own_checkpoints([tmp_path], "000000ab")] == [oldest, older, newest]
+    remove_old([tmp_path], "000000ab", 2)
     assert [Path(f).exists() for f in (oldest, older, newest, torn, others)] == [False, True, True, False, True]
-    remove_old(tmp_path, "ab", 0)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["abc-step1"]
+    remove_old([tmp_path], "000000ab", 0)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["00000abc-step1"]
+
+
+def written(path: str, at_s: float) -> None:
+    for each in (Path(path), *Path(path).iterdir()):
+        os.utime(each, (at_s, at_s))
+
+
+def test_what_ended_runs_have_left_is_bounded_and_what_a_crash_cut_short_is_removed(tmp_path: Path) -> None:
+    now_s = 1e9
+    whole = [folder(tmp_path, f"0000000{n:x}-step5") for n in range(12)]
+    torn, fresh = folder(tmp_path, "aaaaaaaa-step1", whole=False), folder(tmp_path, "bbbbbbbb-step1", whole=False)
+    foreign = folder(tmp_path, "cccccccc-step1", whole=False)
+    for number, path in enumerate(whole):
+        written(path, now_s - 10_000 + number)
+    (Path(torn) / "rank-0-tensors").mkdir()
+    (Path(foreign) / "thesis.tex").touch()
+    written(torn, now_s - NOBODY_WRITES_S - 1)
+    written(foreign, now_s - NOBODY_WRITES_S - 1)
+    written(fresh, now_s - NOBODY_WRITES_S + 1)
+    remove_forgotten([tmp_path], now_s)
+    assert [Path(path).exists() for path in whole] == [False, False] + [True] * 10
+    assert [Path(path).exists() for path in (torn, fresh, foreign)] == [False, True, True]
+
+
+def test_checkpoints_are_found_in_every_folder_in_the_order_in_which_they_were_made(tmp_path: Path) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    newest, oldest = folder(one, "000000ab-again1-step3"), folder(other, "000000ab-step9")
+    assert [s.directory for s in own_checkpoints([one, other], "000000ab")] == [oldest, newest]
+    remove_old([one, other], "000000ab", 0)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_fault_that_has_struck_strikes_no_second_time() -> None:
@@ -121,14 +157,14 @@ def run_all(
     script = tmp_path / "train.py"
     script.touch()
     faults = ("kill:rank=0,step=5", "kill:rank=0,step=6")
-    options = check(GivenOptions(str(script), jit_dir=tmp_path / "jit", inject=faults), LocalMachine(), {})
+    options = check(GivenOptions(str(script), jit_dirs=(tmp_path / "jit",), inject=faults), LocalMachine(), {})
     follower, seen = Follower(Teller(io.StringIO(), {}, True), None), []
 
     def new_job(these: RunOptions, restarts: tuple[str, ...]) -> FakeJob:
         seen.append(these)
         return FakeJob(these, lambda its: tell(follower, its), stopped_by)
 
-    runs = Runs(options, "ab", follower, new_job)
+    runs = Runs(options, "000000ab", follower, new_job)
     return asyncio.run(runs.run(())), runs, follower, seen
 
 
@@ -149,7 +185,7 @@ def test_a_job_goes_on_from_what_was_saved_and_its_checkpoints_are_gone_when_it_
         if options.restarts_done:
             say(follower, entered("m1"), JobFinished(0, "done"))
             return 0
-        saved = folder(jit, "ab-step30")
+        saved = folder(jit, "000000ab-step30")
         say(follower, FaultFired("kill:rank=0,step=5,phase=forward", 0, 5))
         say(
             follower,
@@ -160,7 +196,7 @@ def test_a_job_goes_on_from_what_was_saved_and_its_checkpoints_are_gone_when_it_
 
     code, runs, follower, seen = run_all(tmp_path, tell)
     assert (code, runs.no_restart) == (0, "")
-    assert [o.resume for o in seen] == [None, jit / "ab-step30"]
+    assert [o.resume for o in seen] == [None, jit / "000000ab-step30"]
     assert [len(o.faults) for o in seen] == [2, 1]
     (restart,) = follower.summary.restarts
     assert (restart.rung, restart.boundary, restart.steps, restart.reason) == ("jit-checkpoint", 30, 0, "killed")
@@ -173,7 +209,7 @@ def test_a_restart_that_nobody_could_enter_from_leads_to_the_next_rung_and_the_e
 ) -> None:
     def tell(follower: Follower, options: RunOptions) -> int:
         say(follower, JobStarted("ab", 1, 0, ("n0",)))
-        saved = "" if options.restarts_done else folder(tmp_path / "jit", "ab-step30")
+        saved = "" if options.restarts_done else folder(tmp_path / "jit", "000000ab-step30")
         reason = "a joiner failed" if options.restarts_done else "killed"
         say(
             follower,

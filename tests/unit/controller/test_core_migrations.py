@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -204,6 +205,37 @@ def test_a_checkpoint_that_cannot_be_written_ends_the_job_with_the_lost_ranks_co
     assert job.stop is not None
     assert job.stop.exit_code == 137
     assert "cannot be written" in job.stop.reason
+
+
+def test_a_checkpoint_goes_into_the_next_folder_where_a_rank_cannot_write_and_nothing_is_left_in_the_first(
+    tmp_path: Path,
+) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    job = FakeJob(first, spares=0, config={"jit_dirs_more": (str(second),)})
+    job.full = [str(first)]
+    (first / "run-step5" / "rank-2-tensors").mkdir(parents=True)
+    job.train()
+    job.die("n0.w1")
+    job.settle()
+    (saved,) = job.told(events.CheckpointSaved)
+    assert saved.directory == str(second / "run-step5")
+    assert job.dead == {"n0.w1"}
+    assert not (first / "run-step5").exists()
+    assert read_checkpoint(Path(saved.directory), 3).tensors == {0: 4096}
+
+
+def test_where_no_folder_can_be_written_nobody_who_lives_is_ended_for_it(tmp_path: Path) -> None:
+    job = FakeJob(tmp_path / "jit", spares=0)
+    job.full = [str(tmp_path)]
+    job.train()
+    job.die("n0.w1")
+    job.settle()
+    assert job.stop is not None
+    assert (job.stop.exit_code, job.stop.signal) == (137, signal.SIGTERM)
+    assert f"cannot be written to any folder of --jit-dir: {tmp_path}/jit: OSError" in job.stop.reason
+    (fell,) = job.told(events.JobFell)
+    assert (fell.directory, "no spare is left" in fell.refused) == ("", True)
+    assert job.dead == {"n0.w1"}
 
 
 def test_without_a_replica_the_job_ends_with_the_reason(tmp_path: Path) -> None:

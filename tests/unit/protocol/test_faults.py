@@ -39,7 +39,7 @@ def test_faults_of_devices_are_told_from_those_of_processes(kind: str) -> None:
         ("straggler:rank=0,step=1,slow=1x", "above 1, up to 100"),
         ("straggler:rank=0,step=1,slow=fast", "as in slow=3x"),
         ("raise:rank=0,step=1,phase=rebuild", "in the rebuild of a migration there is only kill and stop"),
-        ("kill:rank=0,step=1,phase=quiesce", "optimizer, after-step, copy, prepare, transfer, rebuild, verify"),
+        ("kill:rank=0,step=1,phase=quiesce", "optimizer, after-step, copy, prepare, transfer, rebuild, verify, save"),
     ],
 )
 def test_what_makes_no_sense_is_refused(text: str, says: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from torchrelay.cli.restarting.choice import Saved
@@ -12,35 +12,62 @@ from torchrelay.protocol.names import MANIFEST
 
 KEPT = 2
 """The one that ranks enter from, and the one before: it is there until the next one has proven to be of use."""
+KEPT_OF_ALL_RUNS = 10
+"""Whole ones that ended runs have left in a folder; older ones are removed."""
+NOBODY_WRITES_S = 3600.0
+"""A checkpoint without a manifest in which nothing was written for so long is never finished: saving takes ten minutes at most."""
+
+_NAME = re.compile(r"([0-9a-f]{8})(?:-again(\d+))?-step(\d+)")
+_OURS = re.compile(r"\.?(rank-\d+\..*|rank-\d+-tensors|collective-log.*|manifest\.json.*)")
 
 
-def own_checkpoints(jit_dir: Path, run_id: str) -> list[Saved]:
+def own_checkpoints(jit_dirs: Iterable[Path], run_id: str) -> list[Saved]:
     """The whole ones, oldest first."""
-    return [Saved(str(folder), step) for step, folder in _folders(jit_dir, run_id) if (folder / MANIFEST).is_file()]
+    return [Saved(str(folder), step) for step, folder in _of_run(jit_dirs, run_id) if _is_whole(folder)]
 
 
-def remove_old(jit_dir: Path, run_id: str, keep: int) -> None:
+def remove_old(jit_dirs: Sequence[Path], run_id: str, keep: int) -> None:
     """All of this run but the newest `keep`, and what was not finished. A folder that cannot be removed stays."""
-    kept = {saved.directory for saved in _newest(own_checkpoints(jit_dir, run_id), keep)}
-    for _, folder in _folders(jit_dir, run_id):
+    whole = own_checkpoints(jit_dirs, run_id)
+    kept = {saved.directory for saved in (whole[-keep:] if keep else ())}
+    for _, folder in _of_run(jit_dirs, run_id):
         if str(folder) not in kept:
             shutil.rmtree(folder, ignore_errors=True)
     if not keep:
-        _remove_empty(jit_dir)
+        for folder in jit_dirs:
+            _remove_empty(folder)
 
 
-def _newest(saved: Sequence[Saved], count: int) -> Sequence[Saved]:
-    return saved[-count:] if count else ()
+def remove_forgotten(jit_dirs: Iterable[Path], now_s: float) -> None:
+    """What runs have left that are over: what a crash has cut short, and all but the newest whole ones. `now_s`: time of day."""
+    for jit_dir in jit_dirs:
+        folders = [folder for _, folder in _checkpoints(jit_dir)]
+        whole = sorted(filter(_is_whole, folders), key=lambda folder: (folder / MANIFEST).stat().st_mtime)
+        torn = [f for f in folders if not _is_whole(f) and now_s - _last_written_s(f) > NOBODY_WRITES_S]
+        for folder in (*whole[:-KEPT_OF_ALL_RUNS], *torn):
+            if all(_OURS.fullmatch(path.name) for path in folder.iterdir()):
+                shutil.rmtree(folder, ignore_errors=True)
 
 
-def _folders(jit_dir: Path, run_id: str) -> list[tuple[int, Path]]:
+def _is_whole(folder: Path) -> bool:
+    return (folder / MANIFEST).is_file()
+
+
+def _last_written_s(folder: Path) -> float:
+    return max(path.lstat().st_mtime for path in (folder, *folder.rglob("*")))
+
+
+def _of_run(jit_dirs: Iterable[Path], run_id: str) -> list[tuple[int, Path]]:
     """With their steps, in the order in which they were made."""
-    pattern = re.compile(rf"{re.escape(run_id)}(?:-again(\d+))?-step(\d+)")
-    found = []
-    for folder in jit_dir.iterdir() if jit_dir.is_dir() else ():
-        if (match := pattern.fullmatch(folder.name)) and folder.is_dir() and not folder.is_symlink():
-            found.append((int(match[1] or 0), int(match[2]), folder))
-    return [(step, folder) for _, step, folder in sorted(found)]
+    found = [found for jit_dir in jit_dirs for found in _checkpoints(jit_dir) if found[0][0] == run_id]
+    return [(step, folder) for (_, _, step), folder in sorted(found)]
+
+
+def _checkpoints(jit_dir: Path) -> Iterator[tuple[tuple[str, int, int], Path]]:
+    """Each with its run, how often that had been started again, and the step."""
+    for folder in sorted(jit_dir.iterdir()) if jit_dir.is_dir() else ():
+        if (match := _NAME.fullmatch(folder.name)) and folder.is_dir() and not folder.is_symlink():
+            yield (match[1], int(match[2] or 0), int(match[3])), folder
 
 
 def _remove_empty(folder: Path) -> None:

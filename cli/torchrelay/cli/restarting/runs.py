@@ -12,7 +12,7 @@ from typing import Protocol
 
 from torchrelay.cli.follow import Follower
 from torchrelay.cli.options import RunOptions
-from torchrelay.cli.restarting.checkpoints import KEPT, own_checkpoints, remove_old
+from torchrelay.cli.restarting.checkpoints import KEPT, own_checkpoints, remove_forgotten, remove_old
 from torchrelay.cli.restarting.choice import Choice, Fall, Saved, choose
 from torchrelay.cli.summary import Restart, Summary
 from torchrelay.protocol.events import JobRestarted, Occurrence, RestartDone, to_job_event
@@ -62,6 +62,7 @@ class Runs:
         """Exit code of the last incarnation."""
         self._follower.heard = self._heard
         options = self._options
+        self._remove_forgotten()
         while True:
             removal = asyncio.ensure_future(self._remove_what_is_old())
             try:
@@ -76,6 +77,8 @@ class Runs:
             choice = self._choose(fall)
             if not choice.rung:
                 self.no_restart = choice.reason
+                self._remove(KEPT)
+                self._remove_forgotten()
                 return code
             self._falls.append(fall)
             options = self._next(options, fall, choice)
@@ -83,7 +86,7 @@ class Runs:
 
     def _choose(self, fall: Fall) -> Choice:
         given = self._options
-        earlier = [s for s in own_checkpoints(given.jit_dir, self._run_id) if s != fall.saved]
+        earlier = [s for s in own_checkpoints(given.jit_dirs, self._run_id) if s != fall.saved]
         if given.resume is not None:
             earlier.insert(0, Saved(str(given.resume), -1))
         asked = given.given.max_restarts is not None
@@ -147,8 +150,11 @@ class Runs:
             await asyncio.sleep(OF_USE_S)
             self._remove(0)
 
+    def _remove_forgotten(self) -> None:
+        remove_forgotten(self._options.jit_dirs, time.time())
+
     def _remove(self, keep: int) -> None:
-        remove_old(self._options.jit_dir, self._run_id, keep)
+        remove_old(self._options.jit_dirs, self._run_id, keep)
 
 
 def faults_left(faults: tuple[Fault, ...], summary: Summary) -> tuple[Fault, ...]:

@@ -183,6 +183,8 @@ class OrderFailed:
     reason: str
     lasting: bool = False
     """Whether any other process would fail in the same way: the script or the journal makes the error, and no peer does."""
+    unharmed: bool = False
+    """Whether the rank holds what it held all the same: a file or folder could not be written."""
 
 
 @dataclass(frozen=True)

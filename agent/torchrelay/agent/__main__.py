@@ -1,4 +1,7 @@
-"""`python -m torchrelay.agent --config FILE`: started by `torchrelay run`; ends when the pipe on its stdin does."""
+"""`python -m torchrelay.agent --config FILE`: started by `torchrelay run`; ends when the pipe on its stdin does.
+
+A line on that pipe is HOST:PORT of the controller that the job has from then on.
+"""
 
 from __future__ import annotations
 
@@ -32,17 +35,25 @@ def _read_secret(path: str) -> bytes:
         raise UserError(f"the job's secret cannot be read: {e}") from e
 
 
-def _on_stdin_end(act: Callable[[], None]) -> None:
+def _on_stdin(turn_to: Callable[[str], None], end: Callable[[], None]) -> None:
     """A pipe is the life line to whoever started the agent; a terminal, a file or /dev/null is none."""
     mode = os.fstat(0).st_mode
     if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
         return
     loop = asyncio.get_running_loop()
 
+    received = bytearray()
+
     def readable() -> None:
-        if not os.read(0, 4096):
+        data = os.read(0, 4096)
+        received.extend(data)
+        while b"\n" in received:
+            line, _, rest = received.partition(b"\n")
+            received[:] = rest
+            turn_to(line.decode())
+        if not data:
             loop.remove_reader(0)
-            act()
+            end()
 
     loop.add_reader(0, readable)
 
@@ -53,7 +64,7 @@ async def _run(config: AgentConfig, secret: bytes) -> int:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, node.stop, 128 + number, number, f"the agent got {number.name}")
     loop.add_signal_handler(signal.SIGCHLD, node.child_changed)
-    _on_stdin_end(lambda: node.end_now("who started the agent is gone"))
+    _on_stdin(node.turn_to, lambda: node.end_now("who started the agent is gone"))
     return await node.run()
 
 

@@ -69,6 +69,10 @@ class AgentConfig:
     number_watches: tuple[str, ...] = ()
     cost_limit_percent: float = MOST_SHARE_PERCENT
     controller_file: str = ""
+    candidate: str = ""
+    """HOST:PORT of a controller that the command of this machine starts when it has to."""
+    joins: bool = False
+    """The job has begun without this machine, whose processes are spares for it."""
     scripts_begun: int = 0
     """How often the command has started the script anew from its beginning."""
     grace_s: float = 30.0
@@ -99,9 +103,9 @@ class AgentConfig:
         """Every process of this node, with the rank that it starts with; None for a spare."""
         ranks: dict[WorkerId, Rank | None] = {}
         for i in range(self.nproc_per_node):
-            rank = None if self.resume else Rank(self.node_rank * self.nproc_per_node + i)
-            ranks[WorkerId(f"n{self.node_rank}.w{i}")] = rank
-        return ranks | {WorkerId(f"n{self.node_rank}.s{i}"): None for i in range(self.spares)}
+            rank = None if self.resume or self.joins else Rank(self.node_rank * self.nproc_per_node + i)
+            ranks[WorkerId(f"{self.node}.w{i}")] = rank
+        return ranks | {WorkerId(f"{self.node}.s{i}"): None for i in range(self.spares)}
 
 
 def load_config(path: Path) -> AgentConfig:

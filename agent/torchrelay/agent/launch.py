@@ -48,7 +48,7 @@ def worker_specs(config: AgentConfig, environ: Mapping[str, str]) -> list[Worker
 
 def late_spec(config: AgentConfig, environ: Mapping[str, str], number: int) -> WorkerSpec:
     """A further process, started in the middle of the job: as a spare."""
-    return _spec(config, environ, WorkerId(f"n{config.node_rank}.r{number}"), None, None, f"again{number}")
+    return _spec(config, environ, WorkerId(f"{config.node}.r{number}"), None, None, f"again{number}")
 
 
 def _spec(

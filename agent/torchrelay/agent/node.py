@@ -49,6 +49,7 @@ from torchrelay.protocol.messages import (
     FetchJournal,
     FetchKept,
     Finishing,
+    Follow,
     ForgetJournals,
     FromWorker,
     Hello,
@@ -99,6 +100,7 @@ class Node:
         self._explainer = Explainer(self._ask_shim, lambda worker, report: self._send(FromWorker(worker, report)))
         self._a_child_changed = False
         self._started_late = 0
+        self._follows = Follow("", 0)
         self._kept: set[asyncio.Task[None]] = set()
         self._stop: asyncio.Future[StopJob] = asyncio.get_running_loop().create_future()
         self._shims: ShimServer
@@ -152,6 +154,11 @@ class Node:
         if not self._stop.done():
             self._stop.set_result(StopJob(exit_code, signal_number, reason))
 
+    def turn_to(self, controller: str) -> None:
+        """The controller of the job is another one, at HOST:PORT."""
+        log.info("the job has another controller, at %s", controller)
+        self._session.turn_to(controller)
+
     def end_now(self, reason: str) -> None:
         """Ends the node without any grace, also one that a stop has granted already."""
         self.stop(1, signal.SIGKILL, reason)
@@ -177,6 +184,9 @@ class Node:
             copies_port=copies.port,
             copies_token=copies.token,
             copies_of=copies.newest_gates,
+            job=self._follows.job,
+            epoch=self._follows.epoch,
+            candidate=self._config.candidate,
         )
 
     def _info(self, child: Child) -> WorkerInfo:
@@ -271,6 +281,8 @@ class Node:
                 self._send(message)
         elif isinstance(order, Inherits):
             self._standings[WorkerId(order.worker)].said.inherit(order.checks)
+        elif isinstance(order, Follow):
+            self._follows = order
         elif isinstance(order, StartWorker):
             self._start_worker(order.rank)
         elif isinstance(order, FetchKept):

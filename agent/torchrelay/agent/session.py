@@ -91,6 +91,12 @@ class Session:
         self._name = secrets.token_hex(8)
         self._renewed.set()
 
+    def turn_to(self, controller: str) -> None:
+        """Another one, at HOST:PORT, is to hear of everything that the one before has not taken."""
+        if controller != self._controller:
+            self._controller = controller
+            self._renewed.set()
+
     def close(self) -> None:
         """`run` returns as soon as the controller has been told of everything."""
         self._closing = True
@@ -117,10 +123,10 @@ class Session:
 
     async def _stream_once(self) -> str:
         """One stream, to its end; the reason for that. A new channel each time: its certificate is a fresh one."""
+        self._renewed.clear()
         async with self._credentials.channel(self._controller) as channel:
             stub = relay_pb2_grpc.RelayStub(channel)
             call = stub.Attach()
-            self._renewed.clear()
             writer = asyncio.ensure_future(self._write(call))
             reader = asyncio.ensure_future(self._read(call))
             renewed = asyncio.ensure_future(self._renewed.wait())

@@ -192,7 +192,9 @@ Dcgm = Annotated[
 Controller = Annotated[
     str | None,
     typer.Option(
-        metavar="HOST:PORT", help="Several machines: where the controller is, if not here.", rich_help_panel=_RELAY
+        metavar="HOST:PORT,...",
+        help="Several machines: where to look for the controller. Default: at --master-addr.",
+        rich_help_panel=_RELAY,
     ),
 ]
 ControllerPort = Annotated[

@@ -48,6 +48,11 @@ class Child:
         """Negative: ended by that signal. None: it runs."""
         return self._process.returncode
 
+    def tell(self, line: str) -> None:
+        """One line on its stdin; lost if it ends meanwhile."""
+        if self._process.stdin is not None and self.exit_code is None:
+            self._process.stdin.write(f"{line}\n".encode())
+
     def signal(self, number: int) -> None:
         # Not through Popen, which looks first whether the child has ended, and so takes the exit code away from asyncio.
         if self.exit_code is None:

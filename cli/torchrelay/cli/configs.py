@@ -36,12 +36,21 @@ def script_digest(options: RunOptions) -> str:
 
 
 def agent_config(
-    options: RunOptions, run_id: str, run_folder: Path, secret_file: Path, controller: str, host: str
+    options: RunOptions,
+    run_id: str,
+    run_folder: Path,
+    secret_file: Path,
+    controller: str,
+    host: str,
+    candidate: str = "",
 ) -> dict[str, Any]:
-    """Keys of agent.config.AgentConfig. `controller` is HOST:PORT, `host` this machine as the other ones reach it."""
+    """Keys of agent.config.AgentConfig. `controller` is HOST:PORT, `host` this machine as the other ones reach it.
+
+    `candidate`: HOST:PORT of a controller that this command may start, where machines are several.
+    """
     return {
         "run_id": run_id,
-        "node": f"n{options.node_rank}",
+        "node": options.node,
         "node_rank": options.node_rank,
         "nnodes": options.nnodes,
         "nproc_per_node": options.nproc_per_node,
@@ -73,7 +82,9 @@ def agent_config(
         "scripts_begun": options.scripts_begun,
         "check_steps": options.check_steps,
         "check_batches": options.check_batches,
-        "controller_file": str(controller_file(run_folder)) if options.controller is None else "",
+        "controller_file": str(controller_file(run_folder)),
+        "candidate": candidate,
+        "joins": options.joins,
         "orphan_s": ORPHAN_OF_ONE_MACHINE_S if options.nnodes == 1 else ORPHAN_S,
     }
 
@@ -94,6 +105,7 @@ def controller_config(options: RunOptions, run_id: str, secret_file: Path, addre
         "master_port": options.master_port,
         "listen_host": LOOPBACK if options.nnodes == 1 else EVERY_ADDRESS,
         "listen_port": options.controller_port,
+        "node": options.node,
         "check_steps": options.check_steps,
         "resume_dir": str(options.resume) if options.resume else "",
         "command": list(script_command(options)),

@@ -16,6 +16,8 @@ from torchrelay.protocol.messages import (
     Empty,
     JobEvent,
     JobStatus,
+    LeadReply,
+    LeadRequest,
     MigrateReply,
     MigrateRequest,
     StopRequest,
@@ -51,6 +53,9 @@ class Control:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
         await self._channel.close(None)
 
     async def status(self) -> JobStatus:
@@ -60,6 +65,14 @@ class Control:
             raise _as_ours(e, self._address) from e
         status: JobStatus = convert.from_proto(reply)
         return status
+
+    async def lead(self, request: LeadRequest, timeout_s: float) -> LeadReply:
+        try:
+            reply = await self._stub.Lead(convert.to_proto(request), timeout=timeout_s)
+        except grpc.aio.AioRpcError as e:
+            raise _as_ours(e, self._address) from e
+        answer: LeadReply = convert.from_proto(reply)
+        return answer
 
     async def migrate(self, rank: int, reason: str) -> MigrateReply:
         request = convert.to_proto(MigrateRequest(rank, reason))

@@ -51,7 +51,8 @@ class Follower:
             self._file.close()
 
     async def follow(self, control: Control) -> None:
-        """Until the job's last event. A controller that is gone may come back, or another one take its place."""
+        """Until the job's last event. A controller that is gone may come back, or another one take its place at that address."""
+        self._newest_s = 0.0  # another machine's clock says nothing of what this controller has told
         while True:
             if await self._follow_one(control):
                 return

@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import hashlib
 import json
 import os
 import secrets
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Coroutine
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from torchrelay.cli import configs, folder, narrate, user_environment
 from torchrelay.cli.child import Child
 from torchrelay.cli.control import Control, target
 from torchrelay.cli.follow import Follower
 from torchrelay.cli.journals import own_journals
-from torchrelay.cli.leader import Leader, stands
+from torchrelay.cli.leader import Leader, cannot_take_over, stands
+from torchrelay.cli.leading.find import find
+from torchrelay.cli.leading.known_machines import read_machines, remove_machines
+from torchrelay.cli.leading.seat import Seat
+from torchrelay.cli.leading.watch import LeaderWatch, addresses
 from torchrelay.cli.machine import address_towards
-from torchrelay.cli.options import LOOPBACK, RunOptions
+from torchrelay.cli.options import LOOPBACK, RunOptions, parse_address
 from torchrelay.cli.restarting.runs import Runs
 from torchrelay.cli.summary import Summary, as_json, faults_that_never_fired, has_planned_without_migration
 from torchrelay.cli.teller import Teller
 from torchrelay.protocol.errors import TorchrelayError
+from torchrelay.protocol.messages import LeadReply
 from torchrelay.protocol.names import EXIT_FAULT_NOT_INJECTED, EXIT_USAGE
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -37,6 +43,7 @@ OTHER_AGENTS_S = 60.0
 async def launch(options: RunOptions, command: tuple[str, ...]) -> int:
     """Runs the job; returns the exit code of the command. Raises UserError before anything was started."""
     secret = options.secret or secrets.token_hex(32).encode()
+    seat = Seat(leads=options.controller is None)
     run_id = secrets.token_hex(4) if options.secret is None else hashlib.sha256(b"run " + secret).hexdigest()[:8]
     name = run_id if options.nnodes == 1 else f"{run_id}-n{options.node_rank}"
     run_folder = folder.make_run_folder(folder.state_folder(os.environ), name)
@@ -45,11 +52,13 @@ async def launch(options: RunOptions, command: tuple[str, ...]) -> int:
         with own_journals(name, run_folder), Follower(teller, options.events) as follower:
 
             def new_job(these: RunOptions, restarts: tuple[str, ...]) -> Job:
-                return Job(these, run_id, run_folder, secret, follower, teller, restarts)
+                return Job(these, run_id, run_folder, secret, follower, teller, restarts, seat)
 
             runs = Runs(options, run_id, follower, new_job)
             code = await runs.run(command)
             teller.close()
+            if options.nnodes > 1 and follower.summary.exit_code is not None:
+                remove_machines(options.jit_dirs[0], run_id, [seat.known.job])
             return _conclude(options, runs, follower.summary, code, teller)
     finally:
         teller.close()
@@ -68,13 +77,23 @@ class Job:
         follower: Follower,
         teller: Teller,
         restarts: tuple[str, ...] = (),
+        seat: Seat | None = None,
     ) -> None:
-        self._restarts = restarts
+        self._restarts, self._seat = restarts, seat or Seat()
         self._options, self._run_id, self._folder, self._secret = options, run_id, run_folder, secret
         self.follower, self._teller = follower, teller
         self._leader: Leader | None = None
         self._agent: Child | None = None
         self._control: Control | None = None
+        self._address = ("", 0)
+        self._command: tuple[str, ...] = ()
+        self._secret_file = Path()
+        self._helpers: set[asyncio.Task[None]] = set()
+        self._following: asyncio.Task[None] | None = None
+        self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Of whatever helps while the job runs."""
+        self._belongs_elsewhere = False
+        """A job of the same secret trains already, and this machine is to join it."""
         self._task: asyncio.Task[int] | None = None
         self._stops: set[asyncio.Task[None]] = set()
         self.stopped_by = 0
@@ -103,62 +122,149 @@ class Job:
                 loop.remove_signal_handler(number)
 
     async def _run(self, command: tuple[str, ...]) -> int:
-        secret_file = folder.write_secret(self._folder, self._secret)
+        self._command = command
+        self._secret_file = folder.write_secret(self._folder, self._secret)
+        while True:
+            try:
+                if (address := await self._find_or_lead()) is None:
+                    return EXIT_USAGE  # the controller has said why
+                self._address = address
+                code = await self._run_with_agent()
+            finally:
+                for child, grace_s in ((self._agent, AGENT_END_S), (self._controller, CONTROLLER_END_S)):
+                    if child is not None:
+                        await child.let_go(grace_s)
+            if not self._belongs_elsewhere:
+                return code
+            self._belongs_elsewhere, self._seat.leads, self._seat.known = False, False, LeadReply(0)
+
+    async def _find_or_lead(self) -> tuple[str, int] | None:
+        """Where the controller of the job is: on some machine already, or started here."""
+        options, known = self._options, self._seat.known
+        if options.nnodes > 1:
+            on_disk = read_machines(options.jit_dirs[0], self._run_id)
+            where = addresses(options, known if known.epoch else None, on_disk)
+            found = await find(options.node_rank, where, known.epoch, self._seat.leads, self._secret, self._note)
+            if found is not None:
+                self._options = of_found(options, found.reply)
+                return parse_address("controller", found.address)
+        self._leader = Leader(self._options, self._run_id, self._folder, self._secret_file, self._say)
+        return await self._leader.start(known)
+
+    async def _run_with_agent(self) -> int:
+        options, host = self._options, _own_address(self._options)
+        own = target(host, self._address[1] if self._leader is not None else options.controller_port)
+        self._agent = agent = await self._start_agent(host, own)
+        if options.nnodes > 1 and not options.joins and not options.quiet:
+            self._note(f"waiting until all {options.nnodes} machines are there")
         try:
-            address = self._options.controller
-            if address is None:
-                self._leader = Leader(self._options, self._run_id, self._folder, secret_file, self._say)
-                address = await self._leader.start()
-            if address is None:
-                return EXIT_USAGE  # the controller has said why
-            self._agent = await self._start_agent(secret_file, address)
-            self._write_entry(address, command)
-            rewrite = functools.partial(self._write_entry, address, command)
-            if self._options.nnodes > 1 and not self._options.quiet:
-                self._teller.say([narrate.line(f"waiting until all {self._options.nnodes} machines are there")])
-            async with Control(*address, self._secret) as self._control:
-                return await self._until_the_agent_ends(self._agent, rewrite)
+            await self._turn(self._address)
+            if self._leader is not None:
+                self._help(self._keep_led(self._leader))
+            if options.nnodes > 1:
+                self._help(LeaderWatch(options, self._run_id, self._secret, self._seat, own, self).run())
+            await asyncio.wait((agent.ended, self._failure), return_when=asyncio.FIRST_COMPLETED)
+            if self._failure.done():
+                self._failure.result()
+            code = await agent.ended
+            there = self._controller is None or self._controller.exit_code is None
+            if self._following is not None:
+                await asyncio.wait((self._following,), timeout=LAST_EVENTS_S if code >= 0 and there else 0)
         finally:
-            for child, grace_s in ((self._agent, AGENT_END_S), (self._controller, CONTROLLER_END_S)):
-                if child is not None:
-                    await child.let_go(grace_s)
+            for task in filter(None, (*self._helpers, self._following)):
+                task.cancel()
+            if self._control is not None:
+                await self._control.close()
+        if self._controller is not None and self.follower.summary.exit_code is not None:
+            # It stays until the agents of all machines know that the job is over.
+            await asyncio.wait((self._controller.ended,), timeout=OTHER_AGENTS_S if options.nnodes > 1 else 0)
+        return self._code_of(code)
 
     @property
     def _controller(self) -> Child | None:
         return self._leader.child if self._leader is not None else None
 
-    async def _until_the_agent_ends(self, agent: Child, rewrite: Callable[[], None]) -> int:
-        assert self._control is not None
-        following = asyncio.ensure_future(self.follower.follow(self._control))
-        leading = asyncio.ensure_future(self._keep_led(rewrite))
-        try:
-            await asyncio.wait((agent.ended, leading), return_when=asyncio.FIRST_COMPLETED)
-            if leading.done():
-                leading.result()
-            code = await agent.ended
-            there = self._controller is None or self._controller.exit_code is None
-            await asyncio.wait((following,), timeout=LAST_EVENTS_S if code >= 0 and there else 0)
-        finally:
-            following.cancel()
-            leading.cancel()
-        if self._controller is not None and self.follower.summary.exit_code is not None:
-            # It stays until the agents of all machines know that the job is over.
-            await asyncio.wait((self._controller.ended,), timeout=OTHER_AGENTS_S if self._options.nnodes > 1 else 0)
-        return self._code_of(code)
+    def _help(self, work: Coroutine[Any, Any, None]) -> None:
+        """Runs until the job is over; if it fails, so does this command."""
+        task = asyncio.ensure_future(work)
+        self._helpers.add(task)
+        task.add_done_callback(self._helped)
 
-    async def _keep_led(self, rewrite: Callable[[], None]) -> None:
-        """Another controller for each that ends before the job. `rewrite()` tells other commands of it."""
-        while self._leader is not None:
-            await self._leader.ended()
+    def _helped(self, task: asyncio.Task[None]) -> None:
+        self._helpers.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None and not self._failure.done():
+            self._failure.set_exception(error)
+
+    async def _keep_led(self, leader: Leader) -> None:
+        """Another controller for each that ends before the job."""
+        while True:
+            await leader.ended()
             # It ends by itself once the job is over, and everybody knows.
             if self.follower.summary.exit_code is not None or self.stopped_by:
                 return
-            if not await self._leader.start_another(self.follower.summary):
-                if stands(self.follower.summary) and self._agent is not None:
+            if leader.has_stood_down:
+                self._stood_down(leader)
+                return
+            if not await leader.start_another(self.follower.summary, self._seat.known):
+                if self._options.nnodes == 1 and stands(self.follower.summary) and self._agent is not None:
                     self._say("a migration was under way, which nobody can finish: the job ends", "red")
                     self._agent.signal(signal.SIGTERM)
                 return
-            rewrite()
+            self._write_entry()
+
+    def _stood_down(self, leader: Leader) -> None:
+        if self._leader is leader:
+            self._leader = None
+        if not leader.let_go and not self._seat.known.begun and self._agent is not None:
+            self._belongs_elsewhere = True
+            self._say("a job of the same secret trains already: this machine joins it", "yellow")
+            self._agent.kill()
+
+    # What LeaderWatch needs: leading.watch.Hands.
+
+    @property
+    def address(self) -> str:
+        return target(*self._address)
+
+    @property
+    def holds(self) -> bool:
+        return self._controller is not None and self._controller.exit_code is None
+
+    async def turn_to(self, address: str) -> None:
+        """Another controller leads: this machine follows it."""
+        leader, self._leader = self._leader, None
+        await self._turn(parse_address("controller", address))
+        if leader is not None:
+            await leader.end()
+
+    async def lead(self, epoch: int, known: LeadReply) -> bool:
+        leader = Leader(self._options, self._run_id, self._folder, self._secret_file, self._say)
+        address = await leader.take_over(self.follower.summary, known, epoch)
+        if address is None:
+            return False
+        self._leader = leader
+        self._help(self._keep_led(leader))
+        await self._turn(address)
+        return True
+
+    def barred(self) -> str:
+        return cannot_take_over(self._options, self.follower.summary)
+
+    def say(self, text: str) -> None:
+        self._say(text, "yellow")
+
+    async def _turn(self, address: tuple[str, int]) -> None:
+        """Agent and events come from this controller from now on."""
+        before, self._address = self._control, address
+        if self._following is not None:
+            self._following.cancel()
+        if before is not None:
+            if self._agent is not None:
+                self._agent.tell(target(*address))
+            await before.close()
+        self._control = Control(*address, self._secret)
+        self._following = asyncio.ensure_future(self.follower.follow(self._control))
+        self._write_entry()
 
     def _code_of(self, agent_code: int) -> int:
         if self.stopped_by:
@@ -170,6 +276,9 @@ class Job:
             return 1
         code = self.follower.summary.exit_code
         return agent_code if code is None else code
+
+    def _note(self, text: str) -> None:
+        self._say(text, "")
 
     def _say(self, text: str, style: str) -> None:
         self._teller.say([narrate.line(text, style)])
@@ -203,20 +312,32 @@ class Job:
         if self._agent is not None:
             self._agent.signal(number)
 
-    async def _start_agent(self, secret_file: Path, controller: tuple[str, int]) -> Child:
+    async def _start_agent(self, host: str, own: str) -> Child:
+        """`host`: this machine; `own`: where a controller of it would listen."""
         config = configs.agent_config(
-            self._options, self._run_id, self._folder, secret_file, target(*controller), _own_address(self._options)
+            self._options, self._run_id, self._folder, self._secret_file, target(*self._address), host, own
         )
         path = self._folder / "agent.json"
         folder.write_private(path, json.dumps(config, indent=1).encode())
         return await Child.start("torchrelay.agent", path, user_environment(), owns_stdout=True)
 
-    def _write_entry(self, controller: tuple[str, int], command: tuple[str, ...]) -> None:
+    def _write_entry(self) -> None:
         pids = [os.getpid(), *(child.pid for child in (self._controller, self._agent) if child is not None)]
         processes = tuple(filter(None, map(folder.Process.find, pids)))
-        folder.write_run(
-            self._folder, folder.Run(self._run_id, self._folder.name, *controller, command, processes, self._restarts)
-        )
+        run = folder.Run(self._run_id, self._folder.name, *self._address, self._command, processes, self._restarts)
+        folder.write_run(self._folder, run)
+
+
+def of_found(options: RunOptions, reply: LeadReply) -> RunOptions:
+    """Of a machine whose job has a controller: with what that one's processes are started with."""
+    return replace(
+        options,
+        node=reply.place,
+        joins=reply.begun,
+        resume=Path(reply.resume_dir) if reply.resume_dir else None,
+        restarts_done=reply.restarts_done,
+        scripts_begun=reply.scripts_begun,
+    )
 
 
 def _own_address(options: RunOptions) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import secrets
 import signal
 import time
 from collections.abc import Callable
@@ -15,10 +16,13 @@ from torchrelay.cli.child import Child
 from torchrelay.cli.options import RunOptions
 from torchrelay.cli.summary import UNDER_WAY, Summary
 from torchrelay.protocol.errors import FatalError
-from torchrelay.protocol.names import EXIT_USAGE
+from torchrelay.protocol.messages import LeadReply
+from torchrelay.protocol.names import EXIT_STOOD_DOWN, EXIT_USAGE
 from torchrelay.protocol.phases import PLANNED, Phase
+from torchrelay.protocol.quorum import next_epoch
 
 ADDRESS_POLL_S = 0.02
+END_S = 10.0
 SHORT_LIFE_S = 10.0
 SHORT_LIVES = 5
 """After so many controllers in a row that ended this soon there is no other one: whatever ends them would go on."""
@@ -35,6 +39,8 @@ class Leader:
         self._options, self._run_id, self._folder, self._say = options, run_id, folder, say
         self._address_file = configs.controller_file(folder)
         self._config = configs.controller_config(options, run_id, secret_file, self._address_file)
+        self.let_go = False
+        """Whether it has been ended here, since another machine leads."""
         self._child: Child | None = None
         self._began_s = 0.0
         self._short_lives = 0
@@ -43,17 +49,43 @@ class Leader:
     def child(self) -> Child | None:
         return self._child
 
-    async def start(self) -> tuple[str, int] | None:
-        """Its address, or None if it refuses this job. Raises FatalError if it cannot run."""
-        return await self._start(self._config)
+    @property
+    def has_stood_down(self) -> bool:
+        """Whether it has ended because another machine leads the job, or is to."""
+        return self.let_go or (self._child is not None and self._child.exit_code == EXIT_STOOD_DOWN)
+
+    async def start(self, known: LeadReply) -> tuple[str, int] | None:
+        """Its address, or None if it refuses this job. `known`: who led it before, if anybody.
+
+        Raises FatalError if it cannot run.
+        """
+        return await self._start(self._config | first_of(self._options, known))
+
+    async def take_over(self, summary: Summary, known: LeadReply, epoch: int) -> tuple[str, int] | None:
+        """In the place of one on another machine. Its address, or None, with the reason told, if it cannot run."""
+        port = self._options.controller_port
+        try:
+            return await self._start(self._config | successor(self._options, summary, port, known, epoch))
+        except FatalError as e:
+            self._say(f"no controller can be started here: {e}", "red")
+            return None
+
+    async def end(self) -> None:
+        """Another machine leads."""
+        self.let_go = True
+        if self._child is not None:
+            await self._child.let_go(END_S)
 
     async def ended(self) -> None:
         """Returns when it has."""
         assert self._child is not None
         await asyncio.wait((self._child.ended,))
 
-    async def start_another(self, summary: Summary) -> bool:
-        """In the place of one that has ended. `summary`: the job so far. False, with the reason told, if that is of no use."""
+    async def start_another(self, summary: Summary, known: LeadReply) -> bool:
+        """In the place of one that has ended. `summary`: the job so far. False, with the reason told, if that is of no use.
+
+        `known`: what one that led has said last, where machines are several.
+        """
         assert self._child is not None
         how = f"the controller {_how(self._child.exit_code)}"
         self._short_lives = self._short_lives + 1 if time.monotonic() - self._began_s < SHORT_LIFE_S else 0
@@ -63,7 +95,8 @@ class Leader:
         if not because:
             self._say(f"{how}: training goes on, and another one takes its place", "yellow")
             try:
-                if await self._start(self._config | successor(self._options, summary, self._port())):
+                epoch = next_epoch(known.epoch, self._options.node_rank, self._options.nnodes) if known.epoch else 0
+                if await self._start(self._config | successor(self._options, summary, self._port(), known, epoch)):
                     return True
                 because = "the next one cannot start"
             except FatalError as e:
@@ -91,16 +124,34 @@ class Leader:
         return configs.reachable(address["host"]), int(address["port"])
 
 
-def successor(options: RunOptions, summary: Summary, port: int) -> dict[str, Any]:
-    """What a controller that takes over is told otherwise than the first one."""
+def first_of(options: RunOptions, known: LeadReply) -> dict[str, Any]:
+    """What the first controller of these processes is told in addition, where machines are several."""
+    if options.nnodes == 1:
+        return {}
+    epoch = next_epoch(known.epoch, options.node_rank, options.nnodes)
+    return {"epoch": epoch, "job_name": known.job or secrets.token_hex(4)}
+
+
+def successor(options: RunOptions, summary: Summary, port: int, known: LeadReply, epoch: int) -> dict[str, Any]:
+    """What a controller that takes over is told otherwise than the first one. `epoch` 0: there is one machine only."""
     nproc = options.nproc_per_node
     first = (f"n{node}.w{place}" for node in range(options.nnodes) for place in range(nproc))
-    return {
+    told = {
         "listen_port": port,
         "takes_over": True,
-        "holders": list(summary.holders(first)),
-        "migrations_begun": len(summary.migrations),
+        "holders": list(known.holders or summary.holders(first)),
+        "migrations_begun": max(known.migrations_begun, len(summary.migrations)),
         "resume_dir": "",
+    }
+    if not epoch:
+        return told
+    return told | {
+        "epoch": epoch,
+        "follows": known.epoch,
+        "job_name": known.job,
+        "members": [f"{m.node} {m.node_rank} {m.address}" for m in known.members],
+        "nodes": list(known.nodes),
+        "shared": known.shared,
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -107,10 +107,10 @@ class RunOptions:
     replay: Path | None
     max_restarts: int
     """How often the command may start all processes anew."""
-    controller: tuple[str, int] | None
-    """Where the job's controller listens, if this command does not start it."""
+    controllers: tuple[tuple[str, int], ...]
+    """Where the job's controller may listen. With none or several the machine with node rank 0 starts the first one."""
     controller_port: int
-    """0: any free port."""
+    """Of one that this command starts, at first or later. 0: any free port."""
     quiet: bool
     secret: bytes | None
     """None: this job is alone on its machine, and a secret is made for it."""
@@ -123,6 +123,14 @@ class RunOptions:
     """How often the command has started all processes anew; `scripts_begun`: how often of these from the script's beginning."""
     scripts_begun: int = 0
     migrations_begun: int = 0
+    node: str = ""
+    """What the agent is called; `joins`: the job has begun without this machine, which brings spares."""
+    joins: bool = False
+
+    @property
+    def controller(self) -> tuple[str, int] | None:
+        """Where the job's controller listens at first, if this command does not start it."""
+        return None if _leads_first(self.node_rank, self.controllers) else self.controllers[0]
 
     @property
     def needs_fake_machine(self) -> bool:
@@ -211,11 +219,12 @@ def check(given: GivenOptions, machine: Machine, environment: Mapping[str, str])
         dcgm=given.dcgm,
         replay=given.replay.absolute() if given.replay else None,
         max_restarts=_max_restarts(given, nnodes),
-        controller=parse_address("--controller", given.controller) if given.controller else None,
+        controllers=_controllers(given, nnodes),
         controller_port=_controller_port(given, nnodes, machine),
         quiet=given.quiet,
         secret=_secret(nnodes, environment),
         given=given,
+        node=f"n{given.node_rank}",
     )
 
 
@@ -271,11 +280,6 @@ def _check_nodes(given: GivenOptions, nnodes: int) -> None:
         raise UserError(
             "--controller is for jobs on several machines (--nnodes); on one machine the command starts its own"
         )
-    if given.controller and given.controller_port is not None:
-        raise UserError(
-            "--controller says where the controller listens, --controller-port makes this machine hold it: "
-            "give one of them"
-        )
 
 
 _LAUNCHERS = {
@@ -313,7 +317,8 @@ def _check_faults(given: GivenOptions, faults: Iterable[Fault], nnodes: int, npr
             raise UserError(
                 f"--inject {fault}: nothing is copied; give --buddy-every, with a copy at the head of that step"
             )
-        if fault.kind == CONTROLLER and (given.controller is not None or fault.rank // nproc != given.node_rank):
+        leads = _leads_first(given.node_rank, _controllers(given, nnodes))
+        if fault.kind == CONTROLLER and (not leads or fault.rank // nproc != given.node_rank):
             raise UserError(
                 f"--inject {fault}: it is killed by an agent of its own machine; take a rank of that machine, and give it there"
             )
@@ -322,11 +327,6 @@ def _check_faults(given: GivenOptions, faults: Iterable[Fault], nnodes: int, npr
         if nnodes == 1:
             raise UserError(
                 f"--inject {fault}: the whole job is lost with its only machine; it takes --nnodes 2 or more"
-            )
-        if given.controller is None and fault.rank // nproc == given.node_rank:
-            raise UserError(
-                f"--inject {fault}: rank {fault.rank} is on the machine of the controller, with which the job ends; "
-                "take a rank of another machine"
             )
 
 
@@ -383,15 +383,27 @@ def _master_port(given: GivenOptions, nnodes: int, machine: Machine) -> int:
 
 
 def _controller_port(given: GivenOptions, nnodes: int, machine: Machine) -> int:
-    if given.controller:
-        return 0
     if given.controller_port is None and nnodes == 1:
         return 0
     port = DEFAULT_CONTROLLER_PORT if given.controller_port is None else given.controller_port
     _check_port("--controller-port", port)
+    if given.controller_port is None and not _leads_first(given.node_rank, _controllers(given, nnodes)):
+        return port if machine.port_is_free(port) else machine.free_port()
     if not machine.port_is_free(port):
         raise UserError(f"--controller-port {port} is in use on this machine: give another")
     return port
+
+
+def _leads_first(node_rank: int, controllers: Sequence[tuple[str, int]]) -> bool:
+    return not controllers or (node_rank == 0 and len(controllers) > 1)
+
+
+def _controllers(given: GivenOptions, nnodes: int) -> tuple[tuple[str, int], ...]:
+    if given.controller:
+        return tuple(parse_address("--controller", text) for text in given.controller.split(","))
+    if nnodes == 1 or given.node_rank == 0 or given.master_addr is None:
+        return ()
+    return ((given.master_addr, given.controller_port or DEFAULT_CONTROLLER_PORT),)
 
 
 def _check_port(option: str, port: int) -> None:

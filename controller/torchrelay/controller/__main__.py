@@ -14,13 +14,14 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 
 from torchrelay.controller.checkpoint import Origin, read_checkpoint, stranger
+from torchrelay.controller.claims import Claims
 from torchrelay.controller.config import ControllerConfig, load_config
 from torchrelay.controller.core import Core
 from torchrelay.controller.server import Relay
 from torchrelay.protocol import relay_pb2_grpc
-from torchrelay.protocol.errors import FatalError, TorchrelayError, UserError
+from torchrelay.protocol.errors import TorchrelayError, UserError
 from torchrelay.protocol.health.policy_file import read_policy
-from torchrelay.protocol.names import EXIT_USAGE
+from torchrelay.protocol.names import EXIT_STOOD_DOWN, EXIT_USAGE
 from torchrelay.protocol.tls import Credentials, make_server
 
 log = logging.getLogger(__name__)
@@ -33,7 +34,9 @@ EXIT_STOPPED = 128 + signal.SIGTERM
 async def serve(config: ControllerConfig, secret: bytes) -> int:
     """The job's exit code. Raises UserError for an address, a policy or a checkpoint that cannot be used."""
     checkpoint = read_checkpoint(Path(config.resume_dir), config.world_size) if config.resume_dir else None
-    core = Core(config, time.time, checkpoint, read_policy(config.health_policy, config.health_observe))
+    claims = Claims(Path(config.jit_dir), config.run_id, config.job_name)
+    policy = read_policy(config.health_policy, config.health_observe)
+    core = Core(config, time.time, checkpoint, policy, claim=claims.claim)
     if checkpoint is not None:
         origin = Origin(config.command, config.script_sha256)
         if word := stranger(f"--resume {config.resume_dir}", checkpoint.origin, origin):
@@ -51,14 +54,15 @@ async def serve(config: ControllerConfig, secret: bytes) -> int:
     try:
         _write_address(Path(config.address_file), config.listen_host, port)
         log.info("listening on %s:%d", host, port)
-        with _end_with_the_command(relay), _end_by_signal(relay), _policy_watched(config, core):
+        with _end_with_the_command(relay, config.epoch > 0), _end_by_signal(relay), _policy_watched(config, core):
             await relay.run()
+            if core.ended is None:
+                log.info("%s", core.leading.stood_down or "its command is gone; another machine leads on")
+                return EXIT_STOOD_DOWN
             if not await relay.all_gone(AGENTS_END_S):
                 log.warning("some agents are still there, and are left to themselves")
     finally:
         await server.stop(grace=1.0)
-    if core.ended is None:
-        raise FatalError("the controller ended before the job")
     return core.ended.exit_code
 
 
@@ -78,10 +82,13 @@ def _write_address(path: Path, host: str, port: int) -> None:
 
 
 class _end_with_the_command:  # reads as a statement
-    """Standard input is a pipe that the command holds: its end is the command's end, however that came."""
+    """Standard input is a pipe that the command holds: its end is the command's end, however that came.
 
-    def __init__(self, relay: Relay) -> None:
-        self._relay = relay
+    `others_lead`: the job goes on then, with a controller on another machine.
+    """
+
+    def __init__(self, relay: Relay, others_lead: bool) -> None:
+        self._relay, self._others_lead = relay, others_lead
         self._loop = asyncio.get_running_loop()
 
     def __enter__(self) -> None:
@@ -95,7 +102,10 @@ class _end_with_the_command:  # reads as a statement
         with suppress(BlockingIOError):
             if not os.read(0, 4096):
                 self._loop.remove_reader(0)
-                self._relay.end(EXIT_STOPPED, "the command that started the job is gone")
+                if self._others_lead:
+                    self._relay.resign()
+                else:
+                    self._relay.end(EXIT_STOPPED, "the command that started the job is gone")
 
 
 class _end_by_signal:

@@ -77,6 +77,20 @@ class ControllerConfig:
     master_port: int
     listen_host: str = "127.0.0.1"
     listen_port: int = 0
+    epoch: int = 0
+    """Several machines: which controller in their row this is. 0: it is nobody's question who leads (see `quorum`)."""
+    follows: int = 0
+    """The epoch of the one that it takes over from."""
+    job_name: str = ""
+    """Tells this job from others of the same secret."""
+    node: str = ""
+    """The agent of its own machine."""
+    members: tuple[str, ...] = ()
+    """The machines of the job when it takes over: NODE, NODE RANK and HOST:PORT of each, with spaces between."""
+    shared: bool = False
+    """Whether these are known to see the same folder `jit_dir`."""
+    nodes: tuple[str, ...] = ()
+    """Every name that an agent of the job has had."""
     takes_over: bool = False
     """Whether the job has begun under another controller, which is gone."""
     holders: tuple[str, ...] = ()

@@ -19,6 +19,7 @@ from torchrelay.controller.health.desk import HealthDesk
 from torchrelay.controller.incidents import Incidents
 from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.judge import Judge
+from torchrelay.controller.leading import Leading, no_claim
 from torchrelay.controller.leftovers import Leftovers
 from torchrelay.controller.nodes import Nodes
 from torchrelay.controller.numbers import NumberDesk
@@ -52,6 +53,7 @@ class Core:
         checkpoint: JobCheckpoint | None = None,
         health: HealthPolicy | None = None,
         restart: Restart | None = None,
+        claim: Callable[[int, int], bool] = no_claim,
     ) -> None:
         self._config, self._checkpoint = config, checkpoint
         self.job = Job(config.world_size, config.losses_barred)
@@ -73,7 +75,16 @@ class Core:
         self._judge = Judge(config, self.job, self.outbox, self.driver.spares.respawns, self._end_check)
         self.driver.over = Incidents(config, self.job, self.outbox, self._judge.promised).migration_over
         self._protection = ProtectionDesk(config, self.job, self.outbox, self.driver, self._judge.news)
-        self.nodes = Nodes(config.policy, self.job, self.outbox, self._exits, self.driver.node_lost, self.end_job)
+        self.leading = Leading(config, self.job, self.outbox, claim)
+        self.nodes = Nodes(
+            config.policy,
+            self.job,
+            self.outbox,
+            self._exits,
+            self.driver.node_lost,
+            self.end_job,
+            self.leading.may_give_up,
+        )
         self.entrance = Entrance(self.job, self.outbox, config.adopted)
         self.entrance.remember(dict(enumerate(config.holders)))
         self.gathering = Gathering(restart, self.job, self.outbox, self._resume, self._of_no_use) if restart else None
@@ -131,6 +142,9 @@ class Core:
                 self.entrance.take_in(hello.node, info, now_s)
         else:
             self.job.attach(hello, now_s)
+        self.leading.attached(hello)
+        if self.leading.stood_down:
+            return
         if self.ended is not None:
             self.outbox.orders.append((hello.node, _stop(self.ended, signal.SIGTERM)))
         elif self.gathering is not None and not self.gathering.is_over:
@@ -218,6 +232,9 @@ class Core:
         self._now_s = now_s
         if self.is_over:
             return
+        if not self.leading.is_led:
+            self.leading.tick(now_s)
+            return
         self.driver.tick(now_s)
         self._exits.tick(now_s)
         if not self.is_over and not self._exits.is_failing:
@@ -236,6 +253,7 @@ class Core:
         """How much time may pass now until the next tick; any other call may shorten it."""
         pending = self.driver.migration is not None or self._exits.is_waiting or self._requests.is_waiting
         pending = pending or self.health.is_waiting or self._numbers.is_waiting
+        pending = pending or not self.leading.is_led
         uneasy = self._watch.is_uneasy(now_s) or self.nodes.is_uneasy(now_s)
         return ALERT_TICK_S if pending or uneasy else CALM_TICK_S
 
@@ -249,7 +267,13 @@ class Core:
         if not self.is_over and not self._exits.is_failing:
             self._requests.want(rank, reason, now_s, lasts=True)
 
+    def lead(self, request: msg.LeadRequest, now_s: float) -> msg.LeadReply:
+        """A command of the job's machines asks who leads, and says what it knows."""
+        return self.leading.answer(request, self._started or self._config.takes_over, self.driver.count, now_s)
+
     def _lose_missing(self, now_s: float) -> None:
+        if self._config.takes_over and self.leading.is_on and self.leading.all_others_are_there:
+            self.entrance.others_are_there()
         self.entrance.settle(now_s)
         for worker, exited in self.entrance.take_kept(now_s):
             self._exits.exited(worker, exited, now_s)
@@ -257,6 +281,8 @@ class Core:
         if missing:
             self._consider_start(now_s)
             self._settle(now_s)
+        for node in sorted({worker.node for worker in missing}):
+            self.leading.leave_out(node)
         for worker in missing:
             reason = f"rank {worker.rank} ({worker.worker}) was lost while no controller was there"
             self._exits.lost_with_node(worker, reason, now_s, now_s)

@@ -28,6 +28,8 @@ from torchrelay.protocol.names import NO_RANK
 
 MISSING_S = 15.0
 """For the agents of a job to find a new controller; whoever does not come counts as lost, if its peers wait for it."""
+LONE_MISSING_S = 3.0
+"""As long as an agent may be away from a controller that has met it."""
 WAITED_S = 2.0
 STANDING = ("standing", "finished")
 GLOO = "gloo"
@@ -43,6 +45,7 @@ class Entrance:
         self._kept: list[tuple[Worker, WorkerExited]] = []
         self._claims: dict[str, WorkerInfo] = {}
         self._is_settled = False
+        self._missing_s = MISSING_S
         self.gathers = False
         """The job begins again: all are parked first, and whoever trains is of the time before."""
         self.began_again = self.resumes = False
@@ -168,8 +171,12 @@ class Entrance:
         """Whether agents of a job that trains are still to come: before that no end can be judged."""
         return self._first_s is not None and self._job.protection == "pending" and not self._is_late(now_s)
 
+    def others_are_there(self) -> None:
+        """All that are known to live: who is missing then has no machine any more, and only a moment is left for it."""
+        self._missing_s = LONE_MISSING_S
+
     def _is_late(self, now_s: float) -> bool:
-        return self._first_s is not None and now_s - self._first_s >= MISSING_S
+        return self._first_s is not None and now_s - self._first_s >= self._missing_s
 
     def take_kept(self, now_s: float) -> list[tuple[Worker, WorkerExited]]:
         """What was kept, once all are there or their time is over."""
@@ -180,7 +187,7 @@ class Entrance:
 
     def missing(self, now_s: float) -> list[Worker]:
         """Holders that an earlier controller knew and that have not come while their peers wait; each is told once."""
-        if self._first_s is None or now_s - self._first_s < MISSING_S or not self._is_waited_for(now_s):
+        if not self._is_late(now_s) or not self._is_waited_for(now_s):
             return []
         job = self._job
         found = []

@@ -42,7 +42,10 @@ class _Failed:
 
 
 class Nodes:
-    """`lost(node)` is called when a node was given up, before its workers are; `end_job(exit_code, reason)` ends the job."""
+    """`lost(node)` is called when a node was given up, before its workers are; `end_job(exit_code, reason)` ends the job.
+
+    `may_give_up(node, now_s)`: whether the job may go on without it.
+    """
 
     def __init__(
         self,
@@ -52,7 +55,9 @@ class Nodes:
         exits: Exits,
         lost: Callable[[str, float], None],
         end_job: Callable[[int, str], None],
+        may_give_up: Callable[[str, float], bool],
     ) -> None:
+        self._may_give_up = may_give_up
         self._policy, self._job, self._outbox, self._exits = policy, job, outbox, exits
         self._lost, self._end_job = lost, end_job
         self._said: dict[str, str] = {}
@@ -128,7 +133,8 @@ class Nodes:
         silence = Silence(node.node, silent_s, away, ranks, not elsewhere, seen, job.unprotected_because())
         verdict = judge_silence(silence, self._policy)
         if verdict.action == GIVE_UP:
-            self._give_up(node, verdict.reason, now_s)
+            if self._may_give_up(node.node, now_s):
+                self._give_up(node, verdict.reason, now_s)
         elif verdict.action == END:
             self._end_job(1, verdict.reason)
         elif verdict.reason != self._said.get(node.node, ""):

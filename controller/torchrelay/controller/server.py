@@ -116,6 +116,16 @@ class Relay(relay_pb2_grpc.RelayServicer):
         self._core.end_job(exit_code, reason)
         self._flush()
 
+    def resign(self) -> None:
+        """This controller ends, and the job does not: another one leads it, now or soon."""
+        if not self._ended.is_set():
+            self._ended.set()
+            self._pause.end()
+            for watcher in self._watchers:
+                watcher.queue.put_nowait(None)
+            for stream in self._streams.values():
+                stream.end()
+
     def migrate(self, request: MigrateRequest) -> MigrateReply:
         reply = self._core.migrate(request, time.monotonic())
         self._flush()
@@ -218,6 +228,13 @@ class Relay(relay_pb2_grpc.RelayServicer):
         self._flush()
         return reply
 
+    async def Lead(
+        self, request: relay_pb2.LeadRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> relay_pb2.LeadReply:
+        reply: relay_pb2.LeadReply = to_proto(self._core.lead(from_proto(request), time.monotonic()))
+        self._flush()
+        return reply
+
     async def Stop(
         self, request: relay_pb2.StopRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> relay_pb2.Empty:
@@ -283,6 +300,8 @@ class Relay(relay_pb2_grpc.RelayServicer):
                 self._kept.append(event)
             for watcher in self._watchers:
                 watcher.tell(event, self._progress)
+        if self._core.leading.stood_down:
+            self.resign()
         if self._core.ended is not None and not self._ended.is_set():
             self._ended.set()
             for watcher in self._watchers:

@@ -103,6 +103,17 @@ JIT_PREFIX = "torchrelay-jit-"
 ENV_CHECKPOINT = "TORCHRELAY_CHECKPOINT"
 """Of a script that begins again: the newest whole checkpoint that was found on disk."""
 
+
+def machines_file(run_id: str) -> str:
+    """In the folder of just-in-time checkpoints, of a job on several machines: which these are, and how they are reached."""
+    return f"{run_id}-machines.json"
+
+
+def claim_file(run_id: str, job: str, after: int) -> str:
+    """There, too: which controller leads after the one of epoch `after`."""
+    return f"{run_id}-{job}-after-{after}"
+
+
 DEFAULT_CONTROLLER_PORT = 29476
 DEFAULT_MASTER_PORT = 29500
 
@@ -114,6 +125,9 @@ EXIT_FAULT_NOT_INJECTED = 76
 
 EXIT_SUSPECT_NUMBER = 77
 """A watch on numbers has stopped the job before an update."""
+
+EXIT_STOOD_DOWN = 78
+"""Of a controller alone: it does not lead the job, another one does or nobody."""
 
 EXIT_CHECK_PARTLY = 3
 EXIT_CHECK_UNPROTECTED = 4

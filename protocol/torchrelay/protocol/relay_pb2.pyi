@@ -938,7 +938,7 @@ class WorkerInfo(_message.Message):
     def __init__(self, worker: _Optional[str] = ..., rank: _Optional[int] = ..., pid: _Optional[int] = ..., launch: _Optional[_Mapping[str, str]] = ..., generation: _Optional[int] = ..., protected: _Optional[bool] = ..., in_force: _Optional[int] = ...) -> None: ...
 
 class AgentHello(_message.Message):
-    __slots__ = ("node", "node_rank", "host", "workers", "session", "first", "copies_port", "copies_token", "copies_of")
+    __slots__ = ("node", "node_rank", "host", "workers", "session", "first", "copies_port", "copies_token", "copies_of", "job", "epoch", "candidate")
     class CopiesOfEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -955,6 +955,9 @@ class AgentHello(_message.Message):
     COPIES_PORT_FIELD_NUMBER: _ClassVar[int]
     COPIES_TOKEN_FIELD_NUMBER: _ClassVar[int]
     COPIES_OF_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    CANDIDATE_FIELD_NUMBER: _ClassVar[int]
     node: str
     node_rank: int
     host: str
@@ -964,7 +967,10 @@ class AgentHello(_message.Message):
     copies_port: int
     copies_token: bytes
     copies_of: _containers.ScalarMap[str, int]
-    def __init__(self, node: _Optional[str] = ..., node_rank: _Optional[int] = ..., host: _Optional[str] = ..., workers: _Optional[_Iterable[_Union[WorkerInfo, _Mapping]]] = ..., session: _Optional[str] = ..., first: _Optional[int] = ..., copies_port: _Optional[int] = ..., copies_token: _Optional[bytes] = ..., copies_of: _Optional[_Mapping[str, int]] = ...) -> None: ...
+    job: str
+    epoch: int
+    candidate: str
+    def __init__(self, node: _Optional[str] = ..., node_rank: _Optional[int] = ..., host: _Optional[str] = ..., workers: _Optional[_Iterable[_Union[WorkerInfo, _Mapping]]] = ..., session: _Optional[str] = ..., first: _Optional[int] = ..., copies_port: _Optional[int] = ..., copies_token: _Optional[bytes] = ..., copies_of: _Optional[_Mapping[str, int]] = ..., job: _Optional[str] = ..., epoch: _Optional[int] = ..., candidate: _Optional[str] = ...) -> None: ...
 
 class FromWorker(_message.Message):
     __slots__ = ("worker", "report")
@@ -1261,7 +1267,7 @@ class FindCheckpoints(_message.Message):
     def __init__(self, directory: _Optional[str] = ...) -> None: ...
 
 class ToAgent(_message.Message):
-    __slots__ = ("to_worker", "fence", "fetch_journal", "stop_job", "taken", "look_closely", "tell_again", "check_device", "start_worker", "fetch_kept", "restart_workers", "fetch_checkpoint", "find_checkpoints", "forget_journals", "inherits")
+    __slots__ = ("to_worker", "fence", "fetch_journal", "stop_job", "taken", "look_closely", "tell_again", "check_device", "start_worker", "fetch_kept", "restart_workers", "fetch_checkpoint", "find_checkpoints", "forget_journals", "inherits", "follow")
     TO_WORKER_FIELD_NUMBER: _ClassVar[int]
     FENCE_FIELD_NUMBER: _ClassVar[int]
     FETCH_JOURNAL_FIELD_NUMBER: _ClassVar[int]
@@ -1277,6 +1283,7 @@ class ToAgent(_message.Message):
     FIND_CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
     FORGET_JOURNALS_FIELD_NUMBER: _ClassVar[int]
     INHERITS_FIELD_NUMBER: _ClassVar[int]
+    FOLLOW_FIELD_NUMBER: _ClassVar[int]
     to_worker: ToWorker
     fence: Fence
     fetch_journal: FetchJournal
@@ -1292,7 +1299,74 @@ class ToAgent(_message.Message):
     find_checkpoints: FindCheckpoints
     forget_journals: ForgetJournals
     inherits: Inherits
-    def __init__(self, to_worker: _Optional[_Union[ToWorker, _Mapping]] = ..., fence: _Optional[_Union[Fence, _Mapping]] = ..., fetch_journal: _Optional[_Union[FetchJournal, _Mapping]] = ..., stop_job: _Optional[_Union[StopJob, _Mapping]] = ..., taken: _Optional[_Union[Taken, _Mapping]] = ..., look_closely: _Optional[_Union[LookClosely, _Mapping]] = ..., tell_again: _Optional[_Union[TellAgain, _Mapping]] = ..., check_device: _Optional[_Union[CheckDevice, _Mapping]] = ..., start_worker: _Optional[_Union[StartWorker, _Mapping]] = ..., fetch_kept: _Optional[_Union[FetchKept, _Mapping]] = ..., restart_workers: _Optional[_Union[RestartWorkers, _Mapping]] = ..., fetch_checkpoint: _Optional[_Union[FetchCheckpoint, _Mapping]] = ..., find_checkpoints: _Optional[_Union[FindCheckpoints, _Mapping]] = ..., forget_journals: _Optional[_Union[ForgetJournals, _Mapping]] = ..., inherits: _Optional[_Union[Inherits, _Mapping]] = ...) -> None: ...
+    follow: Follow
+    def __init__(self, to_worker: _Optional[_Union[ToWorker, _Mapping]] = ..., fence: _Optional[_Union[Fence, _Mapping]] = ..., fetch_journal: _Optional[_Union[FetchJournal, _Mapping]] = ..., stop_job: _Optional[_Union[StopJob, _Mapping]] = ..., taken: _Optional[_Union[Taken, _Mapping]] = ..., look_closely: _Optional[_Union[LookClosely, _Mapping]] = ..., tell_again: _Optional[_Union[TellAgain, _Mapping]] = ..., check_device: _Optional[_Union[CheckDevice, _Mapping]] = ..., start_worker: _Optional[_Union[StartWorker, _Mapping]] = ..., fetch_kept: _Optional[_Union[FetchKept, _Mapping]] = ..., restart_workers: _Optional[_Union[RestartWorkers, _Mapping]] = ..., fetch_checkpoint: _Optional[_Union[FetchCheckpoint, _Mapping]] = ..., find_checkpoints: _Optional[_Union[FindCheckpoints, _Mapping]] = ..., forget_journals: _Optional[_Union[ForgetJournals, _Mapping]] = ..., inherits: _Optional[_Union[Inherits, _Mapping]] = ..., follow: _Optional[_Union[Follow, _Mapping]] = ...) -> None: ...
+
+class Follow(_message.Message):
+    __slots__ = ("job", "epoch")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    epoch: int
+    def __init__(self, job: _Optional[str] = ..., epoch: _Optional[int] = ...) -> None: ...
+
+class Member(_message.Message):
+    __slots__ = ("node", "node_rank", "address")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    NODE_RANK_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    node_rank: int
+    address: str
+    def __init__(self, node: _Optional[str] = ..., node_rank: _Optional[int] = ..., address: _Optional[str] = ...) -> None: ...
+
+class LeadRequest(_message.Message):
+    __slots__ = ("node_rank", "node", "job", "epoch", "shares")
+    NODE_RANK_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SHARES_FIELD_NUMBER: _ClassVar[int]
+    node_rank: int
+    node: str
+    job: str
+    epoch: int
+    shares: bool
+    def __init__(self, node_rank: _Optional[int] = ..., node: _Optional[str] = ..., job: _Optional[str] = ..., epoch: _Optional[int] = ..., shares: _Optional[bool] = ...) -> None: ...
+
+class LeadReply(_message.Message):
+    __slots__ = ("epoch", "job", "node", "members", "begun", "quorum", "shared", "place", "refused", "nodes", "holders", "migrations_begun", "restarts_done", "scripts_begun", "resume_dir")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    BEGUN_FIELD_NUMBER: _ClassVar[int]
+    QUORUM_FIELD_NUMBER: _ClassVar[int]
+    SHARED_FIELD_NUMBER: _ClassVar[int]
+    PLACE_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    HOLDERS_FIELD_NUMBER: _ClassVar[int]
+    MIGRATIONS_BEGUN_FIELD_NUMBER: _ClassVar[int]
+    RESTARTS_DONE_FIELD_NUMBER: _ClassVar[int]
+    SCRIPTS_BEGUN_FIELD_NUMBER: _ClassVar[int]
+    RESUME_DIR_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    job: str
+    node: str
+    members: _containers.RepeatedCompositeFieldContainer[Member]
+    begun: bool
+    quorum: bool
+    shared: bool
+    place: str
+    refused: str
+    nodes: _containers.RepeatedScalarFieldContainer[str]
+    holders: _containers.RepeatedScalarFieldContainer[str]
+    migrations_begun: int
+    restarts_done: int
+    scripts_begun: int
+    resume_dir: str
+    def __init__(self, epoch: _Optional[int] = ..., job: _Optional[str] = ..., node: _Optional[str] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., begun: _Optional[bool] = ..., quorum: _Optional[bool] = ..., shared: _Optional[bool] = ..., place: _Optional[str] = ..., refused: _Optional[str] = ..., nodes: _Optional[_Iterable[str]] = ..., holders: _Optional[_Iterable[str]] = ..., migrations_begun: _Optional[int] = ..., restarts_done: _Optional[int] = ..., scripts_begun: _Optional[int] = ..., resume_dir: _Optional[str] = ...) -> None: ...
 
 class CheckDevice(_message.Message):
     __slots__ = ("subject",)

@@ -64,6 +64,11 @@ class RelayStub:
                 request_serializer=torchrelay_dot_protocol_dot_relay__pb2.ClearRequest.SerializeToString,
                 response_deserializer=torchrelay_dot_protocol_dot_relay__pb2.ClearReply.FromString,
                 _registered_method=True)
+        self.Lead = channel.unary_unary(
+                '/torchrelay.v1.Relay/Lead',
+                request_serializer=torchrelay_dot_protocol_dot_relay__pb2.LeadRequest.SerializeToString,
+                response_deserializer=torchrelay_dot_protocol_dot_relay__pb2.LeadReply.FromString,
+                _registered_method=True)
         self.Launch = channel.unary_unary(
                 '/torchrelay.v1.Relay/Launch',
                 request_serializer=torchrelay_dot_protocol_dot_relay__pb2.LaunchRequest.SerializeToString,
@@ -113,6 +118,13 @@ class RelayServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Lead(self, request, context):
+        """Asked by the commands of several machines: who leads the job?
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Launch(self, request, context):
         """Of an agent in a pod: a launcher is there, and asks whether it is to begin as always.
         """
@@ -152,6 +164,11 @@ def add_RelayServicer_to_server(servicer, server):
                     servicer.Clear,
                     request_deserializer=torchrelay_dot_protocol_dot_relay__pb2.ClearRequest.FromString,
                     response_serializer=torchrelay_dot_protocol_dot_relay__pb2.ClearReply.SerializeToString,
+            ),
+            'Lead': grpc.unary_unary_rpc_method_handler(
+                    servicer.Lead,
+                    request_deserializer=torchrelay_dot_protocol_dot_relay__pb2.LeadRequest.FromString,
+                    response_serializer=torchrelay_dot_protocol_dot_relay__pb2.LeadReply.SerializeToString,
             ),
             'Launch': grpc.unary_unary_rpc_method_handler(
                     servicer.Launch,
@@ -321,6 +338,33 @@ class Relay:
             '/torchrelay.v1.Relay/Clear',
             torchrelay_dot_protocol_dot_relay__pb2.ClearRequest.SerializeToString,
             torchrelay_dot_protocol_dot_relay__pb2.ClearReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Lead(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/torchrelay.v1.Relay/Lead',
+            torchrelay_dot_protocol_dot_relay__pb2.LeadRequest.SerializeToString,
+            torchrelay_dot_protocol_dot_relay__pb2.LeadReply.FromString,
             options,
             channel_credentials,
             insecure,

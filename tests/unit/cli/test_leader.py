@@ -11,6 +11,7 @@ from torchrelay.cli.machine import LocalMachine
 from torchrelay.cli.options import GivenOptions, RunOptions, check
 from torchrelay.cli.summary import UNDER_WAY, Migration, Summary, fold
 from torchrelay.protocol import events
+from torchrelay.protocol.messages import LeadReply, Member
 from torchrelay.protocol.phases import ABANDONED, ANEW, COMMITTED, PLANNED, RESUME, UNPLANNED
 
 MOVED = Migration("m1", UNPLANNED, (1,), outcome=COMMITTED, spares=("n0.s0",))
@@ -60,15 +61,21 @@ def options(**changes: Any) -> RunOptions:
 
 
 def test_the_next_controller_is_told_where_to_listen_and_what_has_been() -> None:
-    assert successor(options(), summary_of(MOVED), 4711) == {
+    assert successor(options(), summary_of(MOVED), 4711, LeadReply(0), 0) == {
         "listen_port": 4711,
         "takes_over": True,
         "holders": ["n0.w0", "n0.s0"],
         "migrations_begun": 1,
         "resume_dir": "",
     }
-    several = successor(options(nnodes="2", master_addr="node0", controller_port=4711), summary_of(), 4711)
+    two = options(nnodes="2", master_addr="node0", controller_port=4711)
+    members = (Member("n0", 0, "node0:29476"), Member("n1", 1, "node1:29476"))
+    several = successor(two, summary_of(), 4711, LeadReply(2, "job", "n0", members, shared=True), 3)
     assert several["holders"] == ["n0.w0", "n0.w1", "n1.w0", "n1.w1"]
+    assert (several["epoch"], several["follows"], several["job_name"], several["shared"]) == (3, 2, "job", True)
+    assert several["members"] == ["n0 0 node0:29476", "n1 1 node1:29476"]
+    told = successor(two, summary_of(), 4711, LeadReply(2, "job", holders=("n0.s0", "n1.w1"), migrations_begun=4), 3)
+    assert (told["holders"], told["migrations_begun"]) == (["n0.s0", "n1.w1"], 4)
 
 
 def test_nobody_takes_over_where_ranks_are_still_to_enter_from_a_checkpoint(tmp_path: Path) -> None:

@@ -63,11 +63,6 @@ def given(**changes: Any) -> GivenOptions:
             "--inject controller:rank=2",
             "take a rank of that machine",
         ),
-        (
-            {"nnodes": "2", "master_addr": "n0", "inject": ("node:rank=0,step=3",)},
-            "--inject node:rank=0",
-            "a rank of another machine",
-        ),
         ({"nnodes": "2"}, "needs --master-addr", "node-rank 0"),
         ({"master_port": 0}, "--master-port 0", "1 to 65535"),
         ({"master_port": 29600}, "--master-port 29600 is in use", "give another, or none"),
@@ -126,10 +121,22 @@ def test_a_master_port_in_use_matters_only_where_it_is_used() -> None:
         check(dataclasses.replace(there, node_rank=0), FakeMachine(taken_ports={29500}), SECRET)
 
 
-def test_a_controller_is_either_here_or_there() -> None:
-    both = given(nnodes="2", master_addr="node0", controller="node0", controller_port=5000)
-    with pytest.raises(UserError, match="give one of them"):
-        check(both, FakeMachine(), SECRET)
+def test_every_machine_has_a_port_for_a_controller_that_it_may_start_later() -> None:
+    there = given(nnodes="2", node_rank=1, master_addr="node0", controller="node0")
+    assert check(there, FakeMachine(), SECRET).controller_port == 29476
+    assert check(there, FakeMachine(taken_ports={29476}), SECRET).controller_port == 40123
+    chosen = check(dataclasses.replace(there, controller_port=5000), FakeMachine(), SECRET)
+    assert (chosen.controller, chosen.controller_port) == (("node0", 29476), 5000)
+
+
+def test_the_same_command_on_all_machines_has_the_first_one_lead() -> None:
+    same = given(nnodes="2", master_addr="node0")
+    assert check(same, FakeMachine(), SECRET).controller is None
+    assert check(dataclasses.replace(same, node_rank=1), FakeMachine(), SECRET).controller == ("node0", 29476)
+    several = dataclasses.replace(same, controller="node0,node1:5000")
+    first = check(several, FakeMachine(), SECRET)
+    assert (first.controller, first.controllers) == (None, (("node0", 29476), ("node1", 5000)))
+    assert check(dataclasses.replace(several, node_rank=1), FakeMachine(), SECRET).controller == ("node0", 29476)
 
 
 @pytest.mark.parametrize(

@@ -95,8 +95,8 @@ class Runs:
     def _fall(self, code: int, options: RunOptions) -> Fall | None:
         """None: the job has ended as it should, or as somebody wanted."""
         summary, job = self._follower.summary, self.job
-        if job.stopped_by:
-            return None
+        if job.stopped_by or (job.agent_lost and options.nnodes > 1):
+            return None  # the others go on, or not, without this machine
         self._fell_s = self._fell_s or time.time()
         if options.restarts_done and options.resume is not None and not summary.has_entered:
             self._broken.append(str(options.resume))

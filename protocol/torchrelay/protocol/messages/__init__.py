@@ -14,6 +14,7 @@ from torchrelay.protocol.messages.agent import FetchCheckpoint as FetchCheckpoin
 from torchrelay.protocol.messages.agent import FetchJournal as FetchJournal
 from torchrelay.protocol.messages.agent import FetchKept as FetchKept
 from torchrelay.protocol.messages.agent import FindCheckpoints as FindCheckpoints
+from torchrelay.protocol.messages.agent import Follow as Follow
 from torchrelay.protocol.messages.agent import ForgetJournals as ForgetJournals
 from torchrelay.protocol.messages.agent import FoundCheckpoint as FoundCheckpoint
 from torchrelay.protocol.messages.agent import FromAgent as FromAgent
@@ -56,6 +57,9 @@ from torchrelay.protocol.messages.job import RankGap as RankGap
 from torchrelay.protocol.messages.job import RankStatus as RankStatus
 from torchrelay.protocol.messages.job import StopRequest as StopRequest
 from torchrelay.protocol.messages.job import WatchRequest as WatchRequest
+from torchrelay.protocol.messages.leading import LeadReply as LeadReply
+from torchrelay.protocol.messages.leading import LeadRequest as LeadRequest
+from torchrelay.protocol.messages.leading import Member as Member
 from torchrelay.protocol.messages.rank_report import Gap as Gap
 from torchrelay.protocol.messages.rank_report import Rehearsed as Rehearsed
 from torchrelay.protocol.messages.rank_report import Report as Report

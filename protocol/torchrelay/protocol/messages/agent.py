@@ -32,7 +32,8 @@ class AgentHello:
     """First message of a stream. `session` names the life of the agent, through all its streams; `first` is the number
     of the message that follows, counted over that life without AgentHello and Progress (see `delivery`).
     `copies_port`, `copies_token`: where it keeps copies of other nodes' journals (see `journal_copy`); `copies_of`: workers of
-    which it has some -> the newest gate.
+    which it has some -> the newest gate. `job`, `epoch`: the newest that it follows; `candidate`: HOST:PORT of a
+    controller that the command of this machine would start (see `leading`).
     """
 
     node: str
@@ -44,6 +45,9 @@ class AgentHello:
     copies_port: int = 0
     copies_token: bytes = b""
     copies_of: dict[str, int] = field(default_factory=dict)
+    job: str = ""
+    epoch: int = 0
+    candidate: str = ""
 
 
 @dataclass(frozen=True)
@@ -213,6 +217,14 @@ class ToWorker:
 
 
 @dataclass(frozen=True)
+class Follow:
+    """This controller leads `job`: none of a lower epoch, or of another job, is followed from now on."""
+
+    job: str
+    epoch: int
+
+
+@dataclass(frozen=True)
 class Fence:
     """End the worker now, with all its children; answered by WorkerExited (also if it was gone already).
 
@@ -315,6 +327,7 @@ class FindCheckpoints:
 
 ToAgent = (
     ToWorker
+    | Follow
     | Fence
     | FetchJournal
     | ForgetJournals

@@ -1,0 +1,49 @@
+"""Which machines a job has, on disk: for a command that comes back, and to see whether machines share the folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from torchrelay.protocol.names import machines_file
+
+
+@dataclass(frozen=True)
+class KnownMachines:
+    """Of one job: where controllers of it may listen, HOST:PORT. `by`: the agent of the machine that wrote it down."""
+
+    job: str
+    by: str
+    addresses: tuple[str, ...]
+
+
+def read_machines(folder: Path, run_id: str) -> KnownMachines | None:
+    """None if nothing is there that could be read."""
+    try:
+        data = json.loads((folder / machines_file(run_id)).read_bytes())
+        return KnownMachines(str(data["job"]), str(data["by"]), tuple(map(str, data["addresses"])))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def write_machines(folder: Path, run_id: str, known: KnownMachines) -> None:
+    """Raises OSError."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = folder / machines_file(run_id)
+    partial = path.with_name(f"{path.name}.{known.by}")
+    partial.write_text(json.dumps({"job": known.job, "by": known.by, "addresses": list(known.addresses)}))
+    partial.replace(path)
+
+
+def remove_machines(folder: Path, run_id: str, jobs: Sequence[str]) -> None:
+    """With what controllers have written down of their order. What cannot be removed stays."""
+    for job in jobs:
+        for path in folder.glob(f"{run_id}-{job}-after-*"):
+            path.unlink(missing_ok=True)
+    known = read_machines(folder, run_id)
+    if known is not None and known.job in jobs:
+        (folder / machines_file(run_id)).unlink(missing_ok=True)
+    if folder.is_dir() and not any(folder.iterdir()):
+        folder.rmdir()

@@ -1,0 +1,87 @@
+"""The controller of a job on several machines is not heard: whom does this machine follow, or does it lead? Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from torchrelay.protocol.messages import LeadReply, Member
+from torchrelay.protocol.quorum import Answer, may_go_on, next_epoch
+
+AWAY_S = 6.0
+"""A controller that was ended has another one in its place by then, on its own machine."""
+TURN_S = 6.0
+"""Each machine lets the one before it begin, and come to be heard."""
+AGAIN_S = 15.0
+"""Between two attempts of one machine."""
+
+
+class Action(Enum):
+    WAIT = "wait"
+    FOLLOW = "follow"
+    LEAD = "lead"
+
+
+@dataclass(frozen=True)
+class View:
+    """What one machine knows. `node`: its agent. `known`: the newest word of a controller that led; `silent_s`: since then.
+
+    `answers`: of all that could be reached now, by their addresses, but for the controller that this machine is turned to.
+    `epoch`: of that one, as far as it is known, else 0. `holds`: it runs on this machine. `tried_s`: since this machine has last
+    begun to lead, and `tried`: as which epoch. `barred`: why no other controller could lead this job.
+    """
+
+    node: str
+    node_rank: int
+    nnodes: int
+    known: LeadReply
+    silent_s: float
+    answers: Sequence[tuple[str, LeadReply]] = ()
+    epoch: int = 0
+    holds: bool = False
+    tried: int = 0
+    tried_s: float = AGAIN_S
+    barred: str = ""
+
+
+@dataclass(frozen=True)
+class Step:
+    """`address` of the one to follow; `epoch`: its, or the one to lead as."""
+
+    action: Action
+    reason: str
+    address: str = ""
+    epoch: int = 0
+
+
+def next_step(v: View) -> Step:
+    """What a machine does whose controller does not answer, or has too few machines to lead."""
+    ours = [(a, r) for a, r in v.answers if r.job == v.known.job]
+    leading = [(a, r) for a, r in ours if r.quorum and r.epoch >= v.known.epoch]
+    others = [(a, r) for a, r in ours if r.epoch > max(v.known.epoch, v.epoch)]
+    if leading or others:
+        address, reply = max(leading or others, key=lambda found: found[1].epoch)
+        how = "leads the job" if reply.quorum else "is about to lead the job"
+        return Step(Action.FOLLOW, f"the controller of {reply.node} at {address} {how}", address, reply.epoch)
+    if v.holds:
+        return Step(Action.WAIT, "its own controller waits for more machines")
+    quiet = f"the controller of {v.known.node} is not heard any more"
+    if v.barred:
+        return Step(Action.WAIT, f"{quiet}, and no other one could lead the job: {v.barred}")
+    members = [m.node for m in v.known.members]
+    if len(members) <= 2:
+        verdict = may_go_on(members, (v.node,), False, v.known.shared)
+        if verdict.answer is Answer.WAIT:
+            return Step(Action.WAIT, f"{quiet}; {verdict.reason}")
+    place = _place(v.node, v.known.node, v.known.members)
+    if v.silent_s < AWAY_S + place * TURN_S or v.tried_s < AGAIN_S:
+        return Step(Action.WAIT, f"{quiet}; {place} machine{'s' * (place != 1)} would lead before this one")
+    epoch = next_epoch(max(v.known.epoch, v.tried, v.epoch), v.node_rank, v.nnodes)
+    return Step(Action.LEAD, f"{quiet}: this machine leads the job, if enough of the others come to it", epoch=epoch)
+
+
+def _place(node: str, leader: str, members: Sequence[Member]) -> int:
+    """How many machines are asked before this one, should the leader be gone."""
+    row = sorted((m for m in members if m.node not in (leader, "")), key=lambda m: (m.node_rank, m.node))
+    return next((place for place, m in enumerate(row) if m.node == node), len(row))

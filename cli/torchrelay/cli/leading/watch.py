@@ -1,0 +1,152 @@
+"""Looks all the time who leads a job on several machines, and turns this machine to whoever does, or has it lead itself."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from typing import Protocol
+
+from torchrelay.cli.control import target
+from torchrelay.cli.leading.ask import ask, ask_all
+from torchrelay.cli.leading.known_machines import KnownMachines, read_machines, write_machines
+from torchrelay.cli.leading.seat import Seat
+from torchrelay.cli.leading.succession import AGAIN_S, AWAY_S, Action, Step, View, next_step
+from torchrelay.cli.options import RunOptions
+from torchrelay.protocol.messages import LeadReply, LeadRequest
+
+log = logging.getLogger(__name__)
+
+POLL_S = 1.0
+QUIET_S = 2.5
+"""Without an answer for so long, the others are asked."""
+ALONE_S = 5.0
+"""For another machine's file to be seen, before this one writes its own."""
+
+
+class Hands(Protocol):
+    """What carries the steps out; launch.Job does."""
+
+    @property
+    def address(self) -> str:
+        """Of the controller that this machine is turned to."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether that one runs here."""
+
+    async def turn_to(self, address: str) -> None: ...
+    async def lead(self, epoch: int, known: LeadReply) -> bool:
+        """Whether a controller has been started here."""
+
+    def barred(self) -> str:
+        """Why no other controller could lead the job; empty if one can."""
+
+    def say(self, text: str) -> None: ...
+
+
+class LeaderWatch:
+    """Writes down in `seat` what it hears. `own_address`: where a controller of this machine would listen."""
+
+    def __init__(
+        self, options: RunOptions, run_id: str, secret: bytes, seat: Seat, own_address: str, hands: Hands
+    ) -> None:
+        self._options, self._run_id, self._secret, self._seat = options, run_id, secret, seat
+        self._own_address, self._hands = own_address, hands
+        self._heard_s = self._began_s = time.monotonic()
+        self._tried, self._tried_s = 0, self._began_s - AGAIN_S
+        self._turned = 0
+        self._said = ""
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        while True:
+            begun_s = time.monotonic()
+            await self._look(begun_s)
+            await asyncio.sleep(max(begun_s + POLL_S - time.monotonic(), 0.0))
+
+    async def _look(self, now_s: float) -> None:
+        hands, address = self._hands, self._hands.address
+        reply = await ask(address, self._request(), self._secret)
+        if address != hands.address:
+            return
+        self._turned = reply.epoch if reply is not None else self._turned
+        is_ours = reply is not None and reply.job == (self._seat.known.job or reply.job)
+        if reply is not None and is_ours and reply.quorum and reply.epoch >= self._seat.known.epoch:
+            self._heard_s, self._said = time.monotonic(), ""
+            self._seat.known = reply
+            self._write_down()
+        elif self._seat.known.epoch and time.monotonic() - self._heard_s >= QUIET_S:
+            await self._seek(address)
+
+    async def _seek(self, current: str) -> None:
+        known, now_s = self._seat.known, time.monotonic()
+        others = [a for a in addresses(self._options, known, None) if a not in (current, self._own_address)]
+        answers = await ask_all(others, self._request(), self._secret)
+        if self._hands.address != current:
+            return
+        step = next_step(
+            View(
+                self._options.node,
+                self._options.node_rank,
+                self._options.nnodes,
+                known,
+                now_s - self._heard_s,
+                answers,
+                self._turned,
+                self._hands.holds,
+                self._tried,
+                now_s - self._tried_s,
+                self._hands.barred(),
+            )
+        )
+        await self._carry_out(step)
+
+    async def _carry_out(self, step: Step) -> None:
+        if self._said != step.reason and (step.action is not Action.WAIT or self._is_away):
+            self._said = step.reason
+            self._hands.say(step.reason)
+        if step.action is Action.FOLLOW:
+            self._turned = step.epoch
+            await self._hands.turn_to(step.address)
+        elif step.action is Action.LEAD:
+            self._tried, self._tried_s = step.epoch, time.monotonic()
+            if await self._hands.lead(step.epoch, self._seat.known):
+                self._turned = step.epoch
+
+    @property
+    def _is_away(self) -> bool:
+        return time.monotonic() - self._heard_s >= AWAY_S
+
+    def _request(self) -> LeadRequest:
+        seen = read_machines(self._options.jit_dirs[0], self._run_id)
+        job = self._seat.known.job
+        by_another = seen is not None and seen.job == job and (seen.by != self._options.node or self._hands.holds)
+        return LeadRequest(
+            self._options.node_rank, self._options.node, job, self._seat.known.epoch, bool(job) and by_another
+        )
+
+    def _write_down(self) -> None:
+        """For this machine, should it come back; that of the leader is for the others to see, if they share the folder."""
+        known, folder = self._seat.known, self._options.jit_dirs[0]
+        seen = read_machines(folder, self._run_id)
+        there = KnownMachines(known.job, self._options.node, tuple(m.address for m in known.members))
+        if seen is not None and seen.job == known.job:
+            is_mine = seen.by == self._options.node
+            if seen == there or not (is_mine or self._hands.holds):
+                return
+        elif not self._hands.holds and time.monotonic() - self._began_s < ALONE_S:
+            return
+        try:
+            write_machines(folder, self._run_id, there)
+        except OSError as e:
+            log.warning("%s cannot be written: a machine that comes back may not find its job: %s", folder, e)
+
+
+def addresses(options: RunOptions, known: LeadReply | None, on_disk: KnownMachines | None) -> Sequence[str]:
+    """Where a controller of the job may listen, HOST:PORT, in the order of machines."""
+    found = [m.address for m in known.members] if known is not None else []
+    found += on_disk.addresses if on_disk is not None else ()
+    found += [target(*address) for address in options.controllers]
+    return list(dict.fromkeys(filter(None, found)))

@@ -1,0 +1,181 @@
+"""Several machines: whether this controller leads the job, and may go on without machines that it does not hear."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Set
+from dataclasses import replace
+
+from torchrelay.controller.config import ControllerConfig
+from torchrelay.controller.job import Job, Node
+from torchrelay.controller.outbox import Outbox
+from torchrelay.protocol.messages import AgentHello, Follow, LeadReply, LeadRequest, Member
+from torchrelay.protocol.quorum import Answer, Verdict, may_go_on, next_epoch
+
+CANDIDATE_S = 12.0
+"""For enough machines to come to a controller that takes over. Less than entrance.MISSING_S: until then it judges nobody."""
+OTHERS_COME_S = 2.0
+"""Before half of the machines claim to be enough, the others may still come."""
+
+
+def no_claim(after: int, epoch: int) -> bool:
+    """Where machines share no folder."""
+    return False
+
+
+class Leading:
+    """`claim(after, epoch)` writes into the shared folder that `epoch` follows `after`; whether it is the first to do so."""
+
+    def __init__(self, config: ControllerConfig, job: Job, outbox: Outbox, claim: Callable[[int, int], bool]) -> None:
+        self._config, self._job, self._outbox, self._claim = config, job, outbox, claim
+        self.epoch = config.epoch
+        self.is_led = not config.takes_over or not config.epoch
+        """Whether enough machines have come to it. Before that it decides nothing."""
+        self.stood_down = ""
+        """Why it leads no more, or never did; nothing that it knows counts from then on."""
+        self._members = {m.node: m for m in map(_member, config.members)}
+        self._names = set(config.nodes)
+        self._sharers: set[str] = set()
+        self._has_said_shared = config.shared
+        self._since_s: float | None = None
+        self._said: dict[str, str] = {}
+
+    @property
+    def is_on(self) -> bool:
+        """Whether there could be another one."""
+        return self._config.epoch > 0
+
+    def attached(self, hello: AgentHello) -> None:
+        """An agent is there. One that follows a newer controller makes this one stand down, or one of a job that trains."""
+        if not self.is_on:
+            return
+        self._compare(f"the agent of {hello.node}", hello.job, hello.epoch)
+        if self.stood_down:
+            return
+        self._members[hello.node] = Member(hello.node, hello.node_rank, hello.candidate)
+        self._names.add(hello.node)
+        if self.is_led:
+            self._outbox.to_agent(hello.node, Follow(self._config.job_name, self.epoch))
+
+    def tick(self, now_s: float) -> None:
+        """To be called until it leads."""
+        if self.is_led or self.stood_down:
+            return
+        self._since_s = now_s if self._since_s is None else self._since_s
+        waited_s = now_s - self._since_s
+        verdict = may_go_on(self.members, self._there(now_s), False, self._shared)
+        if verdict.answer is Answer.GO_ON:
+            self._lead(verdict)
+        elif verdict.answer is Answer.CLAIM and waited_s >= OTHERS_COME_S:
+            if self._claim(self._config.follows, self.epoch):
+                self._lead(verdict)
+            else:
+                self._stand_down("the shared folder says that another one leads, or cannot be written")
+        elif waited_s >= CANDIDATE_S:
+            self._stand_down(verdict.reason)
+
+    def may_give_up(self, node: str, now_s: float) -> bool:
+        """Whether the job may go on without the node, which is not heard. It may have been asked before."""
+        if not self.is_on:
+            return True
+        verdict = may_go_on(self.members, self._there(now_s) - {node}, True, self._shared)
+        if verdict.answer is Answer.CLAIM:
+            own_rank = self._members[self._config.node].node_rank if self._config.node in self._members else 0
+            epoch = next_epoch(self.epoch, own_rank, self._config.nnodes)
+            if not self._claim(self.epoch, epoch):
+                self._stand_down("the shared folder says that another one leads, or cannot be written")
+                return False
+            self.epoch = epoch
+            self._outbox.to_all_agents(Follow(self._config.job_name, epoch))
+            return True
+        if verdict.answer is Answer.WAIT and self._said.get(node) != verdict.reason:
+            self._said[node] = verdict.reason
+            self._outbox.log("warning", f"{node} is not heard, and the job does not go on without it: {verdict.reason}")
+        return verdict.answer is Answer.GO_ON
+
+    def leave_out(self, node: str) -> None:
+        """It is no machine of this job any more."""
+        self._members.pop(node, None)
+
+    def answer(self, request: LeadRequest, begun: bool, migrations_begun: int, now_s: float) -> LeadReply:
+        """Takes in what the command says, too."""
+        if not self.is_on:
+            return LeadReply(0)
+        self._compare(f"machine {request.node_rank}", request.job, request.epoch)
+        if request.node and request.shares:
+            self._sharers.add(request.node)
+        members, there = self.members, self._there(now_s)
+        self._has_said_shared = self._shared
+        verdict = may_go_on(members, there, self.is_led, self._shared)
+        config, holders = self._config, self._job.holders
+        reply = LeadReply(
+            self.epoch,
+            config.job_name,
+            config.node,
+            tuple(sorted(self._members.values(), key=lambda m: (m.node_rank, m.node))),
+            begun,
+            # Before all machines have come for the first time nobody else could lead.
+            self.is_led and not self.stood_down and (verdict.answer is Answer.GO_ON or not begun),
+            self._shared,
+            nodes=tuple(sorted(self._names)),
+            holders=tuple(holders[rank] for rank in sorted(holders)) if len(holders) == self._job.world_size else (),
+            migrations_begun=migrations_begun,
+            restarts_done=config.restarts_done,
+            scripts_begun=config.scripts_begun,
+            resume_dir=config.resume_dir,
+        )
+        return reply if request.node else self._with_place(reply, request.node_rank, begun, there)
+
+    def _with_place(self, reply: LeadReply, node_rank: int, begun: bool, there: Set[str]) -> LeadReply:
+        first = f"n{node_rank}"
+        if any(m.node_rank == node_rank and m.node in there for m in self._members.values()):
+            return replace(reply, refused=f"machine {node_rank} is there already")
+        if not begun:
+            return replace(reply, place=first)
+        lives = sum(name == first or name.startswith(f"{first}-") for name in self._names)
+        return replace(reply, place=f"{first}-{lives + 1}" if lives else first)
+
+    @property
+    def members(self) -> frozenset[str]:
+        return frozenset(
+            node for node in self._members if (known := self._job.nodes.get(node)) is None or _takes_part(known)
+        )
+
+    @property
+    def all_others_are_there(self) -> bool:
+        """All members but one have come to a controller that takes over, which need not wait for more."""
+        return len(self.members - set(self._job.nodes)) <= 1
+
+    @property
+    def _shared(self) -> bool:
+        """Once the others have been told so, they rely on it."""
+        return self._has_said_shared or (len(self.members) > 1 and self.members <= self._sharers)
+
+    def _there(self, now_s: float) -> frozenset[str]:
+        return frozenset(node for node in self.members if node in self._job.nodes and self._is_heard(node, now_s))
+
+    def _is_heard(self, node: str, now_s: float) -> bool:
+        known = self._job.nodes[node]
+        return known.away_since_s is None and now_s - known.heard_s < self._config.policy.node_silent_s
+
+    def _compare(self, who: str, job: str, epoch: int) -> None:
+        if job and job != self._config.job_name:
+            self._stand_down(f"{who} is of a job of the same secret that has begun already")
+        elif epoch > self.epoch:
+            self._stand_down(f"{who} follows a controller that began later")
+
+    def _lead(self, verdict: Verdict) -> None:
+        self.is_led = True
+        self._outbox.to_all_agents(Follow(self._config.job_name, self.epoch))
+        self._outbox.log("info", f"the controller of {self._config.node} leads the job: {verdict.reason}")
+
+    def _stand_down(self, reason: str) -> None:
+        self.stood_down = self.stood_down or f"the controller of {self._config.node} stands down: {reason}"
+
+
+def _takes_part(node: Node) -> bool:
+    return not (node.lost or node.released)
+
+
+def _member(text: str) -> Member:
+    node, node_rank, address = text.split(" ")
+    return Member(node, int(node_rank), address)

@@ -1,0 +1,57 @@
+"""Which controller leads a job on several machines: asked by their commands, answered by the controller that they reach."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Member:
+    """A machine of the job: its agent is `node`; a controller that its command starts listens at `address`, HOST:PORT."""
+
+    node: str
+    node_rank: int
+    address: str
+
+
+@dataclass(frozen=True)
+class LeadRequest:
+    """From the command of machine `node_rank`, whose agent is `node` (empty: it has none yet).
+
+    `job`, `epoch`: the newest that it follows. `shares`: whether it sees in its folder of checkpoints what the leader has written.
+    """
+
+    node_rank: int
+    node: str = ""
+    job: str = ""
+    epoch: int = 0
+    shares: bool = False
+
+
+@dataclass(frozen=True)
+class LeadReply:
+    """`epoch`: of this controller, whose machine is `node`; 0: leadership is nobody's question here.
+
+    `job`: names the job among those of the same secret. `begun`: all machines have been there. `quorum`: enough of the
+    machines are with this controller for it to go on without the others. `shared`: all members see the same folder of
+    checkpoints. `place`: what the agent of a machine is to be called that is to join now; empty, with `refused`, if it cannot.
+    """
+
+    epoch: int
+    job: str = ""
+    node: str = ""
+    members: tuple[Member, ...] = ()
+    begun: bool = False
+    quorum: bool = False
+    shared: bool = False
+    place: str = ""
+    refused: str = ""
+    nodes: tuple[str, ...] = ()
+    """Every name that an agent of the job has had: none is used again."""
+    holders: tuple[str, ...] = ()
+    """Who has each rank; empty as long as some have none."""
+    migrations_begun: int = 0
+    restarts_done: int = 0
+    scripts_begun: int = 0
+    resume_dir: str = ""
+    """With `restarts_done` and `scripts_begun` what its processes were started with: as in ControllerConfig."""

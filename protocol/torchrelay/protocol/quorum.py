@@ -1,0 +1,52 @@
+"""May a controller go on without machines that it does not hear? So that a job never has two that do. Pure.
+
+From afar a machine that is cut off cannot be told from one that is gone. Of two parts of a job at most one has more than
+half of its machines: that one goes on. With exactly half, as with one of two machines, a folder that all see decides: the first
+to write there that it goes on. Without such a folder it is the part that is led already; the other one has to wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Answer(Enum):
+    GO_ON = "go-on"
+    CLAIM = "claim"
+    """If it is the first to write so into the shared folder."""
+    WAIT = "wait"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    answer: Answer
+    reason: str
+
+
+def may_go_on(members: Collection[str], there: Collection[str], leads: bool, shared: bool) -> Verdict:
+    """`members`: the machines of the job; `there`: those that this controller hears. `leads`: it has led all of them before.
+
+    `shared`: all members see the same folder.
+    """
+    count, size = len(set(there) & set(members)), len(set(members))
+    of = f"{count} of {size} machines {'is' if count == 1 else 'are'} there"
+    if 2 * count > size:
+        return Verdict(Answer.GO_ON, of)
+    if 2 * count < size:
+        return Verdict(Answer.WAIT, f"{of}: the others may go on without these")
+    if shared:
+        return Verdict(Answer.CLAIM, f"{of}: whoever is the first to write so into the shared folder goes on")
+    if leads:
+        return Verdict(Answer.GO_ON, f"{of}, and the job is led here: the others wait for this one")
+    return Verdict(
+        Answer.WAIT,
+        f"{of}, and the machine that leads may be cut off: with half of the machines nobody can tell. "
+        "A --jit-dir that all machines share would decide",
+    )
+
+
+def next_epoch(after: int, node_rank: int, nnodes: int) -> int:
+    """The first one behind `after` that belongs to the machine: no two machines ever use the same."""
+    return after + 1 + (node_rank - after - 1) % nnodes

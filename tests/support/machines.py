@@ -1,0 +1,91 @@
+"""Several machines, as commands of their own on loopback."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from integration.cli_harness import SECRET, TIMEOUT_S, Cli
+
+from support.ports import free_port
+from support.relay_run import read_events
+from support.training import SCRIPTS
+
+SHARED = {"TORCHRELAY_SECRET": SECRET, "OMP_NUM_THREADS": "1"}
+
+
+class Fleet:
+    """`len(spares)` machines with `local_ranks` each, and so many spares as `spares` says; the first one leads at first.
+
+    Each command writes its own file of events.
+    """
+
+    def __init__(
+        self,
+        cli: Cli,
+        *options: str,
+        spares: Sequence[int],
+        script: str,
+        local_ranks: int = 1,
+        folders: Sequence[Path] = (),
+        **environment: str,
+    ) -> None:
+        self._cli, self._options, self._spares = cli, options, spares
+        self._local_ranks, self._environment = local_ranks, SHARED | environment
+        self._folders = folders or [cli.folder / "jit"] * len(spares)
+        self.out = cli.folder / "out"
+        self.out.mkdir()
+        self._script = [str(SCRIPTS / script), str(self.out)]
+        self._port, self._master = free_port(), free_port()
+        self.commands = [self.start(number) for number in range(len(spares))]
+
+    def start(self, number: int, events: str = "") -> subprocess.Popen[str]:
+        """The command of one machine, always with the same arguments."""
+        options = [f"--nnodes={len(self._spares)}", f"--node-rank={number}", f"--nproc-per-node={self._local_ranks}"]
+        options += ["--master-addr=127.0.0.1", f"--master-port={self._master}", f"--spares={self._spares[number]}"]
+        options += [f"--jit-dir={self._folders[number]}", f"--events={self._events(number, events)}"]
+        where = f"--controller-port={self._port}" if number == 0 else f"--controller=127.0.0.1:{self._port}"
+        return self._cli.start("run", *options, where, *self._options, *self._script, **self._environment)
+
+    def events(self, number: int, name: str, of: str = "") -> list[dict[str, Any]]:
+        return [e for e in read_events(self._events(number, of)) if e["name"] == name]
+
+    def boundary(self, number: int, of: str = "") -> int:
+        """What all ranks have reached, as the command of machine `number` was told."""
+        return max((e["boundary"] for e in self.events(number, "progress", of)), default=-1)
+
+    def moved(self, number: int, of: str = "") -> list[int]:
+        """The ranks that have been taken over."""
+        done = [e for e in self.events(number, "migration_finished", of) if e["outcome"] == "committed"]
+        return sorted(rank for e in done for rank in e["ranks"])
+
+    def end(self, *commands: subprocess.Popen[str]) -> str:
+        """Waits for the commands; what all were told and have said, for the message of a failed assertion."""
+        said = ["".join(c.communicate(timeout=TIMEOUT_S))[-6000:] for c in commands]
+        for path in sorted(self._cli.folder.glob("events-*")):
+            said.append(path.name)
+            said += [str(e)[:300] for e in read_events(path) if e["name"] not in ("progress", "report", "phase")]
+        return "\n".join(said)
+
+    def _events(self, number: int, of: str) -> Path:
+        return self._cli.folder / f"events-{number}{of}"
+
+
+def lose(command: subprocess.Popen[str]) -> None:
+    """As with a machine: nothing of it says a last word."""
+    pids = [command.pid, *descendants(command.pid)]
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    for pid in (*descendants(command.pid), command.pid):
+        os.kill(pid, signal.SIGKILL)
+
+
+def descendants(pid: int) -> list[int]:
+    children = [
+        int(child) for path in Path(f"/proc/{pid}/task").glob("*/children") for child in path.read_text().split()
+    ]
+    return [found for child in children for found in (child, *descendants(child))]

@@ -1,0 +1,164 @@
+"""Whether a controller leads a job on several machines, and goes on without some of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from torchrelay.controller.config import ControllerConfig
+from torchrelay.controller.job import Job
+from torchrelay.controller.leading import CANDIDATE_S, OTHERS_COME_S, Leading
+from torchrelay.controller.outbox import Outbox
+from torchrelay.protocol.messages import AgentHello, Follow, LeadRequest
+
+MEMBERS = tuple(f"n{rank} {rank} node{rank}:1" for rank in range(3))
+
+
+class Bench:
+    """A controller of n1. `claimed`: what it has written into the shared folder; `may_claim`: whether it comes first."""
+
+    def __init__(self, **config: object) -> None:
+        base = ControllerConfig("run", 3, 1, "", "", "", "127.0.0.1", 1, epoch=4, follows=3, job_name="job", node="n1")
+        self.job = Job(3)
+        self.outbox = Outbox(self.job, lambda: 0.0)
+        self.claimed: list[tuple[int, int]] = []
+        self.may_claim = True
+        self.leading = Leading(replace(base, **config), self.job, self.outbox, self._claim)
+
+    def _claim(self, after: int, epoch: int) -> bool:
+        self.claimed.append((after, epoch))
+        return self.may_claim
+
+    def attach(self, *ranks: int, now_s: float = 0.0, job: str = "", epoch: int = 0) -> None:
+        for rank in ranks:
+            hello = AgentHello(f"n{rank}", rank, "h", (), job=job, epoch=epoch, candidate=f"node{rank}:1")
+            self.job.attach(hello, now_s)
+            self.leading.attached(hello)
+
+    def followers(self) -> list[str]:
+        return [node for node, order in self.outbox.take()[0] if isinstance(order, Follow)]
+
+
+def taking_over(count: int = 3, **config: object) -> Bench:
+    return Bench(takes_over=True, members=MEMBERS[:count], **config)
+
+
+def test_one_that_takes_over_leads_once_more_than_half_of_the_machines_are_there() -> None:
+    bench = taking_over()
+    bench.attach(1)
+    bench.leading.tick(0.0)
+    assert (bench.leading.is_led, bench.followers()) == (False, [])
+    bench.attach(2)
+    bench.leading.tick(1.0)
+    assert (bench.leading.is_led, sorted(bench.followers())) == (True, ["n1", "n2"])
+    assert bench.claimed == []
+
+
+def test_one_to_which_too_few_come_stands_down() -> None:
+    bench = taking_over()
+    bench.attach(1)
+    bench.leading.tick(0.0)
+    bench.job.nodes["n1"].heard_s = CANDIDATE_S
+    bench.leading.tick(CANDIDATE_S - 0.1)
+    assert bench.leading.stood_down == ""
+    bench.leading.tick(CANDIDATE_S)
+    assert "1 of 3 machines is there" in bench.leading.stood_down
+    assert bench.followers() == []
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_half_of_the_machines_are_enough_for_whoever_claims_first(first: bool) -> None:
+    bench = taking_over(2, shared=True)
+    bench.may_claim = first
+    bench.attach(1)
+    bench.leading.tick(0.0)
+    assert bench.claimed == [], "the others may still come"
+    bench.leading.tick(OTHERS_COME_S)
+    assert bench.claimed == [(3, 4)]
+    assert (bench.leading.is_led, bool(bench.leading.stood_down)) == (first, not first)
+
+
+def test_half_without_a_shared_folder_is_enough_for_whoever_leads_already_alone() -> None:
+    bench = taking_over(2)
+    bench.attach(1)
+    bench.leading.tick(0.0)
+    bench.job.nodes["n1"].heard_s = CANDIDATE_S
+    bench.leading.tick(CANDIDATE_S)
+    assert "--jit-dir that all machines share" in bench.leading.stood_down
+    leads = Bench(nnodes=2)
+    leads.attach(0, 1)
+    assert leads.leading.may_give_up("n0", 1.0)
+
+
+def test_one_that_leads_claims_before_it_goes_on_with_half_and_has_a_new_epoch_then() -> None:
+    bench = Bench(nnodes=2)
+    bench.attach(0, 1)
+    for rank in (0, 1):
+        reply = bench.leading.answer(LeadRequest(rank, f"n{rank}", "job", 4, True), True, 0, 0.0)
+    assert reply.shared
+    bench.followers()
+    assert bench.leading.may_give_up("n0", 1.0)
+    assert bench.claimed == [(4, 5)]
+    assert bench.leading.epoch == 5
+    assert sorted(bench.followers()) == ["n0", "n1"]
+    bench.may_claim = False
+    assert not bench.leading.may_give_up("n0", 1.0)
+    assert "another one leads" in bench.leading.stood_down
+
+
+def test_fewer_than_half_of_the_machines_give_nobody_up() -> None:
+    bench = Bench()
+    bench.attach(0, 1, 2)
+    bench.job.nodes["n2"].away_since_s = 0.0
+    bench.job.nodes["n0"].away_since_s = 0.0
+    assert not bench.leading.may_give_up("n2", 5.0)
+    (event,) = bench.outbox.take()[1]
+    assert "1 of 3 machines is there" in event.fields_json
+    assert not bench.leading.answer(LeadRequest(1, "n1"), True, 0, 5.0).quorum
+
+
+def test_a_machine_that_is_silent_counts_as_little_as_one_that_is_away() -> None:
+    bench = Bench()
+    bench.attach(0, 1, 2)
+    bench.job.nodes["n1"].heard_s = bench.job.nodes["n0"].heard_s = 20.0
+    assert bench.leading.may_give_up("n2", 20.0)
+    bench.job.nodes["n0"].heard_s = 5.0
+    assert not bench.leading.may_give_up("n2", 20.0)
+
+
+def test_whoever_was_given_up_is_no_member_any_more() -> None:
+    bench = Bench()
+    bench.attach(0, 1, 2)
+    bench.job.nodes["n2"].lost = "silent"
+    assert bench.leading.members == {"n0", "n1"}
+    assert bench.leading.may_give_up("n0", 1.0), "without a shared folder, and it leads"
+
+
+@pytest.mark.parametrize(("job", "epoch", "word"), [("job", 5, "began later"), ("other", 1, "has begun already")])
+def test_an_agent_that_follows_another_one_makes_it_stand_down(job: str, epoch: int, word: str) -> None:
+    bench = Bench()
+    bench.attach(0, job=job, epoch=epoch)
+    assert word in bench.leading.stood_down
+    assert bench.followers() == []
+    asked = Bench()
+    asked.leading.answer(LeadRequest(0, "n0", job, epoch), False, 0, 0.0)
+    assert word in asked.leading.stood_down
+
+
+def test_a_machine_that_comes_back_gets_a_name_that_none_has_had() -> None:
+    bench = Bench(nodes=("n0", "n1", "n2", "n2-2"))
+    bench.attach(0, 1)
+    assert bench.leading.answer(LeadRequest(2), True, 0, 0.0).place == "n2-3"
+    assert bench.leading.answer(LeadRequest(2), False, 0, 0.0).place == "n2"
+    refused = bench.leading.answer(LeadRequest(0), True, 0, 0.0)
+    assert (refused.place, refused.refused) == ("", "machine 0 is there already")
+
+
+def test_on_one_machine_or_in_pods_all_of_this_is_nobodys_question() -> None:
+    bench = Bench(epoch=0)
+    bench.attach(0)
+    assert bench.leading.is_led
+    assert bench.leading.may_give_up("n0", 100.0)
+    assert bench.leading.answer(LeadRequest(0, "n0", "x", 9), True, 0, 0.0).epoch == 0
+    assert bench.followers() == []

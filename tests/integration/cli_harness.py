@@ -45,9 +45,14 @@ class Cli:
         path = self.folder / "train.py"
         if script is not None:
             path.write_text(textwrap.dedent(script))
+        words = (str(path) if a == "SCRIPT" else a for a in arguments)
+        return self.start_program(sys.executable, "-m", "torchrelay.cli", *words, **environment)
+
+    def start_program(self, *command: str, **environment: str) -> subprocess.Popen[str]:
+        """Whatever is to be run here."""
         inherited = {k: v for k, v in os.environ.items() if k not in _NOT_OURS}
         process = subprocess.Popen(
-            [sys.executable, "-m", "torchrelay.cli", *(str(path) if a == "SCRIPT" else a for a in arguments)],
+            command,
             cwd=self.folder,
             env=inherited | {"TORCHRELAY_STATE_DIR": str(self.state)} | environment,
             stdin=subprocess.DEVNULL,

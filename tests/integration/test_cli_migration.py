@@ -218,7 +218,7 @@ def test_without_a_spare_the_message_says_how_to_go_on(cli: Cli) -> None:
     )
     out, err = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == 75, err
-    command = re.search(r"go on with: torchrelay (run --resume .*)", err)
+    command = re.search(r"go on with: .*?(run --resume .*)", err)
     assert command is not None
     assert "not started again: it is not to be started again (--max-restarts 0)" in err
     other = cli.folder / "other.py"

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from torchrelay.agent.output import parse_streams
 from torchrelay.protocol.cost_limit import MOST_SHARE_PERCENT
-from torchrelay.protocol.errors import UserError
+from torchrelay.protocol.errors import FrameError, UserError
 from torchrelay.protocol.faults import parse_fault
+from torchrelay.protocol.messages import Program
 from torchrelay.protocol.names import MADE_FILES, Rank, WorkerId
 from torchrelay.protocol.numbers import parse_watch
-from torchrelay.protocol.wire import field_types
+from torchrelay.protocol.wire import field_types, from_plain
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,10 @@ class AgentConfig:
     """The job has begun without this machine, whose processes are spares for it."""
     scripts_begun: int = 0
     """How often the command has started the script anew from its beginning."""
+    jit_dirs: tuple[str, ...] = ()
+    """Where a just-in-time checkpoint may go."""
+    program: Program = field(default_factory=Program)
+    """What this machine was told to run; the controller compares it with the others'."""
     grace_s: float = 30.0
     orphan_s: float = 60.0
 
@@ -119,7 +124,11 @@ def load_config(path: Path) -> AgentConfig:
     hints = field_types(AgentConfig)
     if unknown := sorted(set(values) - set(hints)):
         raise UserError(f"{path}: unknown key {', '.join(unknown)}; known are {', '.join(hints)}")
-    needed = {f.name for f in dataclasses.fields(AgentConfig) if f.default is dataclasses.MISSING}
+    needed = {
+        f.name
+        for f in dataclasses.fields(AgentConfig)
+        if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
+    }
     if missing := sorted(needed - set(values)):
         raise UserError(f"{path}: {', '.join(missing)} is missing")
     config = AgentConfig(**{k: _value(path, k, hints[k], v) for k, v in values.items()})
@@ -130,6 +139,11 @@ def load_config(path: Path) -> AgentConfig:
 def _value(path: Path, key: str, hint: Any, value: Any) -> Any:
     if hint == tuple[str, ...] and isinstance(value, list) and all(isinstance(v, str) for v in value):
         return tuple(value)
+    if hint is Program:
+        try:
+            return from_plain(Program, value)
+        except FrameError as e:
+            raise UserError(f"{path}: {key}: {e}") from e
     if hint is float and type(value) is int:
         return float(value)
     if hint in (str, int, bool, float) and type(value) is hint:

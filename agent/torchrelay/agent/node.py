@@ -30,6 +30,7 @@ from torchrelay.agent.journal_keeper import JournalKeeper
 from torchrelay.agent.launch import late_spec, node_env, worker_specs
 from torchrelay.agent.orphaned import Holder, judge
 from torchrelay.agent.output import Output
+from torchrelay.agent.room import RoomWatch
 from torchrelay.agent.session import Session
 from torchrelay.agent.shim_server import ShimEvents, ShimServer
 from torchrelay.agent.standing import Standing
@@ -107,6 +108,7 @@ class Node:
         self._session: Session
         self._machine = FakeMachine(Path(config.machine)) if config.machine else None
         self._places = Places(config.machine, config.host, config.watched, config.notices, config.dcgm)
+        self._room = RoomWatch(Path(config.journal_dir), tuple(map(Path, config.jit_dirs)), self._send)
         self._eyes = Eyes(self._places, list(config.workers()), environ, self._send, self._worker_with)
 
     async def run(self) -> int:
@@ -129,7 +131,8 @@ class Node:
             if self._config.nnodes > 1:
                 await self._copies.start()
             tasks += [
-                asyncio.create_task(persistently(w)) for w in (self._session.run, self._watch_progress, self._eyes.run)
+                asyncio.create_task(persistently(w))
+                for w in (self._session.run, self._watch_progress, self._eyes.run, self._room.run)
             ]
             stop = await self._stop
             log.info("the job ends: %s", stop.reason)
@@ -187,6 +190,7 @@ class Node:
             job=self._follows.job,
             epoch=self._follows.epoch,
             candidate=self._config.candidate,
+            program=self._config.program,
         )
 
     def _info(self, child: Child) -> WorkerInfo:
@@ -279,6 +283,7 @@ class Node:
         elif isinstance(order, TellAgain):
             for message in (m for worker, its in self._standings.items() for m in its.again(worker)):
                 self._send(message)
+            self._room.again()
         elif isinstance(order, Inherits):
             self._standings[WorkerId(order.worker)].said.inherit(order.checks)
         elif isinstance(order, Follow):

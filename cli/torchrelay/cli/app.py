@@ -15,8 +15,7 @@ import typer
 from torchrelay.cli import arguments as a
 from torchrelay.cli import machine, options
 from torchrelay.cli.bench import bench
-from torchrelay.protocol.cost_limit import MOST_SHARE_PERCENT
-from torchrelay.protocol.kept import COPIES_AS_NEEDED
+from torchrelay.cli.given import takes_options_of_a_run
 
 app = typer.Typer(
     name="torchrelay",
@@ -47,88 +46,13 @@ def torchrelay(
     pass
 
 
-@app.command(
-    context_settings={"allow_interspersed_args": False, "token_normalize_func": _normalize},
-    epilog="Everything after the script belongs to the script.",
-)
-def run(
-    script: a.Script,
-    script_args: a.ScriptArgs = None,
-    nproc_per_node: a.NprocPerNode = "1",
-    nnodes: a.Nnodes = "1",
-    node_rank: a.NodeRank = 0,
-    master_addr: a.MasterAddr = None,
-    master_port: a.MasterPort = None,
-    module: a.Module = False,
-    no_python: a.NoPython = False,
-    standalone: a.Standalone = False,
-    redirects: a.Redirects = "0",
-    tee: a.Tee = "0",
-    log_dir: a.LogDir = None,
-    role: a.Role = "default",
-    max_restarts: a.MaxRestarts = None,
-    spares: a.Spares = 0,
-    respawn_limit: a.RespawnLimit = options.RESPAWN_LIMIT,
-    buddy_every: a.BuddyEvery = COPIES_AS_NEEDED,
-    buddy_sync: a.BuddySync = False,
-    rehearse_every: a.RehearseEvery = options.REHEARSE_EVERY,
-    cost_limit: a.CostLimit = MOST_SHARE_PERCENT,
-    watch: a.Watch = None,
-    inject: a.Inject = None,
-    resume: a.Resume = None,
-    jit_dir: a.JitDir = None,
-    incident_journals: a.IncidentJournals = False,
-    health_policy: a.HealthPolicy = None,
-    observe: a.Observe = False,
-    watch_folder: a.WatchFolder = None,
-    node_notice: a.NodeNotice = None,
-    dcgm: a.Dcgm = "auto",
-    replay: a.Replay = None,
-    controller: a.Controller = None,
-    controller_port: a.ControllerPort = None,
-    events: a.Events = None,
-    json_summary: a.JsonSummary = False,
-    quiet: a.Quiet = False,
-) -> int:
-    """Run a training script, protected. A drop-in for torchrun."""
-    given = options.GivenOptions(
-        script=script,
-        script_args=tuple(script_args or ()),
-        nproc_per_node=nproc_per_node,
-        nnodes=nnodes,
-        node_rank=node_rank,
-        master_addr=master_addr,
-        master_port=master_port,
-        module=module,
-        no_python=no_python,
-        redirects=redirects,
-        tee=tee,
-        log_dir=log_dir,
-        role=role,
-        max_restarts=max_restarts,
-        spares=spares,
-        respawn_limit=respawn_limit,
-        buddy_every=buddy_every,
-        buddy_sync=buddy_sync,
-        rehearse_every=rehearse_every,
-        cost_limit=cost_limit,
-        watch=tuple(watch or ()),
-        inject=tuple(inject or ()),
-        resume=resume,
-        jit_dirs=tuple(jit_dir or (options.JIT_DIR,)),
-        incident_journals=incident_journals,
-        health_policy=health_policy,
-        observe=observe,
-        watch_folders=tuple(watch_folder or ()),
-        node_notices=tuple(node_notice or ()),
-        dcgm=dcgm,
-        replay=replay,
-        controller=controller,
-        controller_port=controller_port,
-        events=events,
-        json_summary=json_summary,
-        quiet=quiet,
-    )
+_OF_A_SCRIPT = {"allow_interspersed_args": False, "token_normalize_func": _normalize}
+_EPILOG = "Everything after the script belongs to the script."
+
+
+@app.command(context_settings=_OF_A_SCRIPT, epilog=_EPILOG)
+@takes_options_of_a_run("Run a training script, protected. A drop-in for torchrun.")
+def run(given: options.GivenOptions) -> int:
     return _launch(given)
 
 
@@ -139,10 +63,19 @@ def _launch(given: options.GivenOptions) -> int:
     return asyncio.run(launch.launch(checked, tuple(sys.argv[1:])))
 
 
-@app.command(
-    context_settings={"allow_interspersed_args": False, "token_normalize_func": _normalize},
-    epilog="Everything after the script belongs to the script.",
+@app.command(context_settings=_OF_A_SCRIPT, epilog=_EPILOG)
+@takes_options_of_a_run(
+    "Look at this machine, and at the command line of a run if there is one, for what would go wrong. Starts no training.\n\n"
+    "Exit code: 0 all is well, or nothing worse than warnings; 1 something is wrong.",
+    script="",
 )
+def doctor(given: options.GivenOptions) -> int:
+    from torchrelay.cli import doctor as command
+
+    return command.doctor(given, os.environ)
+
+
+@app.command(context_settings=_OF_A_SCRIPT, epilog=_EPILOG)
 def check(
     script: a.Script,
     script_args: a.ScriptArgs = None,
@@ -184,10 +117,7 @@ def check(
     return asyncio.run(command.check(checked, tuple(sys.argv[1:]), timeout_s, as_json))
 
 
-@app.command(
-    context_settings={"allow_interspersed_args": False, "token_normalize_func": _normalize},
-    epilog="Everything after the script belongs to the script.",
-)
+@app.command(context_settings=_OF_A_SCRIPT, epilog=_EPILOG)
 def drill(
     script: a.Script,
     script_args: a.ScriptArgs = None,

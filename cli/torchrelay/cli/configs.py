@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import shlex
 import sys
 from pathlib import Path
 from typing import Any
 
+from torchrelay.cli import program
 from torchrelay.cli.journals import journal_folder
 from torchrelay.cli.options import LOOPBACK, GivenOptions, RunOptions
 from torchrelay.protocol.numbers import REPLICAS
@@ -27,12 +27,19 @@ def script_command(options: RunOptions) -> tuple[str, ...]:
     return (*(("-m",) if options.module else ()), options.script, *options.script_args)
 
 
-def script_digest(options: RunOptions) -> str:
-    """Of the script's file; empty where it is none, or cannot be read."""
-    try:
-        return "" if options.module else hashlib.sha256(Path(options.script).read_bytes()).hexdigest()
-    except OSError:
-        return ""
+def _program(options: RunOptions) -> dict[str, Any]:
+    """Fields of messages.Program; empty on one machine, which has nobody to differ from."""
+    if options.nnodes == 1:
+        return {}
+    return {
+        "script": program.script_path(options),
+        "sha256": program.script_digest(options),
+        "sources": program.sources(options),
+        "python": program.python_version(options),
+        "torch": program.torch_version(),
+        "inject": program.faults_of_all(options),
+        "resume_command": resume_command(options.given, DIRECTORY),
+    }
 
 
 def agent_config(
@@ -85,6 +92,8 @@ def agent_config(
         "controller_file": str(controller_file(run_folder)),
         "candidate": candidate,
         "joins": options.joins,
+        "jit_dirs": list(map(str, options.jit_dirs)),
+        "program": _program(options),
         "orphan_s": ORPHAN_OF_ONE_MACHINE_S if options.nnodes == 1 else ORPHAN_S,
     }
 
@@ -109,7 +118,7 @@ def controller_config(options: RunOptions, run_id: str, secret_file: Path, addre
         "check_steps": options.check_steps,
         "resume_dir": str(options.resume) if options.resume else "",
         "command": list(script_command(options)),
-        "script_sha256": script_digest(options),
+        "script_sha256": program.script_digest(options),
         "respawn_limit": 0 if options.check_steps else options.respawn_limit,
         "restarts_done": options.restarts_done,
         "scripts_begun": options.scripts_begun,
@@ -189,4 +198,4 @@ def resume_command(given: GivenOptions, directory: str) -> str:
         "-m": given.module,
     }
     flags += [flag for flag, on in switches.items() if on]
-    return shlex.join(["torchrelay", "run", *flags, given.script, *given.script_args])
+    return shlex.join([*program.own_command(), "run", *flags, given.script, *given.script_args])

@@ -26,6 +26,9 @@ from torchrelay.cli.leading.seat import Seat
 from torchrelay.cli.leading.watch import LeaderWatch, addresses
 from torchrelay.cli.machine import address_towards
 from torchrelay.cli.options import LOOPBACK, RunOptions, parse_address
+from torchrelay.cli.preflight.checks import before_a_run
+from torchrelay.cli.preflight.probe import Probe
+from torchrelay.cli.preflight.subject import subject
 from torchrelay.cli.restarting.runs import Runs
 from torchrelay.cli.summary import Summary, as_json, faults_that_never_fired, has_planned_without_migration
 from torchrelay.cli.teller import Teller
@@ -42,6 +45,7 @@ OTHER_AGENTS_S = 60.0
 
 async def launch(options: RunOptions, command: tuple[str, ...]) -> int:
     """Runs the job; returns the exit code of the command. Raises UserError before anything was started."""
+    warnings = before_a_run(Probe(os.environ), subject(options, os.environ))
     secret = options.secret or secrets.token_hex(32).encode()
     seat = Seat(leads=options.controller is None)
     run_id = secrets.token_hex(4) if options.secret is None else hashlib.sha256(b"run " + secret).hexdigest()[:8]
@@ -49,6 +53,8 @@ async def launch(options: RunOptions, command: tuple[str, ...]) -> int:
     run_folder = folder.make_run_folder(folder.state_folder(os.environ), name)
     teller = Teller(sys.stderr, os.environ, options.quiet)
     try:
+        if not options.quiet:
+            teller.say([narrate.line(f"{w.text}: {w.remedy}", "yellow") for w in warnings])
         with own_journals(name, run_folder), Follower(teller, options.events) as follower:
 
             def new_job(these: RunOptions, restarts: tuple[str, ...]) -> Job:

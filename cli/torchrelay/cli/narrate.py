@@ -191,9 +191,10 @@ def closing(
         told += [*([] if summary.moves else [Text()]), render.restarts_table(summary.restarts), Text()]
     told += [_not_moved(move) for move in summary.moves_not_made]
     if exit_code == EXIT_NO_SPARE_LEFT and summary.checkpoint:
-        told.append(line(summary.reason.partition("; go on with: ")[0], "yellow"))
+        told.append(line(summary.reason.partition("; go on with")[0], "yellow"))
         told += _no_restart(summary, no_restart)
-        told.append(line(f"go on with: {resume_command}", "bold"))
+        several = [line(f"go on with, on {n}: {text}", "bold") for n, text in summary.resume_commands.items()]
+        told += several or [line(f"go on with: {resume_command}", "bold")]
     elif exit_code == EXIT_FAULT_NOT_INJECTED and summary.exit_code == 0:
         told += [line(f"the fault {fault} never fired", "red") for fault in never_fired]
     elif exit_code != 0:

@@ -159,7 +159,9 @@ class Machine(Protocol):
         """Why nothing could be written into `folder` (made if absent), or None."""
 
 
-def check(given: GivenOptions, machine: Machine, environment: Mapping[str, str]) -> RunOptions:
+def check(
+    given: GivenOptions, machine: Machine, environment: Mapping[str, str], *, needs_script: bool = True
+) -> RunOptions:
     """The options of a run. Raises UserError, with what to do, for whatever could not work."""
     nnodes = _node_count(given.nnodes)
     nproc = _process_count(given.nproc_per_node, machine)
@@ -180,7 +182,8 @@ def check(given: GivenOptions, machine: Machine, environment: Mapping[str, str])
         raise UserError(
             f"--max-restarts {given.max_restarts}: with several machines a job is not started again by itself"
         )
-    _check_program(given, machine)
+    if needs_script:
+        _check_program(given, machine)
     faults = tuple(parse_fault(text, nnodes * nproc) for text in given.inject)
     _check_faults(given, faults, nnodes, nproc)
     _check_files(given, machine)

@@ -90,6 +90,8 @@ class Summary:
     held: bool = False
     """A check has come to its end: every rank stands still, or there is nothing more to learn."""
     checkpoint: str = ""
+    resume_commands: Mapping[str, str] = field(default_factory=dict)
+    """By machine, what goes on from it there, where there are several."""
     incidents: tuple[events.IncidentKept, ...] = ()
     """Promises that were not kept."""
     fall: events.JobFell | None = None
@@ -233,7 +235,7 @@ def fold(s: Summary, event: events.Occurrence, time_s: float) -> Summary:
         case events.MoveNotMade():
             return replace(s, moves_not_made=(*s.moves_not_made, event))
         case events.CheckpointSaved():
-            return replace(s, checkpoint=event.directory)
+            return replace(s, checkpoint=event.directory, resume_commands=event.resume_commands)
         case events.IncidentKept():
             return replace(s, incidents=(*s.incidents, event))
         case events.TakenOver():

@@ -24,6 +24,7 @@ from torchrelay.controller.leftovers import Leftovers
 from torchrelay.controller.nodes import Nodes
 from torchrelay.controller.numbers import NumberDesk
 from torchrelay.controller.outbox import Outbox
+from torchrelay.controller.programs import Programs
 from torchrelay.controller.progress import ProgressTeller
 from torchrelay.controller.protection import ProtectionDesk
 from torchrelay.controller.rank_reports import Handler, RankReports
@@ -99,6 +100,8 @@ class Core:
             config.rehearse_every_s, self.job, self.outbox, self.driver, self._judge.is_compared, self._judge.news
         )
         self._leftovers = Leftovers(self.job, self.outbox)
+        self._programs = Programs(self.outbox, self.end_job)
+        self.driver.saving.resume_commands = self._programs.resume_commands
         self._started = False
         self._released = False
         self._progress = ProgressTeller(self.job, self.outbox)
@@ -145,6 +148,8 @@ class Core:
         self.leading.attached(hello)
         if self.leading.stood_down:
             return
+        if self.ended is None and not self._config.adopted:
+            self._programs.attached(hello.node, hello.program)
         if self.ended is not None:
             self.outbox.orders.append((hello.node, _stop(self.ended, signal.SIGTERM)))
         elif self.gathering is not None and not self.gathering.is_over:
@@ -209,6 +214,9 @@ class Core:
                 self.gathering.file(node, message)
         elif isinstance(message, msg.CheckpointsFound):
             return
+        elif isinstance(message, msg.RoomLeft):
+            self.job.nodes[node].room = message
+            self._judge.news()
         elif isinstance(message, msg.LateWorker):
             self.driver.started(node, message, now_s)
         elif (worker := self._worker(node, message.worker)) is None:

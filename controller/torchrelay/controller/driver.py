@@ -78,7 +78,7 @@ class Driver:
         self.checkpoint = checkpoint
         """What all ranks enter from in a migration of the kind RESUME."""
         self._resume_dir = config.resume_dir
-        self._saving = Saving(config, job, outbox)
+        self.saving = Saving(config, job, outbox)
         self.rollback = Rollback(config.buddy_every, job, outbox)
         self.spares = SpareChoice(config, job, outbox, self.rollback)
         self._rereading = Rereading(job, outbox)
@@ -133,7 +133,7 @@ class Driver:
         self._announced, self._exit_code, self._apart = "", EXIT_CODE_WITHOUT_CAUSE, False
         if isinstance(event, m.RankLost) and (exited := self._job.workers[event.worker].exited) is not None:
             self._exit_code = exited.exit_code
-        self._saving.begin()
+        self.saving.begin()
         self._job.join_failures.clear()
         self._asked = event if isinstance(event, m.MoveRequested) else None
         self._outbox.to_all_agents(LookClosely(True))
@@ -163,7 +163,7 @@ class Driver:
                 self._announce(state)
                 for instruction in instructions:
                     self._carry_out(state, instruction, now_s)
-                if (gone := writes_no_more(event)) and (answer := self._saving.lost(state, gone)) is not None:
+                if (gone := writes_no_more(event)) and (answer := self.saving.lost(state, gone)) is not None:
                     self._queue.append(answer)
         finally:
             self._carrying_out = False
@@ -187,7 +187,7 @@ class Driver:
 
     def clear_checkpoints(self, keep: int) -> None:
         """Just-in-time ones that are not needed any more."""
-        self._saving.clear(keep)
+        self.saving.clear(keep)
 
     def resume(self, checkpoint: JobCheckpoint, directory: str, now_s: float) -> None:
         """All ranks enter from the checkpoint, in the processes that are spares now."""
@@ -202,7 +202,7 @@ class Driver:
         self.begin(m.ResumeRequested(f"resumes from {directory}"), now_s)
 
     def saved(self, rank: int, size_bytes: int) -> None:
-        self._saving.tensors_saved(rank, size_bytes)
+        self.saving.tensors_saved(rank, size_bytes)
 
     def started(self, node: str, message: LateWorker, now_s: float) -> None:
         """A process beyond those that the job began with; or it could not be started."""
@@ -218,7 +218,7 @@ class Driver:
         self.feed(m.SpareWarm(), now_s)
 
     def files_kept(self, worker: str, now_s: float) -> None:
-        if (answer := self._saving.kept(worker)) is not None:
+        if (answer := self.saving.kept(worker)) is not None:
             self.feed(answer, now_s)
 
     def reads(self, worker: str) -> bool:
@@ -318,10 +318,10 @@ class Driver:
             case m.DecideTarget():
                 self._answer_target(s, now_s)
             case m.WriteCheckpoint(directory):
-                if (written := self._saving.write(s, directory)) is not None:
+                if (written := self.saving.write(s, directory)) is not None:
                     self.feed(written, now_s)
             case m.ChooseFolder(_, reason):
-                self.feed(self._saving.elsewhere(s, reason), now_s)
+                self.feed(self.saving.elsewhere(s, reason), now_s)
             case m.PhaseEntered(phase, elapsed_s):
                 if self._announced:
                     out.emit(PhaseChanged(s.migration, phase.value, elapsed_s))
@@ -366,7 +366,7 @@ class Driver:
             return resume_target(self.checkpoint, str(Path(self._resume_dir).absolute()))
         if s.no_spare and self._config.jit_barred:
             return m.TargetImpossible(self._config.jit_barred)
-        target = unplanned_target(self._job, s, secrets.token_hex, self._saving.folder, all_save=self._apart)
+        target = unplanned_target(self._job, s, secrets.token_hex, self.saving.folder, all_save=self._apart)
         if isinstance(target, m.TargetDecided) and s.no_spare and target.target in self._config.worn_out:
             return m.TargetImpossible(f"the job has begun again at step {target.target} too often")
         return target
@@ -408,7 +408,8 @@ class Driver:
             self._give_up(Fallen(EXIT_SUSPECT_NUMBER, f.reason, s.rank, s, refused=f.reason))
         elif f.outcome == CHECKPOINT:
             command = self._config.resume_command.replace("{directory}", f.directory)
-            how = "" if self._config.adopted else f"; go on with: {command}"
+            several = [f"go on with, on {n}: {text}" for n, text in self.saving.resume_commands(f.directory).items()]
+            how = "" if self._config.adopted else f"; {'; '.join(several) or f'go on with: {command}'}"
             reason = f"{s.reason}; {f.reason}{how}"
             self._give_up(Fallen(EXIT_NO_SPARE_LEFT, reason, s.rank, s, f.directory, losses_at_step=times))
         elif f.fatal:

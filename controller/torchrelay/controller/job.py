@@ -17,6 +17,7 @@ from torchrelay.protocol.messages import (
     Rehearsed,
     ReplicaCheck,
     Report,
+    RoomLeft,
     ScriptFailed,
     WorkerExited,
     WorkerInfo,
@@ -106,6 +107,8 @@ class Node:
     """Whether a rank there was cut off from the others by the network: it may be the machine's links, and not that process's."""
     released: bool = False
     """Its agent was told to end, since no process there takes part any more."""
+    room: RoomLeft | None = None
+    """What is left where its journals lie, and where checkpoints go; None as long as it has not said."""
     copies_of: dict[str, int] = field(default_factory=dict)
     """Workers elsewhere of whose journals it had copies when it came -> the newest gate."""
 

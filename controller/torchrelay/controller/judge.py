@@ -13,6 +13,7 @@ from torchrelay.controller.decide.buddies import choose_every
 from torchrelay.controller.decide.coverage import coverage
 from torchrelay.controller.decide.hang import threshold_s
 from torchrelay.controller.decide.known import Known, is_compared, without_replica
+from torchrelay.controller.decide.room import checkpoint_lacks, joiner_lacks
 from torchrelay.controller.job import Job
 from torchrelay.controller.outbox import Outbox
 from torchrelay.controller.respawns import Respawns
@@ -81,9 +82,20 @@ class Judge:
             self._respawns.is_on,
             self._respawns.spent,
         )
+        joiner, checkpoint = self._lacks(known)
+        known = replace(known, joiner_lacks=joiner, checkpoint_lacks=checkpoint)
         if every == COPIES_AS_NEEDED:
             return replace(known, as_needed=True, copy_every=self._as_needed(known))
         return known
+
+    def _lacks(self, known: Known) -> tuple[str, str]:
+        """What a process that takes over a rank has no room for, and what a just-in-time checkpoint."""
+        rooms = {name: node.room for name, node in self._job.nodes.items() if node.room is not None and not node.lost}
+        reports, ranks = known.reports.values(), range(known.world_size)
+        each = [r.device_state_bytes for r in reports]
+        alone = is_compared(known) and any(without_replica(rank, known) for rank in ranks)
+        journals = joiner_lacks(rooms, max((r.memory_bytes for r in reports), default=0))
+        return journals, checkpoint_lacks(rooms, sum(each) if alone else max(each, default=0))
 
     def _as_needed(self, known: Known) -> int:
         """Steps between two copies, once it is known that somebody needs them, and how long a step takes. Chosen once."""

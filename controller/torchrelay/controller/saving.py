@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 from torchrelay.controller.checkpoint import JobCheckpoint, Origin, checkpoint_files, write_checkpoint
@@ -31,6 +32,8 @@ class Saving:
         self._directory, self._writer = "", ""
         self._refused: dict[str, str] = {}
         """By folder, why nothing could be written below it in this migration."""
+        self.resume_commands: Callable[[str], dict[str, str]] = lambda directory: {}
+        """By machine, what goes on from a checkpoint in that folder there, where there are several."""
 
     def clear(self, keep: int) -> None:
         """Where folders are the job's own, and nobody else looks after them."""
@@ -118,7 +121,8 @@ class Saving:
         assert self._checkpoint is not None
         self._writer = ""
         command = self._config.resume_command.replace("{directory}", self._directory)
-        self._outbox.emit(CheckpointSaved(self._directory, self._checkpoint.target, command))
+        commands = self.resume_commands(self._directory)
+        self._outbox.emit(CheckpointSaved(self._directory, self._checkpoint.target, command, commands))
         return m.CheckpointWritten(self._directory)
 
 

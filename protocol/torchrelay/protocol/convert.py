@@ -91,6 +91,9 @@ def _fill(target: Any, message: Any) -> None:
 def _fill_field(target: Any, name: str, hint: Any, value: Any) -> None:
     if _is_union(hint):
         _fill_member(getattr(target, name), value)
+    elif dataclasses.is_dataclass(hint):
+        getattr(target, name).SetInParent()
+        _fill(getattr(target, name), value)
     elif typing.get_origin(hint) is dict:
         getattr(target, name).update({_scalar(k): _scalar(v) for k, v in value.items()})
     elif typing.get_origin(hint) is tuple:
@@ -114,6 +117,8 @@ def _read(cls: Any, source: Any) -> Any:
         value = getattr(source, name)
         if _is_union(hint):
             values[name] = from_proto(value)
+        elif dataclasses.is_dataclass(hint):
+            values[name] = _read(hint, value)
         elif typing.get_origin(hint) is dict:
             values[name] = dict(value)
         elif typing.get_origin(hint) is tuple:

@@ -9,7 +9,7 @@ import dataclasses
 import json
 import re
 import typing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from torchrelay.protocol.errors import FrameError
@@ -252,6 +252,8 @@ class CheckpointSaved:
     directory: str
     boundary: int
     resume_command: str
+    resume_commands: dict[str, str] = field(default_factory=dict)
+    """Of each machine, where there are several."""
 
 
 @dataclass(frozen=True)

@@ -937,8 +937,33 @@ class WorkerInfo(_message.Message):
     in_force: int
     def __init__(self, worker: _Optional[str] = ..., rank: _Optional[int] = ..., pid: _Optional[int] = ..., launch: _Optional[_Mapping[str, str]] = ..., generation: _Optional[int] = ..., protected: _Optional[bool] = ..., in_force: _Optional[int] = ...) -> None: ...
 
+class Program(_message.Message):
+    __slots__ = ("script", "sha256", "sources", "python", "torch", "inject", "resume_command")
+    class SourcesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    SCRIPT_FIELD_NUMBER: _ClassVar[int]
+    SHA256_FIELD_NUMBER: _ClassVar[int]
+    SOURCES_FIELD_NUMBER: _ClassVar[int]
+    PYTHON_FIELD_NUMBER: _ClassVar[int]
+    TORCH_FIELD_NUMBER: _ClassVar[int]
+    INJECT_FIELD_NUMBER: _ClassVar[int]
+    RESUME_COMMAND_FIELD_NUMBER: _ClassVar[int]
+    script: str
+    sha256: str
+    sources: _containers.ScalarMap[str, str]
+    python: str
+    torch: str
+    inject: _containers.RepeatedScalarFieldContainer[str]
+    resume_command: str
+    def __init__(self, script: _Optional[str] = ..., sha256: _Optional[str] = ..., sources: _Optional[_Mapping[str, str]] = ..., python: _Optional[str] = ..., torch: _Optional[str] = ..., inject: _Optional[_Iterable[str]] = ..., resume_command: _Optional[str] = ...) -> None: ...
+
 class AgentHello(_message.Message):
-    __slots__ = ("node", "node_rank", "host", "workers", "session", "first", "copies_port", "copies_token", "copies_of", "job", "epoch", "candidate")
+    __slots__ = ("node", "node_rank", "host", "workers", "session", "first", "copies_port", "copies_token", "copies_of", "job", "epoch", "candidate", "program")
     class CopiesOfEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -958,6 +983,7 @@ class AgentHello(_message.Message):
     JOB_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     CANDIDATE_FIELD_NUMBER: _ClassVar[int]
+    PROGRAM_FIELD_NUMBER: _ClassVar[int]
     node: str
     node_rank: int
     host: str
@@ -970,7 +996,26 @@ class AgentHello(_message.Message):
     job: str
     epoch: int
     candidate: str
-    def __init__(self, node: _Optional[str] = ..., node_rank: _Optional[int] = ..., host: _Optional[str] = ..., workers: _Optional[_Iterable[_Union[WorkerInfo, _Mapping]]] = ..., session: _Optional[str] = ..., first: _Optional[int] = ..., copies_port: _Optional[int] = ..., copies_token: _Optional[bytes] = ..., copies_of: _Optional[_Mapping[str, int]] = ..., job: _Optional[str] = ..., epoch: _Optional[int] = ..., candidate: _Optional[str] = ...) -> None: ...
+    program: Program
+    def __init__(self, node: _Optional[str] = ..., node_rank: _Optional[int] = ..., host: _Optional[str] = ..., workers: _Optional[_Iterable[_Union[WorkerInfo, _Mapping]]] = ..., session: _Optional[str] = ..., first: _Optional[int] = ..., copies_port: _Optional[int] = ..., copies_token: _Optional[bytes] = ..., copies_of: _Optional[_Mapping[str, int]] = ..., job: _Optional[str] = ..., epoch: _Optional[int] = ..., candidate: _Optional[str] = ..., program: _Optional[_Union[Program, _Mapping]] = ...) -> None: ...
+
+class Room(_message.Message):
+    __slots__ = ("path", "free_bytes", "problem")
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    FREE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    path: str
+    free_bytes: int
+    problem: str
+    def __init__(self, path: _Optional[str] = ..., free_bytes: _Optional[int] = ..., problem: _Optional[str] = ...) -> None: ...
+
+class RoomLeft(_message.Message):
+    __slots__ = ("memory", "folders")
+    MEMORY_FIELD_NUMBER: _ClassVar[int]
+    FOLDERS_FIELD_NUMBER: _ClassVar[int]
+    memory: Room
+    folders: _containers.RepeatedCompositeFieldContainer[Room]
+    def __init__(self, memory: _Optional[_Union[Room, _Mapping]] = ..., folders: _Optional[_Iterable[_Union[Room, _Mapping]]] = ...) -> None: ...
 
 class FromWorker(_message.Message):
     __slots__ = ("worker", "report")
@@ -1147,7 +1192,7 @@ class CheckpointsFound(_message.Message):
     def __init__(self, found: _Optional[_Iterable[_Union[FoundCheckpoint, _Mapping]]] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class FromAgent(_message.Message):
-    __slots__ = ("agent_hello", "from_worker", "worker_exited", "progress", "journal_content", "health_signals", "health_sources", "worker_started", "device_checked", "late_worker", "kept_copies", "checkpoint_file", "checkpoints_found")
+    __slots__ = ("agent_hello", "from_worker", "worker_exited", "progress", "journal_content", "health_signals", "health_sources", "worker_started", "device_checked", "late_worker", "kept_copies", "checkpoint_file", "checkpoints_found", "room_left")
     AGENT_HELLO_FIELD_NUMBER: _ClassVar[int]
     FROM_WORKER_FIELD_NUMBER: _ClassVar[int]
     WORKER_EXITED_FIELD_NUMBER: _ClassVar[int]
@@ -1161,6 +1206,7 @@ class FromAgent(_message.Message):
     KEPT_COPIES_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_FILE_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINTS_FOUND_FIELD_NUMBER: _ClassVar[int]
+    ROOM_LEFT_FIELD_NUMBER: _ClassVar[int]
     agent_hello: AgentHello
     from_worker: FromWorker
     worker_exited: WorkerExited
@@ -1174,7 +1220,8 @@ class FromAgent(_message.Message):
     kept_copies: KeptCopies
     checkpoint_file: CheckpointFile
     checkpoints_found: CheckpointsFound
-    def __init__(self, agent_hello: _Optional[_Union[AgentHello, _Mapping]] = ..., from_worker: _Optional[_Union[FromWorker, _Mapping]] = ..., worker_exited: _Optional[_Union[WorkerExited, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., journal_content: _Optional[_Union[JournalContent, _Mapping]] = ..., health_signals: _Optional[_Union[HealthSignals, _Mapping]] = ..., health_sources: _Optional[_Union[HealthSources, _Mapping]] = ..., worker_started: _Optional[_Union[WorkerStarted, _Mapping]] = ..., device_checked: _Optional[_Union[DeviceChecked, _Mapping]] = ..., late_worker: _Optional[_Union[LateWorker, _Mapping]] = ..., kept_copies: _Optional[_Union[KeptCopies, _Mapping]] = ..., checkpoint_file: _Optional[_Union[CheckpointFile, _Mapping]] = ..., checkpoints_found: _Optional[_Union[CheckpointsFound, _Mapping]] = ...) -> None: ...
+    room_left: RoomLeft
+    def __init__(self, agent_hello: _Optional[_Union[AgentHello, _Mapping]] = ..., from_worker: _Optional[_Union[FromWorker, _Mapping]] = ..., worker_exited: _Optional[_Union[WorkerExited, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., journal_content: _Optional[_Union[JournalContent, _Mapping]] = ..., health_signals: _Optional[_Union[HealthSignals, _Mapping]] = ..., health_sources: _Optional[_Union[HealthSources, _Mapping]] = ..., worker_started: _Optional[_Union[WorkerStarted, _Mapping]] = ..., device_checked: _Optional[_Union[DeviceChecked, _Mapping]] = ..., late_worker: _Optional[_Union[LateWorker, _Mapping]] = ..., kept_copies: _Optional[_Union[KeptCopies, _Mapping]] = ..., checkpoint_file: _Optional[_Union[CheckpointFile, _Mapping]] = ..., checkpoints_found: _Optional[_Union[CheckpointsFound, _Mapping]] = ..., room_left: _Optional[_Union[RoomLeft, _Mapping]] = ...) -> None: ...
 
 class ToWorker(_message.Message):
     __slots__ = ("worker", "order")

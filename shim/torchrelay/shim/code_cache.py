@@ -12,14 +12,15 @@ import os
 import sys
 from pathlib import Path
 
+from torchrelay.protocol.cache_folder import code_folder
+
 _MOST_FILES = 4096
 _SUFFIX = ".bin"
 
 
 def default_folder() -> Path | None:
     """None where there is no folder that belongs to this user alone."""
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return Path(base, "torchrelay", "code") if os.path.isabs(base) else None
+    return code_folder(os.environ)
 
 
 class CodeCache:

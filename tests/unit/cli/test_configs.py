@@ -5,9 +5,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from torchrelay.cli import configs
+import pytest
+
+from torchrelay.cli import configs, program
 from torchrelay.cli.machine import LocalMachine
 from torchrelay.cli.options import GivenOptions, RunOptions, check
+
+
+@pytest.fixture(autouse=True)
+def _on_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(program, "own_command", lambda: ["torchrelay"])
 
 
 def options(**changes: Any) -> RunOptions:

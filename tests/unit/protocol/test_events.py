@@ -24,6 +24,7 @@ VALUES: dict[str, Any] = {
     "tuple[dict[str, Any], ...]": ({"kind": "iterator"},),
     "dict[str, Any]": {"level": "partly"},
     "dict[str, float]": {"detect": 0.5},
+    "dict[str, str]": {"n0": "x"},
 }
 
 

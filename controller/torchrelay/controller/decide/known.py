@@ -50,6 +50,10 @@ class Known:
     as_needed: bool = False
     """Copies are made where somebody needs them: the first one at once, the others every `copy_every` steps."""
 
+    joiner_lacks: str = ""
+    """What a process that takes over a rank lacks on every machine; `checkpoint_lacks`: what a just-in-time checkpoint lacks."""
+    checkpoint_lacks: str = ""
+
     @property
     def has_copies(self) -> bool:
         """Whether each rank has a copy of its state to go back to."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torchrelay.controller.decide.known import Known, goes_back, machine_uncovered, steps_back
 from torchrelay.protocol.level import Level
@@ -26,6 +26,22 @@ class Protection:
 
 def protection(k: Known, gaps: Sequence[RankGap]) -> Protection:
     """From what is known now. `gaps`: as `known.gaps_of` has them."""
+    return _with_room(k, _with_all_the_room(k, gaps))
+
+
+def _with_room(k: Known, found: Protection) -> Protection:
+    """What has no room now would fail when it is needed."""
+    if found.level.promises and k.joiner_lacks:
+        why = f"no process could take over a rank: there is no room for its journals: {k.joiner_lacks}"
+        return Protection(Level.UNPROTECTED, why)
+    if not k.checkpoint_lacks or not found.level.is_known:
+        return found
+    where = "in such a case" if found.for_want_of_a_spare else "where no rank can take over"
+    reason = f"{found.reason}; but {where} nothing can be saved: {k.checkpoint_lacks}"
+    return replace(found, level=Level.PARTLY if found.level.promises else found.level, reason=reason)
+
+
+def _with_all_the_room(k: Known, gaps: Sequence[RankGap]) -> Protection:
     if k.protection == "off":
         return Protection(Level.UNPROTECTED, k.protection_reason)
     barred = [g for g in gaps if g.effect == BARS]

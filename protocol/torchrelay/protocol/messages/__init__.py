@@ -25,8 +25,11 @@ from torchrelay.protocol.messages.agent import KeptCopies as KeptCopies
 from torchrelay.protocol.messages.agent import KeptCopy as KeptCopy
 from torchrelay.protocol.messages.agent import LateWorker as LateWorker
 from torchrelay.protocol.messages.agent import LookClosely as LookClosely
+from torchrelay.protocol.messages.agent import Program as Program
 from torchrelay.protocol.messages.agent import Progress as Progress
 from torchrelay.protocol.messages.agent import RestartWorkers as RestartWorkers
+from torchrelay.protocol.messages.agent import Room as Room
+from torchrelay.protocol.messages.agent import RoomLeft as RoomLeft
 from torchrelay.protocol.messages.agent import StartWorker as StartWorker
 from torchrelay.protocol.messages.agent import StopJob as StopJob
 from torchrelay.protocol.messages.agent import Taken as Taken

@@ -28,6 +28,23 @@ class WorkerInfo:
 
 
 @dataclass(frozen=True)
+class Program:
+    """What a machine of the job was told to run, as far as all of them have to agree. Empty fields are not known.
+
+    `script`: its absolute path, or `-m module`; `sha256`: of its file. `sources`: Python files in its folder -> digest.
+    """
+
+    script: str = ""
+    sha256: str = ""
+    sources: dict[str, str] = field(default_factory=dict)
+    python: str = ""
+    torch: str = ""
+    inject: tuple[str, ...] = ()
+    resume_command: str = ""
+    """What goes on from a just-in-time checkpoint on this machine; `{directory}` is to be filled in."""
+
+
+@dataclass(frozen=True)
 class AgentHello:
     """First message of a stream. `session` names the life of the agent, through all its streams; `first` is the number
     of the message that follows, counted over that life without AgentHello and Progress (see `delivery`).
@@ -48,6 +65,24 @@ class AgentHello:
     job: str = ""
     epoch: int = 0
     candidate: str = ""
+    program: Program = field(default_factory=Program)
+
+
+@dataclass(frozen=True)
+class Room:
+    """What this user can still write below `path`. `problem`: why that is nothing."""
+
+    path: str
+    free_bytes: int
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class RoomLeft:
+    """`memory`: where journals lie. `folders`: where a just-in-time checkpoint may go, in the order of preference."""
+
+    memory: Room
+    folders: tuple[Room, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -207,6 +242,7 @@ FromAgent = (
     | KeptCopies
     | CheckpointFile
     | CheckpointsFound
+    | RoomLeft
 )
 
 

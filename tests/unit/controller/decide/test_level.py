@@ -130,3 +130,23 @@ def test_it_does_not_once_its_limit_is_used_up_or_nobody_holds_the_same() -> Non
     assert "(all is used up), so a lost rank ends the job" in spent.reason
     alone = {rank: (ReplicaCheck(4, {"shard": str(rank)}),) for rank in range(2)}
     assert found(spares_ready=0, respawns=True, checks=alone).level is Level.UNPROTECTED
+
+
+def test_without_room_for_its_journals_no_process_could_take_over() -> None:
+    told = found(joiner_lacks="/dev/shm has 0.1 MiB left, and 2.0 MiB are needed")
+    assert told.level is Level.UNPROTECTED
+    assert "no room for its journals: /dev/shm has 0.1 MiB left" in told.reason
+    assert found(joiner_lacks="/dev/shm is full", protection="pending").level is Level.PENDING
+
+
+def test_a_checkpoint_that_could_not_be_written_takes_one_rung_away() -> None:
+    lack = "/jit has 1.0 MiB left, and 2.0 GiB are needed"
+    told = found(checkpoint_lacks=lack)
+    assert told.level is Level.PARTLY
+    assert told.reason == (
+        "any rank can be replaced, at any moment of a step; but where no rank can take over nothing can be saved: "
+        + lack
+    )
+    alone = found(checkpoint_lacks=lack, spares_ready=0)
+    assert (alone.level, alone.for_want_of_a_spare) == (Level.UNPROTECTED, True)
+    assert alone.reason.endswith(f"in such a case nothing can be saved: {lack}")

@@ -1,0 +1,143 @@
+"""The one list of checks: `torchrelay doctor` makes all of them, `torchrelay run` those that take no time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+
+from torchrelay.cli.preflight import decide
+from torchrelay.cli.preflight.facts import WorkerFacts
+from torchrelay.cli.preflight.finding import Finding, Mark
+from torchrelay.cli.preflight.probe import Probe
+from torchrelay.protocol.errors import UserError
+
+DOCS = "docs/cli.md"
+
+
+class Group(str, Enum):
+    SOFTWARE = "Python and torch"
+    MACHINE = "this machine"
+    DEVICES = "devices"
+    JOB = "this job"
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The job that checks are made for, as far as they ask. `runs_python`: its ranks are Python processes that we start."""
+
+    state_dir: Path
+    jit_dirs: tuple[Path, ...]
+    processes: int = 1
+    world_size: int = 1
+    nnodes: int = 1
+    runs_python: bool = True
+    addresses: tuple[str, ...] = ()
+    """Of other machines of the job."""
+    problem: str = ""
+    """What is wrong with its command line, all in words; `command` is what it would run."""
+    command: str = ""
+
+
+Look = Callable[[Probe, Subject], Iterable[Finding]]
+
+
+@dataclass(frozen=True)
+class Check:
+    """`look` gives a finding for each thing that it looks at. `anchor`: in docs/cli.md."""
+
+    name: str
+    group: Group
+    anchor: str
+    look: Look = field(repr=False)
+    in_run: bool = False
+    """Whether `torchrelay run` makes it, too: it takes milliseconds."""
+
+
+def _worker(judge: Callable[[WorkerFacts], Finding]) -> Look:
+    """Of a process as ranks are; one that cannot be started has been told once."""
+
+    def look(probe: Probe, job: Subject) -> Iterable[Finding]:
+        if job.runs_python and (judge is decide.python or not (probe.worker.problem or _hides(probe, judge))):
+            yield judge(probe.worker)
+
+    return look
+
+
+def _hides(probe: Probe, judge: Callable[[WorkerFacts], Finding]) -> bool:
+    """Without torch nothing is known of what it has."""
+    return bool(probe.worker.torch_problem) and judge in (decide.backend, decide.shim)
+
+
+def _command(probe: Probe, job: Subject) -> Iterable[Finding]:
+    if job.command or job.problem:
+        yield decide.command_line(job.problem, job.command)
+
+
+def _checkpoints(probe: Probe, job: Subject) -> Iterable[Finding]:
+    for folder in job.jit_dirs:
+        yield decide.checkpoint_folder(probe.folder(folder))
+
+
+CHECKS = (
+    Check("python", Group.SOFTWARE, "doctor-python", _worker(decide.python)),
+    Check("torch", Group.SOFTWARE, "doctor-python", _worker(decide.torch)),
+    Check("backend", Group.SOFTWARE, "doctor-python", _worker(decide.backend)),
+    Check("sitecustomize", Group.SOFTWARE, "doctor-way-in", _worker(decide.way_in)),
+    Check("shim", Group.SOFTWARE, "doctor-way-in", _worker(decide.shim)),
+    Check("cache-folder", Group.SOFTWARE, "doctor-folders", lambda p, job: [decide.cache_folder(p.cache_folder())]),
+    Check(
+        "shared-memory",
+        Group.MACHINE,
+        "doctor-shared-memory",
+        lambda p, job: [decide.shared_memory(p.shared_memory(), job.processes)],
+        in_run=True,
+    ),
+    Check("memory", Group.MACHINE, "doctor-limits", lambda p, job: [decide.memory(p.memory(), job.processes)]),
+    Check("open-files", Group.MACHINE, "doctor-limits", lambda p, job: [decide.open_files(p.limits(), job.world_size)]),
+    Check("threads", Group.MACHINE, "doctor-limits", lambda p, job: [decide.processes(p.limits(), job.processes)]),
+    Check(
+        "kernel", Group.MACHINE, "doctor-kernel", lambda p, job: [decide.pidfd(p.has_pidfd(), p.kernel())], in_run=True
+    ),
+    Check(
+        "loopback", Group.MACHINE, "doctor-kernel", lambda p, job: [decide.loopback(p.loopback_problem())], in_run=True
+    ),
+    Check("clock", Group.MACHINE, "doctor-kernel", lambda p, job: [decide.clock(p.clock(), job.nnodes)]),
+    Check("stack-reader", Group.MACHINE, "doctor-kernel", lambda p, job: [decide.reader(p.reader())]),
+    Check("gpus", Group.DEVICES, "doctor-devices", lambda p, job: [decide.gpus(p.gpus(), p.worker)]),
+    Check("command", Group.JOB, "torchrelay-run", _command),
+    Check(
+        "state-folder",
+        Group.JOB,
+        "doctor-folders",
+        lambda p, job: [
+            decide.own_folder(p.folder(job.state_dir), "the state folder", "set TORCHRELAY_STATE_DIR to another folder")
+        ],
+    ),
+    Check("jit-dir", Group.JOB, "doctor-folders", _checkpoints, in_run=True),
+    Check(
+        "addresses",
+        Group.JOB,
+        "several-machines",
+        lambda p, job: [decide.address(host, p.address_problem(host)) for host in job.addresses],
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Found:
+    check: Check
+    finding: Finding
+
+
+def look(checks: Iterable[Check], probe: Probe, job: Subject) -> list[Found]:
+    return [Found(check, finding) for check in checks for finding in check.look(probe, job)]
+
+
+def before_a_run(probe: Probe, job: Subject) -> list[Finding]:
+    """What is to be told. Raises UserError for what would go wrong, all of it."""
+    found = [each.finding for each in look((c for c in CHECKS if c.in_run), probe, job)]
+    if wrong := [f for f in found if f.mark is Mark.BAD]:
+        raise UserError("\n".join(f"{f.text}: {f.remedy}" for f in wrong))
+    return [f for f in found if f.mark is Mark.WARNING]

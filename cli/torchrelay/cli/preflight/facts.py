@@ -1,0 +1,86 @@
+"""What checks are decided from: plain records of what was seen on the machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+UNLIMITED = -1
+
+
+@dataclass(frozen=True)
+class FolderFacts:
+    """`problem`: why nothing can be written there (or where it would be made); empty if something was. Sizes of its file system."""
+
+    path: Path
+    problem: str = ""
+    free_bytes: int = 0
+    size_bytes: int = 0
+    exists: bool = True
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Of this process, UNLIMITED where there is none. `threads`: of this user, as the limit on processes counts them."""
+
+    open_files: int
+    processes: int
+    threads: int = 0
+    pids: int = UNLIMITED
+    """Of the container."""
+    pids_used: int = 0
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Of the container: `limit_bytes` UNLIMITED where there is none."""
+
+    limit_bytes: int
+    used_bytes: int
+    machine_bytes: int
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Whether the stack of a process that does not answer can be read from outside. `problem`: why not."""
+
+    program: str = ""
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Clock:
+    """`now_s`: time of day. `built_s`: when this torchrelay was installed, which is past. `synchronized`: None if not known."""
+
+    now_s: float
+    built_s: float
+    synchronized: bool | None = None
+
+
+@dataclass(frozen=True)
+class WorkerFacts:
+    """What a training process would find, from one that was started like it. `problem`: why it could not be."""
+
+    problem: str = ""
+    python: str = ""
+    executable: str = ""
+    torch: str = ""
+    torch_problem: str = ""
+    cuda: str = ""
+    """That torch was built for; empty: none."""
+    backends: tuple[str, ...] = ()
+    let_in: bool = False
+    """Whether our `sitecustomize` was the one that Python loaded."""
+    loaded: str = ""
+    """The one that Python loaded in its place."""
+    shadowed: str = ""
+    """The user's own, which runs behind ours."""
+    shim_problem: str = ""
+
+
+@dataclass(frozen=True)
+class Gpus:
+    """`missing`: libraries that could not be loaded, with the reason."""
+
+    count: int = 0
+    missing: tuple[str, ...] = field(default=())

@@ -1,0 +1,64 @@
+"""Were all machines of a job told to run the same? What differs would show only when a rank moves from one to the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torchrelay.protocol.messages import Program
+
+SHOWN = 3
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """`refused`: why the job must not begin, `told`: what may go well; both empty if nothing differs."""
+
+    refused: tuple[str, ...] = ()
+    told: tuple[str, ...] = ()
+
+
+def agree(node: str, one: Program, other_node: str, other: Program) -> Agreement:
+    """`one` is what `node` runs. What is not known of one of them is not compared."""
+    refused, told = [], []
+    if one.script and other.script and one.script != other.script:
+        refused.append(
+            f"{node} runs {one.script}, {other_node} runs {other.script}: a rank cannot move between them. "
+            "Put the script at the same path on all machines"
+        )
+    elif one.sha256 and other.sha256 and one.sha256 != other.sha256:
+        refused.append(f"{one.script} is another file on {other_node} than on {node}: put the same one on all machines")
+    elif different := _different(one.sources, other.sources):
+        told.append(
+            f"{', '.join(different)} beside the script differ between {node} and {other_node}: "
+            "a rank that moves would go on with the other machine's"
+        )
+    if one.torch and other.torch and one.torch != other.torch:
+        refused.append(
+            f"{node} has torch {one.torch}, {other_node} has {other.torch}: install the same version on all machines"
+        )
+    if one.python and other.python and _minor(one.python) != _minor(other.python):
+        refused.append(
+            f"{node} has Python {one.python}, {other_node} has {other.python}: use the same version on all machines"
+        )
+    elif one.python and other.python and one.python != other.python:
+        told.append(f"{node} has Python {one.python}, {other_node} has {other.python}")
+    if one.script and other.script and one.inject != other.inject:
+        refused.append(
+            f"the faults of --inject differ: {_listed(one.inject)} on {node}, {_listed(other.inject)} on {other_node}. "
+            "Give the same on all machines"
+        )
+    return Agreement(tuple(refused), tuple(told))
+
+
+def _different(one: dict[str, str], other: dict[str, str]) -> list[str]:
+    """Names of files that both have, and not the same."""
+    names = sorted(name for name in one.keys() & other.keys() if one[name] != other[name])
+    return [*names[:SHOWN], *([f"{len(names) - SHOWN} more"] if len(names) > SHOWN else [])]
+
+
+def _minor(version: str) -> list[str]:
+    return version.split(".")[:2]
+
+
+def _listed(faults: tuple[str, ...]) -> str:
+    return " ".join(faults) or "none"

@@ -1,0 +1,13 @@
+"""Where what rewriting has made is kept from one process to the next. Standard library only."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+
+def code_folder(environ: Mapping[str, str]) -> Path | None:
+    """None where there is no folder that belongs to this user alone."""
+    base = environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return Path(base, "torchrelay", "code") if os.path.isabs(base) else None

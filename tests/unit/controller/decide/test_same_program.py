@@ -1,0 +1,55 @@
+"""Machines of one job that were not told the same."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from torchrelay.controller.decide.same_program import Agreement, agree
+from torchrelay.protocol.messages import Program
+
+ONE = Program("/w/src/train.py", "aa", {"train.py": "1", "model.py": "2"}, "3.11.7", "2.13.0", ("kill:rank=1,step=3",))
+
+
+def with_other(**changes: Any) -> Agreement:
+    return agree("n0", ONE, "n1", dataclasses.replace(ONE, **changes))
+
+
+def test_what_is_the_same_or_not_known_is_no_difference() -> None:
+    assert with_other() == Agreement()
+    assert agree("n0", ONE, "n1", Program()) == Agreement()
+    assert agree("n0", Program(), "n1", ONE) == Agreement()
+    assert with_other(resume_command="torchrelay run --node-rank 1") == Agreement()
+
+
+@pytest.mark.parametrize(
+    ("changes", "both", "remedy"),
+    [
+        ({"script": "/w/code/train.py"}, ("/w/src/train.py", "/w/code/train.py"), "at the same path"),
+        ({"sha256": "bb"}, ("/w/src/train.py", "n0", "n1"), "put the same one"),
+        ({"torch": "2.12.0"}, ("2.13.0", "2.12.0"), "install the same version"),
+        ({"python": "3.12.1"}, ("3.11.7", "3.12.1"), "use the same version"),
+        ({"inject": ()}, ("kill:rank=1,step=3 on n0", "none on n1"), "Give the same"),
+    ],
+)
+def test_a_difference_is_refused_with_both_and_what_to_do(
+    changes: dict[str, Any], both: tuple[str, ...], remedy: str
+) -> None:
+    (text,) = with_other(**changes).refused
+    assert all(word in text for word in both)
+    assert remedy in text
+
+
+def test_helpers_that_differ_and_patch_versions_are_told_alone() -> None:
+    found = with_other(sources={"train.py": "1", "model.py": "3", "notes.py": "4"}, python="3.11.8")
+    assert found.refused == ()
+    assert found.told[0].startswith("model.py beside the script differ between n0 and n1")
+    assert "3.11.7" in found.told[1]
+
+
+def test_many_files_that_differ_are_counted() -> None:
+    one = dataclasses.replace(ONE, sources={f"{n}.py": "1" for n in range(9)})
+    other = dataclasses.replace(ONE, sources={f"{n}.py": "2" for n in range(9)})
+    assert agree("n0", one, "n1", other).told[0].startswith("0.py, 1.py, 2.py, 6 more beside")

@@ -6,19 +6,27 @@ from pathlib import Path
 
 from faults.conftest import Undisturbed
 from support.relay_run import Finished, relay
-from support.training import differences
+from support.training import SCRIPTS, differences
 
 SCRIPT, RANKS = "rehearsed.py", 2
 
 
-def rehearsed(tmp_path: Path, *how: str, awaited: str = "rehearsal_finished", inject: tuple[str, ...] = ()) -> Finished:
+def rehearsed(
+    tmp_path: Path,
+    *how: str,
+    awaited: str = "rehearsal_finished",
+    inject: tuple[str, ...] = (),
+    spares: int = 1,
+    respawns: int = 0,
+) -> Finished:
     return relay(
         tmp_path,
         SCRIPT,
         *how,
         ranks=RANKS,
+        spares=spares,
         inject=inject,
-        options=["--rehearse-every=1s"],
+        options=["--rehearse-every=1s", f"--respawn-limit={respawns}"],
         environment={"AWAIT": f'"name": "{awaited}"'},
     )
 
@@ -69,3 +77,28 @@ def test_what_would_be_seen_from_outside_breaks_a_rehearsal_off_before_it_is_don
     assert (first["outcome"], first["reason"]) == ("open", "set-up would have started touch, which others would see")
     assert len(list(tmp_path.glob("started-*"))) == RANKS
     assert (tmp_path / "marker").exists(), "what a rehearsal removes stays"
+
+
+def test_without_spares_a_process_is_started_to_rehearse_and_is_gone_when_a_rank_is_lost(
+    undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    run = rehearsed(tmp_path, "writes", spares=0, respawns=1, inject=("kill:rank=1,step=8,phase=backward",))
+    first = run.named("rehearsal_finished")[0]
+    assert (first["rank"], first["outcome"], first["reason"], first["spare"]) == (0, "same", "", "n0.t0"), run.told()
+    assert f"rehearsed at step {first['boundary']}: rank 0 of 2, bitwise" in run.stderr
+    assert run.status == 0, run.told()
+    assert [m["spare"] for m in run.committed()] == ["n0.r0"], run.told()
+    assert differences(undisturbed(SCRIPT, ranks=RANKS), run.out, RANKS) == [], run.told()
+    assert {file.read_text() for file in tmp_path.glob("log*.txt")} == {"trained"}
+
+
+def test_without_spares_what_cannot_be_set_up_again_is_told_before_a_rank_is_lost(tmp_path: Path) -> None:
+    run = rehearsed(tmp_path, "database", spares=0, respawns=1)
+    assert run.status == 0, run.told()
+    first = run.named("rehearsal_finished")[0]
+    assert (first["outcome"], first["reason"]) == ("failed", "OperationalError: table losses already exists")
+    (gap,) = first["gaps"]
+    text = (SCRIPTS / SCRIPT).read_text().splitlines()
+    assert "CREATE TABLE" in text[gap["line"] - 1], gap
+    assert run.named("protection")[-1]["level"] == "partly", run.told()
+    assert "torchrelay: partly protected: rank 0 could not be replaced, as a rehearsal has shown" in run.stderr

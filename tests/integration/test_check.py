@@ -12,6 +12,7 @@ import pytest
 from integration.cli_harness import Cli
 from support.cells import few
 from support.check_scripts import marked, script
+from support.training import SCRIPTS
 
 from torchrelay.protocol.names import ALONE, BARS, LEFT, PART_OF_STEP
 
@@ -132,6 +133,7 @@ def test_a_sound_script_is_protected_at_a_measured_cost(cli: Cli, tmp_path: Path
     assert 0 < report["barrier_s"] < 1
     assert 0 < report["journal_bytes"] < report["memory_bytes"]
     assert [row["answer"] for row in report["against"]] == ["yes", "yes", "yes", "no"]
+    assert [told.partition(": ")[2] for told in report["rehearsed"]] == ["rank 0 of 2, bitwise", "rank 1 of 2, bitwise"]
 
 
 def test_a_check_leaves_nothing_behind_and_changes_no_file(cli: Cli, tmp_path: Path) -> None:
@@ -200,3 +202,16 @@ def test_a_script_that_does_not_bear_cut_loaders_is_looked_at_as_it_is(cli: Cli)
     assert done.returncode == PROTECTED, (told, done.stderr)
     assert told["gone_through"]["events"] == []
     assert "AssertionError" in told["gone_through"]["cut_failed"]
+
+
+def test_what_cannot_be_set_up_again_is_found_by_a_check(cli: Cli, tmp_path: Path) -> None:
+    path = SCRIPTS / "rehearsed.py"
+    done = cli.run("check", "--json", "--nproc-per-node", "2", str(path), str(tmp_path / "out"), "database")
+    report = json.loads(done.stdout)["report"]
+    assert done.returncode == PARTLY, (report, done.stderr)
+    failed, whole = report["rehearsed"]
+    assert failed.endswith("rank 0 of 2 could not be replaced: OperationalError: table losses already exists")
+    assert whole.endswith("rank 1 of 2, bitwise")
+    (gap,) = report["gaps"]
+    assert "CREATE TABLE" in path.read_text().splitlines()[gap["line"] - 1]
+    assert gap["ranks"] == [0]

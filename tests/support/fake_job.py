@@ -92,6 +92,11 @@ class FakeJob:
         """Who does not begin anew in its place."""
         self.started = 0
         self.unstartable: set[int] = set()
+        self.rehearsers = 0
+        self.no_memory = ""
+        """Why nothing is started to rehearse."""
+        self.rehearsed: dict[int, tuple[str, str]] = {}
+        """By rank, how a rehearsal of it ends, and why."""
         self.orders: list[msg.ToAgent] = []
         self.sent_to: list[tuple[str, msg.ToAgent]] = []
         self.events: list[Occurrence] = []
@@ -232,6 +237,8 @@ class FakeJob:
             return [*files, msg.CheckpointFile(order.directory, "", last=True)]
         if isinstance(order, msg.StartWorker):
             return self._start(order.rank, node)
+        if isinstance(order, msg.StartRehearser):
+            return self._start_rehearser(node)
         if isinstance(order, msg.Fence):
             self.dead.add(order.worker)
             ended: msg.FromAgent = msg.WorkerExited(order.worker, 137, 9, True)
@@ -276,6 +283,13 @@ class FakeJob:
         self.spares.append(worker)
         return [msg.LateWorker(worker, rank, 300), msg.FromWorker(worker, msg.Warm("2.13"))]
 
+    def _start_rehearser(self, node: str) -> list[msg.FromAgent]:
+        worker = f"{node}.t{self.rehearsers}"
+        self.rehearsers += 1
+        if self.no_memory:
+            return [msg.RehearserStarted(worker, 0, self.no_memory)]
+        return [msg.RehearserStarted(worker, 500), msg.FromWorker(worker, msg.Warm("2.13"))]
+
     def _reports(self, worker: str, order: msg.ShimOrder) -> list[msg.ShimReport]:
         g, b = getattr(order, "generation", 0), self.boundary
         match order:
@@ -319,6 +333,10 @@ class FakeJob:
             case msg.Explain(request=request):
                 asleep, links = worker in self.asleep, self._links(worker)
                 return [msg.Explained(request, ("f (train.py:3)",), "still", "itself", asleep, links)]
+            case msg.Rehearse(request, rank, _, boundary):
+                outcome, reason = self.rehearsed.get(rank, ("same", ""))
+                gaps = (msg.Gap("rehearsal", "no-joiner", reason, "train.py", 7),) if reason else ()
+                return [msg.Rehearsed(request, rank, boundary, outcome, reason, gaps)]
             case msg.MayFinish():
                 return []
         return []

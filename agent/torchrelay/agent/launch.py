@@ -51,6 +51,11 @@ def late_spec(config: AgentConfig, environ: Mapping[str, str], number: int) -> W
     return _spec(config, environ, WorkerId(f"{config.node}.r{number}"), None, None, f"again{number}")
 
 
+def rehearser_spec(config: AgentConfig, environ: Mapping[str, str], number: int) -> WorkerSpec:
+    """A process that rehearses: it waits as a spare does, and is never given a rank."""
+    return _spec(config, environ, WorkerId(f"n{config.node_rank}.t{number}"), None, None, f"rehearsal{number}")
+
+
 def _spec(
     config: AgentConfig,
     environ: Mapping[str, str],

@@ -11,7 +11,7 @@ import shutil
 import signal
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from torchrelay.agent.cadence import Cadence
 from torchrelay.agent.config import AgentConfig
@@ -27,7 +27,8 @@ from torchrelay.agent.health.process import exit_reason
 from torchrelay.agent.health.vitals import Vitals
 from torchrelay.agent.journal_copies import JournalCopies
 from torchrelay.agent.journal_keeper import JournalKeeper
-from torchrelay.agent.launch import late_spec, node_env, worker_specs
+from torchrelay.agent.late_processes import LateProcesses
+from torchrelay.agent.launch import WorkerSpec, node_env, worker_specs
 from torchrelay.agent.orphaned import Holder, judge
 from torchrelay.agent.output import Output
 from torchrelay.agent.room import RoomWatch
@@ -35,7 +36,7 @@ from torchrelay.agent.session import Session
 from torchrelay.agent.shim_server import ShimEvents, ShimServer
 from torchrelay.agent.standing import Standing
 from torchrelay.agent.supervise import Child, Supervisor
-from torchrelay.protocol.errors import FrameError, TorchrelayError
+from torchrelay.protocol.errors import FrameError
 from torchrelay.protocol.faults import CONTROLLER, Fault, parse_fault
 from torchrelay.protocol.kept import whole_copies
 from torchrelay.protocol.messages import (
@@ -57,12 +58,12 @@ from torchrelay.protocol.messages import (
     Inherits,
     KeptCopies,
     KeptCopy,
-    LateWorker,
     LookClosely,
     MayFinish,
     OrderFailed,
     Progress,
     Protect,
+    StartRehearser,
     StartWorker,
     StopJob,
     TellAgain,
@@ -100,7 +101,7 @@ class Node:
         self._vitals, self._cadence, self._pause = Vitals(), Cadence(), Pause()
         self._explainer = Explainer(self._ask_shim, lambda worker, report: self._send(FromWorker(worker, report)))
         self._a_child_changed = False
-        self._started_late = 0
+        self._late = LateProcesses(config, environ, self._supervisor, self._enrol)
         self._follows = Follow("", 0)
         self._kept: set[asyncio.Task[None]] = set()
         self._stop: asyncio.Future[StopJob] = asyncio.get_running_loop().create_future()
@@ -177,7 +178,8 @@ class Node:
         self._standings[worker] = Standing(in_force=-1 if rank == NO_RANK else 0)
 
     def _hello(self) -> AgentHello:
-        workers = tuple(self._info(child) for child in self._supervisor.children.values())
+        children = self._supervisor.children
+        workers = tuple(self._info(child) for worker, child in children.items() if worker not in self._late.rehearsers)
         copies = self._copies
         return AgentHello(
             self._config.node,
@@ -281,7 +283,10 @@ class Node:
         elif isinstance(order, StopJob):
             self.stop(order.exit_code, order.signal, order.reason)
         elif isinstance(order, TellAgain):
-            for message in (m for worker, its in self._standings.items() for m in its.again(worker)):
+            for worker in self._late.living_rehearsers():
+                self._keep(self._fence(worker))  # whoever had them started is gone
+            others = {w: its for w, its in self._standings.items() if w not in self._late.rehearsers}
+            for message in (m for worker, its in others.items() for m in its.again(worker)):
                 self._send(message)
             self._room.again()
         elif isinstance(order, Inherits):
@@ -289,7 +294,9 @@ class Node:
         elif isinstance(order, Follow):
             self._follows = order
         elif isinstance(order, StartWorker):
-            self._start_worker(order.rank)
+            self._send(self._late.take_over(order.rank))
+        elif isinstance(order, StartRehearser):
+            self._send(self._late.rehearse(self._pids.get(WorkerId(order.beside), 0)))
         elif isinstance(order, FetchKept):
             self._tell_kept()
         elif isinstance(order, LookClosely):
@@ -299,19 +306,12 @@ class Node:
     async def _check(self, subject: str) -> None:
         self._send(await check(self._config.node, self._places.probes(), subject))
 
-    def _start_worker(self, rank: int) -> None:
-        """A process beyond those that the job began with, for a rank that starts over."""
-        self._started_late += 1
-        spec = late_spec(self._config, self._environ, self._started_late - 1)
-        try:
-            self._journals.create(spec.worker)
-            self._shims.expect(spec.worker, spec.token)
-            self._supervisor.start_late(spec, self._output.open(spec.worker, spec.name, spec.local_rank))
-        except (TorchrelayError, OSError) as e:
-            self._send(LateWorker(spec.worker, rank, 0, str(e)))
-            return
+    def _enrol(self, spec: WorkerSpec) -> dict[int, BinaryIO]:
+        """Makes ready for a further process; returns where its output goes. Raises TorchrelayError, OSError."""
+        self._journals.create(spec.worker)
+        self._shims.expect(spec.worker, spec.token)
         self._begins(spec.worker, NO_RANK)
-        self._send(LateWorker(spec.worker, rank, self._supervisor.children[spec.worker].process.pid))
+        return self._output.open(spec.worker, spec.name, spec.local_rank)
 
     def _tell_kept(self) -> None:
         for rank, copies in whole_copies(self._config.kept_path).items():

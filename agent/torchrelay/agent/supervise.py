@@ -79,9 +79,10 @@ class Supervisor:
                 stream.close()
         self._take_in(spec, process)
 
-    def start_late(self, spec: WorkerSpec, streams: dict[int, BinaryIO]) -> None:
+    def start_late(self, spec: WorkerSpec, streams: dict[int, BinaryIO], niceness: int = 0) -> None:
         """The same once there are other threads: the process itself asks to die with the agent. Raises FatalError."""
-        wrapped = [sys.executable, "-I", "-S", die_with_parent.__file__, str(os.getpid()), *spec.argv]
+        wrapper = [sys.executable, "-I", "-S", die_with_parent.__file__]
+        wrapped = [*wrapper, str(os.getpid()), str(niceness), *spec.argv]
         try:
             process = subprocess.Popen(
                 wrapped,

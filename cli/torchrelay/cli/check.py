@@ -2,7 +2,7 @@
 
 The data loaders are cut to a few batches, so that an epoch's end, an evaluation and a save come within seconds, and all of it
 happens in a copy of the working folder. A script that does not bear that is looked at as it is: a check never fails where a
-run would not.
+run would not. Once the ranks stand still, a further process takes in the journals of the first two, as one would that takes over.
 """
 
 from __future__ import annotations
@@ -165,6 +165,8 @@ def _conclude(options: RunOptions, attempt: Attempt, as_json: bool) -> int:
     if attempt.is_late and not summary.held and coverage is not None:
         why = f"cut off by --timeout before {options.check_steps} steps were done: {coverage.reason}"
         coverage = dataclasses.replace(coverage, level=Level.UNPROTECTED.value, reason=why)
+    if attempt.is_late and summary.held and coverage is not None and not coverage.rehearsed:
+        coverage = dataclasses.replace(coverage, rehearsed=("not rehearsed: --timeout was over before that was done",))
     status = _STATUS.get(coverage.level, EXIT_CHECK_UNPROTECTED) if coverage else EXIT_CHECK_UNPROTECTED
     if failed:
         status = EXIT_FAILED

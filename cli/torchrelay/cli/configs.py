@@ -126,7 +126,7 @@ def controller_config(options: RunOptions, run_id: str, secret_file: Path, addre
         "resume_command": resume_command(options.given, DIRECTORY),
         "buddy_every": options.buddy_every,
         "buddy_sync": options.buddy_sync,
-        "rehearse_every_s": 0.0 if options.check_steps else options.rehearse_every_s,
+        "rehearse_every_s": options.rehearse_every_s,
         "replica_action": next((w.action for w in options.watches if w.what == REPLICAS), ""),
         "health_policy": str(options.health_policy) if options.health_policy else "",
         "health_observe": options.observe,

@@ -73,7 +73,14 @@ class Core:
         )
         self._exits = Exits(config, self.job, self.outbox, self.driver, self.health, self._ended_by_rank, self._give_up)
         self._watch = HangWatch(config.policy, self.job, self.outbox, self.driver, self.health)
-        self._judge = Judge(config, self.job, self.outbox, self.driver.spares.respawns, self._end_check)
+        self._judge = Judge(
+            config,
+            self.job,
+            self.outbox,
+            self.driver.spares.respawns,
+            lambda: self._rehearsals.is_under_way,
+            self._end_check,
+        )
         self.driver.over = Incidents(config, self.job, self.outbox, self._judge.promised).migration_over
         self._protection = ProtectionDesk(config, self.job, self.outbox, self.driver, self._judge.news)
         self.leading = Leading(config, self.job, self.outbox, claim)
@@ -97,7 +104,7 @@ class Core:
         self._numbers = NumberDesk(self.job, self.outbox, self.driver, self.end_job)
         self._buddies = Buddies(config.buddy_every, self.job, self.outbox)
         self._rehearsals = RehearsalDesk(
-            config.rehearse_every_s, self.job, self.outbox, self.driver, self._judge.is_compared, self._judge.news
+            config, self.job, self.outbox, self.driver, self._judge.is_compared, self._judge.news
         )
         self._leftovers = Leftovers(self.job, self.outbox)
         self._programs = Programs(self.outbox, self.end_job)
@@ -219,10 +226,14 @@ class Core:
             self._judge.news()
         elif isinstance(message, msg.LateWorker):
             self.driver.started(node, message, now_s)
+        elif isinstance(message, msg.RehearserStarted):
+            self._rehearsals.started(node, message, now_s)
         elif (worker := self._worker(node, message.worker)) is None:
             self.outbox.log_once("warning", f"{node} speaks of {message.worker}, which is none of its workers")
         elif isinstance(message, msg.FromWorker):
             self._handlers[type(message.report)](worker, message.report, now_s)
+        elif isinstance(message, msg.WorkerExited) and worker.rehearses:
+            self._rehearsals.process_ended(message, now_s)
         elif isinstance(message, msg.WorkerExited) and not self.entrance.keeps(worker, message, now_s):
             self._exits.exited(worker, message, now_s)
             if worker.started_for != NO_RANK and worker.rank == NO_RANK:
@@ -399,19 +410,20 @@ class Core:
             return
         self._divergence.settle(now_s)
         self._protection.settle()
+        self._rehearsals.settle(self._now_s)
         ending = any(w.finishing for w in self.job.rank_workers)
         if self._judge.settle(ending or self.driver.migration is not None) and self._config.buddy_every:
             self._buddies.settle(self._judge.known())
         if self.is_over:
             return
-        self._rehearsals.settle(self._now_s)
         if self.driver.migration is None and self.job.protection == "on":
             self._leftovers.settle()
         ranks = self.job.rank_workers
         if len(ranks) == self.job.world_size:
             self.job.clock.reached(self.job.boundary, now_s)
             self._progress.tell(now_s)
-            if self.driver.migration is None and all(w.finishing for w in ranks):
+            busy = self.driver.migration is not None or self._rehearsals.is_under_way
+            if not busy and all(w.finishing for w in ranks):
                 self._release(ranks)
                 if not any(w.alive for w in ranks):
                     self.end_job(0, "all ranks are done")

@@ -68,6 +68,8 @@ class Worker:
     """Of its own environment, whatever it is by now."""
     started_for: int = NO_RANK
     """The rank that it was started for in the middle of the job; no spare for others."""
+    rehearses: bool = False
+    """It was started to rehearse, and is never given a rank."""
     told_to_end: bool = False
     """By this controller."""
     local_rank: int = 0
@@ -79,7 +81,8 @@ class Worker:
 
     @property
     def is_spare(self) -> bool:
-        return self.alive and self.rank == NO_RANK and not self.disabled and self.failed is None
+        given = self.rank != NO_RANK or self.rehearses
+        return self.alive and not given and not self.disabled and self.failed is None
 
     def take_progress(self, p: WorkerProgress, now_s: float) -> None:
         self.moved_s, self.busy_s = now_s - p.still_s, now_s - p.idle_s
@@ -171,6 +174,8 @@ class RehearsalBook:
     past: dict[int, Past] = field(default_factory=dict)
     open: str = ""
     """Why the latest one was broken off, as long as none has told anything since."""
+    barred: str = ""
+    """Why one that is due cannot be made."""
 
 
 class Job:

@@ -29,19 +29,25 @@ NOTICING_S = 1.0
 
 
 class Judge:
-    """`end_job()` is called once a check is over."""
+    """`end_job()` is called once a check is over; not before `is_rehearsing()` says that no rank is rehearsed any more."""
 
     def __init__(
-        self, config: ControllerConfig, job: Job, outbox: Outbox, respawns: Respawns, end_job: Callable[[], None]
+        self,
+        config: ControllerConfig,
+        job: Job,
+        outbox: Outbox,
+        respawns: Respawns,
+        is_rehearsing: Callable[[], bool],
+        end_job: Callable[[], None],
     ) -> None:
         self._config, self._job, self._outbox, self._end_job = config, job, outbox, end_job
-        self._respawns = respawns
+        self._respawns, self._is_rehearsing = respawns, is_rehearsing
         self._told: tuple[Any, ...] | None = None
         self._level_told = (Level.PENDING.value, "")
         self._then: tuple[Any, ...] = ()
         self._promised: tuple[Coverage, int] | None = None
         self._is_stale = True
-        self._is_over = False
+        self._is_over = self._held_told = False
         self._copies_every = 0
 
     def news(self) -> None:
@@ -75,7 +81,7 @@ class Judge:
             frozenset(w.rank for w in job.rank_workers if w.copy_on),
             self._config.buddy_sync,
             dict(job.rehearsals.judged),
-            job.rehearsals.open,
+            job.rehearsals.open or job.rehearsals.barred,
             *self._spares(),
             job.losses_barred or self._config.spares_barred,
             self._short_of_spares(),
@@ -178,11 +184,14 @@ class Judge:
         held = all(w.held or w.finishing for w in ranks)
         if not held and not (now.level == Level.UNPROTECTED and self._has_said_all()):
             return
-        self._is_over = True
-        # With the costs of all steps, which are no news by themselves.
-        self._outbox.emit(CoverageKnown(dataclasses.asdict(now)))
-        self._outbox.emit(RanksHeld(self._job.boundary))
-        self._end_job()
+        if not self._held_told:
+            self._held_told = True
+            # With the costs of all steps, which are no news by themselves.
+            self._outbox.emit(CoverageKnown(dataclasses.asdict(now)))
+            self._outbox.emit(RanksHeld(self._job.boundary))
+        if not self._is_rehearsing():
+            self._is_over = True
+            self._end_job()
 
     def _has_said_all(self) -> bool:
         """Whether waiting for more steps would tell nothing more: no rank is going to hold."""

@@ -1,9 +1,10 @@
-"""Lets spares rehearse: looks whether it is time, carries out what a rehearsal asks for, and keeps what has come of them."""
+"""Has ranks rehearsed: looks whether it is time, carries out what a rehearsal asks for, and keeps what has come of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from torchrelay.controller.config import ControllerConfig
 from torchrelay.controller.decide.rehearse import Due, NotDue, Past, Situation, rehearse
 from torchrelay.controller.driver import Driver
 from torchrelay.controller.job import Job, RehearsalBook, Worker
@@ -15,15 +16,27 @@ from torchrelay.controller.rehearsals import (
     Event,
     JournalCame,
     Judged,
+    NoProcess,
+    ProcessReady,
     ReadJournal,
     Rehearsals,
     ResultCame,
     Start,
+    StartProcess,
     TimePassed,
 )
+from torchrelay.controller.rehearser import Rehearser
 from torchrelay.protocol.events import RehearsalFinished, RehearsalStarted
-from torchrelay.protocol.messages import EndRehearsal, FetchJournal, JournalContent, Rehearse, Rehearsed
-from torchrelay.protocol.names import REHEARSAL_BROKEN_OFF, REHEARSAL_OPEN
+from torchrelay.protocol.messages import (
+    EndRehearsal,
+    FetchJournal,
+    JournalContent,
+    Rehearse,
+    Rehearsed,
+    RehearserStarted,
+    WorkerExited,
+)
+from torchrelay.protocol.names import BARS, REHEARSAL_BROKEN_OFF, REHEARSAL_OPEN
 
 
 class RehearsalDesk:
@@ -31,16 +44,20 @@ class RehearsalDesk:
 
     def __init__(
         self,
-        every_s: float,
+        config: ControllerConfig,
         job: Job,
         outbox: Outbox,
         driver: Driver,
         is_compared: Callable[[], bool],
         news: Callable[[], None],
     ) -> None:
-        self._every_s, self._job, self._outbox, self._driver = every_s, job, outbox, driver
+        self._every_s, self._in_check = config.rehearse_every_s, bool(config.check_steps)
+        self._job, self._outbox, self._driver = job, outbox, driver
         self._is_compared, self._news = is_compared, news
         self._rehearsals = Rehearsals()
+        self._own = Rehearser(job, outbox)
+        self._may_start = self._in_check or driver.spares.respawns.is_on
+        """Whether a process is started where there is no spare: only where one would take over a lost rank, too."""
         self._spare = ""
         self._trains_since_s: float | None = None
 
@@ -48,8 +65,23 @@ class RehearsalDesk:
     def book(self) -> RehearsalBook:
         return self._job.rehearsals
 
+    @property
+    def is_under_way(self) -> bool:
+        return self._rehearsals.rank is not None
+
     def result(self, worker: Worker, result: Rehearsed, now_s: float) -> None:
         self._feed(ResultCame(worker.worker, result), now_s)
+
+    def started(self, node: str, message: RehearserStarted, now_s: float) -> None:
+        """The process that was asked for, or why there is none."""
+        if why := self._own.started(node, message):
+            self._feed(NoProcess(why), now_s)
+        elif not self.is_under_way:
+            self._own.end()
+
+    def process_ended(self, exited: WorkerExited, now_s: float) -> None:
+        if why := self._own.ended(exited):
+            self._feed(NoProcess(why), now_s)
 
     def takes(self, content: JournalContent, now_s: float) -> bool:
         """Whether the journal was asked for from here; it is no newer state of the job then."""
@@ -62,35 +94,68 @@ class RehearsalDesk:
         """To be called when anything may have changed, and with the clock."""
         if self._every_s <= 0:
             return
-        if self._rehearsals.rank is not None:
-            busy = self._busy() or self._lost_spare()
-            self._feed(Disturbed(busy) if busy else TimePassed(), now_s)
-            return
-        if self._trains_since_s is None and not self._trains():
-            return
-        if self._trains_since_s is None:
+        if self.is_under_way:
+            self._go_on(now_s)
+        if not self.is_under_way:
+            self._consider(now_s)
+
+    def _go_on(self, now_s: float) -> None:
+        if disturbed := self._busy() or self._lost_spare():
+            self._feed(Disturbed(disturbed), now_s)
+        elif not self._spare and self._own.is_ready:
+            self._spare = self._own.worker
+            self._feed(ProcessReady(self._spare), now_s)
+        elif not self._spare and (why := self._own.unusable):
+            self._feed(NoProcess(why), now_s)
+        else:
+            self._feed(TimePassed(), now_s)
+
+    def _consider(self, now_s: float) -> None:
+        if self._trains_since_s is None and self._trains():
             self._trains_since_s = now_s
+        if self._trains_since_s is None:
+            return
         due = self._due(now_s)
-        if isinstance(due, Due):
-            self._begin(due, now_s)
+        if isinstance(due, Due) and self._is_possible(due.rank):
+            holder = self._job.holder(due.rank).worker
+            self._spare = self._driver.spares.if_lost_now(due.rank) or self._own.ready_beside(holder)
+            self._feed(Began(due.rank, holder, self._spare, due.reason), now_s)
+        else:
+            self._own.end()  # until the next one is due nobody needs it
 
     def _due(self, now_s: float) -> Due | NotDue:
         job = self._job
         shape = max((w.report.shape for w in job.rank_workers if w.report is not None), default=0)
-        book = self.book
-        about = Situation(
-            job.world_size, self._every_s, self._trains_since_s, shape, book.past, self._no_spare(0), self._busy()
-        )
-        due = rehearse(about, now_s)
-        if isinstance(due, Due) and (why := self._no_spare(due.rank)):
-            return NotDue(why)
-        return due
+        nobody = "" if any(w.warm for w in job.spares) or self._may_start else "no spare is warm"
+        past, busy, since_s = self.book.past, self._busy(), self._trains_since_s
+        about = Situation(job.world_size, self._every_s, since_s, shape, past, nobody, busy, stands=self._in_check)
+        return rehearse(about, now_s)
+
+    def _is_possible(self, rank: int) -> bool:
+        """Writes down why not, for whoever asks why nothing was rehearsed."""
+        spare, holder = self._driver.spares.if_lost_now(rank), self._job.holder(rank)
+        if spare is None and (not self._may_start or any(not w.warm for w in self._job.spares)):
+            return False  # one may come
+        devices = () if spare is None else self._job.workers[spare].devices
+        barred = ""
+        if holder.devices and (not devices or set(holder.devices) & set(devices)):
+            barred = f"rank {rank}: it would take memory of a device that a rank trains on"
+        elif spare is None and self._job.is_away(holder):
+            barred = f"rank {rank}: its machine cannot be reached"
+        if barred != self.book.barred:
+            self.book.barred = barred
+            self._news()
+        return not barred
 
     def _trains(self) -> bool:
         job = self._job
-        reports = [w.report for w in job.rank_workers]
-        settled = len(reports) == job.world_size and all(r is not None and r.settled for r in reports)
-        return job.protection == "on" and settled and self._is_compared()
+        reports = [w.report for w in job.rank_workers if w.report is not None]
+        if job.protection != "on" or len(reports) < job.world_size or not all(r.settled for r in reports):
+            return False
+        if self._in_check:
+            barred = any(gap.effect == BARS for report in reports for gap in report.gaps)
+            return not barred and all(w.held or w.finishing for w in job.rank_workers)
+        return self._is_compared()
 
     def _busy(self) -> str:
         job = self._job
@@ -98,30 +163,21 @@ class RehearsalDesk:
             return "the job is not protected"
         if self._driver.migration is not None:
             return "a migration is under way"
-        if any(w.finishing or not w.alive for w in job.rank_workers):
+        if any((w.finishing and not self._in_check) or not w.alive for w in job.rank_workers):
             return "ranks are at their end"
         return ""
 
     def _lost_spare(self) -> str:
+        if not self._spare or self._own.is_worker(self._spare):
+            return ""
         spare = self._job.workers.get(self._spare)
         return "" if spare is not None and spare.is_spare else "its spare is none any more"
-
-    def _no_spare(self, rank: int) -> str:
-        spare = self._driver.spares.if_lost_now(rank)
-        if spare is None:
-            return "no spare is warm"
-        holder, there = self._job.holder(rank), self._job.workers[spare]
-        if holder.devices and (not there.devices or set(holder.devices) & set(there.devices)):
-            return "a rehearsal would take memory of a device that a rank trains on"
-        return ""
-
-    def _begin(self, due: Due, now_s: float) -> None:
-        self._spare = self._driver.spares.if_lost_now(due.rank) or ""
-        self._feed(Began(due.rank, self._job.holder(due.rank).worker, self._spare, due.reason), now_s)
 
     def _feed(self, event: Event, now_s: float) -> None:
         for instruction in self._rehearsals.handle(event, now_s):
             match instruction:
+                case StartProcess(beside):
+                    self._own.start(beside)
                 case ReadJournal(worker):
                     self._outbox.to_agent_of(worker, FetchJournal(worker))
                 case Start():
@@ -147,8 +203,10 @@ class RehearsalDesk:
         book.past[result.rank] = Past(now_s, judged, report.shape if report is not None else 0)
         if judged:
             book.judged[result.rank], book.open = result, ""
-        elif result.outcome == REHEARSAL_OPEN:
+        elif result.outcome == REHEARSAL_OPEN or self._in_check:
             book.open = f"rank {result.rank}: {result.reason}"
+        if result.outcome == REHEARSAL_BROKEN_OFF:
+            self._own.end()  # it may be in the midst of it
         gaps = tuple({"text": g.text, "file": g.file, "line": g.line} for g in result.gaps)
         self._outbox.emit(
             RehearsalFinished(

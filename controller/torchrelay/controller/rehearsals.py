@@ -5,21 +5,37 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from torchrelay.protocol.messages import JournalContent, Rehearsed
-from torchrelay.protocol.names import REHEARSAL_BROKEN_OFF
+from torchrelay.protocol.names import REHEARSAL_BROKEN_OFF, REHEARSAL_OPEN
 
 READING_S = 10.0
 """How long a journal may take to come."""
 RUNNING_S = 900.0
 """How long a process may take on its way, at the lowest priority."""
+STARTING_S = 300.0
+"""How long a process that is started for it may take to import what it needs, at the lowest priority, too."""
 
 
 @dataclass(frozen=True)
 class Began:
-    """A rehearsal of `rank`, held by `holder`, is due; `spare` does it."""
+    """A rehearsal of `rank`, held by `holder`, is due; `spare` does it. Empty: a process is started for it."""
 
     rank: int
     holder: str
     spare: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class ProcessReady:
+    """The one that was started for it."""
+
+    worker: str
+
+
+@dataclass(frozen=True)
+class NoProcess:
+    """There is none to rehearse in, for `reason`, or none any more."""
+
     reason: str
 
 
@@ -46,7 +62,14 @@ class TimePassed:
     pass
 
 
-Event = Began | JournalCame | ResultCame | Disturbed | TimePassed
+Event = Began | ProcessReady | NoProcess | JournalCame | ResultCame | Disturbed | TimePassed
+
+
+@dataclass(frozen=True)
+class StartProcess:
+    """On the machine of `beside`, unless one is there."""
+
+    beside: str
 
 
 @dataclass(frozen=True)
@@ -81,16 +104,21 @@ class Judged:
     spare: str
 
 
-Instruction = ReadJournal | Start | End | Judged
+Instruction = StartProcess | ReadJournal | Start | End | Judged
 
 
 @dataclass
 class _Now:
     began: Began
+    spare: str
     request: int
     deadline_s: float
     boundary: int = -1
     """Of the journal, once it is there."""
+
+    @property
+    def is_reading(self) -> bool:
+        return bool(self.spare) and self.boundary < 0
 
 
 class Rehearsals:
@@ -106,7 +134,7 @@ class Rehearsals:
         return self._now.began.rank if self._now is not None else None
 
     def awaits_journal_of(self, worker: str) -> bool:
-        return self._now is not None and self._now.boundary < 0 and self._now.began.holder == worker
+        return self._now is not None and self._now.is_reading and self._now.began.holder == worker
 
     def handle(self, event: Event, now_s: float) -> list[Instruction]:
         """Raises ValueError if one begins while another is under way."""
@@ -115,21 +143,25 @@ class Rehearsals:
             if now is not None:
                 raise ValueError(f"a rehearsal of rank {now.began.rank} is under way")
             self._count += 1
-            self._now = _Now(event, self._count, now_s + READING_S)
-            return [ReadJournal(event.holder)]
+            self._now = _Now(event, event.spare, self._count, now_s + (READING_S if event.spare else STARTING_S))
+            return [ReadJournal(event.holder) if event.spare else StartProcess(event.holder)]
         if now is None:
             return []
         match event:
-            case JournalCame(content) if now.boundary < 0:
+            case ProcessReady(worker) if not now.spare:
+                now.spare, now.deadline_s = worker, now_s + READING_S
+                return [ReadJournal(now.began.holder)]
+            case NoProcess(reason):
+                return self._break_off(now, reason, REHEARSAL_OPEN)
+            case JournalCame(content) if now.is_reading:
                 return self._start(now, content, now_s)
-            case ResultCame(spare, result) if spare == now.began.spare and result.request == now.request:
+            case ResultCame(spare, result) if spare == now.spare and result.request == now.request:
                 self._now = None
                 return [Judged(result, spare)]
             case Disturbed(reason):
                 return self._break_off(now, reason)
             case TimePassed() if now_s >= now.deadline_s:
-                what = "its journal did not come" if now.boundary < 0 else "it was not over in time"
-                return self._break_off(now, what)
+                return self._break_off(now, _late(now))
         return []
 
     def _start(self, now: _Now, content: JournalContent, now_s: float) -> list[Instruction]:
@@ -137,10 +169,16 @@ class Rehearsals:
         if not whole or not content.set_up:
             return self._break_off(now, "no whole journal of it was there")
         now.boundary, now.deadline_s = max(whole), now_s + RUNNING_S
-        return [Start(now.request, now.began.spare, now.began.rank, now.boundary, content)]
+        return [Start(now.request, now.spare, now.began.rank, now.boundary, content)]
 
-    def _break_off(self, now: _Now, reason: str) -> list[Instruction]:
+    def _break_off(self, now: _Now, reason: str, outcome: str = REHEARSAL_BROKEN_OFF) -> list[Instruction]:
         self._now = None
-        result = Rehearsed(now.request, now.began.rank, now.boundary, REHEARSAL_BROKEN_OFF, reason)
-        end: list[Instruction] = [End(now.request, now.began.spare)] if now.boundary >= 0 else []
-        return [*end, Judged(result, now.began.spare)]
+        result = Rehearsed(now.request, now.began.rank, now.boundary, outcome, reason)
+        end: list[Instruction] = [End(now.request, now.spare)] if now.boundary >= 0 else []
+        return [*end, Judged(result, now.spare)]
+
+
+def _late(now: _Now) -> str:
+    if not now.spare:
+        return "its process was not ready in time"
+    return "its journal did not come" if now.is_reading else "it was not over in time"

@@ -61,7 +61,10 @@ class CoverageKnown:
 
 @dataclass(frozen=True)
 class RehearsalStarted:
-    """A child process of `spare` goes the way of a joiner that takes over `rank`, up to `boundary`. Training goes on."""
+    """A child process of `spare` goes the way of a joiner that takes over `rank`, up to `boundary`. Training goes on.
+
+    `spare` may be a process that was started for this.
+    """
 
     rank: int
     boundary: int

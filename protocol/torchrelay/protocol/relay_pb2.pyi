@@ -1133,6 +1133,16 @@ class LateWorker(_message.Message):
     reason: str
     def __init__(self, worker: _Optional[str] = ..., rank: _Optional[int] = ..., pid: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
+class RehearserStarted(_message.Message):
+    __slots__ = ("worker", "pid", "reason")
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    worker: str
+    pid: int
+    reason: str
+    def __init__(self, worker: _Optional[str] = ..., pid: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
 class KeptCopy(_message.Message):
     __slots__ = ("rank", "boundary", "directory", "journal", "set_up", "ddp_layout")
     RANK_FIELD_NUMBER: _ClassVar[int]
@@ -1192,7 +1202,7 @@ class CheckpointsFound(_message.Message):
     def __init__(self, found: _Optional[_Iterable[_Union[FoundCheckpoint, _Mapping]]] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class FromAgent(_message.Message):
-    __slots__ = ("agent_hello", "from_worker", "worker_exited", "progress", "journal_content", "health_signals", "health_sources", "worker_started", "device_checked", "late_worker", "kept_copies", "checkpoint_file", "checkpoints_found", "room_left")
+    __slots__ = ("agent_hello", "from_worker", "worker_exited", "progress", "journal_content", "health_signals", "health_sources", "worker_started", "device_checked", "late_worker", "rehearser_started", "kept_copies", "checkpoint_file", "checkpoints_found", "room_left")
     AGENT_HELLO_FIELD_NUMBER: _ClassVar[int]
     FROM_WORKER_FIELD_NUMBER: _ClassVar[int]
     WORKER_EXITED_FIELD_NUMBER: _ClassVar[int]
@@ -1203,6 +1213,7 @@ class FromAgent(_message.Message):
     WORKER_STARTED_FIELD_NUMBER: _ClassVar[int]
     DEVICE_CHECKED_FIELD_NUMBER: _ClassVar[int]
     LATE_WORKER_FIELD_NUMBER: _ClassVar[int]
+    REHEARSER_STARTED_FIELD_NUMBER: _ClassVar[int]
     KEPT_COPIES_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_FILE_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINTS_FOUND_FIELD_NUMBER: _ClassVar[int]
@@ -1217,11 +1228,12 @@ class FromAgent(_message.Message):
     worker_started: WorkerStarted
     device_checked: DeviceChecked
     late_worker: LateWorker
+    rehearser_started: RehearserStarted
     kept_copies: KeptCopies
     checkpoint_file: CheckpointFile
     checkpoints_found: CheckpointsFound
     room_left: RoomLeft
-    def __init__(self, agent_hello: _Optional[_Union[AgentHello, _Mapping]] = ..., from_worker: _Optional[_Union[FromWorker, _Mapping]] = ..., worker_exited: _Optional[_Union[WorkerExited, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., journal_content: _Optional[_Union[JournalContent, _Mapping]] = ..., health_signals: _Optional[_Union[HealthSignals, _Mapping]] = ..., health_sources: _Optional[_Union[HealthSources, _Mapping]] = ..., worker_started: _Optional[_Union[WorkerStarted, _Mapping]] = ..., device_checked: _Optional[_Union[DeviceChecked, _Mapping]] = ..., late_worker: _Optional[_Union[LateWorker, _Mapping]] = ..., kept_copies: _Optional[_Union[KeptCopies, _Mapping]] = ..., checkpoint_file: _Optional[_Union[CheckpointFile, _Mapping]] = ..., checkpoints_found: _Optional[_Union[CheckpointsFound, _Mapping]] = ..., room_left: _Optional[_Union[RoomLeft, _Mapping]] = ...) -> None: ...
+    def __init__(self, agent_hello: _Optional[_Union[AgentHello, _Mapping]] = ..., from_worker: _Optional[_Union[FromWorker, _Mapping]] = ..., worker_exited: _Optional[_Union[WorkerExited, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., journal_content: _Optional[_Union[JournalContent, _Mapping]] = ..., health_signals: _Optional[_Union[HealthSignals, _Mapping]] = ..., health_sources: _Optional[_Union[HealthSources, _Mapping]] = ..., worker_started: _Optional[_Union[WorkerStarted, _Mapping]] = ..., device_checked: _Optional[_Union[DeviceChecked, _Mapping]] = ..., late_worker: _Optional[_Union[LateWorker, _Mapping]] = ..., rehearser_started: _Optional[_Union[RehearserStarted, _Mapping]] = ..., kept_copies: _Optional[_Union[KeptCopies, _Mapping]] = ..., checkpoint_file: _Optional[_Union[CheckpointFile, _Mapping]] = ..., checkpoints_found: _Optional[_Union[CheckpointsFound, _Mapping]] = ..., room_left: _Optional[_Union[RoomLeft, _Mapping]] = ...) -> None: ...
 
 class ToWorker(_message.Message):
     __slots__ = ("worker", "order")
@@ -1291,6 +1303,12 @@ class StartWorker(_message.Message):
     rank: int
     def __init__(self, rank: _Optional[int] = ...) -> None: ...
 
+class StartRehearser(_message.Message):
+    __slots__ = ("beside",)
+    BESIDE_FIELD_NUMBER: _ClassVar[int]
+    beside: str
+    def __init__(self, beside: _Optional[str] = ...) -> None: ...
+
 class FetchKept(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
@@ -1314,7 +1332,7 @@ class FindCheckpoints(_message.Message):
     def __init__(self, directory: _Optional[str] = ...) -> None: ...
 
 class ToAgent(_message.Message):
-    __slots__ = ("to_worker", "fence", "fetch_journal", "stop_job", "taken", "look_closely", "tell_again", "check_device", "start_worker", "fetch_kept", "restart_workers", "fetch_checkpoint", "find_checkpoints", "forget_journals", "inherits", "follow")
+    __slots__ = ("to_worker", "fence", "fetch_journal", "stop_job", "taken", "look_closely", "tell_again", "check_device", "start_worker", "start_rehearser", "fetch_kept", "restart_workers", "fetch_checkpoint", "find_checkpoints", "forget_journals", "inherits", "follow")
     TO_WORKER_FIELD_NUMBER: _ClassVar[int]
     FENCE_FIELD_NUMBER: _ClassVar[int]
     FETCH_JOURNAL_FIELD_NUMBER: _ClassVar[int]
@@ -1324,6 +1342,7 @@ class ToAgent(_message.Message):
     TELL_AGAIN_FIELD_NUMBER: _ClassVar[int]
     CHECK_DEVICE_FIELD_NUMBER: _ClassVar[int]
     START_WORKER_FIELD_NUMBER: _ClassVar[int]
+    START_REHEARSER_FIELD_NUMBER: _ClassVar[int]
     FETCH_KEPT_FIELD_NUMBER: _ClassVar[int]
     RESTART_WORKERS_FIELD_NUMBER: _ClassVar[int]
     FETCH_CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
@@ -1340,6 +1359,7 @@ class ToAgent(_message.Message):
     tell_again: TellAgain
     check_device: CheckDevice
     start_worker: StartWorker
+    start_rehearser: StartRehearser
     fetch_kept: FetchKept
     restart_workers: RestartWorkers
     fetch_checkpoint: FetchCheckpoint
@@ -1347,7 +1367,7 @@ class ToAgent(_message.Message):
     forget_journals: ForgetJournals
     inherits: Inherits
     follow: Follow
-    def __init__(self, to_worker: _Optional[_Union[ToWorker, _Mapping]] = ..., fence: _Optional[_Union[Fence, _Mapping]] = ..., fetch_journal: _Optional[_Union[FetchJournal, _Mapping]] = ..., stop_job: _Optional[_Union[StopJob, _Mapping]] = ..., taken: _Optional[_Union[Taken, _Mapping]] = ..., look_closely: _Optional[_Union[LookClosely, _Mapping]] = ..., tell_again: _Optional[_Union[TellAgain, _Mapping]] = ..., check_device: _Optional[_Union[CheckDevice, _Mapping]] = ..., start_worker: _Optional[_Union[StartWorker, _Mapping]] = ..., fetch_kept: _Optional[_Union[FetchKept, _Mapping]] = ..., restart_workers: _Optional[_Union[RestartWorkers, _Mapping]] = ..., fetch_checkpoint: _Optional[_Union[FetchCheckpoint, _Mapping]] = ..., find_checkpoints: _Optional[_Union[FindCheckpoints, _Mapping]] = ..., forget_journals: _Optional[_Union[ForgetJournals, _Mapping]] = ..., inherits: _Optional[_Union[Inherits, _Mapping]] = ..., follow: _Optional[_Union[Follow, _Mapping]] = ...) -> None: ...
+    def __init__(self, to_worker: _Optional[_Union[ToWorker, _Mapping]] = ..., fence: _Optional[_Union[Fence, _Mapping]] = ..., fetch_journal: _Optional[_Union[FetchJournal, _Mapping]] = ..., stop_job: _Optional[_Union[StopJob, _Mapping]] = ..., taken: _Optional[_Union[Taken, _Mapping]] = ..., look_closely: _Optional[_Union[LookClosely, _Mapping]] = ..., tell_again: _Optional[_Union[TellAgain, _Mapping]] = ..., check_device: _Optional[_Union[CheckDevice, _Mapping]] = ..., start_worker: _Optional[_Union[StartWorker, _Mapping]] = ..., start_rehearser: _Optional[_Union[StartRehearser, _Mapping]] = ..., fetch_kept: _Optional[_Union[FetchKept, _Mapping]] = ..., restart_workers: _Optional[_Union[RestartWorkers, _Mapping]] = ..., fetch_checkpoint: _Optional[_Union[FetchCheckpoint, _Mapping]] = ..., find_checkpoints: _Optional[_Union[FindCheckpoints, _Mapping]] = ..., forget_journals: _Optional[_Union[ForgetJournals, _Mapping]] = ..., inherits: _Optional[_Union[Inherits, _Mapping]] = ..., follow: _Optional[_Union[Follow, _Mapping]] = ...) -> None: ...
 
 class Follow(_message.Message):
     __slots__ = ("job", "epoch")

@@ -21,11 +21,11 @@ from typing import Any, NoReturn
 
 from torchrelay.protocol import wire
 from torchrelay.protocol.errors import FrameError
+from torchrelay.protocol.memory_left import is_short
 from torchrelay.protocol.messages import Gap, Rehearse, Rehearsed, ShimReport
 from torchrelay.protocol.names import NO_JOINER, REHEARSAL_FAILED, REHEARSAL_OPEN
 from torchrelay.shim import known_end
 from torchrelay.shim.link import AgentLink
-from torchrelay.shim.memory_left import is_short
 
 _PR_SET_PDEATHSIG = 1
 _LOWEST = 19
@@ -61,10 +61,11 @@ class Child:
         self.is_aside: Callable[[Any], bool] = lambda path: False
         """Whether Python's `open` opens something else in a file's place."""
 
-    def begin(self) -> None:
-        """Takes the lowest priority, dies with the spare, and from here on changes nothing outside of its own folder."""
+    def begin(self, *, gently: bool) -> None:
+        """Dies with the spare, and from here on changes nothing outside of its own folder; `gently`: at the lowest priority."""
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        os.nice(_LOWEST)
+        if gently:
+            os.nice(_LOWEST)
         with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
             file.write("1000")  # where it cannot be written, the spare's own look at the memory is what there is
         sys.dont_write_bytecode = True

@@ -65,7 +65,7 @@ class Runtime:
         self.engine: Engine | None = None
         self.guard = Guard(lambda: self.engine, self.disable)
         self._standby = Standby()
-        self._spare = Spare(link.send)
+        self._spare = Spare(link.send, gently=not config.hold_at)
         self._protect: Protect | None = None
         self._answered = threading.Event()
         self._may_finish = threading.Event()
@@ -81,7 +81,7 @@ class Runtime:
         os.register_at_fork(after_in_child=self.deactivate)
         self._traceless: Traceless | None = None
         self._seen: Seen | None = None
-        if config.hold_at:
+        if config.hold_at and not config.spare:
             from torchrelay.shim.seen import Seen
             from torchrelay.shim.traceless import Traceless
 
@@ -258,6 +258,10 @@ class Runtime:
         if self._traceless is not None and self._seen is not None:
             self._traceless.torch_imported(sys.modules["torch"])
             self._seen.torch_imported()
+        elif self.config.cut_loaders:
+            from torchrelay.shim.adapters import short_loaders
+
+            short_loaders.install(self.config.cut_loaders)  # of a process that rehearses a rank with such loaders
         torch_hooks.check_supported()
         torch_hooks.install(self)
         if self._spare.assign is not None:

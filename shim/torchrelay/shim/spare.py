@@ -14,9 +14,13 @@ from torchrelay.shim.rehearsing import Child, Rehearsing
 
 
 class Spare:
-    """What it is told to be: a rank that is taken over (`assign`), or one from the script's beginning (`begin`)."""
+    """What it is told to be: a rank that is taken over (`assign`), or one from the script's beginning (`begin`).
 
-    def __init__(self, send: Callable[[ShimReport], None]) -> None:
+    `gently`: rehearsals give way to training.
+    """
+
+    def __init__(self, send: Callable[[ShimReport], None], *, gently: bool = True) -> None:
+        self._gently = gently
         self.assign: Assign | None = None
         self.begin: Begin | None = None
         self._rehearse: Rehearse | None = None
@@ -59,7 +63,7 @@ class Spare:
                 return None
             order, self._rehearse = self._rehearse, None
             if order is not None and (child := self._rehearsing.begin(order)) is not None:
-                child.begin()
+                child.begin(gently=self._gently)
                 return child
 
 

@@ -1,10 +1,12 @@
 """Training that waits, behind its fifth step, until the events of its job have what AWAIT says: of a rehearsal.
 
 `python rehearsed.py OUT [fails|slow|starts|writes]`: what is wrong with set-up in a process that rehearses.
+`python rehearsed.py OUT database`: set-up that cannot be done a second time, as C code sees what the first time has made.
 `python rehearsed.py OUT breaks`: what is wrong with it in one that takes over a rank, and in none before.
 """
 
 import os
+import sqlite3
 import subprocess
 import sys
 import time
@@ -34,6 +36,9 @@ def set_up(how):
         if IN_REHEARSAL:
             Path("marker").unlink()
         subprocess.run(["touch", f"started-{os.getpid()}"], check=True)
+    elif how == "database" and torch.distributed.get_rank() == 0:
+        with sqlite3.connect("runs.db") as database:
+            database.execute("CREATE TABLE losses (step INTEGER, loss REAL)")
     elif IN_REHEARSAL and how == "fails":
         raise RuntimeError("this machine lacks something")
     elif how == "breaks" and '"migration_started"' in Path("events.jsonl").read_text():

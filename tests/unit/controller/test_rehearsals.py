@@ -5,19 +5,23 @@ import pytest
 from torchrelay.controller.rehearsals import (
     READING_S,
     RUNNING_S,
+    STARTING_S,
     Began,
     Disturbed,
     End,
     JournalCame,
     Judged,
+    NoProcess,
+    ProcessReady,
     ReadJournal,
     Rehearsals,
     ResultCame,
     Start,
+    StartProcess,
     TimePassed,
 )
 from torchrelay.protocol.messages import JournalContent, Rehearsed
-from torchrelay.protocol.names import REHEARSAL_BROKEN_OFF, REHEARSAL_SAME
+from torchrelay.protocol.names import REHEARSAL_BROKEN_OFF, REHEARSAL_OPEN, REHEARSAL_SAME
 
 JOURNAL = JournalContent("n0.w1", boundaries={39: b"old", 40: b"new", 41: b""}, set_up=b"set-up")
 DONE = Rehearsed(1, 1, 40, REHEARSAL_SAME, "")
@@ -88,3 +92,32 @@ def test_neither_the_journal_nor_the_result_is_waited_for_for_ever() -> None:
 def test_one_at_a_time() -> None:
     with pytest.raises(ValueError, match="rank 1 is under way"):
         running().handle(Began(0, "n0.w0", "n0.s0", ""), 1.0)
+
+
+def starting() -> Rehearsals:
+    rehearsals = Rehearsals()
+    assert rehearsals.handle(Began(1, "n0.w1", "", "all ranks train"), 0.0) == [StartProcess("n0.w1")]
+    return rehearsals
+
+
+def test_without_a_spare_a_process_is_started_and_the_journal_is_read_once_it_is_ready() -> None:
+    rehearsals = starting()
+    assert not rehearsals.awaits_journal_of("n0.w1")
+    assert rehearsals.handle(TimePassed(), READING_S + 1.0) == []
+    assert rehearsals.handle(ProcessReady("n0.t0"), 20.0) == [ReadJournal("n0.w1")]
+    assert rehearsals.awaits_journal_of("n0.w1")
+    assert rehearsals.handle(TimePassed(), 20.0 + READING_S - 0.1) == []
+    assert rehearsals.handle(JournalCame(JOURNAL), 21.0) == [Start(1, "n0.t0", 1, 40, JOURNAL)]
+    assert rehearsals.handle(ResultCame("n0.t0", DONE), 22.0) == [Judged(DONE, "n0.t0")]
+
+
+def test_where_none_can_be_started_nothing_is_known_of_the_rank_and_the_reason_is_told() -> None:
+    (judged,) = starting().handle(NoProcess("0.1 GiB of memory are left"), 1.0)
+    assert isinstance(judged, Judged)
+    assert (judged.result.outcome, judged.result.reason) == (REHEARSAL_OPEN, "0.1 GiB of memory are left")
+
+
+def test_a_process_that_is_not_ready_in_time_is_waited_for_no_longer() -> None:
+    (judged,) = starting().handle(TimePassed(), STARTING_S)
+    assert isinstance(judged, Judged)
+    assert judged.result.reason == "its process was not ready in time"

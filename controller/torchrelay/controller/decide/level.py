@@ -65,9 +65,9 @@ def _without_a_spare(k: Known, gaps: Sequence[RankGap], best: Protection) -> Pro
         return Protection(Level.UNPROTECTED, f"{NO_SPARE}, so no rank can be moved. {with_one}", True)
     alone = {rank for g in gaps if g.effect == ALONE for rank in g.ranks}
     if k.respawns and not k.respawns_spent and len(alone) < k.world_size:
-        return Protection(
-            best.level, f"a process that dies is started again in its place: {best.reason}", in_place=True
-        )
+        refuted = any(g.effect == NO_JOINER for g in gaps)
+        how = "" if refuted else "a process that dies is started again in its place: "
+        return Protection(best.level, f"{how}{best.reason}", in_place=True)
     if len(goes_back(k, gaps)) == k.world_size:
         back = f"a lost rank begins anew in its place, and all go back to their copies, {steps_back(k)}"
         return Protection(Level.PARTLY, f"{NO_SPARE}: {back}. {with_one}", True)

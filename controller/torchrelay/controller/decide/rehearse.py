@@ -29,7 +29,8 @@ class Past:
 class Situation:
     """`every_s`: from one rehearsal to the next; 0: none are made. `trains_since_s`: when it was known that all ranks train, in a
     loop that is known, and who has replicas; None before. `shape`: grows with each kind of thing that the state has not had
-    before. `no_spare`: why no spare can rehearse; `busy`: what goes on that must not be disturbed.
+    before. `barred`: why nobody can rehearse; `busy`: what goes on that must not be disturbed. `stands`: ranks stand still
+    meanwhile, as in a check, and nothing is waited for.
     """
 
     world_size: int
@@ -37,8 +38,9 @@ class Situation:
     trains_since_s: float | None
     shape: int
     past: Mapping[int, Past]
-    no_spare: str = ""
+    barred: str = ""
     busy: str = ""
+    stands: bool = False
 
 
 @dataclass(frozen=True)
@@ -62,8 +64,8 @@ def rehearse(s: Situation, now_s: float) -> Due | NotDue:
         return NotDue(s.busy)
     if s.trains_since_s is None:
         return NotDue("not all ranks have come round their training loop and compared what they hold")
-    if s.no_spare:
-        return NotDue(s.no_spare)
+    if s.barred:
+        return NotDue(s.barred)
     rank, at_s, reason = _next(s)
     if now_s < at_s:
         return NotDue(f"rank {rank} is next", at_s)
@@ -73,13 +75,14 @@ def rehearse(s: Situation, now_s: float) -> Due | NotDue:
 def _next(s: Situation) -> tuple[int, float, str]:
     """The rank that is next, when that is, and why then."""
     assert s.trains_since_s is not None
-    first_s = s.trains_since_s + min(FIRST_AFTER_S, s.every_s)
+    first_s = s.trains_since_s + (0.0 if s.stands else min(FIRST_AFTER_S, s.every_s))
     if not s.past:
         return 0, first_s, "all ranks train"
     last_s = max(p.at_s for p in s.past.values())
     for rank in range(min(s.world_size, FIRST_RANKS)):
         if rank not in s.past:
-            return rank, max(first_s, last_s + min(BETWEEN_S, s.every_s)), "it has not been rehearsed yet"
+            after_s = 0.0 if s.stands else min(BETWEEN_S, s.every_s)
+            return rank, max(first_s, last_s + after_s), "it has not been rehearsed yet"
     for rank, past in sorted(s.past.items()):
         if not past.judged:
             return rank, past.at_s + min(OPEN_AFTER_S, s.every_s), "its latest rehearsal was broken off"

@@ -27,9 +27,11 @@ from torchrelay.protocol.messages.agent import LateWorker as LateWorker
 from torchrelay.protocol.messages.agent import LookClosely as LookClosely
 from torchrelay.protocol.messages.agent import Program as Program
 from torchrelay.protocol.messages.agent import Progress as Progress
+from torchrelay.protocol.messages.agent import RehearserStarted as RehearserStarted
 from torchrelay.protocol.messages.agent import RestartWorkers as RestartWorkers
 from torchrelay.protocol.messages.agent import Room as Room
 from torchrelay.protocol.messages.agent import RoomLeft as RoomLeft
+from torchrelay.protocol.messages.agent import StartRehearser as StartRehearser
 from torchrelay.protocol.messages.agent import StartWorker as StartWorker
 from torchrelay.protocol.messages.agent import StopJob as StopJob
 from torchrelay.protocol.messages.agent import Taken as Taken

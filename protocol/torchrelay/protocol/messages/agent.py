@@ -180,6 +180,15 @@ class LateWorker:
 
 
 @dataclass(frozen=True)
+class RehearserStarted:
+    """The answer to StartRehearser. `pid` 0: no process was started, for `reason`. It warms up as a spare does, and is none."""
+
+    worker: str
+    pid: int
+    reason: str = ""
+
+
+@dataclass(frozen=True)
 class KeptCopy:
     """A whole copy of a rank's state at `boundary` that this node has. The tensors are in `directory`, in shared memory."""
 
@@ -239,6 +248,7 @@ FromAgent = (
     | HealthSources
     | DeviceChecked
     | LateWorker
+    | RehearserStarted
     | KeptCopies
     | CheckpointFile
     | CheckpointsFound
@@ -336,6 +346,16 @@ class StartWorker:
 
 
 @dataclass(frozen=True)
+class StartRehearser:
+    """Start a process of low priority that can rehearse, on the node of worker `beside`; answered by RehearserStarted.
+
+    None is started where there is no memory for as much again as `beside` has.
+    """
+
+    beside: str
+
+
+@dataclass(frozen=True)
 class FetchKept:
     """Say which whole copies of ranks' states this node has; answered by KeptCopies."""
 
@@ -374,6 +394,7 @@ ToAgent = (
     | TellAgain
     | CheckDevice
     | StartWorker
+    | StartRehearser
     | FetchKept
     | RestartWorkers
     | FetchCheckpoint

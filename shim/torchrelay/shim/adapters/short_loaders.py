@@ -18,7 +18,11 @@ from torch.utils.data import DataLoader
 from torchrelay.shim.adapters.loader_order import LoaderIter
 
 
-def install(batches: int, began: Callable[[Any], None], ended: Callable[[Any], None]) -> None:
+def _ignore(iterator: Any) -> None:
+    pass
+
+
+def install(batches: int, began: Callable[[Any], None] = _ignore, ended: Callable[[Any], None] = _ignore) -> None:
     """No loader gives more than `batches` from here on. `began` and `ended` are told of each loader's iterator."""
     asked: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
     next_index: Callable[[Any], Any] = LoaderIter._next_index

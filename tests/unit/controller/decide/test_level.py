@@ -150,3 +150,11 @@ def test_a_checkpoint_that_could_not_be_written_takes_one_rung_away() -> None:
     alone = found(checkpoint_lacks=lack, spares_ready=0)
     assert (alone.level, alone.for_want_of_a_spare) == (Level.UNPROTECTED, True)
     assert alone.reason.endswith(f"in such a case nothing can be saved: {lack}")
+
+
+def test_a_refuted_rank_is_not_said_to_begin_again_in_its_place() -> None:
+    gap = Gap("rehearsal", NO_JOINER, "rank 1 could not be replaced", "train.py", 3)
+    failed = {1: Rehearsed(1, 1, 40, REHEARSAL_FAILED, "ImportError: x", (gap,))}
+    told = found(rehearsed=failed, spares_ready=0, respawns=True)
+    assert (told.level, told.in_place) == (Level.PARTLY, True)
+    assert told.reason.startswith("rank 1 could not be replaced, as a rehearsal has shown")

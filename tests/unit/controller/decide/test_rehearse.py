@@ -46,7 +46,7 @@ def test_what_was_broken_off_is_tried_again() -> None:
     [
         ({"every_s": 0.0}, "rehearsals are switched off"),
         ({"busy": "a migration is under way"}, "a migration is under way"),
-        ({"no_spare": "no spare is warm"}, "no spare is warm"),
+        ({"barred": "no spare is warm"}, "no spare is warm"),
         ({"trains_since_s": None}, "not all ranks have come round their training loop and compared what they hold"),
     ],
 )
@@ -58,3 +58,11 @@ def test_a_short_interval_shortens_all_waits() -> None:
     quick = dataclasses.replace(TRAINS, every_s=1.0)
     assert rehearse(quick, 101.0) == Due(0, "all ranks train")
     assert rehearse(dataclasses.replace(quick, past={0: Past(101.0, True, 7)}), 102.0).rank == 1  # type: ignore[union-attr]
+
+
+def test_where_ranks_stand_still_the_first_ones_are_rehearsed_at_once_and_no_other() -> None:
+    stands = dataclasses.replace(TRAINS, stands=True)
+    assert rehearse(stands, 100.0) == Due(0, "all ranks train")
+    assert rehearse(dataclasses.replace(stands, past={0: Past(103.0, False, 7)}), 103.0).rank == 1  # type: ignore[union-attr]
+    both = dataclasses.replace(stands, past={0: Past(103.0, False, 7), 1: Past(105.0, True, 7)})
+    assert isinstance(rehearse(both, 105.0), NotDue)

@@ -1,8 +1,9 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
-from torchrelay.shim.memory_left import is_short
+from torchrelay.protocol.memory_left import is_short, no_room_for, taken_by
 
 
 def machine(folder: Path, total_kib: int, available_kib: int) -> Path:
@@ -32,3 +33,19 @@ def test_a_container_that_is_nearly_full_on_a_machine_that_is_not(tmp_path: Path
 
 def test_where_nothing_can_be_read_nothing_is_short(tmp_path: Path) -> None:
     assert not is_short(tmp_path / "none", tmp_path / "none")
+
+
+def test_what_is_needed_counts_before_it_is_taken(tmp_path: Path) -> None:
+    file = machine(tmp_path, 4 << 20, 2 << 20)
+    assert no_room_for(1 << 30, file, tmp_path) == ""
+    told = no_room_for(2 << 30, file, tmp_path)
+    assert told == "2.0 GiB of memory are left on this machine, and 2.0 GiB may be needed"
+
+
+def test_what_a_process_has_for_itself() -> None:
+    before = taken_by(os.getpid())
+    more = bytearray(64 << 20)
+    for page in range(0, len(more), 4096):
+        more[page] = 1
+    assert taken_by(os.getpid()) - before > 48 << 20
+    assert taken_by(0) == 0

@@ -1,0 +1,64 @@
+"""Processes that are started in the midst of a job: in the place of lost ones, and to rehearse where no spare is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import BinaryIO
+
+from torchrelay.agent.config import AgentConfig
+from torchrelay.agent.launch import WorkerSpec, late_spec, rehearser_spec
+from torchrelay.agent.supervise import Supervisor
+from torchrelay.protocol.errors import TorchrelayError
+from torchrelay.protocol.memory_left import no_room_for, taken_by
+from torchrelay.protocol.messages import LateWorker, RehearserStarted
+from torchrelay.protocol.names import WorkerId
+
+_LOWEST = 19
+
+
+class LateProcesses:
+    """`enrol` makes ready for a process, and returns where its output goes. It may raise TorchrelayError or OSError.
+
+    `no_room(pid)` says why there is no memory for as much again as process `pid` has.
+    """
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        environ: Mapping[str, str],
+        supervisor: Supervisor,
+        enrol: Callable[[WorkerSpec], dict[int, BinaryIO]],
+        no_room: Callable[[int], str] = lambda pid: no_room_for(taken_by(pid)),
+    ) -> None:
+        self._no_room = no_room
+        self._config, self._environ, self._supervisor, self._enrol = config, environ, supervisor, enrol
+        self._taking_over = 0
+        self.rehearsers: set[WorkerId] = set()
+        """All that were asked for."""
+
+    def living_rehearsers(self) -> list[WorkerId]:
+        return [c.spec.worker for c in self._supervisor.living() if c.spec.worker in self.rehearsers]
+
+    def take_over(self, rank: int) -> LateWorker:
+        """Starts a process beyond those that the job began with, for a rank that starts over or was lost."""
+        spec = late_spec(self._config, self._environ, self._taking_over)
+        self._taking_over += 1
+        pid, reason = self._start(spec, 0)
+        return LateWorker(spec.worker, rank, pid, reason)
+
+    def rehearse(self, beside: int) -> RehearserStarted:
+        """Starts a process that may need as much memory as process `beside` has, if that is there."""
+        spec = rehearser_spec(self._config, self._environ, len(self.rehearsers))
+        self.rehearsers.add(spec.worker)
+        if reason := self._no_room(beside):
+            return RehearserStarted(spec.worker, 0, reason)
+        # In a check nobody trains while it rehearses, so it need not give way.
+        return RehearserStarted(spec.worker, *self._start(spec, 0 if self._config.check_steps else _LOWEST))
+
+    def _start(self, spec: WorkerSpec, niceness: int) -> tuple[int, str]:
+        """The number of the process, or 0 and why there is none."""
+        try:
+            self._supervisor.start_late(spec, self._enrol(spec), niceness)
+        except (TorchrelayError, OSError) as e:
+            return 0, str(e)
+        return self._supervisor.children[spec.worker].process.pid, ""

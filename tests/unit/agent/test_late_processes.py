@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from torchrelay.agent.config import AgentConfig
+from torchrelay.agent.late_processes import LateProcesses
+from torchrelay.agent.launch import WorkerSpec
+from torchrelay.protocol.errors import FatalError
+from torchrelay.protocol.messages import LateWorker, RehearserStarted
+
+LEFT = "0.2 GiB of memory are left on this machine, and 1.0 GiB may be needed"
+
+
+class FakeSupervisor:
+    """Starts nothing, and notes the niceness."""
+
+    def __init__(self, refuses: str = "") -> None:
+        self.refuses = refuses
+        self.children: dict[str, Any] = {}
+        self.niceness: dict[str, int] = {}
+
+    def start_late(self, spec: WorkerSpec, streams: dict[int, Any], niceness: int) -> None:
+        if self.refuses:
+            raise FatalError(self.refuses)
+        process = type("Process", (), {"pid": 70 + len(self.children)})
+        self.children[spec.worker] = type("Child", (), {"process": process, "spec": spec})
+        self.niceness[spec.worker] = niceness
+
+    def living(self) -> list[Any]:
+        return list(self.children.values())
+
+
+def made(tmp_path: Path, supervisor: FakeSupervisor, left: str = "", check_steps: int = 0) -> LateProcesses:
+    config = AgentConfig(
+        run_id="r",
+        node="n1",
+        node_rank=1,
+        nnodes=2,
+        nproc_per_node=2,
+        spares=0,
+        command=("train.py",),
+        host="10.0.0.2",
+        controller="10.0.0.1:29476",
+        secret_file="secret",
+        run_dir=str(tmp_path),
+        journal_dir=str(tmp_path),
+        master_addr="10.0.0.1",
+        master_port=29500,
+        check_steps=check_steps,
+    )
+    enrolled: list[WorkerSpec] = []
+
+    def enrol(spec: WorkerSpec) -> dict[int, Any]:
+        enrolled.append(spec)
+        return {}
+
+    return LateProcesses(config, {}, supervisor, enrol, lambda pid: left if pid == 9 else "")  # type: ignore[arg-type]  # a fake
+
+
+def test_what_rehearses_gives_way_to_training_and_what_takes_over_does_not(tmp_path: Path) -> None:
+    supervisor = FakeSupervisor()
+    late = made(tmp_path, supervisor)
+    assert late.rehearse(9) == RehearserStarted("n1.t0", 70)
+    assert late.take_over(3) == LateWorker("n1.r0", 3, 71)
+    assert supervisor.niceness == {"n1.t0": 19, "n1.r0": 0}
+    assert late.living_rehearsers() == ["n1.t0"]
+
+
+def test_in_a_check_nobody_trains_meanwhile(tmp_path: Path) -> None:
+    supervisor = FakeSupervisor()
+    made(tmp_path, supervisor, check_steps=10).rehearse(9)
+    assert supervisor.niceness == {"n1.t0": 0}
+
+
+def test_none_is_started_where_there_is_no_memory_for_what_its_rank_has(tmp_path: Path) -> None:
+    supervisor = FakeSupervisor()
+    late = made(tmp_path, supervisor, left=LEFT)
+    assert late.rehearse(9) == RehearserStarted("n1.t0", 0, LEFT)
+    assert late.rehearse(8) == RehearserStarted("n1.t1", 70), "a smaller rank"
+
+
+def test_what_cannot_be_started_is_told(tmp_path: Path) -> None:
+    late = made(tmp_path, FakeSupervisor("python3 cannot be started"))
+    assert late.take_over(2) == LateWorker("n1.r0", 2, 0, "python3 cannot be started")
+    assert late.rehearse(9) == RehearserStarted("n1.t0", 0, "python3 cannot be started")

@@ -15,12 +15,12 @@ from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.faults import COMPILERS, CONTROLLER, COPY, NODE, Fault, parse_fault
 from torchrelay.protocol.health.policy_file import read_policy
 from torchrelay.protocol.kept import COPIES_AS_NEEDED
-from torchrelay.protocol.names import DEFAULT_CONTROLLER_PORT, DEFAULT_MASTER_PORT, ENV_SECRET
+from torchrelay.protocol.names import DEFAULT_CONTROLLER_PORT, DEFAULT_MASTER_PORT, ENV_SECRET, RESPAWN_LIMIT_DEFAULT
 from torchrelay.protocol.numbers import NumberWatch, parse_watch
 
 LOOPBACK = "127.0.0.1"
 REHEARSE_EVERY = "30m"
-RESPAWN_LIMIT = 3
+RESPAWN_LIMIT = RESPAWN_LIMIT_DEFAULT
 JIT_DIR = Path("torchrelay-jit")
 MINIMUM_SECRET_CHARACTERS = 16
 

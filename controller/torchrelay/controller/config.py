@@ -107,7 +107,11 @@ class ControllerConfig:
     spares_barred: str = ""
     """Why no spare takes over a lost rank, by somebody's choice."""
     respawn_limit: int = 0
-    """How often within an hour a process is started in the place of a lost rank's, where no spare takes over; 0: never."""
+    """How often within an hour a process is started in the place of a lost rank's, where no spare takes over; 0: never.
+
+    `respawn_option`: what sets it. `respawn_barred`: why that is not done, by somebody's choice."""
+    respawn_option: str = "--respawn-limit"
+    respawn_barred: str = ""
     jit_barred: str = ""
     """Why survivors save no just-in-time checkpoint, by somebody's choice."""
     jit_prefix: str = ""

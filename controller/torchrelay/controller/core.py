@@ -33,6 +33,7 @@ from torchrelay.controller.requests import Requests
 from torchrelay.controller.status import job_status
 from torchrelay.controller.watch import HangWatch
 from torchrelay.protocol import messages as msg
+from torchrelay.protocol import migration_events as m
 from torchrelay.protocol.events import JobFell, JobFinished, JobStarted
 from torchrelay.protocol.health.policy import HealthPolicy
 from torchrelay.protocol.messages import CheckpointsFound
@@ -305,6 +306,12 @@ class Core:
         for worker in missing:
             reason = f"rank {worker.rank} ({worker.worker}) was lost while no controller was there"
             self._exits.lost_with_node(worker, reason, now_s, now_s)
+
+    def spares_changed(self, now_s: float) -> None:
+        """What `Job` knows of spares that others make, or start again, is another than before."""
+        if not self.is_over:
+            self.driver.feed(m.SpareWarm(), now_s)
+            self._settle(now_s)
 
     def lose(self, node: str, reason: str, now_s: float) -> None:
         """It is known from elsewhere that nothing of `node` lives."""

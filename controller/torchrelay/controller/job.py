@@ -202,6 +202,8 @@ class Job:
         """How many there are to be; whoever makes them may not have noticed yet that one is missing."""
         self.starting_again: set[str] = set()
         """Nodes on which somebody starts a process again that has ended: it comes as a spare."""
+        self.not_again: dict[str, str] = {}
+        """The others -> why nobody does, where that is known."""
         self.local_world_size = 1
         """How many processes are in each pod. 1, too, where agents start them, and every spare is one for every rank."""
         self.rehearsals = RehearsalBook()
@@ -264,10 +266,15 @@ class Job:
 
     def spares_to_come(self, rank: int) -> int:
         """For the rank, of which each pod that is made brings one."""
+        again = sum(self.is_started_again(node, rank) for node in self.starting_again)
+        return max(self.spares_coming, self.spares_wanted - len(self.spares_for(rank))) + again
+
+    def is_started_again(self, node: str, rank: int) -> bool:
+        """Whether a process for ranks with the same local rank is to come there, in the place of one that has ended."""
+        if node not in self.starting_again or node not in self.nodes or self.nodes[node].lost:
+            return False
         local_rank = rank % self.local_world_size
-        here = {w.node for w in self.workers.values() if w.alive and w.local_rank == local_rank}
-        again = [n for n in self.starting_again if n in self.nodes and n not in here and not self.nodes[n].lost]
-        return max(self.spares_coming, self.spares_wanted - len(self.spares_for(rank))) + len(again)
+        return not any(w.alive and w.node == node and w.local_rank == local_rank for w in self.workers.values())
 
     @property
     def boundary(self) -> int:

@@ -125,7 +125,10 @@ class Judge:
     def _short_of_spares(self) -> str:
         """The machine whose ranks the spares elsewhere could not take over. In pods others are made when they are needed."""
         job = self._job
-        if self._config.adopted or len(job.nodes) < 2:
+        if self._config.adopted:
+            none = not job.spares_wanted and not any(w.warm for w in job.spares)
+            return "there is no spare for ranks whose pod is lost" if none else ""
+        if len(job.nodes) < 2:
             return ""
         ranks = Counter(w.node for w in job.rank_workers)
         ready = Counter(w.node for w in job.spares if w.warm and not job.quarantined(w))
@@ -144,6 +147,7 @@ class Judge:
         job = self._job
         facts = (
             *self._spares(),
+            self._respawns.is_on,
             self._respawns.spent,
             len(job.nodes),
             sum(bool(w.copied_to) for w in job.rank_workers),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 
-from torchrelay.controller.decide.respawn import HOUR_S, Place, may_respawn
+from torchrelay.controller.decide.respawn import HOUR_S, Place, Respawn, may_respawn
 from torchrelay.controller.job import Job
 from torchrelay.controller.outbox import Outbox
 from torchrelay.protocol import migration_events as m
@@ -12,10 +13,12 @@ from torchrelay.protocol.messages import StartWorker
 
 
 class Respawns:
-    """`limit`: how often within an hour for each rank; 0: never."""
+    """`limit`: how often within an hour for each rank; 0: never. `option`: what sets it."""
 
-    def __init__(self, limit: int, job: Job, outbox: Outbox) -> None:
-        self._limit, self._job, self._outbox = limit, job, outbox
+    def __init__(self, limit: int, job: Job, outbox: Outbox, option: str = "--respawn-limit") -> None:
+        self._limit, self._job, self._outbox, self._option = limit, job, outbox, option
+        self.is_possible: Callable[[], bool] = lambda: True
+        """Whether whoever starts them would do so for each rank."""
         self._starting: set[int] = set()
         self._started_s: dict[int, list[float]] = defaultdict(list)
         self._losses: dict[int, dict[int, int]] = defaultdict(dict)
@@ -24,15 +27,13 @@ class Respawns:
 
     @property
     def is_on(self) -> bool:
-        return self._limit > 0
+        return self._limit > 0 and self.is_possible()
 
     @property
     def spent(self) -> str:
         """Why no process is started for some rank now, if it is lost; empty if one is for all."""
         spent = [rank for rank in self._started_s if self.is_on and self._recent(rank, self.now_s) >= self._limit]
-        return (
-            f"--respawn-limit {self._limit} is used up for rank {', '.join(map(str, sorted(spent)))}" if spent else ""
-        )
+        return f"{self._option} {self._limit} is used up for rank {', '.join(map(str, sorted(spent)))}" if spent else ""
 
     def lost(self, rank: int, migration: int) -> None:
         """To be told once the rank's journals are there."""
@@ -53,19 +54,41 @@ class Respawns:
             return m.SpareChosen(rank, found.worker, reason)
         if found is not None or rank in self._starting:
             return m.NoSpare(rank, f"rank {rank} waits for the process that is started in its place", soon=True)
-        verdict = may_respawn(self._place(rank, now_s))
+        verdict = self.may(rank, now_s)
         if verdict.may:
             self._starting.add(rank)
-            self._started_s[rank].append(now_s)
+            self.count(rank, now_s)
             self._outbox.to_agent(job.holder(rank).node, StartWorker(rank))
         return m.NoSpare(rank, verdict.reason, soon=verdict.may)
+
+    def may(self, rank: int, now_s: float) -> Respawn:
+        return may_respawn(self._place(rank, now_s))
+
+    def count(self, rank: int, now_s: float) -> None:
+        """One is started in its place, or was by others."""
+        self._started_s[rank].append(now_s)
+
+    def number(self, rank: int, now_s: float) -> str:
+        """Which one the next is, in words."""
+        return f"{self._recent(rank, now_s) + 1} of {self._limit} within the hour"
+
+    def boundary(self, rank: int) -> int:
+        """Where the rank was lost last; -1 if that is not known."""
+        return next(reversed(self._losses[rank].values()), -1)
+
+    def recall(self, rank: int, boundary: int, started_s: float | None) -> None:
+        """A loss before this controller, or these processes; `started_s`: when a process was started in its place then."""
+        self._losses[rank][-1 - len(self._losses[rank])] = boundary
+        if started_s is not None:
+            self._started_s[rank].append(started_s)
 
     def _place(self, rank: int, now_s: float) -> Place:
         leaver = self._job.holder(rank)
         away = "its machine cannot be reached" if self._job.is_away(leaver) else ""
-        boundary = next(reversed(self._losses[rank].values()), -1)
+        boundary = self.boundary(rank)
         unusable = self._job.quarantined(leaver) or away
-        return Place(rank, boundary, unusable, self._recent(rank, now_s), self._limit, self.losses_at_step(rank))
+        recent, at_step = self._recent(rank, now_s), self.losses_at_step(rank)
+        return Place(rank, boundary, unusable, recent, self._limit, at_step, self._option)
 
     def _recent(self, rank: int, now_s: float) -> int:
         return sum(now_s - started_s < HOUR_S for started_s in self._started_s.get(rank, ()))

@@ -146,6 +146,11 @@ class Relay(relay_pb2_grpc.RelayServicer):
         self._core.lose(node, reason, time.monotonic())
         self._flush()
 
+    def spares_changed(self) -> None:
+        """What others make, or start again, is another than before."""
+        self._core.spares_changed(time.monotonic())
+        self._flush()
+
     def order(self, node: str, order: Any) -> None:
         self._core.outbox.to_agent(node, order)
         self._flush()

@@ -2,33 +2,60 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from torchrelay.controller.config import ControllerConfig
 from torchrelay.controller.decide.joins import first_reason, futile
-from torchrelay.controller.decide.spares import Spare, choose_spare
+from torchrelay.controller.decide.spares import Choice, Spare, choose_spare
 from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.outbox import Outbox
 from torchrelay.controller.respawns import Respawns
 from torchrelay.controller.rollback import Rollback
+from torchrelay.controller.started_again import StartedAgain
 from torchrelay.protocol import migration_events as m
 from torchrelay.protocol.names import NO_RANK
 from torchrelay.protocol.phases import ROLLBACK, UNPLANNED
 
 
+@dataclass(frozen=True)
+class Refused:
+    """Why no spare takes over a rank, and why no process in its place, if none does. `is_final`: waiting is of no use."""
+
+    spare: str
+    in_place: str
+    is_final: bool
+
+
 class SpareChoice:
     def __init__(self, config: ControllerConfig, job: Job, outbox: Outbox, rollback: Rollback) -> None:
         self._config, self._job, self._rollback = config, job, rollback
-        self.respawns = Respawns(0 if config.adopted else config.respawn_limit, job, outbox)
+        self.respawns = Respawns(config.respawn_limit, job, outbox, config.respawn_option)
+        again = StartedAgain(config.respawn_barred, job, self.respawns)
+        self._again = again if config.adopted else None
+        if config.adopted:
+            self.respawns.is_possible = again.is_everywhere
+        self._migration = -1
+        self.refused: dict[int, Refused] = {}
+        """By rank, of the latest migration."""
 
     def choose(self, kind: str, rank: int, migration: int, now_s: float) -> m.SpareChosen | m.NoSpare:
         """`kind`: of the migration, the job's `migration`th. Whoever is chosen is no spare from here on."""
-        job = self._job
+        if migration != self._migration:
+            self._migration = migration
+            self.refused.clear()
+            if self._again is not None:
+                self._again.new_migration()
         if kind == UNPLANNED:
             self.respawns.lost(rank, migration)
+        answer = self._choose(kind, rank, now_s)
+        if isinstance(answer, m.NoSpare) and not answer.soon and rank not in self.refused:
+            self.refused[rank] = Refused(answer.reason, answer.reason, True)
+        return answer
+
+    def _choose(self, kind: str, rank: int, now_s: float) -> m.SpareChosen | m.NoSpare:
+        job = self._job
         if kind == ROLLBACK and (found := self._rollback.process_for(rank)) is not None:
             return found
-        spares = self._spares_for(rank)
-        if barred := self._config.spares_barred if kind == UNPLANNED else "":
-            return m.NoSpare(rank, barred)
         if kind == UNPLANNED and not job.journal(rank).set_up:
             # A spare would be used up to find that out, and the next one too.
             return m.NoSpare(
@@ -36,20 +63,40 @@ class SpareChoice:
             )
         if why := futile(rank, job.join_failures, job.rehearsals.judged.get(rank)):
             return m.NoSpare(rank, f"no spare is spent on rank {rank}: {why}")
-        choice = choose_spare(spares, rank, job.home_of(rank, self._config.nproc_per_node), job.spares_to_come(rank))
-        if not choice.worker:
-            if kind == UNPLANNED and not choice.soon and self.respawns.is_on:
-                return self._in_its_place(rank, choice.reason, now_s)
-            met = "" if choice.soon else first_reason(rank, job.join_failures)
-            return m.NoSpare(rank, f"{choice.reason}{met}", choice.soon)
-        job.workers[choice.worker].rank = rank
-        return m.SpareChosen(rank, choice.worker, choice.reason)
+        choice = self._choice(kind, rank)
+        if choice.worker:
+            if self._again is not None:
+                self._again.goes_elsewhere(rank)
+            job.workers[choice.worker].rank = rank
+            return m.SpareChosen(rank, choice.worker, choice.reason)
+        if kind == UNPLANNED and (self._again is not None or (self.respawns.is_on and not choice.soon)):
+            return self._in_its_place(rank, choice, now_s)
+        met = "" if choice.soon else first_reason(rank, job.join_failures)
+        return m.NoSpare(rank, f"{choice.reason}{met}", choice.soon)
 
-    def _in_its_place(self, rank: int, no_spare: str, now_s: float) -> m.SpareChosen | m.NoSpare:
-        answer = self.respawns.process_for(rank, now_s)
-        if isinstance(answer, m.SpareChosen) or answer.soon:
+    def _choice(self, kind: str, rank: int) -> Choice:
+        """Of the spares. What is in its own place, or is waited for by another rank, is none when ranks are lost."""
+        job, again = self._job, self._again if kind == UNPLANNED else None
+        if kind == UNPLANNED and self._config.spares_barred:
+            return Choice("", self._config.spares_barred)
+        to_come = job.spares_to_come(rank) - (again is not None and again.is_to_come(rank))
+        kept = {w.worker for w in job.spares if again is not None and again.is_kept(w, rank)}
+        spares = [s for s in self._spares_for(rank) if s.worker not in kept]
+        return choose_spare(spares, rank, job.home_of(rank, self._config.nproc_per_node), to_come)
+
+    def _in_its_place(self, rank: int, no_spare: Choice, now_s: float) -> m.SpareChosen | m.NoSpare:
+        answer = (self._again or self.respawns).process_for(rank, now_s)
+        if isinstance(answer, m.SpareChosen):
+            self.refused[rank] = Refused(no_spare.reason, "", True)
             return answer
-        return m.NoSpare(rank, f"{no_spare}, and {answer.reason}{first_reason(rank, self._job.join_failures)}")
+        soon = answer.soon or no_spare.soon
+        in_place = "the process that is started again in its place was not ready in time"
+        self.refused[rank] = Refused(no_spare.reason, in_place if answer.soon else answer.reason, not soon)
+        if soon:
+            waits = [part.reason for part in (no_spare, answer) if part.soon]
+            return m.NoSpare(rank, "; ".join(waits), soon=True)
+        met = first_reason(rank, self._job.join_failures)
+        return m.NoSpare(rank, f"{no_spare.reason}, and {answer.reason}{met}")
 
     def _spares_for(self, rank: int) -> list[Spare]:
         return [self._as_spare(w) for w in self._job.spares_for(rank) if w.started_for == NO_RANK]

@@ -9,6 +9,7 @@ from typing import Any
 
 from torchrelay.protocol import kube_names as kube
 from torchrelay.protocol.errors import UserError
+from torchrelay.protocol.names import RESPAWN_LIMIT_DEFAULT
 
 MAX_SPARES = 1024
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -34,6 +35,8 @@ class Wishes:
     spare_wait_s: float = 300.0
     """How long a lost rank waits for a spare that is being made, before less will do."""
     buddy_sync: bool = False
+    respawn_limit: int = RESPAWN_LIMIT_DEFAULT
+    """How often within an hour a process takes over its own rank that its pod has started again, where no spare does; 0: never."""
 
     @property
     def copies_every(self) -> int:
@@ -52,6 +55,7 @@ def read(annotations: Mapping[str, Any] | None) -> Wishes:
         kube.BUDDY_EVERY: lambda v: {"buddy_every": _count(v, "a number of steps, or 0 for never")},
         kube.BUDDY_SYNC: lambda v: {"buddy_sync": _switch(v)},
         kube.SPARE_WAIT: lambda v: {"spare_wait_s": float(_count(v, "a number of seconds"))},
+        kube.RESPAWN_LIMIT: lambda v: {"respawn_limit": _count(v, "how often within an hour, or 0 for never")},
         kube.CONTAINER: lambda v: {"container": _name(v, "the name of a container of the pod")},
     }
     wishes: dict[str, Any] = {}

@@ -16,12 +16,24 @@ BUDDY_EVERY = f"{GROUP}/buddy-every"
 BUDDY_SYNC = f"{GROUP}/buddy-sync"
 CONTAINER = f"{GROUP}/container"
 SPARE_WAIT = f"{GROUP}/spare-wait"
-USER_ANNOTATIONS = (INJECT, SPARES, POLICY, FALLBACK, CHECKPOINT_DIR, BUDDY_EVERY, BUDDY_SYNC, CONTAINER, SPARE_WAIT)
+RESPAWN_LIMIT = f"{GROUP}/respawn-limit"
+USER_ANNOTATIONS = (
+    INJECT,
+    SPARES,
+    POLICY,
+    FALLBACK,
+    CHECKPOINT_DIR,
+    BUDDY_EVERY,
+    BUDDY_SYNC,
+    CONTAINER,
+    SPARE_WAIT,
+    RESPAWN_LIMIT,
+)
 
 POLICY_AUTO, POLICY_OBSERVE, POLICY_PLANNED_ONLY = "auto", "observe", "planned-only"
 POLICIES = (POLICY_AUTO, POLICY_OBSERVE, POLICY_PLANNED_ONLY)
-NEXT_SPARE, JIT_CHECKPOINT, CHECKPOINT = "next-spare", "jit-checkpoint", "checkpoint"
-FALLBACKS = (NEXT_SPARE, JIT_CHECKPOINT, CHECKPOINT)
+NEXT_SPARE, RESPAWN, JIT_CHECKPOINT, CHECKPOINT = "next-spare", "respawn", "jit-checkpoint", "checkpoint"
+FALLBACKS = (NEXT_SPARE, RESPAWN, JIT_CHECKPOINT, CHECKPOINT)
 """The rungs, in the order in which they are tried; `/fallback` names those that may be."""
 
 # Annotations that the webhook writes.

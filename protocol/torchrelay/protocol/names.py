@@ -118,6 +118,8 @@ DEFAULT_CONTROLLER_PORT = 29476
 DEFAULT_MASTER_PORT = 29500
 
 EXIT_USAGE = 2
+RESPAWN_LIMIT_DEFAULT = 3
+"""How often within an hour a process is started in the place of a rank's lost one."""
 EXIT_NO_SPARE_LEFT = 75
 """EX_TEMPFAIL of sysexits.h: the job ended with a just-in-time checkpoint and can go on from it."""
 EXIT_FAULT_NOT_INJECTED = 76

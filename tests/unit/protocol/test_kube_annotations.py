@@ -54,7 +54,7 @@ def test_an_empty_fallback_leaves_none() -> None:
         (kube.POLICY, "automatic", "auto, observe, planned-only"),
         (kube.FALLBACK, "checkpoint,next-spare", "in the order"),
         (kube.FALLBACK, "checkpoint,checkpoint", "once"),
-        (kube.FALLBACK, "pray", "next-spare, jit-checkpoint, checkpoint"),
+        (kube.FALLBACK, "pray", "next-spare, respawn, jit-checkpoint, checkpoint"),
         (kube.CHECKPOINT_DIR, "data", "absolute"),
         (kube.CHECKPOINT_DIR, "/data/../etc", "absolute"),
         (kube.BUDDY_EVERY, "often", "number of steps"),

@@ -23,6 +23,8 @@ class Place:
     recent: int
     limit: int
     at_step: int
+    option: str = "--respawn-limit"
+    """What sets the limit."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,6 @@ def may_respawn(p: Place) -> Respawn:
     if p.recent >= p.limit:
         times = f"{p.recent} time{'s' * (p.recent > 1)}"
         return Respawn(
-            False, f"none is started in its place: that was done {times} within the hour (--respawn-limit {p.limit})"
+            False, f"none is started in its place: that was done {times} within the hour ({p.option} {p.limit})"
         )
     return Respawn(True, f"rank {p.rank} waits for a process that is started in its place")

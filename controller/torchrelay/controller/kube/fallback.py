@@ -46,15 +46,21 @@ class Fallback:
         """None while an agent still looks."""
         fallen, wishes = run.core.fallen, run.wishes
         assert fallen is not None
+        spares = run.core.driver.spares
+        refused = spares.refused.get(fallen.rank)
+        no_spare = refused.spare if refused is not None and refused.is_final else fallen.no_spare
         situation = Situation(
             fallen.rank,
             wishes.fallback,
-            f"{fallen.no_spare}: {run.trouble}" if fallen.no_spare and run.trouble else fallen.no_spare,
+            f"{no_spare}: {run.trouble}" if no_spare and run.trouble else no_spare,
             wishes.checkpoint_dir,
             fallen.directory,
             fallen.step,
             fallen.refused,
             restarts=run.restarts,
+            not_in_place=refused.in_place if refused is not None else "",
+            lost_at=spares.respawns.boundary(fallen.rank),
+            losses_at_step=fallen.losses_at_step,
         )
         needs_found = kube.CHECKPOINT in wishes.fallback and wishes.checkpoint_dir
         if not needs_found or choose_rung(situation).rung != FAIL:

@@ -12,6 +12,7 @@ from torchrelay.controller.kube.clone import spare_pod
 from torchrelay.controller.kube.decide.force import Stranded, judge_stranded
 from torchrelay.controller.kube.decide.leaver import DELETE, RELEASE, Leaver, judge_leaver
 from torchrelay.controller.kube.decide.placement import placement
+from torchrelay.controller.kube.decide.places import Place, why_not_again
 from torchrelay.controller.kube.decide.spares import Change, SparePod, keep_spares
 from torchrelay.controller.kube.ledger import Ledger
 from torchrelay.controller.kube.pods import JobKey, Pod, read_pod
@@ -24,6 +25,8 @@ from torchrelay.protocol.kube_annotations import Wishes, read
 
 log = logging.getLogger(__name__)
 
+COMES_BACK_S = 30.0
+"""For a container to be started again in the pod of a rank that lives elsewhere by now: after that a spare's pod is made."""
 OWNER_S = 30.0
 """For the controller of a job's pods to make new ones, when the job begins again."""
 
@@ -51,6 +54,8 @@ class Keeper:
         self._said: dict[JobKey, str] = {}
         self._gathering_since_s: dict[str, float] = {}
         self._held_back: dict[JobKey, _HeldBack] = {}
+        self._empty_since_s: dict[str, float] = {}
+        """By uid of a pod without a process, that may come back."""
 
     async def tend(self, run: JobRun) -> None:
         """One look at one job."""
@@ -117,20 +122,17 @@ class Keeper:
             )
             for p in spares
         ]
-        serving = [p for p in self._ledger.pods_of(run.key) if not p.is_spare and p.may_serve]
-        target = wanted
+        others = [p for p in self._ledger.pods_of(run.key) if not p.is_spare]
+        serving = [p for p in others if p.may_serve]
+        target, parked = wanted, [p.name for p in others if self._is_parked(run, p)]
         if run.gathers:
-            target = self._wanted_to_begin(run, serving)
+            target, parked = self._wanted_to_begin(run, serving), []
             self._release_ended(run)
         else:
             run.core.job.spares_wanted = wanted
-            run.core.job.starting_again = {
-                p.agent for p in self._ledger.pods_of(run.key) if p.starts_again or (run.is_launched and p.may_serve)
-            }
-        run.core.job.spares_coming = sum(
-            not (p.is_over or p.leaves or run.is_here(p.agent) or self._ledger.why_not(p.node)) for p in spares
-        )
-        change = keep_spares(facts, target, run.runs, run.core.job.protection != "off")
+        coming = (not (p.is_over or p.leaves or run.is_here(p.agent) or self._ledger.why_not(p.node)) for p in spares)
+        run.pods_seen({p.agent: self._why_not_again(run, p) for p in self._ledger.pods_of(run.key)}, sum(coming))
+        change = keep_spares(facts, target, run.runs, run.core.job.protection != "off", parked)
         if change.create or change.delete:
             self._tell(run.key, f"{change.create} spares are made, {len(change.delete)} deleted: {change.reason}")
         await self._carry_out(run, template, owner, change, pool)
@@ -139,6 +141,20 @@ class Keeper:
             free = [f for f in facts if not f.over and not f.took_over and not f.leaves]
             status = {"wanted": wanted, "ready": len(free), "warm": sum(f.warm for f in free), "trouble": run.trouble}
             await self._scribe.pool_status(run.key, pool["metadata"]["name"], status)
+
+    def _why_not_again(self, run: JobRun, pod: Pod) -> str:
+        launched = run.is_launched and pod.may_serve
+        return why_not_again(Place(pod.leaves, pod.is_over, pod.restarts, launched, self._ledger.why_not(pod.node)))
+
+    def _is_parked(self, run: JobRun, pod: Pod) -> bool:
+        """Whether one of the job's own pods is a spare by now, or is about to be one, since its containers start again."""
+        if not pod.is_injected or pod.leaves or not run.is_attached(pod.agent) or self._ledger.why_not(pod.node):
+            return False
+        if there := run.living_in(pod.agent):
+            self._empty_since_s.pop(pod.uid, None)
+            return sum(w.is_spare for w in there) >= run.processes
+        empty_s = time.monotonic() - self._empty_since_s.setdefault(pod.uid, time.monotonic())
+        return empty_s < COMES_BACK_S and not self._why_not_again(run, pod)
 
     def _trouble(self, key: JobKey, spares: list[Pod]) -> str:
         """Why spares that are wanted do not come, as the API server and the scheduler say it; empty if nothing is known."""

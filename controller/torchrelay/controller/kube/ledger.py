@@ -76,7 +76,9 @@ class Ledger:
         before = await self._remember(pod.key) if trains and run is None else Remembered()
         if (meanwhile := self.runs.get(pod.key)) is not None and meanwhile is not run:
             return meanwhile  # another agent's stream has made it
-        run = JobRun(pod.key, int(launch["WORLD_SIZE"]), launch, _wishes(pod), self._health, before.restarts)
+        run = JobRun(
+            pod.key, int(launch["WORLD_SIZE"]), launch, _wishes(pod), self._health, before.restarts, None, before.losses
+        )
         self.enter(run)
         run.core.entrance.remember(before.holders)
         run.core.job.machines.update(before.machines)
@@ -114,7 +116,8 @@ class Ledger:
         """The job of `run`, which has fallen, in new processes."""
         run.relay.restart_workers(reason)
         steps = (*run.restarts, restart.step)
-        new = JobRun(run.key, run.core.job.world_size, run.launch, run.wishes, self._health, steps, restart)
+        size, losses = run.core.job.world_size, run.losses.known
+        new = JobRun(run.key, size, run.launch, run.wishes, self._health, steps, restart, losses)
         new.story.go_on(run.story)
         self.over.append(run)
         self.enter(new)
@@ -128,7 +131,8 @@ class Ledger:
         pods = self.pods_of(key)
         if before.restart is not None and pods and key not in self.runs:
             wishes = _wishes(next((p for p in pods if not p.is_spare), pods[0]))
-            run = JobRun(key, before.world_size, before.launch, wishes, self._health, before.restarts, before.restart)
+            size, steps = before.world_size, before.restarts
+            run = JobRun(key, size, before.launch, wishes, self._health, steps, before.restart, before.losses)
             self.enter(run)
             run.story.recall(key.namespace, migrations)
 

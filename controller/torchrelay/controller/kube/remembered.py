@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from torchrelay.controller.gathering import Restart
+from torchrelay.controller.kube.losses import Loss, read_losses
 from torchrelay.protocol.errors import FatalError
 
 
 @dataclass(frozen=True)
 class Remembered:
     """`holders`: rank -> worker; `restarts`: at which steps the job has begun again; `restart`: how it does so just now, with
-    `world_size` and what the launcher has told one of its processes. `machines`: agent -> its pod's node.
+    `world_size` and what the launcher has told one of its processes. `machines`: agent -> its pod's node. `losses`: the latest.
     """
 
     holders: dict[int, str] = field(default_factory=dict)
@@ -23,6 +24,7 @@ class Remembered:
     world_size: int = 0
     launch: dict[str, str] = field(default_factory=dict)
     machines: dict[str, str] = field(default_factory=dict)
+    losses: tuple[Loss, ...] = ()
 
 
 def write_down(restart: Restart, world_size: int, launch: Mapping[str, str]) -> str:
@@ -42,12 +44,13 @@ def recall(status: Mapping[str, Any]) -> Remembered:
     holders = {r["rank"]: r["worker"] for r in status.get("ranks") or () if r.get("worker")}
     machines = {r["worker"].rpartition(".")[0]: r["node"] for r in status.get("ranks") or () if r.get("node")}
     restarts = tuple(status.get("restartSteps") or ())
-    if not (record := status.get("record")):
-        return Remembered(holders, restarts, machines=machines)
     try:
+        losses = read_losses(status.get("losses") or ())
+        if not (record := status.get("record")):
+            return Remembered(holders, restarts, machines=machines, losses=losses)
         known = json.loads(record)
         launch = {int(rank): dict(env) for rank, env in known["launch"].items()}
         plan = Restart(launch, known["directory"], known["checkpoint"], tuple(known["aside"]), known["step"])
-        return Remembered(holders, restarts, plan, int(known["worldSize"]), dict(known["first"]), machines)
+        return Remembered(holders, restarts, plan, int(known["worldSize"]), dict(known["first"]), machines, losses)
     except (ValueError, KeyError, TypeError, AttributeError) as e:
         raise FatalError(f"a record of a restart that this version does not understand: {e}") from e

@@ -12,9 +12,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from torchrelay.controller.config import ControllerConfig
 from torchrelay.controller.core import Core
 from torchrelay.controller.gathering import Restart
+from torchrelay.controller.job import Worker
 from torchrelay.controller.kube.decide.ladder import MAX_RESTARTS_AT_STEP
 from torchrelay.controller.kube.decide.late import Ended, is_late
 from torchrelay.controller.kube.decide.removal import Deleted, judge_removal
+from torchrelay.controller.kube.losses import Loss, Losses
 from torchrelay.controller.kube.pods import JobKey, Pod
 from torchrelay.controller.kube.story import Story
 from torchrelay.controller.server import Relay
@@ -38,6 +40,7 @@ _UNTOLD = ("progress", "report", "coverage")
 
 class JobRun:
     """`launch`: what the launcher told one of its processes. `restarts`: at which steps the job has begun again so far.
+    `losses`: those of before.
 
     With `restart` it does so once more, in new processes.
     """
@@ -51,6 +54,7 @@ class JobRun:
         health: HealthPolicy | None = None,
         restarts: Sequence[int] = (),
         restart: Restart | None = None,
+        losses: Sequence[Loss] = (),
     ) -> None:
         self.key, self.id = key, secrets.token_hex(3)
         self.launch, self.wishes, self.restarts, self.restart = dict(launch), wishes, tuple(restarts), restart
@@ -65,7 +69,12 @@ class JobRun:
         self._observes = wishes.policy == kube.POLICY_OBSERVE
         self.core = Core(_config(self, world_size), time.time, None, self._policy(health), restart)
         self.core.job.spares_wanted = (wishes.spares or 0) if not wishes.pool else 1
-        self.story = Story(key.name, f"{key.name[:40]}-{self.id}", lambda: self.core.job.holders)
+        self.losses = Losses(losses)
+        self._recall(losses)
+        self.story = Story(
+            key.name, f"{key.name[:40]}-{self.id}", lambda: self.core.job.holders, self._lost_at, self.losses
+        )
+        self.story.begins_at = restart.step if restart is not None else None
         self.relay = Relay(self.core, self._hear)
         self._deleted: dict[int, tuple[str, Deleted]] = {}
         self.task = asyncio.create_task(self.relay.run())
@@ -89,6 +98,26 @@ class JobRun:
             pods = list(self.there())
             owners = frozenset(p.owner for p in pods)
             self.end = Ended(self.story.finished.exit_code, frozenset(p.uid for p in pods), owners)
+
+    def _recall(self, losses: Sequence[Loss]) -> None:
+        ago_s = time.monotonic() - time.time()
+        for loss in losses:
+            in_place = loss.rung == kube.RESPAWN
+            self.core.driver.spares.respawns.recall(loss.rank, loss.step, loss.at_s + ago_s if in_place else None)
+
+    def _lost_at(self, rank: int) -> tuple[int, str]:
+        spares = self.core.driver.spares
+        refused = spares.refused.get(rank)
+        return spares.respawns.boundary(rank), refused.spare if refused is not None else ""
+
+    def pods_seen(self, not_again: Mapping[str, str], coming: int) -> None:
+        """By agent of its pods: why no process is started again there, or empty. `coming`: spares' pods without a process as yet."""
+        job = self.core.job
+        again, stay = {n for n, why in not_again.items() if not why}, {n: why for n, why in not_again.items() if why}
+        changed = (again, stay, coming) != (job.starting_again, job.not_again, job.spares_coming)
+        job.starting_again, job.not_again, job.spares_coming = again, stay, coming
+        if changed:
+            self.relay.spares_changed()
 
     def is_late(self, pod: Pod) -> bool:
         """Whether what starts in the pod was meant for this job, which is over."""
@@ -150,6 +179,10 @@ class JobRun:
         """Whether a process of the pod is known."""
         return any(w.node == agent for w in self.core.job.workers.values())
 
+    def living_in(self, agent: str) -> list[Worker]:
+        """All processes of the pod, spares too."""
+        return [w for w in self.core.job.workers.values() if w.node == agent and w.alive]
+
     def ranks_in(self, agent: str) -> list[int]:
         return [w.rank for w in self.core.job.rank_workers if w.node == agent and w.alive]
 
@@ -199,6 +232,9 @@ def _config(run: JobRun, world_size: int) -> ControllerConfig:
         planned_only=wishes.policy == kube.POLICY_PLANNED_ONLY,
         restarts=acts,
         spares_barred="" if kube.NEXT_SPARE in wishes.fallback else barred.format(kube.NEXT_SPARE),
+        respawn_barred="" if kube.RESPAWN in wishes.fallback else barred.format(kube.RESPAWN),
+        respawn_limit=wishes.respawn_limit,
+        respawn_option="annotation respawn-limit",
         jit_barred=jit_barred if wishes.checkpoint_dir else NO_FOLDER,
         jit_prefix=JIT_PREFIX,
         worn_out=tuple(sorted(worn_out)),

@@ -45,7 +45,7 @@ class Scribe:
         found = await self._api.get(TRAINING_JOBS, key.name, key.namespace)
         if found is None:
             spec: Object = {"owner": pod.annotations.get(kube.OWNER, ""), "policy": wishes.policy}
-            spec["fallback"] = list(wishes.fallback)
+            spec["fallback"], spec["respawnLimit"] = list(wishes.fallback), wishes.respawn_limit
             if wishes.spares is not None:
                 spec["spares"] = wishes.spares
             if wishes.pool:
@@ -85,9 +85,15 @@ class Scribe:
         if gathers and run.trouble:
             gathers += f"; {run.trouble}"
         told = job_status(status, run.story, lambda pod: node_of.get(pod, ""), run.restarts, gathers, record)
-        if told != self._told.get(run.key) and run.key in self._jobs:
-            await self._status(TRAINING_JOBS, run.key.namespace, run.key.name, told)
+        before = self._told.get(run.key, {})
+        news = {field: value for field, value in told.items() if field not in before or value != before[field]}
+        if news and run.key in self._jobs:
             self._told[run.key] = told
+            try:
+                await self._status(TRAINING_JOBS, run.key.namespace, run.key.name, news)
+            except BaseException:
+                self._told.pop(run.key, None)
+                raise
 
     async def _write_events(self, run: JobRun) -> None:
         """After what they are about has been written. An event that is refused is lost: they are a convenience."""
@@ -154,7 +160,8 @@ class Scribe:
                 raise
             log.warning("%s %s/%s is gone; its status is not written", kind.name, namespace, name)
             if kind is TRAINING_JOBS:
-                self._jobs.pop(JobKey(namespace, name), None)  # the next look makes it again
+                for known in (self._jobs, self._told):
+                    known.pop(JobKey(namespace, name), None)  # the next look makes it again
 
 
 def without_empty(status: Object) -> Object:

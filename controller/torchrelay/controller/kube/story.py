@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from torchrelay.controller.kube.decide.ladder import TAKEN, Tried
+from torchrelay.controller.kube.losses import Loss, Losses, timestamp
+from torchrelay.controller.kube.rungs import cost, lost_ranks, rung_of, taken_rungs
 from torchrelay.controller.kube.tellings import Telling, tell, tell_rungs
 from torchrelay.protocol.errors import FrameError
 from torchrelay.protocol.events import (
@@ -22,7 +24,7 @@ from torchrelay.protocol.events import (
 )
 from torchrelay.protocol.level import Level
 from torchrelay.protocol.messages import JobEvent, JobStatus
-from torchrelay.protocol.phases import ABANDONED, CHECKPOINT, COMMITTED, RESUME, Phase
+from torchrelay.protocol.phases import ABANDONED, CHECKPOINT, COMMITTED, PLANNED, RESUME, Phase
 
 DECISIONS_KEPT = 100
 RESTARTING = "restarting"
@@ -36,10 +38,6 @@ REFUSED = "refused"
 def pod_of(worker: str) -> str:
     """`train-1:0a1b2c3d.1` is a process in the pod `train-1`."""
     return worker.partition(":")[0]
-
-
-def timestamp(time_s: float) -> str:
-    return dt.datetime.fromtimestamp(time_s, dt.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def precise(time_s: float) -> str:
@@ -74,10 +72,25 @@ class Left:
 
 
 class Story:
-    """`prefix`: of the names of migrations that nobody has asked for. `holders()`: rank -> the worker that has it now."""
+    """`prefix`: of the names of migrations that nobody has asked for. `holders()`: rank -> the worker that has it now.
 
-    def __init__(self, job: str, prefix: str, holders: Callable[[], Mapping[int, str]]) -> None:
-        self._job, self._prefix, self._holders = job, prefix, holders
+    `lost_at(rank)`: at which step the rank was lost last, and why no spare took it over, if that is so.
+    """
+
+    def __init__(
+        self,
+        job: str,
+        prefix: str,
+        holders: Callable[[], Mapping[int, str]],
+        lost_at: Callable[[int], tuple[int, str]],
+        losses: Losses,
+    ) -> None:
+        self._job, self._prefix, self._holders, self._lost_at = job, prefix, holders, lost_at
+        self.losses = losses
+        self._begun: dict[str, tuple[float, str]] = {}
+        """By migration of ranks that were lost: since when it is known, and why they were."""
+        self.begins_at: int | None = None
+        """At which step the job begins again, if it does."""
         self._by_number: dict[str, MigrationStory] = {}
         self._leavers: dict[str, dict[int, str]] = {}
         self._continued: MigrationStory | None = None
@@ -118,11 +131,12 @@ class Story:
         if not self.migrations:
             return
         story, at = self.migrations[-1], timestamp(time_s)
-        rungs = [{"rung": t.rung, "outcome": t.outcome, "reason": t.reason, "at": at} for t in tried]
+        rungs = _rungs(tried, at)
         number = next((n for n, s in self._by_number.items() if s is story), "")
         self.tellings += tell_rungs(tried, number, time_s)
         story.status["rungs"] = [*story.status.get("rungs", []), *rungs]
         if tried[-1].outcome == TAKEN:
+            self.losses.begins_again(tried[-1].rung)
             story.status |= {"phase": RESTARTING, "outcome": CHECKPOINT}
         story.changed = True
 
@@ -193,10 +207,17 @@ class Story:
         if story is None or any(c["type"] == RESTARTED for c in story.status.get("conditions", ())):
             return
         if done:
+            reason = f"{reason}; {self._price(time_s)}"
+            self.tellings.append(Telling(False, RESTARTED, reason, time_s))
             condition = _condition(RESTARTED, True, "Restarted", reason, timestamp(time_s))
             story.status["conditions"] = [*story.status.get("conditions", ()), condition]
             story.status["phase"] = RESTARTED.lower()
         self._decided(story, reason)
+
+    def _price(self, time_s: float) -> str:
+        """What it has cost to begin again."""
+        loss = self.losses.goes_on(time_s, self.begins_at)
+        return cost(loss.seconds, loss.steps_redone) if loss is not None else "it is not known since when it stood"
 
     def _decided(self, story: MigrationStory, text: str) -> None:
         story.status["decisions"] = [*story.status.get("decisions", []), text][-DECISIONS_KEPT:]
@@ -213,6 +234,8 @@ class Story:
             story = MigrationStory(f"{self._prefix}-{what.migration}", spec)
             self._by_number[what.migration] = story
             self.migrations.append(story)
+        if what.kind != PLANNED:
+            self._begun.setdefault(what.migration, (time_s, what.reason))
         holder = self._holders().get(what.rank, "")
         self._leavers[what.migration] = dict(self._holders())
         story.status |= {
@@ -258,6 +281,7 @@ class Story:
             "stepsRedone": what.steps_redone,
             "downtimeSeconds": round(sum(what.downtime_s.values()), 4),
         }
+        self._account(what, story, time_s)
         if len(what.ranks) > 1:
             story.status["ranks"] = list(what.ranks)
         story.changed = True
@@ -268,6 +292,29 @@ class Story:
             for rank in what.ranks:
                 if leavers.get(rank) and leavers[rank].rpartition(".")[0] not in stay:
                     self.left.append(Left(leavers[rank], rank, what.kind == "planned", what.reason))
+
+    def _account(self, what: MigrationFinished, story: MigrationStory, time_s: float) -> None:
+        """Ranks that were lost: which rung was taken; where none is yet, `fell` will tell."""
+        begun_s, why = self._begun.pop(what.migration, (time_s, what.reason))
+        if what.kind == PLANNED:
+            return
+        leavers = self._leavers.get(what.migration, {})
+        if what.outcome != COMMITTED:
+            step, _ = self._lost_at(what.rank)
+            self.losses.add(Loss(what.rank, step, begun_s, why))
+            return
+        seconds = sum(what.downtime_s.values())
+        for rank, joiner in lost_ranks(what).items():
+            step, _ = self._lost_at(rank)
+            rung = rung_of(leavers.get(rank, ""), joiner)
+            self.losses.add(Loss(rank, step, begun_s, why, rung, seconds, what.steps_redone))
+        tried = taken_rungs(what, leavers, {rank: self._lost_at(rank)[1] for rank in what.ranks})
+        story.status["rungs"] = _rungs(tried, timestamp(time_s))
+        self.tellings += tell_rungs(tried, what.migration, time_s)
+
+
+def _rungs(tried: Sequence[Tried], at: str) -> list[dict[str, str]]:
+    return [{"rung": t.rung, "outcome": t.outcome, "reason": t.reason, "at": at} for t in tried]
 
 
 def _condition(kind: str, holds: bool, reason: str, message: str, at: str) -> dict[str, str]:
@@ -316,6 +363,8 @@ def job_status(
         "protectionReason": gathers or status.protection_reason,
         "migrations": status.migrations_done,
         "lastMigration": status.last_migration,
+        "rungs": story.losses.rungs,
+        "losses": story.losses.as_status(),
         "restarts": len(restarts),
         "restartSteps": list(restarts),
         "record": record,

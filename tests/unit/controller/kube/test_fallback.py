@@ -56,7 +56,7 @@ def test_what_survivors_saved_is_begun_from_in_a_run_of_its_own() -> None:
         assert w.ledger.over == [w.run]
         assert w.run.story.migrations == []
         assert len(orders(w.run, msg.RestartWorkers)) == 2
-        assert rungs(w) == [("next-spare", "refused"), ("jit-checkpoint", "taken")]
+        assert rungs(w) == [("next-spare", "refused"), ("respawn", "refused"), ("jit-checkpoint", "taken")]
         await w.keeper.tend(run)
         await w.scribe.write(run)
         status = w.api.named(TRAINING_JOBS, "llama")["status"]
@@ -260,16 +260,27 @@ def test_a_new_controller_takes_up_a_job_that_was_to_begin_again() -> None:
     in_world(test)
 
 
-def test_a_new_controller_knows_at_which_steps_a_job_has_begun_again() -> None:
+def test_a_new_controller_knows_what_was_lost_and_at_which_steps_a_job_has_begun_again() -> None:
     async def test(w: World) -> None:
         del w.ledger.runs[KEY]
-        w.remembered = recall({"ranks": [{"rank": 1, "worker": "x:1.1", "node": "n7"}], "restartSteps": [40, 40]})
+        lost = {
+            "rank": 1,
+            "step": 40,
+            "at": "2026-01-01T00:00:00Z",
+            "rung": "respawn",
+            "seconds": 1.5,
+            "stepsRedone": 1,
+        }
+        ranks = [{"rank": 1, "worker": "x:1.1", "node": "n7"}]
+        w.remembered = recall({"ranks": ranks, "restartSteps": [40, 40], "losses": [lost]})
         pod = w.pod("llama-0")
         info = msg.WorkerInfo(f"{pod.agent}.1", 0, 1, LAUNCH, 3, True, 3)
         hello = msg.AgentHello(pod.agent, -1, "10.0.0.1", (info,))
         run = await w.ledger.run_for(PodIdentity("team", "llama-0", pod.uid), hello)
         assert run.restarts == (40, 40)
         assert run.core._config.worn_out == (40,)
+        assert run.core.driver.spares.respawns.boundary(1) == 40
+        assert run.losses.as_status() == [lost | {"reason": ""}]
         assert run.core.job.machines == {"x:1": "n7", pod.agent: "n0"}
         w.run.task.cancel()
 

@@ -6,6 +6,7 @@ import dataclasses
 
 import pytest
 
+from torchrelay.controller.kube.losses import Losses
 from torchrelay.controller.kube.story import Story, job_status, pod_of
 from torchrelay.protocol import events as e
 from torchrelay.protocol.messages import JobStatus, RankStatus
@@ -21,7 +22,7 @@ def finished(outcome: str, reason: str, kind: str = "unplanned") -> e.MigrationF
 
 class Told:
     def __init__(self) -> None:
-        self.story = Story("train", "train-ab12", lambda: HOLDERS)
+        self.story = Story("train", "train-ab12", lambda: HOLDERS, lambda rank: (40, "no spare is left"), Losses())
         self.time_s = 1000.0
 
     def __call__(self, *what: e.Occurrence) -> Story:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from torchrelay.controller.decide.respawn import MAX_AGAIN_AT_STEP
 from torchrelay.protocol import kube_names as kube
 
 FAIL = "fail"
@@ -25,7 +26,10 @@ class Found:
 
 @dataclass(frozen=True)
 class Situation:
-    """`allowed`: the rungs of the annotation. `no_spare`: why no spare took over; empty where that was not the trouble.
+    """`allowed`: the rungs of the annotation. `no_spare`: why no spare took over, `not_in_place`: why no process that was
+    started again where the lost one had been; both are empty where that was not the trouble.
+
+    `lost_at`: the step at which the rank was lost, `losses_at_step`: how often it was lost there.
 
     `jit`: a just-in-time checkpoint of `jit_step` that is whole, or why there is none is in `jit_refused`. `restarts`: at which
     steps the job was begun again before. `unseen`: why the folder of checkpoints cannot be looked at.
@@ -41,6 +45,9 @@ class Situation:
     found: Sequence[Found] = ()
     unseen: str = ""
     restarts: Sequence[int] = ()
+    not_in_place: str = ""
+    lost_at: int = -1
+    losses_at_step: int = 1
 
 
 @dataclass(frozen=True)
@@ -70,22 +77,31 @@ class Rung:
 
 
 def choose_rung(s: Situation) -> Rung:
-    tried = [Tried(kube.NEXT_SPARE, REFUSED, _no_spare(s))]
+    above = ((kube.NEXT_SPARE, s.no_spare), (kube.RESPAWN, s.not_in_place))
+    tried = [Tried(name, REFUSED, _above(s, name, refusal)) for name, refusal in above]
     for name, choose in ((kube.JIT_CHECKPOINT, _jit_checkpoint), (kube.CHECKPOINT, _checkpoint)):
         if name not in s.allowed:
             tried.append(Tried(name, REFUSED, "is not among the rungs that the job allows"))
             continue
-        found, because, aside = choose(s)
+        found, because, aside = choose(s) if not _comes_again(s) else (None, _comes_again(s), ())
         tried.append(Tried(name, TAKEN if found is not None else REFUSED, because))
         if found is not None:
             return Rung(name, tuple(tried), found.path, found.step, () if found.ours else aside, found.ours)
     return Rung(FAIL, tuple(tried))
 
 
-def _no_spare(s: Situation) -> str:
-    if kube.NEXT_SPARE not in s.allowed:
+def _above(s: Situation, rung: str, refusal: str) -> str:
+    if rung not in s.allowed:
         return "is not among the rungs that the job allows"
-    return s.no_spare or "a spare is of no use here"
+    return refusal or "another process for the rank is of no use here"
+
+
+def _comes_again(s: Situation) -> str:
+    """Why the job is not begun again from anywhere, or empty."""
+    if s.losses_at_step <= MAX_AGAIN_AT_STEP:
+        return ""
+    why = "the script or its data would meet the same end again"
+    return f"rank {s.rank} was lost at step {s.lost_at} {s.losses_at_step} times: {why}"
 
 
 def _jit_checkpoint(s: Situation) -> tuple[Found | None, str, tuple[str, ...]]:

@@ -28,8 +28,13 @@ class Change:
     reason: str
 
 
-def keep_spares(pods: Sequence[SparePod], wanted: int, job_runs: bool, can_be_protected: bool) -> Change:
-    """`job_runs`: some rank lives; `can_be_protected`: protection has not been refused."""
+def keep_spares(
+    pods: Sequence[SparePod], wanted: int, job_runs: bool, can_be_protected: bool, parked: Sequence[str] = ()
+) -> Change:
+    """`job_runs`: some rank lives; `can_be_protected`: protection has not been refused.
+
+    `parked`: the job's own pods whose ranks live elsewhere, and that could take over others: they are spares, too.
+    """
     there = [p for p in pods if not p.leaves]
     done = tuple(p.name for p in there if p.over)
     free = [p for p in there if not p.over and not p.took_over]
@@ -39,10 +44,10 @@ def keep_spares(pods: Sequence[SparePod], wanted: int, job_runs: bool, can_be_pr
         return Change(0, done + tuple(p.name for p in free), "the job cannot be protected, so no spare is of use")
     barred = tuple(p.name for p in free if p.barred)
     usable = [p for p in free if not p.barred]
-    missing = wanted - len(usable)
+    missing = wanted - len(usable) - len(parked)
     if missing > 0:
         why = f"; {len(barred)} cannot be used: {next(p.barred for p in free if p.barred)}" if barred else ""
-        return Change(missing, done + barred, f"{wanted} spares are wanted, {len(usable)} are there{why}")
+        return Change(missing, done + barred, f"{wanted} spares are wanted, {len(usable) + len(parked)} are there{why}")
     # The cold ones first: what is warm has cost something.
     surplus = sorted(usable, key=lambda p: (p.warm, p.name))[: len(usable) - wanted]
     return Change(

@@ -18,7 +18,11 @@ def change(base: Situation = NOTHING, **changes: object) -> Situation:
 def test_what_survivors_have_saved_comes_first() -> None:
     rung = choose_rung(change(SAVED, found=[Found("/c/50", 50)]))
     assert (rung.rung, rung.checkpoint, rung.step) == (kube.JIT_CHECKPOINT, "/c/jit-40", 40)
-    assert [(t.rung, t.outcome) for t in rung.tried] == [(kube.NEXT_SPARE, REFUSED), (kube.JIT_CHECKPOINT, TAKEN)]
+    assert [(t.rung, t.outcome) for t in rung.tried] == [
+        (kube.NEXT_SPARE, REFUSED),
+        (kube.RESPAWN, REFUSED),
+        (kube.JIT_CHECKPOINT, TAKEN),
+    ]
     assert "no spare is left for rank 1" in rung.reason
 
 
@@ -53,7 +57,7 @@ def test_a_just_in_time_checkpoint_wears_out_too() -> None:
 def test_only_rungs_that_are_allowed_are_tried() -> None:
     rung = choose_rung(change(SAVED, allowed=(kube.CHECKPOINT,), found=[Found("/c/20", 20)]))
     assert rung.rung == kube.CHECKPOINT
-    assert [t.reason for t in rung.tried[:2]] == ["is not among the rungs that the job allows"] * 2
+    assert [t.reason for t in rung.tried[:3]] == ["is not among the rungs that the job allows"] * 3
 
 
 def test_a_folder_that_nobody_can_look_into_is_said() -> None:
@@ -64,7 +68,7 @@ def test_a_folder_that_nobody_can_look_into_is_said() -> None:
 def test_at_the_end_everything_is_said() -> None:
     rung = choose_rung(NOTHING)
     assert rung.rung == FAIL
-    assert [t.outcome for t in rung.tried] == [REFUSED] * 3
+    assert [t.outcome for t in rung.tried] == [REFUSED] * 4
     for text in ("no spare is left", "names no folder for it", "names no folder in which to look"):
         assert text in rung.reason
 
@@ -75,3 +79,18 @@ def test_an_earlier_just_in_time_checkpoint_serves_again_and_nothing_is_set_asid
     assert (rung.rung, rung.checkpoint, rung.aside, rung.ours) == (kube.CHECKPOINT, "/c/jit-20", (), True)
     rung = choose_rung(change(checkpoint_dir="/c", allowed=(kube.CHECKPOINT,), found=found))
     assert (rung.checkpoint, rung.aside, rung.ours) == ("/c/20", ("/c/30",), False)
+
+
+def test_a_loss_that_has_come_at_the_same_step_twice_before_ends_the_job() -> None:
+    third = change(SAVED, found=[Found("/c/20", 20)], lost_at=40, losses_at_step=3)
+    rung = choose_rung(third)
+    assert rung.rung == FAIL
+    assert [t.reason for t in rung.tried[2:]] == [
+        "rank 1 was lost at step 40 3 times: the script or its data would meet the same end again"
+    ] * 2
+    assert choose_rung(dataclasses.replace(third, losses_at_step=2)).rung == kube.JIT_CHECKPOINT
+
+
+def test_why_no_process_went_on_in_its_place_is_said() -> None:
+    rung = choose_rung(change(SAVED, not_in_place="its pod does not start containers again"))
+    assert rung.tried[1].reason == "its pod does not start containers again"

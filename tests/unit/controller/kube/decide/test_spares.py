@@ -28,6 +28,14 @@ def test_a_spare_that_took_over_is_replaced_and_stays() -> None:
     assert (change.create, change.delete) == (1, ())
 
 
+def test_a_pod_of_the_job_whose_rank_lives_elsewhere_by_now_is_a_spare_too() -> None:
+    change = keep_spares([named("a", took_over=True)], 1, True, True, parked=["train-1"])
+    assert (change.create, change.delete) == (0, ())
+    change = keep_spares([FREE], 1, True, True, parked=["train-1"])
+    assert (change.create, change.delete) == (0, ()), "no spare is deleted for it"
+    assert keep_spares([], 2, True, True, parked=["train-1"]).create == 1
+
+
 def test_a_spare_that_is_over_or_leaves_does_not_count() -> None:
     change = decide([named("a", over=True), named("b", leaves=True)], 1)
     assert (change.create, change.delete) == (1, ("a",))

@@ -65,7 +65,7 @@ def test_a_process_goes_on_in_its_own_pod_where_there_is_no_spare(training: Trai
 
 
 def test_what_comes_back_is_the_next_spare_and_no_further_pod_is_made(training: Training, undisturbed: Path) -> None:
-    training.held, training.restart_policy = (STEP, LATER), "OnFailure"
+    training.held, training.restart_policy = (STEP, LATER, LAST), "OnFailure"
     training.start()
     training.wait_until_ready()
     pods = set(training.pods())
@@ -74,9 +74,10 @@ def test_what_comes_back_is_the_next_spare_and_no_further_pod_is_made(training: 
         lose(training, step, 1)
         wait_for_losses(training, ["next-spare"] * count)
         training.wait_until_ready()
+        assert set(training.pods()) == pods
+    training.let_pass(LAST)
     training.wait_until_succeeded()
     assert differences(undisturbed, training.out, training.world_size) == []
-    assert set(training.pods()) == pods
     assert {m["toPod"] for m in training.migrations()} == {*pods} - {f"{training.name}-0"}
 
 

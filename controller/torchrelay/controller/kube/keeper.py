@@ -122,9 +122,9 @@ class Keeper:
             )
             for p in spares
         ]
-        others = [p for p in self._ledger.pods_of(run.key) if not p.is_spare]
-        serving = [p for p in others if p.may_serve]
-        target, parked = wanted, [p.name for p in others if self._is_parked(run, p)]
+        serving = [p for p in self._ledger.pods_of(run.key) if not p.is_spare and p.may_serve]
+        ranked = [p for p in self._ledger.pods_of(run.key) if not p.is_spare or run.took_over(p.agent)]
+        target, parked = wanted, [p.name for p in ranked if self._is_parked(run, p)]
         if run.gathers:
             target, parked = self._wanted_to_begin(run, serving), []
             self._release_ended(run)
@@ -147,7 +147,7 @@ class Keeper:
         return why_not_again(Place(pod.leaves, pod.is_over, pod.restarts, launched, self._ledger.why_not(pod.node)))
 
     def _is_parked(self, run: JobRun, pod: Pod) -> bool:
-        """Whether one of the job's own pods is a spare by now, or is about to be one, since its containers start again."""
+        """Whether a pod that had a rank is a spare by now, or is about to be one, since its containers start again."""
         if not pod.is_injected or pod.leaves or not run.is_attached(pod.agent) or self._ledger.why_not(pod.node):
             return False
         if there := run.living_in(pod.agent):

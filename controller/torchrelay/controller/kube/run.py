@@ -111,7 +111,7 @@ class JobRun:
         return spares.respawns.boundary(rank), refused.spare if refused is not None else ""
 
     def pods_seen(self, not_again: Mapping[str, str], coming: int) -> None:
-        """By agent of its pods: why no process is started again there, or empty. `coming`: spares' pods without a process as yet."""
+        """By agent of its pods, why no process is started again there, or empty. `coming`: spares' pods without a process yet."""
         job = self.core.job
         again, stay = {n for n, why in not_again.items() if not why}, {n: why for n, why in not_again.items() if why}
         changed = (again, stay, coming) != (job.starting_again, job.not_again, job.spares_coming)

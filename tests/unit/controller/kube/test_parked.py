@@ -1,4 +1,4 @@
-"""One of the job's own pods whose rank lives elsewhere by now is a spare, if its container starts again."""
+"""A pod whose rank lives elsewhere by now is a spare, if its container starts again."""
 
 from __future__ import annotations
 
@@ -85,5 +85,18 @@ def test_the_core_is_told_where_processes_start_again() -> None:
         await w.keeper.tend(w.run)
         assert agent not in job.starting_again
         assert job.not_again[agent] == "its pod has ended"
+
+    in_world(test)
+
+
+def test_a_spares_pod_that_has_lost_its_rank_comes_back_too() -> None:
+    async def test(w: World) -> None:
+        await with_a_moved_rank(w, "OnFailure")
+        job, (spare,) = w.run.core.job, w.spares()
+        w.add(spare.manifest | {"status": {"phase": "Running"}})
+        w.keeper._empty_since_s[w.pod("llama-1").uid] = -COMES_BACK_S
+        job.workers[job.holders[1]].exited = msg.WorkerExited(job.holders[1], 137, 9, False)
+        await w.keeper.tend(w.run)
+        assert [p.name for p in w.spares()] == [spare.name]
 
     in_world(test)

@@ -33,7 +33,7 @@ def keep_spares(
 ) -> Change:
     """`job_runs`: some rank lives; `can_be_protected`: protection has not been refused.
 
-    `parked`: the job's own pods whose ranks live elsewhere, and that could take over others: they are spares, too.
+    `parked`: pods that had ranks, and could take over others now, or soon: they are spares, too.
     """
     there = [p for p in pods if not p.leaves]
     done = tuple(p.name for p in there if p.over)

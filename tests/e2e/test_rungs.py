@@ -35,6 +35,14 @@ def wait_for_losses(training: Training, rungs: list[str]) -> list[dict[str, Any]
     return wait_for(f"losses with the rungs {rungs}", told, 120.0, training.describe)
 
 
+def wait_for_state(training: Training, rank: int, state: str) -> None:
+    def there() -> bool | None:
+        ranks = training.resource().get("ranks", [])
+        return True if len(ranks) > rank and ranks[rank]["state"] == state else None
+
+    wait_for(f"rank {rank} that is {state}", there, 30.0, training.describe)
+
+
 def told(training: Training, reason: str) -> list[str]:
     """The events of that reason about the job."""
     found = training.kubectl.items("events", f"--field-selector=involvedObject.name={training.name},reason={reason}")
@@ -86,10 +94,18 @@ def test_a_loss_that_comes_at_the_same_step_a_third_time_ends_the_job_with_its_s
     training.asked = {"checkpoint-dir": f"{training.out}/checkpoints"}
     training.start()
     training.wait_until_ready()
-    for count in range(1, 4):
-        lose(training, STEP, 1)
-        wait_for_losses(training, ["respawn"] * count if count < 3 else ["respawn", "respawn", ""])
-        (training.out / str(STEP)).unlink()
+    for _ in range(2):
+        training.wait_until_held_here(STEP)
+        for rank in range(training.world_size):
+            (training.out / f"held-{STEP}-{rank}").unlink()
+        training.signal(f"{training.name}-1", signal.SIGKILL)
+        training.let_pass(STEP)
+        wait_for_state(training, 0, "standing")
+        (training.out / str(STEP)).unlink()  # so that all come to the same step once more
+    training.wait_until_held_here(STEP)
+    training.signal(f"{training.name}-1", signal.SIGKILL)
+    training.let_pass(STEP)
+    wait_for_losses(training, ["respawn", "respawn", ""])
     story = f"rank 1 was lost at step {STEP - 1} 3 times: the script or its data would meet the same end again"
     refused = {r["rung"]: (r["outcome"], r["reason"]) for r in training.migrations()[-1]["rungs"]}
     assert [refused[rung][0] for rung in RUNGS] == ["refused"] * 4, refused

@@ -93,7 +93,7 @@ def test_a_spare_that_is_to_come_is_waited_for_and_not_for_ever(tmp_path: Path) 
 
 
 def test_a_container_that_is_started_again_is_the_spare_that_is_waited_for(tmp_path: Path) -> None:
-    job = FakeJob(tmp_path, 2, 0, nnodes=2, config=IN_PODS)
+    job = FakeJob(tmp_path, 2, 0, nnodes=2, config=IN_PODS | {"respawn_limit": 1})
     job.core.job.starting_again = {"n0", "n1"}
     job.train()
     assert job.core.job.spares_to_come(0) == 0

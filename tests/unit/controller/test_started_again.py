@@ -89,6 +89,16 @@ def test_a_spare_that_is_ready_sooner_is_taken(tmp_path: Path) -> None:
     assert holders(job)[1] == "n0.s9"
 
 
+def test_where_it_may_not_it_is_no_spare_for_its_own_rank_either(tmp_path: Path) -> None:
+    job = made(tmp_path, limit=0)
+    job.core.job.spares_coming = 1
+    lose(job, "n1.w0")
+    come_back(job, "n1.w1", 1)
+    assert job.told(events.MigrationFinished) == []
+    come_back(job, "n2.s9", -1)
+    assert holders(job)[1] == "n2.s9"
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
@@ -164,4 +174,6 @@ def test_the_level_says_what_holds_without_a_spare(tmp_path: Path) -> None:
     assert (status.protection, "is started again in its place" in status.protection_reason) == ("partly", True)
     assert "there is no spare for ranks whose pod is lost" in status.protection_reason
     job.core.job.starting_again = PODS - {"n2"}
-    assert job.core.status(job.now_s).protection == "unprotected"
+    job.core.spares_changed(job.now_s)
+    job.tick()
+    assert [p.level for p in job.told(events.Protection)][-2:] == ["partly", "unprotected"]

@@ -11,6 +11,7 @@ from support.kube_world import KEY, LAUNCH, World, in_world, manifest
 from torchrelay.controller.fallen import Fallen
 from torchrelay.controller.kube.api import MIGRATIONS, PODS, SPARE_POOLS, TRAINING_JOBS
 from torchrelay.controller.kube.fallback import FIND_S, REMOVED_S, Fallback
+from torchrelay.controller.kube.losses import Loss
 from torchrelay.controller.kube.remembered import recall
 from torchrelay.controller.kube.run import JobRun
 from torchrelay.protocol import events as e
@@ -48,9 +49,11 @@ def orders(run: JobRun, kind: type) -> list[Any]:
 def test_what_survivors_saved_is_begun_from_in_a_run_of_its_own() -> None:
     async def test(w: World) -> None:
         fall(w, "/c/jit")
+        w.run.losses.add(Loss(1, 40, 1000.0, "killed"))
         Fallback(w.ledger).look(w.run, NOW_S)
         run = w.ledger.runs[KEY]
         assert run is not w.run
+        assert [(loss.step, loss.rung) for loss in run.losses.known] == [(40, "jit-checkpoint")]
         assert run.restart is not None
         assert (run.restart.directory, run.restarts, run.gathers) == ("/c/jit", (40,), True)
         assert w.ledger.over == [w.run]

@@ -44,7 +44,7 @@ def wait_for_rungs(training: Training, count: int = 1) -> list[dict[str, Any]]:
     """The migrations for which something below a spare was tried."""
 
     def tried() -> list[dict[str, Any]] | None:
-        found = [m for m in training.migrations() if m.get("rungs")]
+        found = [m for m in training.migrations() if "jit-checkpoint" in rungs(m)]
         return found if len(found) >= count else None
 
     return wait_for(f"{count} migrations with rungs", tried, 90.0, training.describe)
@@ -156,8 +156,9 @@ def test_where_nothing_is_left_everything_is_said(training: Training) -> None:
     (fallen,) = wait_for_rungs(training)
     told = rungs(fallen)
     assert {rung: outcome for rung, (outcome, _) in told.items()} == dict.fromkeys(
-        ("next-spare", "jit-checkpoint", "checkpoint"), "refused"
+        ("next-spare", "respawn", "jit-checkpoint", "checkpoint"), "refused"
     )
     assert "no spare is left" in told["next-spare"][1]
+    assert "restartPolicy Never" in told["respawn"][1]
     assert "names no folder" in told["jit-checkpoint"][1]
     wait_for_job(training, "Failed")

@@ -136,7 +136,7 @@ def test_where_the_limit_is_used_up_survivors_save_and_the_job_begins_again(
 
 
 def test_all_rungs_in_one_job(training: Training, undisturbed: Path) -> None:
-    steps = (STEP, STEP + 4, LATER, LATER + 4)
+    steps = (STEP, STEP + 4, LATER, LATER + 4, LAST)
     training.held, training.spares, training.restart_policy = steps, 0, "OnFailure"
     training.asked = {"checkpoint-dir": f"{training.out}/checkpoints", "spare-wait": "60"}
     training.start()
@@ -149,21 +149,24 @@ def test_all_rungs_in_one_job(training: Training, undisturbed: Path) -> None:
     wait_for_losses(training, ["respawn", "next-spare"])
     # Neither a spare nor its own place: both pods in which rank 1 was are deleted.
     scale(training, 0)
-    remove(training, f"{training.name}-1")
     training.wait_until_held(steps[2])
+    remove(training, f"{training.name}-1")
+    wait_for("the pod's end", lambda: f"{training.name}-1" not in training.pods() or None, 30.0)
+    training.let_pass(steps[2])  # its copies of journals are made elsewhere at the next heads
+    training.wait_until_held(steps[3])
     training.wait_until_copied(1)
     remove(training, training.resource()["ranks"][1]["pod"])
-    training.let_pass(steps[2])
+    training.let_pass(steps[3])
     wait_for_losses(training, ["respawn", "next-spare", "jit-checkpoint"])
     training.wait_until_ready(spares=0)
-    lose(training, steps[3], 0, 1)
+    lose(training, steps[4], 0, 1)
     taken = wait_for_losses(training, ["respawn", "next-spare", "jit-checkpoint", "checkpoint"])
     training.wait_until_succeeded()
     assert differences(undisturbed, training.out, training.world_size) == []
     status = training.resource()
     assert status["rungs"] == {"respawn": 1, "next-spare": 1, "jit-checkpoint": 1, "checkpoint": 1}, status
-    assert status["restartSteps"] == [steps[2] - 1] * 2, status
-    assert status["losses"][-1]["stepsRedone"] == steps[3] - steps[2] + 1, taken
+    assert status["restartSteps"] == [steps[3] - 1] * 2, status
+    assert status["losses"][-1]["stepsRedone"] == steps[4] - steps[3] + 1, taken
     assert len(told(training, "Restarted")) == 2
 
 

@@ -54,6 +54,8 @@ class StartedAgain:
         job, leaver = self._job, self._job.holder(rank)
         if self._barred:
             return self._barred
+        if job.is_lost_with_node(leaver.worker):
+            return "no process is started again in its place: its pod is gone"
         if not is_there and leaver.node not in job.starting_again:
             return f"no process is started again in its place: {job.not_again.get(leaver.node, 'its pod is gone')}"
         verdict = self._respawns.may(rank, now_s)

@@ -143,6 +143,17 @@ def test_not_more_often_than_the_limit(tmp_path: Path) -> None:
     assert "1 time within the hour (annotation respawn-limit 1)" in refused.in_place
 
 
+def test_not_where_its_pod_is_lost(tmp_path: Path) -> None:
+    job = made(tmp_path)
+    job.tick(1.0)
+    job.say("n1.w0", msg.JournalsCopied(job.sent(msg.CopyJournals)["n1.w0"].node, 5))
+    job.core.lose("n1", "its pod is deleted", job.now_s)
+    job.tick()
+    job.settle()
+    assert job.core.fallen is not None
+    assert "its pod is gone" in job.core.driver.spares.refused[1].in_place
+
+
 def test_one_that_came_back_and_died_in_turn_is_waited_for_again(tmp_path: Path) -> None:
     job = made(tmp_path)
     lose(job, "n1.w0")

@@ -99,8 +99,15 @@ class Nodes:
     def gone(self, node: str, reason: str, now_s: float) -> None:
         """Nobody has to wait for its silence to prove anything. A job that cannot be repaired is left to the clock."""
         known = self._job.nodes.get(node)
-        if known is not None and self._holds_anyone(known) and not self._job.unprotected_because():
+        if known is None or known.lost or self._job.unprotected_because():
+            return
+        if self._holds_anyone(known):
             self._give_up(known, reason, now_s)
+            return
+        known.lost = reason  # no rank is lost with it, but the copies that its agent kept are
+        self.to_hang_up.append(node)
+        self.assign_keepers(now_s)
+        self._lost(node, now_s)
 
     def tick(self, now_s: float) -> None:
         if self._looked_s is not None and now_s - self._looked_s > OWN_STALL_S:

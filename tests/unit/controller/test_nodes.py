@@ -150,6 +150,21 @@ def test_copies_that_a_dying_node_lost_go_to_the_next_one_as_soon_as_it_is_given
     assert [o.node for o in orders if isinstance(o, msg.CopyJournals)] == ["n0"]
 
 
+def test_copies_that_were_kept_where_no_process_lives_are_made_elsewhere_once_it_is_gone(tmp_path: Path) -> None:
+    job = FakeJob(tmp_path, world_size=3, spares=1, nnodes=3)
+    job.attach("n3")
+    job.train()
+    job.tick(1.0)
+    for worker in job.ranks:
+        job.say(worker, msg.JournalsCopied(job.sent(msg.CopyJournals)[worker].node, 5))
+    assert job.sent(msg.CopyJournals)["n2.w0"].node == "n3"
+    job.core.lose("n3", "its pod is deleted", job.now_s)
+    job._collect()
+    assert job.sent(msg.CopyJournals)["n2.w0"].node == "n0"
+    assert job.core.job.workers["n2.w0"].copied_to == ""
+    assert job.told(events.NodeLost) == [], "nobody was lost with it"
+
+
 def test_with_one_node_left_nobody_keeps_copies(job: FakeJob) -> None:
     lose(job, "n1")
     assert job.sent(msg.CopyJournals)["n0.w0"] == msg.CopyJournals("", "", 0, b"")

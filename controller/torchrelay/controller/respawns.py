@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable
 
-from torchrelay.controller.decide.respawn import HOUR_S, Place, Respawn, may_respawn
+from torchrelay.controller.decide.respawn import HOUR_S, Place, Respawn, comes_again, may_respawn
 from torchrelay.controller.job import Job
 from torchrelay.controller.outbox import Outbox
 from torchrelay.protocol import migration_events as m
@@ -43,6 +43,10 @@ class Respawns:
         """How often it has been lost where it was lost last."""
         boundaries = list(self._losses.get(rank, {}).values())
         return boundaries.count(boundaries[-1]) if boundaries else 1
+
+    def comes_again(self, rank: int) -> str:
+        """Why nobody takes over the rank any more, or empty."""
+        return comes_again(rank, self.boundary(rank), self.losses_at_step(rank))
 
     def process_for(self, rank: int, now_s: float) -> m.SpareChosen | m.NoSpare:
         """The one that was started, or why there is none (yet)."""

@@ -63,6 +63,8 @@ class SpareChoice:
             )
         if why := futile(rank, job.join_failures, job.rehearsals.judged.get(rank)):
             return m.NoSpare(rank, f"no spare is spent on rank {rank}: {why}")
+        if kind == UNPLANNED and self._again is not None and (why := self.respawns.comes_again(rank)):
+            return m.NoSpare(rank, why)  # new spares are made there without end
         choice = self._choice(kind, rank)
         if choice.worker:
             if self._again is not None:

@@ -143,6 +143,17 @@ def test_not_more_often_than_the_limit(tmp_path: Path) -> None:
     assert "1 time within the hour (annotation respawn-limit 1)" in refused.in_place
 
 
+def test_a_rank_that_is_lost_at_the_same_step_a_third_time_gets_no_spare_either(tmp_path: Path) -> None:
+    job = made(tmp_path, spares=3)
+    for worker in ("n1.w0", "n0.s0", "n0.s1"):
+        lose(job, worker, 7)
+    assert holders(job)[1] == "n0.s1"
+    fallen = job.core.fallen
+    assert fallen is not None
+    assert fallen.losses_at_step == 3
+    assert "rank 1 was lost at step 7 3 times: the script or its data" in job.core.driver.spares.refused[1].spare
+
+
 def test_not_where_its_pod_is_lost(tmp_path: Path) -> None:
     job = made(tmp_path)
     job.tick(1.0)

@@ -19,7 +19,7 @@ from torchrelay.protocol.names import NO_RANK
 RANKS, LEAVER = 3, "n1.w0"
 AGAIN_S = 25.0
 """More than a controller waits for anybody."""
-IN_PODS: dict[str, Any] = {"adopted": True, "restarts": True}
+IN_PODS: dict[str, Any] = {"adopted": True, "restarts": True, "respawn_limit": 3}
 
 
 class Cluster(FakeJob):

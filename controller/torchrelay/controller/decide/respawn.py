@@ -33,6 +33,15 @@ class Respawn:
     reason: str
 
 
+def comes_again(rank: int, boundary: int, times: int) -> str:
+    """Why a rank that was lost so often at the boundary is given to nobody any more, or empty."""
+    if times <= MAX_AGAIN_AT_STEP:
+        return ""
+    return (
+        f"rank {rank} was lost at step {boundary} {times} times: the script or its data would meet the same end again"
+    )
+
+
 def may_respawn(p: Place) -> Respawn:
     """On a device and machine that are well; not without end."""
     if not p.limit:

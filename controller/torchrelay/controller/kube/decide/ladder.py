@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from torchrelay.controller.decide.respawn import MAX_AGAIN_AT_STEP
+from torchrelay.controller.decide.respawn import comes_again
 from torchrelay.protocol import kube_names as kube
 
 FAIL = "fail"
@@ -98,10 +98,7 @@ def _above(s: Situation, rung: str, refusal: str) -> str:
 
 def _comes_again(s: Situation) -> str:
     """Why the job is not begun again from anywhere, or empty."""
-    if s.losses_at_step <= MAX_AGAIN_AT_STEP:
-        return ""
-    why = "the script or its data would meet the same end again"
-    return f"rank {s.rank} was lost at step {s.lost_at} {s.losses_at_step} times: {why}"
+    return comes_again(s.rank, s.lost_at, s.losses_at_step)
 
 
 def _jit_checkpoint(s: Situation) -> tuple[Found | None, str, tuple[str, ...]]:

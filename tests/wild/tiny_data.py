@@ -10,6 +10,7 @@ import pickle
 import random
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -156,9 +157,160 @@ def wikitext(folder: Path) -> None:
     (folder / "data" / "wikitext-2.txt").write_text("\n".join(lines) + "\n")
 
 
+def fineweb_shards(folder: Path) -> None:
+    """Make shards of token numbers below 256, for training and for validation."""
+    draw = np.random.default_rng(6)
+    (folder / "edu_fineweb10B").mkdir()
+    for part in ("train_0", "train_1", "val_0"):
+        np.save(folder / "edu_fineweb10B" / f"{part}.npy", draw.integers(0, 256, 3000, dtype=np.uint16))
+
+
+def _tokenizer(specials: dict[str, str]) -> Any:
+    """Return a tokenizer of whole words, with these special tokens."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    words = [*specials.values(), *WORDS, *(word.capitalize() for word in WORDS), ".", ",", "?", ":"]
+    tokenizer = Tokenizer(models.WordLevel({word: n for n, word in enumerate(words)}, specials["unk_token"]))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=64, **specials)
+
+
+def tiny_llama(folder: Path) -> None:
+    """Make a causal language model of some thousand parameters and its tokenizer, as a local folder."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    tokenizer = _tokenizer({"unk_token": "<unk>", "pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>"})
+    torch.manual_seed(7)
+    model = LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=len(tokenizer),
+            hidden_size=16,
+            intermediate_size=32,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            num_key_value_heads=2,
+            max_position_embeddings=64,
+            pad_token_id=tokenizer.pad_token_id,
+            bos_token_id=tokenizer.bos_token_id,
+            eos_token_id=tokenizer.eos_token_id,
+        )
+    )
+    for part in (model, tokenizer):
+        part.save_pretrained(folder / "model")
+
+
+def tiny_bert(folder: Path) -> None:
+    """Make an encoder of some thousand parameters and its tokenizer, as a local folder."""
+    import torch
+    from transformers import BertConfig, BertForSequenceClassification
+
+    tokenizer = _tokenizer(
+        {
+            "unk_token": "[UNK]",
+            "pad_token": "[PAD]",
+            "cls_token": "[CLS]",
+            "sep_token": "[SEP]",
+            "mask_token": "[MASK]",
+        }
+    )
+    torch.manual_seed(8)
+    model = BertForSequenceClassification(
+        BertConfig(
+            vocab_size=len(tokenizer),
+            hidden_size=16,
+            intermediate_size=32,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            max_position_embeddings=64,
+        )
+    )
+    for part in (model, tokenizer):
+        part.save_pretrained(folder / "bert")
+
+
+def _lines(folder: Path, name: str, rows: list[dict[str, Any]]) -> None:
+    (folder / name).mkdir()
+    (folder / name / "train.jsonl").write_text("\n".join(json.dumps(row) for row in rows) + "\n")
+    (folder / name / "test.jsonl").write_text("\n".join(json.dumps(row) for row in rows[:16]) + "\n")
+
+
+def texts(folder: Path) -> None:
+    _lines(folder, "texts", [{"text": text(20 + seed % 9, seed)} for seed in range(160)])
+
+
+def prompts(folder: Path) -> None:
+    _lines(folder, "prompts", [{"prompt": text(5 + seed % 3, seed)} for seed in range(80)])
+
+
+def preferences(folder: Path) -> None:
+    """Make prompts with an answer that is preferred and one that is not."""
+    rows = [
+        {"prompt": text(5, seed), "chosen": " " + text(8, seed + 1000), "rejected": " " + text(8, seed + 2000)}
+        for seed in range(160)
+    ]
+    _lines(folder, "preferences", rows)
+
+
+ACCURACY = """import datasets
+import evaluate
+
+
+class Accuracy(evaluate.Metric):
+    def _info(self):
+        kinds = datasets.Features({"predictions": datasets.Value("int32"), "references": datasets.Value("int32")})
+        return evaluate.MetricInfo(description="", citation="", features=kinds)
+
+    def _compute(self, predictions, references):
+        pairs = list(zip(predictions, references))
+        return {"accuracy": sum(a == b for a, b in pairs) / len(pairs)}
+"""
+
+
+def mrpc(folder: Path) -> None:
+    """Make pairs of sentences with a label, and the metric that a hub would give."""
+    draw = random.Random(9)
+    (folder / "mrpc").mkdir()
+    for part, count in (("train", 160), ("dev", 24)):
+        with (folder / "mrpc" / f"{part}.csv").open("w") as out:
+            out.write("label,sentence1,sentence2,idx\n")
+            for n in range(count):
+                out.write(f"{draw.randrange(2)},{text(9, n)},{text(9, n + 500)},{n}\n")
+    (folder / "mrpc" / "accuracy.py").write_text(ACCURACY)
+
+
+def sentences(folder: Path) -> None:
+    """Make sentences, and pairs of them with a score."""
+    draw = random.Random(10)
+    with (folder / "pairs.csv").open("w") as out:
+        out.write("sentence1,sentence2,score\n")
+        for n in range(80):
+            out.write(f"{text(8, n)},{text(8, n + 500)},{draw.random():.3f}\n")
+    (folder / "sentences.csv").write_text("\n".join(["sentence", *(text(8, n + 900) for n in range(120))]) + "\n")
+
+
 MAKERS = {
     maker.__name__: maker
-    for maker in (text_file, character_tokens, story_shards, image_folder, coco, tiny_clip, mnist, pets, wikitext)
+    for maker in (
+        text_file,
+        character_tokens,
+        story_shards,
+        image_folder,
+        coco,
+        tiny_clip,
+        mnist,
+        pets,
+        wikitext,
+        fineweb_shards,
+        tiny_llama,
+        tiny_bert,
+        texts,
+        prompts,
+        preferences,
+        mrpc,
+        sentences,
+    )
 }
 
 

@@ -109,9 +109,31 @@ def kept(found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def together(before: Mapping[str, Any], now: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the results of `now` with those of programs that were run before alone. What could not be run replaces nothing."""
-    fresh = {name: kept(found) for name, found in now.items()}
-    return dict(sorted({**before, **{n: f for n, f in fresh.items() if "drill" in f or n not in before}}.items()))
+    """Return the results of `now` with those of programs that were run before.
+
+    The first result of a program stays; a later one stands beside it, as `again`. What could not be run replaces nothing.
+    """
+    results = dict(before)
+    for name, found in now.items():
+        fresh, first = kept(found), before.get(name, {})
+        if "drill" not in first:
+            results[name] = fresh if "drill" in fresh or name not in before else first
+        elif "drill" in fresh and fresh != {key: value for key, value in first.items() if key != "again"}:
+            results[name] = {**first, "again": fresh}
+    return dict(sorted(results.items()))
+
+
+def run_again(manifest: Manifest, results: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return a line for each program that was run once more on a later commit."""
+    told = []
+    for program in manifest.programs:
+        later = results.get(program.name, {}).get("again")
+        if later is not None:
+            why = "; ".join(
+                f"{'; '.join(fault['faults'])}: {fault['reason'][:200]}" for fault in later["drill"]["faults"]
+            )
+            told.append(f"- on {later['commit']}: {line(program, later)}{f' ({why})' if why else ''}")
+    return "\n".join(told) or "None."
 
 
 def write(manifest: Manifest, now: Mapping[str, Mapping[str, Any]], page: Path, beside: Path = KEPT) -> None:
@@ -122,5 +144,9 @@ def write(manifest: Manifest, now: Mapping[str, Mapping[str, Any]], page: Path, 
     head, _, rest = page.read_text().partition(START)
     _, _, tail = rest.partition(END)
     commits = ", ".join(sorted({found["commit"] for found in results.values() if found.get("commit")}))
-    content = f"On commit {commits}.\n\n{table(manifest, results)}\n\n## Not identical\n\n{reasons(manifest, results)}"
+    content = (
+        f"On commit {commits}.\n\n{table(manifest, results)}\n\n"
+        f"## Run again, on a later commit\n\n{run_again(manifest, results)}\n\n"
+        f"## Not identical\n\n{reasons(manifest, results)}"
+    )
     page.write_text(f"{head}{START}\n{content}\n{END}{tail}")

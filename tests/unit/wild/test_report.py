@@ -76,8 +76,19 @@ def test_a_run_of_some_programs_leaves_the_rows_of_the_others(tmp_path: Path) ->
         line for line in text.splitlines() if names[0] in line
     ]
     assert any(line.startswith(f"| {names[1]}") for line in text.splitlines())
-    report.write(MANIFEST, {names[0]: result(identical=3)}, page, beside)
-    assert "wrong:" not in page.read_text(), "what a program has now replaces what it had"
+
+
+def test_the_first_result_of_a_program_stays_and_a_later_one_stands_beside_it(tmp_path: Path) -> None:
+    page, beside = tmp_path / "page.md", tmp_path / "results.json"
+    page.write_text(f"{report.START}\n{report.END}\n")
+    report.write(MANIFEST, {"late": result(identical=2, wrong=1)}, page, beside)
+    assert "None." in page.read_text()
+    for later in (result(identical=3), {**result(identical=2, refused=1), "commit": "def"}):
+        report.write(MANIFEST, {"late": later}, page, beside)
+    text = page.read_text()
+    assert "added last, first run: 2 of 3 cells identical" in text, "a mend must not change what the first run gave"
+    assert "- on def: late: same without a fault: 2 identical, 1 refused (kill:rank=0: because of refused)" in text
+    assert "on abc: late" not in text, "of the later ones the newest counts"
 
 
 def test_the_manifest_can_be_read_and_names_what_each_program_needs() -> None:

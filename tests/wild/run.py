@@ -105,9 +105,13 @@ def _call(command: list[str], program: Program, work: Path, said: Path) -> int:
         return subprocess.run(command, cwd=work, env=variables, stdout=out, stderr=err).returncode
 
 
+PARTS = ("protocol", "shim", "agent", "controller", "cli")
+"""What a program is run with; a commit that changes only tests or pages has no results of its own."""
+
+
 def _commit() -> str:
-    told = subprocess.run(["git", "-C", str(environments.PROJECT), "rev-parse", "--short", "HEAD"], capture_output=True)
-    return told.stdout.decode().strip()
+    command = ["git", "-C", str(environments.PROJECT), "log", "-1", "--format=%h", "--", *PARTS]
+    return subprocess.run(command, capture_output=True).stdout.decode().strip()
 
 
 if __name__ == "__main__":

@@ -56,8 +56,8 @@ class RehearsalDesk:
         self._is_compared, self._news = is_compared, news
         self._rehearsals = Rehearsals()
         self._own = Rehearser(job, outbox)
-        self._may_start = self._in_check or driver.spares.respawns.is_on
-        """Whether a process is started where there is no spare: only where one would take over a lost rank, too."""
+        self._may_start = self._in_check or (driver.spares.respawns.is_on and not config.adopted)
+        """Whether a process is started where there is no spare: only where an agent would start one in a lost rank's place, too."""
         self._spare = ""
         self._trains_since_s: float | None = None
 
@@ -205,8 +205,6 @@ class RehearsalDesk:
             book.judged[result.rank], book.open = result, ""
         elif result.outcome == REHEARSAL_OPEN or self._in_check:
             book.open = f"rank {result.rank}: {result.reason}"
-        if result.outcome == REHEARSAL_BROKEN_OFF:
-            self._own.end()  # it may be in the midst of it
         gaps = tuple({"text": g.text, "file": g.file, "line": g.line} for g in result.gaps)
         self._outbox.emit(
             RehearsalFinished(

@@ -37,6 +37,8 @@ class Wishes:
     buddy_sync: bool = False
     respawn_limit: int = RESPAWN_LIMIT_DEFAULT
     """How often within an hour a process takes over its own rank that its pod has started again, where no spare does; 0: never."""
+    rehearse_every_s: float = 0.0
+    """How often a spare pod tries whether it would hold what a rank holds; 0: never."""
 
     @property
     def copies_every(self) -> int:
@@ -56,6 +58,7 @@ def read(annotations: Mapping[str, Any] | None) -> Wishes:
         kube.BUDDY_SYNC: lambda v: {"buddy_sync": _switch(v)},
         kube.SPARE_WAIT: lambda v: {"spare_wait_s": float(_count(v, "a number of seconds"))},
         kube.RESPAWN_LIMIT: lambda v: {"respawn_limit": _count(v, "how often within an hour, or 0 for never")},
+        kube.REHEARSE_EVERY: lambda v: {"rehearse_every_s": float(_count(v, "a number of seconds, or 0 for never"))},
         kube.CONTAINER: lambda v: {"container": _name(v, "the name of a container of the pod")},
     }
     wishes: dict[str, Any] = {}

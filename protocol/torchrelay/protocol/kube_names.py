@@ -17,6 +17,7 @@ BUDDY_SYNC = f"{GROUP}/buddy-sync"
 CONTAINER = f"{GROUP}/container"
 SPARE_WAIT = f"{GROUP}/spare-wait"
 RESPAWN_LIMIT = f"{GROUP}/respawn-limit"
+REHEARSE_EVERY = f"{GROUP}/rehearse-every"
 USER_ANNOTATIONS = (
     INJECT,
     SPARES,
@@ -28,6 +29,7 @@ USER_ANNOTATIONS = (
     CONTAINER,
     SPARE_WAIT,
     RESPAWN_LIMIT,
+    REHEARSE_EVERY,
 )
 
 POLICY_AUTO, POLICY_OBSERVE, POLICY_PLANNED_ONLY = "auto", "observe", "planned-only"

@@ -178,7 +178,12 @@ class Rehearsing:
     def begin(self, order: Rehearse) -> Child | None:
         """The child, in the process that is one; None in the spare."""
         self.end()
-        folder = tempfile.mkdtemp(prefix="torchrelay-rehearsal-")
+        try:
+            folder = tempfile.mkdtemp(prefix="torchrelay-rehearsal-")
+        except OSError as e:  # a file system that is read-only, or full
+            reason = f"there is no place for its files: {e}"
+            self._send(Rehearsed(order.request, order.rank, order.boundary, REHEARSAL_OPEN, reason))
+            return None
         reading, writing = os.pipe()
         self.is_forking = True
         with warnings.catch_warnings():

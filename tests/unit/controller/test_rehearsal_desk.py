@@ -79,6 +79,12 @@ def test_where_no_process_would_take_over_none_rehearses(tmp_path: Path) -> None
     assert (asked(job), outcomes(job)) == ([], [])
 
 
+def test_in_pods_whose_agents_start_nothing_only_spares_rehearse(tmp_path: Path) -> None:
+    job = made(tmp_path, adopted=True)
+    after(job, FIRST_AFTER_S)
+    assert (asked(job), outcomes(job)) == ([], [])
+
+
 def test_no_memory_is_told_and_it_is_tried_again_later(tmp_path: Path) -> None:
     job = made(tmp_path)
     job.no_memory = "0.1 GiB of memory are left on this machine"

@@ -22,12 +22,22 @@ def test_all_annotations_are_read() -> None:
             kube.CHECKPOINT_DIR: "/data/ckpt/",
             kube.BUDDY_EVERY: "50",
             kube.BUDDY_SYNC: "true",
+            kube.REHEARSE_EVERY: "1800",
             kube.CONTAINER: "train",
             "somebody.else/annotation": "x",
         }
     )
     assert wishes == Wishes(
-        True, 3, "", "planned-only", ("next-spare", "checkpoint"), "/data/ckpt", 50, "train", buddy_sync=True
+        True,
+        3,
+        "",
+        "planned-only",
+        ("next-spare", "checkpoint"),
+        "/data/ckpt",
+        50,
+        "train",
+        buddy_sync=True,
+        rehearse_every_s=1800.0,
     )
 
 
@@ -61,6 +71,7 @@ def test_an_empty_fallback_leaves_none() -> None:
         (kube.BUDDY_EVERY, "-5", "number of steps"),
         (kube.BUDDY_SYNC, "8", '"true" or "false"'),
         (kube.BUDDY_SYNC, "true", "nothing is copied"),
+        (kube.REHEARSE_EVERY, "30m", "a number of seconds, or 0 for never"),
         (kube.CONTAINER, "Main", "name of a container"),
         (kube.SPARES, 2, "in quotes"),
     ],

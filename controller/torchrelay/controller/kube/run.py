@@ -241,4 +241,5 @@ def _config(run: JobRun, world_size: int) -> ControllerConfig:
         deadlines=Deadlines(spare_s=wishes.spare_wait_s),
         buddy_every=wishes.copies_every,
         buddy_sync=wishes.buddy_sync,
+        rehearse_every_s=wishes.rehearse_every_s,
     )

@@ -75,25 +75,37 @@ def state_folder(environment: Mapping[str, str]) -> Path:
     return Path(f"/tmp/torchrelay-{os.getuid()}")
 
 
-def make_state_folder(folder: Path) -> None:
-    """Raises UserError if the folder is not this user's alone: others could put their own jobs there."""
+def state_folder_problem(folder: Path) -> str:
+    """Why the folder, if it is there, must not be used, and what to do; empty if it may be. Raises OSError."""
     if len(os.fsencode(folder)) > LONGEST_STATE_DIR_BYTES:
-        raise UserError(
+        return (
             f"the state folder {folder} has a path of more than {LONGEST_STATE_DIR_BYTES} bytes, too long for "
             f"the sockets in it: set {ENV_STATE_DIR} to a shorter one"
         )
+    if not os.path.lexists(folder):
+        return ""
+    info = folder.lstat()
+    if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.getuid() or info.st_mode & 0o022:
+        return (
+            f"the state folder {folder} must be a folder of this user that no one else can write to: "
+            f"put that right or set {ENV_STATE_DIR} to another"
+        )
+    return ""
+
+
+def make_state_folder(folder: Path) -> None:
+    """Raises UserError if the folder is not this user's alone: others could put their own jobs there."""
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        info = folder.lstat()
+        problem = state_folder_problem(folder)
+        if not problem:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            problem = state_folder_problem(folder)
     except OSError as e:
         raise UserError(
             f"the state folder {folder} cannot be made ({e.strerror}): set {ENV_STATE_DIR} to another"
         ) from e
-    if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.getuid() or info.st_mode & 0o022:
-        raise UserError(
-            f"the state folder {folder} must be a folder of this user that no one else can write to: "
-            f"put that right or set {ENV_STATE_DIR} to another"
-        )
+    if problem:
+        raise UserError(problem)
 
 
 def make_run_folder(state: Path, name: str) -> Path:

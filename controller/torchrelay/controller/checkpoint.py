@@ -12,6 +12,7 @@ from typing import Any
 
 from torchrelay.protocol.errors import CheckpointError
 from torchrelay.protocol.names import MANIFEST
+from torchrelay.protocol.private import names_to_disk
 
 VERSION = 3
 _PAYLOADS = ("journal", "gate_journal", "set_up")
@@ -66,7 +67,11 @@ def write_checkpoint(folder: Path, checkpoint: JobCheckpoint) -> None:
     """The manifest comes last: without it the folder is no checkpoint. Raises OSError."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for name, data in checkpoint_files(checkpoint).items():
+        if name == MANIFEST:
+            names_to_disk(folder)  # those of what it lists, the tensors' folders among them
         _write(folder / name, data)
+    names_to_disk(folder)
+    names_to_disk(folder.parent)
 
 
 def checkpoint_files(checkpoint: JobCheckpoint) -> dict[str, bytes]:

@@ -18,6 +18,7 @@ from torchrelay.protocol import migration_events as m
 from torchrelay.protocol.events import CheckpointSaved
 from torchrelay.protocol.messages import ClearCheckpoints, KeepFile, OrderFailed
 from torchrelay.protocol.migration_state import State
+from torchrelay.protocol.names import MANIFEST
 
 PIECE_BYTES = 8 << 20
 """Of a file in one order; a frame to a shim must not be larger than `names.MAX_FRAME_BYTES`, as text."""
@@ -52,10 +53,15 @@ class Saving:
     def folder(self, boundary: int) -> Path:
         """Of the checkpoint of that boundary: below the first of the folders that has not refused one."""
         c = self._config
-        # Never into the folder that ranks have entered from.
-        again = f"-again{c.restarts_done}" if c.restarts_done else ""
-        below = choose_folder(self._folders(), self._refused).path or c.jit_dir
-        return Path(below).absolute() / f"{c.jit_prefix}{c.run_id}{again}-step{boundary}"
+        below = Path(choose_folder(self._folders(), self._refused).path or c.jit_dir).absolute()
+        number = c.restarts_done
+        while True:
+            again = f"-again{number}" if number else ""
+            folder = below / f"{c.jit_prefix}{c.run_id}{again}-step{boundary}"
+            # Never into a whole one: ranks may have entered from it. Where others write, its name says that.
+            if c.adopted or not (folder / MANIFEST).exists():
+                return folder
+            number += 1
 
     def elsewhere(self, s: State, reason: str) -> m.FolderChosen | m.CheckpointFailed:
         """What could not be written goes into the next folder. What was written so far is no use to anybody."""

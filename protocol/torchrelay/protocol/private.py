@@ -1,7 +1,8 @@
-"""Folders that nobody else may look into. Standard library only."""
+"""Folders that nobody else may look into, and that outlast a crash. Standard library only."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 
@@ -14,3 +15,12 @@ def make_private(folder: Path) -> None:
         missing.append(parent)
     for path in reversed(missing):
         path.mkdir(mode=0o700, exist_ok=True)
+
+
+def names_to_disk(folder: Path) -> None:
+    """What was made, renamed or removed in it is so after a power failure, too. Raises OSError."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -13,7 +13,7 @@ from pathlib import Path
 from torchrelay.protocol.errors import CheckpointError
 from torchrelay.protocol.messages import AsideSet, ClearCheckpoints, SetAside
 from torchrelay.protocol.names import JIT_PREFIX, MANIFEST
-from torchrelay.protocol.private import make_private
+from torchrelay.protocol.private import make_private, names_to_disk
 from torchrelay.shim.link import AgentLink
 
 BROKEN = ".torchrelay-aside"
@@ -32,7 +32,10 @@ def keep(folder: Path, name: str, data: bytes, whole: bool) -> None:
         if whole:
             os.fsync(f.fileno())
     if whole:
+        if name == MANIFEST:
+            names_to_disk(folder)  # those of what it lists
         partial.replace(folder / name)
+        names_to_disk(folder)
 
 
 def set_aside(paths: Sequence[str]) -> str:

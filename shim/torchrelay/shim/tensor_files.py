@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 import torch
 
 from torchrelay.protocol.errors import CheckpointError, FrameError
-from torchrelay.protocol.private import make_private
+from torchrelay.protocol.private import make_private, names_to_disk
 from torchrelay.shim.transfer import layout
 from torchrelay.shim.transfer.lanes import Lanes, Write
 from torchrelay.shim.transfer.receiver import Place, TransferStats
@@ -69,7 +69,7 @@ def save(directory: Path, tensors: Mapping[str, torch.Tensor], midway: Callable[
             _to_disk(file)
         for path in partial:
             path.rename(directory / path.name.removeprefix(".").removesuffix(".partial"))
-        _to_disk_folder(directory)
+        names_to_disk(directory)
     except OSError as e:
         for path in partial:
             with contextlib.suppress(OSError):
@@ -114,14 +114,6 @@ def _writer(descriptor: int) -> Write:
 def _to_disk(file: BinaryIO) -> None:
     file.flush()
     os.fsync(file.fileno())
-
-
-def _to_disk_folder(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def load(directory: Path, place: Place) -> TransferStats:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from torchrelay.cli.follow import Follower
 from torchrelay.cli.machine import LocalMachine
 from torchrelay.cli.options import GivenOptions, RunOptions, check
+from torchrelay.cli.restarting import runs
 from torchrelay.cli.restarting.checkpoints import (
     NOBODY_WRITES_S,
     own_checkpoints,
@@ -164,8 +166,8 @@ def run_all(
         seen.append(these)
         return FakeJob(these, lambda its: tell(follower, its), stopped_by)
 
-    runs = Runs(options, "000000ab", follower, new_job)
-    return asyncio.run(runs.run(())), runs, follower, seen
+    all_runs = Runs(options, "000000ab", follower, new_job)
+    return asyncio.run(all_runs.run(())), all_runs, follower, seen
 
 
 def say(follower: Follower, *occurrences: Occurrence) -> None:
@@ -194,8 +196,8 @@ def test_a_job_goes_on_from_what_was_saved_and_its_checkpoints_are_gone_when_it_
         )
         return 75
 
-    code, runs, follower, seen = run_all(tmp_path, tell)
-    assert (code, runs.no_restart) == (0, "")
+    code, ended, follower, seen = run_all(tmp_path, tell)
+    assert (code, ended.no_restart) == (0, "")
     assert [o.resume for o in seen] == [None, jit / "000000ab-step30"]
     assert [len(o.faults) for o in seen] == [2, 1]
     (restart,) = follower.summary.restarts
@@ -218,7 +220,7 @@ def test_a_restart_that_nobody_could_enter_from_leads_to_the_next_rung_and_the_e
         )
         return 1
 
-    code, runs, follower, seen = run_all(tmp_path, tell)
+    code, ended, follower, seen = run_all(tmp_path, tell)
     assert code == 1
     assert [(r.rung, r.down_s) for r in follower.summary.restarts] == [
         ("jit-checkpoint", None),
@@ -227,7 +229,36 @@ def test_a_restart_that_nobody_could_enter_from_leads_to_the_next_rung_and_the_e
     ]
     assert [o.scripts_begun for o in seen] == [0, 0, 1, 2]
     assert follower.summary.began_with == "killed"
-    assert "3 times" in runs.no_restart
+    assert "3 times" in ended.no_restart
+
+
+def test_checkpoints_are_removed_when_the_run_has_gone_on_for_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "OF_USE_S", 0.0)
+    jit, seen = tmp_path / "jit", []
+
+    class Trains(FakeJob):
+        async def run(self, command: tuple[str, ...]) -> int:
+            code = self._tell(self._options)
+            for _ in range(100):  # turns of the loop, in which nothing but the removal is due
+                await asyncio.sleep(0)
+            seen.append(jit.exists())
+            return code
+
+    monkeypatch.setattr(sys.modules[__name__], "FakeJob", Trains)
+
+    def tell(follower: Follower, options: RunOptions) -> int:
+        say(follower, JobStarted("ab", 1, 0, ("n0",)))
+        if options.restarts_done:
+            say(follower, entered("m1"), JobFinished(1, "stopped"))
+            return 1
+        saved = folder(jit, "000000ab-step30")
+        say(follower, JobFell(0, 75, "killed", 31, False, saved, 30, ""), JobFinished(75, "x"))
+        return 75
+
+    run_all(tmp_path, tell, stopped_by=0)
+    assert seen == [True, False]
 
 
 def test_what_the_user_ends_is_not_started_again(tmp_path: Path) -> None:

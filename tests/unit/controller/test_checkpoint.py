@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -46,6 +47,31 @@ def test_one_that_says_nothing_of_a_loop_that_was_left_is_read_too(folder: Path)
     del manifest["left"]
     (folder / MANIFEST).write_text(json.dumps(manifest))
     assert read_checkpoint(folder, 2).left == ""
+
+
+def test_the_manifest_gets_its_name_when_all_that_it_lists_is_on_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    fsync, replace = os.fsync, Path.replace
+
+    def synced(descriptor: int) -> None:
+        done.append(f"sync {Path(os.readlink(f'/proc/self/fd/{descriptor}')).name}")
+        fsync(descriptor)
+
+    def renamed(path: Path, target: Path) -> Path:
+        done.append(f"name {target.name}")
+        return replace(path, target)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(Path, "replace", renamed)
+    write_checkpoint(tmp_path / "jit", CHECKPOINT)
+    files = [step.removeprefix("name ") for step in done if step.startswith("name ")]
+    assert all(done.index(f"sync {name}.partial") < done.index(f"name {name}") for name in files)
+    at = done.index(f"name {MANIFEST}")
+    assert files[-1] == MANIFEST
+    assert "sync jit" in done[done.index(f"name {files[-2]}") : at]
+    assert done[at + 1 :] == ["sync jit", f"sync {tmp_path.name}"]
 
 
 def test_only_this_user_can_read_it(folder: Path) -> None:

@@ -224,6 +224,15 @@ def test_a_checkpoint_goes_into_the_next_folder_where_a_rank_cannot_write_and_no
     assert read_checkpoint(Path(saved.directory), 3).tensors == {0: 4096}
 
 
+def test_a_checkpoint_never_goes_into_a_whole_one(tmp_path: Path) -> None:
+    for _ in range(2):
+        job = FakeJob(tmp_path, spares=0)
+        job.train()
+        job.die("n0.w1")
+        job.settle()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["run-again1-step5", "run-step5"]
+
+
 def test_where_no_folder_can_be_written_nobody_who_lives_is_ended_for_it(tmp_path: Path) -> None:
     job = FakeJob(tmp_path / "jit", spares=0)
     job.full = [str(tmp_path)]

@@ -111,9 +111,7 @@ CHECKS = (
         "state-folder",
         Group.JOB,
         "doctor-folders",
-        lambda p, job: [
-            decide.own_folder(p.folder(job.state_dir), "the state folder", "set TORCHRELAY_STATE_DIR to another folder")
-        ],
+        lambda p, job: [decide.state_folder(p.folder(job.state_dir), p.state_folder_problem(job.state_dir))],
     ),
     Check("jit-dir", Group.JOB, "doctor-folders", _checkpoints, in_run=True),
     Check(

@@ -112,9 +112,13 @@ def checkpoint_folder(folder: FolderFacts, option: str = "--jit-dir") -> Finding
     return well(has)
 
 
-def own_folder(folder: FolderFacts, what: str, remedy: str) -> Finding:
-    """A folder that the job cannot do without."""
-    return bad(f"{what} {folder.path}: {folder.problem}", remedy) if folder.problem else well(f"{what}: {folder.path}")
+def state_folder(folder: FolderFacts, problem: str) -> Finding:
+    """`problem`: why it must not be used, with what to do."""
+    if problem:
+        return bad(problem, "")
+    if folder.problem:
+        return bad(f"the state folder {folder.path}: {folder.problem}", "set TORCHRELAY_STATE_DIR to another folder")
+    return well(f"the state folder: {folder.path}")
 
 
 def cache_folder(folder: FolderFacts | None) -> Finding:

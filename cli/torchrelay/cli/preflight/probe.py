@@ -21,6 +21,7 @@ from pathlib import Path
 
 import psutil
 
+from torchrelay.cli.folder import state_folder_problem
 from torchrelay.cli.journals import MEMORY
 from torchrelay.cli.machine import LocalMachine
 from torchrelay.cli.preflight.facts import (
@@ -63,6 +64,13 @@ class Probe:
         except OSError as e:
             return FolderFacts(folder, f"nothing can be written into {at} ({e.strerror})", *_room(at))
         return FolderFacts(folder, "", *_room(at))
+
+    def state_folder_problem(self, folder: Path) -> str:
+        """Why jobs could not be listed there, whoever can write to it; empty if they can."""
+        try:
+            return state_folder_problem(folder)
+        except OSError as e:
+            return f"the state folder {folder} cannot be looked at: {e}"
 
     def shared_memory(self) -> FolderFacts:
         if not os.access(MEMORY, os.W_OK):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
@@ -41,12 +43,17 @@ def remove_old(jit_dirs: Sequence[Path], run_id: str, keep: int) -> None:
 def remove_forgotten(jit_dirs: Iterable[Path], now_s: float) -> None:
     """What runs have left that are over: what a crash has cut short, and all but the newest whole ones. `now_s`: time of day."""
     for jit_dir in jit_dirs:
-        folders = [folder for _, folder in _checkpoints(jit_dir)]
-        whole = sorted(filter(_is_whole, folders), key=lambda folder: (folder / MANIFEST).stat().st_mtime)
-        torn = [f for f in folders if not _is_whole(f) and now_s - _last_written_s(f) > NOBODY_WRITES_S]
-        for folder in (*whole[:-KEPT_OF_ALL_RUNS], *torn):
-            if all(_OURS.fullmatch(path.name) for path in folder.iterdir()):
-                shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(FileNotFoundError):  # another machine of the job does the same
+            _remove_forgotten(jit_dir, now_s)
+
+
+def _remove_forgotten(jit_dir: Path, now_s: float) -> None:
+    folders = [folder for _, folder in _checkpoints(jit_dir)]
+    whole = sorted(filter(_is_whole, folders), key=lambda folder: (folder / MANIFEST).stat().st_mtime)
+    torn = [f for f in folders if not _is_whole(f) and now_s - _last_written_s(f) > NOBODY_WRITES_S]
+    for folder in (*whole[:-KEPT_OF_ALL_RUNS], *torn):
+        if all(_OURS.fullmatch(name) for name in os.listdir(folder)):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _is_whole(folder: Path) -> bool:

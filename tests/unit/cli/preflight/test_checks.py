@@ -55,6 +55,7 @@ class FakeProbe:
 
 WELL: dict[str, Any] = {
     "folder": FolderFacts(Path("/somewhere"), "", GIB, GIB),
+    "state_folder_problem": "",
     "shared_memory": FolderFacts(Path("/dev/shm"), "", GIB, GIB),
     "cache_folder": FolderFacts(Path("/cache")),
     "limits": Limits(4096, UNLIMITED),

@@ -61,8 +61,8 @@ def worker(**changes: Any) -> WorkerFacts:
         (decide.checkpoint_folder(FolderFacts(Path("jit"), "", GIB)), Mark.WELL, "jit can be written, 1.0 GiB free"),
         (decide.checkpoint_folder(FolderFacts(Path("jit"), "", 4096)), Mark.BAD, "too little"),
         (decide.checkpoint_folder(FolderFacts(Path("/proc/x"), "no")), Mark.BAD, "--jit-dir /proc/x: no"),
-        (decide.own_folder(FolderFacts(Path("/s")), "the state folder", "x"), Mark.WELL, "the state folder: /s"),
-        (decide.own_folder(FolderFacts(Path("/s"), "full"), "the state folder", "x"), Mark.BAD, "/s: full"),
+        (decide.state_folder(FolderFacts(Path("/s")), ""), Mark.WELL, "the state folder: /s"),
+        (decide.state_folder(FolderFacts(Path("/s"), "full"), ""), Mark.BAD, "/s: full"),
         (decide.cache_folder(None), Mark.WARNING, "no folder"),
         (decide.cache_folder(FolderFacts(Path("/c"), "read-only")), Mark.WARNING, "read-only"),
         (decide.cache_folder(FolderFacts(Path("/c"))), Mark.WELL, "/c"),
@@ -112,3 +112,9 @@ def test_more_processes_need_more(judge: Callable[..., Finding]) -> None:
 
 def test_a_wrong_command_line_is_told_as_it_is() -> None:
     assert decide.command_line("--spares -1: give 0 or more", "") == Finding(Mark.BAD, "--spares -1: give 0 or more")
+
+
+def test_a_state_folder_that_others_can_write_to_is_told_as_a_run_would() -> None:
+    assert decide.state_folder(FolderFacts(Path("/s")), "is of another user: set X") == Finding(
+        Mark.BAD, "is of another user: set X"
+    )

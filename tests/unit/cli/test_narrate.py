@@ -128,6 +128,14 @@ def test_the_end_without_a_spare_says_how_to_go_on() -> None:
     assert "go on with: torchrelay run --resume /tmp/jit/1 train.py" in text
 
 
+def test_with_several_machines_the_command_of_each_is_told() -> None:
+    summary = Summary(exit_code=75, checkpoint="/jit/1", reason="lost", resume_commands={"n0": "one", "n1": "two"})
+    text = shown(*narrate.closing(summary, 75, "own", []), width=200)
+    assert "go on with, on n0: one" in text
+    assert "go on with, on n1: two" in text
+    assert "own" not in text
+
+
 def test_faults_that_never_fired_are_named() -> None:
     text = shown(*narrate.closing(Summary(exit_code=0), 76, "", ["kill:rank=0,step=99,phase=data"]))
     assert text == "torchrelay: the fault kill:rank=0,step=99,phase=data never fired\n"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from torchrelay.protocol.messages import Room, RoomLeft
 
-MARGIN_BYTES = 1 << 20
+MARGIN_BYTES = 64 << 10
 """Of files and folders beside what is counted."""
 
 

@@ -13,7 +13,7 @@ def test_a_process_can_take_over_as_long_as_one_machine_has_room() -> None:
     assert joiner_lacks({}, 5 * MIB) == ""
     assert joiner_lacks({"n0": WIDE}, 5 * MIB) == ""
     assert joiner_lacks({"n0": TIGHT, "n1": WIDE}, 5 * MIB) == ""
-    assert joiner_lacks({"n0": TIGHT}, 5 * MIB) == "/dev/shm/b has 2.0 MiB left, and 6.0 MiB are needed"
+    assert joiner_lacks({"n0": TIGHT}, 5 * MIB) == "/dev/shm/b has 2.0 MiB left, and 5.1 MiB are needed"
     assert joiner_lacks({"n0": TIGHT}, MIB) == ""
 
 

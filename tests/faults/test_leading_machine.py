@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 
+import pytest
 from faults.conftest import Undisturbed
 from integration.cli_harness import Cli, eventually
-from support.machines import Fleet, lose
+from support.machines import Fleet, descendants, lose, worker_of
 from support.training import differences
 
 SCRIPT = "ddp.py"
@@ -26,4 +29,38 @@ def test_the_machine_with_the_controller_is_gone_and_its_rank_goes_on_elsewhere_
     assert fleet.commands[1].returncode == 0, said
     assert fleet.moved(1) == [0], said
     assert fleet.events(1, "job_finished")[0]["exit_code"] == 0, said
+    assert differences(reference, fleet.out, 2) == [], said
+
+
+HELD = ("20", "40")
+
+
+@pytest.mark.parametrize("gone", [1, 0])
+def test_a_machine_that_comes_back_brings_spares_without_a_restart(
+    gone: int, undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    reference, holds = undisturbed(SCRIPT, ranks=2), tmp_path / "holds"
+    holds.mkdir()
+    there = 1 - gone
+    spares = [0, 0]
+    spares[there] = 1
+    with Cli(tmp_path) as cli:
+        environment = {"HOLD_STEPS": ",".join(HELD), "HOLD_FOLDER": str(holds)}
+        fleet = Fleet(cli, "--respawn-limit=0", spares=spares, script=SCRIPT, **environment)
+        eventually("step 20", lambda: fleet.boundary(there) == 19)
+        lose(fleet.commands[gone])
+        (holds / "20").touch()
+        eventually("its rank lives on", lambda: fleet.moved(there) == [gone])
+        eventually("step 40", lambda: fleet.boundary(there) == 39)
+        back = fleet.start(gone, "-again")
+        eventually("a spare", lambda: fleet.events(there, "progress")[-1]["spares"] == 1)
+        victim = next(w for w in descendants(fleet.commands[there].pid) if worker_of(w) == f"n{there}.s0")
+        os.kill(victim, signal.SIGKILL)
+        (holds / "40").touch()
+        said = fleet.end(fleet.commands[there], back)
+    assert (fleet.commands[there].returncode, back.returncode) == (0, 0), said
+    assert fleet.moved(there) == [gone, gone], said
+    second = fleet.events(there, "migration_finished")[-1]
+    assert second["spare"].startswith(f"n{gone}-2."), said
+    assert [e["restart"] for e in fleet.events(there, "job_restarted")] == [], said
     assert differences(reference, fleet.out, 2) == [], said

@@ -15,6 +15,8 @@ from support.ports import free_port
 from support.relay_run import read_events
 from support.training import SCRIPTS
 
+from torchrelay.protocol.names import ENV_WORKER
+
 SHARED = {"TORCHRELAY_SECRET": SECRET, "OMP_NUM_THREADS": "1"}
 
 
@@ -89,3 +91,12 @@ def descendants(pid: int) -> list[int]:
         int(child) for path in Path(f"/proc/{pid}/task").glob("*/children") for child in path.read_text().split()
     ]
     return [found for child in children for found in (child, *descendants(child))]
+
+
+def worker_of(pid: int) -> str:
+    """What its agent calls the process; empty for one that is no worker, or none that has begun as one."""
+    for entry in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+        name, _, value = entry.partition(b"=")
+        if name.decode() == ENV_WORKER:
+            return value.decode()
+    return ""

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,6 @@ from integration.cli_harness import SECRET, TIMEOUT_S, Cli
 from support.ports import free_port
 from support.relay_run import read_events
 from support.training import SCRIPTS
-
 from torchrelay.protocol.names import ENV_WORKER
 
 SHARED = {"TORCHRELAY_SECRET": SECRET, "OMP_NUM_THREADS": "1"}
@@ -80,10 +80,10 @@ class Fleet:
 def lose(command: subprocess.Popen[str]) -> None:
     """As with a machine: nothing of it says a last word."""
     pids = [command.pid, *descendants(command.pid)]
-    for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
-    for pid in (*descendants(command.pid), command.pid):
-        os.kill(pid, signal.SIGKILL)
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in pids:
+            with suppress(ProcessLookupError):  # it may have ended with its parent
+                os.kill(pid, number)
 
 
 def descendants(pid: int) -> list[int]:

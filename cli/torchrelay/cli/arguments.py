@@ -34,7 +34,12 @@ NprocPerNode = Annotated[
 ]
 Nnodes = Annotated[str, typer.Option(envvar="PET_NNODES", help="Number of machines.", rich_help_panel=_TORCHRUN)]
 NodeRank = Annotated[
-    int, typer.Option(envvar="PET_NODE_RANK", help="Which of the machines this is.", rich_help_panel=_TORCHRUN)
+    int | None,
+    typer.Option(
+        envvar="PET_NODE_RANK",
+        help="Which of the machines this is. Default: as Slurm says, or 0.",
+        rich_help_panel=_TORCHRUN,
+    ),
 ]
 MasterAddr = Annotated[
     str | None,

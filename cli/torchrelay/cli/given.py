@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 from collections.abc import Callable
 from typing import Any, get_type_hints
 
@@ -42,7 +43,7 @@ def _given(
     script_args: a.ScriptArgs = None,
     nproc_per_node: a.NprocPerNode = "1",
     nnodes: a.Nnodes = "1",
-    node_rank: a.NodeRank = 0,
+    node_rank: a.NodeRank = None,
     master_addr: a.MasterAddr = None,
     master_port: a.MasterPort = None,
     module: a.Module = False,
@@ -82,7 +83,7 @@ def _given(
         script_args=tuple(script_args or ()),
         nproc_per_node=nproc_per_node,
         nnodes=nnodes,
-        node_rank=node_rank,
+        node_rank=options.own_node_rank(node_rank, nnodes, os.environ),
         master_addr=master_addr,
         master_port=master_port,
         module=module,

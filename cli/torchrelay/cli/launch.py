@@ -20,10 +20,10 @@ from torchrelay.cli.control import Control, target
 from torchrelay.cli.follow import Follower
 from torchrelay.cli.journals import own_journals
 from torchrelay.cli.leader import Leader, cannot_take_over, stands
-from torchrelay.cli.leading.find import find
+from torchrelay.cli.leading.find import Asked, find
 from torchrelay.cli.leading.known_machines import read_machines, remove_machines
 from torchrelay.cli.leading.seat import Seat
-from torchrelay.cli.leading.watch import LeaderWatch, addresses
+from torchrelay.cli.leading.watch import LeaderWatch
 from torchrelay.cli.machine import address_towards
 from torchrelay.cli.options import LOOPBACK, RunOptions, parse_address
 from torchrelay.cli.preflight.checks import before_a_run
@@ -60,7 +60,7 @@ async def launch(options: RunOptions, command: tuple[str, ...]) -> int:
             def new_job(these: RunOptions, restarts: tuple[str, ...]) -> Job:
                 return Job(these, run_id, run_folder, secret, follower, teller, restarts, seat)
 
-            runs = Runs(options, run_id, follower, new_job)
+            runs = Runs(options, run_id, follower, new_job, lambda: options.nnodes == 1 or seat.known.shared)
             code = await runs.run(command)
             teller.close()
             if options.nnodes > 1 and follower.summary.exit_code is not None:
@@ -143,14 +143,18 @@ class Job:
             if not self._belongs_elsewhere:
                 return code
             self._belongs_elsewhere, self._seat.leads, self._seat.known = False, False, LeadReply(0)
+            self._leader = self._agent = None
 
     async def _find_or_lead(self) -> tuple[str, int] | None:
         """Where the controller of the job is: on some machine already, or started here."""
         options, known = self._options, self._seat.known
         if options.nnodes > 1:
             on_disk = read_machines(options.jit_dirs[0], self._run_id)
-            where = addresses(options, known if known.epoch else None, on_disk)
-            found = await find(options.node_rank, where, known.epoch, self._seat.leads, self._secret, self._note)
+            self._seat.add(on_disk.addresses if on_disk is not None else ())
+            self._seat.add(target(*address) for address in options.controllers)
+            where = self._seat.addresses
+            asked = Asked(options.node_rank, where, known.epoch, self._seat.leads, self._restarts != ())
+            found = await find(asked, self._secret, self._note)
             if found is not None:
                 self._options = of_found(options, found.reply)
                 return parse_address("controller", found.address)
@@ -181,10 +185,11 @@ class Job:
                 task.cancel()
             if self._control is not None:
                 await self._control.close()
+        self._seat.leads = self._leader is not None
         if self._controller is not None and self.follower.summary.exit_code is not None:
             # It stays until the agents of all machines know that the job is over.
             await asyncio.wait((self._controller.ended,), timeout=OTHER_AGENTS_S if options.nnodes > 1 else 0)
-        return self._code_of(code)
+        return code if self._belongs_elsewhere else self._code_of(code)
 
     @property
     def _controller(self) -> Child | None:
@@ -209,7 +214,7 @@ class Job:
             if self.follower.summary.exit_code is not None or self.stopped_by:
                 return
             if leader.has_stood_down:
-                self._stood_down(leader)
+                await self._stood_down(leader)
                 return
             if not await leader.start_another(self.follower.summary, self._seat.known):
                 if self._options.nnodes == 1 and stands(self.follower.summary) and self._agent is not None:
@@ -218,13 +223,11 @@ class Job:
                 return
             self._write_entry()
 
-    def _stood_down(self, leader: Leader) -> None:
+    async def _stood_down(self, leader: Leader) -> None:
         if self._leader is leader:
             self._leader = None
-        if not leader.let_go and not self._seat.known.begun and self._agent is not None:
-            self._belongs_elsewhere = True
-            self._say("a job of the same secret trains already: this machine joins it", "yellow")
-            self._agent.kill()
+        if not leader.let_go and not self._seat.known.begun:
+            await self.join_another()
 
     # What LeaderWatch needs: leading.watch.Hands.
 
@@ -252,6 +255,12 @@ class Job:
         self._help(self._keep_led(leader))
         await self._turn(address)
         return True
+
+    async def join_another(self) -> None:
+        if self._agent is not None and not self._belongs_elsewhere:
+            self._belongs_elsewhere = True
+            self._say("a job of the same secret is there already: this machine joins it", "yellow")
+            await self._agent.let_go(AGENT_END_S)
 
     def barred(self) -> str:
         return cannot_take_over(self._options, self.follower.summary)

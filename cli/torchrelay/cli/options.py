@@ -159,6 +159,15 @@ class Machine(Protocol):
         """Why nothing could be written into `folder` (made if absent), or None."""
 
 
+def own_node_rank(given: int | None, nnodes: str, environment: Mapping[str, str]) -> int:
+    """As given, else the number that Slurm has for this node among those of the step, if these are the job's machines."""
+    if given is not None or nnodes == "1":
+        return given or 0
+    number, nodes = (environment.get(name, "") for name in ("SLURM_NODEID", "SLURM_NNODES"))
+    nodes = environment.get("SLURM_STEP_NUM_NODES", nodes)
+    return int(number) if number.isdecimal() and nodes == nnodes else 0
+
+
 def check(
     given: GivenOptions, machine: Machine, environment: Mapping[str, str], *, needs_script: bool = True
 ) -> RunOptions:
@@ -178,10 +187,6 @@ def check(
         raise UserError(f"--cost-limit {given.cost_limit:g}: give percent of a step, 0 to 100; 0: no limit")
     if given.max_restarts is not None and given.max_restarts < 0:
         raise UserError(f"--max-restarts {given.max_restarts}: give a number, 0 or more; 0: never")
-    if given.max_restarts and nnodes > 1:
-        raise UserError(
-            f"--max-restarts {given.max_restarts}: with several machines a job is not started again by itself"
-        )
     if needs_script:
         _check_program(given, machine)
     faults = tuple(parse_fault(text, nnodes * nproc) for text in given.inject)
@@ -221,7 +226,7 @@ def check(
         node_notices=tuple(file.absolute() for file in given.node_notices),
         dcgm=given.dcgm,
         replay=given.replay.absolute() if given.replay else None,
-        max_restarts=_max_restarts(given, nnodes),
+        max_restarts=MAX_RESTARTS_DEFAULT if given.max_restarts is None else given.max_restarts,
         controllers=_controllers(given, nnodes),
         controller_port=_controller_port(given, nnodes, machine),
         quiet=given.quiet,
@@ -229,12 +234,6 @@ def check(
         given=given,
         node=f"n{given.node_rank}",
     )
-
-
-def _max_restarts(given: GivenOptions, nnodes: int) -> int:
-    if given.max_restarts is not None:
-        return given.max_restarts
-    return MAX_RESTARTS_DEFAULT if nnodes == 1 else 0
 
 
 def _watches(texts: Iterable[str]) -> tuple[NumberWatch, ...]:
@@ -390,7 +389,7 @@ def _controller_port(given: GivenOptions, nnodes: int, machine: Machine) -> int:
         return 0
     port = DEFAULT_CONTROLLER_PORT if given.controller_port is None else given.controller_port
     _check_port("--controller-port", port)
-    if given.controller_port is None and not _leads_first(given.node_rank, _controllers(given, nnodes)):
+    if not _leads_first(given.node_rank, _controllers(given, nnodes)):
         return port if machine.port_is_free(port) else machine.free_port()
     if not machine.port_is_free(port):
         raise UserError(f"--controller-port {port} is in use on this machine: give another")

@@ -289,7 +289,8 @@ class Core:
 
     def lead(self, request: msg.LeadRequest, now_s: float) -> msg.LeadReply:
         """A command of the job's machines asks who leads, and says what it knows."""
-        return self.leading.answer(request, self._started or self._config.takes_over, self.driver.count, now_s)
+        reply = self.leading.answer(request, self._started or self._config.takes_over, self.driver.count, now_s)
+        return dataclasses.replace(reply, quorum=reply.quorum and not self.is_over)
 
     def _lose_missing(self, now_s: float) -> None:
         if self._config.takes_over and self.leading.is_on and self.leading.all_others_are_there:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from torchrelay.protocol.messages import LeadReply
@@ -9,7 +10,15 @@ from torchrelay.protocol.messages import LeadReply
 
 @dataclass
 class Seat:
-    """`known`: the newest word of a controller that leads. `leads`: whether this command starts the next job's first one."""
+    """`known`: the newest word of a controller that leads. `leads`: whether this command starts the next job's first one.
+
+    `addresses`: wherever controllers of this run may have listened, HOST:PORT.
+    """
 
     leads: bool = True
     known: LeadReply = field(default_factory=lambda: LeadReply(0))
+    addresses: tuple[str, ...] = ()
+
+    def add(self, addresses: Iterable[str]) -> None:
+        """Where else one may listen."""
+        self.addresses = tuple(dict.fromkeys((*self.addresses, *filter(None, addresses))))

@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
 from typing import Protocol
 
-from torchrelay.cli.control import target
 from torchrelay.cli.leading.ask import ask, ask_all
 from torchrelay.cli.leading.known_machines import KnownMachines, read_machines, write_machines
 from torchrelay.cli.leading.seat import Seat
@@ -39,6 +37,9 @@ class Hands(Protocol):
     async def turn_to(self, address: str) -> None: ...
     async def lead(self, epoch: int, known: LeadReply) -> bool:
         """Whether a controller has been started here."""
+
+    async def join_another(self) -> None:
+        """This machine's controller has nobody yet, and the run's job is elsewhere."""
 
     def barred(self) -> str:
         """Why no other controller could lead the job; empty if one can."""
@@ -76,14 +77,26 @@ class LeaderWatch:
         if reply is not None and is_ours and reply.quorum and reply.epoch >= self._seat.known.epoch:
             self._heard_s, self._said = time.monotonic(), ""
             self._seat.known = reply
-            self._write_down()
+            self._seat.add(m.address for m in reply.members)
+            if reply.begun:
+                self._write_down()
+            elif hands.holds:
+                await self._give_way(address, reply)
         elif self._seat.known.epoch and time.monotonic() - self._heard_s >= QUIET_S:
             await self._seek(address)
 
+    async def _give_way(self, own: str, reply: LeadReply) -> None:
+        """Other machines of the run may gather around another controller, or train, which was not there to be found before."""
+        found = await ask_all(self._others(own), LeadRequest(self._options.node_rank), self._secret)
+        if any(r.job != reply.job and r.quorum and (r.begun or r.epoch > reply.epoch) for _, r in found):
+            await self._hands.join_another()
+
+    def _others(self, current: str) -> list[str]:
+        return [a for a in self._seat.addresses if a not in (current, self._own_address)]
+
     async def _seek(self, current: str) -> None:
         known, now_s = self._seat.known, time.monotonic()
-        others = [a for a in addresses(self._options, known, None) if a not in (current, self._own_address)]
-        answers = await ask_all(others, self._request(), self._secret)
+        answers = await ask_all(self._others(current), self._request(), self._secret)
         if self._hands.address != current:
             return
         step = next_step(
@@ -142,11 +155,3 @@ class LeaderWatch:
             write_machines(folder, self._run_id, there)
         except OSError as e:
             log.warning("%s cannot be written: a machine that comes back may not find its job: %s", folder, e)
-
-
-def addresses(options: RunOptions, known: LeadReply | None, on_disk: KnownMachines | None) -> Sequence[str]:
-    """Where a controller of the job may listen, HOST:PORT, in the order of machines."""
-    found = [m.address for m in known.members] if known is not None else []
-    found += on_disk.addresses if on_disk is not None else ()
-    found += [target(*address) for address in options.controllers]
-    return list(dict.fromkeys(filter(None, found)))

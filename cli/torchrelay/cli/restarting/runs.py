@@ -38,7 +38,10 @@ class Started(Protocol):
 
 
 class Runs:
-    """`new_job(options, restarts)` makes the job of one incarnation; `restarts`: those before it, in words."""
+    """`new_job(options, restarts)` makes the job of one incarnation; `restarts`: those before it, in words.
+
+    `is_shared()`: whether all machines of the job see the same folder of checkpoints.
+    """
 
     def __init__(
         self,
@@ -46,7 +49,9 @@ class Runs:
         run_id: str,
         follower: Follower,
         new_job: Callable[[RunOptions, tuple[str, ...]], Started],
+        is_shared: Callable[[], bool] = lambda: True,
     ) -> None:
+        self._is_shared = is_shared
         self._options, self._run_id, self._follower, self._new_job = options, run_id, follower, new_job
         self._falls: list[Fall] = []
         self._broken: list[str] = []
@@ -86,7 +91,9 @@ class Runs:
 
     def _choose(self, fall: Fall) -> Choice:
         given = self._options
-        earlier = [s for s in own_checkpoints(given.jit_dirs, self._run_id) if s != fall.saved]
+        earlier = []
+        if self._is_shared():
+            earlier = [s for s in own_checkpoints(given.jit_dirs, self._run_id) if s != fall.saved]
         if given.resume is not None:
             earlier.insert(0, Saved(str(given.resume), -1))
         asked = given.given.max_restarts is not None
@@ -103,8 +110,11 @@ class Runs:
         if (told := summary.fall) is not None:
             saved = Saved(told.directory, told.saved_boundary) if told.directory else None
             step = saved.step if saved is not None else told.boundary
+            refused = told.refused
+            if told.directory and not self._is_shared():
+                saved, refused = None, f"the machines do not share {told.directory}"
             reason = told.reason.partition("; a just-in-time checkpoint is in ")[0]
-            return Fall(reason, told.exit_code, step, told.by_script, saved, told.refused, told.losses_at_step)
+            return Fall(reason, told.exit_code, step, told.by_script, saved, refused, told.losses_at_step)
         if job.agent_lost:
             return Fall(job.agent_lost, code, summary.boundary, refused="nobody was left who could save")
         if not job.was_started and options.restarts_done:

@@ -33,8 +33,9 @@ class LeadReply:
     """`epoch`: of this controller, whose machine is `node`; 0: leadership is nobody's question here.
 
     `job`: names the job among those of the same secret. `begun`: all machines have been there. `quorum`: enough of the
-    machines are with this controller for it to go on without the others. `shared`: all members see the same folder of
-    checkpoints. `place`: what the agent of a machine is to be called that is to join now; empty, with `refused`, if it cannot.
+    machines are with this controller for it to go on without the others, and the job is not over. `shared`: all members see
+    the same folder of checkpoints. `place`: what the agent of a machine is to be called that is to join now; empty, with
+    `refused`, if it cannot.
     """
 
     epoch: int

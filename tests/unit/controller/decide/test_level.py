@@ -78,7 +78,7 @@ def test_a_machine_is_covered_only_once_others_have_its_journals() -> None:
     assert found(nodes=2, copied=frozenset({0})) == told
     told = found(nodes=2, copied=frozenset({0, 1}))
     assert told.level is Level.PROTECTED
-    assert "a machine that is lost, if it is not the controller's" in told.reason
+    assert "a machine that is lost: that of the controller too, if" in told.reason
 
 
 def test_what_somebody_has_chosen_comes_before_what_could_be() -> None:

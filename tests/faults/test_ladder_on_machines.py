@@ -1,0 +1,52 @@
+"""Several machines, and nobody can take over: all of them start anew, at the same step, also once a lost one has come back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from faults.conftest import Undisturbed
+from integration.cli_harness import Cli, eventually
+from support.machines import Fleet, lose
+from support.training import differences
+
+SCRIPT = "ddp.py"
+FAULT = "kill:rank=1,step=20,phase=backward"
+
+
+def test_all_machines_enter_at_the_same_step_where_no_process_can_take_over(
+    undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    reference = undisturbed(SCRIPT, ranks=2)
+    with Cli(tmp_path) as cli:
+        fleet = Fleet(cli, "--respawn-limit=0", f"--inject={FAULT}", spares=(0, 0), script=SCRIPT)
+        said = fleet.end(*fleet.commands)
+    assert [command.returncode for command in fleet.commands] == [0, 0], said
+    assert [e["fault"] for e in fleet.events(0, "fault_injected")] == [FAULT], said
+    for number in (0, 1):
+        (restart,) = fleet.events(number, "job_restarted")
+        assert (restart["rung"], restart["boundary"]) == ("jit-checkpoint", 19), said
+        assert len(fleet.events(number, "restart_done")) == 1, said
+    assert differences(reference, fleet.out, 2) == [], said
+    assert not (tmp_path / "jit").exists(), sorted((tmp_path / "jit").iterdir())
+
+
+@pytest.mark.parametrize("gone", [1, 0])
+def test_a_job_that_has_lost_a_machine_goes_on_at_the_same_step_once_it_is_back(
+    gone: int, undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    reference, holds, there = undisturbed(SCRIPT, ranks=2), tmp_path / "holds", 1 - gone
+    holds.mkdir()
+    with Cli(tmp_path) as cli:
+        environment = {"HOLD_STEPS": "20", "HOLD_FOLDER": str(holds)}
+        fleet = Fleet(cli, "--respawn-limit=0", spares=(0, 0), script=SCRIPT, **environment)
+        eventually("step 20", lambda: fleet.boundary(there) == 19)
+        lose(fleet.commands[gone])
+        (holds / "20").touch()
+        eventually("it is started anew", lambda: fleet.events(there, "job_restarted"))
+        back = fleet.start(gone, "-again")
+        said = fleet.end(fleet.commands[there], back)
+    assert (fleet.commands[there].returncode, back.returncode) == (0, 0), said
+    (restart,) = fleet.events(there, "job_restarted")
+    assert (restart["rung"], restart["boundary"]) == ("jit-checkpoint", 19), said
+    assert differences(reference, fleet.out, 2) == [], said

@@ -75,7 +75,15 @@ def measure_whole(seconds: float) -> dict[str, float]:
         plan = Path(folder) / "plan.json"
         nothing = {"name": "nothing", "last_s": 10 * seconds, "do": [], "undo": []}
         plan.write_text(json.dumps({"gpus": DEVICES, "episodes": [nothing]}))
-        command = [sys.executable, "-m", "torchrelay.cli", "run", "--nproc-per-node=2", "--observe"]
+        command = [
+            sys.executable,
+            "-m",
+            "torchrelay.cli",
+            "run",
+            "--nproc-per-node=2",
+            "--observe",
+            "--rehearse-every=0",
+        ]
         command += [f"--replay={plan}", str(Path(__file__).parent / "endless_training.py")]
         played = Path(folder) / "played.jsonl"
         job = subprocess.Popen(command, cwd=folder, env={**os.environ, "TORCHRELAY_STATE_DIR": f"{folder}/state"})

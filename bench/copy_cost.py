@@ -64,7 +64,7 @@ def run(folder: Path, every: int, layers: int, steps: int, *, sync: bool = False
     """Seconds of each step of rank 0, and the bytes of its state."""
     script, out = folder / "script.py", folder / f"out-{every}.json"
     script.write_text(SCRIPT)
-    command = [sys.executable, "-m", "torchrelay.cli", "run", "--nproc-per-node=2", "--quiet"]
+    command = [sys.executable, "-m", "torchrelay.cli", "run", "--nproc-per-node=2", "--quiet", "--rehearse-every=0"]
     command += [f"--buddy-every={every}"] if every else []
     command += ["--buddy-sync"] if sync else []
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "TORCHRELAY_STATE_DIR": str(folder / "state")}

@@ -14,6 +14,7 @@ from torchrelay.controller.gathering import Restart
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol.events import Occurrence, from_job_event
 from torchrelay.protocol.health.policy import HealthPolicy
+from torchrelay.protocol.names import NO_RANK
 
 TICK_S = 0.05
 
@@ -58,6 +59,7 @@ class FakeJob:
         self.ranks = {} if checkpoint or restart else {worker: r for r, worker in enumerate(workers)}
         self.spares = workers if checkpoint or restart else []
         self.spares += [f"n0.s{i}" for i in range(spares)]
+        self.wanted, self.made = spares, spares
         self.mute: set[str] = set()
         self.without_journals: set[str] = set()
         """Whose journals nobody has."""
@@ -90,6 +92,8 @@ class FakeJob:
         """Folders of copies from which nobody can enter."""
         self.gone_for_good: set[str] = set()
         """Who does not begin anew in its place."""
+        self.cold = False
+        """Whether what is started stays at its imports."""
         self.started = 0
         self.unstartable: set[int] = set()
         self.rehearsers = 0
@@ -110,7 +114,10 @@ class FakeJob:
     def attach(self, node: str) -> None:
         """The node's agent is there, for the first time or again."""
         own, number = tuple(i for i in self.infos if _node_of(i.worker) == node), int(node[1:])
-        hello = msg.AgentHello(node, number, f"10.0.0.{number + 1}", own, copies_port=9100, copies_token=node.encode())
+        wanted = self.wanted if number == 0 else 0
+        hello = msg.AgentHello(
+            node, number, f"10.0.0.{number + 1}", own, copies_port=9100, copies_token=node.encode(), spares=wanted
+        )
         self.core.attach(hello, self.now_s)
         self._collect()
 
@@ -236,7 +243,7 @@ class FakeJob:
             files = [msg.CheckpointFile(order.directory, name, data) for name, data in self.files.items()]
             return [*files, msg.CheckpointFile(order.directory, "", last=True)]
         if isinstance(order, msg.StartWorker):
-            return self._start(order.rank, node)
+            return self._start(order, node)
         if isinstance(order, msg.StartRehearser):
             return self._start_rehearser(node)
         if isinstance(order, msg.Fence):
@@ -273,15 +280,18 @@ class FakeJob:
         started = msg.WorkerStarted(again, rank, 300, {"RANK": str(rank)})
         return [started, msg.LateWorker(again, rank, 300), msg.FromWorker(again, msg.Warm("2.13"))]
 
-    def _start(self, rank: int, node: str) -> list[msg.FromAgent]:
+    def _start(self, order: msg.StartWorker, node: str) -> list[msg.FromAgent]:
+        rank = order.rank
         if self.config.adopted:
             return [msg.LateWorker("", rank, 0, "its process has ended, and the agent of a pod cannot start one")]
-        worker = f"{node}.r{self.started}"
+        is_spare = rank == NO_RANK
+        worker = f"{node}.s{self.made}" if is_spare else f"{node}.r{self.started}"
         if rank in self.unstartable:
-            return [msg.LateWorker(worker, rank, 0, "no memory")]
-        self.started += 1
+            return [msg.LateWorker(worker, rank, 0, "no memory", order.in_place_of)]
+        self.started, self.made = self.started + (not is_spare), self.made + is_spare
         self.spares.append(worker)
-        return [msg.LateWorker(worker, rank, 300), msg.FromWorker(worker, msg.Warm("2.13"))]
+        late = msg.LateWorker(worker, rank, 300, in_place_of=order.in_place_of)
+        return [late] if self.cold else [late, msg.FromWorker(worker, msg.Warm("2.13"))]
 
     def _start_rehearser(self, node: str) -> list[msg.FromAgent]:
         worker = f"{node}.t{self.rehearsers}"
@@ -333,6 +343,8 @@ class FakeJob:
             case msg.Explain(request=request):
                 asleep, links = worker in self.asleep, self._links(worker)
                 return [msg.Explained(request, ("f (train.py:3)",), "still", "itself", asleep, links)]
+            case msg.Ping(number):
+                return [msg.Pong(number)]
             case msg.Rehearse(request, rank, _, boundary):
                 outcome, reason = self.rehearsed.get(rank, ("same", ""))
                 gaps = (msg.Gap("rehearsal", "no-joiner", reason, "train.py", 7),) if reason else ()

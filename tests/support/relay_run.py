@@ -22,6 +22,10 @@ LEAN = Path(__file__).parent / "lean"
 _NOT_OURS = ("TORCHRELAY_SECRET", "TORCHRELAY_STATE_DIR")
 
 
+def _nobody(pid: int) -> None:
+    """Watches nothing."""
+
+
 @dataclass(frozen=True)
 class Finished:
     """A run that has ended; `out` is the folder where its ranks wrote their results."""
@@ -98,9 +102,12 @@ def relay(
     planned_at: Sequence[int] = (),
     environment: Mapping[str, str] | None = None,
     out: Path | None = None,
+    watch: Callable[[int], None] = _nobody,
+    limit_s: float = RUN_S,
 ) -> Finished:
     """`out`: where ranks write their results, if not below `folder`.
 
+    `watch` is called with the command's process again and again while it runs.
     `planned_at`: the script waits behind these steps, each until one more planned migration is about to stop the job.
     """
     out, holds, events = out or _new(folder / "out"), _new(folder / "holds"), folder / "events.jsonl"
@@ -116,6 +123,7 @@ def relay(
         str(events),
         "--max-restarts=0",
         "--respawn-limit=0",
+        "--no-refill",
         *options,
         *(f"--inject={fault}" for fault in inject),
     ]
@@ -130,7 +138,7 @@ def relay(
             command, env=_environment(variables), cwd=folder, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr
         )
         try:
-            _wait(process, events, [holds / str(step) for step in held])
+            _wait(process, events, [holds / str(step) for step in held], watch, limit_s)
         finally:
             if process.poll() is None:
                 process.kill()  # its controller, agent and ranks end when it is gone
@@ -139,9 +147,13 @@ def relay(
     return Finished(process.returncode, *said, tuple(read_events(events)), out)
 
 
-def _wait(process: subprocess.Popen[bytes], events: Path, holds: list[Path]) -> None:
-    end = time.monotonic() + RUN_S
-    while process.poll() is None and not all(hold.exists() for hold in holds) and time.monotonic() < end:
+def _wait(
+    process: subprocess.Popen[bytes], events: Path, holds: list[Path], watch: Callable[[int], None], limit_s: float
+) -> None:
+    end = time.monotonic() + limit_s
+    watches = watch is not _nobody
+    while process.poll() is None and (watches or not all(hold.exists() for hold in holds)) and time.monotonic() < end:
+        watch(process.pid)
         for hold in holds[: planned_and_ready(read_events(events))]:
             hold.touch()
         time.sleep(0.02)

@@ -1,4 +1,4 @@
-"""Processes that are started in the midst of a job: in the place of lost ones, and to rehearse where no spare is."""
+"""Processes that are started in the midst of a job: in the place of lost ones, as new spares, and to rehearse where no spare is."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping
 from typing import BinaryIO
 
 from torchrelay.agent.config import AgentConfig
-from torchrelay.agent.launch import WorkerSpec, late_spec, rehearser_spec
+from torchrelay.agent.launch import WorkerSpec, late_rank_spec, late_spare_spec, rehearser_spec
+from torchrelay.agent.priority import Priorities
 from torchrelay.agent.supervise import Supervisor
 from torchrelay.protocol.errors import TorchrelayError
 from torchrelay.protocol.memory_left import no_room_for, taken_by
-from torchrelay.protocol.messages import LateWorker, RehearserStarted
-from torchrelay.protocol.names import WorkerId
+from torchrelay.protocol.messages import LateWorker, RehearserStarted, StartWorker
+from torchrelay.protocol.names import NO_RANK, WorkerId
 
 _LOWEST = 19
 
@@ -32,19 +33,40 @@ class LateProcesses:
     ) -> None:
         self._no_room = no_room
         self._config, self._environ, self._supervisor, self._enrol = config, environ, supervisor, enrol
-        self._taking_over = 0
+        self._taking_over = self._spares = 0
+        self._priorities = Priorities()
+        self._idle: dict[WorkerId, int] = {}
+        """Spares that give way to training, with their processes."""
+        self.latest = WorkerId("")
         self.rehearsers: set[WorkerId] = set()
         """All that were asked for."""
 
     def living_rehearsers(self) -> list[WorkerId]:
         return [c.spec.worker for c in self._supervisor.living() if c.spec.worker in self.rehearsers]
 
-    def take_over(self, rank: int) -> LateWorker:
-        """Starts a process beyond those that the job began with, for a rank that starts over or was lost."""
-        spec = late_spec(self._config, self._environ, self._taking_over)
-        self._taking_over += 1
+    def take_over(self, order: StartWorker) -> LateWorker:
+        """Starts a process beyond those that the job began with: for a rank that starts over or was lost, or as a spare."""
+        if order.rank == NO_RANK:
+            spec = late_spare_spec(self._config, self._environ, self._spares)
+            self._spares += 1
+        else:
+            spec = late_rank_spec(self._config, self._environ, self._taking_over)
+            self._taking_over += 1
+        self.latest = spec.worker
         pid, reason = self._start(spec, 0)
-        return LateWorker(spec.worker, rank, pid, reason)
+        if pid and order.idle:
+            self._priorities.lower(pid)
+            self._idle[spec.worker] = pid
+        return LateWorker(spec.worker, order.rank, pid, reason, order.in_place_of)
+
+    def is_needed(self, worker: WorkerId, pid: int | None) -> None:
+        """From now on it runs as any other. `pid`: what it says that it is, where a wrapper has started it."""
+        started = self._idle.pop(worker, None)
+        if started is not None:
+            self._priorities.raise_(started, pid or started)
+
+    def ended(self, worker: WorkerId) -> None:
+        self._idle.pop(worker, None)
 
     def rehearse(self, beside: int) -> RehearserStarted:
         """Starts a process that may need as much memory as process `beside` has, if that is there."""

@@ -46,14 +46,20 @@ def worker_specs(config: AgentConfig, environ: Mapping[str, str]) -> list[Worker
     return specs
 
 
-def late_spec(config: AgentConfig, environ: Mapping[str, str], number: int) -> WorkerSpec:
-    """A further process, started in the middle of the job: as a spare."""
+def late_rank_spec(config: AgentConfig, environ: Mapping[str, str], number: int) -> WorkerSpec:
+    """A further process, started in the middle of the job for one rank: as a spare."""
     return _spec(config, environ, WorkerId(f"{config.node}.r{number}"), None, None, f"again{number}")
 
 
 def rehearser_spec(config: AgentConfig, environ: Mapping[str, str], number: int) -> WorkerSpec:
     """A process that rehearses: it waits as a spare does, and is never given a rank."""
-    return _spec(config, environ, WorkerId(f"n{config.node_rank}.t{number}"), None, None, f"rehearsal{number}")
+    return _spec(config, environ, WorkerId(f"{config.node}.t{number}"), None, None, f"rehearsal{number}")
+
+
+def late_spare_spec(config: AgentConfig, environ: Mapping[str, str], number: int) -> WorkerSpec:
+    """A further spare, counted on from those that the job began with."""
+    number += config.spares
+    return _spec(config, environ, WorkerId(f"{config.node}.s{number}"), None, None, f"spare{number}")
 
 
 def _spec(

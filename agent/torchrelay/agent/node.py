@@ -63,6 +63,7 @@ from torchrelay.protocol.messages import (
     OrderFailed,
     Progress,
     Protect,
+    RaisePriority,
     StartRehearser,
     StartWorker,
     StopJob,
@@ -173,7 +174,7 @@ class Node:
         self._a_child_changed = True
         self._pause.end()
 
-    def _begins(self, worker: WorkerId, rank: int) -> None:
+    def _begins(self, worker: WorkerId, rank: int = NO_RANK) -> None:
         self._ranks[worker] = rank
         self._standings[worker] = Standing(in_force=-1 if rank == NO_RANK else 0)
 
@@ -193,6 +194,7 @@ class Node:
             epoch=self._follows.epoch,
             candidate=self._config.candidate,
             program=self._config.program,
+            spares=0 if self._config.joins else self._config.spares,  # the job has its number already
         )
 
     def _info(self, child: Child) -> WorkerInfo:
@@ -263,6 +265,7 @@ class Node:
         if child.signal == signal.SIGKILL and not child.fenced:
             self._eyes.explain_kill(worker, child.process.pid)
         self._shims.drain(worker)
+        self._late.ended(worker)
         log.info("%s %s", worker, exit_reason(child.exit_code, child.signal))
         self._standings[worker].exited = exited = WorkerExited(worker, child.exit_code, child.signal, child.fenced)
         self._send(exited)
@@ -294,9 +297,13 @@ class Node:
         elif isinstance(order, Follow):
             self._follows = order
         elif isinstance(order, StartWorker):
-            self._send(self._late.take_over(order.rank))
+            self._send(self._late.take_over(order))
+            if order.in_place_of:
+                self._eyes.takes_place(self._late.latest, WorkerId(order.in_place_of))
         elif isinstance(order, StartRehearser):
             self._send(self._late.rehearse(self._pids.get(WorkerId(order.beside), 0)))
+        elif isinstance(order, RaisePriority):
+            self._is_needed(WorkerId(order.worker))
         elif isinstance(order, FetchKept):
             self._tell_kept()
         elif isinstance(order, LookClosely):
@@ -312,6 +319,9 @@ class Node:
         self._shims.expect(spec.worker, spec.token)
         self._begins(spec.worker, NO_RANK)
         return self._output.open(spec.worker, spec.name, spec.local_rank)
+
+    def _is_needed(self, worker: WorkerId) -> None:
+        self._late.is_needed(worker, self._pids.get(worker))
 
     def _tell_kept(self) -> None:
         for rank, copies in whole_copies(self._config.kept_path).items():
@@ -336,6 +346,7 @@ class Node:
             self._keep(self._explainer.explain(worker, self._pids.get(worker, child.process.pid), order))
             return
         if isinstance(order, Assign):
+            self._is_needed(worker)
             order = self._assigned(worker, order)
         elif isinstance(order, Protect) and order.on and self._config.replay and self._machine is not None:
             machine, self._machine = self._machine, None  # once

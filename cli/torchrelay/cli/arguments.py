@@ -82,6 +82,14 @@ LogDir = Annotated[Path | None, typer.Option(help="Folder of these files.", rich
 Role = Annotated[str, typer.Option(help="Name before the rank in teed lines.", rich_help_panel=_TORCHRUN)]
 
 Spares = Annotated[int, typer.Option(metavar="N", help="Spare processes on this machine.", rich_help_panel=_RELAY)]
+Refill = Annotated[
+    bool,
+    typer.Option(
+        "--refill/--no-refill",
+        help="Make new spares, at the lowest priority, where there are fewer than --spares.",
+        rich_help_panel=_RELAY,
+    ),
+]
 RespawnLimit = Annotated[
     int,
     typer.Option(

@@ -119,6 +119,7 @@ def controller_config(options: RunOptions, run_id: str, secret_file: Path, addre
         "resume_dir": str(options.resume) if options.resume else "",
         "command": list(script_command(options)),
         "script_sha256": program.script_digest(options),
+        "refill": options.refill and not options.check_steps,
         "respawn_limit": 0 if options.check_steps else options.respawn_limit,
         "restarts_done": options.restarts_done,
         "scripts_begun": options.scripts_begun,
@@ -189,6 +190,7 @@ def resume_command(given: GivenOptions, directory: str) -> str:
     for watch in given.watch:
         flags += ["--watch", watch]
     switches = {
+        "--no-refill": not given.refill,
         "--observe": given.observe,
         "--buddy-sync": given.buddy_sync,
         "--incident-journals": given.incident_journals,

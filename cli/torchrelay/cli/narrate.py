@@ -67,6 +67,12 @@ def notes(before: Summary, event: events.Occurrence) -> list[Text]:
             return [_finished(event)]
         case events.NodeLost():
             return [_node_lost(event)]
+        case events.SpareMade():
+            return [line(f"a spare is made in the place of {event.in_place_of}: {event.worker}", "dim")]
+        case events.SpareDropped():
+            return [line(f"spare {event.worker} came to nothing: {event.reason}", "yellow")]
+        case events.SparesChanged() if event.reason and (before.pool is None or before.pool.reason != event.reason):
+            return [line(f"{render.spares(event)}: {event.reason}", "yellow")]
         case events.IncidentKept():
             return [_incident(event)]
         case events.TakenOver():

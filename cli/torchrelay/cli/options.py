@@ -43,6 +43,7 @@ class GivenOptions:
     log_dir: Path | None = None
     role: str = "default"
     spares: int = 0
+    refill: bool = True
     respawn_limit: int = RESPAWN_LIMIT
     buddy_every: int = COPIES_AS_NEEDED
     buddy_sync: bool = False
@@ -85,6 +86,8 @@ class RunOptions:
     log_dir: Path | None
     role: str
     spares: int
+    refill: bool
+    """New spares are made where there are fewer than the job began with."""
     respawn_limit: int
     """How often within an hour a process is started in the place of a lost rank's."""
     buddy_every: int
@@ -208,6 +211,7 @@ def check(
         log_dir=given.log_dir,
         role=given.role,
         spares=given.spares,
+        refill=given.refill,
         respawn_limit=given.respawn_limit,
         buddy_every=given.buddy_every,
         buddy_sync=given.buddy_sync,

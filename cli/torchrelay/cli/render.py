@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from torchrelay.cli.summary import UNDER_WAY, Migration, Restart, Summary
+from torchrelay.protocol import events
 from torchrelay.protocol.level import Level
 from torchrelay.protocol.messages import JobStatus
 from torchrelay.protocol.phases import CHECKPOINT, COMMITTED, DOWNTIME_ROWS, ROW_OF_PHASE, Phase
@@ -50,6 +51,12 @@ def phase(value: str) -> str:
     """A phase by the name that it has in the table of downtimes."""
     row = ROW_OF_PHASE.get(Phase(value), value) if value in {p.value for p in Phase} else value
     return row.replace("_", " ")
+
+
+def spares(now: events.SparesChanged) -> str:
+    """`1 of 2 spares ready, 1 being made`."""
+    making = f", {now.making} being made" if now.making else ""
+    return f"{now.ready} of {count(now.wanted, 'spare')} ready{making}"
 
 
 def step(boundary: int) -> str:
@@ -130,7 +137,10 @@ def status_view(status: JobStatus, restarts: Sequence[str] = ()) -> RenderableTy
     head = Table.grid(padding=(0, 2))
     head.add_row("job", Text(status.run_id, style="bold"))
     head.add_row("ranks", f"{status.world_size}, generation {status.generation}, {status.steps_per_s:.1f} steps/s")
-    head.add_row("spares", f"{status.spares_warm} ready of {status.spares_total}")
+    wanted = max(status.spares_wanted, status.spares_total)
+    making = f", {status.spares_making} being made" if status.spares_making else ""
+    why = f": {status.spares_reason}" if status.spares_reason else ""
+    head.add_row("spares", Text(f"{status.spares_warm} ready of {wanted}{making}{why}"))
     if not status.coverage:  # which begins with it
         head.add_row("protection", protection(Level(status.protection), status.protection_reason))
     last = f"{status.migrations_done}; last: {status.last_migration}" if status.last_migration else "none"

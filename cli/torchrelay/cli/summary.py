@@ -78,6 +78,11 @@ class Summary:
     steps_per_s: float = 0.0
     ranks: int = 0
     spares: int = 0
+    pool: events.SparesChanged | None = None
+    """How many spares there are to be, are ready, and are being made."""
+    spares_made: tuple[str, ...] = ()
+    spares_dropped: tuple[events.SpareDropped, ...] = ()
+    respawns: tuple[events.ProcessRespawned, ...] = ()
     faults_injected: tuple[str, ...] = ()
     migrations: tuple[Migration, ...] = ()
     moves_not_made: tuple[events.MoveNotMade, ...] = ()
@@ -189,6 +194,10 @@ def as_json(summary: Summary, exit_code: int, never_fired: list[str]) -> dict[st
         "steps_redone": summary.steps_redone,
         "downtime_s": summary.downtime_s,
         "downtime_total_s": sum(summary.downtime_s.values()),
+        "spares": dataclasses.asdict(summary.pool) if summary.pool is not None else None,
+        "spares_made": list(summary.spares_made),
+        "spares_dropped": [dataclasses.asdict(dropped) for dropped in summary.spares_dropped],
+        "respawns": [dataclasses.asdict(respawn) for respawn in summary.respawns],
         "faults_injected": list(summary.faults_injected),
         "faults_not_injected": never_fired,
         "checkpoint": summary.checkpoint,
@@ -221,6 +230,14 @@ def fold(s: Summary, event: events.Occurrence, time_s: float) -> Summary:
             return replace(
                 s, boundary=event.boundary, steps_per_s=event.steps_per_s, ranks=event.ranks, spares=event.spares
             )
+        case events.SparesChanged():
+            return replace(s, pool=event)
+        case events.SpareMade():
+            return replace(s, spares_made=(*s.spares_made, event.worker))
+        case events.SpareDropped():
+            return replace(s, spares_dropped=(*s.spares_dropped, event))
+        case events.ProcessRespawned():
+            return replace(s, respawns=(*s.respawns, event))
         case events.FaultFired():
             return replace(s, faults_injected=(*s.faults_injected, event.fault))
         case events.MigrationStarted():
@@ -282,6 +299,7 @@ def _begun_anew(s: Summary, event: events.JobRestarted) -> Summary:
         boundary=max(event.boundary, -1),
         migrations=tuple(over),
         coverage=None,
+        pool=None,
         fall=None,
         restarts=(*s.restarts, Restart(**values)),
         first_migration=len(s.migrations),

@@ -112,6 +112,8 @@ class ControllerConfig:
     `respawn_option`: what sets it. `respawn_barred`: why that is not done, by somebody's choice."""
     respawn_option: str = "--respawn-limit"
     respawn_barred: str = ""
+    refill: bool = False
+    """Whether new spares are made where there are fewer than the job began with."""
     jit_barred: str = ""
     """Why survivors save no just-in-time checkpoint, by somebody's choice."""
     jit_prefix: str = ""

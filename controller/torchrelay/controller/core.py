@@ -30,6 +30,7 @@ from torchrelay.controller.protection import ProtectionDesk
 from torchrelay.controller.rank_reports import Handler, RankReports
 from torchrelay.controller.rehearsal_desk import RehearsalDesk
 from torchrelay.controller.requests import Requests
+from torchrelay.controller.spare_pool import SparePool
 from torchrelay.controller.status import job_status
 from torchrelay.controller.watch import HangWatch
 from torchrelay.protocol import messages as msg
@@ -74,11 +75,15 @@ class Core:
         )
         self._exits = Exits(config, self.job, self.outbox, self.driver, self.health, self._ended_by_rank, self._give_up)
         self._watch = HangWatch(config.policy, self.job, self.outbox, self.driver, self.health)
+        barred = "" if config.refill and not config.adopted else "new ones are not made (--no-refill)"
+        self.pool = SparePool(barred, self.job, self.outbox, self.driver, self._is_ending)
+        self.driver.spares.hurry = self.pool.hurry
         self._judge = Judge(
             config,
             self.job,
             self.outbox,
             self.driver.spares.respawns,
+            self.pool,
             lambda: self._rehearsals.is_under_way,
             self._end_check,
         )
@@ -105,7 +110,7 @@ class Core:
         self._numbers = NumberDesk(self.job, self.outbox, self.driver, self.end_job)
         self._buddies = Buddies(config.buddy_every, self.job, self.outbox)
         self._rehearsals = RehearsalDesk(
-            config, self.job, self.outbox, self.driver, self._judge.is_compared, self._judge.news
+            config, self.job, self.outbox, self.driver, self._judge.is_compared, self._judge.news, self.pool.doubt
         )
         self._leftovers = Leftovers(self.job, self.outbox)
         self._programs = Programs(self.outbox, self.end_job)
@@ -126,6 +131,7 @@ class Core:
             msg.JournalsCopied: self.nodes.copied,
             msg.JournalCopyLost: self.nodes.copy_lost,
             msg.Rehearsed: self._rehearsals.result,
+            msg.Pong: self.pool.answered,
         }
         self._divergence = Divergence(self.job, self.outbox, self.driver)
         self.driver.committed = self._divergence.committed
@@ -227,6 +233,7 @@ class Core:
             self._judge.news()
         elif isinstance(message, msg.LateWorker):
             self.driver.started(node, message, now_s)
+            self.pool.started(node, message, now_s)
         elif isinstance(message, msg.RehearserStarted):
             self._rehearsals.started(node, message, now_s)
         elif (worker := self._worker(node, message.worker)) is None:
@@ -326,7 +333,8 @@ class Core:
         self.end_job(128 + number, f"stopped by {signal.Signals(number).name}", number)
 
     def status(self, now_s: float) -> msg.JobStatus:
-        return job_status(self._config.run_id, self.job, self.driver, self._judge.now(), now_s, self.health.lines())
+        lines = self.health.lines()
+        return job_status(self._config.run_id, self.job, self.driver, self.pool, self._judge.now(), now_s, lines)
 
     def clear(self, request: msg.ClearRequest) -> msg.ClearReply:
         return self.health.clear(request)
@@ -419,6 +427,7 @@ class Core:
         self._divergence.settle(now_s)
         self._protection.settle()
         self._rehearsals.settle(self._now_s)
+        self.pool.settle(self._now_s)
         ending = any(w.finishing for w in self.job.rank_workers)
         if self._judge.settle(ending or self.driver.migration is not None) and self._config.buddy_every:
             self._buddies.settle(self._judge.known())
@@ -435,6 +444,11 @@ class Core:
                 self._release(ranks)
                 if not any(w.alive for w in ranks):
                     self.end_job(0, "all ranks are done")
+
+    def _is_ending(self) -> str:
+        if self._exits.is_failing or any(w.finishing or not w.alive for w in self.job.rank_workers):
+            return "ranks are at their end"
+        return ""
 
     def _release(self, ranks: list[Worker]) -> None:
         if not self._released:

@@ -70,6 +70,8 @@ class Worker:
     """The rank that it was started for in the middle of the job; no spare for others."""
     rehearses: bool = False
     """It was started to rehearse, and is never given a rank."""
+    in_place_of: str = ""
+    """The worker whose place it has, and whose device."""
     told_to_end: bool = False
     """By this controller."""
     local_rank: int = 0
@@ -106,6 +108,8 @@ class Node:
     heard_s: float
     away_since_s: float | None = None
     lost: str = ""
+    spares: int = 0
+    """How many it is to have."""
     links_down: bool = False
     """Whether a rank there was cut off from the others by the network: it may be the machine's links, and not that process's."""
     released: bool = False
@@ -224,6 +228,7 @@ class Job:
             hello.copies_token,
             now_s,
             copies_of=hello.copies_of,
+            spares=hello.spares,
         )
         for info in hello.workers:
             if (known := self.workers.get(info.worker)) is not None:

@@ -17,6 +17,7 @@ from torchrelay.controller.decide.room import checkpoint_lacks, joiner_lacks
 from torchrelay.controller.job import Job
 from torchrelay.controller.outbox import Outbox
 from torchrelay.controller.respawns import Respawns
+from torchrelay.controller.spare_pool import SparePool
 from torchrelay.protocol.events import CoverageKnown, Protection, RanksHeld
 from torchrelay.protocol.kept import COPIES_AS_NEEDED
 from torchrelay.protocol.level import Level
@@ -37,11 +38,12 @@ class Judge:
         job: Job,
         outbox: Outbox,
         respawns: Respawns,
+        pool: SparePool,
         is_rehearsing: Callable[[], bool],
         end_job: Callable[[], None],
     ) -> None:
         self._config, self._job, self._outbox, self._end_job = config, job, outbox, end_job
-        self._respawns, self._is_rehearsing = respawns, is_rehearsing
+        self._respawns, self._pool, self._is_rehearsing = respawns, pool, is_rehearsing
         self._told: tuple[Any, ...] | None = None
         self._level_told = (Level.PENDING.value, "")
         self._then: tuple[Any, ...] = ()
@@ -87,6 +89,7 @@ class Judge:
             self._short_of_spares(),
             self._respawns.is_on,
             self._respawns.spent,
+            refilling=self._pool.has_refilled,
         )
         joiner, checkpoint = self._lacks(known)
         known = replace(known, joiner_lacks=joiner, checkpoint_lacks=checkpoint)

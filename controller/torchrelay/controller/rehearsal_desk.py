@@ -36,11 +36,20 @@ from torchrelay.protocol.messages import (
     RehearserStarted,
     WorkerExited,
 )
-from torchrelay.protocol.names import BARS, REHEARSAL_BROKEN_OFF, REHEARSAL_OPEN
+from torchrelay.protocol.names import (
+    BARS,
+    REHEARSAL_BROKEN_OFF,
+    REHEARSAL_DIFFERS,
+    REHEARSAL_FAILED,
+    REHEARSAL_OPEN,
+)
 
 
 class RehearsalDesk:
-    """`is_compared()`: whether all ranks have compared what they hold; `news()` is called when a rank was judged."""
+    """`is_compared()`: whether all ranks have compared what they hold; `news()` is called when a rank was judged.
+
+    `doubt(spare, rank, reason, now_s)`: a rehearsal has failed; whether the spare is replaced, and another one is to be heard.
+    """
 
     def __init__(
         self,
@@ -50,10 +59,11 @@ class RehearsalDesk:
         driver: Driver,
         is_compared: Callable[[], bool],
         news: Callable[[], None],
+        doubt: Callable[[str, int, str, float], bool],
     ) -> None:
         self._every_s, self._in_check = config.rehearse_every_s, bool(config.check_steps)
         self._job, self._outbox, self._driver = job, outbox, driver
-        self._is_compared, self._news = is_compared, news
+        self._is_compared, self._news, self._doubt = is_compared, news, doubt
         self._rehearsals = Rehearsals()
         self._own = Rehearser(job, outbox)
         self._may_start = self._in_check or (driver.spares.respawns.is_on and not config.adopted)
@@ -200,7 +210,9 @@ class RehearsalDesk:
         book, job = self.book, self._job
         report = job.holder(result.rank).report
         judged = result.outcome not in (REHEARSAL_OPEN, REHEARSAL_BROKEN_OFF)
-        book.past[result.rank] = Past(now_s, judged, report.shape if report is not None else 0)
+        failed = result.outcome in (REHEARSAL_FAILED, REHEARSAL_DIFFERS)
+        doubted = failed and self._doubt(spare, result.rank, result.reason, now_s)
+        book.past[result.rank] = Past(now_s, judged and not doubted, report.shape if report is not None else 0)
         if judged:
             book.judged[result.rank], book.open = result, ""
         elif result.outcome == REHEARSAL_OPEN or self._in_check:

@@ -6,9 +6,10 @@ from collections import defaultdict
 from collections.abc import Callable
 
 from torchrelay.controller.decide.respawn import HOUR_S, Place, Respawn, comes_again, may_respawn
-from torchrelay.controller.job import Job
+from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.outbox import Outbox
 from torchrelay.protocol import migration_events as m
+from torchrelay.protocol.events import ProcessRespawned
 from torchrelay.protocol.messages import StartWorker
 
 
@@ -23,6 +24,8 @@ class Respawns:
         self._started_s: dict[int, list[float]] = defaultdict(list)
         self._losses: dict[int, dict[int, int]] = defaultdict(dict)
         """By rank, the boundary that each migration has found it at, by the migration's number."""
+        self._ends: dict[int, dict[int, str]] = defaultdict(dict)
+        """By the same, how it ended."""
         self.now_s = 0.0
 
     @property
@@ -38,6 +41,7 @@ class Respawns:
     def lost(self, rank: int, migration: int) -> None:
         """To be told once the rank's journals are there."""
         self._losses[rank][migration] = max(self._job.journal(rank).boundaries, default=-1)
+        self._ends[rank].setdefault(migration, _end_of(self._job.holder(rank)))
 
     def losses_at_step(self, rank: int) -> int:
         """How often it has been lost where it was lost last."""
@@ -46,7 +50,9 @@ class Respawns:
 
     def comes_again(self, rank: int) -> str:
         """Why nobody takes over the rank any more, or empty."""
-        return comes_again(rank, self.boundary(rank), self.losses_at_step(rank))
+        at, ends = self.boundary(rank), self._ends[rank]
+        story = [ends[number] for number, boundary in self._losses[rank].items() if boundary == at and number in ends]
+        return comes_again(rank, at, self.losses_at_step(rank), story)
 
     def process_for(self, rank: int, now_s: float) -> m.SpareChosen | m.NoSpare:
         """The one that was started, or why there is none (yet)."""
@@ -62,7 +68,10 @@ class Respawns:
         if verdict.may:
             self._starting.add(rank)
             self.count(rank, now_s)
-            self._outbox.to_agent(job.holder(rank).node, StartWorker(rank))
+            leaver = job.holder(rank)
+            self._outbox.to_agent(leaver.node, StartWorker(rank, leaver.worker))
+            count = self._recent(rank, now_s)
+            self._outbox.emit(ProcessRespawned(rank, leaver.node, self.boundary(rank), count, self._limit))
         return m.NoSpare(rank, verdict.reason, soon=verdict.may)
 
     def may(self, rank: int, now_s: float) -> Respawn:
@@ -89,10 +98,8 @@ class Respawns:
     def _place(self, rank: int, now_s: float) -> Place:
         leaver = self._job.holder(rank)
         away = "its machine cannot be reached" if self._job.is_away(leaver) else ""
-        boundary = self.boundary(rank)
         unusable = self._job.quarantined(leaver) or away
-        recent, at_step = self._recent(rank, now_s), self.losses_at_step(rank)
-        return Place(rank, boundary, unusable, recent, self._limit, at_step, self._option)
+        return Place(rank, unusable, self._recent(rank, now_s), self._limit, self._option)
 
     def _recent(self, rank: int, now_s: float) -> int:
         return sum(now_s - started_s < HOUR_S for started_s in self._started_s.get(rank, ()))
@@ -100,3 +107,11 @@ class Respawns:
     def over(self, rank: int) -> None:
         """The process that was started for the rank could not be, or is gone."""
         self._starting.discard(rank)
+
+
+def _end_of(worker: Worker) -> str:
+    exited = worker.exited
+    if exited is None or exited.fenced:
+        return f"{worker.worker} was ended"
+    how = f"by signal {exited.signal}" if exited.signal else f"with exit code {exited.exit_code}"
+    return f"{worker.worker} ended {how}"

@@ -214,7 +214,8 @@ class Rollback:
                 return None
             self._starts[rank] += 1
             self._starting.add(rank)
-            self._outbox.to_agent(self._nodes[rank], StartWorker(rank))
+            before, node = self._job.holder(rank), self._nodes[rank]
+            self._outbox.to_agent(node, StartWorker(rank, before.worker if before.node == node else ""))
         return m.NoSpare(rank, f"rank {rank} waits for the process in which it starts over", soon=True)
 
     def starts_over(self, worker: str) -> bool:
@@ -225,7 +226,8 @@ class Rollback:
 
     def started(self, node: str, message: LateWorker, now_s: float) -> None:
         if message.pid == 0:
-            self._outbox.log("warning", f"{node} could not start a process for rank {message.rank}: {message.reason}")
+            what = "a spare" if message.rank == NO_RANK else f"a process for rank {message.rank}"
+            self._outbox.log("warning", f"{node} could not start {what}: {message.reason}")
             self._starting.discard(message.rank)
             return
         if message.worker in self._job.workers and message.rank not in self._in_place:
@@ -233,7 +235,7 @@ class Rollback:
         worker = self._job.workers.get(message.worker) or Worker(
             message.worker, node, message.pid, NO_RANK, news_s=now_s
         )
-        worker.started_for = message.rank
+        worker.started_for, worker.in_place_of = message.rank, message.in_place_of
         self._job.workers[message.worker] = worker
 
     def ended(self, worker: Worker) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from torchrelay.controller.config import ControllerConfig
@@ -34,6 +35,8 @@ class SpareChoice:
         self._again = again if config.adopted else None
         if config.adopted:
             self.respawns.is_possible = again.is_everywhere
+        self.hurry: Callable[[], None] = lambda: None
+        """Called when ranks wait for a spare that is still importing."""
         self._migration = -1
         self.refused: dict[int, Refused] = {}
         """By rank, of the latest migration."""
@@ -63,9 +66,11 @@ class SpareChoice:
             )
         if why := futile(rank, job.join_failures, job.rehearsals.judged.get(rank)):
             return m.NoSpare(rank, f"no spare is spent on rank {rank}: {why}")
-        if kind == UNPLANNED and self._again is not None and (why := self.respawns.comes_again(rank)):
-            return m.NoSpare(rank, why)  # new spares are made there without end
+        if kind == UNPLANNED and (why := self.respawns.comes_again(rank)):
+            return m.NoSpare(rank, why)  # new spares are made without end
         choice = self._choice(kind, rank)
+        if choice.soon:
+            self.hurry()
         if choice.worker:
             if self._again is not None:
                 self._again.goes_elsewhere(rank)

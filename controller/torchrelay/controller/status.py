@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from torchrelay.controller.driver import Driver
 from torchrelay.controller.job import Job
+from torchrelay.controller.spare_pool import SparePool
 from torchrelay.protocol.messages import Coverage, JobStatus, RankStatus, Report
 from torchrelay.protocol.phases import PLANNED, Phase
 
 
 def job_status(
-    run_id: str, job: Job, driver: Driver, coverage: Coverage, now_s: float, health: tuple[str, ...] = ()
+    run_id: str,
+    job: Job,
+    driver: Driver,
+    pool: SparePool,
+    coverage: Coverage,
+    now_s: float,
+    health: tuple[str, ...] = (),
 ) -> JobStatus:
     return JobStatus(
         run_id,
@@ -27,6 +34,9 @@ def job_status(
         (coverage,),
         tuple(f"{subject}: {reason}" for subject, reason in job.quarantine.items()),
         health,
+        pool.wanted,
+        pool.making,
+        pool.reason,
     )
 
 

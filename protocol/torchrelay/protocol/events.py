@@ -226,6 +226,44 @@ class WorkerEnded:
 
 
 @dataclass(frozen=True)
+class SparesChanged:
+    """How many spares there are to be, are ready, and are being made. `reason`: why no more are made, where there are too few."""
+
+    wanted: int
+    ready: int
+    making: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class SpareMade:
+    """A new spare was started, in the place of a worker that has ended."""
+
+    worker: str
+    node: str
+    in_place_of: str
+
+
+@dataclass(frozen=True)
+class SpareDropped:
+    """A spare came to nothing before anybody needed it."""
+
+    worker: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class ProcessRespawned:
+    """A process is started in the place of a lost rank's: the `count`th within an hour, of `limit` that may be."""
+
+    rank: int
+    node: str
+    boundary: int
+    count: int
+    limit: int
+
+
+@dataclass(frozen=True)
 class NodeLost:
     """A node was given up as a whole: `ranks` are replaced elsewhere, its spares are gone."""
 
@@ -364,6 +402,10 @@ Occurrence = (
     | MigrationFinished
     | MoveNotMade
     | WorkerEnded
+    | SparesChanged
+    | SpareMade
+    | SpareDropped
+    | ProcessRespawned
     | NodeLost
     | JournalsKept
     | CheckpointSaved
@@ -384,6 +426,7 @@ NAMES: dict[type, str] = {
     PhaseChanged: "phase",
     WorkerEnded: "worker_exited",
     IncidentKept: "incident",
+    SparesChanged: "spares",
 }
 for _cls in typing.get_args(Occurrence):
     NAMES.setdefault(_cls, re.sub(r"(?<!^)(?=[A-Z])", "_", _cls.__name__).lower())

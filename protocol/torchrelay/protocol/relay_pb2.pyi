@@ -477,7 +477,7 @@ class CopyTaken(_message.Message):
     def __init__(self, rank: _Optional[int] = ..., boundary: _Optional[int] = ..., size_bytes: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class ShimReport(_message.Message):
-    __slots__ = ("hello", "warm", "armed", "disabled", "report", "replica_check", "standing", "quiesce_answer", "prepared", "serving", "transferred", "rebuilt", "verified", "resumed", "first_step", "order_failed", "script_failed", "finishing", "fault_injected", "migration_wanted", "checkpoint_saved", "held", "explained", "journals_copied", "journal_copy_lost", "copy_ready", "copy_taken", "number_alarm", "files_kept", "aside_set", "rehearsed")
+    __slots__ = ("hello", "warm", "armed", "disabled", "report", "replica_check", "standing", "quiesce_answer", "prepared", "serving", "transferred", "rebuilt", "verified", "resumed", "first_step", "order_failed", "script_failed", "finishing", "fault_injected", "migration_wanted", "checkpoint_saved", "held", "explained", "journals_copied", "journal_copy_lost", "copy_ready", "copy_taken", "number_alarm", "files_kept", "aside_set", "rehearsed", "pong")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     WARM_FIELD_NUMBER: _ClassVar[int]
     ARMED_FIELD_NUMBER: _ClassVar[int]
@@ -509,6 +509,7 @@ class ShimReport(_message.Message):
     FILES_KEPT_FIELD_NUMBER: _ClassVar[int]
     ASIDE_SET_FIELD_NUMBER: _ClassVar[int]
     REHEARSED_FIELD_NUMBER: _ClassVar[int]
+    PONG_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     warm: Warm
     armed: Armed
@@ -540,11 +541,24 @@ class ShimReport(_message.Message):
     files_kept: FilesKept
     aside_set: AsideSet
     rehearsed: Rehearsed
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., warm: _Optional[_Union[Warm, _Mapping]] = ..., armed: _Optional[_Union[Armed, _Mapping]] = ..., disabled: _Optional[_Union[Disabled, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., replica_check: _Optional[_Union[ReplicaCheck, _Mapping]] = ..., standing: _Optional[_Union[Standing, _Mapping]] = ..., quiesce_answer: _Optional[_Union[QuiesceAnswer, _Mapping]] = ..., prepared: _Optional[_Union[Prepared, _Mapping]] = ..., serving: _Optional[_Union[Serving, _Mapping]] = ..., transferred: _Optional[_Union[Transferred, _Mapping]] = ..., rebuilt: _Optional[_Union[Rebuilt, _Mapping]] = ..., verified: _Optional[_Union[Verified, _Mapping]] = ..., resumed: _Optional[_Union[Resumed, _Mapping]] = ..., first_step: _Optional[_Union[FirstStep, _Mapping]] = ..., order_failed: _Optional[_Union[OrderFailed, _Mapping]] = ..., script_failed: _Optional[_Union[ScriptFailed, _Mapping]] = ..., finishing: _Optional[_Union[Finishing, _Mapping]] = ..., fault_injected: _Optional[_Union[FaultInjected, _Mapping]] = ..., migration_wanted: _Optional[_Union[MigrationWanted, _Mapping]] = ..., checkpoint_saved: _Optional[_Union[CheckpointSaved, _Mapping]] = ..., held: _Optional[_Union[Held, _Mapping]] = ..., explained: _Optional[_Union[Explained, _Mapping]] = ..., journals_copied: _Optional[_Union[JournalsCopied, _Mapping]] = ..., journal_copy_lost: _Optional[_Union[JournalCopyLost, _Mapping]] = ..., copy_ready: _Optional[_Union[CopyReady, _Mapping]] = ..., copy_taken: _Optional[_Union[CopyTaken, _Mapping]] = ..., number_alarm: _Optional[_Union[NumberAlarm, _Mapping]] = ..., files_kept: _Optional[_Union[FilesKept, _Mapping]] = ..., aside_set: _Optional[_Union[AsideSet, _Mapping]] = ..., rehearsed: _Optional[_Union[Rehearsed, _Mapping]] = ...) -> None: ...
+    pong: Pong
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., warm: _Optional[_Union[Warm, _Mapping]] = ..., armed: _Optional[_Union[Armed, _Mapping]] = ..., disabled: _Optional[_Union[Disabled, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., replica_check: _Optional[_Union[ReplicaCheck, _Mapping]] = ..., standing: _Optional[_Union[Standing, _Mapping]] = ..., quiesce_answer: _Optional[_Union[QuiesceAnswer, _Mapping]] = ..., prepared: _Optional[_Union[Prepared, _Mapping]] = ..., serving: _Optional[_Union[Serving, _Mapping]] = ..., transferred: _Optional[_Union[Transferred, _Mapping]] = ..., rebuilt: _Optional[_Union[Rebuilt, _Mapping]] = ..., verified: _Optional[_Union[Verified, _Mapping]] = ..., resumed: _Optional[_Union[Resumed, _Mapping]] = ..., first_step: _Optional[_Union[FirstStep, _Mapping]] = ..., order_failed: _Optional[_Union[OrderFailed, _Mapping]] = ..., script_failed: _Optional[_Union[ScriptFailed, _Mapping]] = ..., finishing: _Optional[_Union[Finishing, _Mapping]] = ..., fault_injected: _Optional[_Union[FaultInjected, _Mapping]] = ..., migration_wanted: _Optional[_Union[MigrationWanted, _Mapping]] = ..., checkpoint_saved: _Optional[_Union[CheckpointSaved, _Mapping]] = ..., held: _Optional[_Union[Held, _Mapping]] = ..., explained: _Optional[_Union[Explained, _Mapping]] = ..., journals_copied: _Optional[_Union[JournalsCopied, _Mapping]] = ..., journal_copy_lost: _Optional[_Union[JournalCopyLost, _Mapping]] = ..., copy_ready: _Optional[_Union[CopyReady, _Mapping]] = ..., copy_taken: _Optional[_Union[CopyTaken, _Mapping]] = ..., number_alarm: _Optional[_Union[NumberAlarm, _Mapping]] = ..., files_kept: _Optional[_Union[FilesKept, _Mapping]] = ..., aside_set: _Optional[_Union[AsideSet, _Mapping]] = ..., rehearsed: _Optional[_Union[Rehearsed, _Mapping]] = ..., pong: _Optional[_Union[Pong, _Mapping]] = ...) -> None: ...
 
 class Ack(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class Ping(_message.Message):
+    __slots__ = ("number",)
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    def __init__(self, number: _Optional[int] = ...) -> None: ...
+
+class Pong(_message.Message):
+    __slots__ = ("number",)
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    def __init__(self, number: _Optional[int] = ...) -> None: ...
 
 class Begin(_message.Message):
     __slots__ = ("worker", "journal", "spare", "env", "refusal", "kept")
@@ -847,7 +861,7 @@ class TakeCopy(_message.Message):
     def __init__(self, rank: _Optional[int] = ..., boundary: _Optional[int] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., token: _Optional[str] = ...) -> None: ...
 
 class ShimOrder(_message.Message):
-    __slots__ = ("ack", "protect", "assign", "interrupt", "quiesce_at", "quiesce_decided", "serve", "plan", "rebuild", "commit", "abandon", "save_checkpoint", "may_finish", "pass_gate", "explain", "copy_journals", "begin", "end_now", "keep_copies", "take_copy", "numbers_decided", "keep_file", "set_aside", "clear_checkpoints", "rehearse", "end_rehearsal")
+    __slots__ = ("ack", "protect", "assign", "interrupt", "quiesce_at", "quiesce_decided", "serve", "plan", "rebuild", "commit", "abandon", "save_checkpoint", "may_finish", "pass_gate", "explain", "copy_journals", "begin", "end_now", "keep_copies", "take_copy", "numbers_decided", "keep_file", "set_aside", "clear_checkpoints", "rehearse", "end_rehearsal", "ping")
     ACK_FIELD_NUMBER: _ClassVar[int]
     PROTECT_FIELD_NUMBER: _ClassVar[int]
     ASSIGN_FIELD_NUMBER: _ClassVar[int]
@@ -874,6 +888,7 @@ class ShimOrder(_message.Message):
     CLEAR_CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
     REHEARSE_FIELD_NUMBER: _ClassVar[int]
     END_REHEARSAL_FIELD_NUMBER: _ClassVar[int]
+    PING_FIELD_NUMBER: _ClassVar[int]
     ack: Ack
     protect: Protect
     assign: Assign
@@ -900,7 +915,8 @@ class ShimOrder(_message.Message):
     clear_checkpoints: ClearCheckpoints
     rehearse: Rehearse
     end_rehearsal: EndRehearsal
-    def __init__(self, ack: _Optional[_Union[Ack, _Mapping]] = ..., protect: _Optional[_Union[Protect, _Mapping]] = ..., assign: _Optional[_Union[Assign, _Mapping]] = ..., interrupt: _Optional[_Union[Interrupt, _Mapping]] = ..., quiesce_at: _Optional[_Union[QuiesceAt, _Mapping]] = ..., quiesce_decided: _Optional[_Union[QuiesceDecided, _Mapping]] = ..., serve: _Optional[_Union[Serve, _Mapping]] = ..., plan: _Optional[_Union[Plan, _Mapping]] = ..., rebuild: _Optional[_Union[Rebuild, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., abandon: _Optional[_Union[Abandon, _Mapping]] = ..., save_checkpoint: _Optional[_Union[SaveCheckpoint, _Mapping]] = ..., may_finish: _Optional[_Union[MayFinish, _Mapping]] = ..., pass_gate: _Optional[_Union[PassGate, _Mapping]] = ..., explain: _Optional[_Union[Explain, _Mapping]] = ..., copy_journals: _Optional[_Union[CopyJournals, _Mapping]] = ..., begin: _Optional[_Union[Begin, _Mapping]] = ..., end_now: _Optional[_Union[EndNow, _Mapping]] = ..., keep_copies: _Optional[_Union[KeepCopies, _Mapping]] = ..., take_copy: _Optional[_Union[TakeCopy, _Mapping]] = ..., numbers_decided: _Optional[_Union[NumbersDecided, _Mapping]] = ..., keep_file: _Optional[_Union[KeepFile, _Mapping]] = ..., set_aside: _Optional[_Union[SetAside, _Mapping]] = ..., clear_checkpoints: _Optional[_Union[ClearCheckpoints, _Mapping]] = ..., rehearse: _Optional[_Union[Rehearse, _Mapping]] = ..., end_rehearsal: _Optional[_Union[EndRehearsal, _Mapping]] = ...) -> None: ...
+    ping: Ping
+    def __init__(self, ack: _Optional[_Union[Ack, _Mapping]] = ..., protect: _Optional[_Union[Protect, _Mapping]] = ..., assign: _Optional[_Union[Assign, _Mapping]] = ..., interrupt: _Optional[_Union[Interrupt, _Mapping]] = ..., quiesce_at: _Optional[_Union[QuiesceAt, _Mapping]] = ..., quiesce_decided: _Optional[_Union[QuiesceDecided, _Mapping]] = ..., serve: _Optional[_Union[Serve, _Mapping]] = ..., plan: _Optional[_Union[Plan, _Mapping]] = ..., rebuild: _Optional[_Union[Rebuild, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., abandon: _Optional[_Union[Abandon, _Mapping]] = ..., save_checkpoint: _Optional[_Union[SaveCheckpoint, _Mapping]] = ..., may_finish: _Optional[_Union[MayFinish, _Mapping]] = ..., pass_gate: _Optional[_Union[PassGate, _Mapping]] = ..., explain: _Optional[_Union[Explain, _Mapping]] = ..., copy_journals: _Optional[_Union[CopyJournals, _Mapping]] = ..., begin: _Optional[_Union[Begin, _Mapping]] = ..., end_now: _Optional[_Union[EndNow, _Mapping]] = ..., keep_copies: _Optional[_Union[KeepCopies, _Mapping]] = ..., take_copy: _Optional[_Union[TakeCopy, _Mapping]] = ..., numbers_decided: _Optional[_Union[NumbersDecided, _Mapping]] = ..., keep_file: _Optional[_Union[KeepFile, _Mapping]] = ..., set_aside: _Optional[_Union[SetAside, _Mapping]] = ..., clear_checkpoints: _Optional[_Union[ClearCheckpoints, _Mapping]] = ..., rehearse: _Optional[_Union[Rehearse, _Mapping]] = ..., end_rehearsal: _Optional[_Union[EndRehearsal, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ...) -> None: ...
 
 class ClearCheckpoints(_message.Message):
     __slots__ = ("folder", "job", "keep")
@@ -963,7 +979,7 @@ class Program(_message.Message):
     def __init__(self, script: _Optional[str] = ..., sha256: _Optional[str] = ..., sources: _Optional[_Mapping[str, str]] = ..., python: _Optional[str] = ..., torch: _Optional[str] = ..., inject: _Optional[_Iterable[str]] = ..., resume_command: _Optional[str] = ...) -> None: ...
 
 class AgentHello(_message.Message):
-    __slots__ = ("node", "node_rank", "host", "workers", "session", "first", "copies_port", "copies_token", "copies_of", "job", "epoch", "candidate", "program")
+    __slots__ = ("node", "node_rank", "host", "workers", "session", "first", "copies_port", "copies_token", "copies_of", "job", "epoch", "candidate", "program", "spares")
     class CopiesOfEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -984,6 +1000,7 @@ class AgentHello(_message.Message):
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     CANDIDATE_FIELD_NUMBER: _ClassVar[int]
     PROGRAM_FIELD_NUMBER: _ClassVar[int]
+    SPARES_FIELD_NUMBER: _ClassVar[int]
     node: str
     node_rank: int
     host: str
@@ -997,7 +1014,8 @@ class AgentHello(_message.Message):
     epoch: int
     candidate: str
     program: Program
-    def __init__(self, node: _Optional[str] = ..., node_rank: _Optional[int] = ..., host: _Optional[str] = ..., workers: _Optional[_Iterable[_Union[WorkerInfo, _Mapping]]] = ..., session: _Optional[str] = ..., first: _Optional[int] = ..., copies_port: _Optional[int] = ..., copies_token: _Optional[bytes] = ..., copies_of: _Optional[_Mapping[str, int]] = ..., job: _Optional[str] = ..., epoch: _Optional[int] = ..., candidate: _Optional[str] = ..., program: _Optional[_Union[Program, _Mapping]] = ...) -> None: ...
+    spares: int
+    def __init__(self, node: _Optional[str] = ..., node_rank: _Optional[int] = ..., host: _Optional[str] = ..., workers: _Optional[_Iterable[_Union[WorkerInfo, _Mapping]]] = ..., session: _Optional[str] = ..., first: _Optional[int] = ..., copies_port: _Optional[int] = ..., copies_token: _Optional[bytes] = ..., copies_of: _Optional[_Mapping[str, int]] = ..., job: _Optional[str] = ..., epoch: _Optional[int] = ..., candidate: _Optional[str] = ..., program: _Optional[_Union[Program, _Mapping]] = ..., spares: _Optional[int] = ...) -> None: ...
 
 class Room(_message.Message):
     __slots__ = ("path", "free_bytes", "problem")
@@ -1122,16 +1140,18 @@ class WorkerStarted(_message.Message):
     def __init__(self, worker: _Optional[str] = ..., rank: _Optional[int] = ..., pid: _Optional[int] = ..., launch: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class LateWorker(_message.Message):
-    __slots__ = ("worker", "rank", "pid", "reason")
+    __slots__ = ("worker", "rank", "pid", "reason", "in_place_of")
     WORKER_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
     PID_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    IN_PLACE_OF_FIELD_NUMBER: _ClassVar[int]
     worker: str
     rank: int
     pid: int
     reason: str
-    def __init__(self, worker: _Optional[str] = ..., rank: _Optional[int] = ..., pid: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+    in_place_of: str
+    def __init__(self, worker: _Optional[str] = ..., rank: _Optional[int] = ..., pid: _Optional[int] = ..., reason: _Optional[str] = ..., in_place_of: _Optional[str] = ...) -> None: ...
 
 class RehearserStarted(_message.Message):
     __slots__ = ("worker", "pid", "reason")
@@ -1298,10 +1318,20 @@ class TellAgain(_message.Message):
     def __init__(self) -> None: ...
 
 class StartWorker(_message.Message):
-    __slots__ = ("rank",)
+    __slots__ = ("rank", "in_place_of", "idle")
     RANK_FIELD_NUMBER: _ClassVar[int]
+    IN_PLACE_OF_FIELD_NUMBER: _ClassVar[int]
+    IDLE_FIELD_NUMBER: _ClassVar[int]
     rank: int
-    def __init__(self, rank: _Optional[int] = ...) -> None: ...
+    in_place_of: str
+    idle: bool
+    def __init__(self, rank: _Optional[int] = ..., in_place_of: _Optional[str] = ..., idle: _Optional[bool] = ...) -> None: ...
+
+class RaisePriority(_message.Message):
+    __slots__ = ("worker",)
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    worker: str
+    def __init__(self, worker: _Optional[str] = ...) -> None: ...
 
 class StartRehearser(_message.Message):
     __slots__ = ("beside",)
@@ -1332,7 +1362,7 @@ class FindCheckpoints(_message.Message):
     def __init__(self, directory: _Optional[str] = ...) -> None: ...
 
 class ToAgent(_message.Message):
-    __slots__ = ("to_worker", "fence", "fetch_journal", "stop_job", "taken", "look_closely", "tell_again", "check_device", "start_worker", "start_rehearser", "fetch_kept", "restart_workers", "fetch_checkpoint", "find_checkpoints", "forget_journals", "inherits", "follow")
+    __slots__ = ("to_worker", "fence", "fetch_journal", "stop_job", "taken", "look_closely", "tell_again", "check_device", "start_worker", "start_rehearser", "fetch_kept", "restart_workers", "fetch_checkpoint", "find_checkpoints", "forget_journals", "inherits", "follow", "raise_priority")
     TO_WORKER_FIELD_NUMBER: _ClassVar[int]
     FENCE_FIELD_NUMBER: _ClassVar[int]
     FETCH_JOURNAL_FIELD_NUMBER: _ClassVar[int]
@@ -1350,6 +1380,7 @@ class ToAgent(_message.Message):
     FORGET_JOURNALS_FIELD_NUMBER: _ClassVar[int]
     INHERITS_FIELD_NUMBER: _ClassVar[int]
     FOLLOW_FIELD_NUMBER: _ClassVar[int]
+    RAISE_PRIORITY_FIELD_NUMBER: _ClassVar[int]
     to_worker: ToWorker
     fence: Fence
     fetch_journal: FetchJournal
@@ -1367,7 +1398,8 @@ class ToAgent(_message.Message):
     forget_journals: ForgetJournals
     inherits: Inherits
     follow: Follow
-    def __init__(self, to_worker: _Optional[_Union[ToWorker, _Mapping]] = ..., fence: _Optional[_Union[Fence, _Mapping]] = ..., fetch_journal: _Optional[_Union[FetchJournal, _Mapping]] = ..., stop_job: _Optional[_Union[StopJob, _Mapping]] = ..., taken: _Optional[_Union[Taken, _Mapping]] = ..., look_closely: _Optional[_Union[LookClosely, _Mapping]] = ..., tell_again: _Optional[_Union[TellAgain, _Mapping]] = ..., check_device: _Optional[_Union[CheckDevice, _Mapping]] = ..., start_worker: _Optional[_Union[StartWorker, _Mapping]] = ..., start_rehearser: _Optional[_Union[StartRehearser, _Mapping]] = ..., fetch_kept: _Optional[_Union[FetchKept, _Mapping]] = ..., restart_workers: _Optional[_Union[RestartWorkers, _Mapping]] = ..., fetch_checkpoint: _Optional[_Union[FetchCheckpoint, _Mapping]] = ..., find_checkpoints: _Optional[_Union[FindCheckpoints, _Mapping]] = ..., forget_journals: _Optional[_Union[ForgetJournals, _Mapping]] = ..., inherits: _Optional[_Union[Inherits, _Mapping]] = ..., follow: _Optional[_Union[Follow, _Mapping]] = ...) -> None: ...
+    raise_priority: RaisePriority
+    def __init__(self, to_worker: _Optional[_Union[ToWorker, _Mapping]] = ..., fence: _Optional[_Union[Fence, _Mapping]] = ..., fetch_journal: _Optional[_Union[FetchJournal, _Mapping]] = ..., stop_job: _Optional[_Union[StopJob, _Mapping]] = ..., taken: _Optional[_Union[Taken, _Mapping]] = ..., look_closely: _Optional[_Union[LookClosely, _Mapping]] = ..., tell_again: _Optional[_Union[TellAgain, _Mapping]] = ..., check_device: _Optional[_Union[CheckDevice, _Mapping]] = ..., start_worker: _Optional[_Union[StartWorker, _Mapping]] = ..., start_rehearser: _Optional[_Union[StartRehearser, _Mapping]] = ..., fetch_kept: _Optional[_Union[FetchKept, _Mapping]] = ..., restart_workers: _Optional[_Union[RestartWorkers, _Mapping]] = ..., fetch_checkpoint: _Optional[_Union[FetchCheckpoint, _Mapping]] = ..., find_checkpoints: _Optional[_Union[FindCheckpoints, _Mapping]] = ..., forget_journals: _Optional[_Union[ForgetJournals, _Mapping]] = ..., inherits: _Optional[_Union[Inherits, _Mapping]] = ..., follow: _Optional[_Union[Follow, _Mapping]] = ..., raise_priority: _Optional[_Union[RaisePriority, _Mapping]] = ...) -> None: ...
 
 class Follow(_message.Message):
     __slots__ = ("job", "epoch")
@@ -1546,7 +1578,7 @@ class Coverage(_message.Message):
     def __init__(self, level: _Optional[str] = ..., reason: _Optional[str] = ..., file: _Optional[str] = ..., line: _Optional[int] = ..., against: _Optional[_Iterable[_Union[Against, _Mapping]]] = ..., gaps: _Optional[_Iterable[_Union[RankGap, _Mapping]]] = ..., notes: _Optional[_Iterable[str]] = ..., step_s: _Optional[float] = ..., head_s: _Optional[float] = ..., gate_s: _Optional[float] = ..., barrier_s: _Optional[float] = ..., journal_bytes: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., device_state_bytes: _Optional[int] = ..., tensors: _Optional[int] = ..., copy_every: _Optional[int] = ..., copy_bytes: _Optional[int] = ..., copy_s: _Optional[float] = ..., copy_sync: _Optional[bool] = ..., rehearsed: _Optional[_Iterable[str]] = ..., share: _Optional[float] = ..., share_p95: _Optional[float] = ...) -> None: ...
 
 class JobStatus(_message.Message):
-    __slots__ = ("run_id", "world_size", "generation", "spares_warm", "spares_total", "protection", "protection_reason", "steps_per_s", "migrations_done", "last_migration", "ranks", "reports", "coverage", "quarantine", "health")
+    __slots__ = ("run_id", "world_size", "generation", "spares_warm", "spares_total", "protection", "protection_reason", "steps_per_s", "migrations_done", "last_migration", "ranks", "reports", "coverage", "quarantine", "health", "spares_wanted", "spares_making", "spares_reason")
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
@@ -1562,6 +1594,9 @@ class JobStatus(_message.Message):
     COVERAGE_FIELD_NUMBER: _ClassVar[int]
     QUARANTINE_FIELD_NUMBER: _ClassVar[int]
     HEALTH_FIELD_NUMBER: _ClassVar[int]
+    SPARES_WANTED_FIELD_NUMBER: _ClassVar[int]
+    SPARES_MAKING_FIELD_NUMBER: _ClassVar[int]
+    SPARES_REASON_FIELD_NUMBER: _ClassVar[int]
     run_id: str
     world_size: int
     generation: int
@@ -1577,7 +1612,10 @@ class JobStatus(_message.Message):
     coverage: _containers.RepeatedCompositeFieldContainer[Coverage]
     quarantine: _containers.RepeatedScalarFieldContainer[str]
     health: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, run_id: _Optional[str] = ..., world_size: _Optional[int] = ..., generation: _Optional[int] = ..., spares_warm: _Optional[int] = ..., spares_total: _Optional[int] = ..., protection: _Optional[str] = ..., protection_reason: _Optional[str] = ..., steps_per_s: _Optional[float] = ..., migrations_done: _Optional[int] = ..., last_migration: _Optional[str] = ..., ranks: _Optional[_Iterable[_Union[RankStatus, _Mapping]]] = ..., reports: _Optional[_Iterable[str]] = ..., coverage: _Optional[_Iterable[_Union[Coverage, _Mapping]]] = ..., quarantine: _Optional[_Iterable[str]] = ..., health: _Optional[_Iterable[str]] = ...) -> None: ...
+    spares_wanted: int
+    spares_making: int
+    spares_reason: str
+    def __init__(self, run_id: _Optional[str] = ..., world_size: _Optional[int] = ..., generation: _Optional[int] = ..., spares_warm: _Optional[int] = ..., spares_total: _Optional[int] = ..., protection: _Optional[str] = ..., protection_reason: _Optional[str] = ..., steps_per_s: _Optional[float] = ..., migrations_done: _Optional[int] = ..., last_migration: _Optional[str] = ..., ranks: _Optional[_Iterable[_Union[RankStatus, _Mapping]]] = ..., reports: _Optional[_Iterable[str]] = ..., coverage: _Optional[_Iterable[_Union[Coverage, _Mapping]]] = ..., quarantine: _Optional[_Iterable[str]] = ..., health: _Optional[_Iterable[str]] = ..., spares_wanted: _Optional[int] = ..., spares_making: _Optional[int] = ..., spares_reason: _Optional[str] = ...) -> None: ...
 
 class JobEvent(_message.Message):
     __slots__ = ("time_s", "name", "fields_json")

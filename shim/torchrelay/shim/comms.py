@@ -22,6 +22,7 @@ from torchrelay.protocol.errors import UnsupportedError
 from torchrelay.shim import gate
 from torchrelay.shim.adapters import process_group as groups
 from torchrelay.shim.adapters import sockets
+from torchrelay.shim.adapters.old_backends import OldBackends
 from torchrelay.shim.forgotten_waits import ForgottenWaits
 from torchrelay.shim.gate import Gate, GateListener
 from torchrelay.shim.links import Links
@@ -57,12 +58,17 @@ class Communicators:
         self.now = Generation(0)
         self._previous: tuple[Generation, dict[str, _Installed]] | None = None
         self._installed: dict[str, _Installed] = {}
-        self._exchanges = 0
+        self._numbers: list[int] = []
+        """Of the backend types under which groups may have a communicator of ours; the latest one is the present one."""
         self._building: set[str] | None = None
         self._listener: GateListener | None = None
         self._lock = threading.Lock()
         self.waits = ForgottenWaits()
         self.links = Links()
+        try:
+            self._old: OldBackends | None = OldBackends()
+        except (AttributeError, OSError, ValueError):
+            self._old = None  # they pile up, and torch's numbers for them are used up in the end
 
     @contextmanager
     def connecting(self) -> Iterator[None]:
@@ -121,8 +127,9 @@ class Communicators:
         self.waits.renewed(generation)
         self._previous = (self.now, dict(self._installed))
         self.now = Generation(generation, older=weakref.WeakSet(threading.enumerate()))
-        self._exchanges += 1
-        backend_type = groups.unused_type(self._exchanges)
+        number = groups.unused_number(self._numbers)
+        self._numbers.append(number)
+        backend_type = groups.type_of(number)
         with self.connecting():
             store = join_store(host, port, lambda: is_over(generation))
             self.now.stores.append(store)
@@ -186,6 +193,16 @@ class Communicators:
         if self._previous is not None and self._previous[0].gate is not None:
             self._previous[0].gate.close()
         self._previous = None
+        self._forget_old()
+
+    def _forget_old(self) -> None:
+        """Threads and connections of communicators that nobody uses any more go back to the system."""
+        if self._old is None or not self.waits.none_waits():
+            return
+        present = [(group, self._installed.get(groups.name_of(group))) for group in groups.groups()]
+        forgotten = [self._old.forget(group, its.type) for group, its in present if its is not None]
+        if all(forgotten):
+            del self._numbers[:-1]
 
     def break_new(self, generation: int) -> int:
         """From any thread: what waits in the communicators of an abandoned exchange fails now; those before it stay whole."""

@@ -53,6 +53,10 @@ class ForgottenWaits:
             print("torchrelay: a thread that gloo had left asleep is woken", file=sys.stderr, flush=True)
             self._gloo.fail(buffer)
 
+    def none_waits(self) -> bool:
+        """Whether no thread waits for gloo; False where that cannot be known."""
+        return self._gloo is not None and not self._gloo.buffers(sleepers())
+
     def free_all(self) -> None:
         """Returns when no thread waits for gloo: those that nobody waits for in turn would keep the process from ending."""
         if self._gloo is None:

@@ -29,6 +29,8 @@ from torchrelay.protocol.messages import (
     Hello,
     MayFinish,
     OrderFailed,
+    Ping,
+    Pong,
     Protect,
     SetAside,
     ShimOrder,
@@ -110,7 +112,9 @@ class Runtime:
     def _handle(self, order: ShimOrder) -> None:
         if self._spare.takes(order):
             return
-        if isinstance(order, Protect):
+        if isinstance(order, Ping):
+            self.link.send(Pong(order.number))
+        elif isinstance(order, Protect):
             self._protect = order
             self._answered.set()
         elif isinstance(order, MayFinish):

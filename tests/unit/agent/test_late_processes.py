@@ -3,11 +3,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from torchrelay.agent.config import AgentConfig
 from torchrelay.agent.late_processes import LateProcesses
 from torchrelay.agent.launch import WorkerSpec
+from torchrelay.agent.priority import Priorities
 from torchrelay.protocol.errors import FatalError
-from torchrelay.protocol.messages import LateWorker, RehearserStarted
+from torchrelay.protocol.messages import LateWorker, RehearserStarted, StartWorker
+from torchrelay.protocol.names import NO_RANK, WorkerId
 
 LEFT = "0.2 GiB of memory are left on this machine, and 1.0 GiB may be needed"
 
@@ -62,7 +66,7 @@ def test_what_rehearses_gives_way_to_training_and_what_takes_over_does_not(tmp_p
     supervisor = FakeSupervisor()
     late = made(tmp_path, supervisor)
     assert late.rehearse(9) == RehearserStarted("n1.t0", 70)
-    assert late.take_over(3) == LateWorker("n1.r0", 3, 71)
+    assert late.take_over(StartWorker(3)) == LateWorker("n1.r0", 3, 71)
     assert supervisor.niceness == {"n1.t0": 19, "n1.r0": 0}
     assert late.living_rehearsers() == ["n1.t0"]
 
@@ -82,5 +86,26 @@ def test_none_is_started_where_there_is_no_memory_for_what_its_rank_has(tmp_path
 
 def test_what_cannot_be_started_is_told(tmp_path: Path) -> None:
     late = made(tmp_path, FakeSupervisor("python3 cannot be started"))
-    assert late.take_over(2) == LateWorker("n1.r0", 2, 0, "python3 cannot be started")
+    assert late.take_over(StartWorker(2)) == LateWorker("n1.r0", 2, 0, "python3 cannot be started")
     assert late.rehearse(9) == RehearserStarted("n1.t0", 0, "python3 cannot be started")
+
+
+def test_new_spares_are_counted_on_and_say_whose_place_they_have(tmp_path: Path) -> None:
+    late = made(tmp_path, FakeSupervisor())
+    assert late.take_over(StartWorker(NO_RANK, "n1.w0")) == LateWorker("n1.s0", NO_RANK, 70, in_place_of="n1.w0")
+    assert late.take_over(StartWorker(NO_RANK, "n1.s0")) == LateWorker("n1.s1", NO_RANK, 71, in_place_of="n1.s0")
+    assert late.latest == "n1.s1"
+
+
+def test_a_spare_gives_way_until_it_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lowered: list[int] = []
+    raised: list[tuple[int, ...]] = []
+    monkeypatch.setattr(Priorities, "lower", lambda self, pid: lowered.append(pid))
+    monkeypatch.setattr(Priorities, "raise_", lambda self, *pids: raised.append(pids))
+    late = made(tmp_path, FakeSupervisor())
+    late.take_over(StartWorker(3))
+    late.take_over(StartWorker(NO_RANK, idle=True))
+    assert lowered == [71]
+    for worker in ("n1.r0", "n1.s0", "n1.s0"):
+        late.is_needed(WorkerId(worker), 99)
+    assert raised == [(71, 99)]

@@ -63,8 +63,43 @@ def test_what_is_lost_at_the_same_step_a_third_time_is_not_started_again(tmp_pat
     assert starts(job) == [1, 1]
     (fell,) = job.told(events.JobFell)
     assert fell.losses_at_step == 3
-    assert "it was lost at step 7 3 times" in fell.reason
+    story = "n0.w1 ended by signal 9; n0.r0 ended by signal 9; n0.r1 ended by signal 9"
+    assert f"rank 1 was lost at step 7 3 times ({story})" in fell.reason
     assert fell.directory
+
+
+def test_no_spare_is_spent_on_it_either(tmp_path: Path) -> None:
+    job = made(tmp_path, limit=9, spares=4)
+    for worker in ("n0.w1", "n0.s0", "n0.s1"):
+        lose(job, worker, 7)
+    assert len(job.core.job.spares) == 2
+    assert "rank 1 was lost at step 7 3 times" in job.told(events.JobFell)[0].reason
+    assert starts(job) == []
+
+
+def test_losses_at_other_steps_are_no_pattern(tmp_path: Path) -> None:
+    job = made(tmp_path, limit=9, spares=4)
+    for step, worker in ((7, "n0.w1"), (7, "n0.s0"), (8, "n0.s1")):
+        lose(job, worker, step)
+    assert job.told(events.JobFell) == []
+
+
+def test_what_is_started_is_told_with_its_number_and_the_limit(tmp_path: Path) -> None:
+    job = made(tmp_path, limit=2)
+    lose(job, "n0.w1", 7)
+    lose(job, "n0.r0", 8)
+    told = [(e.rank, e.node, e.boundary, e.count, e.limit) for e in job.told(events.ProcessRespawned)]
+    assert told == [(1, "n0", 7, 1, 2), (1, "n0", 8, 2, 2)]
+    assert [o.in_place_of for o in job.orders if isinstance(o, msg.StartWorker)] == ["n0.w1", "n0.r0"]
+
+
+def test_nothing_is_started_on_a_machine_that_cannot_be_reached(tmp_path: Path) -> None:
+    job = made(tmp_path, world_size=4, nnodes=2)
+    job.core.detach("n1", job.now_s)
+    answer = job.core.driver.spares.respawns.process_for(2, job.now_s)
+    assert not answer.soon
+    assert "its machine cannot be reached" in answer.reason
+    assert starts(job) == []
 
 
 def test_the_limit_is_for_each_rank_and_hour(tmp_path: Path) -> None:

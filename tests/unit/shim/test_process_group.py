@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
@@ -13,6 +14,7 @@ from torch.distributed import distributed_c10d as c10d
 
 from torchrelay.protocol.errors import UnsupportedError
 from torchrelay.shim.adapters import process_group as groups
+from torchrelay.shim.adapters.old_backends import OldBackends
 
 
 @pytest.fixture(params=["gloo", None, "cpu:gloo"])
@@ -24,7 +26,7 @@ def group(request: pytest.FixtureRequest) -> Iterator[Any]:
 
 
 def exchange(group: Any, number: int) -> tuple[Any, Any]:
-    kind = groups.unused_type(number)
+    kind = groups.type_of(20 + number)
     store = dist.HashStore()
     backend = groups.new_gloo(store, 0, 1, groups.timeout_of(group))
     groups.install(group, backend, kind, store)
@@ -105,10 +107,38 @@ def test_a_name_that_torch_knows_is_lent_to_the_logger_of_ddp(group: Any) -> Non
     dist.all_reduce(torch.ones(1))
 
 
-def test_backend_types_are_never_used_twice_and_run_out(group: Any) -> None:
-    assert len({groups.unused_type(n) for n in range(1, 200)}) == 199
+def test_a_number_that_is_used_is_not_given_again_and_all_of_them_run_out() -> None:
+    used: list[int] = []
+    for _ in range(241):
+        used.append(groups.unused_number(used))
+    assert len(set(used)) == 241
     with pytest.raises(UnsupportedError, match="no further backend types"):
-        groups.unused_type(500)
+        groups.unused_number(used)
+
+
+def held() -> tuple[int, int]:
+    """Descriptors and threads of this process."""
+    return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
+
+
+def test_old_communicators_are_let_go_of_with_their_threads_and_connections(group: Any) -> None:
+    old = OldBackends()
+    seen = []
+    for number in range(6):
+        kind, _ = exchange(group, number % 2)
+        assert old.forget(group, kind)
+        total = torch.ones(2)
+        dist.all_reduce(total)
+        assert total.tolist() == [1.0, 1.0]
+        seen.append(held())
+    assert len(set(seen[1:])) == 1, seen
+
+
+def test_what_is_no_process_group_of_torch_is_left_alone() -> None:
+    class Looks:
+        pass
+
+    assert not OldBackends().forget(Looks(), None)
 
 
 @pytest.mark.parametrize("asked", ["gloo", None, "cpu:gloo"])

@@ -72,6 +72,11 @@ class Eyes:
         if self.states:
             self._announce()
 
+    def takes_place(self, worker: WorkerId, ended: WorkerId) -> None:
+        """It uses the device that one which has ended used."""
+        if ended in self._workers:
+            self.use([worker if w == ended else w for w in self._workers], self._selection)
+
     async def run(self) -> None:
         """Until cancelled."""
         probed = self._places.probes()

@@ -200,6 +200,7 @@ def _running(out: Path, script: Path, options: list[str], variables: Mapping[str
         f"--nproc-per-node={RANKS}",
         "--max-restarts=0",
         "--respawn-limit=0",
+        "--no-refill",
     ]
     command += ["--events", str(out / "events.jsonl"), *options, str(script)]
     environ = {**os.environ, "TORCHRELAY_STATE_DIR": str(out / "state"), "OMP_NUM_THREADS": "1", **(variables or {})}

@@ -88,7 +88,8 @@ def run_relay(
     """
     copy, recorded = _prepare(program, folder)
     log = EventFile(folder / "events.jsonl")
-    options = ["--events", str(log.path), "--jit-dir", str(folder / "jit"), "--max-restarts=0", "--respawn-limit=0"]
+    options = ["--events", str(log.path), "--jit-dir", str(folder / "jit")]
+    options += ["--max-restarts=0", "--respawn-limit=0", "--no-refill"]
     options += [f"--inject={fault}" for cell in cells for fault in cell.faults]
     hold = Hold(folder / "hold", log) if any(cell.kind == "planned" for cell in cells) else None
     settings = Settings(str(recorded), steps, stop_at=reference.stop_at)

@@ -90,7 +90,8 @@ def run_struck(entry: Entry, cells: Sequence[Cell], corpus: Path, reference: Pat
     out = folder / "out"
     out.mkdir(parents=True)
     log = EventFile(folder / "events.jsonl")
-    options = ["--events", str(log.path), "--jit-dir", str(folder / "jit"), "--max-restarts=0", "--respawn-limit=0"]
+    options = ["--events", str(log.path), "--jit-dir", str(folder / "jit")]
+    options += ["--max-restarts=0", "--respawn-limit=0", "--no-refill"]
     variables = {**entry.variables(corpus), "TORCHRELAY_STATE_DIR": str(folder / "state")}
     struck = folder / "struck"
     for cell in cells:

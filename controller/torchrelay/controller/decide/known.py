@@ -47,6 +47,8 @@ class Known:
     """A process is started in the place of a lost one's, where there is no spare."""
     respawns_spent: str = ""
     """Why that is not done again for now."""
+    refilling: bool = False
+    """The spares that are coming are made in the place of others."""
     as_needed: bool = False
     """Copies are made where somebody needs them: the first one at once, the others every `copy_every` steps."""
 

@@ -55,6 +55,8 @@ def _with_all_the_room(k: Known, gaps: Sequence[RankGap]) -> Protection:
     best = _with_a_spare(k, gaps)
     if k.spares_ready:
         return best
+    if k.spares_coming and k.refilling and k.respawns:
+        return replace(best, reason=f"a rank that is lost waits for the spare that is being made: {best.reason}")
     if k.spares_coming:
         return Protection(Level.ARMED, "no spare is ready yet: a rank that is lost waits for one that is on its way")
     return _without_a_spare(k, gaps, best)

@@ -27,6 +27,7 @@ from torchrelay.protocol.messages.agent import LateWorker as LateWorker
 from torchrelay.protocol.messages.agent import LookClosely as LookClosely
 from torchrelay.protocol.messages.agent import Program as Program
 from torchrelay.protocol.messages.agent import Progress as Progress
+from torchrelay.protocol.messages.agent import RaisePriority as RaisePriority
 from torchrelay.protocol.messages.agent import RehearserStarted as RehearserStarted
 from torchrelay.protocol.messages.agent import RestartWorkers as RestartWorkers
 from torchrelay.protocol.messages.agent import Room as Room
@@ -84,6 +85,7 @@ from torchrelay.protocol.messages.shim_orders import KeepFile as KeepFile
 from torchrelay.protocol.messages.shim_orders import MayFinish as MayFinish
 from torchrelay.protocol.messages.shim_orders import NumbersDecided as NumbersDecided
 from torchrelay.protocol.messages.shim_orders import PassGate as PassGate
+from torchrelay.protocol.messages.shim_orders import Ping as Ping
 from torchrelay.protocol.messages.shim_orders import Plan as Plan
 from torchrelay.protocol.messages.shim_orders import Protect as Protect
 from torchrelay.protocol.messages.shim_orders import QuiesceAt as QuiesceAt
@@ -114,6 +116,7 @@ from torchrelay.protocol.messages.shim_reports import LinkState as LinkState
 from torchrelay.protocol.messages.shim_reports import MigrationWanted as MigrationWanted
 from torchrelay.protocol.messages.shim_reports import NumberAlarm as NumberAlarm
 from torchrelay.protocol.messages.shim_reports import OrderFailed as OrderFailed
+from torchrelay.protocol.messages.shim_reports import Pong as Pong
 from torchrelay.protocol.messages.shim_reports import Prepared as Prepared
 from torchrelay.protocol.messages.shim_reports import QuiesceAnswer as QuiesceAnswer
 from torchrelay.protocol.messages.shim_reports import Rebuilt as Rebuilt

@@ -50,7 +50,7 @@ class AgentHello:
     of the message that follows, counted over that life without AgentHello and Progress (see `delivery`).
     `copies_port`, `copies_token`: where it keeps copies of other nodes' journals (see `journal_copy`); `copies_of`: workers of
     which it has some -> the newest gate. `job`, `epoch`: the newest that it follows; `candidate`: HOST:PORT of a
-    controller that the command of this machine would start (see `leading`).
+    controller that the command of this machine would start (see `leading`). `spares`: how many it is to have.
     """
 
     node: str
@@ -66,6 +66,7 @@ class AgentHello:
     epoch: int = 0
     candidate: str = ""
     program: Program = field(default_factory=Program)
+    spares: int = 0
 
 
 @dataclass(frozen=True)
@@ -171,12 +172,16 @@ class DeviceChecked:
 
 @dataclass(frozen=True)
 class LateWorker:
-    """A process that was asked for with StartWorker; it warms up as a spare does. `pid` 0: it could not be, for `reason`."""
+    """A process that was asked for with StartWorker; it warms up as a spare does. `pid` 0: it could not be, for `reason`.
+
+    `rank`, `in_place_of`: as in the order.
+    """
 
     worker: str
     rank: int
     pid: int
     reason: str = ""
+    in_place_of: str = ""
 
 
 @dataclass(frozen=True)
@@ -340,9 +345,22 @@ class CheckDevice:
 
 @dataclass(frozen=True)
 class StartWorker:
-    """Start one more process, which is to take over `rank` on its own node; answered by LateWorker."""
+    """Start one more process; answered by LateWorker.
+
+    `rank`: the one that it is to take over, on its own node; NO_RANK for a spare. `in_place_of`: the worker of this node that has
+    ended and whose device it gets. `idle`: training must not be slowed by it, see RaisePriority.
+    """
 
     rank: int
+    in_place_of: str = ""
+    idle: bool = False
+
+
+@dataclass(frozen=True)
+class RaisePriority:
+    """Somebody waits for a process that was started `idle`: from now on it runs as any other."""
+
+    worker: str
 
 
 @dataclass(frozen=True)
@@ -395,6 +413,7 @@ ToAgent = (
     | CheckDevice
     | StartWorker
     | StartRehearser
+    | RaisePriority
     | FetchKept
     | RestartWorkers
     | FetchCheckpoint

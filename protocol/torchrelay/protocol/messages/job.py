@@ -97,6 +97,11 @@ class JobStatus:
     """Devices and nodes that are given no rank, each with its reason."""
     health: tuple[str, ...] = ()
     """Sources of evidence that are dead, and the newest verdicts."""
+    spares_wanted: int = 0
+    spares_making: int = 0
+    """Of the others, those that are on their way."""
+    spares_reason: str = ""
+    """Why no more are made; empty where there are as many as there are to be."""
 
 
 @dataclass(frozen=True)

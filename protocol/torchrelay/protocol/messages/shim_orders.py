@@ -75,6 +75,13 @@ class Rehearse:
 
 
 @dataclass(frozen=True)
+class Ping:
+    """Answer with Pong: a process that nobody needs yet is looked after, too."""
+
+    number: int
+
+
+@dataclass(frozen=True)
 class EndRehearsal:
     """To a spare: end the child that rehearses; nobody waits for its result."""
 
@@ -305,4 +312,5 @@ ShimOrder = (
     | ClearCheckpoints
     | Rehearse
     | EndRehearsal
+    | Ping
 )

@@ -37,6 +37,13 @@ class Warm:
 
 
 @dataclass(frozen=True)
+class Pong:
+    """The process and its link to the agent live. `number`: of the Ping."""
+
+    number: int
+
+
+@dataclass(frozen=True)
 class Armed:
     """The script has set up its default process group; the shim could protect it from here on."""
 
@@ -363,4 +370,5 @@ ShimReport = (
     | FilesKept
     | AsideSet
     | Rehearsed
+    | Pong
 )

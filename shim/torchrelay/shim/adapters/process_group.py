@@ -1,14 +1,14 @@
 """Exchanging the communicator inside a live ProcessGroup.
 
 `ProcessGroup._register_backend` binds a backend to a device under a backend type that was not used in that group before;
-`_set_default_backend` makes it the one that collectives use. Backend types are 8-bit numbers, so a process can take part in
-about 200 migrations. Seen on torch 2.13.0 (`BackendType` accepts any number; `getBackendName` does not know ours and raises,
-which DDP's logger runs into: `built_in_type` lends it a name that it knows).
+`_set_default_backend` makes it the one that collectives use. Backend types are 8-bit numbers: where old ones cannot be let go of
+(`old_backends.py`), a process can take part in about 240 migrations. Seen on torch 2.13.0 (`BackendType` accepts any number;
+`getBackendName` does not know ours and raises, which DDP's logger runs into: `built_in_type` lends it a name that it knows).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -101,13 +101,17 @@ def timeout_of(group: Any) -> timedelta:
     return timeout if isinstance(timeout, timedelta) else c10d.default_pg_timeout
 
 
-def unused_type(exchanges: int) -> Any:
-    """The backend type for the n-th exchange in this process. Raises UnsupportedError when they are used up."""
-    number = _FIRST_TYPE + exchanges
-    if number > _LAST_TYPE:
+def unused_number(used: Sequence[int]) -> int:
+    """Of a backend type that no group has a communicator under. Raises UnsupportedError when all are used up."""
+    number = next((n for n in range(_FIRST_TYPE, _LAST_TYPE + 1) if n not in used), None)
+    if number is None:
         raise UnsupportedError(
-            f"this process has taken part in {exchanges} migrations; torch has no further backend types"
+            f"this process has taken part in {len(used)} migrations; torch has no further backend types"
         )
+    return number
+
+
+def type_of(number: int) -> Any:
     return dist.ProcessGroup.BackendType(number)
 
 

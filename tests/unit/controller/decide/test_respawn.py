@@ -1,32 +1,44 @@
+"""Where a lost process is started again, and where that would only be lost again."""
+
 from __future__ import annotations
 
 import dataclasses
 
 import pytest
 
-from torchrelay.controller.decide.respawn import Place, may_respawn
+from torchrelay.controller.decide.respawn import Place, comes_again, may_respawn
 
-WELL = Place(rank=1, boundary=30, unusable="", recent=0, limit=3, at_step=1)
+WELL = Place(rank=1, unusable="", recent=0, limit=3)
 
 
-def test_a_process_that_died_on_a_healthy_device_is_started_again_in_its_place() -> None:
-    assert may_respawn(WELL).may
+def test_a_well_place_gets_a_new_process_and_is_told_how_many_are_left() -> None:
+    verdict = may_respawn(dataclasses.replace(WELL, recent=1))
+    assert verdict.may
+    assert verdict.reason == "rank 1 waits for a process that is started in its place (2 of 3 within the hour)"
 
 
 @pytest.mark.parametrize(
-    ("change", "why"),
+    ("change", "reason"),
     [
         ({"limit": 0}, "no process is started"),
-        ({"unusable": "uncorrectable memory errors"}, "uncorrectable memory errors"),
         ({"recent": 3}, "3 times within the hour (--respawn-limit 3)"),
-        ({"at_step": 3}, "lost at step 30 3 times, the script or its data"),
+        ({"unusable": "GPU-1 is in quarantine"}, "GPU-1 is in quarantine"),
     ],
 )
-def test_it_is_not_where_that_would_come_to_the_same_end(change: dict[str, object], why: str) -> None:
+def test_it_is_said_why_none_is_started(change: dict[str, object], reason: str) -> None:
     verdict = may_respawn(dataclasses.replace(WELL, **change))  # type: ignore[arg-type]  # of any of its fields
     assert not verdict.may
-    assert why in verdict.reason
+    assert reason in verdict.reason
 
 
-def test_the_second_loss_at_a_step_may_be_chance() -> None:
-    assert may_respawn(dataclasses.replace(WELL, at_step=2, recent=1)).may
+@pytest.mark.parametrize("times", [0, 1, 2])
+def test_a_loss_that_has_come_again_once_is_no_pattern(times: int) -> None:
+    assert comes_again(1, 7, times) == ""
+
+
+def test_a_loss_that_comes_again_twice_at_the_same_step_ends_the_job_with_its_story() -> None:
+    ends = [f"p{n} ended by signal 11" for n in range(3)]
+    assert comes_again(1, 7, 3, ends) == (
+        "rank 1 was lost at step 7 3 times (p0 ended by signal 11; p1 ended by signal 11; p2 ended by signal 11): "
+        "the script or its data would meet the same end again"
+    )

@@ -1,0 +1,84 @@
+"""One loss after the other, with one spare that is made anew each time: nothing changes, and nothing piles up.
+
+TORCHRELAY_TEST_ROUNDS: how many losses (6 if not set); TORCHRELAY_TEST_SEED: repeats a series.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from faults.conftest import Undisturbed
+from support.footprint import Footprint, children_of, files_left, footprint, parts_of, shared_memory_of
+from support.relay_run import assert_unharmed, read_events, relay
+
+from torchrelay.protocol.faults import INJECT_PHASES
+
+LOSSES = int(os.environ.get("TORCHRELAY_TEST_ROUNDS", "6"))
+SEED = int(os.environ["TORCHRELAY_TEST_SEED"])
+RANKS, APART, STEPS_PER_EPOCH = 2, 4, 11
+SETTLED_AFTER = 3
+"""Losses until all that is made once has been made."""
+GROWTH_BYTES = 300 << 10
+"""For each further loss at most so much, of what is remembered of each process that there was."""
+LOSS_S = 25.0
+
+
+@dataclass
+class Held:
+    """After each migration: what the parts of the job hold, and how many files there are. `events`: where to see that."""
+
+    events: Path
+    parts: list[dict[str, Footprint]] = field(default_factory=list)
+    files: list[int] = field(default_factory=list)
+
+    def look(self, command: int) -> None:
+        done = sum(e["name"] == "migration_finished" for e in read_events(self.events))
+        if done <= len(self.parts):
+            return
+        parts = parts_of(command)
+        if (agent := parts.get("agent")) is None:
+            return
+        first = footprint(min(children_of(agent.pid)))  # rank 0, which stays to the end
+        if first is not None and len(parts) == 2:
+            self.parts.append({**parts, "rank 0": first})
+            self.files.append(len(files_left(*shared_memory_of(agent.pid))))
+
+
+@pytest.mark.slow
+def test_losses_in_a_row_find_a_new_spare_each_and_leave_nothing_behind(
+    undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    print(f"\nTORCHRELAY_TEST_SEED={SEED}: {LOSSES} losses", flush=True)
+    chance = random.Random(SEED)
+    faults = [f"kill:rank=1,step={5 + APART * n},phase={chance.choice(INJECT_PHASES)}" for n in range(LOSSES)]
+    epochs = str((5 + APART * LOSSES) // STEPS_PER_EPOCH + 2)
+    held = Held(tmp_path / "events.jsonl")
+    run = relay(
+        tmp_path,
+        "ddp.py",
+        epochs,
+        ranks=RANKS,
+        inject=faults,
+        options=("--refill",),
+        watch=held.look,
+        limit_s=60 + LOSS_S * LOSSES,
+    )
+    assert_unharmed(run, undisturbed("ddp.py", epochs, ranks=RANKS), RANKS, faults, LOSSES)
+    assert run.named("process_respawned") == []
+    assert run.named("spare_dropped") == []
+    assert [m["spares"] for m in run.committed()] == [[f"n0.s{n}"] for n in range(LOSSES)]
+    assert len(run.named("spare_made")) >= LOSSES - 1
+    assert len(held.parts) >= LOSSES - 1, "the job was not seen after each loss"
+    settled, last, losses = held.parts[SETTLED_AFTER - 1], held.parts[-1], len(held.parts) - SETTLED_AFTER
+    for name, before in settled.items():
+        now = last[name]
+        assert now.pid == before.pid
+        assert now.descriptors <= before.descriptors + 2, (name, [p[name].descriptors for p in held.parts])
+        assert now.threads <= before.threads + 2, (name, [p[name].threads for p in held.parts])
+        grown = now.anonymous_bytes - before.anonymous_bytes
+        assert grown <= (1 << 20) + GROWTH_BYTES * losses, (name, [p[name].anonymous_bytes for p in held.parts])
+    assert held.files[-1] <= max(held.files[:SETTLED_AFTER]), held.files

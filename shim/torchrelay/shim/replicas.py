@@ -19,7 +19,7 @@ from torchrelay.shim.adapters.dtensor import replica_ranks
 from torchrelay.shim.adapters.process_group import group_ranks
 from torchrelay.shim.capture import device
 from torchrelay.shim.capture.host_state import HostState
-from torchrelay.shim.capture.kinds import Kind
+from torchrelay.shim.capture.modules import TreeContent
 
 if TYPE_CHECKING:
     from torchrelay.shim.commit import Commit
@@ -116,15 +116,19 @@ class ReplicaChecks:
 
 def _models(state: HostState) -> tuple[tuple[int, int], ...]:
     """Which models the names of tensors mean: number and identity of each."""
-    modules = (node for node in state.nodes if node.kind is Kind.MODULE)
-    return tuple((number, id(node.obj)) for number, node in enumerate(modules) if not node.content.tree.is_bare())
+    contents = enumerate(_contents(state))
+    return tuple((number, id(content.tree.root)) for number, content in contents if not content.tree.is_bare())
+
+
+def _contents(state: HostState) -> list[TreeContent]:
+    """Of the models, in the order of their nodes."""
+    return [state.nodes[state.index[id(root)]].content for root in state.roots]
 
 
 def small_buffers(state: HostState) -> dict[str, str]:
     """Digests of the buffers that go with the journal, by the place of their model and their name."""
-    contents = [node.content for node in state.nodes if node.kind is Kind.MODULE]
     return {
         f"buffer{number}.{name}": hashlib.blake2b(value.data, digest_size=8).hexdigest()
-        for number, content in enumerate(contents)
+        for number, content in enumerate(_contents(state))
         for name, value in content.buffers.items()
     }

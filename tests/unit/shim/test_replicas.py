@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+from support.host_state import take
 from support.loop_script import LoopScript
 
 from torchrelay.protocol.messages import ReplicaCheck
+from torchrelay.shim import replicas
+from torchrelay.shim.capture.kinds import Kind
+from torchrelay.shim.capture.modules import ModuleTrees
 
 
 def checks(script: LoopScript) -> list[tuple[int, int]]:
@@ -75,3 +80,11 @@ def test_a_model_that_takes_another_one_s_turn_begins_anew(script: LoopScript) -
     since = {c.boundary: c.since for c in told}
     assert (since[2], since[3]) == (0, 0)
     assert (since[4], since[5]) == (4, 4), "the variable has the other one at that head"
+
+
+def test_models_are_known_in_the_order_of_their_nodes() -> None:
+    models = {name: torch.nn.Linear(2, 2) for name in ("z", "a", "m")}
+    state = take({"kept": [models["m"]], **models}, ModuleTrees())
+    nodes = [node.obj for node in state.nodes if node.kind is Kind.MODULE]
+    assert len(nodes) == 3
+    assert replicas._models(state) == tuple((number, id(model)) for number, model in enumerate(nodes))

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import functools
 import random
+import re
 import weakref
 from typing import Any, NamedTuple
 
@@ -171,9 +173,58 @@ def test_keys_and_elements_that_are_objects_are_those_of_this_process() -> None:
     assert target["frozen"] == {target["model"].bias, 1, 2}
 
 
-def test_a_key_that_is_an_object_born_during_training_is_refused() -> None:
-    with pytest.raises(StateMismatchError, match="object as key"):
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    rows: int
+    name: str = "x"
+
+
+def test_keys_and_elements_that_training_adds_are_known_by_what_they_are() -> None:
+    keys = [
+        numpy.dtype("float32"),
+        ((), numpy.dtype("int64"), b"1"),
+        re.compile("a+"),
+        Shape(3),
+        (Shape(4), 1),
+        Holder,
+        (torch.relu, "fused"),
+        Point(1.0, None),  # type: ignore[arg-type]  # a list could be no key
+    ]
+    target: dict[str, Any] = {"cache": {}, "seen": set()}
+    carry({"cache": {key: [place] for place, key in enumerate(keys)}, "seen": set(keys)}, target)
+    assert target["cache"] == {key: [place] for place, key in enumerate(keys)}
+    assert target["seen"] == set(keys)
+    assert Holder in target["seen"]
+
+
+def test_keys_that_training_adds_are_known_by_where_else_they_stand() -> None:
+    def build() -> dict[str, Any]:
+        return {"model": torch.nn.Sequential(torch.nn.Linear(2, 1)), "owner": Holder(), "ages": {}, "seen": set()}
+
+    source, target = build(), build()
+    model, owner = source["model"], source["owner"]
+    source["ages"] |= {model[0].weight: 1, (owner, "first"): [2], model[0]: 3, owner: 4}
+    source["seen"] |= {model[0].bias, owner}
+    carry(source, target)
+    model, owner = target["model"], target["owner"]
+    assert target["ages"] == {model[0].weight: 1, (owner, "first"): [2], model[0]: 3, owner: 4}
+    assert target["seen"] == {model[0].bias, owner}
+
+
+def test_a_key_that_training_has_made_and_nobody_else_holds_is_refused_by_name() -> None:
+    with pytest.raises(StateMismatchError, match="d: training has added a key"):
         carry({"d": {Holder(): 1}}, {"d": {}})
+    with pytest.raises(StateMismatchError, match="s: 1 elements of a set"):
+        carry({"s": {Holder(), 1}}, {"s": {1}})
+
+
+def test_elements_that_nobody_else_holds_are_those_of_this_process_if_it_has_as_many() -> None:
+    own = Holder()
+    target: dict[str, Any] = {"s": {own, 1}}
+    carry({"s": {Holder(), 2}}, target)
+    assert target["s"] == {own, 2}
+    with pytest.raises(StateMismatchError, match="and there are 2 here"):
+        carry({"s": {Holder()}}, {"s": {Holder(), Holder()}})
 
 
 def test_opaque_objects_are_kept_and_local_classes_filled_where_they_are() -> None:

@@ -14,7 +14,8 @@ from torchrelay.protocol.errors import UnsupportedError
 from torchrelay.shim.capture import walk
 from torchrelay.shim.capture.handlers import containers
 from torchrelay.shim.capture.host_state import Inside
-from torchrelay.shim.capture.kinds import Kind, is_value, kind_of
+from torchrelay.shim.capture.keys import is_value
+from torchrelay.shim.capture.kinds import Kind, kind_of
 
 
 class Holder:

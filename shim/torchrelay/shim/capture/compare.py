@@ -13,9 +13,11 @@ from typing import Any, NamedTuple
 
 from torch.utils.data import IterableDataset
 
+from torchrelay.shim.capture.aliases import Alias
 from torchrelay.shim.capture.bound_tensors import BUFFERS, Form
 from torchrelay.shim.capture.encode import EncodedNode
-from torchrelay.shim.capture.host_state import Inside, LargeTensor, path_of
+from torchrelay.shim.capture.host_state import Inside, LargeTensor, Nth, path_of
+from torchrelay.shim.capture.keys import Key, by_place
 from torchrelay.shim.capture.kinds import PLAIN, Kind
 from torchrelay.shim.capture.long_list import decoded
 from torchrelay.shim.capture.small import SMALL_BYTES, TensorValue
@@ -140,6 +142,8 @@ class Comparison:
             self._mappings(was, content, whole=kind in _WHOLE)
         elif kind in (Kind.LIST, Kind.DEQUE):
             self._sequences(was, content)
+        elif kind is Kind.SET:
+            self._sets(was, content)
         elif kind is Kind.TENSOR:
             if isinstance(was, TensorValue) and isinstance(content, LargeTensor) and self._read is not None:
                 content = self._read(self._at[1])
@@ -159,6 +163,10 @@ class Comparison:
                 self._differ((), f"at {was}", f"at {content}")
 
     def _mappings(self, then: dict[Any, Any], now: dict[Any, Any], *, whole: bool) -> None:
+        for place, (was, key) in enumerate(zip(then, now)):
+            if type(was) is Key and type(key) is Key:
+                self._values((Nth(place),), was.written, key.written)
+        then, now = by_place(then), by_place(now)
         for key, was in then.items():
             if key in now:
                 self._values((key,), was, now[key])
@@ -170,6 +178,15 @@ class Comparison:
             self._differ((key,), "not there", self._what(now[key], self._now))
         if then.keys() == now.keys() and [*then] != [*now] and self._then[self._at[0]].kind is Kind.DICT:
             self._differ((), f"in the order {_shown(str([*then]))}", f"in the order {_shown(str([*now]))}")
+
+    def _sets(self, then: tuple[Any, ...], now: tuple[Any, ...]) -> None:
+        """Values one by one. Other elements are counted: a set has no order by which one of them could be found."""
+        (was, *others), (values, *more) = then, now
+        if was != values:
+            self._differ((), _shown(was), _shown(values))
+        counts = [len(keys) + unknown for keys, unknown in (others, more)]
+        if counts[0] != counts[1]:
+            self._differ((), f"of {counts[0]} objects", f"of {counts[1]}")
 
     def _sequences(self, then: Any, now: Any) -> None:
         if then is None or now is None:
@@ -218,7 +235,10 @@ class Comparison:
     def _tensors(self, keys: tuple[Any, ...], then: Any, now: Any) -> None:
         if then is None or now is None:
             return  # another name of a parameter, whose content comes from a donor
-        if isinstance(then, TensorValue) and isinstance(now, TensorValue):
+        if isinstance(then, Alias) and isinstance(now, Alias):
+            if then[1:] != now[1:] or not self._pair(then.root, now.root):
+                self._differ(keys, f"a part of {then.name}", f"a part of {now.name}")
+        elif isinstance(then, TensorValue) and isinstance(now, TensorValue):
             if (then.dtype, then.shape, then.data, then.spread) != (now.dtype, now.shape, now.data, now.spread):
                 self._differ(keys, _shown(then), _shown(now))
         elif isinstance(then, LargeTensor) and isinstance(now, LargeTensor):

@@ -20,10 +20,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-from torchrelay.shim.capture import by_value, modules
+from torchrelay.shim.capture import by_value, keys, modules
 from torchrelay.shim.capture.handlers import HANDLERS
 from torchrelay.shim.capture.host_state import HostState, Node, Nth
-from torchrelay.shim.capture.kinds import GONE, IMPLIED, PLAIN, TENSOR, Kind, is_value, kind_of
+from torchrelay.shim.capture.kinds import GONE, IMPLIED, PLAIN, TENSOR, Kind, kind_of
 from torchrelay.shim.capture.small import TensorValue
 from torchrelay.shim.capture.tags import BOUND, METHOD, NAMED, OPAQUE, PART, PARTIAL, REF, SAVE, TUPLE, VALUE, WEAK
 
@@ -166,7 +166,7 @@ class Encoder:
         without_node, index = self.without_node, self.state.index
         made: dict[Any, Any] = {}
         for place, (k, v) in enumerate(content.items()):
-            key = k if type(k) in PLAIN or is_value(k) else Nth(place)
+            key = k if type(k) in PLAIN or keys.is_value(k) else keys.write(self, k) or Nth(place)
             if type(v) in PLAIN:
                 made[key] = v
             else:

@@ -290,14 +290,5 @@ def _is_handle(cls: type) -> bool:
     return any(isinstance(handle, type) and issubclass(cls, handle) for handle in handles)
 
 
-def is_value(key: Any) -> bool:
-    """Whether a key or an element of a set is known in another process by what it is, and not by which object it is."""
-    cls = type(key)
-    if cls in PLAIN:
-        return True
-    kind = kind_of(cls)
-    return kind is Kind.PLAIN or (kind is Kind.TUPLE and all(is_value(k) for k in key))
-
-
 IMPLIED = {Kind.TENSOR: torch.Tensor, Kind.GLOBALS: dict, Kind.FRAME: types.FrameType}
 """Classes that are not written down: most steps make tensors anew, and to pickle a class takes longer than the rest of it."""

@@ -17,6 +17,7 @@ from torchrelay.shim.adapters.list_pointers import pointers
 from torchrelay.shim.adapters.module_hooks import hook_counts, next_hook, remove_hooks_since
 from torchrelay.shim.adapters.wrappers import is_fsdp1
 from torchrelay.shim.capture import callables, small
+from torchrelay.shim.capture.aliases import Owners
 from torchrelay.shim.capture.bound_tensors import BUFFERS, PARAMETERS, BoundTensors, Form, Place
 from torchrelay.shim.capture.callables import is_hidden
 from torchrelay.shim.capture.kinds import PLAIN
@@ -200,6 +201,11 @@ class ModuleTree:
     def by_place(self, tensors: list[Any]) -> dict[Place, Any]:
         return dict(zip(self._bound.slots, tensors))
 
+    @property
+    def tensors(self) -> list[Any]:
+        """Parameters and buffers, by the latest look: another list once one was bound anew."""
+        return self._bound.tensors
+
     def place_of(self, tensor: Any) -> Place | None:
         """Where one of its parameters or buffers stands."""
         if self._places_of is not self._bound.tensors:
@@ -283,6 +289,11 @@ class ModuleTrees:
         """Those of them, in the order of the loops, that are state; None for the others."""
         self._plain_state: dict[int, tuple[Any, int, int, bool]] = {}
         self._trees: dict[int, ModuleTree] = {}
+        self._owners = Owners()
+
+    def owner_of(self, tensor: torch.Tensor) -> tuple[torch.nn.Module, torch.Tensor] | None:
+        """Return the parameter or buffer whose memory the tensor shares, and the root of its tree."""
+        return self._owners.of(tensor, self._trees.values())
 
     def tree(self, root: torch.nn.Module) -> ModuleTree:
         tree = self._trees.get(id(root))

@@ -20,7 +20,8 @@ from torchrelay.shim.capture.base_types import dict_items, fields, make_tuple
 from torchrelay.shim.capture.bound_tensors import at_place
 from torchrelay.shim.capture.encode import EncodedNode
 from torchrelay.shim.capture.handlers import HANDLERS
-from torchrelay.shim.capture.host_state import Deep, Fields, Inside, Nth
+from torchrelay.shim.capture.host_state import Deep, Fields, Inside, Nth, path_of
+from torchrelay.shim.capture.keys import by_place
 from torchrelay.shim.capture.kinds import PLAIN, Kind
 from torchrelay.shim.capture.random_below import follow
 from torchrelay.shim.capture.replay_point import ABSENT
@@ -167,7 +168,7 @@ class Rebuild:
         found: dict[int, list[tuple[int, Any]]] = {}
         for holder, node in enumerate(self._nodes):
             content = enumerate(node.content) if type(node.content) is list else ()
-            for key, value in node.content.items() if type(node.content) is dict else content:
+            for key, value in by_place(node.content).items() if type(node.content) is dict else content:
                 if type(value) is tuple and value[0] == REF and value[1] in wanted and node.kind not in _VARIABLES:
                     found.setdefault(value[1], []).append((holder, key))
         return found
@@ -184,6 +185,10 @@ class Rebuild:
         """The object of the node that is being resolved is not carried, and need not be."""
         self.missing.append(what)
         self._left.add(len(self.objects))
+
+    def path(self, node: EncodedNode) -> str:
+        """Return the way to the node's object, as the script would write it."""
+        return path_of(self._nodes, next(n for n, other in enumerate(self._nodes) if other is node))
 
     def lacks(self, node: EncodedNode) -> None:
         """Training has made what cannot be made again."""

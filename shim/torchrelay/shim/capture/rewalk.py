@@ -17,6 +17,7 @@ import torch
 
 from torchrelay.shim.adapters.frames import MODULE
 from torchrelay.shim.adapters.tensor_versions import version_of
+from torchrelay.shim.capture import aliases
 from torchrelay.shim.capture.edges import (
     MAY_BE_LOOKED_THROUGH,
     Edges,
@@ -42,7 +43,7 @@ from torchrelay.shim.capture.parts import (
 )
 from torchrelay.shim.capture.seen_again import Restart, changed
 from torchrelay.shim.capture.small import TensorValue
-from torchrelay.shim.capture.traces import WITHOUT_NODE, forget, forget_aliases, forget_large
+from torchrelay.shim.capture.traces import WITHOUT_NODE, forget, forget_large
 from torchrelay.shim.capture.walk import Walk
 from torchrelay.shim.capture.watched import Watched
 from torchrelay.shim.capture.ways import Ways
@@ -98,9 +99,8 @@ class Rewalk(Walk):
             self._work_off()
             if len(state.free) > 64 + len(state.nodes) // 2:
                 raise Restart
-            if state.large.keys() != self._base.large.keys() or self._gone_large:
-                known = self._base.index
-                forget_aliases(state, [path for path, tensor in state.large.items() if id(tensor) not in known])
+            known = self._base.index
+            aliases.find(state, self.trees, [n for n in state.renewed if id(state.nodes[n].obj) not in known])
         self._ways.settle()
         if self._before is None:
             if watched.is_worn():

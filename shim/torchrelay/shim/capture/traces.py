@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -46,20 +45,3 @@ def rename_large(state: HostState, tensor: torch.Tensor, path: str) -> None:
     state.versions = [(t, version, path if t is tensor else name) for t, version, name in state.versions]
     state.large = {name: t for name, t in state.large.items() if t is not tensor}
     state.large[path] = tensor
-
-
-def forget_aliases(state: HostState, paths: Iterable[str]) -> None:
-    """Views of parameters, and optimizer state under another name (`state_dict()` makes both), are no state of their own.
-
-    `paths`: of the large tensors to look at.
-    """
-    looked_at = [(path, state.large[path]) for path in paths]
-    if not looked_at:
-        return
-    known = {id(v) for _, o in state.optimizers for values in o.state.values() for v in values.values()}
-    for path, tensor in looked_at:
-        number = state.index[id(tensor)]
-        of_loop = state.root(number).kind is Kind.LOOPS  # its latest draw, done again, makes it anew
-        if id(tensor) in known or isinstance(tensor._base, torch.nn.Parameter) or of_loop:
-            del state.large[path]
-            state.nodes[number].content = None

@@ -14,7 +14,7 @@ from typing import Any
 
 from torchrelay.protocol.errors import UnsupportedError
 from torchrelay.shim.adapters import frames as frame_access
-from torchrelay.shim.capture import callables, modules, owners
+from torchrelay.shim.capture import aliases, callables, modules, owners
 from torchrelay.shim.capture.base_types import fields
 from torchrelay.shim.capture.handlers import HANDLERS
 from torchrelay.shim.capture.handlers.variables import iterators_of_loops
@@ -22,7 +22,6 @@ from torchrelay.shim.capture.host_state import Definition, Fields, HostState, No
 from torchrelay.shim.capture.kinds import DICT, LIST, PLAIN, Kind, kind_of
 from torchrelay.shim.capture.parts import NONE, Bindings, dead_globals, global_names, live_names
 from torchrelay.shim.capture.random_below import GENERATORS
-from torchrelay.shim.capture.traces import forget_aliases
 
 MAX_NODES = 50_000
 ITERATORS = frozenset({Kind.LOADER_ITER, Kind.CYCLE})
@@ -55,7 +54,7 @@ class Walk:
         if self._parts:
             self.state = HostState()
             self._go(frames, module_globals)
-        forget_aliases(self.state, [*self.state.large])
+        aliases.find(self.state, self.trees, range(len(self.state.nodes)))
         return self.state
 
     def _go(self, frames: Sequence[FrameType], module_globals: Mapping[str, dict[str, Any]]) -> None:

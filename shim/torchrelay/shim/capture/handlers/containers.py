@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.capture import callables
@@ -23,7 +23,8 @@ from torchrelay.shim.capture.base_types import (
 from torchrelay.shim.capture.edges import same_items, same_mapping
 from torchrelay.shim.capture.handler import Handler, encode_mapping, of_same_class
 from torchrelay.shim.capture.host_state import Inside, Node, Nth
-from torchrelay.shim.capture.kinds import PLAIN, TUPLE, Kind, is_value
+from torchrelay.shim.capture.keys import Key, is_value, write
+from torchrelay.shim.capture.kinds import PLAIN, TUPLE, Kind
 from torchrelay.shim.capture.long_list import LONG, LongContent, decoded
 from torchrelay.shim.capture.replay_point import ABSENT
 
@@ -186,19 +187,26 @@ def _make_dict(rebuild: Rebuild, node: EncodedNode) -> Any:
 
 def _fill_dict(rebuild: Rebuild, node: EncodedNode, obj: Any) -> None:
     now = dict_items(obj)
-    put_dict_items(obj, rebuild.mapping(_with_own_keys(node.content, now), now))
+    put_dict_items(obj, rebuild.mapping(_with_own_keys(rebuild, node, now), now))
 
 
-def _with_own_keys(content: dict[Any, Any], now: dict[Any, Any]) -> dict[Any, Any]:
-    """Keys that are objects are those that stand in the same places here. Raises StateMismatchError where none does."""
-    if not any(type(key) is Nth for key in content):
-        return content
+def _with_own_keys(rebuild: Rebuild, node: EncodedNode, now: dict[Any, Any]) -> dict[Any, Any]:
+    """The content with this process's keys. Raises StateMismatchError where it has none that could be meant.
+
+    A key that could not be written down is the one that stands in the same place here.
+    """
+    content = node.content
+    if not any(type(key) in (Key, Nth) for key in content):
+        return cast("dict[Any, Any]", content)
     own = list(now)
     found = {}
-    for key, value in content.items():
-        if type(key) is Nth and (key.place >= len(own) or is_value(own[key.place])):
-            raise StateMismatchError("a dict has an object as key that was not there when training started")
-        found[own[key.place] if type(key) is Nth else key] = value
+    for place, (key, value) in enumerate(content.items()):
+        meant = rebuild.decode(key.written, ABSENT) if type(key) is Key else ABSENT if type(key) is Nth else key
+        if meant is ABSENT and place < len(own) and not is_value(own[place]):
+            meant = own[place]
+        if meant is ABSENT:
+            raise StateMismatchError(f"{rebuild.path(node)}: training has added a key that no other process can know")
+        found[meant] = value
     return found
 
 
@@ -223,12 +231,25 @@ def _undo_set(node: Node) -> None:
 
 
 def _encode_set(encoder: Encoder, node: Node) -> Any:
-    return {value for value in node.content if is_value(value)}
+    """Values; other elements that can be written; how many cannot."""
+    values = {element for element in node.content if is_value(element)}
+    others = [write(encoder, element) for element in node.content if element not in values]
+    return values, [key for key in others if key is not None], others.count(None)
 
 
 def _fill_set(rebuild: Rebuild, node: EncodedNode, obj: Any) -> None:
-    own = {element for element in set_items(obj) if not is_value(element)}
-    put_set_items(obj, [*node.content, *own])
+    """Elements that could not be written are those of this process, if it has as many. Raises StateMismatchError."""
+    values, others, unknown = node.content
+    meant = [rebuild.decode(key.written, ABSENT) for key in others]
+    found = [element for element in meant if element is not ABSENT]
+    unknown += len(meant) - len(found)
+    known = {*values, *found}
+    own = [element for element in set_items(obj) if not is_value(element) and element not in known] if unknown else []
+    if len(own) != unknown:
+        raise StateMismatchError(
+            f"{rebuild.path(node)}: {unknown} elements of a set are known by nothing but themselves, and there are {len(own)} here"
+        )
+    put_set_items(obj, [*known, *own])
 
 
 def _capture_bytes(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> None:

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters.dtensor import around, local, spread_of
 from torchrelay.shim.adapters.tensor_versions import version_of
 from torchrelay.shim.capture import small
+from torchrelay.shim.capture.aliases import Alias
 from torchrelay.shim.capture.handler import Handler, of_same_class
 from torchrelay.shim.capture.host_state import LargeTensor, Node
 from torchrelay.shim.capture.kinds import Kind
@@ -42,6 +44,8 @@ def _same(trees: ModuleTrees, node: Node) -> bool:
     content = node.content
     if isinstance(content, small.TensorValue):
         return small.take(node.obj) == content
+    if isinstance(content, Alias) and trees.owner_of(node.obj) is None:
+        raise Restart
     if isinstance(content, LargeTensor) and tuple(local(node.obj).shape) != content.shape:
         raise Restart
     return True
@@ -61,6 +65,8 @@ def _make(rebuild: Rebuild, node: EncodedNode) -> Any:
     if content is None:
         rebuild.leaves(f"view of a parameter {node.key!r}")
         return ABSENT
+    if isinstance(content, Alias):
+        return content.make()
     if isinstance(content, LargeTensor):
         part = torch.empty(content.shape, dtype=content.dtype, device=content.device)
         return part if content.spread is None else around(part, content.spread)
@@ -71,6 +77,8 @@ def _fits(node: EncodedNode, there: Any) -> bool:
     content = node.content
     if not of_same_class(node, there):
         return False
+    if isinstance(content, Alias):
+        return content.fits(there)
     if isinstance(content, LargeTensor):
         same_form = tuple(local(there).shape) == content.shape and there.dtype == content.dtype
         return same_form and spread_of(there) == content.spread
@@ -80,6 +88,11 @@ def _fits(node: EncodedNode, there: Any) -> bool:
 def _fill(rebuild: Rebuild, node: EncodedNode, obj: Any) -> None:
     if isinstance(node.content, small.TensorValue):
         small.put(node.content, obj)
+    elif isinstance(node.content, Alias):
+        root = rebuild.objects[node.content.root]
+        if root is ABSENT:
+            raise StateMismatchError(f"{rebuild.path(node)} shares the memory of a model that is not here")
+        node.content.share(obj, root)
 
 
 HANDLERS = (

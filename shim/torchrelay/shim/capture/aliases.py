@@ -1,0 +1,156 @@
+"""Tensors that share the memory of a parameter or buffer: `state_dict()`, `p.data`, `p.detach()` and views make them.
+
+They are no state of their own. What a journal holds of one says whose memory it shares, so that it follows its owner in
+another process, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.shim.capture.bound_tensors import Place, at_place
+from torchrelay.shim.capture.host_state import HostState
+from torchrelay.shim.capture.kinds import Kind
+
+if TYPE_CHECKING:
+    from torchrelay.shim.capture.modules import ModuleTree, ModuleTrees
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+
+
+class Alias(NamedTuple):
+    """Content of a tensor's node. `root`: node of the model; `place`: of the owner in it; `offset`, `stride`: in elements,
+    from the owner's first one.
+    """
+
+    root: int
+    place: Place
+    offset: int
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+    device: str
+    requires_grad: bool
+
+    def make(self) -> torch.Tensor:
+        """Return a tensor of the form, with memory of its own until `share`."""
+        return torch.empty(self.shape, dtype=self.dtype, device=self.device, requires_grad=self.requires_grad)
+
+    def fits(self, tensor: torch.Tensor) -> bool:
+        return type(tensor) is torch.Tensor and (tuple(tensor.shape), tensor.dtype) == (self.shape, self.dtype)
+
+    def share(self, tensor: torch.Tensor, root: torch.nn.Module) -> None:
+        """Let the tensor share its owner's memory. Raises StateMismatchError where it cannot."""
+        owner = at_place(root, self.place)
+        if not isinstance(owner, torch.Tensor):
+            raise StateMismatchError(f"the model has no tensor {self.name}")
+        storage, offset = owner.untyped_storage(), owner.storage_offset() + self.offset
+        where = storage.data_ptr(), offset, self.stride
+        if (tensor.untyped_storage().data_ptr(), tensor.storage_offset(), tensor.stride()) == where:
+            return
+        try:
+            with torch.no_grad():
+                tensor.set_(storage, offset, self.shape, self.stride)
+        except RuntimeError as e:  # of one that inference mode has made
+            raise StateMismatchError(f"a tensor shares other memory than that of {self.name}") from e
+
+    @property
+    def name(self) -> str:
+        return ".".join(filter(None, (self.place[0], self.place[2])))
+
+
+class Owners:
+    """Parameters and buffers by the memory that they have."""
+
+    def __init__(self) -> None:
+        self._found: dict[int, list[tuple[torch.nn.Module, torch.Tensor]]] = {}
+        self._of: list[Any] = []
+
+    def of(self, tensor: torch.Tensor, trees: Iterable[ModuleTree]) -> tuple[torch.nn.Module, torch.Tensor] | None:
+        """Return the owner of all of the tensor's memory, and the root of its tree; None if it has memory of its own."""
+        bound = [tree.tensors for tree in trees]
+        if len(bound) != len(self._of) or any(now is not then for now, then in zip(bound, self._of)):
+            self._of, self._found = bound, {}
+            for tree in trees:
+                for owner in tree.tensors:
+                    if address := _address(owner):
+                        self._found.setdefault(address, []).append((tree.root, owner))
+        for root, owner in self._found.get(_address(tensor), ()):
+            if owner is not tensor and _address(owner) == _address(tensor) and _is_within(tensor, owner):
+                return root, owner
+        return None
+
+
+def _address(tensor: Any) -> int:
+    """Of a tensor's memory; 0 for what has none, or whose memory is none of torch's plain ones."""
+    if type(tensor) not in _PLAIN or tensor.layout is not torch.strided or tensor.is_meta:
+        return 0
+    return int(tensor.untyped_storage().data_ptr())
+
+
+def _is_within(tensor: torch.Tensor, owner: torch.Tensor) -> bool:
+    first, owners_first = tensor.storage_offset(), owner.storage_offset()
+    return (
+        tensor.dtype is owner.dtype
+        and tensor.numel() > 0
+        and owners_first <= first
+        and first + _span(tensor) <= owners_first + _span(owner)
+    )
+
+
+def _span(tensor: torch.Tensor) -> int:
+    """From the first element to behind the last one."""
+    return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
+
+
+def find(state: HostState, trees: ModuleTrees, numbers: Iterable[int]) -> None:
+    """Note which of the nodes are aliases. Optimizer state under another name, as its `state_dict()` has it, is none either."""
+    tensors = [n for n in numbers if state.nodes[n].kind is Kind.TENSOR]
+    if not tensors:
+        return
+    known = {id(v) for _, o in state.optimizers for values in o.state.values() for v in values.values()}
+    paths = {id(tensor): path for path, tensor in state.large.items()}
+    for number in tensors:
+        node = state.nodes[number]
+        tensor = node.obj
+        large = id(tensor) in paths
+        of_loop = large and state.root(number).kind is Kind.LOOPS  # its latest draw, done again, makes it anew
+        if large and (id(tensor) in known or of_loop or _is_of_graph(tensor)):
+            node.content = None
+        elif (alias := _alias(state, trees, tensor)) is not None:
+            node.content = alias
+        else:
+            continue
+        if large:
+            del state.large[paths[id(tensor)]]
+
+
+def _is_of_graph(tensor: torch.Tensor) -> bool:
+    """Whether it is a view of a parameter that a backward goes through."""
+    return tensor.grad_fn is not None and isinstance(tensor._base, torch.nn.Parameter)
+
+
+def _alias(state: HostState, trees: ModuleTrees, tensor: torch.Tensor) -> Alias | None:
+    if type(tensor) is not torch.Tensor or tensor.grad_fn is not None:
+        return None
+    found = trees.owner_of(tensor)
+    if found is None or id(found[0]) not in state.index:
+        return None
+    root, owner = found
+    place = trees.tree(root).place_of(owner)
+    if place is None:
+        return None
+    return Alias(
+        state.index[id(root)],
+        place,
+        tensor.storage_offset() - owner.storage_offset(),
+        tuple(tensor.shape),
+        tensor.stride(),
+        tensor.dtype,
+        str(tensor.device),
+        tensor.requires_grad,
+    )

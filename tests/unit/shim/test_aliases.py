@@ -1,0 +1,68 @@
+"""Tensors that share a parameter's memory follow it in the process that takes a rank over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from support.host_state import carry, take
+
+from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.shim.capture import device
+
+
+def model() -> torch.nn.Module:
+    return torch.nn.Sequential(torch.nn.Linear(64, 1024), torch.nn.BatchNorm1d(1024))
+
+
+MAKES: dict[str, Callable[[torch.nn.Module], Any]] = {
+    "state_dict": lambda m: m.state_dict(),
+    "data": lambda m: {"w": m[0].weight.data},  # type: ignore[index]  # a Sequential
+    "detach": lambda m: {"w": m[0].bias.detach()},  # type: ignore[index]  # as above
+    "a part of one": lambda m: {"w": m[0].weight.data[3:7].t()},  # type: ignore[index]  # as above
+    "a buffer": lambda m: {"w": m[1].running_mean.view(2, 512)},  # type: ignore[index]  # as above
+}
+
+
+@pytest.mark.parametrize("make", MAKES.values(), ids=MAKES)
+@pytest.mark.parametrize("in_set_up", [False, True])
+def test_what_shares_a_parameters_memory_does_so_in_another_process(
+    make: Callable[[torch.nn.Module], Any], in_set_up: bool
+) -> None:
+    source: dict[str, Any] = {"model": model(), "held": {}}
+    target: dict[str, Any] = {"model": model(), "held": {}}
+    source["held"] = make(source["model"])
+    if in_set_up:
+        target["held"] = make(target["model"])
+    carry(source, target)
+    with torch.no_grad():
+        for tensor in [*target["model"].parameters(), *target["model"].buffers()]:
+            tensor += 1
+    wanted = make(target["model"])
+    assert target["held"].keys() == wanted.keys()
+    assert all(torch.equal(target["held"][name], tensor) for name, tensor in wanted.items())
+    assert all(target["held"][name].data_ptr() == tensor.data_ptr() for name, tensor in wanted.items())
+
+
+def test_an_alias_is_no_device_state_of_its_own() -> None:
+    source = {"model": model()}
+    plain = device.whole(take(source), [source["model"]]).keys()
+    source["held"] = source["model"].state_dict()  # type: ignore[assignment]  # a dict of tensors
+    assert device.whole(take(source), [source["model"]]).keys() == plain
+
+
+def test_a_copy_is_state_of_its_own() -> None:
+    source = {"model": model(), "held": {}}
+    source["held"] = {"w": source["model"][0].weight.detach().clone()}  # type: ignore[index]  # a Sequential
+    assert any(path.startswith("value.") for path in device.whole(take(source), [source["model"]]))
+
+
+def test_a_tensor_that_cannot_share_the_memory_here_is_refused() -> None:
+    source: dict[str, Any] = {"model": model(), "held": {}}
+    with torch.inference_mode():
+        target: dict[str, Any] = {"model": model(), "held": {"w": torch.zeros(1024, 64)}}
+    source["held"] = {"w": source["model"][0].weight.detach()}
+    with pytest.raises(StateMismatchError, match=r"shares other memory than that of 0\.weight"):
+        carry(source, target)

@@ -147,7 +147,7 @@ def _alias(state: HostState, trees: ModuleTrees, tensor: torch.Tensor) -> Alias 
     return Alias(
         state.index[id(root)],
         place,
-        tensor.storage_offset() - owner.storage_offset(),
+        int(tensor.storage_offset() - owner.storage_offset()),
         tuple(tensor.shape),
         tensor.stride(),
         tensor.dtype,

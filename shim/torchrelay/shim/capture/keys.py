@@ -47,11 +47,15 @@ def _written(encoder: Encoder, key: Any) -> Any:
     kind = kind_of(cls)
     if kind is Kind.TUPLE:
         return _tuple(encoder, key)
-    if kind in (Kind.ATTRS, Kind.OPAQUE, Kind.UNKNOWN) and cls.__hash__ is not object.__hash__:
+    if kind in (Kind.ATTRS, Kind.OPAQUE, Kind.UNKNOWN) and _has_own_hash(cls):
         # Known by what it is. Its attributes may be filled later than the dict, so it must bring its hash along.
         return _equal_one(key)
     written = encoder.value(key)
     return (OPAQUE, cls.__qualname__) if type(written) is tuple and written[0] == PARTIAL else written
+
+
+def _has_own_hash(cls: Any) -> bool:
+    return cls.__hash__ is not object.__hash__
 
 
 def _tuple(encoder: Encoder, key: tuple[Any, ...]) -> tuple[Any, ...]:

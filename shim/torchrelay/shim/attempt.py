@@ -183,7 +183,7 @@ class Attempt:
         assert commit is not None
         self._inject("transfer")
         self._engine.updates.take_back_early(order.boundary)
-        tensors = self._engine.replicas.tensors(commit, order.boundary) | self._engine.saves.tensors()
+        tensors = self._engine.replicas.to_give(commit, order.boundary) | self._engine.saves.tensors()
         if self._position in ("after", "left"):
             tensors |= {path: local(g) for path, g in device.gradients(commit.state).items()}
         donor = Donor(
@@ -232,7 +232,7 @@ class Attempt:
         size = (
             tensor_files.save(
                 Path(order.directory),
-                self._engine.replicas.tensors(commit, order.target) | self._engine.saves.tensors(),
+                self._engine.replicas.to_give(commit, order.target) | self._engine.saves.tensors(),
                 lambda: self._inject(SAVE),
             )
             if order.save_tensors

@@ -11,9 +11,12 @@ import torch
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.protocol.messages import Plan
 from torchrelay.shim import save_records
+from torchrelay.shim.adapters import wrappers
 from torchrelay.shim.adapters.dtensor import local
+from torchrelay.shim.adapters.parameter_gradients import gradients_of, put_gradient
 from torchrelay.shim.capture import device, optimizer_order
 from torchrelay.shim.capture.host_state import HostState
+from torchrelay.shim.gradient_record import GradientRecord, put, zeros
 
 if TYPE_CHECKING:
     from torchrelay.shim.transfer import Arrived, TensorInfo, TransferStats
@@ -78,10 +81,39 @@ class Destination:
         """Of a shadow step: this process's own, not those of all ranks."""
         return device.gradients(self._state)
 
-    def put_gradients(self) -> None:
-        for path, gradient in self.own_gradients().items():
-            if path in self.gradients:
-                local(gradient).copy_(self.gradients[path])
+    def enter(self, record: GradientRecord, *, own: bool) -> set[str]:
+        """At a boundary's head. As `gradient_record.put`."""
+        return put(record, self._parameters(), self._received(), own=own)
+
+    def make_gradients(self, record: GradientRecord) -> None:
+        """As there were at a boundary, without their content: for a step that is gone through without peers."""
+        put(record._replace(kept=(), shed=(*record.kept, *record.shed)), self._parameters(), {}, own=False)
+
+    def put_gradients(self, record: GradientRecord) -> set[str]:
+        """Where the donor stands, behind an update. `record`: of the boundary before.
+
+        Returns the paths of those that it has not given.
+        """
+        forms, received, left = dict(record.forms), self._received(), set()
+        for path, parameter in device.parameters(self._state).items():
+            (gradient,) = gradients_of([parameter])
+            if path in received:
+                if gradient is None:
+                    gradient = zeros(parameter, forms.get(path))
+                    put_gradient(parameter, gradient)
+                with torch.no_grad():
+                    local(gradient).detach().copy_(received[path])
+            elif gradient is not None:
+                left.add(path)
+        return left
+
+    def _parameters(self) -> dict[str, torch.Tensor]:
+        """Those whose gradients are put; the first FSDP has its own way with them, and keeps none across steps."""
+        modules = (module for root in self._state.roots for module in root.modules())
+        return {} if any(map(wrappers.is_fsdp1, modules)) else device.parameters(self._state)
+
+    def _received(self) -> dict[str, torch.Tensor]:
+        return {path.removeprefix(device.GRADIENT): tensor for path, tensor in self.gradients.items()}
 
     def place(self, infos: Sequence[TensorInfo]) -> Mapping[str, torch.Tensor]:
         """The tensors to fill, by path. Raises StateMismatchError for one that has no place here."""
@@ -89,7 +121,7 @@ class Destination:
         own_models = {path.partition(".")[0] for path in self._own}
         for info in infos:
             tensor = self._own.get(info.path)
-            if info.path.startswith("gradient"):
+            if info.path.startswith(device.GRADIENT):
                 tensor = self.gradients[info.path] = self._room(info, self.gradients)
             if info.path.startswith(save_records.PREFIX):
                 tensor = self._room(info, self._saves)  # if it does not fit, digests tell that something is missing

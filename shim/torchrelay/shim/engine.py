@@ -27,12 +27,12 @@ from torchrelay.shim.costs import Costs
 from torchrelay.shim.done_again import DoneAgain
 from torchrelay.shim.draws import Draws
 from torchrelay.shim.fault_injection import FaultInjector
+from torchrelay.shim.gradients import Gradients
 from torchrelay.shim.guard import Guard, caller
 from torchrelay.shim.hold import Hold
 from torchrelay.shim.interruptions import Interruptions
 from torchrelay.shim.journal_copies import CopiedJournal
 from torchrelay.shim.keep import Keeper
-from torchrelay.shim.kept_gradients import KeptGradients
 from torchrelay.shim.late_forwards import LateForwards
 from torchrelay.shim.left_loops import LeftLoops
 from torchrelay.shim.link import AgentLink
@@ -98,7 +98,7 @@ class Engine:
         self.chain: set[str] = set()
         """Sites of the loops around and of those that train."""
         self._looked_at: set[str] = set()
-        self.kept_gradients = KeptGradients()
+        self.gradients = Gradients()
         self._stood_in: dict[str, int] = {}
         self.first_step_due = False
         self._not_captured: Exception | None = None
@@ -325,6 +325,7 @@ class Engine:
             self.keeper.meet_at_head()
         if self.shadow is None and self.recovery.wanted_at_head(self.commit.boundary):
             self.recovery.stand("head", None)
+            self.gradients.begin_again(self.commit.state, self.commit.boundary)
 
     def _refine(self, activation: Activation, depth: int) -> None:
         """The training loop is the innermost one around an optimizer step that comes round again in the same activation."""
@@ -380,7 +381,7 @@ class Engine:
         self.commit = Commit(number, activation, item, state, now, activation.heads, place, self.saves.begun())
         self.journal.boundary, self.journal.count = number, 0
         self.layouts.note(number, self.wrapped)
-        self.kept_gradients.at_boundary(self.commit)
+        self.gradients.at_boundary(state, number)
         self.writer.boundary(self.commit)
         if number > 0 and self.set_up is not None:
             self.set_up.end()
@@ -405,20 +406,18 @@ class Engine:
         except Exception as error:  # noqa: BLE001 - whatever it is, this rank is not at its boundary, and must not say so
             failure = error
         self.recovery.gone_back(failure)
+        self.gradients.begin_again(commit.state, commit.boundary)
         self.budget.interrupted()
         self.again.begin(commit.state)
         self.again.ignore(self.updates.writes.tensors())
         self.phase("body")
 
     def _put_back(self, commit: Commit) -> None:
-        self.kept_gradients.check()
         commit.item.put_back(self.is_state)
         self.again.leave()
         self.updates.take_back_early(commit.boundary)
         undo.undo(commit.state)
-        if self.kept_gradients.has_begun():
-            undo.drop_gradients([o for _, o in commit.state.optimizers])
-        self.kept_gradients.at_boundary(commit)
+        self.gradients.put_back()
         rng.restore(commit.rng)
         self.draws.rewind()
         activation = commit.activation

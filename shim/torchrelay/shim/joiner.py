@@ -37,6 +37,7 @@ from torchrelay.shim.capture import rng
 from torchrelay.shim.capture.encode import decode
 from torchrelay.shim.capture.kinds import Kind
 from torchrelay.shim.destination import Destination
+from torchrelay.shim.gradient_record import GradientRecord
 from torchrelay.shim.journaling import script_frames
 from torchrelay.shim.left_loops import HeadsToPass
 from torchrelay.shim.lend import Lender
@@ -111,6 +112,7 @@ class Joiner:
             engine.records.answers = None
         else:
             assert self._gate is not None
+            self._new_destination(activation.frame).make_gradients(self._gradients())
             engine.records.answers = list(self._gate.collectives)
             engine.shadow = self
         rng.restore(journal.rng)
@@ -133,6 +135,7 @@ class Joiner:
         while True:
             try:
                 arrived = self._receive(destination)
+                self._take_gradients(destination)
                 proof.check_entered(self._engine, self._journal, self._trees, innermost, self._left)
                 self._join(arrived)
             except (RuntimeError, OSError, TorchrelayError) as error:
@@ -169,6 +172,17 @@ class Joiner:
         report = destination.receive(self._plan, self.generation).report(self.generation)
         self._is_receiving = False
         return report
+
+    def _gradients(self) -> GradientRecord:
+        """Those of the lost rank at the boundary that its journal is of."""
+        assert self._journal is not None
+        return payload.load(self._journal.gradients, GradientRecord)  # type: ignore[no-any-return]
+
+    def _take_gradients(self, destination: Destination) -> None:
+        assert self._plan is not None
+        record = self._gradients()
+        unproven = destination.enter(record, own=bool(self._plan.kept or self._plan.directory))
+        self._engine.gradients.take_over(record.learned, unproven)
 
     def _join(self, arrived: Transferred) -> None:
         engine = self._engine
@@ -246,7 +260,8 @@ class Joiner:
         engine.records.after = []
         destination = self._new_destination(frame)
         arrived = self._receive(destination)
-        destination.put_gradients()
+        if plan.offline or plan.donor_collectives >= 0:
+            destination.put_gradients(self._gradients())  # else they are those of the next head
         assert engine.commit is not None
         engine.updates.late.note(engine.commit.state)
         self._arrived = arrived
@@ -282,8 +297,8 @@ class Joiner:
             self._engine.records.own = collective_records.furthest([payload.load(self._plan.after, tuple)])
         self._staging.release()  # what the script says and writes from here on, the lost rank has not
         gradients = destination.own_gradients()
-        missing = frozenset(gradients.keys() - destination.gradients)
         at_head = self._plan.donor_collectives < 0
+        missing = frozenset(gradients.keys() if at_head else gradients.keys() - destination.gradients)
         self.tail = Tail(destination.tensors(), self._plan.late, gradients, missing, at_head=at_head)
 
     def passes_over(self, place: str) -> bool:
@@ -336,7 +351,12 @@ class Joiner:
         if self.tail.check(state):
             again = self._destination.again(state if self._plan.donor_collectives < 0 else None)
             again.receive(self._plan, self.generation)
-        self._destination.put_gradients()
+        record = self._gradients()
+        unproven = self._destination.put_gradients(record)
+        lacking = sorted(unproven.intersection(record.learned.kept))
+        if lacking:
+            raise StateMismatchError(f"the donor has no gradient of {lacking[0]}, which the next step adds to")
+        self._engine.gradients.take_over(record.learned, unproven)
         self.tail, left, records.others = None, records.others, None
         self._join(self._arrived)
         records.replay = left or {}

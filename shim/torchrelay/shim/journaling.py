@@ -81,6 +81,7 @@ class Writer:
         self.no_way_in: tuple[str, ...] = ()
         """What is at the latest boundary that a joiner could not be led to."""
         self._shapes: set[tuple[Kind, type]] = set()
+        self._gradients_written: tuple[Any, bytes] = None, b""
         self.last_bytes = 0
         self.latest = b"", b""
         """The latest boundary's journal, and the recording of the set-up that it goes with."""
@@ -168,6 +169,7 @@ class Writer:
             dict(self._engine.updates.early.turns),
             tuple(sorted(self._engine.updates.whole.communicating)),
             self._engine.saves.journal(),
+            self._gradients(),
         )
         data = record.written()
         if settled:
@@ -175,6 +177,13 @@ class Writer:
             self._engine.phases.boundary(links, data, self._set_up.trees)
         self._engine.journal.write_boundary(commit.boundary, data)
         self.last_bytes, self.latest = len(data), (data, self.latest[1])
+
+    def _gradients(self) -> bytes:
+        """Pickled when they are others than in the journal before."""
+        record = self._engine.gradients.record
+        if record is not self._gradients_written[0]:
+            self._gradients_written = record, pickled(record)
+        return self._gradients_written[1]
 
     def records_below(self, state: HostState, links: Sequence[Activation]) -> dict[int, payload.LoaderRecord]:
         """Where the iterators stand that `state` leads to, by node; not those of the running loops, `links`."""

@@ -233,7 +233,9 @@ class Keeper:
         kept = self._tensors.setdefault(slot, KeptTensors(slot))
         if self._as_needed:
             self._check_room(commit)
-        kept.fill(engine.replicas.tensors(commit) | engine.saves.tensors(), lambda: engine.inject("copy"))
+        kept.fill(
+            engine.replicas.to_give(commit, commit.boundary) | engine.saves.tensors(), lambda: engine.inject("copy")
+        )
         self._finishing = threading.Thread(
             target=self._finish, args=(slot, kept, parts), name="torchrelay-keep", daemon=True
         )

@@ -15,7 +15,7 @@ import torch
 from torchrelay.protocol.messages import NumberAlarm, NumbersDecided
 from torchrelay.protocol.numbers import ALERT, GRAD_NORM, LOSS, NumberWatch, Usual
 from torchrelay.shim.adapters.dtensor import local
-from torchrelay.shim.capture import device
+from torchrelay.shim.adapters.parameter_gradients import gradients_of
 
 if TYPE_CHECKING:
     from torchrelay.shim.commit import Commit
@@ -78,7 +78,9 @@ class Numbers:
         if self._roots:
             found[LOSS] = float(sum(float(root) for root in self._roots))
         if GRAD_NORM in self._watches:
-            gradients = [local(g).detach() for g in device.gradients(commit.state).values() if not g.is_sparse]
+            own = [p for _, optimizer in commit.state.optimizers for g in optimizer.param_groups for p in g["params"]]
+            there = [gradient for gradient in gradients_of(own) if gradient is not None]
+            gradients = [local(gradient).detach() for gradient in there if not gradient.is_sparse]
             if gradients:
                 norms = [torch.linalg.vector_norm(g, dtype=torch.float32).to("cpu") for g in gradients]
                 found[GRAD_NORM] = float(torch.linalg.vector_norm(torch.stack(norms)))

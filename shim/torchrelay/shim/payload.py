@@ -157,6 +157,8 @@ class BoundaryJournal(NamedTuple):
     """As in WholeSteps."""
     saves: tuple[Any, ...]
     """As AsyncSaves.journal has it."""
+    gradients: bytes
+    """As GradientRecord, pickled."""
 
     def plain(self) -> Plain:
         """With the lengths of the blocks in their place."""

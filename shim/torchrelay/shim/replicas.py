@@ -53,13 +53,18 @@ class ReplicaChecks:
         self.every = 0
         """Checked at multiples of this too, if it is not 0."""
 
-    @staticmethod
-    def tensors(commit: Commit, target: int | None = None) -> dict[str, torch.Tensor]:
-        """What a joiner needs from a donor. `target`: the boundary that all meet at, if not this one."""
-        later = target is not None and target > commit.boundary
-        state = device.after_update(commit.state) if later else commit.state
+    def tensors(self, commit: Commit) -> dict[str, torch.Tensor]:
+        """The device state at the boundary, gradients included that are part of it."""
+        return device.catalogue(commit.state, commit.state.roots, as_taken=True) | self._engine.gradients.tensors()
+
+    def to_give(self, commit: Commit, target: int) -> dict[str, torch.Tensor]:
+        """What a joiner needs from a donor. `target`: the boundary that all meet at."""
+        if target > commit.boundary:
+            state = device.after_update(commit.state)
+            return device.catalogue(state, state.roots) | self._engine.gradients.tensors_now()
         # Before the update a donor serves while it is still in the step, which may have bound other tensors.
-        return device.catalogue(state, state.roots, as_taken=not later)
+        tensors = device.catalogue(commit.state, commit.state.roots, as_taken=True)
+        return tensors | self._engine.gradients.to_give()
 
     def at_boundary(self, commit: Commit) -> None:
         outermost, innermost = self._engine.tracker.stack[0], commit.activation
@@ -70,7 +75,13 @@ class ReplicaChecks:
             self._loop = loop
         self._settled = bool(self._engine.tracker.boundary_sites)
         asked = self.every and commit.boundary % self.every == 0
-        due = asked or is_due(commit.boundary) or is_due(commit.boundary - self._since) or self._looks_after(commit)
+        due = (
+            self._engine.gradients.changed
+            or asked
+            or is_due(commit.boundary)
+            or is_due(commit.boundary - self._since)
+            or self._looks_after(commit)
+        )
         if not due or self._engine.shadow is not None:
             return
         self._send(commit)

@@ -67,6 +67,7 @@ class Reporter:
             self._engine.writer.shape,
             self._engine.draws.batches.written,
             self._engine.updates.writes.copied_bytes,
+            self._engine.gradients.most_copied_bytes,
         )
         told = (
             commit.boundary >= WINDOW_STEPS and commit.boundary.bit_count() == 1
@@ -189,6 +190,12 @@ class Reporter:
             notes += (
                 "large tensors that the step writes to before the optimizer step (a queue, a memory bank, an average): they are "
                 f"copied in each step, {size_mib:.1f} MiB",
+            )
+        if engine.gradients.most_copied_bytes:
+            size_mib = engine.gradients.most_copied_bytes / (1 << 20)
+            notes += (
+                "gradients are kept across optimizer steps: those that the next step adds to are copied in each step, "
+                f"{size_mib:.1f} MiB",
             )
         if engine.draws.batches.written:
             size_mib = engine.draws.batches.copied_bytes / (1 << 20)

@@ -224,17 +224,20 @@ def _wrap_backward(runtime: Runtime) -> None:
         if engine.numbers is not None:
             engine.numbers.backward(args[0] if args else kwargs.get("tensors", ()))
         engine.waiting(bool(engine.wrapped))
-        if engine.capturing and engine.shadow is None:
-            engine.guard.tell(engine.kept_gradients.before_backward)
+        looks = engine.capturing and engine.shadow is None
+        if looks:
+            engine.guard.tell(engine.gradients.before_backward)
         engine.gradients_open = True
         engine.tracker.computing()
         try:
             with _backward_fault(engine):
-                return plain(*args, **kwargs)
+                plain(*args, **kwargs)
         except RuntimeError as error:
             engine.interrupted_for_good(error)
         finally:
             engine.waiting(False)
+        if looks:
+            engine.guard.tell(engine.gradients.after_backward)
         return None
 
     torch.autograd.backward = functools.wraps(original)(runtime.guard.entry(original, backward))

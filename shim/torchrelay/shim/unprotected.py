@@ -10,6 +10,7 @@ from torchrelay.protocol.errors import TorchrelayError, UnsupportedError
 from torchrelay.protocol.messages import Disabled
 from torchrelay.shim.capture.modules import ModuleTrees
 from torchrelay.shim.comms import is_communication_failure
+from torchrelay.shim.gradients import Gradients
 from torchrelay.shim.guard import reason_of
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class Unprotected:
             return
         self.reason = "an error"  # whatever telling leads to
         engine.draws.stop()
-        engine.trees = ModuleTrees()  # the script's objects are its own again
+        engine.trees, engine.gradients = ModuleTrees(), Gradients()  # the script's objects are its own again
         self.reason = reason_of(error)
         # Telling must not end what it speaks of: the script may have closed the stream, or put an object of its own in its place.
         with contextlib.suppress(Exception):

@@ -126,6 +126,8 @@ class Updates:
             return
         if not engine.capturing and engine.gradients_open:
             self._turns = max(self._turns, self._done)
+        if optimizer is not None and engine.capturing and engine.shadow is None:
+            engine.gradients.used_by(optimizer)
         running = engine.tracker.around_step(frame)
         if self._is_behind_its_loop(frame, running):
             engine.behind = True
@@ -317,7 +319,7 @@ class Updates:
         assert engine.commit is not None
         started_s, started_cpu_s = time.perf_counter(), time.thread_time()
         try:
-            engine.kept_gradients.check()
+            engine.gradients.at_gate()
             engine.writer.gate(engine.commit, frame)
             engine.costs.gate(time.perf_counter() - started_s)
             engine.budget.spent(time.thread_time() - started_cpu_s)
@@ -350,6 +352,7 @@ class Updates:
         engine.gradients_open = False
         self.early.drop()
         self.writes.drop()
+        engine.gradients.passed()
         engine.journal.gates_passed = number
 
     # Behind the update.

@@ -1,4 +1,8 @@
-"""Nothing zeroes the gradients: each step adds its own to those of all before. Usage: kept_gradients.py OUT"""
+"""Steps that add to the gradients which earlier ones have left. Usage: kept_gradients.py OUT HOW
+
+HOW: `never` (nothing zeroes them), `views` (they are views into buckets), `third` (zeroed in each third step), `late` (kept from
+the tenth on), `in-place` (zeroed in place, so that parameters without use have zeros), `tensor-parallel`, `sharded`.
+"""
 
 import sys
 
@@ -6,26 +10,86 @@ import common
 import final_state
 import pace
 import torch
-import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, SequenceParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 
 
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.norm, self.down, self.unused = (
+            nn.Linear(8, 16),
+            nn.LayerNorm(16),
+            nn.Linear(16, 8),
+            nn.Linear(2, 2),
+        )
+
+    def forward(self, x):
+        return self.down(torch.tanh(self.norm(self.up(x))))
+
+
+def spread(how, model):
+    mesh = init_device_mesh("cpu", (torch.distributed.get_world_size(),))
+    if how == "sharded":
+        for part in model[:2]:
+            fully_shard(part, mesh=mesh)
+        return fully_shard(model, mesh=mesh)
+    plan = {
+        "up": ColwiseParallel(use_local_output=False),
+        "norm": SequenceParallel(sequence_dim=0),
+        "down": RowwiseParallel(),
+    }
+    for block in model[:2]:
+        parallelize_module(block, mesh, plan)
+    return model
+
+
+def wrapped(how, model):
+    if how in ("tensor-parallel", "sharded"):
+        return spread(how, model)
+    return DistributedDataParallel(
+        model, gradient_as_bucket_view=how == "views", find_unused_parameters=True, bucket_cap_mb=0.0002
+    )
+
+
+def zero(how, step, optimizer):
+    if (how == "third" and step % 3 == 2) or (how == "late" and step < 10):
+        optimizer.zero_grad()
+    elif how == "in-place":
+        optimizer.zero_grad(set_to_none=False)
+
+
 def main():
-    dist.init_process_group("gloo")
+    out, how = sys.argv[1:]
+    rank, _ = common.start()
     torch.manual_seed(3)
-    model = DistributedDataParallel(torch.nn.Linear(8, 1))
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    x, y = common.data(32)
+    model = wrapped(how, nn.Sequential(Block(), Block(), nn.Linear(8, 1)))
+    torch.manual_seed(3 if how == "tensor-parallel" else rank)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=0.1)
+    for parameter in model.parameters() if how == "in-place" else ():
+        parameter.grad = torch.zeros_like(parameter)
+    x, y = common.data(64)
     losses = []
-    for step in range(14):
+    for step in range(20):
+        pace.hold(step + 1)
         pace.work()
-        loss = common.loss_of(model, x[step : step + 4], y[step : step + 4])
+        chosen = torch.randint(len(x), (4,))
+        loss = common.loss_of(model, x[chosen], y[chosen])
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
-    final_state.write(sys.argv[1], losses, model, optimizer)
-    dist.barrier()
-    dist.destroy_process_group()
+        zero(how, step, optimizer)
+    shards = {name: getattr(p, "_local_tensor", p).detach() for name, p in model.named_parameters()}
+    final_state.write(out, losses, nn.Module(), torch.optim.SGD([torch.zeros(1)]), shards=shards, grads=grads(model))
+    common.end()
+
+
+def grads(model):
+    found = {name: p.grad for name, p in model.named_parameters()}
+    return {name: getattr(g, "_local_tensor", g) for name, g in found.items()}
 
 
 main()

@@ -47,9 +47,12 @@ class Engine:
         self.layouts = SimpleNamespace(as_text=lambda boundary: f"layout of {boundary}")
         self.weight = torch.zeros(1000)
         self.saves = SimpleNamespace(tensors=dict)
-        self.replicas = SimpleNamespace(tensors=lambda commit: {"w": self.weight, "b": self.weight[:3].clone()})
+        self.replicas = SimpleNamespace(tensors=self._tensors, to_give=lambda commit, target: self._tensors(commit))
         self.injected: list[str] = []
         self.signs_of_life = 0
+
+    def _tensors(self, commit: Any) -> dict[str, torch.Tensor]:
+        return {"w": self.weight, "b": self.weight[:3].clone()}
 
     def alive(self) -> None:
         self.signs_of_life += 1

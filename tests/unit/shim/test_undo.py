@@ -205,13 +205,6 @@ def test_what_was_taken_for_data_and_grew_is_an_error_and_not_left_as_it_is(hist
         undo.undo(state)
 
 
-def test_gradients_are_dropped() -> None:
-    model = torch.nn.Linear(2, 2)
-    model(torch.ones(1, 2)).sum().backward()
-    undo.drop_gradients([torch.optim.SGD(model.parameters(), lr=0.1)])
-    assert model.weight.grad is None
-
-
 class Stream(torch.utils.data.IterableDataset[int]):
     def __init__(self) -> None:
         self.read = 0

@@ -100,6 +100,11 @@ def around(part: torch.Tensor, spread: Spread, mesh: Any = None) -> torch.Tensor
     return made
 
 
+def mesh_among(tensor: Any, groups: tuple[str, ...]) -> Any:
+    """The mesh that `tensor` is spread over, if it has these groups; None otherwise."""
+    return tensor._spec.mesh if is_spread(tensor) and _groups(tensor._spec.mesh) == groups else None
+
+
 def replica_ranks(tensor: Any) -> list[int]:
     """Ranks whose local part is the same part of the whole; none for a tensor that is not spread."""
     if not is_spread(tensor):

@@ -60,6 +60,16 @@ def reset() -> None:
             state._reset_iter_state()
 
 
+def has_unreduced() -> bool:
+    """Whether some gradient is not reduced yet: of a backward without `set_requires_gradient_sync`, or of one that goes on."""
+    return any(
+        parameter.unsharded_accumulated_grad is not None
+        or getattr(getattr(parameter, "_unsharded_param", None), "grad", None) is not None
+        for state in list(_states)
+        for parameter in _parameters(state)
+    )
+
+
 def _forget_gradient(parameter: Any) -> None:
     """Torch's own reset leaves the gradients that a group had not reduced yet; the next backward would add to them."""
     if hasattr(parameter, "_unsharded_param"):

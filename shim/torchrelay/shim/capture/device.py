@@ -8,10 +8,14 @@ import torch
 
 from torchrelay.shim.adapters import fsdp2
 from torchrelay.shim.adapters.dtensor import is_spread, laid_out_alike, like, local
+from torchrelay.shim.adapters.parameter_gradients import gradients_of
 from torchrelay.shim.capture import small
 from torchrelay.shim.capture.bound_tensors import BUFFERS
 from torchrelay.shim.capture.host_state import HostState
 from torchrelay.shim.capture.kinds import Kind
+
+GRADIENT = "gradient."
+"""What paths of gradients begin with, in front of their parameter's."""
 
 
 def numbered(roots: Sequence[torch.nn.Module]) -> Iterator[tuple[int, torch.nn.Module]]:
@@ -106,14 +110,27 @@ def after_update(state: HostState) -> HostState:
     return now
 
 
+def parameters(state: HostState) -> dict[str, torch.Tensor]:
+    """Path -> parameter, of models and optimizers; this rank's shard of one that is gathered at the moment."""
+    found: dict[str, torch.Tensor] = {}
+    for number, root in numbered(state.roots):
+        sharded = fsdp2.sharded_parameters(root.modules())
+        found.update(
+            (f"module{number}.{name}", sharded.get(id(parameter), parameter))
+            for name, parameter in root.named_parameters()
+        )
+    known = set(map(id, found.values()))
+    for number, (_, optimizer) in enumerate(state.optimizers):
+        own = (p for group in optimizer.param_groups for p in group["params"])
+        found.update((f"parameter{number}.{place}", p) for place, p in enumerate(own) if id(p) not in known)
+    return {path: parameter for path, parameter in found.items() if not parameter.is_meta}
+
+
 def gradients(state: HostState) -> dict[str, torch.Tensor]:
-    """Path -> gradient, of the parameters that optimizers update."""
-    return {
-        f"gradient{number}.{place}": parameter.grad
-        for number, (_, optimizer) in enumerate(state.optimizers)
-        for place, parameter in enumerate(p for group in optimizer.param_groups for p in group["params"])
-        if parameter.grad is not None
-    }
+    """Path -> gradient, of the parameters that have one."""
+    found = parameters(state)
+    pairs = zip(found, gradients_of([*found.values()]))
+    return {GRADIENT + path: gradient for path, gradient in pairs if gradient is not None}
 
 
 def like_parameter(parameter: torch.Tensor, key: str, part: torch.Tensor) -> torch.Tensor:

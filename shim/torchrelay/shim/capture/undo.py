@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import torch
-
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters.tensor_versions import version_of, versions_of
 from torchrelay.shim.capture import small
@@ -51,11 +49,3 @@ def _undo_definition(definition: Definition) -> None:
 
 def undo_node(node: Node) -> None:
     HANDLERS[node.kind].undo(node)
-
-
-def drop_gradients(optimizers: list[torch.optim.Optimizer]) -> None:
-    """Gradients that an interrupted backward left half done."""
-    for optimizer in optimizers:
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                parameter.grad = None

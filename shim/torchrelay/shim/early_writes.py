@@ -6,7 +6,7 @@ to one it is copied at each boundary, on its own device, until the gate is passe
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 import torch
 
@@ -14,8 +14,8 @@ from torchrelay.shim.adapters.dtensor import local
 from torchrelay.shim.adapters.tensor_versions import version_of
 from torchrelay.shim.capture.host_state import HostState
 
-_LOOKS = 4
-"""Gates at which every tensor is looked at; after these, gates whose number is a power of two."""
+_LOOKS, _THEN_EACH = 16, 7
+"""Gates at which every tensor is looked at; after these, each seventh: what is written each tenth or hundredth step meets one."""
 MOST_BYTES = 256 << 20
 """Of tensors in host memory, which is copied at 5 to 10 GB a second. A step that writes to more cannot be taken back."""
 
@@ -23,6 +23,8 @@ MOST_BYTES = 256 << 20
 class EarlyWrites:
     def __init__(self) -> None:
         self._paths: set[str] = set()
+        self.paths: tuple[str, ...] = ()
+        """Which tensors steps were seen to write to. The same in all ranks that run the same script."""
         self._gates = 0
         self._kept: list[tuple[torch.Tensor, int, torch.Tensor]] = []
         self.copied_bytes = 0
@@ -42,7 +44,7 @@ class EarlyWrites:
     def at_gate(self, state: HostState, taken_back: Collection[int]) -> None:
         """Looks which tensors the step has written to. `taken_back`: by id, those of which there is a copy already."""
         self._gates += 1
-        if self._gates > _LOOKS and self._gates & (self._gates - 1):
+        if self._gates > _LOOKS and self._gates % _THEN_EACH:
             return
         written = {
             path: tensor
@@ -50,8 +52,13 @@ class EarlyWrites:
             if path not in self._paths and id(tensor) not in taken_back and version_of(tensor) != version
         }
         on_host_bytes = sum(t.numel() * t.element_size() for t in written.values() if t.is_cpu) + self.copied_bytes
-        if on_host_bytes <= MOST_BYTES:
-            self._paths |= written.keys()
+        if written and on_host_bytes <= MOST_BYTES:
+            self.take_over(written)
+
+    def take_over(self, paths: Iterable[str]) -> None:
+        """Note tensors that steps of this rank write to: a process that takes it over has seen no such step."""
+        self._paths.update(paths)
+        self.paths = tuple(sorted(self._paths))
 
     def tensors(self) -> list[torch.Tensor]:
         return [tensor for tensor, _, _ in self._kept]

@@ -170,6 +170,7 @@ class Writer:
             tuple(sorted(self._engine.updates.whole.communicating)),
             self._engine.saves.journal(),
             self._gradients(),
+            self._engine.updates.writes.paths,
         )
         data = record.written()
         if settled:

@@ -159,6 +159,8 @@ class BoundaryJournal(NamedTuple):
     """As AsyncSaves.journal has it."""
     gradients: bytes
     """As GradientRecord, pickled."""
+    written_before_gates: tuple[str, ...]
+    """As in EarlyWrites: large tensors that steps write to before their gate."""
 
     def plain(self) -> Plain:
         """With the lengths of the blocks in their place."""

@@ -47,6 +47,7 @@ BOUNDARY = payload.BoundaryJournal(
     ("Muon",),
     ({"saving": 3}, (("saving", 3, b"save"),), (("saving", 1),)),
     b"gradients",
+    ("0:queue",),
 )
 PASSED = payload.PassedLoop("site", 1, b"journal", b"gate", ("tree",), 3)
 EPOCH = payload.EpochBegin(STATE, ({"epoch": 2},), 77, (b"worker", b"worker"))

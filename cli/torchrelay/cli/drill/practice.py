@@ -16,7 +16,7 @@ from torchrelay.cli.drill.runs import Run, run_relay
 from torchrelay.cli.drill.undisturbed import Undisturbed
 from torchrelay.cli.struck_runs.cells import FIRST, HEAD, JOINER, LAST, Cell, all_cells
 from torchrelay.cli.struck_runs.classify import Ran, classify
-from torchrelay.cli.struck_runs.together import in_runs, speaks_for_each
+from torchrelay.cli.struck_runs.together import in_runs, speaks_for_each, stopped_at
 from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.faults import INJECT_PHASES
 
@@ -122,27 +122,33 @@ def strike(
         return
     for number, of_run in enumerate(in_runs(wanted, together)):
         results = _run(program, found, of_run, folder / f"s{number}", keep)
-        if results is None:  # it does not speak for each of them
-            for place, cell in enumerate(of_run):
-                yield from _run(program, found, [cell], folder / f"s{number}-{place}", keep) or ()
-        else:
+        if len(results) == len(of_run):
             yield from results
+            continue
+        # The run does not speak for each of them.
+        for place, cell in enumerate(of_run):
+            (alone,) = _run(program, found, [cell], folder / f"s{number}-{place}", keep)
+            yield worse_of(alone, *(together for together in results if together.cell == cell))
+
+
+def worse_of(alone: Struck, *together: Struck) -> Struck:
+    """What became of a fault: a promise that was broken behind other faults is broken, whatever becomes of the fault alone."""
+    broken = [struck for struck in together if struck.outcome.outcome in (promise.FALSE_PROMISE, promise.WRONG)]
+    return max((alone, *broken), key=lambda struck: promise.OUTCOMES.index(struck.outcome.outcome))
 
 
 def _run(
     program: Program, found: Undisturbed, of_run: Sequence[Cell], folder: Path, keep: Callable[[Run, Cell], None]
-) -> list[Struck] | None:
-    faults = sum(len(cell.faults) for cell in of_run)
+) -> list[Struck]:
+    """What became of each fault; of several that a run does not speak for, of the one that it did not come past."""
+    faults, together = sum(len(cell.faults) for cell in of_run), len(of_run)
     run = run_relay(program, folder, found.reference, of_run, faults + 1, found.limit_s(faults))
     ran = as_ran(found, run, of_run)
-    if len(of_run) > 1:
-        verdicts = speaks_for_each(of_run, ran)
-        if verdicts is None:
-            return None
-    else:
-        verdicts = [classify(ran)]
+    verdicts = speaks_for_each(of_run, ran) if len(of_run) > 1 else [classify(ran)]
+    if verdicts is None:
+        of_run, verdicts = [stopped_at(of_run, ran)], [classify(ran)]
     results = [
-        Struck(cell, _in_place(promise.outcome(cell, ran, verdict), run, program), run.wall_s, len(of_run))
+        Struck(cell, _in_place(promise.outcome(cell, ran, verdict), run, program), run.wall_s, together)
         for cell, verdict in zip(of_run, verdicts, strict=True)
     ]
     for result in results:

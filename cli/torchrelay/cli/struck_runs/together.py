@@ -43,6 +43,11 @@ def _is_alone(cell: Cell) -> bool:
     return cell.kind == "planned" or cell.in_place
 
 
+def stopped_at(cells: Sequence[Cell], ran: Ran) -> Cell:
+    """Return the first cell that no migration was committed for, or the last one."""
+    return cells[min(len(ran.summary.committed), len(cells) - 1)]
+
+
 def speaks_for_each(cells: Sequence[Cell], ran: Ran) -> list[Verdict] | None:
     """One verdict a cell, if all that each of them asks for was seen, one after the other; otherwise None: run each alone."""
     committed = ran.summary.committed

@@ -138,3 +138,23 @@ def test_the_exit_code_is_that_of_the_worst(found: Drill, code: int) -> None:
 def test_the_score_counts_what_has_struck() -> None:
     assert drill(promise.IDENTICAL, promise.REFUSED, promise.NOT_STRUCK).score == 0.5
     assert drill(promise.NOT_STRUCK).score == 0.0
+
+
+def struck(outcome: str, together: int = 1) -> practice.Struck:
+    return practice.Struck(Cell("train", "data", "kill", 0, 5), Outcome(outcome, "", ""), 1.0, together)
+
+
+@pytest.mark.parametrize(
+    ("alone", "together", "worse"),
+    [
+        ("identical", "false-promise", "together"),
+        ("refused", "wrong", "together"),
+        ("wrong", "false-promise", "alone"),
+        ("identical", "not-struck", "alone"),
+        ("identical", "refused", "alone"),
+    ],
+)
+def test_a_promise_that_is_broken_behind_other_faults_counts(alone: str, together: str, worse: str) -> None:
+    by_itself, with_others = struck(alone), struck(together, together=3)
+    assert practice.worse_of(by_itself, with_others) is (with_others if worse == "together" else by_itself)
+    assert practice.worse_of(by_itself) is by_itself

@@ -8,7 +8,7 @@ import pytest
 from torchrelay.cli.relay_score.entries import Entry
 from torchrelay.cli.struck_runs.cells import PHASES, Cell, all_cells
 from torchrelay.cli.struck_runs.classify import IDENTICAL, Ran
-from torchrelay.cli.struck_runs.together import APART_STEPS, in_runs, speaks_for_each
+from torchrelay.cli.struck_runs.together import APART_STEPS, in_runs, speaks_for_each, stopped_at
 from torchrelay.cli.summary import Migration, Summary
 
 ONE = Entry("one", "loops", "one.py", 18, ranks=3, epoch_step=7, phases=PHASES, places=("saving",))
@@ -66,6 +66,13 @@ def test_a_run_in_which_all_was_seen_speaks_for_each_cell() -> None:
 )
 def test_a_run_in_which_anything_is_amiss_speaks_for_none(ran: Ran) -> None:
     assert speaks_for_each([EARLY, LATE], ran) is None
+
+
+@pytest.mark.parametrize(("migrations", "cell"), [((), EARLY), ((FIRST,), LATE), ((FIRST, SECOND), LATE)])
+def test_a_run_stops_at_the_first_cell_that_nobody_was_replaced_for(
+    migrations: tuple[Migration, ...], cell: Cell
+) -> None:
+    assert stopped_at([EARLY, LATE], replace(BOTH, summary=replace(BOTH.summary, migrations=migrations))) is cell
 
 
 def test_of_two_ranks_that_do_not_reach_each_other_either_may_have_been_replaced() -> None:

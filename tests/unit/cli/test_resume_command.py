@@ -28,6 +28,7 @@ OTHERWISE = GivenOptions(
     log_dir=Path("logs"),
     role="trainer",
     spares=2,
+    refill=False,
     respawn_limit=5,
     buddy_every=7,
     buddy_sync=True,

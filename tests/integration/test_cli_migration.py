@@ -55,7 +55,7 @@ def undisturbed(cli: Cli, steps: int) -> list[str]:
 
 
 def test_a_rank_is_moved_by_command_while_the_script_trains(cli: Cli) -> None:
-    arguments = ("run", "--nproc-per-node", "2", "--spares", "1", "--json", "SCRIPT")
+    arguments = ("run", "--nproc-per-node", "2", "--spares", "1", "--no-refill", "--json", "SCRIPT")
     process = cli.start(*arguments, script=TRAINS, STEPS="600")
 
     def ready() -> bool:

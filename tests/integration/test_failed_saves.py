@@ -63,9 +63,8 @@ def ends(process: subprocess.Popen[str]) -> tuple[str, str, dict[str, Any]]:
 
 
 @pytest.fixture
-def expected(tmp_path: Path) -> list[str]:
-    folder = tmp_path / "undisturbed"
-    folder.mkdir()
+def expected(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    folder = tmp_path_factory.mktemp("u")  # short: unix sockets are made below it
     with Cli(folder) as cli:
         out, _ = cli.start("run", "--nproc-per-node", "2", "SCRIPT", script=TRAINS).communicate(timeout=TIMEOUT_S)
     assert len(losses(out)) == 60

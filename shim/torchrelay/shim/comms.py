@@ -200,7 +200,7 @@ class Communicators:
         if self._old is None or not self.waits.none_waits():
             return
         present = [(group, self._installed.get(groups.name_of(group))) for group in groups.groups()]
-        forgotten = [self._old.forget(group, its.type) for group, its in present if its is not None]
+        forgotten = [self._old.forget(group, its.type, its.built_in) for group, its in present if its is not None]
         if all(forgotten):
             del self._numbers[:-1]
 

@@ -126,10 +126,14 @@ def test_old_communicators_are_let_go_of_with_their_threads_and_connections(grou
     seen = []
     for number in range(6):
         kind, _ = exchange(group, number % 2)
-        assert old.forget(group, kind)
+        assert old.forget(group, kind, dist.ProcessGroup.BackendType.GLOO)
         total = torch.ones(2)
         dist.all_reduce(total)
         assert total.tolist() == [1.0, 1.0]
+        with groups.built_in_type(group, dist.ProcessGroup.BackendType.GLOO, kind):
+            assert group._get_backend_name() == "gloo"
+            assert group._get_backend(torch.device("cpu")) is not None
+        dist.all_reduce(total)
         seen.append(held())
     assert len(set(seen[1:])) == 1, seen
 
@@ -138,7 +142,7 @@ def test_what_is_no_process_group_of_torch_is_left_alone() -> None:
     class Looks:
         pass
 
-    assert not OldBackends().forget(Looks(), None)
+    assert not OldBackends().forget(Looks(), None, None)
 
 
 @pytest.mark.parametrize("asked", ["gloo", None, "cpu:gloo"])

@@ -35,8 +35,10 @@ class OldBackends:
         self._release.argtypes, self._release.restype = [ctypes.c_void_p], None
         self._table = ctypes.addressof(ctypes.c_char.in_dll(library, _TABLE)) + _TABLE_HEADER_BYTES
 
-    def forget(self, group: Any, backend_type: Any) -> bool:
-        """All but the present one, which stays registered as `backend_type`. False where the group is not what it was taken for.
+    def forget(self, group: Any, backend_type: Any, built_in: Any) -> bool:
+        """All but the present one, which stays registered as `backend_type`, and under the name that torch knows for DDP's logger.
+
+        False where the group is not what it was taken for.
 
         To be called on the training thread, while no thread waits in any of them.
         """
@@ -47,6 +49,7 @@ class OldBackends:
         present = {device: group._get_backend(device) for device in devices}
         self._release(address)
         for device in devices:
+            group._register_backend(device, built_in, present[device])
             group._register_backend(device, backend_type, present[device])
         group._set_default_backend(backend_type)
         return True

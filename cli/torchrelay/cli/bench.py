@@ -23,7 +23,10 @@ def relay_score(
     phase: Annotated[
         _Several, typer.Option(help="Where it is struck: a phase of --inject, first, epoch, last.")
     ] = None,
-    kind: Annotated[_Several, typer.Option(help="kill, planned, stop, joiner, second or partition.")] = None,
+    kind: Annotated[
+        _Several,
+        typer.Option(help="kill, planned, stop, joiner, second, partition, controller, respawn, refill or restart."),
+    ] = None,
     rank: Annotated[_Several, typer.Option(help="A number, or first, middle, last.")] = None,
     seed: Annotated[int, typer.Option(help="Of the choice of cells and steps.")] = 0,
     cells: Annotated[int, typer.Option(min=0, help="How many cells, without --full.")] = 20,

@@ -11,7 +11,7 @@ from torchrelay.cli.drill.command import Options
 from torchrelay.cli.drill.practice import LEAST_STEPS
 from torchrelay.cli.drill.program import Program
 from torchrelay.cli.options import Machine
-from torchrelay.cli.struck_runs.cells import KINDS, PHASES
+from torchrelay.cli.struck_runs.cells import KINDS, PHASES, RUNGS
 from torchrelay.protocol.errors import UserError
 
 
@@ -71,7 +71,7 @@ def check(given: GivenDrill, machine: Machine, environment: Mapping[str, str], c
         steps=given.steps,
         seed=given.seed,
         phases=_listed("--phases", given.phases, PHASES),
-        kinds=_listed("--kinds", given.kinds, KINDS),
+        kinds=_listed("--kinds", given.kinds, tuple(kind for kind in KINDS if kind not in RUNGS)),
         together=given.together,
         timeout_s=given.timeout_s,
         json_file=_absolute(given.json_file),

@@ -10,16 +10,19 @@ from pathlib import Path
 
 from torchrelay.cli.relay_score.compare import differences
 from torchrelay.cli.relay_score.entries import Entry
+from torchrelay.cli.restarting.choice import MAX_RESTARTS_DEFAULT
 from torchrelay.cli.struck_runs import process
-from torchrelay.cli.struck_runs.cells import Cell
+from torchrelay.cli.struck_runs.cells import REFILL, RESPAWN, RESTART, RUNGS, Cell
 from torchrelay.cli.struck_runs.classify import Ran
 from torchrelay.cli.struck_runs.event_file import EventFile
-from torchrelay.cli.struck_runs.hold import Hold
+from torchrelay.cli.struck_runs.hold import Hold, HoldForSpare
 from torchrelay.protocol.errors import UserError
+from torchrelay.protocol.names import RESPAWN_LIMIT_DEFAULT
 
 _SIGNALS = {"kill": "SIGKILL", "stop": "SIGSTOP"}
-PLANNED_STEP_S = 0.1
-"""A planned move stops a few tenths of a second ahead; with quick steps, that were the whole run of a small program."""
+HELD_STEP_S = 0.1
+"""A planned move stops a few tenths of a second ahead; with quick steps, a small program would be over by then, and also before it
+is told to wait for a new spare."""
 PATIENCE = 4
 """How many times its limit a reference may take: on a busy machine a program that is merely slow must not be left out."""
 ABORTS = 3
@@ -79,10 +82,31 @@ def run_undisturbed(entry: Entry, corpus: Path, folder: Path) -> Path:
     return out
 
 
-def protected(entry: Entry, spares: int = 1) -> list[str]:
+def protected(entry: Entry, spare_count: int = 1) -> list[str]:
     """The command that an entry is run with, without what is of one run alone."""
-    command = [sys.executable, "-m", "torchrelay.cli", "run", f"--nproc-per-node={entry.ranks}", f"--spares={spares}"]
+    command = [
+        sys.executable,
+        "-m",
+        "torchrelay.cli",
+        "run",
+        f"--nproc-per-node={entry.ranks}",
+        f"--spares={spare_count}",
+    ]
     return [*command, f"--buddy-every={entry.buddy_every}", "--buddy-sync"] if entry.buddy_every else command
+
+
+def ways_out(kind: str) -> list[str]:
+    """What a run is given so that a loss is survived in the way that its cell asks about, and in no other."""
+    respawns = RESPAWN_LIMIT_DEFAULT if kind == RESPAWN else 0
+    restarts = MAX_RESTARTS_DEFAULT if kind == RESTART else 0
+    refill = "--refill" if kind == REFILL else "--no-refill"
+    return [f"--max-restarts={restarts}", f"--respawn-limit={respawns}", refill]
+
+
+def spares(cells: Sequence[Cell]) -> int:
+    """How many a run begins with: one for each fault, unless it is to be survived without."""
+    of_rungs = {RESPAWN: 0, REFILL: 1, RESTART: 0}
+    return sum(of_rungs.get(cell.kind, len(cell.faults)) for cell in cells)
 
 
 def run_struck(entry: Entry, cells: Sequence[Cell], corpus: Path, reference: Path, folder: Path) -> Ran:
@@ -91,7 +115,8 @@ def run_struck(entry: Entry, cells: Sequence[Cell], corpus: Path, reference: Pat
     out.mkdir(parents=True)
     log = EventFile(folder / "events.jsonl")
     options = ["--events", str(log.path), "--jit-dir", str(folder / "jit")]
-    options += ["--max-restarts=0", "--respawn-limit=0", "--no-refill"]
+    rung = next((cell.kind for cell in cells if cell.kind in RUNGS), "")
+    options += ways_out(rung)
     variables = {**entry.variables(corpus), "TORCHRELAY_STATE_DIR": str(folder / "state")}
     struck = folder / "struck"
     for cell in cells:
@@ -99,18 +124,22 @@ def run_struck(entry: Entry, cells: Sequence[Cell], corpus: Path, reference: Pat
             variables["CORPUS_STRIKE"] = f"{cell.phase}:{cell.rank}:{_SIGNALS[cell.kind]}:{struck}"
         else:
             options += [f"--inject={fault}" for fault in cell.faults]
-    hold = None
+    hold: Hold | HoldForSpare | None = None
     if any(cell.kind == "planned" for cell in cells):
         hold = Hold(folder / "hold", log)
-        variables = {**variables, "CORPUS_HOLD": str(hold.path), "CORPUS_STEP_S": str(PLANNED_STEP_S)}
+    elif rung == REFILL:
+        hold = HoldForSpare(folder / "hold", log, sum(len(cell.faults) for cell in cells) - 1)
+    if hold is not None:
+        variables = {**variables, "CORPUS_HOLD": str(hold.path), "CORPUS_STEP_S": str(HELD_STEP_S)}
     code = process.run(
-        [*protected(entry, sum(len(c.faults) for c in cells)), *options, *entry.command(corpus)],
+        [*protected(entry, spares(cells)), *options, *entry.command(corpus)],
         folder,
         environment(out, **variables),
-        entry.timeout_s * (1 + len(cells)) / 2,
+        entry.timeout_s * (2 if rung else (1 + len(cells)) / 2),
         None if hold is None else hold.watch,
     )
     log.read()
     injected = {fault for cell in cells if not cell.in_place for fault in cell.faults}
     happened = injected <= set(log.summary.faults_injected) and (struck.exists() or bool(injected))
-    return Ran(code, log.summary, tuple(log.occurrences), tuple(differences(reference, out, entry.ranks)), happened)
+    different = tuple(differences(reference, out, entry.ranks))
+    return Ran(code, log.summary, tuple(log.occurrences), different, happened, rung)

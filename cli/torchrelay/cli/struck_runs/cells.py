@@ -12,7 +12,10 @@ from torchrelay.protocol.faults import CONTROLLER, INJECT_PHASES, MIGRATION_PHAS
 
 JOINER, SECOND = "joiner", "second"
 """A rank is killed, and in its migration the joiner too, or another rank; or, as CONTROLLER, the controller."""
-KINDS = ("kill", "planned", "stop", JOINER, SECOND, PARTITION, CONTROLLER)
+RESPAWN, REFILL, RESTART = "respawn", "refill", "restart"
+"""A rank is killed where no spare stands ready: its process is started again in its place; or two are, one after the other, with
+one spare that is made anew; or all processes are started anew from the just-in-time checkpoint."""
+KINDS = ("kill", "planned", "stop", JOINER, SECOND, PARTITION, CONTROLLER, RESPAWN, REFILL, RESTART)
 FIRST, EPOCH, LAST, HEAD = "first", "epoch", "last", "head"
 STEP_PHASES = (*INJECT_PHASES, FIRST, EPOCH, LAST, HEAD)
 """A phase of `--inject`, or a step that is special, or the head of the loop."""
@@ -22,11 +25,15 @@ PHASES = (*STEP_PHASES, *PLACES, *MIGRATION_PHASES)
 """What a cell can be called by."""
 
 SECOND_KINDS = (JOINER, SECOND, CONTROLLER)
-_OF_ONE_RANK = (*SECOND_KINDS, PARTITION)
+RUNGS = (RESPAWN, REFILL, RESTART)
+"""Each needs options of its own."""
+_OF_ONE_RANK = (*SECOND_KINDS, PARTITION, *RUNGS)
 """One rank of each entry is drawn."""
-_NEWER = (PARTITION, CONTROLLER)
+_NEWER = (PARTITION, CONTROLLER, *RUNGS)
 """Kinds that came when draws had been made: with the same seed all others are drawn in the same order as ever."""
-_PARTITION_PHASES = ("backward", "gate", "after-step")
+_FEW_PHASES = ("backward", "gate", "after-step")
+REFILL_APART_STEPS = 4
+"""As many steps at least are between two losses: time to see that the first one is over, and to hold the program."""
 _FIRST_LOSS = "backward"
 _INJECTED_AS = {FIRST: "backward", EPOCH: "data", LAST: "after-step", HEAD: "forward"}
 """Where in its special step a cell strikes; HEAD belongs to planned moves, which have no phase."""
@@ -56,7 +63,10 @@ class Struck(Protocol):
 
 @dataclass(frozen=True)
 class Cell:
-    """`step` counts optimizer steps from 1; 0 where the program's own place decides. `other`: the rank that SECOND kills, too."""
+    """`step` counts optimizer steps from 1; 0 where the program's own place decides. `other`: the rank that SECOND kills, too.
+
+    REFILL kills `other` in the step `again`.
+    """
 
     entry: str
     phase: str
@@ -64,6 +74,7 @@ class Cell:
     rank: int
     step: int
     other: int = -1
+    again: int = 0
 
     @property
     def name(self) -> str:
@@ -84,13 +95,19 @@ class Cell:
             second = CONTROLLER if self.kind == CONTROLLER else "kill"
             first = f"kill:rank={self.rank},step={self.step},phase={_FIRST_LOSS}"
             return first, f"{second}:rank={struck},step={self.step},phase={self.phase}"
+        if self.kind == REFILL:
+            losses = (self.rank, self.step), (self.other, self.again)
+            return tuple(f"kill:rank={rank},step={step},phase={self.phase}" for rank, step in losses)
+        if self.kind in RUNGS:
+            return (f"kill:rank={self.rank},step={self.step},phase={self.phase}",)
         phase = _INJECTED_AS.get(self.phase, self.phase)
         return (f"{self.kind}:rank={self.rank},step={self.step},phase={phase}",)
 
     @property
     def fault(self) -> str:
         """In words."""
-        return " and ".join(self.faults)
+        how = f"{self.kind}: " if self.kind in RUNGS else ""
+        return how + " and ".join(self.faults)
 
 
 def ranks_of(entry: Struck) -> dict[str, int]:
@@ -130,8 +147,10 @@ def _phases(entry: Struck, kind: str) -> list[str]:
         return list(MIGRATION_PHASES)
     if kind == SECOND:  # who is asked for tensors is not known before; of two replicas one has to be left
         return [p for p in MIGRATION_PHASES if p != "transfer" and (entry.ranks > 2 or entry.buddy_every)]
-    if kind == PARTITION:
-        return [p for p in _PARTITION_PHASES if p in entry.phases]
+    if kind == RESTART and entry.buddy_every:
+        return []  # all ranks go back to their copies, in new processes, before anything is started anew
+    if kind == PARTITION or kind in RUNGS:
+        return [p for p in _FEW_PHASES if p in entry.phases]
     if kind == "planned":
         return [HEAD, *([EPOCH] if entry.epoch_step else [])]
     in_steps = [p for p in STEP_PHASES if p in entry.phases and p != HEAD and (p != EPOCH or entry.epoch_step)]
@@ -159,6 +178,11 @@ def _cell(entry: Struck, phase: str, kind: str, rank: int, seed: int) -> Cell:
         step = entry.epoch_step if kind != "planned" else max(entry.epoch_step - 2, 1)
     elif kind == "planned":
         step = chance.randint(2, max(entry.steps // 3, 2))
+    elif kind == REFILL:
+        last = entry.steps - 2
+        step = chance.randint(2, last - REFILL_APART_STEPS)
+        again = chance.randint(step + REFILL_APART_STEPS, last)
+        return Cell(entry.name, phase, kind, rank, step, chance.randrange(entry.ranks), again)
     else:
         step = chance.randint(3, entry.steps - 2)
     other = (rank + 1) % entry.ranks if kind == SECOND else -1

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from torchrelay.cli.summary import Migration, Summary
+from torchrelay.cli.struck_runs.cells import REFILL, RESPAWN, RESTART
+from torchrelay.cli.summary import Migration, Restart, Summary
 from torchrelay.protocol import events
 from torchrelay.protocol.names import EXIT_NO_SPARE_LEFT
 from torchrelay.protocol.phases import COMMITTED
@@ -32,7 +33,7 @@ MAXIMUM_STEPS_REDONE = {"planned": 0, "unplanned": 1}
 class Ran:
     """A run that has ended. `exit_code` None: it was ended at its time limit. `differences`: from the undisturbed run.
 
-    `struck`: whether the fault happened.
+    `struck`: whether the fault happened. `kind`: of its cell, where it decides how the loss is to be survived.
     """
 
     exit_code: int | None
@@ -40,6 +41,7 @@ class Ran:
     occurrences: tuple[events.Occurrence, ...]
     differences: tuple[str, ...]
     struck: bool
+    kind: str = ""
 
 
 @dataclass(frozen=True)
@@ -60,12 +62,44 @@ def classify(ran: Ran) -> Verdict:
         return _without_fault(ran, finished)
     if not finished:
         return _ended_early(ran)
+    if ran.kind == RESTART:
+        return _begun_anew(ran.summary)
     committed = ran.summary.committed
     if not committed:
         return Verdict(NO_MIGRATION, _why_not(ran) or "the fault struck, and no migration was begun")
+    if otherwise := _survived_otherwise(ran):
+        return Verdict(NO_MIGRATION, otherwise)
     too_many = any(m.steps_redone > MAXIMUM_STEPS_REDONE.get(m.kind, 1) for m in committed)
     told = ", then ".join(map(told_of, committed))
     return Verdict(REDONE if too_many else IDENTICAL, told, ran.summary.steps_redone)
+
+
+def _begun_anew(summary: Summary) -> Verdict:
+    """The step in flight may have been done again, as in a migration: a just-in-time checkpoint costs no more."""
+    if not summary.restarts:
+        return Verdict(NO_MIGRATION, "the fault struck, and the job was not started anew")
+    steps = summary.steps_of_restarts + summary.steps_redone
+    too_many = steps > MAXIMUM_STEPS_REDONE["unplanned"] * len(summary.restarts)
+    told = ", then ".join(map(_told_of_restart, summary.restarts))
+    return Verdict(REDONE if too_many else IDENTICAL, told, steps)
+
+
+def _told_of_restart(restart: Restart) -> str:
+    where = f"at step {restart.boundary}" if restart.boundary >= 0 else "from its beginning"
+    down = f" in {restart.down_s:.2f} s" if restart.down_s is not None else ""
+    return f"begun anew ({restart.rung}) {where}{down}, {restart.steps or 'none'} done again"
+
+
+def _survived_otherwise(ran: Ran) -> str:
+    """Why a run in which ranks were taken over shows nothing of what its cell asks about."""
+    summary = ran.summary
+    if ran.kind == RESPAWN and not summary.respawns:
+        return "no process was started in the place of the lost one"
+    if ran.kind == REFILL and len(summary.committed) < len(summary.faults_injected):
+        return f"{len(summary.faults_injected)} ranks were lost, and {len(summary.committed)} taken over"
+    if ran.kind == REFILL and not summary.spares_made:
+        return "no new spare was made"
+    return ""
 
 
 def _without_fault(ran: Ran, finished: bool) -> Verdict:

@@ -1,4 +1,4 @@
-"""Lets a program wait for its planned move: the joiner's set-up runs beside training, and small programs are over before it."""
+"""Lets a program wait for what is prepared beside training, such as a joiner's set-up: small programs are over before it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from torchrelay.cli.struck_runs.event_file import EventFile
 from torchrelay.protocol import events
-from torchrelay.protocol.phases import Phase
+from torchrelay.protocol.phases import COMMITTED, Phase
 
 
 class Hold:
@@ -36,3 +36,33 @@ class Hold:
     def _let_go(self) -> None:
         self._over = True
         self.path.unlink(missing_ok=True)
+
+
+class HoldForSpare:
+    """While the file at `path` exists, programs wait in the step that they are in: after each of the first `times` migrations,
+    until there are as many spares again as there are to be.
+
+    A rank that is lost sooner ends the wait: its successor could not come past it.
+    """
+
+    def __init__(self, path: Path, log: EventFile, times: int) -> None:
+        self.path = path
+        self._log = log
+        self._times = times
+        self._made = False
+
+    def watch(self) -> None:
+        """To be called again and again, from the start to the end."""
+        for occurrence in self._log.read():
+            if isinstance(occurrence, events.MigrationFinished) and occurrence.outcome == COMMITTED and self._times:
+                self._times, self._made = self._times - 1, False
+                self.path.touch()
+            elif isinstance(occurrence, events.SpareMade):
+                self._made = True
+            elif self._ends_the_wait(occurrence):
+                self.path.unlink(missing_ok=True)
+
+    def _ends_the_wait(self, occurrence: events.Occurrence) -> bool:
+        if isinstance(occurrence, events.SparesChanged):
+            return self._made and occurrence.ready >= occurrence.wanted
+        return isinstance(occurrence, events.FaultFired | events.MigrationStarted | events.JobFinished)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torchrelay.cli.struck_runs.cells import Cell
+from torchrelay.cli.struck_runs.cells import RUNGS, Cell
 from torchrelay.cli.struck_runs.classify import IDENTICAL, MAXIMUM_STEPS_REDONE, Ran, Verdict, told_of
 from torchrelay.protocol.faults import PARTITION
 
@@ -16,7 +16,7 @@ def in_runs(cells: Sequence[Cell], most: int) -> list[list[Cell]]:
     """The cells in runs of `most` and fewer, each in the order in which its cells strike; entries stay in their order.
 
     A planned move waits for its spare and stops some steps later, and a place of the program's own comes at a step that nobody
-    has told: these have a run to themselves.
+    has told: these have a run to themselves. So have those that need options of their own.
     """
     if most < 2:
         return [[cell] for cell in cells]
@@ -40,7 +40,7 @@ def _runs_of_one(cells: list[Cell], most: int) -> list[list[Cell]]:
 
 
 def _is_alone(cell: Cell) -> bool:
-    return cell.kind == "planned" or cell.in_place
+    return cell.kind == "planned" or cell.kind in RUNGS or cell.in_place
 
 
 def stopped_at(cells: Sequence[Cell], ran: Ran) -> Cell:

@@ -72,6 +72,7 @@ def test_the_json_has_every_cell_and_the_count_of_each_outcome() -> None:
         "rank": 1,
         "step": 5,
         "other": -1,
+        "again": 0,
     }
     assert written["left_out"] == {"d": "needs tqdm"}
 

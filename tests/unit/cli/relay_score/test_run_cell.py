@@ -6,6 +6,7 @@ import pytest
 
 from torchrelay.cli.relay_score import run_cell
 from torchrelay.cli.relay_score.entries import Entry
+from torchrelay.cli.struck_runs.cells import all_cells
 from torchrelay.protocol.errors import UserError
 
 PROGRAM = """
@@ -87,3 +88,22 @@ def test_an_entry_whose_ranks_hold_their_parts_alone_is_run_with_copies() -> Non
     alone = Entry("alone", "sharded", "program.py", steps=8, buddy_every=3)
     assert run_cell.protected(alone)[-3:] == ["--spares=1", "--buddy-every=3", "--buddy-sync"]
     assert not any("buddy" in word for word in run_cell.protected(Entry("one", "basics", "program.py", steps=8)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "spares", "options"),
+    [
+        ("kill", 1, ["--max-restarts=0", "--respawn-limit=0", "--no-refill"]),
+        ("respawn", 0, ["--max-restarts=0", "--respawn-limit=3", "--no-refill"]),
+        ("refill", 1, ["--max-restarts=0", "--respawn-limit=0", "--refill"]),
+        ("restart", 0, ["--max-restarts=3", "--respawn-limit=0", "--no-refill"]),
+    ],
+)
+def test_a_loss_can_be_survived_in_the_way_that_its_cell_asks_about_and_in_no_other(
+    kind: str, spares: int, options: list[str]
+) -> None:
+    entry = Entry("one", "basics", "program.py", steps=12, phases=("backward",))
+    cells = all_cells([entry], 0, ("backward",), (kind,), ("first",))
+    assert [c.kind for c in cells] == [kind]
+    assert run_cell.spares(cells) == spares
+    assert run_cell.ways_out(kind) == options

@@ -5,12 +5,21 @@ from collections import Counter
 import pytest
 
 from torchrelay.cli.relay_score.entries import Entry
-from torchrelay.cli.struck_runs.cells import PHASES, all_cells, ranks_of, spread
+from torchrelay.cli.struck_runs.cells import PHASES, REFILL_APART_STEPS, RUNGS, all_cells, ranks_of, spread
 from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.faults import parse_fault
 
 ONE = Entry("one", "loops", "one.py", 18, ranks=3, epoch_step=7, phases=PHASES)
 TWO = Entry("two", "loops", "two.py", 15, phases=PHASES)
+DRAWN_WITH_SEED_5 = [
+    "one/epoch/planned/rank2/step5",
+    "two/backward/kill/rank0/step4",
+    "one/optimizer/stop/rank0/step11",
+    "two/data/stop/rank1/step8",
+    "one/forward/kill/rank0/step15",
+    "two/backward/stop/rank0/step12",
+]
+"""Results that were written down are found by these names."""
 
 
 def test_every_cell_is_a_fault_that_inject_takes() -> None:
@@ -83,6 +92,47 @@ def test_links_of_one_rank_fail_in_three_phases_where_the_program_has_them() -> 
     assert [c.phase for c in all_cells([without], 0, (), ("partition",), ())] == ["gate"]
 
 
+@pytest.mark.parametrize("kind", ["respawn", "restart"])
+def test_a_loss_without_a_spare_is_a_kill_of_one_rank_in_three_phases(kind: str) -> None:
+    cells = all_cells([TWO], 0, (), (kind,), ())
+    assert [c.phase for c in cells] == ["backward", "gate", "after-step"]
+    for cell in cells:
+        assert cell.faults == (f"kill:rank={cell.rank},step={cell.step},phase={cell.phase}",)
+        assert cell.fault == f"{kind}: {cell.faults[0]}"
+        assert parse_fault(cell.faults[0], TWO.ranks).step == cell.step
+    without = Entry("three", "loops", "three.py", 12, phases=("data", "gate", "last"))
+    assert [c.phase for c in all_cells([without], 0, (), (kind,), ())] == ["gate"]
+
+
+def test_where_all_go_back_to_copies_nothing_is_started_anew() -> None:
+    copied = Entry("three", "sharded", "three.py", 12, phases=PHASES, buddy_every=1)
+    assert not all_cells([copied], 0, (), ("restart",), ())
+    assert len(all_cells([copied], 0, (), ("respawn", "refill"), ())) == 6
+
+
+def test_two_losses_that_one_spare_survives_are_some_steps_apart_also_in_the_shortest_program() -> None:
+    shortest = Entry("three", "loops", "three.py", 8, phases=PHASES)
+    second = set()
+    for seed in range(20):
+        for cell in all_cells([shortest, ONE], seed, (), ("refill",), ()):
+            entry = shortest if cell.entry == "three" else ONE
+            first, again = (parse_fault(text, entry.ranks) for text in cell.faults)
+            assert 2 <= first.step <= again.step - REFILL_APART_STEPS
+            assert again.step <= entry.steps - 2
+            second.add(again.rank)
+    assert second == {0, 1, 2}
+
+
+def test_cells_that_were_drawn_before_there_were_these_kinds_are_drawn_in_the_same_order() -> None:
+    cells = all_cells([ONE, TWO], 5, (), (), ())
+    older = [c for c in cells if c.kind not in RUNGS]
+    assert [c.name for c in spread(older, 6, 5)] == DRAWN_WITH_SEED_5
+    for entry in ("one", "two"):
+        names = [c.name for c in spread(cells, len(cells), 5) if c.entry == entry]
+        was = [name for name in DRAWN_WITH_SEED_5 if name.startswith(entry)]
+        assert [name for name in names if name in was] == was
+
+
 def test_two_ranks_have_no_middle() -> None:
     assert ranks_of(TWO) == {"first": 0, "last": 1}
     assert ranks_of(ONE) == {"first": 0, "middle": 1, "last": 2}
@@ -97,7 +147,7 @@ def test_ranks_are_chosen_by_name_and_by_number() -> None:
     ("phases", "kinds", "ranks", "said"),
     [
         (("lunch",), (), (), "--phase lunch: use one of data, forward"),
-        ((), ("burn",), (), "--kind burn: use one of kill, planned, stop, joiner, second, partition, controller"),
+        ((), ("burn",), (), "--kind burn: use one of kill, planned, stop, joiner, second, partition, controller, resp"),
         ((), (), ("best",), "--rank best: give a number"),
     ],
 )
@@ -129,7 +179,7 @@ def test_a_spread_of_more_than_there_is_has_each_cell_once() -> None:
 
 def test_a_kind_that_is_new_leaves_the_order_in_which_the_others_are_drawn() -> None:
     cells = all_cells([ONE, TWO], 0, (), (), ())
-    newer = ("partition", "controller")
+    newer = ("partition", "controller", "respawn", "refill", "restart")
     older = [c for c in cells if c.kind not in newer]
     chosen = spread(cells, len(cells), 3)
     for entry in ("one", "two"):

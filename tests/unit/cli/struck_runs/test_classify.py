@@ -15,7 +15,7 @@ from torchrelay.cli.struck_runs.classify import (
     Ran,
     classify,
 )
-from torchrelay.cli.summary import Migration, Summary
+from torchrelay.cli.summary import Migration, Restart, Summary
 from torchrelay.protocol import events
 from torchrelay.protocol.level import Level
 
@@ -169,4 +169,84 @@ def test_a_crash_before_the_fault_is_lost() -> None:
     assert (verdict.outcome, verdict.reason) == (
         LOST,
         "exit code 1 before the fault struck: the script failed on rank 0",
+    )
+
+
+RESPAWNED = events.ProcessRespawned(1, "n0", 5, 1, 3)
+
+
+def test_a_process_that_was_started_in_the_place_of_the_lost_one_is_identical() -> None:
+    summary = replace(PROTECTED, respawns=(RESPAWNED,))
+    assert classify(replace(GOOD, kind="respawn", summary=summary)).outcome == IDENTICAL
+
+
+def test_a_rank_that_another_process_took_over_says_nothing_of_respawns() -> None:
+    verdict = classify(replace(GOOD, kind="respawn"))
+    assert (verdict.outcome, verdict.reason) == (
+        NO_MIGRATION,
+        "no process was started in the place of the lost one",
+    )
+
+
+def refilled(**changes: object) -> Ran:
+    again = replace(MOVED, migration="m2", ranks=(0,))
+    summary = replace(
+        PROTECTED, faults_injected=(FAULT, "kill:rank=0,step=9"), migrations=(MOVED, again), spares_made=("n0.s1",)
+    )
+    return replace(GOOD, kind="refill", summary=replace(summary, **changes))
+
+
+def test_two_losses_that_spares_survive_with_one_made_between_them_are_identical() -> None:
+    verdict = classify(refilled())
+    assert (verdict.outcome, verdict.steps_redone) == (IDENTICAL, 2)
+    assert (
+        verdict.reason
+        == "unplanned of rank 1 in 0.00 s, 1 done again, then unplanned of rank 0 in 0.00 s, 1 done again"
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"spares_made": ()}, "no new spare was made"),
+        ({"migrations": (MOVED,)}, "2 ranks were lost, and 1 taken over"),
+    ],
+)
+def test_two_losses_without_a_new_spare_or_a_second_take_over_show_no_refilling(
+    changes: dict[str, object], reason: str
+) -> None:
+    verdict = classify(refilled(**changes))
+    assert (verdict.outcome, verdict.reason) == (NO_MIGRATION, reason)
+
+
+def begun_anew(rung: str = "jit-checkpoint", boundary: int = 4, steps: int = 0, **changes: object) -> Ran:
+    restart = Restart(1, rung, "jit/step-4", boundary, steps, "rank 1 was killed", (), 6.5)
+    return replace(GOOD, kind="restart", summary=replace(PROTECTED, migrations=(), restarts=(restart,)), **changes)
+
+
+@pytest.mark.parametrize(
+    ("ran", "outcome", "steps", "reason"),
+    [
+        (begun_anew(), IDENTICAL, 0, "begun anew (jit-checkpoint) at step 4 in 6.50 s, none done again"),
+        (begun_anew(steps=1), IDENTICAL, 1, "begun anew (jit-checkpoint) at step 4 in 6.50 s, 1 done again"),
+        (begun_anew(steps=2), REDONE, 2, "begun anew (jit-checkpoint) at step 4 in 6.50 s, 2 done again"),
+        (begun_anew("script", -1, 5), REDONE, 5, "begun anew (script) from its beginning in 6.50 s, 5 done again"),
+    ],
+)
+def test_a_job_that_was_begun_anew_with_equal_numbers_is_judged_by_the_steps_that_this_cost(
+    ran: Ran, outcome: str, steps: int, reason: str
+) -> None:
+    verdict = classify(ran)
+    assert (verdict.outcome, verdict.steps_redone, verdict.reason) == (outcome, steps, reason)
+
+
+def test_a_job_that_was_begun_anew_with_other_numbers_is_wrong() -> None:
+    assert classify(begun_anew(differences=("rank 0: model differs",))).outcome == WRONG
+
+
+def test_a_job_that_was_to_be_begun_anew_and_was_not_shows_nothing() -> None:
+    verdict = classify(replace(GOOD, kind="restart"))
+    assert (verdict.outcome, verdict.reason) == (
+        NO_MIGRATION,
+        "the fault struck, and the job was not started anew",
     )

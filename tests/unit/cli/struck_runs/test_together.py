@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from torchrelay.cli.relay_score.entries import Entry
-from torchrelay.cli.struck_runs.cells import PHASES, Cell, all_cells
+from torchrelay.cli.struck_runs.cells import PHASES, RUNGS, Cell, all_cells
 from torchrelay.cli.struck_runs.classify import IDENTICAL, Ran
 from torchrelay.cli.struck_runs.together import APART_STEPS, in_runs, speaks_for_each, stopped_at
 from torchrelay.cli.summary import Migration, Summary
@@ -31,10 +31,10 @@ def test_every_cell_is_in_one_run_with_others_of_its_entry_that_strike_in_other_
     assert len(runs) < len(cells) / 2
 
 
-def test_planned_moves_and_places_of_the_program_have_a_run_to_themselves() -> None:
+def test_planned_moves_places_of_the_program_and_what_needs_its_own_options_have_a_run_to_themselves() -> None:
     runs = in_runs(all_cells([ONE], 0, (), (), ()), 6)
-    alone = [run for run in runs if any(c.kind == "planned" or c.in_place for c in run)]
-    assert len(alone) == 12
+    alone = [run for run in runs if any(c.kind == "planned" or c.kind in RUNGS or c.in_place for c in run)]
+    assert len(alone) == 12 + 9
     assert all(len(run) == 1 for run in alone)
 
 

@@ -32,6 +32,7 @@ from torchrelay.agent.launch import WorkerSpec, node_env, worker_specs
 from torchrelay.agent.orphaned import Holder, judge
 from torchrelay.agent.output import Output
 from torchrelay.agent.room import RoomWatch
+from torchrelay.agent.scratch import remove_scratch
 from torchrelay.agent.session import Session
 from torchrelay.agent.shim_server import ShimEvents, ShimServer
 from torchrelay.agent.standing import Standing
@@ -266,6 +267,7 @@ class Node:
             self._eyes.explain_kill(worker, child.process.pid)
         self._shims.drain(worker)
         self._late.ended(worker)
+        remove_scratch(child.process.pid, child.spec.env)
         log.info("%s %s", worker, exit_reason(child.exit_code, child.signal))
         self._standings[worker].exited = exited = WorkerExited(worker, child.exit_code, child.signal, child.fenced)
         self._send(exited)

@@ -18,6 +18,7 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import IO, Any
 
+from torchrelay.protocol.scratch import scratch_prefix, temporary_folder
 from torchrelay.shim.adapters.diverted import Diversions
 from torchrelay.shim.files_seen import Busy, FilesSeen, by_script, canonical, folders_changed, is_path, not_found
 from torchrelay.shim.files_view import FilesView
@@ -379,9 +380,7 @@ class JoinerFiles(FilesView):
 
 
 def _new_folder(parent: str | None) -> str:
-    """Without the module tempfile, whose names the script counts on."""
-    folder = parent or next((f for f in (os.environ.get("TMPDIR"), "/tmp", "/var/tmp") if f and os.path.isdir(f)), ".")
-    path = os.path.join(folder, f"torchrelay-{os.getpid()}-{os.urandom(6).hex()}")
+    path = os.path.join(parent or temporary_folder(os.environ), f"{scratch_prefix(os.getpid())}{os.urandom(6).hex()}")
     os.mkdir(path, 0o700)
     return path
 

@@ -8,7 +8,7 @@ PUSH ?=
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
 STAMP := $(VENV)/.installed
 
-.PHONY: venv demo test test-long e2e e2e-core e2e-kind lint fmt bench relay-score wild gpu-check proto images clean
+.PHONY: venv demo test test-long e2e e2e-core e2e-kind lint fmt bench relay-score wild soak gpu-check proto images clean
 
 venv: $(STAMP)
 
@@ -74,6 +74,10 @@ relay-score: venv
 # SOURCES: a folder with copies of the repositories that tests/wild/manifest.toml names
 wild: venv
 	$(VENV)/bin/python tests/wild/run.py --sources "$(SOURCES)" $(WILD)
+
+# SOAK_S: for how many seconds faults come; SOAK_SEED: repeats their draws
+soak: venv
+	PYTHONPATH=tests $(VENV)/bin/python -m soak
 
 gpu-check: venv
 	$(VENV)/bin/python scripts/gpu_eyes_check.py

@@ -34,6 +34,7 @@ class Fleet:
         script: str,
         local_ranks: int = 1,
         folders: Sequence[Path] = (),
+        arguments: Sequence[str] = (),
         **environment: str,
     ) -> None:
         self._cli, self._options, self._spares = cli, options, spares
@@ -41,7 +42,7 @@ class Fleet:
         self._folders = folders or [cli.folder / "jit"] * len(spares)
         self.out = cli.folder / "out"
         self.out.mkdir()
-        self._script = [str(SCRIPTS / script), str(self.out)]
+        self._script = [str(SCRIPTS / script), str(self.out), *arguments]
         self._port, self._master = free_port(), free_port()
         self.commands = [self.start(number) for number in range(len(spares))]
 

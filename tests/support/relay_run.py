@@ -52,21 +52,29 @@ class Finished:
         return "\n".join([f"exit code {self.status}", *events[-40:], self.stderr[-6000:], self.stdout[-2000:]])
 
 
-def plain(folder: Path, script: str, *args: str, ranks: int) -> Path:
+def plain(
+    folder: Path,
+    script: str,
+    *args: str,
+    ranks: int,
+    environment: Mapping[str, str] | None = None,
+    limit_s: float = RUN_S,
+) -> Path:
     """The folder with the results of a run without torchrelay."""
     out = _new(folder / "out")
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
     with open(folder / "stdout", "w") as stdout, open(folder / "stderr", "w") as stderr:
         process = subprocess.Popen(
             [*command, str(SCRIPTS / script), str(out), *args],
-            env=_environment({}),
+            env=_environment(environment or {}),
             cwd=folder,
             stdin=subprocess.DEVNULL,
             stdout=stdout,
             stderr=stderr,
         )
         try:
-            was_ended = _ends(process, lambda: all((out / f"rank-{rank}.json").exists() for rank in range(ranks)))
+            results = [out / f"rank-{rank}.json" for rank in range(ranks)]
+            was_ended = _ends(process, lambda: all(result.exists() for result in results), limit_s)
         finally:
             process.terminate()  # torchrun ends its processes then
             process.wait()
@@ -77,11 +85,11 @@ def plain(folder: Path, script: str, *args: str, ranks: int) -> Path:
     return out
 
 
-def _ends(process: subprocess.Popen[bytes], is_whole: Callable[[], bool]) -> bool:
+def _ends(process: subprocess.Popen[bytes], is_whole: Callable[[], bool], limit_s: float) -> bool:
     """Whether it has to be ended: torch 2.13 was seen to abort or to hang after the script's last line, with all results written
     (gloo's thread lets go of a tensor, for which it needs the lock that the main thread holds while it waits for that thread).
     """
-    end_s = time.monotonic() + RUN_S
+    end_s = time.monotonic() + limit_s
     while not is_whole() and process.poll() is None and time.monotonic() < end_s:
         time.sleep(0.02)
     try:

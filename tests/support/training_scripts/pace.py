@@ -6,10 +6,13 @@ import time
 
 STEP_S = float(os.environ.get("STEP_S", "0.015"))
 """A planned migration stops a few tenths of a second ahead: with steps of microseconds, that were the whole run."""
+HURRY = os.environ.get("HURRY", "")
 
 
 def work():
-    time.sleep(STEP_S)
+    """Once this file is there, steps take no longer than they have to."""
+    if not os.path.exists(HURRY):
+        time.sleep(STEP_S)
 
 
 def hold(step):

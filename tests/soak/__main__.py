@@ -1,0 +1,35 @@
+"""`make soak`: SOAK_S (1800) seconds of faults, half of them on one machine and half on two; SOAK_SEED repeats their draws."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from soak.job import ONE_MACHINE, TWO_MACHINES, soak
+
+SECONDS = float(os.environ.get("SOAK_S", "1800"))
+SEED = int(os.environ.get("SOAK_SEED", random.SystemRandom().randrange(1_000_000)))
+
+
+def main() -> int:
+    """1 if a job did not end as the undisturbed one, or something was left behind; its folder is then kept."""
+    shapes = (ONE_MACHINE, TWO_MACHINES)
+    good = True
+    for shape in shapes:
+        print(f"SOAK_SEED={SEED} SOAK_S={SECONDS:g}: {shape.name}, {shape.world_size} ranks", flush=True)
+        folder = Path(tempfile.mkdtemp(prefix="soak-"))
+        ended = soak(folder, shape, SECONDS / len(shapes), SEED)
+        print(ended.told(), flush=True)
+        if ended.good:
+            shutil.rmtree(folder)
+        else:
+            good = False
+            print(f"NOT as the undisturbed run, or something is left: see {folder}", flush=True)
+    return 0 if good else 1
+
+
+sys.exit(main())

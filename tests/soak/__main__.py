@@ -25,6 +25,7 @@ def main() -> int:
         ended = soak(folder, shape, SECONDS / len(shapes), SEED)
         print(ended.told(), flush=True)
         if ended.good:
+            print("bitwise as the undisturbed run, and nothing is left", flush=True)
             shutil.rmtree(folder)
         else:
             good = False

@@ -131,7 +131,7 @@ class Agent:
         self._opened: dict[str, int] = {}
         self.config: dict[str, Any] = {
             "run_id": "test",
-            "node": "here",
+            "node": "n0",
             "node_rank": 0,
             "nnodes": 1,
             "nproc_per_node": 1,

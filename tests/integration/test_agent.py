@@ -46,7 +46,7 @@ def test_the_agent_introduces_its_workers_and_passes_their_reports_on(tmp_path: 
         async with serving(controller) as port, agent(tmp_path, port, nproc_per_node=2, spares=1) as node:
             hello = await controller.hello()
             assert [(w.worker, w.rank) for w in hello.workers] == [("n0.w0", 0), ("n0.w1", 1), ("n0.s0", -1)]
-            assert (hello.node, hello.node_rank, hello.host) == ("here", 0, "127.0.0.1")
+            assert (hello.node, hello.node_rank, hello.host) == ("n0", 0, "127.0.0.1")
             said = {w: await controller.report(Hello, w) for w in ("n0.w0", "n0.w1", "n0.s0")}
             assert {h.token for h in said.values()} == {""}
             assert {w: h.pid for w, h in said.items()} == {w.worker: w.pid for w in hello.workers}
@@ -349,7 +349,7 @@ def test_garbage_on_the_socket_is_named_and_the_job_goes_on(tmp_path: Path) -> N
         async with serving(controller) as port, agent(tmp_path, port) as node:
             await ready(controller, "n0.w0")
             for _ in range(3):
-                reader, writer = await asyncio.open_unix_connection(str(node.run_dir / "agent-here.sock"))
+                reader, writer = await asyncio.open_unix_connection(str(node.run_dir / "agent-n0.sock"))
                 writer.write(b"\xff" * 128)
                 with suppress(ConnectionError):
                     assert await reader.read() == b""

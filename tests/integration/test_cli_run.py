@@ -115,7 +115,8 @@ def test_a_quiet_run_that_succeeds_says_nothing(cli: Cli) -> None:
 
 def test_summary_and_events_can_be_read_by_programs(cli: Cli, tmp_path: Path) -> None:
     arguments = ("run", "--nproc-per-node", "2", "--json", "--events", "out/e.jsonl", "SCRIPT")
-    done = cli.run(*arguments, script="print('fine')")
+    # One write a line: print() writes text and line end apart where Python does not buffer, and two ranks share the stream.
+    done = cli.run(*arguments, script="import os; os.write(1, b'fine\\n')")
     assert done.stdout.startswith("fine\nfine\n{")
     summary = json.loads(done.stdout.splitlines()[-1])
     assert (summary["exit_code"], summary["world_size"], summary["migrations"]) == (0, 2, [])

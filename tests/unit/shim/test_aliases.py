@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from support.host_state import carry, take
 
 from torchrelay.protocol.errors import StateMismatchError
-from torchrelay.shim.capture import device
+from torchrelay.shim.capture import device, undo
 
 
 def model() -> torch.nn.Module:
@@ -44,6 +45,51 @@ def test_what_shares_a_parameters_memory_does_so_in_another_process(
     assert target["held"].keys() == wanted.keys()
     assert all(torch.equal(target["held"][name], tensor) for name, tensor in wanted.items())
     assert all(target["held"][name].data_ptr() == tensor.data_ptr() for name, tensor in wanted.items())
+
+
+ARRAYS: dict[str, Callable[[torch.nn.Module], Any]] = {
+    "large": lambda m: m[0].weight.detach().numpy(),  # type: ignore[index]  # a Sequential
+    "small": lambda m: m[0].bias.detach().numpy(),  # type: ignore[index]  # as above
+    "a part of one": lambda m: m[0].weight.data.numpy()[3:7].T,  # type: ignore[index]  # as above
+    "a buffer": lambda m: m[1].running_mean.numpy(),  # type: ignore[index]  # as above
+}
+
+
+@pytest.mark.parametrize("make", ARRAYS.values(), ids=ARRAYS)
+@pytest.mark.parametrize("before", [None, "its own", "another"])
+def test_an_array_of_numpy_that_shares_a_parameters_memory_does_so_in_another_process(
+    make: Callable[[torch.nn.Module], Any], before: str | None
+) -> None:
+    source: dict[str, Any] = {"model": model(), "held": None}
+    target: dict[str, Any] = {"model": model(), "held": None}
+    source["held"] = make(source["model"])
+    if before is not None:
+        target["held"] = make(target["model"]) if before == "its own" else source["held"].copy()
+    kept = target["held"]
+    carry(source, target)
+    assert target["held"] is kept or before != "its own"
+    with torch.no_grad():
+        for tensor in [*target["model"].parameters(), *target["model"].buffers()]:
+            tensor += 1
+    assert (target["held"] == make(target["model"])).all()
+    assert np.shares_memory(target["held"], make(target["model"]))
+
+
+def test_an_array_that_shares_a_parameters_memory_is_not_written_to_when_a_step_is_taken_back() -> None:
+    namespace: dict[str, Any] = {"model": model()}
+    namespace["held"] = namespace["model"][0].bias.detach().numpy()
+    state = take(namespace)
+    with torch.no_grad():
+        namespace["model"][0].bias.add_(1)
+    wanted = namespace["model"][0].bias.detach().clone()
+    for node in state.nodes:
+        undo.undo_node(node)
+    assert torch.equal(namespace["model"][0].bias, wanted)
+
+
+def test_a_large_array_of_a_tensor_that_is_no_parameter_is_named() -> None:
+    state = take({"held": torch.zeros(1 << 15).numpy()})
+    assert [name for name in state.unknown if name.startswith("script.held ")]
 
 
 def test_an_alias_is_no_device_state_of_its_own() -> None:

@@ -99,6 +99,25 @@ def test_a_value_read_in_another_branch_or_round_is_live() -> None:
     assert all(live is not None and {"best", "n", "flag"} <= live for live in found)
 
 
+def test_a_models_method_eval_is_not_the_function_that_reads_any_variable() -> None:
+    found, step = recorder()
+
+    def train(model: Any) -> None:
+        dead = model.eval()
+        del dead
+        step()
+        model.vars = model.dir
+
+    def unknowable(model: Any) -> Any:
+        step()
+        return eval("model")
+
+    train(type("Model", (), {"eval": lambda self: None, "dir": 1})())
+    unknowable(None)
+    assert found[0] is not None
+    assert found[1] is None
+
+
 def test_variables_of_closures_are_always_live_and_with_locals_all_are() -> None:
     found, step = recorder()
 

@@ -13,6 +13,9 @@ from types import CodeType, FrameType
 from typing import NamedTuple
 
 _ALL_LIVE = frozenset({"locals", "vars", "eval", "exec", "dir"})
+_OF_ATTRIBUTES = frozenset(
+    {"LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR", "DELETE_ATTR", "LOAD_SUPER_ATTR", "IMPORT_NAME", "IMPORT_FROM"}
+)
 _NO_FALL_THROUGH = frozenset(
     {"RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE", "JUMP_FORWARD", "JUMP_ABSOLUTE", "JUMP_BACKWARD"}
     | {"JUMP_BACKWARD_NO_INTERRUPT", "JUMP_NO_INTERRUPT"}
@@ -56,7 +59,7 @@ _answers: dict[tuple[int, int], Answer] = {}
 
 
 def _live_after(code: CodeType, offset: int) -> frozenset[str] | None:
-    if _ALL_LIVE & set(code.co_names):
+    if _may_read_any(code):
         return None
     live = _live_in(code)
     instructions = _instructions(code)
@@ -89,6 +92,14 @@ def _effect(instruction: dis.Instruction) -> tuple[tuple[str, ...], tuple[str, .
     if name == "STORE_FAST_LOAD_FAST":
         return tuple(n for n in names[1:] if n != names[0]), names[:1]
     return names, ()
+
+
+@functools.lru_cache(maxsize=512)
+def _may_read_any(code: CodeType) -> bool:
+    """Whether it uses one of these as a variable: `model.eval()` is none."""
+    return bool(_ALL_LIVE & set(code.co_names)) and any(
+        i.argval in _ALL_LIVE for i in _instructions(code) if i.opname not in _OF_ATTRIBUTES and type(i.argval) is str
+    )
 
 
 @functools.lru_cache(maxsize=512)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from torchrelay.shim.capture import callables, small, undo
+from torchrelay.shim.capture.aliases import is_by_value
 from torchrelay.shim.capture.edges import flat
 from torchrelay.shim.capture.host_state import HostState, Node
 from torchrelay.shim.capture.kinds import Kind, kind_of
@@ -92,4 +93,6 @@ def as_they_are(nodes: Iterable[Node]) -> Callable[[], None]:
 def _is_put_back(node: Node) -> bool:
     if node.kind is Kind.TENSOR:
         return isinstance(node.content, small.TensorValue)
+    if node.kind is Kind.NDARRAY:
+        return is_by_value(node.content)
     return node.kind in _TAKE

@@ -1,4 +1,5 @@
-"""Tensors that share the memory of a parameter or buffer: `state_dict()`, `p.data`, `p.detach()` and views make them.
+"""Tensors that share the memory of a parameter or buffer: `state_dict()`, `p.data`, `p.detach()` and views make them; and
+arrays of numpy that do: `p.detach().numpy()`.
 
 They are no state of their own. What a journal holds of one says whose memory it shares, so that it follows its owner in
 another process, too.
@@ -14,7 +15,7 @@ import torch
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.capture.bound_tensors import Place, at_place
 from torchrelay.shim.capture.host_state import HostState
-from torchrelay.shim.capture.kinds import Kind
+from torchrelay.shim.capture.kinds import Kind, kind_of
 
 if TYPE_CHECKING:
     from torchrelay.shim.capture.modules import ModuleTree, ModuleTrees
@@ -45,9 +46,7 @@ class Alias(NamedTuple):
 
     def share(self, tensor: torch.Tensor, root: torch.nn.Module) -> None:
         """Let the tensor share its owner's memory. Raises StateMismatchError where it cannot."""
-        owner = at_place(root, self.place)
-        if not isinstance(owner, torch.Tensor):
-            raise StateMismatchError(f"the model has no tensor {self.name}")
+        owner = self._owner(root)
         storage, offset = owner.untyped_storage(), owner.storage_offset() + self.offset
         where = storage.data_ptr(), offset, self.stride
         if (tensor.untyped_storage().data_ptr(), tensor.storage_offset(), tensor.stride()) == where:
@@ -57,6 +56,17 @@ class Alias(NamedTuple):
                 tensor.set_(storage, offset, self.shape, self.stride)
         except RuntimeError as e:  # of one that inference mode has made
             raise StateMismatchError(f"a tensor shares other memory than that of {self.name}") from e
+
+    def array(self, root: torch.nn.Module) -> Any:
+        """Return an array of numpy that shares the owner's memory. Raises StateMismatchError where the model lacks it."""
+        owner = self._owner(root)
+        return owner.detach().as_strided(self.shape, self.stride, owner.storage_offset() + self.offset).numpy()
+
+    def _owner(self, root: torch.nn.Module) -> torch.Tensor:
+        owner = at_place(root, self.place)
+        if not isinstance(owner, torch.Tensor):
+            raise StateMismatchError(f"the model has no tensor {self.name}")
+        return owner
 
     @property
     def name(self) -> str:
@@ -72,15 +82,21 @@ class Owners:
 
     def of(self, tensor: torch.Tensor, trees: Iterable[ModuleTree]) -> tuple[torch.nn.Module, torch.Tensor] | None:
         """Return the owner of all of the tensor's memory, and the root of its tree; None if it has memory of its own."""
+        return self.within(tensor, _address(tensor), trees)
+
+    def within(
+        self, tensor: torch.Tensor, address: int, trees: Iterable[ModuleTree]
+    ) -> tuple[torch.nn.Module, torch.Tensor] | None:
+        """The same for a tensor that looks at a part of the memory at `address`."""
         bound = [tree.tensors for tree in trees]
         if len(bound) != len(self._of) or any(now is not then for now, then in zip(bound, self._of)):
             self._of, self._found = bound, {}
             for tree in trees:
                 for owner in tree.tensors:
-                    if address := _address(owner):
-                        self._found.setdefault(address, []).append((tree.root, owner))
-        for root, owner in self._found.get(_address(tensor), ()):
-            if owner is not tensor and _address(owner) == _address(tensor) and _is_within(tensor, owner):
+                    if owners := _address(owner):
+                        self._found.setdefault(owners, []).append((tree.root, owner))
+        for root, owner in self._found.get(address, ()):
+            if owner is not tensor and _address(owner) == address and _is_within(tensor, owner):
                 return root, owner
         return None
 
@@ -93,13 +109,14 @@ def _address(tensor: Any) -> int:
 
 
 def _is_within(tensor: torch.Tensor, owner: torch.Tensor) -> bool:
-    first, owners_first = tensor.storage_offset(), owner.storage_offset()
-    return (
-        tensor.dtype is owner.dtype
-        and tensor.numel() > 0
-        and owners_first <= first
-        and first + _span(tensor) <= owners_first + _span(owner)
-    )
+    if tensor.dtype is not owner.dtype or tensor.numel() == 0:
+        return False
+    first = _elements_behind(owner, tensor)
+    return first >= 0 and first + _span(tensor) <= _span(owner)
+
+
+def _elements_behind(owner: torch.Tensor, tensor: torch.Tensor) -> int:
+    return int(tensor.data_ptr() - owner.data_ptr()) // owner.element_size()
 
 
 def _span(tensor: torch.Tensor) -> int:
@@ -107,9 +124,32 @@ def _span(tensor: torch.Tensor) -> int:
     return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
 
 
+def memory_of(array: Any) -> int:
+    """Return the address of the memory that a tensor has made and that the array looks at; 0 if there is none."""
+    base = array
+    while kind_of(type(base)) is Kind.NDARRAY:
+        base = base.base
+    return _address(base)
+
+
+def as_tensor(array: Any) -> torch.Tensor | None:
+    """Return a tensor with the array's memory, None where torch has none of its form."""
+    try:
+        return torch.from_numpy(array) if array.flags.writeable else None
+    except (TypeError, ValueError):  # of other items than numbers, or backwards
+        return None
+
+
+def is_by_value(content: Any) -> bool:
+    """Return whether it is an array's content, not what stands for that."""
+    return content is not None and not isinstance(content, Alias)
+
+
 def find(state: HostState, trees: ModuleTrees, numbers: Iterable[int]) -> None:
     """Note which of the nodes are aliases. Optimizer state under another name, as its `state_dict()` has it, is none either."""
+    numbers = list(numbers)
     tensors = [n for n in numbers if state.nodes[n].kind is Kind.TENSOR]
+    _find_arrays(state, trees, [n for n in numbers if state.nodes[n].kind is Kind.NDARRAY])
     if not tensors:
         return
     known = {id(v) for _, o in state.optimizers for values in o.state.values() for v in values.values()}
@@ -129,6 +169,18 @@ def find(state: HostState, trees: ModuleTrees, numbers: Iterable[int]) -> None:
             del state.large[paths[id(tensor)]]
 
 
+def _find_arrays(state: HostState, trees: ModuleTrees, numbers: Iterable[int]) -> None:
+    for number in numbers:
+        node = state.nodes[number]
+        found = trees.owner_of_array(node.obj)
+        if found is not None and (tensor := as_tensor(node.obj)) is not None:
+            node.content = _alias_of(state, trees, tensor, found) or node.content
+        if node.content is None:  # large, and no parameter's
+            name = state.path(node.parent, node.key)
+            state.unknown.append(f"{name} (an array of a large tensor's memory)")
+            state.places[state.unknown[-1]] = node.parent, node.key
+
+
 def _is_of_graph(tensor: torch.Tensor) -> bool:
     """Whether it is a view of a parameter that a backward goes through."""
     return tensor.grad_fn is not None and isinstance(tensor._base, torch.nn.Parameter)
@@ -138,16 +190,22 @@ def _alias(state: HostState, trees: ModuleTrees, tensor: torch.Tensor) -> Alias 
     if type(tensor) is not torch.Tensor or tensor.grad_fn is not None:
         return None
     found = trees.owner_of(tensor)
-    if found is None or id(found[0]) not in state.index:
-        return None
+    return None if found is None else _alias_of(state, trees, tensor, found)
+
+
+def _alias_of(
+    state: HostState, trees: ModuleTrees, tensor: torch.Tensor, found: tuple[torch.nn.Module, torch.Tensor]
+) -> Alias | None:
     root, owner = found
+    if id(root) not in state.index:
+        return None
     place = trees.tree(root).place_of(owner)
     if place is None:
         return None
     return Alias(
         state.index[id(root)],
         place,
-        int(tensor.storage_offset() - owner.storage_offset()),
+        _elements_behind(owner, tensor),
         tuple(tensor.shape),
         tensor.stride(),
         tensor.dtype,

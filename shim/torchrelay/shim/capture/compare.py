@@ -148,6 +148,8 @@ class Comparison:
             if isinstance(was, TensorValue) and isinstance(content, LargeTensor) and self._read is not None:
                 content = self._read(self._at[1])
             self._tensors((), was, content)
+        elif kind is Kind.NDARRAY and (isinstance(was, Alias) or isinstance(content, Alias)):
+            self._tensors((), was, content)
         elif kind in (Kind.GENERATOR, Kind.ITERATOR) and was is not None and content is not None:
             self._iterators(was, content)
         elif kind is not Kind.UNKNOWN and not _equal(was, content):

@@ -17,7 +17,7 @@ from torchrelay.shim.adapters.list_pointers import pointers
 from torchrelay.shim.adapters.module_hooks import hook_counts, next_hook, remove_hooks_since
 from torchrelay.shim.adapters.wrappers import is_fsdp1
 from torchrelay.shim.capture import callables, small
-from torchrelay.shim.capture.aliases import Owners
+from torchrelay.shim.capture.aliases import Owners, as_tensor, memory_of
 from torchrelay.shim.capture.bound_tensors import BUFFERS, PARAMETERS, BoundTensors, Form, Place
 from torchrelay.shim.capture.callables import is_hidden
 from torchrelay.shim.capture.kinds import PLAIN
@@ -294,6 +294,12 @@ class ModuleTrees:
     def owner_of(self, tensor: torch.Tensor) -> tuple[torch.nn.Module, torch.Tensor] | None:
         """Return the parameter or buffer whose memory the tensor shares, and the root of its tree."""
         return self._owners.of(tensor, self._trees.values())
+
+    def owner_of_array(self, array: Any) -> tuple[torch.nn.Module, torch.Tensor] | None:
+        """The same for an array of numpy."""
+        address = memory_of(array)
+        tensor = as_tensor(array) if address else None
+        return None if tensor is None else self._owners.within(tensor, address, self._trees.values())
 
     def tree(self, root: torch.nn.Module) -> ModuleTree:
         tree = self._trees.get(id(root))

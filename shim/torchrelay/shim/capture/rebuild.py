@@ -144,20 +144,20 @@ class Rebuild:
     def _elsewhere(self, number: int) -> Any:
         """The object of a node by whoever else holds it in the record, and is here already."""
         for holder, key in self._holders.get(number, ()):
-            parent = self._there(holder)
+            parent = self.there(holder)
             there = ABSENT if parent is ABSENT else child(self._nodes[holder].kind, parent, key)
             if self._stands_for(self._nodes[number], there):
                 return there
         return ABSENT
 
-    def _there(self, number: int) -> Any:
+    def there(self, number: int) -> Any:
         """The object of a node, if need be before its turn, as far as it need not be made."""
         if number < len(self.objects):
             return self.objects[number]
         node = self._nodes[number]
         if node.parent < 0:
             return ABSENT
-        parent = self._there(node.parent)
+        parent = self.there(node.parent)
         there = ABSENT if parent is ABSENT else child(self._nodes[node.parent].kind, parent, node.key)
         return there if self._stands_for(node, there) else ABSENT
 

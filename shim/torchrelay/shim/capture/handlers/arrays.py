@@ -1,12 +1,16 @@
-"""Arrays of numpy: small ones by value."""
+"""Arrays of numpy: small ones by value, those that share a parameter's memory by what they share."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.capture import small
+from torchrelay.shim.capture.aliases import Alias, as_tensor, is_by_value, memory_of
 from torchrelay.shim.capture.handler import Handler, of_same_class
 from torchrelay.shim.capture.kinds import Kind
+from torchrelay.shim.capture.replay_point import ABSENT
+from torchrelay.shim.capture.seen_again import Restart
 
 if TYPE_CHECKING:
     from torchrelay.shim.capture.encode import EncodedNode
@@ -19,6 +23,8 @@ if TYPE_CHECKING:
 def _capture(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> None:
     if obj.nbytes <= small.SMALL_BYTES and obj.dtype.kind != "O":
         walk.add(kind, obj, parent, key, obj.copy())
+    elif memory_of(obj) and obj.flags.writeable:
+        walk.add(kind, obj, parent, key, None)  # until the walk is over, and knows all parameters
     elif obj.flags.writeable:
         what = "of objects" if obj.dtype.kind == "O" else f"larger than {small.SMALL_BYTES >> 10} KiB"
         walk.unknown(f"{walk.state.path(parent, key)} (an array {what})", parent, key)
@@ -26,6 +32,12 @@ def _capture(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> None:
 
 def _same(trees: ModuleTrees, node: Node) -> bool:
     now, then = node.obj, node.content
+    if isinstance(then, Alias):
+        if trees.owner_of_array(now) is None:
+            raise Restart
+        return True
+    if then is None:
+        return True
     return bool(now.shape == then.shape and now.dtype == then.dtype and now.tobytes() == then.tobytes())
 
 
@@ -35,20 +47,37 @@ def put(obj: Any, content: Any) -> None:
 
 
 def _undo(node: Node) -> None:
-    put(node.obj, node.content)
+    if is_by_value(node.content):
+        put(node.obj, node.content)
 
 
 def _make(rebuild: Rebuild, node: EncodedNode) -> Any:
-    return node.content.copy()
+    content = node.content
+    if is_by_value(content):
+        return content.copy()
+    root = ABSENT if content is None else rebuild.there(content.root)
+    if root is ABSENT:
+        rebuild.leaves(f"array {node.key!r}")
+        return ABSENT
+    return content.array(root)
 
 
 def _fits(node: EncodedNode, there: Any) -> bool:
-    form = node.content.shape, node.content.dtype
-    return of_same_class(node, there) and bool((there.shape, there.dtype) == form)
+    content = node.content
+    if not of_same_class(node, there) or content is None:
+        return False
+    if isinstance(content, Alias):
+        tensor = as_tensor(there) if memory_of(there) else None
+        return tensor is not None and content.fits(tensor) and tensor.stride() == content.stride
+    return bool((there.shape, there.dtype) == (content.shape, content.dtype))
 
 
 def _fill(rebuild: Rebuild, node: EncodedNode, obj: Any) -> None:
-    put(obj, node.content)
+    content = node.content
+    if is_by_value(content):
+        put(obj, content)
+    elif content.array(rebuild.objects[content.root]).ctypes.data != obj.ctypes.data:
+        raise StateMismatchError(f"{rebuild.path(node)} shares other memory than that of {content.name}")
 
 
 HANDLERS = (

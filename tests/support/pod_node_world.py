@@ -16,6 +16,7 @@ from torchrelay.protocol import wire
 LAUNCH = {"RANK": "1", "WORLD_SIZE": "2"}
 WORKER = "train-1:0a1b2c3d.1"
 WITHIN_S = 10.0
+TOKEN = "5e" * 32
 
 
 class FakeSession:
@@ -73,12 +74,13 @@ class World:
             kept=folder / "kept",
         )
         self.config.run_folder.mkdir()
+        self.config.shim_token.write_text(TOKEN)  # of an agent before this one
         self.node = PodNode(self.config)
         self.session = self.node._session = FakeSession()  # type: ignore[assignment]  # a stand-in
         self.task = asyncio.create_task(self.node.run())
         self._shims: list[Shim] = []
 
-    async def shim(self, spare: bool = False, launch: dict[str, str] | None = None, token: str = "0a1b2c3d-9") -> Shim:
+    async def shim(self, spare: bool = False, launch: dict[str, str] | None = None, token: str = TOKEN) -> Shim:
         await self.until(self.config.socket.exists)
         shim = Shim(*await asyncio.open_unix_connection(str(self.config.socket)))
         self._shims.append(shim)

@@ -21,3 +21,17 @@ def private_folder(path: Path) -> None:
         raise UserError(f"the folder {path} cannot be made: {e}") from e
     if path.is_symlink() or found.st_uid != os.getuid() or found.st_mode & 0o077:
         raise UserError(f"{path} must be a folder that belongs to you and is closed to others (chmod 700)")
+
+
+def folder_for(user: int, path: Path) -> None:
+    """Makes the folder, in which `user` writes what this one reads and removes; in a pod's own volume alone, since it is closed
+    to nobody. Raises UserError if it cannot be made, or is a third one's."""
+    try:
+        path.mkdir(exist_ok=True)
+        found = path.lstat()
+        if found.st_uid == os.getuid() and not path.is_symlink():
+            path.chmod(0o777)
+    except OSError as e:
+        raise UserError(f"the folder {path} cannot be made: {e}") from e
+    if path.is_symlink() or found.st_uid not in (os.getuid(), user):
+        raise UserError(f"{path} is of user {found.st_uid}, neither the agent's nor that of the training process")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 from contextlib import suppress
 from pathlib import Path
 
-from torchrelay.agent.folders import private_folder
+from torchrelay.agent.folders import folder_for, private_folder
 from torchrelay.protocol.errors import JournalError
 from torchrelay.protocol.journal import AFTER, ProgressReader, ProgressRecord, read_journal, read_slot
 from torchrelay.protocol.messages import JournalContent
@@ -27,7 +28,18 @@ class JournalKeeper:
     def create(self, worker: WorkerId) -> None:
         """Raises UserError where a folder of another user is in the way."""
         private_folder(self._folder)
-        private_folder(self._folder / worker)
+        self._create(worker, os.getuid())
+
+    def create_for(self, worker: WorkerId, user: int) -> None:
+        """In a volume of a pod's own, whose processes may be of several users; `user` is this one's. Raises UserError."""
+        folder_for(user, self._folder)
+        self._create(worker, user)
+
+    def _create(self, worker: WorkerId, user: int) -> None:
+        if user == os.getuid():
+            private_folder(self._folder / worker)
+        else:
+            folder_for(user, self._folder / worker)
         self._readers[worker] = ProgressReader(self._folder / worker)
 
     def progress(self, worker: WorkerId) -> ProgressRecord | None:

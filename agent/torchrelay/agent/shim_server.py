@@ -46,7 +46,7 @@ class ShimEvents:
 
 
 class ShimServer:
-    """`shared`: the folder is a volume that nobody but the agent and its training process mount: no user is turned away."""
+    """`shared`: the folder is a volume that nobody but the agent and its training process mount, and these may be two users."""
 
     def __init__(self, path: Path, tokens: Mapping[WorkerId, str], events: ShimEvents, shared: bool = False) -> None:
         self._path, self._tokens, self._events, self._shared = path, dict(tokens), events, shared
@@ -94,6 +94,11 @@ class ShimServer:
         else:
             self._waiting.setdefault(worker, []).append(data)
 
+    def user_of(self, worker: WorkerId) -> int:
+        """That the worker's process runs as; this one's where it is not connected."""
+        connection = self._connected.get(worker)
+        return os.getuid() if connection is None else connection.user
+
     def drain(self, worker: WorkerId) -> None:
         """The worker is dead: hands on what it had still written, then forgets it."""
         if connection := self._connected.get(worker):
@@ -110,7 +115,7 @@ class ShimServer:
             self._pause()
             return
         _, uid, _ = _peer(sock)
-        if uid != os.getuid() and not self._shared:
+        if not self.may_connect(uid):
             self._refuse(f"a process of user {uid} tried to connect")
         elif len(self._strangers) >= MAX_STRANGERS:
             self._refuse(f"more than {MAX_STRANGERS} connections show no token")
@@ -136,9 +141,12 @@ class ShimServer:
         """Raises RefusedError unless this is the first message of a worker that the agent started."""
         if not isinstance(hello, Hello):
             raise RefusedError(f"{type(hello).__name__} came before Hello")
+        if not self.may_connect(connection.user):  # known only since this one has connected
+            raise RefusedError(f"a process of user {connection.user}")
         worker = self.identify(hello)
         if worker in self._connected:
             raise RefusedError(f"a second connection for {worker}")
+        self.accepted(connection.user)
         self._strangers.discard(connection)
         self._connected[worker] = connection
         connection.worker = worker
@@ -147,6 +155,13 @@ class ShimServer:
             connection.send(data)
         # The token is between the two of us; the pid is the kernel's word.
         self._events.connected(worker, dataclasses.replace(hello, token="", pid=connection.pid))
+
+    def may_connect(self, user: int) -> bool:
+        """Whether a process of `user` is listened to at all."""
+        return user == os.getuid()
+
+    def accepted(self, user: int) -> None:
+        """A process of `user` has proven that it belongs here."""
 
     def identify(self, hello: Hello) -> WorkerId:
         """Which worker says Hello. Raises RefusedError for one that is none, or cannot prove it."""
@@ -182,7 +197,7 @@ class _Connection:
 
     def __init__(self, server: ShimServer, sock: socket.socket) -> None:
         self.worker: WorkerId | None = None
-        self.pid = _peer(sock)[0]
+        self.pid, self.user, _ = _peer(sock)
         self._server, self._sock = server, sock
         self._closed = False
         self._received = bytearray()

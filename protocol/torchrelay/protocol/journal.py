@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from torchrelay.protocol.errors import JournalError
-from torchrelay.protocol.private import make_private
+from torchrelay.protocol.private import make_below, open_below
 
 PHASES = ("set-up", "data", "body", "gate", "update", "after", "standing", "finished")
 """What a rank is doing, in the order of a step; `standing` is a migration, `set-up` lasts until the first boundary."""
@@ -54,8 +54,8 @@ def _map_file(file: int, size: int) -> mmap.mmap:
 
 
 class _Slot:
-    def __init__(self, path: Path) -> None:
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    def __init__(self, path: Path, root: Path) -> None:
+        self._file = open_below(root, path)
         self._map: mmap.mmap | None = None
 
     def write(self, number: int, payload: bytes) -> None:
@@ -83,12 +83,13 @@ class JournalWriter:
     """The shim's side. Not thread safe, except `progress`, whose fields are written by the training thread alone."""
 
     def __init__(self, folder: Path) -> None:
-        make_private(folder)
-        self._slots = [_Slot(folder / f"boundary-{i}") for i in range(BOUNDARY_SLOTS)]
-        self._gates = [_Slot(folder / f"gate-{i}") for i in range(GATE_SLOTS)]
-        self._set_up = _Slot(folder / "set-up")
-        self._after = _Slot(folder / AFTER)
-        fd = os.open(folder / "progress", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        """Raises OSError, JournalError."""
+        make_below(folder, folder)
+        self._slots = [_Slot(folder / f"boundary-{i}", folder) for i in range(BOUNDARY_SLOTS)]
+        self._gates = [_Slot(folder / f"gate-{i}", folder) for i in range(GATE_SLOTS)]
+        self._set_up = _Slot(folder / "set-up", folder)
+        self._after = _Slot(folder / AFTER, folder)
+        fd = open_below(folder, folder / "progress")
         try:
             self._progress = _map_file(fd, mmap.PAGESIZE)
         finally:
@@ -212,9 +213,9 @@ def _is_whole(record: bytes) -> bool:
     return bool(crc == zlib.crc32(record[: _PROGRESS.size]))
 
 
-def write_slot(path: Path, number: int, payload: bytes) -> None:
-    """One payload in a file of its own. Raises OSError, JournalError."""
-    slot = _Slot(path)
+def write_slot(path: Path, number: int, payload: bytes, root: Path) -> None:
+    """One payload in a file of its own, below `root`. Raises OSError, JournalError."""
+    slot = _Slot(path, root)
     try:
         slot.write(number, payload)
     finally:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from torchrelay.protocol.journal import read_slot, write_slot
-from torchrelay.protocol.private import make_private
+from torchrelay.protocol.private import make_below
 
 COPIES_AS_NEEDED = -1
 """In place of the steps between two copies: only where a rank's tensors are nobody else's, and as often as that costs little."""
@@ -43,6 +43,11 @@ def own_folder(kept: Path, rank: int) -> Path:
 def buddy_folder(kept: Path, rank: int) -> Path:
     """The same for the copies of a rank of another node."""
     return kept / f"buddy-of-{rank}"
+
+
+def root_of(slot: Path) -> Path:
+    """The node's folder that the slot is in."""
+    return slot.parent.parent
 
 
 class Slots:
@@ -82,7 +87,7 @@ class Slots:
 
 def open_slot(folder: Path) -> None:
     """From here on the folder holds no whole copy. Raises OSError."""
-    make_private(folder)
+    make_below(root_of(folder), folder)
     (folder / WHOLE).unlink(missing_ok=True)
 
 
@@ -93,7 +98,7 @@ def write_parts(folder: Path, parts: KeptParts) -> None:
         (_SET_UP, parts.set_up),
         (_LAYOUT, parts.ddp_layout.encode()),
     ):
-        write_slot(folder / name, parts.boundary, data)
+        write_slot(folder / name, parts.boundary, data, root_of(folder))
 
 
 def read_parts(folder: Path) -> KeptParts | None:

@@ -17,6 +17,8 @@ NO_RANK = Rank(-1)
 ENV_SOCKET = "TORCHRELAY_SOCKET"
 ENV_WORKER = "TORCHRELAY_WORKER"
 ENV_TOKEN = "TORCHRELAY_TOKEN"
+ENV_TOKEN_FILE = "TORCHRELAY_TOKEN_FILE"
+"""In place of the token where the agent did not start the process (in a pod): the file that the agent writes it to, at random."""
 ENV_JOURNAL = "TORCHRELAY_JOURNAL"
 ENV_SPARE = "TORCHRELAY_SPARE"
 ENV_ADDRESS = "TORCHRELAY_ADDRESS"
@@ -54,6 +56,7 @@ SHIM_ENV = (
     ENV_SOCKET,
     ENV_WORKER,
     ENV_TOKEN,
+    ENV_TOKEN_FILE,
     ENV_JOURNAL,
     ENV_SPARE,
     ENV_ADDRESS,

@@ -35,7 +35,7 @@ def ask(config: ShimConfig, agent_s: float = AGENT_S, answer_s: float = ANSWER_S
         launch=config.launch,
         gpus=selection_of(os.environ),
     )
-    link = _connect(config.socket, hello, agent_s)
+    link = _connect(config, hello, agent_s)
     try:
         begin = _first_word(link, answer_s)
         if begin.refusal:
@@ -50,7 +50,7 @@ def ask(config: ShimConfig, agent_s: float = AGENT_S, answer_s: float = ANSWER_S
 def ask_for_launcher(config: ShimConfig, agent_s: float = AGENT_S, answer_s: float = ANSWER_S) -> Begin:
     """Whether this process, which starts training processes, begins as always. Raises OSError or TorchrelayError."""
     hello = Hello(config.worker, config.token, os.getpid(), platform.python_version(), False, launcher=True)
-    link = _connect(config.socket, hello, agent_s)
+    link = _connect(config, hello, agent_s)
     try:
         return _first_word(link, answer_s)
     finally:
@@ -69,14 +69,22 @@ def _first_word(link: AgentLink, within_s: float) -> Begin:
     return begin
 
 
-def _connect(path: str, hello: Hello, within_s: float) -> AgentLink:
+def token_of(config: ShimConfig) -> str:
+    """What this process shows to its agent, who writes it down before it listens. Raises OSError."""
+    if not config.token_file:
+        return config.token
+    with open(config.token_file) as file:
+        return file.read()
+
+
+def _connect(config: ShimConfig, hello: Hello, within_s: float) -> AgentLink:
     until_s = time.monotonic() + within_s
     while True:
         try:
-            return AgentLink.connect(path, hello)
+            return AgentLink.connect(config.socket, dataclasses.replace(hello, token=token_of(config)))
         except (FileNotFoundError, ConnectionRefusedError):
             if hello.spare:
-                _end_if_over(path)
+                _end_if_over(config.socket)
             if time.monotonic() >= until_s:
                 raise
             time.sleep(POLL_S)  # nothing else tells of another container's socket

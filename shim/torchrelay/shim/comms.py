@@ -95,12 +95,11 @@ class Communicators:
                 raise UnsupportedError(
                     f"the process group uses {groups.backend_name(group)}; only gloo can be migrated yet"
                 )
-        own = dist.PrefixStore("torchrelay/0", store)
         try:
             with self.connecting():
-                self._connect_gate(own)
+                self._connect_gate(_first_gate(store))
         except Exception:
-            own.set(gate.key_of(self.rank), "")  # the others need not wait for this rank
+            decline_gate(store, self.rank)
             raise
 
     def _connect_gate(self, store: Any) -> None:
@@ -241,6 +240,15 @@ class Communicators:
     def verify(self, target: int) -> None:
         """Every rank of the new generation goes to the same boundary. Raises StateMismatchError, RuntimeError."""
         self.gate(target)
+
+
+def _first_gate(store: Any) -> Any:
+    return dist.PrefixStore("torchrelay/0", store)
+
+
+def decline_gate(store: Any, rank: int) -> None:
+    """The others need not wait for this rank at the first generation's gate."""
+    _first_gate(store).set(gate.key_of(rank), "")
 
 
 def serve_store() -> tuple[Any, int]:

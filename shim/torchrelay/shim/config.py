@@ -17,7 +17,10 @@ from torchrelay.protocol.numbers import NumberWatch, parse_watches
 
 @dataclass(frozen=True)
 class ShimConfig:
-    """`socket` is the agent's, `journal` its folder of shared memory, `address` where peers reach this node."""
+    """`socket` is the agent's, `journal` its folder of shared memory, `address` where peers reach this node.
+
+    `token_file`: where the token is once the agent is there; empty: `token` is it.
+    """
 
     socket: str
     worker: str
@@ -27,6 +30,7 @@ class ShimConfig:
     address: str
     faults: tuple[Fault, ...]
     roots: tuple[str, ...]
+    token_file: str = ""
     hold_at: int = 0
     """The boundary at which `torchrelay check` wants the rank to stand still; 0: it is no check."""
     made_files: str = ""
@@ -64,7 +68,8 @@ class ShimConfig:
         return cls(
             socket=need(names.ENV_SOCKET),
             worker=need(names.ENV_WORKER),
-            token=need(names.ENV_TOKEN),
+            token=need(names.ENV_TOKEN) if not environ.get(names.ENV_TOKEN_FILE) else "",
+            token_file=environ.get(names.ENV_TOKEN_FILE, ""),
             journal=need(names.ENV_JOURNAL),
             spare=environ.get(names.ENV_SPARE) == "1",
             address=environ.get(names.ENV_ADDRESS) or "127.0.0.1",

@@ -18,7 +18,8 @@ from typing import Any
 import torch
 
 from torchrelay.protocol.errors import JournalError, StateMismatchError
-from torchrelay.protocol.kept import WHOLE
+from torchrelay.protocol.kept import WHOLE, root_of
+from torchrelay.protocol.private import open_below
 from torchrelay.shim import digest
 from torchrelay.shim.tensor_bytes import local
 from torchrelay.shim.transfer.layout import TensorInfo, describe
@@ -77,7 +78,9 @@ class KeptTensors:
             }
         )
         partial = self._folder / f".{WHOLE}.partial"
-        partial.write_text(json.dumps({"checksum": _checksum(body), "body": body}))
+        with os.fdopen(open_below(root_of(self._folder), partial), "w") as file:
+            file.truncate()  # one that was begun and not finished
+            file.write(json.dumps({"checksum": _checksum(body), "body": body}))
         partial.rename(self._folder / WHOLE)
 
 
@@ -91,7 +94,7 @@ def _offsets(infos: Sequence[TensorInfo]) -> list[int]:
 
 
 def _mapped(path: Path, size: int) -> mmap.mmap:
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    file = open_below(root_of(path.parent), path)
     try:
         # Not ftruncate: on a full memory file system the first write to the map would end the process with SIGBUS.
         os.posix_fallocate(file, 0, max(size, 1))

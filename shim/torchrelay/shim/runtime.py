@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from torchrelay.protocol import names
 from torchrelay.protocol.errors import StateMismatchError, TorchrelayError, UnsupportedError
@@ -37,9 +37,9 @@ from torchrelay.protocol.messages import (
     Warm,
 )
 from torchrelay.shim import entropy, failed_script, known_end, sites, start_over
-from torchrelay.shim.ask import ask
+from torchrelay.shim.ask import ask, token_of
 from torchrelay.shim.config import ShimConfig, parse_faults
-from torchrelay.shim.guard import Guard
+from torchrelay.shim.guard import Guard, reason_of
 from torchrelay.shim.last_notice import LastNotice
 from torchrelay.shim.link import AgentLink
 from torchrelay.shim.rehearsing import Child, NoLink
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from torchrelay.shim.engine import Engine
     from torchrelay.shim.interface import Hooks
     from torchrelay.shim.joiner import Joiner
+    from torchrelay.shim.journal_copies import CopiedJournal
     from torchrelay.shim.rehearsal import Rehearsal
     from torchrelay.shim.seen import Seen
     from torchrelay.shim.traceless import Traceless
@@ -158,7 +159,7 @@ class Runtime:
             in_force = -1
         return Hello(
             self.config.worker,
-            self.config.token,
+            token_of(self.config),
             os.getpid(),
             platform.python_version(),
             self.config.spare and given is None,
@@ -231,13 +232,15 @@ class Runtime:
         except TorchrelayError as e:
             if self._child is not None:
                 self._child.cannot(f"{type(e).__name__}: {e}")
-            if self._spare.assign is None:
-                return  # told in the protection report
-            # The script cannot take the lost rank's way, and must not train as a rank of its own.
-            reason = f"{type(e).__name__}: {e}"[:500]
-            self.link.send(OrderFailed(self._spare.assign.generation, "join", reason, lasting=True))
-            known_end.leave(1)
+            if self._spare.assign is not None:
+                self._cannot_join(self._spare.assign, reason_of(e), lasting=True)
+            return  # told in the protection report
         self._set_up = set_up
+
+    def _cannot_join(self, assign: Assign, reason: str, *, lasting: bool = False) -> NoReturn:
+        """The script cannot take the lost rank's way, and must not train as a rank of its own. `lasting`: as in OrderFailed."""
+        self.link.send(OrderFailed(assign.generation, "join", reason, lasting=lasting))
+        known_end.leave(1)
 
     def _draw(self) -> entropy.Draw:
         chosen = self.config.entropy
@@ -328,6 +331,8 @@ class Runtime:
             self._start_engine(early.now.inodes)
         except (TorchrelayError, RuntimeError) as e:
             self.disable(str(e))  # a reason that speaks for itself
+        except Exception as e:  # noqa: BLE001 - whatever is wrong with us or this machine, training goes on
+            self.disable(f"it could not be got ready: {reason_of(e)}")
         return result
 
     def _start_engine(self, inodes: set[str]) -> None:
@@ -336,18 +341,26 @@ class Runtime:
         from torch.distributed import distributed_c10d as c10d
 
         from torchrelay.shim.adapters import process_group
+        from torchrelay.shim.comms import decline_gate
 
         rank, world_size = dist.get_rank(), dist.get_world_size()
         backend = process_group.backend_name(c10d._get_default_group())
         if backend != "gloo":
             raise UnsupportedError(f"the process group uses {backend}; only gloo can be migrated yet")
+        journal = self._make_journal()  # before the others count on this rank
         self.link.send(Armed(rank, world_size, backend, torch.__version__))
         if not self._answered.wait(_PROTECT_TIMEOUT_S) or self._protect is None or not self._protect.on:
+            journal.close()
             reason = self._protect.reason if self._protect is not None else "the controller did not answer"
             raise UnsupportedError(reason)
-        engine = self._make_engine(rank, world_size)
+        store = c10d._get_default_store()
+        try:
+            engine = self._make_engine(rank, world_size, journal)
+        except Exception:
+            decline_gate(store, rank)
+            raise
         engine.comms.now.inodes |= inodes
-        engine.comms.connect_gate(c10d._get_default_store())
+        engine.comms.connect_gate(store)
         self._set_engine(engine)
         self._go_live(engine)
         self._tell_of_its_end()
@@ -359,16 +372,20 @@ class Runtime:
             self._last_notice.install()
             known_end.install(self.link)
 
-    def _make_engine(self, rank: int, world_size: int) -> Engine:
+    def _make_journal(self) -> CopiedJournal:
+        """Raises OSError, JournalError."""
+        from torchrelay.shim.journal_copies import CopiedJournal, JournalCopies
+
+        folder = Path(self.config.journal)
+        return CopiedJournal(folder, JournalCopies(self.link, self.config.worker, folder))
+
+    def _make_engine(self, rank: int, world_size: int, journal: CopiedJournal) -> Engine:
         from torchrelay.shim import torch_hooks
         from torchrelay.shim.engine import Engine
         from torchrelay.shim.fault_injection import FaultInjector, wait_alone
         from torchrelay.shim.hold import Hold
-        from torchrelay.shim.journal_copies import CopiedJournal, JournalCopies
         from torchrelay.shim.keep import Keeper
 
-        folder = Path(self.config.journal)
-        journal = CopiedJournal(folder, JournalCopies(self.link, self.config.worker, folder))
         engine = Engine(rank, world_size, self.config.address, self.link, journal, self._standby.tracker())
         engine.set_up = self._set_up
         engine.budget.limit_percent = self.config.cost_limit_percent
@@ -398,7 +415,7 @@ class Runtime:
         from torchrelay.shim.joiner import Joiner
         from torchrelay.shim.staging import Staging
 
-        engine = self._make_engine(assign.rank, assign.world_size)
+        engine = self._make_engine(assign.rank, assign.world_size, self._make_journal())
         # For whoever takes the rank over from here, and a controller that is new by then.
         engine.journal.write_set_up(assign.set_up)
         staging = Staging(self._set_up)
@@ -411,7 +428,7 @@ class Runtime:
     def _begin_rehearsal(self, child: Child) -> None:
         from torchrelay.shim.rehearsal import Rehearsal
 
-        engine = self._make_engine(child.order.rank, child.order.world_size)
+        engine = self._make_engine(child.order.rank, child.order.world_size, self._make_journal())
         self._joiner = Rehearsal(engine, child)
         self._set_engine(engine)
         self._go_live(engine)
@@ -431,6 +448,8 @@ class Runtime:
         if self.engine is not None:
             self.engine.give_up(UnsupportedError(reason))  # the others wait for this rank at their gates
             return
+        if self._spare.assign is not None:
+            self._cannot_join(self._spare.assign, reason)
         self._off = True
         self._end_set_up()
         self._standby.stop()

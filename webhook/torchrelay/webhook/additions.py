@@ -96,6 +96,8 @@ def _agent_env(pod: Pod, container: Container, wishes: Wishes, settings: Setting
         value(kube.ENV_SIDECAR, settings.sidecar),
         value(kube.ENV_RESTART_POLICY, pod["spec"].get("restartPolicy") or "Always"),
     ]
+    if (user := user_of(pod, container)) is not None:
+        env.append(value(kube.ENV_TRAINING_USER, str(user)))
     if wishes.checkpoint_dir:
         env.append(value(kube.ENV_CHECKPOINT_DIR, wishes.checkpoint_dir))
     if asked := gpus(container):
@@ -103,6 +105,19 @@ def _agent_env(pod: Pod, container: Container, wishes: Wishes, settings: Setting
         if settings.agent.watchGPUs and any(name.startswith("nvidia.com/") for name in asked):
             env += [value("NVIDIA_VISIBLE_DEVICES", "all"), value("NVIDIA_DRIVER_CAPABILITIES", "utility")]
     return env + settings.agent.env
+
+
+def user_of(pod: Pod, container: Container) -> int | None:
+    """That the container runs as; None where that is its image's."""
+    of_pod, own = pod["spec"].get("securityContext") or {}, container.get("securityContext") or {}
+    user = {**of_pod, **own}.get("runAsUser")
+    return None if user is None else int(user)
+
+
+def sees_training(pod: Pod, container: Container) -> bool:
+    """Whether the agent may end the container's processes, if it sees them: it is of the same user, as far as can be known."""
+    of_pod, own = pod["spec"].get("securityContext") or {}, container.get("securityContext") or {}
+    return user_of(pod, container) is not None or not {**of_pod, **own}.get("runAsNonRoot")
 
 
 def security_context(pod: Pod, container: Container) -> tuple[dict[str, Any], list[str]]:

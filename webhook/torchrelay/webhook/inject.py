@@ -12,7 +12,7 @@ from torchrelay.protocol import kube_names as kube
 from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.kube_annotations import Wishes
 from torchrelay.protocol.kube_owner import job_of, owner_of
-from torchrelay.webhook.additions import Additions, additions
+from torchrelay.webhook.additions import Additions, additions, sees_training
 from torchrelay.webhook.json_patch import Operation, difference
 from torchrelay.webhook.launchers import processes_note
 from torchrelay.webhook.settings import VERSION, Settings
@@ -66,7 +66,8 @@ def injected(pod: Pod, settings: Settings, authority: str | None) -> tuple[Pod, 
     all_notes = [n for n in (note, processes_note(container), *notes, *added.notes) if n] + [
         f"{name} is no annotation of torchrelay" for name in unknown
     ]
-    _share_processes(new["spec"], all_notes)
+    if sees_training(pod, container):
+        _share_processes(new["spec"], all_notes)
     if new["spec"].get("hostNetwork") and new["spec"].get("dnsPolicy") not in ("ClusterFirstWithHostNet", "None"):
         all_notes.append("with hostNetwork the agent finds the controller only if dnsPolicy is ClusterFirstWithHostNet")
     _mark(new, container, all_notes)
@@ -121,7 +122,7 @@ def _add(spec: dict[str, Any], added: Additions) -> None:
 
 
 def _share_processes(spec: dict[str, Any], notes: list[str]) -> None:
-    """So that the agent sees the training processes, and can end one that hangs."""
+    """So that the agent sees the training processes, and can end one that hangs. Not where these are another user's for certain."""
     if spec.get("hostPID"):
         return  # shared with the whole node already, and Kubernetes allows only one of both
     if spec.get("shareProcessNamespace") is False:

@@ -55,7 +55,7 @@ def _ours(wishes: Wishes, grace_s: int | None) -> list[Variable]:
         value(names.ENV_SOCKET, kube.SOCKET_PATH),
         value(names.ENV_JOURNAL, kube.JOURNAL_FOLDER),
         field(names.ENV_WORKER, "metadata.name"),
-        field(names.ENV_TOKEN, "metadata.uid"),
+        value(names.ENV_TOKEN_FILE, kube.SHIM_TOKEN_PATH),
         field(names.ENV_ADDRESS, "status.podIP"),
         value(kube.ENV_ASK, "1"),
     ]

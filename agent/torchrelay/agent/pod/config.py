@@ -38,6 +38,8 @@ class PodConfig:
     orphan_s: float = 60.0
     restarts: bool = True
     kept: Path = KEPT_FOLDER
+    training_user: int | None = None
+    """None: the one of the training container's image."""
 
     @property
     def node(self) -> str:
@@ -47,6 +49,10 @@ class PodConfig:
     @property
     def socket(self) -> Path:
         return self.run_folder / "agent.sock"
+
+    @property
+    def shim_token(self) -> Path:
+        return self.run_folder / "shim-token"
 
     @property
     def names_given(self) -> Path:
@@ -77,5 +83,6 @@ class PodConfig:
             controller=need("CONTROLLER"),
             enrolment=need("ENROLL"),
             authority=need("CA").encode(),
+            training_user=int(user) if (user := environ.get("TORCHRELAY_TRAINING_USER", "")).isdigit() else None,
             restarts=environ.get("TORCHRELAY_RESTART_POLICY") != "Never",
         )

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from torchrelay.agent.folders import folder_for
 from torchrelay.agent.pod.checkpoints import checkpoint_files, find_checkpoints
 from torchrelay.protocol.kept import whole_copies
 from torchrelay.protocol.messages import FetchCheckpoint, FetchKept, FindCheckpoints, KeptCopies, KeptCopy
@@ -32,6 +34,11 @@ class Disk:
     def kept(self) -> Path:
         """For processes that begin now."""
         return self._kept / str(self._count)
+
+    def make_room_for(self, user: int) -> None:
+        """Where processes of `user` keep copies, if they are to keep any. Raises UserError."""
+        if user != os.getuid() and self._kept.is_dir():
+            folder_for(user, self.kept)
 
     def ordered(self, order: FetchCheckpoint | FindCheckpoints | FetchKept) -> None:
         task = asyncio.ensure_future(self._tell(order))

@@ -84,10 +84,13 @@ class Marks:
         self._over.unlink(missing_ok=True)
 
     def protected(self, on: bool) -> None:
-        if on:
-            self._protected.touch()
-        else:
-            self._protected.unlink(missing_ok=True)
+        try:
+            if on:
+                self._protected.touch()
+            else:
+                self._protected.unlink(missing_ok=True)
+        except OSError as e:
+            log.error("launchers cannot be told that this pod is %sprotected: %s", "" if on else "not ", e)
 
     def over(self, exit_code: int) -> None:
         """Before anything ends: from now on nothing is started again."""

@@ -27,7 +27,7 @@ from torchrelay.agent.pod.ended import LastWords, how_it_ended
 from torchrelay.agent.pod.enrolment import PodCredentials
 from torchrelay.agent.pod.eyes import PodEyes
 from torchrelay.agent.pod.launchers import Launchers, Marks
-from torchrelay.agent.pod.shims import PodShims, is_guest
+from torchrelay.agent.pod.shims import PodShims, is_guest, shim_token
 from torchrelay.agent.session import Session
 from torchrelay.agent.shim_server import ShimEvents
 from torchrelay.agent.standing import Standing
@@ -93,7 +93,10 @@ class PodNode:
         self._config = config
         self._credentials = PodCredentials(config.enrolment, config.authority, config.token_file)
         events = ShimEvents(self._connected, self._reported, self._gone)
-        self._shims = PodShims(config.socket, config.node, config.uid, events, config.names_given)
+        token = shim_token(config.shim_token)
+        self._shims = PodShims(
+            config.socket, config.node, token, events, config.names_given, training_user=config.training_user
+        )
         self._session = Session(self._credentials, config.controller, self._hello, self._ordered)
         self._journals = JournalKeeper(config.journals)
         self._processes: dict[WorkerId, _Process] = {}
@@ -222,7 +225,9 @@ class PodNode:
         self._take_in(process, hello)
 
     def _take_in(self, process: _Process, hello: Hello) -> None:
-        self._journals.create(process.worker)
+        user = self._shims.user_of(process.worker)
+        self._journals.create_for(process.worker, user)
+        self._disk.make_room_for(user)
         self._processes[process.worker] = process
         self._any.set()
         self._eyes.uses(process.worker, hello.gpus, local_ranks.place(hello.launch))

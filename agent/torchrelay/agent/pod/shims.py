@@ -1,14 +1,20 @@
-"""The unix socket in a pod: processes come and go under one token, and each gets a name of its own."""
+"""The unix socket in a pod: processes come and go under one token, and each gets a name of its own.
+
+The training container can run as another user than the agent, so the socket is open to all users; who may speak is looked at when a
+connection comes: root, the agent's user, and one more, the training container's.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import hmac
+import os
+import secrets
 from pathlib import Path
 
 from torchrelay.agent.shim_server import ShimEvents, ShimServer
 from torchrelay.protocol import local_ranks
-from torchrelay.protocol.errors import RefusedError
+from torchrelay.protocol.errors import RefusedError, UserError
 from torchrelay.protocol.messages import Hello
 from torchrelay.protocol.names import WorkerId
 
@@ -21,18 +27,52 @@ def is_guest(hello: Hello) -> bool:
     return hello.launcher or (local_ranks.says_several(hello.launch) and not local_ranks.is_torchruns(hello.launch))
 
 
+_TOKEN_BYTES = 32
+
+
+def shim_token(path: Path) -> str:
+    """Of this pod: the one that an agent before this one has made, or a new one. Raises UserError where it cannot be written."""
+    try:
+        if len(known := path.read_text()) == 2 * _TOKEN_BYTES:
+            return known
+    except (OSError, UnicodeDecodeError):
+        pass  # the first agent of this pod, or one that was cut off
+    token = secrets.token_hex(_TOKEN_BYTES)
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        partial.unlink(missing_ok=True)
+        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w") as file:
+            os.fchmod(file.fileno(), 0o644)  # the training process may be another user's; nobody else has this volume
+            file.write(token)
+        partial.rename(path)
+    except OSError as e:
+        raise UserError(f"the token for training processes cannot be written to {path}: {e}") from e
+    return token
+
+
 class PodShims(ShimServer):
     """One process for each local rank at a time: what is started again has ended before. `count`: the file that has how many
     names were given, by an agent before this one too: each is given once."""
 
-    def __init__(self, path: Path, node: str, token: str, events: ShimEvents, count: Path) -> None:
+    def __init__(
+        self, path: Path, node: str, token: str, events: ShimEvents, count: Path, *, training_user: int | None = None
+    ) -> None:
+        """`training_user`: None if that is not known yet. Then it is the first one that shows the token and is not root."""
         super().__init__(path, {}, events, shared=True)
+        self._user = training_user
         self._node, self._token, self._count_file = node, token, count
         self._guests = self._count = 0
         with contextlib.suppress(OSError, ValueError):
             self._count = int(count.read_text())
         self._places: dict[WorkerId, int] = {}
         """Worker -> its local rank: all that this agent has seen."""
+
+    def may_connect(self, user: int) -> bool:
+        return user in (0, os.getuid()) or self._user in (None, 0, user)
+
+    def accepted(self, user: int) -> None:
+        if user not in (0, os.getuid()):
+            self._user = user
 
     def identify(self, hello: Hello) -> WorkerId:
         if not hmac.compare_digest(self._token.encode(), hello.token.encode("utf-8", "replace")):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.pod_node_world import LAUNCH, WITHIN_S, WORKER, Shim, World
+from support.pod_node_world import LAUNCH, TOKEN, WITHIN_S, WORKER, Shim, World
 
 from torchrelay.agent.pod.config import PodConfig
 from torchrelay.protocol import messages as msg
@@ -232,7 +232,7 @@ def test_the_folder_of_checkpoints_is_looked_through_by_order(in_world: Any, tmp
     in_world(test)
 
 
-AGAIN = msg.Hello("train-1:0a1b2c3d.4", "0a1b2c3d-9", 1, "3", False, LAUNCH, True, 5, 4, True)
+AGAIN = msg.Hello("train-1:0a1b2c3d.4", TOKEN, 1, "3", False, LAUNCH, True, 5, 4, True)
 
 
 def test_a_process_that_an_agent_before_this_one_knew_keeps_its_name_and_goes_on(in_world: Any) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.pod_node_world import LAUNCH, WITHIN_S, WORKER, Shim, World
+from support.pod_node_world import LAUNCH, TOKEN, WITHIN_S, WORKER, Shim, World
 
 from torchrelay.agent.pod.disk import Disk
 from torchrelay.agent.pod.shims import PodShims
@@ -26,8 +26,8 @@ def test_a_launcher_is_no_process_of_the_job_and_several_processes_are_told_why(
         w.node._launchers.connected = lambda worker, hello: asked.append(hello.launcher)  # type: ignore[method-assign]  # in its place for this test
         await w.until(w.config.socket.exists)
         for hello in (
-            msg.Hello("train-1", "0a1b2c3d-9", 1, "3", False, launcher=True),
-            msg.Hello("train-1", "0a1b2c3d-9", 1, "3", False, {**LAUNCH, "LOCAL_WORLD_SIZE": "2"}),
+            msg.Hello("train-1", TOKEN, 1, "3", False, launcher=True),
+            msg.Hello("train-1", TOKEN, 1, "3", False, {**LAUNCH, "LOCAL_WORLD_SIZE": "2"}),
         ):
             shim = Shim(*await asyncio.open_unix_connection(str(w.config.socket)))
             w._shims.append(shim)
@@ -106,7 +106,7 @@ def test_one_that_is_parked_and_comes_back_takes_no_protection_from_the_others(i
             w._shims.append(shim)
             name, launch = f"{w.config.node}.{number}", several(number - 1, max(rank, 0))
             spare = rank == NO_RANK
-            shim.say(msg.Hello(name, w.config.uid, 1, "3", spare, launch, True, 1, 0, is_protected))
+            shim.say(msg.Hello(name, TOKEN, 1, "3", spare, launch, True, 1, 0, is_protected))
             assert await shim.hear() == msg.Ack()
         await w.until(lambda: len(w.node._hello().workers) == 2)
         assert mark.exists()

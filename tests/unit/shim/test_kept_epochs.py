@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch.utils.data import DataLoader
-from unit.shim.test_kept_workers import Remembering, draws, loader_of, values
+from unit.shim.test_kept_workers import Unknowable, draws, loader_of, values
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.draws import Draws
@@ -165,7 +165,7 @@ def test_epochs_that_both_the_script_and_a_generator_have_begun_are_not_begun_ag
 
 
 @pytest.mark.parametrize(
-    "options", [{"data": Remembering()}, {"data": range(4), "num_workers": 1, "multiprocessing_context": "spawn"}]
+    "options", [{"data": Unknowable()}, {"data": range(4), "num_workers": 1, "multiprocessing_context": "spawn"}]
 )
 def test_workers_that_cannot_tell_how_they_are_begin_their_first_epoch_again_and_no_other(
     draws: Draws, options: dict[str, Any]

@@ -35,10 +35,30 @@ class Noisy(Dataset[torch.Tensor]):
         return torch.tensor(drawn, dtype=torch.float64)
 
 
-class Remembering(Noisy):
+class Unknowable(Noisy):
     def __getitem__(self, index: int) -> torch.Tensor:
-        self.seeds.append(index)
+        self.seeds.append(lambda: index)  # type: ignore[arg-type]  # that is what is tried: it cannot be pickled
         return super().__getitem__(index)
+
+
+class Remembering(Noisy):
+    """A data set in memory that keeps what it has made of its rows, and changes some of it: what it gives tells all of that."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows = torch.arange(16, dtype=torch.float64).reshape(8, 2)
+        self.settings = {"times": 1.0}
+        self.made: dict[int, Any] = {}
+        self.first: Any = "none yet"
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        kept = self.made.setdefault(index, {"row": self.rows[index], "of": self.settings, "seen": torch.zeros(1)})
+        if self.first == "none yet":
+            self.first = kept
+        self.first["seen"] += 1
+        shares = kept["row"].data_ptr() == self.rows[index].data_ptr() and kept["of"] is self.settings
+        more = [*kept["row"].tolist(), kept["seen"].item(), float(shares), float(len(self.made))]
+        return torch.cat([super().__getitem__(index), torch.tensor(more, dtype=torch.float64)])
 
 
 @pytest.fixture
@@ -76,8 +96,9 @@ def test_what_is_told_of_workers_does_not_change_what_they_yield(draws: Draws) -
     assert told[0] != told[1]
 
 
-def test_new_workers_go_on_in_a_later_epoch_as_those_before_them(draws: Draws) -> None:
-    loader = loader_of()
+@pytest.mark.parametrize("data", [Noisy, Remembering])
+def test_new_workers_go_on_in_a_later_epoch_as_those_before_them(draws: Draws, data: Any) -> None:
+    loader = loader_of(data())
     for _ in range(2):
         list(loader)
     iterator = iter(loader)
@@ -90,7 +111,7 @@ def test_new_workers_go_on_in_a_later_epoch_as_those_before_them(draws: Draws) -
     rest, later = values(iterator), values(loader)
 
     torch.manual_seed(99)
-    other = loader_of()
+    other = loader_of(data())
     made, last = lead_iterators.rebuild(draws, other, record)
     assert values([last]) == values(first[1:])
     assert values(made) == rest
@@ -146,8 +167,8 @@ def test_kept_workers_are_no_hindrance_as_long_as_all_of_them_is_told(draws: Dra
     assert not draws.kept_workers({id(iterator)})
 
 
-def test_a_data_set_that_changes_in_its_workers_otherwise_is_one(draws: Draws) -> None:
-    loader = loader_of(Remembering())
+def test_a_data_set_that_its_workers_change_to_what_cannot_be_pickled_is_one(draws: Draws) -> None:
+    loader = loader_of(Unknowable())
     iterator = iter(loader)
     list(iterator)
     iter(loader)

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from torch.utils import data as torch_data
 from torch.utils.data import _utils, dataloader
 
-from torchrelay.shim.capture import marks, rng
+from torchrelay.shim.capture import changed_data, marks, rng
 from torchrelay.shim.capture.kinds import Kind, kind_of
 from torchrelay.shim.capture.marks import data_sets
 from torchrelay.shim.capture.parts import dataset_parts, numpy_random_state
@@ -43,11 +43,18 @@ class _State(NamedTuple):
     seed: int
     data: tuple[_Data, ...]
     """Of the data set and those below it, in the order of `data_sets`."""
+    others: bytes
+    """What else it has changed in these, as `changed_data` writes it."""
+
+
+class _Marks(NamedTuple):
+    data: dict[marks.Where, marks.Mark]
+    of_globals: bytes
 
 
 # Pickle finds what it calls by a module's name, so what that works with can lie nowhere else.
-_begun: tuple[bytes, bytes] | None = None
-"""In a worker: the mark of what is not carried, when it had begun."""
+_begun: _Marks | None = None
+"""In a worker: the marks of what is neither plain nor a generator, when it had begun."""
 _collate: Any = None
 """In a worker: what makes batches of items."""
 _tokens = itertools.count()
@@ -83,11 +90,11 @@ def _begin(init_fn: Callable[[int], Any] | None, collate: Any, worker: int) -> N
     _begun = _mark(info)
 
 
-def _mark(info: Any) -> tuple[bytes, bytes] | None:
+def _mark(info: Any) -> _Marks | None:
     if info is None or info.dataset is None:
         return None
-    of_data = marks.of_data(info.dataset, _collate)
-    return None if of_data is None else (of_data, marks.of_globals())
+    found = marks.of_attributes(info.dataset, _collate)
+    return None if found is None else _Marks(found, marks.of_globals())
 
 
 def are_seen(iterator: Any) -> bool:
@@ -146,21 +153,29 @@ def _in_trainer(seed: Any, token: int, worker: int, state: bytes) -> Any:
 
 def _take(info: Any) -> bytes:
     """Empty if there is more to the worker than can be carried."""
-    if _begun is None or _mark(info) != _begun:
+    now = _mark(info)
+    if _begun is None or now is None or now.of_globals != _begun.of_globals:
+        return b""
+    owners = data_sets(info.dataset)
+    others = changed_data.write(owners, _begun.data, now.data)
+    if others is None:
         return b""
     data = []
-    for owner in data_sets(info.dataset):
+    for owner in owners:
         plain, below = dataset_parts(owner)
         kinds = {name: kind_of(type(v)) for name, v in below.items()}
         states = {name: _generator(kinds[name], v) for name, v in below.items() if kinds[name] is not Kind.DATASET}
         data.append(_Data(plain, states))
-    return pickle.dumps(_State(rng.capture(), info.seed, tuple(data)), pickle.HIGHEST_PROTOCOL)
+    return pickle.dumps(_State(rng.capture(), info.seed, tuple(data), others), pickle.HIGHEST_PROTOCOL)
 
 
 def _put(info: Any, state: _State) -> None:
     rng.restore(state.rng)
     object.__setattr__(info, "seed", state.seed)
-    for owner, (plain, generators) in zip(data_sets(info.dataset), state.data):
+    owners = data_sets(info.dataset)
+    if state.others and _begun is not None:
+        changed_data.put(state.others, owners, _begun.data)
+    for owner, (plain, generators) in zip(owners, state.data):
         for name in dataset_parts(owner)[0].keys() - plain.keys():
             object.__delattr__(owner, name)
         for name, value in plain.items():

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import pickle
 import sys
-from collections.abc import Iterator
-from types import FunctionType, ModuleType
-from typing import Any
+from collections.abc import Iterator, Mapping
+from types import FunctionType, MappingProxyType, ModuleType
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils import data as torch_data
@@ -20,18 +20,19 @@ from torchrelay.shim.capture.parts import attributes, dataset_parts
 _LONG, _LARGE_BYTES = 1000, 1 << 16
 """Containers and arrays beyond this are data: told by which they are and how long, not by what is in them."""
 _MARK_BYTES = 4 << 20
+_ATOMS = frozenset({bool, bytes, complex, float, int, str, type(None)})
 
 
 class _Digest:
     """Where a mark is written. Raises OverflowError when it is as long as data would be."""
 
-    def __init__(self) -> None:
-        self._hash, self._left = hashlib.sha256(), _MARK_BYTES
+    def __init__(self, most_bytes: int = _MARK_BYTES) -> None:
+        self._hash, self.left = hashlib.sha256(), most_bytes
 
     def write(self, data: Any) -> int:
         size = memoryview(data).nbytes
-        self._left -= size
-        if self._left < 0:
+        self.left -= size
+        if self.left < 0:
             raise OverflowError
         self._hash.update(data)
         return size
@@ -41,11 +42,19 @@ class _Digest:
 
 
 class _Marker(pickle.Pickler):
-    def __init__(self, written: Any) -> None:
+    """`owners`: data sets that have marks of their own, by id."""
+
+    def __init__(self, written: Any, owners: Mapping[int, int] = MappingProxyType({})) -> None:
         super().__init__(written, pickle.HIGHEST_PROTOCOL)
         self._functions: set[int] = set()
+        self._owners = owners
+        self.met: list[Any] = []
 
     def persistent_id(self, obj: Any) -> Any:
+        if id(obj) in self._owners:
+            return "data set", self._owners[id(obj)]
+        if type(obj) not in _ATOMS:
+            self.met.append(obj)
         if isinstance(obj, torch.Tensor):
             return "tensor", id(obj), obj.data_ptr(), version_of(obj)
         if isinstance(obj, (ModuleType, type)):
@@ -81,22 +90,52 @@ def data_sets(data: Any) -> list[Any]:
     return found
 
 
-def of_data(data: Any, collate: Any) -> bytes | None:
-    """Of everything below a data set that is not carried, and of what makes batches of its items. Two that are alike are of the
-    same content, but for what is long in it.
+class Mark(NamedTuple):
+    """Of one attribute. `met`: the objects in it, in the order in which they are come across."""
+
+    digest: bytes
+    met: list[Any]
+
+
+Where = tuple[int, str]
+"""Which data set of `data_sets`, and its attribute; without a name, its class."""
+COLLATE: Where = -1, ""
+
+
+def of_attributes(data: Any, collate: Any) -> dict[Where, Mark] | None:
+    """Of everything below a data set that is not carried, and of what makes batches of its items.
 
     None if it cannot be told.
     """
-    written = _Digest()
+    owners = data_sets(data)
+    numbers = {id(owner): number for number, owner in enumerate(owners)}
+    found: dict[Where, Mark] = {}
+    left = _MARK_BYTES
     try:
-        for owner in data_sets(data):
+        for number, owner in enumerate(owners):
             plain, below = dataset_parts(owner)
-            rest = {name: v for name, v in attributes(owner).items() if name not in plain and name not in below}
-            _Marker(written).dump((type(owner).__qualname__, rest))
-        _Marker(written).dump(collate)
+            own = {name: v for name, v in attributes(owner).items() if name not in plain and name not in below}
+            for name, value in {"": type(owner).__qualname__, **own}.items():
+                found[number, name], left = _mark(value, numbers, left)
+        found[COLLATE], _ = _mark(collate, numbers, left)
     except Exception:  # noqa: BLE001 - whatever the script's objects do when they are asked, it goes on
         return None
-    return written.digest()
+    return found
+
+
+def _mark(value: Any, owners: Mapping[int, int], most_bytes: int) -> tuple[Mark, int]:
+    written = _Digest(most_bytes)
+    marker = _Marker(written, owners)
+    marker.dump(value)
+    return Mark(written.digest(), marker.met), written.left
+
+
+def of_data(data: Any, collate: Any) -> bytes | None:
+    """The same in one. Two that are alike are of the same content, but for what is long in it."""
+    found = of_attributes(data, collate)
+    if found is None:
+        return None
+    return hashlib.sha256(repr([(where, mark.digest) for where, mark in found.items()]).encode()).digest()
 
 
 def of_globals() -> bytes:

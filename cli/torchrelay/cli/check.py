@@ -27,7 +27,6 @@ from torchrelay.cli.gone_through import GoneThrough
 from torchrelay.cli.journals import own_journals
 from torchrelay.cli.launch import Job
 from torchrelay.cli.options import RunOptions
-from torchrelay.cli.struck_runs import process
 from torchrelay.cli.summary import Summary
 from torchrelay.cli.teller import Teller, make_console
 from torchrelay.protocol.errors import UserError
@@ -39,6 +38,7 @@ from torchrelay.protocol.names import (
     MADE_FILES,
     SEEN_FILE,
 )
+from torchrelay.protocol.owned_folder import owned_folder
 
 EXIT_FAILED = 1
 SHOWN_LINES = 30
@@ -95,8 +95,8 @@ def _why(cut: Attempt) -> str:
 async def _in_a_copy(options: RunOptions, command: tuple[str, ...], timeout_s: float) -> Attempt:
     """With cut loaders, in a copy of the working folder where that is small, whose places are told as places in the original."""
     own = Path.cwd()
-    with process.new_folder("check-") as name:
-        copy = Path(name) / "work"
+    with owned_folder("check") as made:
+        copy = made / "work"
         try:
             working_folder.copy(own, copy)
         except UserError:

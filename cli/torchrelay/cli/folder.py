@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 
-from torchrelay.cli.journals import remove_journals
+from torchrelay.cli.journals import remove_journals, remove_what_is_left
 from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.names import ENV_STATE_DIR
 
@@ -112,6 +112,7 @@ def make_run_folder(state: Path, name: str) -> Path:
     """A new run's folder. Raises UserError if it cannot be made, or if a job of this name runs already."""
     make_state_folder(state)
     running_jobs(state)  # removes what a dead one of the same name has left
+    remove_what_is_left()
     try:
         (state / name).mkdir(mode=0o700)
     except FileExistsError as e:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from torchrelay.protocol.errors import UserError
+from torchrelay.protocol.names import TEMPORARY_PREFIX
+from torchrelay.protocol.owned_folder import lock_folder, remove_left
 
 MEMORY = Path("/dev/shm")
 
@@ -17,8 +19,18 @@ MEMORY = Path("/dev/shm")
 def journal_folder(name: str, run_folder: Path) -> Path:
     """In memory where the machine has that."""
     if os.access(MEMORY, os.W_OK):
-        return MEMORY / f"torchrelay-{os.getuid()}-{name}"
+        return MEMORY / f"{_prefix()}{name}"
     return run_folder / "journal"
+
+
+def _prefix() -> str:
+    return f"torchrelay-{os.getuid()}-"
+
+
+def remove_what_is_left() -> None:
+    """Remove what commands of this user have left that were killed, whatever their state folders were."""
+    remove_left(MEMORY, _prefix())
+    remove_left(Path(tempfile.gettempdir()), TEMPORARY_PREFIX)
 
 
 @contextmanager
@@ -29,7 +41,7 @@ def own_journals(name: str, run_folder: Path) -> Iterator[None]:
     """
     folder = journal_folder(name, run_folder)
     try:
-        lock = _lock(folder)
+        lock = lock_folder(folder)
     except OSError as e:
         raise UserError(f"the folder {folder} for journals cannot be made: {e}") from e
     if lock is None:
@@ -49,23 +61,6 @@ def own_journals(name: str, run_folder: Path) -> Iterator[None]:
 def remove_journals(name: str, run_folder: Path) -> None:
     """What a run that is dead has left; nothing if another one has the folder."""
     with suppress(OSError):
-        if (lock := _lock(journal_folder(name, run_folder))) is not None:
+        if (lock := lock_folder(journal_folder(name, run_folder))) is not None:
             shutil.rmtree(journal_folder(name, run_folder), ignore_errors=True)
             os.close(lock)
-
-
-def _lock(folder: Path) -> int | None:
-    """A descriptor that holds the folder until it is closed, or its process is gone; None if somebody else has one."""
-    while True:
-        folder.mkdir(mode=0o700, exist_ok=True)
-        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.path.samestat(os.fstat(lock), folder.lstat()):
-                return lock
-        except BlockingIOError:
-            os.close(lock)
-            return None
-        except FileNotFoundError:
-            pass
-        os.close(lock)  # whoever had it has removed it since

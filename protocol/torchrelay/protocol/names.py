@@ -91,6 +91,9 @@ ENV_SECRET = "TORCHRELAY_SECRET"
 ENV_STATE_DIR = "TORCHRELAY_STATE_DIR"
 """Where the running jobs of this user are listed; defaults to a folder in the user's run-time directory."""
 
+TEMPORARY_PREFIX = "torchrelay-tmp-"
+"""Of temporary folders. One that no living process holds is removed by the next command."""
+
 TOLD_TO_END = "its process was told to end (SIGTERM)"
 """Why a process asks to be moved."""
 

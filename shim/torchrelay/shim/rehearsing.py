@@ -10,7 +10,6 @@ import contextlib
 import ctypes
 import os
 import select
-import shutil
 import signal
 import sys
 import tempfile
@@ -24,6 +23,7 @@ from torchrelay.protocol.errors import FrameError
 from torchrelay.protocol.memory_left import is_short
 from torchrelay.protocol.messages import Gap, Rehearse, Rehearsed, ShimReport
 from torchrelay.protocol.names import NO_JOINER, REHEARSAL_FAILED, REHEARSAL_OPEN
+from torchrelay.protocol.owned_folder import OwnedFolder
 from torchrelay.shim import known_end
 from torchrelay.shim.link import AgentLink
 
@@ -179,7 +179,7 @@ class Rehearsing:
         """The child, in the process that is one; None in the spare."""
         self.end()
         try:
-            folder = tempfile.mkdtemp(prefix="torchrelay-rehearsal-")
+            folder = OwnedFolder("rehearsal")
         except OSError as e:  # a file system that is read-only, or full
             reason = f"there is no place for its files: {e}"
             self._send(Rehearsed(order.request, order.rank, order.boundary, REHEARSAL_OPEN, reason))
@@ -192,7 +192,7 @@ class Rehearsing:
         self.is_forking = False
         if pid == 0:
             os.close(reading)
-            return Child(order, writing, folder)
+            return Child(order, writing, str(folder.path))
         os.close(writing)
         with self._lock:
             self._running = (order.request, pid)
@@ -207,7 +207,7 @@ class Rehearsing:
             if self._running is not None and request in (None, self._running[0]):
                 os.kill(self._running[1], signal.SIGKILL)  # not collected yet, so the number is its own
 
-    def _follow(self, order: Rehearse, pid: int, reading: int, folder: str) -> None:
+    def _follow(self, order: Rehearse, pid: int, reading: int, folder: OwnedFolder) -> None:
         data, short = b"", False
         while True:
             if not select.select([reading], [], [], _LOOK_S)[0]:
@@ -223,7 +223,7 @@ class Rehearsing:
             self._running = None
             status = os.waitpid(pid, 0)[1]
         os.close(reading)
-        shutil.rmtree(folder, ignore_errors=True)
+        folder.remove()
         self._send(_result(order, data, status, short))
 
 

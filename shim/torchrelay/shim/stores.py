@@ -9,10 +9,10 @@ from __future__ import annotations
 import functools
 import os
 import sys
-import tempfile
 from types import FrameType
 from typing import Any
 
+from torchrelay.protocol.owned_folder import owned_folder
 from torchrelay.shim.adapters.diverted import Diversions
 from torchrelay.shim.outside import Outside, Replayed, asking, key_of
 
@@ -67,7 +67,7 @@ def _own_file(original: Any) -> Any:
         if asking(sys._getframe(1)) is None:
             original(self, *args, **kwargs)
         else:
-            with tempfile.TemporaryDirectory(prefix="torchrelay-store-") as folder:
+            with owned_folder("store") as folder:
                 original(self, os.path.join(folder, "store"), 1)
 
     return init

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from torchrelay.cli.journals import journal_folder, own_journals, remove_journals
+from torchrelay.cli.journals import journal_folder, own_journals, remove_journals, remove_what_is_left
 from torchrelay.protocol.errors import UserError
 
 HOLDS = """
@@ -64,6 +64,20 @@ def test_who_is_killed_holds_its_journals_no_longer(name: str, tmp_path: Path) -
         first.kill()
     remove_journals(name, tmp_path)
     assert not journal_folder(name, tmp_path).exists()
+
+
+def test_a_later_command_removes_them_whatever_state_folder_the_killed_one_had(name: str, tmp_path: Path) -> None:
+    folder = journal_folder(name, tmp_path)
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", HOLDS, name], **pipes, text=True) as first:
+        assert first.stdout is not None
+        assert first.stdout.readline() == "held\n"
+        (folder / "n1.w0").mkdir()
+        remove_what_is_left()
+        assert (folder / "n1.w0").exists()
+        first.kill()
+    remove_what_is_left()
+    assert not folder.exists()
 
 
 def test_a_link_in_its_place_is_refused(name: str, tmp_path: Path) -> None:

@@ -19,10 +19,10 @@ from torchrelay.cli.drill.result import Drill, as_json
 from torchrelay.cli.drill.runs import Run
 from torchrelay.cli.drill.undisturbed import Undisturbed
 from torchrelay.cli.relay_score import provenance
-from torchrelay.cli.struck_runs import process
 from torchrelay.cli.struck_runs.cells import Cell
 from torchrelay.cli.teller import make_console
 from torchrelay.protocol.errors import UserError
+from torchrelay.protocol.owned_folder import owned_folder
 
 KEPT_FILES = ("events.jsonl", "stderr", "stdout")
 """Of a run that was not identical: what it takes to find out why."""
@@ -52,16 +52,16 @@ def drill(options: Options) -> int:
     signal.signal(signal.SIGTERM, _end)
     working_folder.check_size(options.program.folder)
     console = make_console(sys.stderr)
-    with process.new_folder("drill-") as name:
+    with owned_folder("drill") as made:
         try:
             found = undisturbed.look(
-                options.program, Path(name), options.steps, options.timeout_s, lambda text: _tell(console, text)
+                options.program, made, options.steps, options.timeout_s, lambda text: _tell(console, text)
             )
         except undisturbed.ScriptFails as e:
             _tell(console, str(e), "red")
             return EXIT_FAILED
-        struck = _strike(options, found, Path(name), console)
-        gaps = changes(found.summary.coverage, Path(name) / undisturbed.RELAY_FOLDER / "work", options.program.folder)
+        struck = _strike(options, found, made, console)
+        gaps = changes(found.summary.coverage, made / undisturbed.RELAY_FOLDER / "work", options.program.folder)
     done = Drill(options.command, found, struck, gaps, provenance.versions(()))
     out = make_console(sys.stdout)
     for part in report.as_text(done):

@@ -20,12 +20,12 @@ from torchrelay.cli.relay_score import plot, provenance, report, run_cell
 from torchrelay.cli.relay_score.entries import Entry
 from torchrelay.cli.relay_score.references import References
 from torchrelay.cli.relay_score.results import FellShort, Result, Results
-from torchrelay.cli.struck_runs import process
 from torchrelay.cli.struck_runs.cells import PHASES, Cell, all_cells, spread
 from torchrelay.cli.struck_runs.classify import IDENTICAL, WRONG, Verdict, classify
 from torchrelay.cli.struck_runs.together import in_runs, speaks_for_each
 from torchrelay.cli.teller import make_console
 from torchrelay.protocol.errors import UserError
+from torchrelay.protocol.owned_folder import owned_folder
 
 KEPT_FILES = ("events.jsonl", "stderr", "stdout")
 """Of a cell that is not identical: what it takes to find out why."""
@@ -142,8 +142,8 @@ class _Work:
     def _run(self, entry: Entry, cells: list[Cell], reference: Path, commit: str) -> list[Result] | None:
         """None where several cells shared the run, and it does not speak for each of them."""
         began_s = time.monotonic()
-        with process.new_folder("relay-score-") as name:
-            folder = Path(name) / "c"
+        with owned_folder("score") as made:
+            folder = made / "c"
             ran = run_cell.run_struck(entry, cells, self.corpus, reference, folder)
             verdicts = [classify(ran)] if len(cells) == 1 else speaks_for_each(cells, ran)
             if verdicts is None:

@@ -11,8 +11,8 @@ from pathlib import Path
 from torchrelay.cli.relay_score import run_cell
 from torchrelay.cli.relay_score.compare import differences
 from torchrelay.cli.relay_score.entries import Entry
-from torchrelay.cli.struck_runs import process
 from torchrelay.protocol.errors import UserError
+from torchrelay.protocol.owned_folder import owned_folder
 
 
 class References:
@@ -29,8 +29,8 @@ class References:
         key = f"{self._digest(entry)} {entry.undisturbed()}"
         if marker.exists() and marker.read_text(encoding="utf-8") == key:
             return kept / "out"
-        with process.new_folder("relay-score-") as name:
-            one, two = (run_cell.run_undisturbed(entry, self._corpus, Path(name) / n) for n in ("one", "two"))
+        with owned_folder("score") as made:
+            one, two = (run_cell.run_undisturbed(entry, self._corpus, made / n) for n in ("one", "two"))
             found = differences(one, two, entry.ranks)
             if found:
                 raise UserError(f"{entry.name}: two undisturbed runs differ: {'; '.join(found)}")

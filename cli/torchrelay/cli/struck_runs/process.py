@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -67,11 +66,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     with suppress(ProcessLookupError):  # its session: what is left of it when the command itself had to be killed
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-
-
-def new_folder(prefix: str) -> tempfile.TemporaryDirectory[str]:
-    """Its path is short: unix sockets are made below it."""
-    return tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True)
 
 
 def tail(path: Path, count: int = 20) -> str:

@@ -83,12 +83,9 @@ gpu-check: venv
 	$(VENV)/bin/python scripts/gpu_eyes_check.py
 	$(VENV)/bin/python scripts/gpu_check.py
 
-# for both architectures; nothing is pushed unless PUSH=--push
+# for both architectures, with whatever builder is there; nothing is pushed unless PUSH=--push
 images:
-	for part in agent controller webhook; do \
-	    docker buildx build -f deploy/docker/Dockerfile --target $$part --platform linux/amd64,linux/arm64 $(PUSH) \
-	        --build-arg SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) -t "$(REGISTRY)/$$part:$(TAG)" . || exit 1; \
-	done
+	REGISTRY="$(REGISTRY)" TAG="$(TAG)" PUSH="$(PUSH)" scripts/build_images.sh
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache demo-out

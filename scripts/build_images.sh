@@ -1,0 +1,68 @@
+#!/bin/sh
+# Builds the images of agent, controller and webhook from one base, which it names by digest: REGISTRY, TAG, PUSH=--push.
+#   --pin   writes the digest of the base into the Dockerfile, and builds nothing
+# Exit code 3: this machine has no builder.
+set -eu
+cd "$(dirname "$0")/.."
+file=deploy/docker/Dockerfile
+base=$(sed -n 's/^ARG PYTHON_IMAGE=//p' "$file")
+
+fail() {
+    echo "build_images: $1" >&2
+    exit "${2:-1}"
+}
+
+has() {
+    command -v "$1" >/dev/null 2>&1
+}
+
+# The digest of the list of images for all architectures.
+digest() {
+    case $builder in
+    buildx) docker buildx imagetools inspect "$base" --format '{{.Manifest.Digest}}' ;;
+    *) skopeo inspect --format '{{.Digest}}' "docker://$base" ;;
+    esac
+}
+
+if has docker && docker buildx version >/dev/null 2>&1; then
+    builder=buildx
+elif has podman; then
+    builder=podman
+elif has buildah; then
+    builder=buildah
+else
+    fail "no builder: install docker with buildx, podman, or buildah" 3
+fi
+
+case $base in
+*@sha256:*) ;;
+*)
+    [ "$builder" = buildx ] || has skopeo || fail "the base $base has no digest, and skopeo, which would find it, is not installed"
+    found=$(digest) || fail "the digest of $base cannot be had: is the registry reached?"
+    case $found in
+    sha256:*) base=$base@$found ;;
+    *) fail "the registry gave no digest for $base, but: $found" ;;
+    esac
+    ;;
+esac
+
+if [ "${1:-}" = --pin ]; then
+    sed "s|^ARG PYTHON_IMAGE=.*|ARG PYTHON_IMAGE=$base|" "$file" >"$file.new"
+    mv "$file.new" "$file"
+    echo "pinned: $base"
+    exit
+fi
+
+echo "base: $base"
+[ "$builder" = buildx ] || echo "$builder attaches neither an SBOM nor a provenance; docker buildx does"
+for part in agent controller webhook; do
+    set -- -f "$file" --target "$part" --platform linux/amd64,linux/arm64 --build-arg "PYTHON_IMAGE=$base"
+    set -- "$@" --build-arg "SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)"
+    name=${REGISTRY:-torchrelay}/$part:${TAG:-0.1.0}
+    if [ "$builder" = buildx ]; then
+        docker buildx build "$@" --sbom=true --provenance=mode=max ${PUSH:+"$PUSH"} -t "$name" .
+    else
+        "$builder" build "$@" --manifest "$name" .
+        [ -z "${PUSH:-}" ] || "$builder" manifest push --all "$name" "docker://$name"
+    fi
+done

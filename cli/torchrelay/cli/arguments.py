@@ -115,6 +115,15 @@ BuddyEvery = Annotated[
         rich_help_panel=_RELAY,
     ),
 ]
+HangTimeout = Annotated[
+    str,
+    typer.Option(
+        metavar="TIME",
+        help="How long the others wait for a rank that hangs and that nobody can take over, until the job ends: 90s, 30m, 2h. "
+        "0: the timeout of the script's process group.",
+        rich_help_panel=_RELAY,
+    ),
+]
 RehearseEvery = Annotated[
     str,
     typer.Option(

@@ -20,6 +20,7 @@ from torchrelay.protocol.numbers import NumberWatch, parse_watch
 
 LOOPBACK = "127.0.0.1"
 REHEARSE_EVERY = "30m"
+HANG_TIMEOUT = "0"
 RESPAWN_LIMIT = RESPAWN_LIMIT_DEFAULT
 JIT_DIR = Path("torchrelay-jit")
 MINIMUM_SECRET_CHARACTERS = 16
@@ -48,6 +49,7 @@ class GivenOptions:
     buddy_every: int = COPIES_AS_NEEDED
     buddy_sync: bool = False
     rehearse_every: str = REHEARSE_EVERY
+    hang_timeout: str = HANG_TIMEOUT
     cost_limit: float = MOST_SHARE_PERCENT
     watch: tuple[str, ...] = ()
     inject: tuple[str, ...] = ()
@@ -93,6 +95,8 @@ class RunOptions:
     buddy_every: int
     buddy_sync: bool
     rehearse_every_s: float
+    hang_timeout_s: float
+    """0: that of the process group."""
     cost_limit: float
     watches: tuple[NumberWatch, ...]
     faults: tuple[Fault, ...]
@@ -216,6 +220,7 @@ def check(
         buddy_every=given.buddy_every,
         buddy_sync=given.buddy_sync,
         rehearse_every_s=time_s("--rehearse-every", given.rehearse_every),
+        hang_timeout_s=time_s("--hang-timeout", given.hang_timeout),
         cost_limit=given.cost_limit,
         watches=_watches(given.watch),
         faults=faults,

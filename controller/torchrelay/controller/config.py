@@ -26,6 +26,7 @@ class Policy:
     Where all ranks wait, they are asked again after `explain_waiting_s`, then after twice that, and at most every
     `explain_waiting_most_s`: a connection counts as dead whose peer has not answered for `link_dead_s`, and for
     `link_alone_s` where others between the same two ranks live.
+    A rank that hangs and cannot be replaced ends the job after `hang_timeout_s`; 0: after the timeout of its process group.
     A planned migration stops at least `quiesce_steps` steps and `quiesce_margin_s` ahead.
     `failure_grace_s`: how long a script that failed may take to end by itself. `agent_grace_s`: how long the agent of a
     running job may be away. A node is given up with which training stands still, once its agent has been away for
@@ -38,6 +39,7 @@ class Policy:
     stopped_s: float = 1.0
     slack_hang_s: float = 60.0
     busy_hang_s: float = 600.0
+    hang_timeout_s: float = 0.0
     stale_progress_s: float = 3.0
     explain_lead_s: float = 3.0
     explain_every_s: float = 4.0

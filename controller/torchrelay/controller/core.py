@@ -74,7 +74,7 @@ class Core:
             config.replica_action,
         )
         self._exits = Exits(config, self.job, self.outbox, self.driver, self.health, self._ended_by_rank, self._give_up)
-        self._watch = HangWatch(config.policy, self.job, self.outbox, self.driver, self.health)
+        self._watch = HangWatch(config.policy, self.job, self.outbox, self.driver, self.health, self._give_up)
         barred = "" if config.refill and not config.adopted else "new ones are not made (--no-refill)"
         self.pool = SparePool(barred, self.job, self.outbox, self.driver, self._is_ending)
         self.driver.spares.hurry = self.pool.hurry

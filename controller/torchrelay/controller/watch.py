@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from torchrelay.controller.config import Policy
 from torchrelay.controller.decide.hang import Culprit, Vital, find_culprit, threshold_s
+from torchrelay.controller.decide.overdue import overdue
 from torchrelay.controller.driver import Driver
+from torchrelay.controller.fallen import Fallen
 from torchrelay.controller.health.desk import HealthDesk
 from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.outbox import Outbox
@@ -20,8 +24,19 @@ UNEASY_S = 2.0
 
 
 class HangWatch:
-    def __init__(self, policy: Policy, job: Job, outbox: Outbox, driver: Driver, health: HealthDesk) -> None:
+    """`give_up(fallen)` is called when the job can wait no longer for a rank that cannot be replaced."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        job: Job,
+        outbox: Outbox,
+        driver: Driver,
+        health: HealthDesk,
+        give_up: Callable[[Fallen], None],
+    ) -> None:
         self._policy, self._job, self._outbox, self._driver, self._health = policy, job, outbox, driver, health
+        self._give_up = give_up
         self._witness = Witness(policy, job, outbox)
         self._named: tuple[int, float] | None = None
         self._suspect: Worker | None = None
@@ -60,7 +75,7 @@ class HangWatch:
         if culprit is not None and self._witness.is_awaited(self._job.holder(culprit.rank), now_s):
             return
         if because := self._job.unprotected_because():
-            self._name(culprit, because, now_s)
+            self._wait_for(culprit, because, now_s)
             return
         migration = self._driver.migration
         if culprit is not None and culprit.cut_off:
@@ -82,9 +97,13 @@ class HangWatch:
             since_s = _since_s(worker, culprit, now_s)
             self._driver.feed(m.RankLost(culprit.rank, worker.worker, culprit.reason, since_s), now_s)
 
-    def _name(self, culprit: Culprit | None, because: str, now_s: float) -> None:
-        """Of a rank that cannot be replaced: who reads this may still want to know whom the job waits for. Once for each hang."""
+    def _wait_for(self, culprit: Culprit | None, because: str, now_s: float) -> None:
+        """Name a rank that cannot be replaced, once for each hang, and end the job when the others have waited long enough."""
         if culprit is None or self._job.protection != "on":
+            return
+        timeouts_s = [w.report.group_timeout_s for w in self._job.rank_workers if w.report is not None]
+        if reason := overdue(culprit, because, self._policy.hang_timeout_s, timeouts_s):
+            self._give_up(Fallen(1, reason, culprit.rank, refused=because))
             return
         hang = culprit.rank, self._job.holder(culprit.rank).moved_s
         if self._named is None or self._named[0] != hang[0] or abs(self._named[1] - hang[1]) > 1.0:

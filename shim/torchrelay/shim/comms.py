@@ -152,6 +152,12 @@ class Communicators:
                 groups.install(group, backend, backend_type, own)
 
     @staticmethod
+    def timeout_s() -> float:
+        """Return the timeout of the default process group's collectives; 0 where there is no such group."""
+        world = dist.group.WORLD
+        return 0.0 if world is None else groups.timeout_of(world).total_seconds()
+
+    @staticmethod
     def group_names() -> set[str]:
         """Of the groups that this rank is a member of."""
         return {groups.name_of(group) for group in groups.groups()}

@@ -230,6 +230,7 @@ class Reporter:
                 engine.journal.allocated_bytes,
                 *copies,
                 shape,
+                engine.comms.timeout_s(),
                 *engine.budget.shares(),
             )
         )

@@ -33,6 +33,7 @@ OTHERWISE = GivenOptions(
     buddy_every=7,
     buddy_sync=True,
     rehearse_every="90s",
+    hang_timeout="5m",
     cost_limit=25.0,
     watch=("loss", "grad-norm:action=retry,over=10"),
     inject=("kill:rank=1,step=3",),

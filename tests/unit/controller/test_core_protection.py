@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import signal
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 from support.fake_job import FakeJob
 
+from torchrelay.controller.config import Policy
 from torchrelay.protocol import events
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol.names import BARS, BARS_LATER
@@ -81,6 +83,29 @@ def test_a_hang_that_cannot_be_repaired_is_named_once_and_the_job_goes_on(job: F
     assert "it is not replaced: rank 0: it (cycle)" in suspected.reason
     assert job.told(events.MigrationStarted) == []
     assert job.stop is None
+
+
+@pytest.mark.parametrize(
+    ("config", "timeout_s", "limit_s"), [({"policy": Policy(hang_timeout_s=40.0)}, 0.0, 40.0), ({}, 50.0, 50.0)]
+)
+def test_a_hang_that_cannot_be_repaired_ends_the_job_when_the_others_have_waited_long_enough(
+    tmp_path: Path, config: dict[str, Any], timeout_s: float, limit_s: float
+) -> None:
+    job = FakeJob(tmp_path, config=config)
+    job.train()
+    job.say("n0.w0", dataclasses.replace(report(ITERATOR), group_timeout_s=timeout_s))
+    job.still = set(job.ranks)
+    job.waiting = {"n0.w0", "n0.w2"}
+    job.tick(limit_s - 2)
+    assert job.stop is None
+    job.tick(4.0)
+    assert job.stop is not None
+    assert job.stop.exit_code == 1
+    assert "rank 1 has shown no progress" in job.stop.reason
+    assert "rank 1 cannot be replaced: rank 0: it (cycle)" in job.stop.reason
+    assert "f (train.py:3)" in job.stop.reason
+    (fell,) = job.told(events.JobFell)
+    assert (fell.rank, fell.exit_code, fell.directory) == (1, 1, "")
 
 
 def test_the_report_of_the_job_is_told_when_all_ranks_have_spoken_and_when_it_changes(job: FakeJob) -> None:

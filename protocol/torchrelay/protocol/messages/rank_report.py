@@ -49,6 +49,8 @@ class Report:
     copy_failed: str = ""
     shape: int = 0
     """How many kinds of objects, in how many places, the state has had so far: grows when it gets another shape."""
+    group_timeout_s: float = 0.0
+    """Of its default process group."""
     share: float = 0.0
     """Of a step, that capture takes in processor time: median of the latest steps; `share_p95`: 95 % of them stay below."""
     share_p95: float = 0.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,8 @@ from torchrelay.protocol import kube_names as kube
 
 MAX_LABEL_CHARS = 63
 _HASH_CHARS = 8
+_PART = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_OBJECT_NAME = re.compile(rf"{_PART}(\.{_PART})*")
 
 OWNER_LABELS = (
     ("trainer.kubeflow.org/trainjob-name", "TrainJob"),
@@ -65,3 +68,14 @@ def job_of(pod: Mapping[str, Any]) -> str:
         return str(labels[kube.JOB])
     owner = owner_of(pod)
     return owner.job if owner else ""
+
+
+def name_problem(pod: Mapping[str, Any]) -> str:
+    """Return why the job's objects could not be named after it; empty if they can be. A label may be what no name may be."""
+    job = job_of(pod)
+    if not job or _OBJECT_NAME.fullmatch(job):
+        return ""
+    allowed = "lower case letters, digits, - and ., with a letter or digit at both ends"
+    if (pod.get("metadata") or {}).get("labels", {}).get(kube.JOB):
+        return f'the label {kube.JOB} is "{job}", and names objects of the job: it has to be of {allowed}'
+    return f'the job is called "{job}", and objects cannot be: set the label {kube.JOB} to a name of {allowed}'

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from torchrelay.protocol import kube_names as kube
-from torchrelay.protocol.kube_owner import MAX_LABEL_CHARS, Owner, job_of, owner_of
+from torchrelay.protocol.kube_owner import MAX_LABEL_CHARS, Owner, job_of, name_problem, owner_of
 
 
 def owned(kind: str, name: str, **labels: str) -> dict[str, Any]:
@@ -52,3 +52,23 @@ def test_the_label_fits_whatever_the_name(length: int) -> None:
 
 def test_long_names_that_differ_at_their_end_get_different_labels() -> None:
     assert Owner("Job", "a" * 100 + "1").job != Owner("Job", "a" * 100 + "2").job
+
+
+@pytest.mark.parametrize("name", ["My_Job", "a_b", "UPPER", "a.", "a..b"])
+def test_a_label_that_is_no_name_of_an_object_is_told_with_what_would_be(name: str) -> None:
+    problem = name_problem({"metadata": {"name": "p", "labels": {kube.JOB: name}}})
+    assert f'the label {kube.JOB} is "{name}"' in problem
+    assert "lower case letters" in problem
+
+
+def test_an_owners_label_that_is_no_name_asks_for_one_that_is() -> None:
+    problem = name_problem({"metadata": {"name": "p", "labels": {"job-name": "My_Job"}}})
+    assert 'the job is called "My_Job"' in problem
+    assert f"set the label {kube.JOB}" in problem
+
+
+@pytest.mark.parametrize("name", ["llama", "llama-7b.run-2", "0"])
+def test_names_of_objects_are_names_of_jobs(name: str) -> None:
+    assert name_problem({"metadata": {"name": "p", "labels": {kube.JOB: name}}}) == ""
+    assert name_problem(owned("Job", name)) == ""
+    assert name_problem({"metadata": {}}) == ""

@@ -60,6 +60,12 @@ def test_a_wrong_annotation_is_denied_with_a_sentence() -> None:
     assert decision.patch == []
 
 
+def test_a_label_that_no_object_could_be_named_after_is_denied_with_a_sentence() -> None:
+    wrong = pod("bare")
+    wrong["metadata"].setdefault("labels", {})[kube.JOB] = "My_Job"
+    assert f'the label {kube.JOB} is "My_Job"' in patch(wrong, NATIVE, AUTHORITY).denied
+
+
 def test_a_container_that_is_not_there_is_denied_with_those_that_are() -> None:
     wrong = pod("container-named")
     wrong["metadata"]["annotations"][kube.CONTAINER] = "third"

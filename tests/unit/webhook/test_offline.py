@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import io
 from pathlib import Path
 from typing import Any
@@ -100,6 +101,26 @@ def test_the_webhook_finds_nothing_left_to_do_but_to_fill_in_the_authority() -> 
     assert {"name": kube.ENV_CA, "value": "PEM"} in agent["env"]
     agent["env"] = [{**e, "value": ""} if e["name"] == kube.ENV_CA else e for e in agent["env"]]
     assert filled == new
+
+
+@pytest.mark.parametrize(("document", "path"), WORKLOADS, ids=lambda x: x["kind"] if isinstance(x, dict) else "")
+def test_a_second_time_nothing_changes_and_it_is_said(document: dict[str, Any], path: list[Any]) -> None:
+    once = inject_text(dump(document), CLASSIC, "PEM").text
+    again = inject_text(once, CLASSIC, "")
+    assert again.text == once
+    assert again.notes == [f"{document['kind']} big: is injected already, and stays as it is"]
+
+
+def test_what_an_older_version_had_added_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = workload("Job", {"template": {"spec": POD_SPEC}}, "batch/v1")
+    older = dataclasses.replace(CLASSIC, agent=dataclasses.replace(CLASSIC.agent, image="agent:older"))
+    with monkeypatch.context() as patched:
+        patched.setattr("torchrelay.webhook.inject.VERSION", "0.0.1")
+        then = inject_text(dump(job), older, "THEIR PEM").text
+    assert "agent:older" in then
+    now = inject_text(then, CLASSIC, "PEM")
+    assert yaml.safe_load(now.text) == yaml.safe_load(inject_text(dump(job), CLASSIC, "PEM").text)
+    assert now.notes == ["Job big: what version 0.0.1 had added is replaced"]
 
 
 def test_documents_without_pods_stay_as_they_are_written() -> None:

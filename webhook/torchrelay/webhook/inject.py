@@ -11,7 +11,7 @@ from torchrelay.protocol import kube_annotations
 from torchrelay.protocol import kube_names as kube
 from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.kube_annotations import Wishes
-from torchrelay.protocol.kube_owner import job_of, owner_of
+from torchrelay.protocol.kube_owner import job_of, name_problem, owner_of
 from torchrelay.webhook.additions import Additions, additions, sees_training
 from torchrelay.webhook.json_patch import Operation, difference
 from torchrelay.webhook.launchers import processes_note
@@ -48,6 +48,8 @@ def injected(pod: Pod, settings: Settings, authority: str | None) -> tuple[Pod, 
         wishes = kube_annotations.read(annotations)
         if not wishes.inject:
             return pod, Decision()
+        if problem := name_problem(pod):
+            raise UserError(problem)
         if _has_agent(pod):
             return _completed(pod, wishes, authority or "")
         index, note = training_container(pod, wishes.container)

@@ -17,7 +17,8 @@ from torchrelay.protocol import kube_names as kube
 from torchrelay.protocol.errors import TorchrelayError, UserError
 from torchrelay.protocol.names import EXIT_USAGE
 from torchrelay.webhook.inject import injected
-from torchrelay.webhook.settings import AUTO, Settings, load
+from torchrelay.webhook.removal import prepared_by, without_additions
+from torchrelay.webhook.settings import AUTO, VERSION, Settings, load
 from torchrelay.webhook.templates import NAMED_LATER, templates, trainjob_pod_annotations
 from torchrelay.webhook.yaml_text import dump, split
 
@@ -34,20 +35,21 @@ class Done:
 
 def inject_text(text: str, settings: Settings, authority: str) -> Done:
     """Raises UserError for what is no manifest, and for wrong annotations. Documents without pods stay as they are written."""
-    parts, notes, pods = [], [], 0
+    parts, notes, pods, ready = [], [], 0, 0
     for written in split(text):
         try:
             document = yaml.safe_load(written)
         except yaml.YAMLError as e:
             raise UserError(f"this is no YAML: {e}") from e
         new = copy.deepcopy(document)
-        said = [note for one in _members(new) for note in _inject_document(one, settings, authority)]
-        notes += said
+        for one in _members(new):
+            notes += _inject_document(one, settings, authority)
+            ready += any(prepared_by(template) for template in templates(one))
         pods += new != document
         parts.append(written if new == document else dump(new))
-    if not pods:
+    if not pods and not ready:
         raise UserError("there is nothing in it that makes pods, or all of it says torchrelay.dev/inject: false")
-    if not authority:
+    if pods and not authority:
         notes.append(f"{kube.ENV_CA} is empty, so the webhook has to fill it in; --ca-file gives it")
     return Done("---\n".join(parts), notes)
 
@@ -69,6 +71,12 @@ def _inject_document(document: dict[str, Any], settings: Settings, authority: st
     chosen = [t for t in found if kube.INJECT in ((t.get("metadata") or {}).get("annotations") or {})]
     notes = []
     for template in chosen or found:
+        if version := prepared_by(template):
+            if version == VERSION:
+                notes.append(f"{kind} {name}: is injected already, and stays as it is")
+                continue
+            notes.append(f"{kind} {name}: what version {version} had added is replaced")
+            template.update(without_additions(template))
         _annotations(template).setdefault(kube.INJECT, "true")
         grouped = kube.JOB in (template["metadata"].get("labels") or {})
         if kind in NAMED_LATER or not (name or grouped):

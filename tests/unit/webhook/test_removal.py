@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from torchrelay.protocol import kube_names as kube
+from torchrelay.webhook.inject import injected
+from torchrelay.webhook.removal import prepared_by, without_additions
+from torchrelay.webhook.settings import Settings
+
+PODS = sorted((Path(__file__).parent / "pods").glob("*.yaml"))
+WISHES = {kube.BUDDY_EVERY: "20", kube.BUDDY_SYNC: "true", kube.CHECKPOINT_DIR: "/data/checkpoints"}
+
+
+@pytest.mark.parametrize("sidecar", [kube.NATIVE, kube.CLASSIC])
+@pytest.mark.parametrize("path", PODS, ids=lambda path: path.stem)
+def test_a_pod_is_what_it_was_but_for_what_its_owner_may_have_written(path: Path, sidecar: str) -> None:
+    if path.stem == "own-settings":
+        pytest.skip("its own variables have names of ours, and go with ours")
+    pod: dict[str, Any] = yaml.safe_load(path.read_text())
+    pod["metadata"]["annotations"] |= WISHES
+    new, decision = injected(pod, Settings(sidecar=sidecar), "PEM")
+    assert not decision.denied
+    annotations = new["metadata"]["annotations"]
+    assert bool(prepared_by(new)) == (kube.NOT_INJECTED not in annotations)
+    if not prepared_by(new):
+        return
+    expected = copy.deepcopy(pod)
+    expected["metadata"]["labels"] = new["metadata"]["labels"]
+    ours = {kube.INJECTED, kube.NOTES}
+    expected["metadata"]["annotations"] = {name: annotations[name] for name in annotations if name not in ours}
+    if "shareProcessNamespace" in new["spec"]:
+        expected["spec"]["shareProcessNamespace"] = new["spec"]["shareProcessNamespace"]
+    assert without_additions(new) == expected

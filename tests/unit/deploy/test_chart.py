@@ -37,7 +37,11 @@ VALUES: dict[str, dict[str, Any]] = {
             "tolerations": [{"operator": "Exists"}],
             "nodeSelector": {"a": "b"},
         },
-        "agent": {"volumes": [{"name": "py", "hostPath": {"path": "/opt/py"}}], "sidecar": "classic"},
+        "agent": {
+            "volumes": [{"name": "py", "hostPath": {"path": "/opt/py"}}],
+            "sidecar": "classic",
+            "prepull": {"enabled": True, "nodeSelector": {"gpu": "yes"}, "tolerations": [{"operator": "Exists"}]},
+        },
         "rbac": {"aggregate": False},
     },
     "less": {"networkPolicy": {"create": False}, "webhook": {"matchConditions": False, "failurePolicy": "Fail"}},
@@ -266,3 +270,13 @@ def test_versions_agree() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     version = next(line for line in (ROOT / "pyproject.toml").read_text().splitlines() if line.startswith("version = "))
     assert chart["appVersion"] == version.split('"')[1]
+
+
+def test_the_agents_image_is_kept_on_nodes_where_that_is_asked_for() -> None:
+    assert [o for o in rendered("defaults") if o["kind"] == "DaemonSet"] == []
+    pod = one(rendered("everything"), "DaemonSet", "relay-agent-image")["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert container["image"] == "r.example/x/agent:v9"
+    assert container["command"][-2:] == ["-c", "import signal; signal.pause()"]
+    assert pod["nodeSelector"] == {"gpu": "yes"}
+    assert pod["automountServiceAccountToken"] is False

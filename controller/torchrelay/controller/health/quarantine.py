@@ -20,33 +20,32 @@ class Quarantine:
     def __init__(self, job: Job, outbox: Outbox, judge: Judge) -> None:
         self._job, self._outbox, self._judge = job, outbox, judge
         self._by_notice: dict[str, set[str]] = {}
-        """Node -> the notices that it is in quarantine for, if nothing else was the first reason."""
+        """Node or device -> the notices that it is in quarantine for, if nothing else was the first reason."""
         self._checks: dict[str, str] = {}
         """Subject -> why it is asked for."""
 
     def put(self, v: Verdict) -> None:
-        if v.quarantine == k.NODE:
-            if v.seen.kind == k.NODE_CONDITION and v.seen.node not in self._job.quarantine:
-                self._by_notice.setdefault(v.seen.node, set())
-            if v.seen.kind == k.NODE_CONDITION and v.seen.node in self._by_notice:
-                self._by_notice[v.seen.node].add(v.seen.subject)
+        subjects = [v.seen.node] if v.quarantine == k.NODE else self._devices_of(v) if v.quarantine == k.DEVICE else []
+        for subject in subjects:
+            if v.seen.kind == k.NODE_CONDITION and subject not in self._job.quarantine:
+                self._by_notice.setdefault(subject, set())
+            if v.seen.kind == k.NODE_CONDITION and subject in self._by_notice:
+                self._by_notice[subject].add(v.seen.subject)
             elif v.seen.kind != k.NODE_CONDITION:
-                self._by_notice.pop(v.seen.node, None)  # the end of a notice does not heal that
-            self._job.quarantine.setdefault(v.seen.node, v.reason)
-        elif v.quarantine == k.DEVICE:
-            for device in self._devices_of(v):
-                self._job.quarantine.setdefault(device, v.reason)
+                self._by_notice.pop(subject, None)  # the end of a notice does not heal that
+            self._job.quarantine.setdefault(subject, v.reason)
 
     def notice_over(self, seen: Seen) -> None:
         """Whoever runs the machine took a notice back: that is a person's word, or the word of who acts for one."""
-        notices = self._by_notice.get(seen.node)
-        if notices is None or seen.subject not in notices:
-            return
-        notices.discard(seen.subject)
-        if not notices:
-            del self._by_notice[seen.node]
-            if self._job.quarantine.pop(seen.node, None) is not None:
-                self._outbox.emit(QuarantineCleared(seen.node, f"it is over: {seen.detail}"))
+        for subject in dict.fromkeys((seen.node, seen.subject)):
+            notices = self._by_notice.get(subject, set())
+            if seen.subject not in notices:
+                continue
+            notices.discard(seen.subject)
+            if not notices:
+                del self._by_notice[subject]
+                if self._job.quarantine.pop(subject, None) is not None:
+                    self._outbox.emit(QuarantineCleared(subject, f"it is over: {seen.detail}"))
 
     def check(self, subject: str, reason: str) -> ClearReply:
         """Has the agent look; `checked` takes what it saw."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
 from torchrelay.controller.gathering import Restart
@@ -19,6 +19,7 @@ from torchrelay.controller.kube.decide.launcher import (
 )
 from torchrelay.controller.kube.nodes import NodeBook, is_ready, read_node, slim
 from torchrelay.controller.kube.pods import JobKey, Pod
+from torchrelay.controller.kube.quarantines import Quarantines, read_quarantine
 from torchrelay.controller.kube.remembered import Remembered
 from torchrelay.controller.kube.run import JobRun
 from torchrelay.protocol.errors import RefusedError, RetryableError, UserError
@@ -42,6 +43,7 @@ class Ledger:
         find: Callable[[PodIdentity], Awaitable[Pod | None]],
         remember: Callable[[JobKey], Awaitable[Remembered]],
         health: HealthPolicy | None = None,
+        wall_s: Callable[[], float] = time.time,
     ) -> None:
         self._find, self._remember = find, remember
         self._health = health if health is not None else default_policy()
@@ -50,7 +52,7 @@ class Ledger:
         self.runs: dict[JobKey, JobRun] = {}
         self._nodes: dict[str, dict[str, Any]] = {}
         self._unready_since_s: dict[str, float] = {}
-        self._quarantine: dict[str, tuple[str, str]] = {}
+        self._quarantines, self._wall_s = Quarantines(), wall_s
         self._book = NodeBook()
         self.over: list[JobRun] = []
         """Runs that are over and whose place another one has taken."""
@@ -137,7 +139,8 @@ class Ledger:
             run.story.recall(key.namespace, migrations)
 
     def drop_old(self) -> None:
-        """Forgets runs that are over once everything is written, and whose pods are gone."""
+        """Forgets runs that are over once everything is written, and whose pods are gone; and quarantines whose time is over."""
+        self._note_all(self._quarantines.drop_over(self._wall_s()))
         self.over = [r for r in self.over if r.story.tellings or any(m.changed for m in r.story.migrations)]
         for key, run in list(self.runs.items()):
             if run.is_over and not self.pods_of(key) and not any(m.changed for m in run.story.migrations):
@@ -157,12 +160,16 @@ class Ledger:
             self._unready_since_s.setdefault(name, time.monotonic())
 
     def quarantine_changed(self, quarantine: dict[str, Any], deleted: bool) -> None:
-        name, node = quarantine["metadata"]["name"], quarantine["spec"].get("node", "")
-        before, _ = self._quarantine.pop(name, ("", ""))
-        if node and not deleted:
-            self._quarantine[name] = node, quarantine["spec"].get("reason") or f"Quarantine {name}"
-        for changed in {before, node} - {""}:
-            self._note(changed)
+        name = quarantine["metadata"]["name"]
+        if deleted:
+            concerned = self._quarantines.remove(name)
+        else:
+            concerned = self._quarantines.put(name, read_quarantine(quarantine), self._wall_s())
+        self._note_all(concerned)
+
+    def _note_all(self, nodes: Iterable[str]) -> None:
+        for node in nodes:
+            self._note(node)
 
     def _note(self, node: str) -> None:
         if (facts := self.facts(node)) is not None:
@@ -171,7 +178,7 @@ class Ledger:
     def facts(self, node: str) -> NodeFacts | None:
         """None of a node that is not known."""
         manifest = self._nodes.get(node)
-        return read_node(manifest, dict(self._quarantine.values()).get(node, "")) if manifest is not None else None
+        return read_node(manifest, self._quarantines.notices(node)) if manifest is not None else None
 
     def take_policy(self, policy: HealthPolicy) -> None:
         """It counts from now on, for jobs that run too."""
@@ -194,7 +201,7 @@ class Ledger:
         return max(now_s - since_s, 0.001) if since_s is not None else 0.0
 
     def barred_nodes(self) -> list[str]:
-        return [node for node, _ in self._quarantine.values()]
+        return self._quarantines.barred_nodes()
 
     def labels_of(self, node: str) -> dict[str, str]:
         manifest = self._nodes.get(node) or {"metadata": {}}

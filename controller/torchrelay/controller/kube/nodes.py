@@ -16,8 +16,8 @@ _CORDON = "node.kubernetes.io/unschedulable"
 _DISRUPTED = "DisruptionTarget"
 
 
-def read_node(manifest: dict[str, Any], quarantined: str = "") -> NodeFacts:
-    """`quarantined`: why a person wants nothing on the node, or empty."""
+def read_node(manifest: dict[str, Any], notices: tuple[Notice, ...] = ()) -> NodeFacts:
+    """`notices`: what else is said of the node."""
     spec, status = manifest.get("spec") or {}, manifest.get("status") or {}
     return NodeFacts(
         bool(spec.get("unschedulable")),
@@ -27,7 +27,7 @@ def read_node(manifest: dict[str, Any], quarantined: str = "") -> NodeFacts:
             if t["key"] != _CORDON
         ),
         tuple(map(_condition, status.get("conditions") or ())),
-        (Notice("quarantine", quarantined),) if quarantined else (),
+        notices,
         manifest["metadata"]["name"],
     )
 

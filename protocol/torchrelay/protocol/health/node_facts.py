@@ -37,10 +37,14 @@ class Taint:
 
 @dataclass(frozen=True)
 class Notice:
-    """`what`: eviction, termination, shutdown or notice; `text`: who says so, until when, and why."""
+    """`what`: eviction, termination, shutdown, notice, quarantine or device-quarantine; `text`: who says so, until when, and why.
+
+    `device`: the one that it is about, as its driver names it; empty for the whole machine.
+    """
 
     what: str
     text: str = ""
+    device: str = ""
 
 
 @dataclass(frozen=True)
@@ -86,7 +90,7 @@ def evidence(facts: NodeFacts, tolerated: Iterable[Taint] = ()) -> Iterable[tupl
             why = ": ".join(filter(None, (c.reason, " ".join(c.message.split()))))
             yield f"condition:{c.type}", f"condition {c.type}={c.status}{of_node}" + (f" ({why})" if why else "")
     for notice in facts.notices:
-        yield notice.what, notice.what + (f" ({notice.text})" if notice.text else "")
+        yield notice.device or notice.what, notice.what + (f" ({notice.text})" if notice.text else "")
 
 
 def _signal(subject: str, text: str, value: float) -> HealthSignal:

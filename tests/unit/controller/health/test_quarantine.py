@@ -68,6 +68,21 @@ def test_a_machine_that_has_to_go_hands_over_all_its_ranks_without_losing_a_step
     assert job.core.status(job.now_s).quarantine[0].startswith("n1: ")
 
 
+def test_a_device_in_quarantine_hands_over_its_rank_alone_and_is_free_with_the_end_of_it(tmp_path: Path) -> None:
+    job, evidence = job_with(tmp_path), NodeEvidence()
+    for worker in ("n1.w0", "n1.w1"):
+        job.core.job.workers[worker].devices = (f"GPU-{worker}",)
+    know(job, evidence, NodeFacts(notices=(Notice("device-quarantine", "two XIDs", "GPU-n1.w1"),)))
+    assert moved(job) == [("planned", RANKS_A_NODE + 1)], job.told(MoveNotMade)
+    (verdict,) = [v for v in job.told(HealthVerdict) if v.rule == "device-quarantine"]
+    assert (verdict.action, verdict.quarantine, verdict.ranks) == (k.MIGRATE, k.DEVICE, (RANKS_A_NODE + 1,))
+    assert "two XIDs" in verdict.reason
+    assert [q.split(":")[0] for q in job.core.status(job.now_s).quarantine] == ["GPU-n1.w1"]
+    know(job, evidence, NodeFacts())
+    assert job.core.status(job.now_s).quarantine == ()
+    assert [c.subject for c in job.told(QuarantineCleared)] == ["GPU-n1.w1"]
+
+
 @pytest.mark.parametrize(
     "facts",
     [

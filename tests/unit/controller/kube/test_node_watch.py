@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import types
 from collections.abc import Callable
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -157,6 +158,38 @@ def test_the_rank_of_a_node_that_has_to_go_moves_with_the_policys_reason(
         ((kind, rank, reason),) = c.moving()
         assert (kind, rank) == ("planned", 1)
         assert words in reason
+
+    in_cluster(test)
+
+
+def test_a_quarantine_whose_time_is_over_drives_nobody_off() -> None:
+    def test(c: Cluster) -> None:
+        spec = {"node": "n1", "reason": "a fan", "until": "2020-01-01T00:00:00Z"}
+        c.ledger.quarantine_changed({"metadata": {"name": "old"}, "spec": spec}, False)
+        assert (c.ledger.why_not("n1"), c.ledger.barred_nodes()) == ("", [])
+        now_s = [datetime(2026, 1, 1, tzinfo=timezone.utc).timestamp()]
+        c.ledger._wall_s = lambda: now_s[0]
+        c.ledger.quarantine_changed(
+            {"metadata": {"name": "new"}, "spec": {**spec, "until": "2026-01-01T00:00:01Z"}}, False
+        )
+        assert ("a fan" in c.ledger.why_not("n1"), c.ledger.barred_nodes()) == (True, ["n1"])
+        now_s[0] += 1.0
+        c.ledger.drop_old()
+        assert (c.ledger.why_not("n1"), c.ledger.barred_nodes()) == ("", [])
+        c.look()
+        assert c.moving() == []
+
+    in_cluster(test)
+
+
+def test_a_quarantine_of_one_device_bars_no_node() -> None:
+    def test(c: Cluster) -> None:
+        spec = {"node": "n1", "device": "GPU-7", "reason": "two XIDs"}
+        c.ledger.quarantine_changed({"metadata": {"name": "q"}, "spec": spec}, False)
+        assert (c.ledger.why_not("n1"), c.ledger.barred_nodes()) == ("", [])
+        c.look()
+        assert c.moving() == []
+        assert c.verdicts() == [("device-quarantine", "migrate", "refused")]  # no rank of the job uses it
 
     in_cluster(test)
 

@@ -35,31 +35,41 @@ def counts(found: Mapping[str, Any]) -> Counter[str]:
     return Counter({} if drill is None else {name: drill["outcomes"].get(name, 0) for name in OUTCOMES})
 
 
+def _listed(outcomes: Counter[str]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in outcomes.items() if count)
+
+
 def line(program: Program, found: Mapping[str, Any]) -> str:
     """Return one line for people who watch a run."""
-    told = ", ".join(f"{count} {name}" for name, count in counts(found).items() if count)
+    told = _listed(counts(found))
     return f"{program.name}: {verdict(found)}{': ' + told if told else ''} {found.get('problem', '')[-200:]}".strip()
 
 
 def table(manifest: Manifest, results: Mapping[str, Mapping[str, Any]]) -> str:
     """Return the page's table, with the sum of what was chosen before the mechanisms were done and what was added last."""
     rows = [
-        "| program | without a fault | step cost | " + " | ".join(OUTCOMES) + " |",
-        "|---|---|---:|" + "---:|" * len(OUTCOMES),
+        "| program | without a fault | step cost | " + " | ".join(OUTCOMES) + " | latest run, where run again |",
+        "|---|---|---:|" + "---:|" * len(OUTCOMES) + "---|",
     ]
     sums: dict[bool, Counter[str]] = {False: Counter(), True: Counter()}
+    latest: Counter[str] = Counter()
     for program in manifest.programs:
         found = results.get(program.name)
         if found is None:
             continue
         of_program = counts(found)
         sums[program.added_last] += of_program
+        again = found.get("again")
+        of_latest = counts(found if again is None else again)
+        latest += of_latest
         cost = (found.get("drill") or {}).get("cost")
         ratio = "" if cost is None else f"{cost['step_ratio']:.2f}"
         name = f"{program.name} (added last)" if program.added_last else program.name
         cells = " | ".join(str(of_program[outcome] or "") for outcome in OUTCOMES)
-        rows.append(f"| {name} | {verdict(found)} | {ratio} | {cells} |")
+        now = "" if again is None else _listed(of_latest) or verdict(again)
+        rows.append(f"| {name} | {verdict(found)} | {ratio} | {cells} | {now} |")
     told = [_sum(text, sums[last]) for text, last in (("chosen first", False), ("added last, first run", True))]
+    told.append(_sum("all of them, each by its latest run", latest))
     return "\n".join([*told, "", *rows])
 
 

@@ -6,6 +6,8 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import pytest
+
 from torchrelay.shim.adapters import liveness
 
 Probe = Callable[[], None]
@@ -140,3 +142,18 @@ def test_variables_of_closures_are_always_live_and_with_locals_all_are() -> None
     assert found[0] is not None
     assert "shared" in found[0]
     assert found[1] is None
+
+
+@pytest.mark.parametrize(
+    ("function", "dead"),
+    [
+        ("def later(): return model.eval()", {"left"}),
+        ("def later(): return globals()['left']", set()),
+        ("class A:\n    def later(self): return eval('left')", set()),
+    ],
+)
+def test_variables_of_a_module_whose_functions_read_by_name_are_live(function: str, dead: set[str]) -> None:
+    found: list[liveness.Answer] = []
+    source = f"{function}\nleft = 1\nstep()\n"
+    exec(compile(source, "script.py", "exec"), {"step": lambda: found.append(liveness.answer(sys._getframe(1)))})
+    assert found[0].dead & {"left"} == dead

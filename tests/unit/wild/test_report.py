@@ -40,7 +40,7 @@ def test_programs_that_are_added_last_have_a_sum_of_their_own() -> None:
     text = report.table(MANIFEST, found)
     assert "- chosen first: 4 of 6 cells identical (66.7 %); 2 false-promise" in text
     assert "- added last, first run: 5 of 6 cells identical (83.3 %); 1 wrong" in text
-    assert "| two | same without a fault | 1.02 | 1 |  |  | 2 |  |" in text
+    assert "| two | same without a fault | 1.02 | 1 |  |  | 2 |  |  |" in text
 
 
 def test_each_cell_that_is_not_identical_has_its_reason() -> None:
@@ -89,6 +89,8 @@ def test_the_first_result_of_a_program_stays_and_a_later_one_stands_beside_it(tm
     assert "added last, first run: 2 of 3 cells identical" in text, "a mend must not change what the first run gave"
     assert "- on def: late: same without a fault: 2 identical, 1 refused (kill:rank=0: because of refused)" in text
     assert "on abc: late" not in text, "of the later ones the newest counts"
+    assert "all of them, each by its latest run: 2 of 3 cells identical (66.7 %); 1 refused" in text
+    assert "| 2 |  |  |  | 1 | 2 identical, 1 refused |" in text
 
 
 def test_the_manifest_can_be_read_and_names_what_each_program_needs() -> None:

@@ -13,6 +13,7 @@ from types import CodeType, FrameType
 from typing import NamedTuple
 
 _ALL_LIVE = frozenset({"locals", "vars", "eval", "exec", "dir"})
+_BY_NAME = frozenset({"eval", "exec", "globals"})
 _OF_ATTRIBUTES = frozenset(
     {"LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR", "DELETE_ATTR", "LOAD_SUPER_ATTR", "IMPORT_NAME", "IMPORT_FROM"}
 )
@@ -44,7 +45,7 @@ def answer(frame: FrameType) -> Answer:
     known = _answers.get(key)
     if known is None or known.code is not code:
         live, dead = _live_after(code, frame.f_lasti), frozenset[str]()
-        if live is not None and code.co_name == "<module>":
+        if live is not None and code.co_name == "<module>" and not _has_functions_that_read_any(code):
             dead = frozenset(code.co_names) - live - read_by_functions(code)
         known = _answers[key] = Answer(code, live, None if live is None else _in_order(code, live), dead)
     return known
@@ -95,10 +96,19 @@ def _effect(instruction: dis.Instruction) -> tuple[tuple[str, ...], tuple[str, .
 
 
 @functools.lru_cache(maxsize=512)
-def _may_read_any(code: CodeType) -> bool:
-    """Whether it uses one of these as a variable: `model.eval()` is none."""
-    return bool(_ALL_LIVE & set(code.co_names)) and any(
-        i.argval in _ALL_LIVE for i in _instructions(code) if i.opname not in _OF_ATTRIBUTES and type(i.argval) is str
+def _may_read_any(code: CodeType, by: frozenset[str] = _ALL_LIVE) -> bool:
+    """Whether it uses one of `by` as a variable: `model.eval()` is no `eval`."""
+    return bool(by & set(code.co_names)) and any(
+        i.argval in by for i in _instructions(code) if i.opname not in _OF_ATTRIBUTES and type(i.argval) is str
+    )
+
+
+def _has_functions_that_read_any(code: CodeType) -> bool:
+    """Whether functions of a module may read its variables by names that are not in their code."""
+    return any(
+        _may_read_any(constant, _BY_NAME) or _has_functions_that_read_any(constant)
+        for constant in code.co_consts
+        if isinstance(constant, CodeType)
     )
 
 

@@ -87,9 +87,11 @@ def test_an_array_that_shares_a_parameters_memory_is_not_written_to_when_a_step_
     assert torch.equal(namespace["model"][0].bias, wanted)
 
 
-def test_a_large_array_of_a_tensor_that_is_no_parameter_is_named() -> None:
-    state = take({"held": torch.zeros(1 << 15).numpy()})
+def test_a_large_array_of_a_tensor_that_is_no_parameter_is_named_and_has_no_node() -> None:
+    held = torch.zeros(1 << 15).numpy()
+    state = take({"held": held})
     assert [name for name in state.unknown if name.startswith("script.held ")]
+    assert id(held) not in state.index
 
 
 def test_an_alias_is_no_device_state_of_its_own() -> None:

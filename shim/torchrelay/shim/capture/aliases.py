@@ -175,10 +175,11 @@ def _find_arrays(state: HostState, trees: ModuleTrees, numbers: Iterable[int]) -
         found = trees.owner_of_array(node.obj)
         if found is not None and (tensor := as_tensor(node.obj)) is not None:
             node.content = _alias_of(state, trees, tensor, found) or node.content
-        if node.content is None:  # large, and no parameter's
-            name = state.path(node.parent, node.key)
-            state.unknown.append(f"{name} (an array of a large tensor's memory)")
-            state.places[state.unknown[-1]] = node.parent, node.key
+        if node.content is None:  # large, and of a model that the script does not lead to any more
+            name = f"{state.path(node.parent, node.key)} (an array of a tensor's memory)"
+            if name not in state.places:
+                state.unknown.append(name)
+                state.places[name] = node.parent, node.key
 
 
 def _is_of_graph(tensor: torch.Tensor) -> bool:

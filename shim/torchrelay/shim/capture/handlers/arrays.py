@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 def _capture(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> None:
     if obj.nbytes <= small.SMALL_BYTES and obj.dtype.kind != "O":
         walk.add(kind, obj, parent, key, obj.copy())
-    elif memory_of(obj) and obj.flags.writeable:
-        walk.add(kind, obj, parent, key, None)  # until the walk is over, and knows all parameters
+    elif walk.trees.owner_of_array(obj) is not None:
+        walk.add(kind, obj, parent, key, None)  # until the walk is over, and its models have their numbers
     elif obj.flags.writeable:
         what = "of objects" if obj.dtype.kind == "O" else f"larger than {small.SMALL_BYTES >> 10} KiB"
         walk.unknown(f"{walk.state.path(parent, key)} (an array {what})", parent, key)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import threading
 from collections.abc import Iterator
@@ -14,8 +15,10 @@ import pytest
 from integration.cli_harness import eventually
 
 from torchrelay.agent.journal_copies import JournalCopies as Keeper
+from torchrelay.agent.journal_copies import _context
 from torchrelay.protocol import journal_copy as wire
 from torchrelay.protocol.messages import Commit, CopyJournals, JournalContent, JournalCopyLost, JournalsCopied
+from torchrelay.protocol.tls import of_one_server
 from torchrelay.shim import journal_copies
 from torchrelay.shim.journal_copies import CopiedJournal, JournalCopies
 from torchrelay.shim.recovery import Recovery
@@ -55,13 +58,53 @@ class KeeperThread:
 
     def order(self, **changes: Any) -> CopyJournals:
         values: dict[str, Any] = {"node": "n0", "host": "127.0.0.1", "port": self.keeper.port}
-        return CopyJournals(**(values | {"token": self.keeper.token} | changes))
+        return CopyJournals(**(values | {"token": self.keeper.invitation} | changes))
+
+    @property
+    def token(self) -> bytes:
+        return wire.read_invitation(self.keeper.invitation)[0]
+
+    def without_tls(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.keeper.port), 10)
+
+    def stranger(self) -> socket.socket:
+        """Knows the keeper, and what it is told by it, but need not know the token."""
+        context = journal_copies.context_for(wire.read_invitation(self.keeper.invitation)[1])
+        return context.wrap_socket(self.without_tls())
 
     def close(self) -> None:
         self.call(self.keeper.close())
         self.loop.call_soon_threadsafe(self.loop.stop)
         self.thread.join(10)
         self.loop.close()
+
+
+class SilentKeeper:
+    """Proves who it is, and then neither reads nor answers."""
+
+    def __init__(self) -> None:
+        key, certificate = of_one_server("silent")
+        self._context, self._invitation = _context(key + certificate), wire.invitation(bytes(32), certificate)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._connections: list[socket.socket] = []
+        self._thread = threading.Thread(target=self._accept)
+        self._thread.start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            connection, _ = self._listener.accept()
+            self._connections.append(self._context.wrap_socket(connection, server_side=True))
+
+    def order(self) -> CopyJournals:
+        return CopyJournals("n0", "127.0.0.1", self._listener.getsockname()[1], self._invitation)
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._thread.join(10)
+        for connection in self._connections:
+            connection.close()
 
 
 @pytest.fixture
@@ -141,22 +184,34 @@ def test_a_keeper_that_goes_away_is_told_and_training_goes_on(rank: Rank, keeper
 
 def test_a_silent_keeper_holds_training_up_no_longer_than_its_time(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal_copies, "ANSWER_TIMEOUT_S", 0.2)
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        rank.copies.assign(CopyJournals("n0", "127.0.0.1", silent.getsockname()[1], b"t" * 16))
-        lost = rank.until_told(JournalCopyLost)
+    silent = SilentKeeper()
+    rank.copies.assign(silent.order())
+    lost = rank.until_told(JournalCopyLost)
+    silent.close()
     assert "does not answer" in lost.reason
 
 
-def test_the_word_that_a_keeper_is_gone_ends_the_wait_for_it(rank: Rank) -> None:
+def test_one_that_does_not_even_say_who_it_is_holds_training_up_no_longer(
+    rank: Rank, keeper: KeeperThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal_copies, "ANSWER_TIMEOUT_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        rank.copies.assign(CopyJournals("n0", "127.0.0.1", silent.getsockname()[1], b"t" * 16))
-        eventually("a connection", lambda: rank.journal.write_boundary(0, b"b") or rank.copies._is_open)
-        rank.journal.write_gate(0, b"g")
-        waiting = threading.Thread(target=rank.copies.wait)
-        waiting.start()
-        rank.copies.assign(CopyJournals("", "", 0, b""))
-        waiting.join(journal_copies.ANSWER_TIMEOUT_S - 1)
-        assert not waiting.is_alive()
+        rank.copies.assign(keeper.order(port=silent.getsockname()[1]))
+        lost = rank.until_told(JournalCopyLost)
+    assert "does not prove that it is the keeper" in lost.reason
+
+
+def test_the_word_that_a_keeper_is_gone_ends_the_wait_for_it(rank: Rank) -> None:
+    silent = SilentKeeper()
+    rank.copies.assign(silent.order())
+    eventually("a connection", lambda: rank.journal.write_boundary(0, b"b") or rank.copies._is_open)
+    rank.journal.write_gate(0, b"g")
+    waiting = threading.Thread(target=rank.copies.wait)
+    waiting.start()
+    rank.copies.assign(CopyJournals("", "", 0, b""))
+    waiting.join(journal_copies.ANSWER_TIMEOUT_S - 1)
+    assert not waiting.is_alive()
+    silent.close()
 
 
 class NotedLock:
@@ -192,18 +247,20 @@ class SlowToShutDown(socket.socket):
         self._told_closed.set()
 
 
-def test_a_connection_is_not_closed_while_the_word_that_its_keeper_is_gone_ends_it(rank: Rank) -> None:
+def test_a_connection_is_not_closed_while_the_word_that_its_keeper_is_gone_ends_it(
+    rank: Rank, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The descriptor could be another file's by the time that it is shut down."""
     came_there = threading.Event()
     rank.copies._lock = NotedLock(came_there)  # type: ignore[assignment]  # a stand-in
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        rank.copies.assign(CopyJournals("n0", "127.0.0.1", server.getsockname()[1], b"t" * 16))
-        eventually("a connection", lambda: rank.journal.write_boundary(0, b"b") or rank.copies._is_open)
-        rank.journal.write_gate(0, b"g")
-        keeper, _ = server.accept()
+    keeper = SilentKeeper()
+    rank.copies.assign(keeper.order())
+    eventually("a connection", lambda: rank.journal.write_boundary(0, b"b") or rank.copies._is_open)
+    rank.journal.write_gate(0, b"g")
     assert rank.copies._connection is not None
     slow = SlowToShutDown(rank.copies._connection.detach(), came_there)
     rank.copies._connection = slow
+    monkeypatch.setattr(journal_copies, "_shut_down", lambda connection: connection.shutdown(socket.SHUT_RDWR))
     on_the_link_s_thread = threading.Thread(target=rank.copies.let_go)
     on_the_link_s_thread.start()
     assert slow.begun.wait(60)
@@ -249,7 +306,7 @@ def test_a_rank_that_stands_goes_on_without_a_new_keeper_that_says_nothing(
     monkeypatch.setattr(journal_copies, "STANDING_TIMEOUT_S", 0.2)
     rank.do_step()
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        rank.copies.assign(CopyJournals("n0", "127.0.0.1", silent.getsockname()[1], b"t" * 16))
+        rank.copies.assign(keeper.order(port=silent.getsockname()[1]))
         rank.copies.catch_up()
     (lost,) = rank.link.sent
     assert isinstance(lost, JournalCopyLost)
@@ -266,33 +323,35 @@ def test_a_gate_that_is_done_again_is_answered_for_twice(rank: Rank, keeper: Kee
     assert [r for r in rank.link.sent if isinstance(r, JournalCopyLost)] == []
 
 
-def test_a_keeper_that_cannot_be_reached_is_told(rank: Rank) -> None:
+def test_a_keeper_that_cannot_be_reached_is_told(rank: Rank, keeper: KeeperThread) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
-    rank.copies.assign(CopyJournals("n0", "127.0.0.1", port, b"t" * 16))
+    rank.copies.assign(keeper.order(port=port))
     assert rank.until_told(JournalCopyLost).node == "n0"
 
 
 @pytest.mark.parametrize(
     "said",
     [
-        wire.greeting(b"x" * 16, OTHER),
+        wire.greeting(b"x" * wire.TOKEN_BYTES, OTHER),
         b"GET / HTTP/1.1\r\nHost: here\r\nAccept: */*\r\n\r\n",
     ],
     ids=["wrong token", "garbage"],
 )
 def test_strangers_are_refused_and_nothing_of_theirs_is_kept(said: bytes, keeper: KeeperThread) -> None:
-    with socket.create_connection(("127.0.0.1", keeper.keeper.port), 10) as stranger:
-        stranger.sendall(said)
-        stranger.sendall(wire.frame(wire.BOUNDARY, 3, b"forged"))
-        _until_closed(stranger)
+    for connect in (keeper.stranger, keeper.without_tls):
+        with connect() as stranger:
+            stranger.sendall(said)
+            with contextlib.suppress(ConnectionError):  # refused already
+                stranger.sendall(wire.frame(wire.BOUNDARY, 3, b"forged"))
+            _until_closed(stranger)
     assert keeper.content() == JournalContent(OTHER)
     assert keeper.keeper.newest_gates == {}
 
 
 def test_nobody_writes_copies_for_the_keepers_own_workers(keeper: KeeperThread) -> None:
-    with socket.create_connection(("127.0.0.1", keeper.keeper.port), 10) as stranger:
-        stranger.sendall(wire.greeting(keeper.keeper.token, OWN) + wire.frame(wire.BOUNDARY, 3, b"forged"))
+    with keeper.stranger() as stranger:
+        stranger.sendall(wire.greeting(keeper.token, OWN) + wire.frame(wire.BOUNDARY, 3, b"forged"))
         _until_closed(stranger)
     assert keeper.content(OWN) == JournalContent(OWN)
 
@@ -300,11 +359,75 @@ def test_nobody_writes_copies_for_the_keepers_own_workers(keeper: KeeperThread) 
 def test_a_damaged_journal_is_not_kept_and_ends_the_connection(keeper: KeeperThread) -> None:
     damaged = bytearray(wire.frame(wire.GATE, 4, b"journal"))
     damaged[-1] ^= 1
-    with socket.create_connection(("127.0.0.1", keeper.keeper.port), 10) as connection:
-        connection.sendall(wire.greeting(keeper.keeper.token, OTHER) + wire.frame(wire.BOUNDARY, 4, b"whole"))
+    with keeper.stranger() as connection:
+        connection.sendall(wire.greeting(keeper.token, OTHER) + wire.frame(wire.BOUNDARY, 4, b"whole"))
         connection.sendall(damaged)
         assert _until_closed(connection) == b""
     assert keeper.content() == JournalContent(OTHER, {4: b"whole"}, {}, b"")
+
+
+class Tap:
+    """Between a worker and its keeper: notes down all that the worker sends."""
+
+    def __init__(self, port: int) -> None:
+        self.heard = bytearray()
+        self._keeper = ("127.0.0.1", port)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._listener.getsockname()[1])
+        self._threads = [threading.Thread(target=self._accept)]
+        self._threads[0].start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                worker, _ = self._listener.accept()
+                keeper = socket.create_connection(self._keeper, 10)
+                keeper.settimeout(None)
+                for ends in ((worker, keeper, self.heard), (keeper, worker, bytearray())):
+                    self._threads.append(threading.Thread(target=self._pass_on, args=ends))
+                    self._threads[-1].start()
+
+    @staticmethod
+    def _pass_on(source: socket.socket, target: socket.socket, noted: bytearray) -> None:
+        with source, target, contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                noted += data
+                target.sendall(data)
+            target.shutdown(socket.SHUT_WR)
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for thread in self._threads:
+            thread.join(10)
+
+
+def test_who_listens_learns_nothing_and_what_was_heard_replaces_no_copy(rank: Rank, keeper: KeeperThread) -> None:
+    tap = Tap(keeper.keeper.port)
+    rank.copies.assign(keeper.order(port=tap.port))
+    rank.until_told(JournalsCopied)
+    kept = keeper.content()
+    assert kept.gates
+    for secret in (keeper.token, b"boundary 0", b"set-up", OTHER.encode()):
+        assert secret not in bytes(tap.heard)
+    with keeper.without_tls() as stranger:
+        stranger.sendall(bytes(tap.heard))
+        _until_closed(stranger)
+    assert keeper.content() == kept
+    rank.copies.assign(CopyJournals("", "", 0, b""))
+    rank.do_step()
+    tap.close()
+
+
+def test_nobody_else_is_taken_for_the_keeper(rank: Rank, keeper: KeeperThread) -> None:
+    impostor = KeeperThread()
+    try:
+        rank.copies.assign(keeper.order(port=impostor.keeper.port))
+        told = rank.until_told(JournalCopyLost)
+        assert "does not prove that it is the keeper" in told.reason
+        assert impostor.keeper.newest_gates == {}
+    finally:
+        impostor.close()
 
 
 def _until_closed(connection: socket.socket) -> bytes:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hmac
 import logging
+import os
 import secrets
+import ssl
 from collections.abc import Callable
 
 from torchrelay.protocol import journal_copy as wire
 from torchrelay.protocol.addresses import bind_address
 from torchrelay.protocol.errors import FatalError, FrameError
 from torchrelay.protocol.messages import JournalContent
+from torchrelay.protocol.tls import of_one_server
 
 log = logging.getLogger(__name__)
 
@@ -27,13 +31,21 @@ class JournalCopies:
         self._copies: dict[str, wire.JournalCopy] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
-        self.token = secrets.token_bytes(wire.TOKEN_BYTES)
+        self._token = secrets.token_bytes(wire.TOKEN_BYTES)
+        self._key, self._certificate = of_one_server("torchrelay journals")
+        self.invitation = wire.invitation(self._token, self._certificate)
         self.port = 0
 
     async def start(self) -> None:
         """Raises FatalError where the node's address cannot be listened on."""
         try:
-            self._server = await asyncio.start_server(self._connected, bind_address(self._host), 0)
+            self._server = await asyncio.start_server(
+                self._connected,
+                bind_address(self._host),
+                0,
+                ssl=_context(self._key + self._certificate),
+                ssl_handshake_timeout=GREETING_TIMEOUT_S,
+            )
         except OSError as e:
             raise FatalError(f"copies of other nodes' journals cannot be taken at {self._host}: {e}") from e
         self.port = int(self._server.sockets[0].getsockname()[1])
@@ -72,8 +84,10 @@ class JournalCopies:
         except asyncio.CancelledError:
             log.debug("a connection for copies of journals is closed, since the agent ends")
         finally:
+            writer.transport.abort()  # whoever would not answer to a farewell would keep the connection
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
             self._tasks.discard(task)
-            writer.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         worker = await asyncio.wait_for(self._greet(reader), GREETING_TIMEOUT_S)
@@ -88,9 +102,22 @@ class JournalCopies:
 
     async def _greet(self, reader: asyncio.StreamReader) -> str:
         token, length = wire.read_greeting(await reader.readexactly(wire.GREETING_BYTES))
-        if not hmac.compare_digest(token, self.token):
+        if not hmac.compare_digest(token, self._token):
             raise FrameError("the token is wrong")
         worker = (await reader.readexactly(length)).decode(errors="replace")
         if self._is_own(worker):
             raise FrameError(f"{worker} is a worker of this node")
         return worker
+
+
+def _context(identity: str) -> ssl.SSLContext:
+    """`identity`: key and certificate, PEM. Python takes them from a file alone: one that never has a name. Raises OSError."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    file = os.memfd_create("torchrelay-identity", os.MFD_CLOEXEC)
+    try:
+        os.write(file, identity.encode())
+        context.load_cert_chain(f"/proc/self/fd/{file}")
+    finally:
+        os.close(file)
+    return context

@@ -189,7 +189,7 @@ class Node:
             self._config.host,
             workers,
             copies_port=copies.port,
-            copies_token=copies.token,
+            copies_token=copies.invitation,
             copies_of=copies.newest_gates,
             job=self._follows.job,
             epoch=self._follows.epoch,

@@ -1,6 +1,8 @@
 """How a worker's journals get to the agent of another node, so that they outlive their own.
 
-Standard library only. One TCP connection a worker: a greeting, then frames, each a journal. Frames of gates are answered
+Standard library only. A new process unpickles what comes this way, so it is taken from nobody who was not proven: one connection
+of TLS 1.3 a worker, to the holder of the one certificate that the worker was told with the port, by way of the controller. Whoever
+knows the token that came with it may send. First a greeting, then frames, each a journal. Frames of gates are answered
 with the gate's number once they are kept; whoever passes a gate has waited for that, so the copy of what a lost rank
 needs behind a gate is there. What came before a gate's frame came in order, and is kept as well.
 """
@@ -17,11 +19,11 @@ from torchrelay.protocol.messages import JournalContent
 from torchrelay.protocol.names import MAX_FRAME_BYTES
 
 SET_UP, BOUNDARY, GATE = 0, 1, 2
-TOKEN_BYTES = 16
+TOKEN_BYTES = 32
 MAX_WORKER_BYTES = 64
 
-_GREETING = struct.Struct("<8s16sB")
-_MAGIC = b"TRJCPY01"
+_GREETING = struct.Struct("<8s32sB")
+_MAGIC = b"TRJCPY02"
 _FRAME = struct.Struct("<BqII")
 _ANSWER = struct.Struct("<q")
 GREETING_BYTES, FRAME_BYTES, ANSWER_BYTES = _GREETING.size, _FRAME.size, _ANSWER.size
@@ -35,6 +37,19 @@ class FrameHead:
     number: int
     length_bytes: int
     crc: int
+
+
+def invitation(token: bytes, certificate: str) -> bytes:
+    """What a worker has to know of the agent that is to keep its journals; `certificate`: PEM. Not for other eyes."""
+    return token + certificate.encode()
+
+
+def read_invitation(data: bytes) -> tuple[bytes, str]:
+    """Token and certificate. Raises FrameError."""
+    try:
+        return data[:TOKEN_BYTES], data[TOKEN_BYTES:].decode("ascii")
+    except UnicodeDecodeError as e:
+        raise FrameError("that invites nobody to send journals") from e
 
 
 def greeting(token: bytes, worker: str) -> bytes:

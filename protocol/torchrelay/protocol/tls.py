@@ -25,6 +25,8 @@ SERVER_NAME = "torchrelay"
 """The one name in every leaf: what counts is who issued it, not under which address the peer is reached."""
 MIN_SECRET_BYTES = 16
 LEAF_LIFETIME = dt.timedelta(days=1)
+SERVER_LIFETIME = dt.timedelta(days=365)
+"""Of a certificate that no authority stands for: as long as a process may run that has made it."""
 CLOCK_SKEW = dt.timedelta(hours=6)
 
 # A message holds several frames of the unix socket at most: the journals of one worker, or a plan with two and a log.
@@ -202,6 +204,24 @@ class Credentials:
         leaf = self.issue()
         credentials = grpc.ssl_channel_credentials(leaf.authority, leaf.key, leaf.certificate)
         return grpc.aio.secure_channel(target, credentials, options=CHANNEL_OPTIONS)
+
+
+def of_one_server(name: str) -> tuple[str, str]:
+    """Key and certificate (PEM) of a server that its clients know by this very certificate, and that nobody vouches for."""
+    key, now = ec.generate_private_key(ec.SECP256R1()), dt.datetime.now(dt.timezone.utc)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(_name(name))
+        .issuer_name(_name(name))
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - CLOCK_SKEW)
+        .not_valid_after(now + SERVER_LIFETIME)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(SERVER_NAME)]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    return _pem(key).decode(), certificate.public_bytes(serialization.Encoding.PEM).decode()
 
 
 def make_server() -> grpc.aio.Server:

@@ -7,17 +7,41 @@ import select
 import socket
 import threading
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from torchrelay.protocol import journal_copy as wire
-from torchrelay.protocol.errors import JournalError
+from torchrelay.protocol.errors import FrameError, JournalError
 from torchrelay.protocol.journal import JournalWriter, read_journal
 from torchrelay.protocol.messages import CopyJournals, JournalCopyLost, JournalsCopied
 from torchrelay.shim.link import AgentLink
+
+if TYPE_CHECKING:
+    import ssl
 
 ANSWER_TIMEOUT_S = 5.0
 """A peer that keeps training waiting for longer is given up: the rank is as safe as without a second node, and says so."""
 STANDING_TIMEOUT_S = 1.0
 """The same for each wait of a rank that stands: the others wait for it."""
+
+
+def _shut_down(connection: socket.socket) -> None:
+    """Not by its own method, which would take TLS away from under the thread that waits."""
+    socket.socket.shutdown(connection, socket.SHUT_RDWR)
+
+
+def context_for(certificate: str) -> ssl.SSLContext:
+    """Trusts the holder of this one certificate (PEM) and nobody else. Raises FrameError for what is none."""
+    import ssl  # most jobs have one node, and send no copies
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.check_hostname = False  # it is known by itself, not by where it is
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    try:
+        context.load_verify_locations(cadata=certificate)
+    except (ssl.SSLError, ValueError) as e:
+        raise FrameError(f"the keeper's certificate cannot be read: {e}") from e
+    return context
 
 
 class JournalCopies:
@@ -29,7 +53,8 @@ class JournalCopies:
         self._lock = threading.Lock()
         self._wanted: CopyJournals | None = None
         self._keeper = ""
-        self._connection: socket.socket | None = None
+        self._connection: socket.socket | ssl.SSLSocket | None = None
+        self._context: ssl.SSLContext | None = None
         self._opening = b""
         self._is_open = False
         self._owed: list[int] = []
@@ -48,7 +73,7 @@ class JournalCopies:
             if self._connection is not None:
                 # It may not be connected yet: then nobody waits.
                 with contextlib.suppress(OSError):
-                    self._connection.shutdown(socket.SHUT_RDWR)
+                    _shut_down(self._connection)
 
     def set_up(self, payload: bytes) -> None:
         if self._is_open:
@@ -113,14 +138,15 @@ class JournalCopies:
         if not order.host:
             return
         self._keeper = order.node
-        self._opening = wire.greeting(order.token, self._worker)
         try:
+            token, certificate = wire.read_invitation(order.token)
+            self._opening, self._context = wire.greeting(token, self._worker), context_for(certificate)
             family, kind, protocol, _, address = socket.getaddrinfo(order.host, order.port, type=socket.SOCK_STREAM)[0]
             self._connection = socket.socket(family, kind, protocol)
             self._connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._connection.setblocking(False)
             self._connection.connect_ex(address)
-        except OSError as e:
+        except (OSError, FrameError) as e:
             self._drop(f"it cannot be reached: {e}")
 
     def _is_connected(self, within_s: float) -> bool:
@@ -140,6 +166,8 @@ class JournalCopies:
         assert self._connection is not None
         # Waiting for room, as for an answer, ends when the keeper is gone for good.
         self._connection.settimeout(timeout_s)
+        if not self._prove():
+            return
         try:
             boundaries, gates, set_up = read_journal(self._folder)
         except (JournalError, OSError) as e:
@@ -150,6 +178,19 @@ class JournalCopies:
         frames += [wire.frame(wire.BOUNDARY, number, payload) for number, payload in sorted(boundaries.items())]
         frames += [wire.frame(wire.GATE, number, payload) for number, payload in sorted(gates.items())]
         self._send(self._opening + b"".join(frames))
+
+    def _prove(self) -> bool:
+        """From here on nobody reads or changes what is sent, and the keeper is the one that was named."""
+        assert self._connection is not None
+        assert self._context is not None
+        try:
+            with self._lock:
+                self._connection = self._context.wrap_socket(self._connection, do_handshake_on_connect=False)
+            self._connection.do_handshake()
+        except OSError as e:
+            self._drop(f"it does not prove that it is the keeper: {e}")
+            return False
+        return True
 
     def _send(self, data: bytes) -> None:
         assert self._connection is not None

@@ -190,7 +190,7 @@ class PodNode:
             c.host,
             workers,
             copies_port=copies.port,
-            copies_token=copies.token,
+            copies_token=copies.invitation,
             copies_of=copies.newest_gates,
         )
 

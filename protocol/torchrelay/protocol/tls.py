@@ -224,9 +224,14 @@ def of_one_server(name: str) -> tuple[str, str]:
     return _pem(key).decode(), certificate.public_bytes(serialization.Encoding.PEM).decode()
 
 
-def make_server() -> grpc.aio.Server:
-    """A server with the options that the channels expect; `add_secure_port(address, credentials.server())` follows."""
-    return grpc.aio.server(options=SERVER_OPTIONS)
+def make_server(max_message_bytes: int = MAX_MESSAGE_BYTES, at_once: int | None = None) -> grpc.aio.Server:
+    """A server with the options that the channels expect; `add_secure_port(address, credentials.server())` follows.
+
+    `at_once`: requests beyond that many are refused (RESOURCE_EXHAUSTED).
+    """
+    options = [(name, value) for name, value in SERVER_OPTIONS if name != "grpc.max_receive_message_length"]
+    options.append(("grpc.max_receive_message_length", max_message_bytes))
+    return grpc.aio.server(options=options, maximum_concurrent_rpcs=at_once)
 
 
 def _server_configuration(leaf: Leaf) -> grpc.ServerCertificateConfiguration:

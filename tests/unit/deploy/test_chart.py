@@ -280,3 +280,19 @@ def test_the_agents_image_is_kept_on_nodes_where_that_is_asked_for() -> None:
     assert container["command"][-2:] == ["-c", "import signal; signal.pause()"]
     assert pod["nodeSelector"] == {"gpu": "yes"}
     assert pod["automountServiceAccountToken"] is False
+
+
+@pytest.mark.parametrize(
+    ("name", "namespaces"), [("defaults", None), ("one-namespace", ["team"])], ids=["anywhere", "in named namespaces"]
+)
+def test_the_controller_s_ports_are_open_to_pods_of_jobs_alone(name: str, namespaces: list[str] | None) -> None:
+    policy = one(rendered(name), "NetworkPolicy", "torchrelay-controller")
+    (rule,) = policy["spec"]["ingress"]
+    assert {"matchExpressions": [{"key": kube.JOB, "operator": "Exists"}]} in [p["podSelector"] for p in rule["from"]]
+    assert all(p["podSelector"]["matchExpressions"][0]["key"] == kube.JOB for p in rule["from"])
+    if namespaces is None:
+        (peer,) = rule["from"]
+        assert peer["namespaceSelector"]["matchExpressions"][0]["operator"] == "NotIn"
+    else:
+        named = [p["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"] for p in rule["from"]]
+        assert named == namespaces

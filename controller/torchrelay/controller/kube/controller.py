@@ -16,6 +16,7 @@ from torchrelay.controller.health.policy_watch import PolicyWatch
 from torchrelay.controller.kube.address import Address
 from torchrelay.controller.kube.api import MIGRATIONS, NODES, PODS, QUARANTINES, TRAINING_JOBS, Api, Object, Refused
 from torchrelay.controller.kube.budget import Budgets
+from torchrelay.controller.kube.enrolment_limits import MAX_AT_ONCE, MAX_MESSAGE_BYTES
 from torchrelay.controller.kube.fallback import Fallback
 from torchrelay.controller.kube.identity import Enrolment
 from torchrelay.controller.kube.informer import Informer
@@ -112,7 +113,7 @@ class Controller:
         return server
 
     def _enrolment_server(self) -> Any:
-        server = make_server()
+        server = make_server(MAX_MESSAGE_BYTES, MAX_AT_ONCE)
         relay_pb2_grpc.add_EnrolmentServicer_to_server(Enrolment(self._api, self._authority), server)
         self._listen(server, self._settings.enrol_port, require_client=False)
         return server

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import time
+from collections.abc import Callable
 from typing import Any
 
 import grpc
 import grpc.aio
 
 from torchrelay.controller.kube.api import TOKEN_REVIEWS, Api, Refused
+from torchrelay.controller.kube.enrolment_limits import Reviews, Sources, check_size, source_of
 from torchrelay.protocol import relay_pb2, relay_pb2_grpc
 from torchrelay.protocol.convert import from_proto, to_proto
 from torchrelay.protocol.errors import RefusedError, RetryableError
@@ -24,15 +28,20 @@ _SERVICE_ACCOUNT = "system:serviceaccount:"
 
 
 class Enrolment(relay_pb2_grpc.EnrolmentServicer):
-    def __init__(self, api: Api, authority: Credentials) -> None:
+    def __init__(self, api: Api, authority: Credentials, now: Callable[[], float] = time.monotonic) -> None:
         self._api, self._authority = api, authority
+        self._sources, self._reviews = Sources(now), Reviews(now)
+        self._under_way: dict[str, asyncio.Task[PodIdentity]] = {}
+        """Reviews, by token: whoever asks again meanwhile waits for the same one."""
 
     async def Enrol(  # the service's name for it
         self, request: relay_pb2.EnrolRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> relay_pb2.EnrolReply:
         asked = from_proto(request)
         try:
-            identity = read_review(await self._review(asked.token))
+            self._sources.take(source_of(context.peer()))
+            check_size(asked.token, asked.signing_request)
+            identity = await self._identity(asked.token)
             certificate = sign(self._authority, asked.signing_request, identity)
         except RetryableError as e:
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(e))
@@ -41,6 +50,30 @@ class Enrolment(relay_pb2_grpc.EnrolmentServicer):
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(e))
         reply: relay_pb2.EnrolReply = to_proto(EnrolReply(certificate))
         return reply
+
+    async def _identity(self, token: str) -> PodIdentity:
+        """Raises RefusedError, RetryableError, Refused."""
+        known = self._reviews.known(token)
+        if isinstance(known, RefusedError):
+            raise known
+        if known is not None:
+            return known
+        if (task := self._under_way.get(token)) is None:
+            task = self._under_way[token] = asyncio.ensure_future(self._look_up(token))
+            task.add_done_callback(lambda _: self._under_way.pop(token, None))
+        return await asyncio.shield(task)  # one caller that goes away takes nothing from the others
+
+    async def _look_up(self, token: str) -> PodIdentity:
+        verdict: PodIdentity | RefusedError
+        review = await self._review(token)
+        try:
+            verdict = read_review(review)
+        except RefusedError as e:
+            verdict = e
+        self._reviews.keep(token, verdict)
+        if isinstance(verdict, RefusedError):
+            raise verdict
+        return verdict
 
     async def _review(self, token: str) -> dict[str, Any]:
         spec = {"token": token, "audiences": [TOKEN_AUDIENCE]}

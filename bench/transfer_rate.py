@@ -1,7 +1,8 @@
 """Rate of the tensor channel between two processes, against a bare socket copy of the same bytes in the same run.
 
-The three ways alternate, so that a busy machine slows them alike; medians over the rounds. `without sums` is the
-channel with its content check switched off, to show what the check costs.
+The ways alternate, so that a busy machine slows them alike; medians over the rounds. `without sums` is the channel with its content
+check switched off, to show what the check costs; `integrity` is the channel as it is between machines by default: both ends are made
+to think that they are on two.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import torch
 from torchrelay.shim.digest import digests
 from torchrelay.shim.tensor_bytes import memory, size_bytes
 from torchrelay.shim.transfer import Donor, lanes, receive
+from torchrelay.shim.transfer.channel import Channel
 
 HOST = "127.0.0.1"
 TOKEN = "bench"
@@ -78,6 +80,19 @@ def no_sums() -> Iterator[None]:
         lanes.row_sums = right
 
 
+def elsewhere(channel: Channel) -> bool:
+    return False
+
+
+@contextlib.contextmanager
+def between_machines() -> Iterator[None]:
+    right, Channel.is_local = Channel.is_local, elsewhere
+    try:
+        yield
+    finally:
+        Channel.is_local = right
+
+
 def serve(way: str, arguments: argparse.Namespace) -> None:
     """The other process: serves until its stdin closes."""
     tensors = make(arguments.large, arguments.bytes, arguments.tiny)
@@ -92,6 +107,8 @@ def serve(way: str, arguments: argparse.Namespace) -> None:
         return
     if way == "without sums":
         lanes.row_sums = without_sums
+    elif way == "integrity":
+        Channel.is_local = elsewhere
     donor = Donor(
         tensors, bind_host=HOST, generation=1, token=TOKEN, peer_host=HOST, deadline_s=3600, log=lambda text: None
     )
@@ -138,12 +155,19 @@ def measure(arguments: argparse.Namespace) -> tuple[int, dict[str, list[float]]]
         assert stats.size_bytes == total
         return stats.elapsed_s
 
-    seconds: dict[str, list[float]] = {"bare": [], "channel": [], "without sums": []}
-    with server("bare") as one, server("channel") as two, server("without sums") as three:
+    seconds: dict[str, list[float]] = {"bare": [], "channel": [], "integrity": [], "without sums": []}
+    with (
+        server("bare") as one,
+        server("channel") as two,
+        server("without sums") as three,
+        server("integrity") as four,
+    ):
         for turn in range(arguments.rounds + 1):
             taken = {"bare": bare(*one), "channel": channel(*two)}
             with no_sums():
                 taken["without sums"] = channel(*three)
+            with between_machines():
+                taken["integrity"] = channel(*four)
             # The first round touches all memory for the first time.
             if turn:
                 for way, value in taken.items():
@@ -195,7 +219,7 @@ def main() -> None:
     parser.add_argument("--tiny", type=int, default=5000, help="number of tensors of 4 to 400 bytes")
     parser.add_argument("--connections", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--serve", choices=("bare", "channel", "without sums"), help=argparse.SUPPRESS)
+    parser.add_argument("--serve", choices=("bare", "channel", "without sums", "integrity"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.quick:
         arguments.bytes, arguments.tiny, arguments.rounds = 64 << 20, 1000, 3

@@ -15,6 +15,7 @@ from torchrelay.protocol.faults import parse_fault
 from torchrelay.protocol.messages import Program
 from torchrelay.protocol.names import MADE_FILES, Rank, WorkerId
 from torchrelay.protocol.numbers import parse_watch
+from torchrelay.protocol.transfer_protection import INTEGRITY
 from torchrelay.protocol.wire import field_types, from_plain
 
 
@@ -69,6 +70,8 @@ class AgentConfig:
     buddy_sync: bool = False
     number_watches: tuple[str, ...] = ()
     cost_limit_percent: float = MOST_SHARE_PERCENT
+    protection: str = INTEGRITY
+    """Of tensors that go to another machine."""
     controller_file: str = ""
     candidate: str = ""
     """HOST:PORT of a controller that the command of this machine starts when it has to."""

@@ -16,6 +16,7 @@ from torchrelay.protocol.cost_limit import MOST_SHARE_PERCENT
 from torchrelay.protocol.errors import FatalError
 from torchrelay.protocol.launch_env import TORCHRUN_NAMES, common_env, torchrun_env
 from torchrelay.protocol.names import Rank, WorkerId
+from torchrelay.protocol.transfer_protection import INTEGRITY
 
 _USERS_CHOICE = "TORCH_NCCL_ASYNC_ERROR_HANDLING"
 """The one name that torchrun sets only where the user has not."""
@@ -109,6 +110,8 @@ def _environment(
         env[names.ENV_ENTROPY] = chosen
     if config.cost_limit_percent != MOST_SHARE_PERCENT:
         env[names.ENV_COST_LIMIT] = f"{config.cost_limit_percent:g}"
+    if config.protection != INTEGRITY:
+        env[names.ENV_TRANSFER] = config.protection
     if config.check_steps:
         env |= {
             names.ENV_HOLD_AT: str(config.check_steps),

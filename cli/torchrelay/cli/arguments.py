@@ -140,6 +140,14 @@ CostLimit = Annotated[
         rich_help_panel=_RELAY,
     ),
 ]
+TransferEncryption = Annotated[
+    str,
+    typer.Option(
+        metavar="HOW",
+        help="Tensors on their way to another machine: `integrity`, so that nobody changes them; `off`.",
+        rich_help_panel=_RELAY,
+    ),
+]
 BuddySync = Annotated[
     bool,
     typer.Option(

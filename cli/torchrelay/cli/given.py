@@ -12,6 +12,7 @@ from torchrelay.cli import arguments as a
 from torchrelay.cli import options
 from torchrelay.protocol.cost_limit import MOST_SHARE_PERCENT
 from torchrelay.protocol.kept import COPIES_AS_NEEDED
+from torchrelay.protocol.transfer_protection import INTEGRITY
 
 
 def takes_options_of_a_run(
@@ -62,6 +63,7 @@ def _given(
     rehearse_every: a.RehearseEvery = options.REHEARSE_EVERY,
     hang_timeout: a.HangTimeout = options.HANG_TIMEOUT,
     cost_limit: a.CostLimit = MOST_SHARE_PERCENT,
+    transfer_encryption: a.TransferEncryption = INTEGRITY,
     watch: a.Watch = None,
     inject: a.Inject = None,
     resume: a.Resume = None,
@@ -103,6 +105,7 @@ def _given(
         rehearse_every=rehearse_every,
         hang_timeout=hang_timeout,
         cost_limit=cost_limit,
+        transfer_encryption=transfer_encryption,
         watch=tuple(watch or ()),
         inject=tuple(inject or ()),
         resume=resume,

@@ -17,6 +17,7 @@ from torchrelay.protocol.health.policy_file import read_policy
 from torchrelay.protocol.kept import COPIES_AS_NEEDED
 from torchrelay.protocol.names import DEFAULT_CONTROLLER_PORT, DEFAULT_MASTER_PORT, ENV_SECRET, RESPAWN_LIMIT_DEFAULT
 from torchrelay.protocol.numbers import NumberWatch, parse_watch
+from torchrelay.protocol.transfer_protection import INTEGRITY, checked
 
 LOOPBACK = "127.0.0.1"
 REHEARSE_EVERY = "30m"
@@ -51,6 +52,7 @@ class GivenOptions:
     rehearse_every: str = REHEARSE_EVERY
     hang_timeout: str = HANG_TIMEOUT
     cost_limit: float = MOST_SHARE_PERCENT
+    transfer_encryption: str = INTEGRITY
     watch: tuple[str, ...] = ()
     inject: tuple[str, ...] = ()
     events: Path | None = None
@@ -98,6 +100,7 @@ class RunOptions:
     hang_timeout_s: float
     """0: that of the process group."""
     cost_limit: float
+    transfer_encryption: str
     watches: tuple[NumberWatch, ...]
     faults: tuple[Fault, ...]
     events: Path | None
@@ -222,6 +225,7 @@ def check(
         rehearse_every_s=time_s("--rehearse-every", given.rehearse_every),
         hang_timeout_s=time_s("--hang-timeout", given.hang_timeout),
         cost_limit=given.cost_limit,
+        transfer_encryption=checked(given.transfer_encryption),
         watches=_watches(given.watch),
         faults=faults,
         events=given.events,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from torchrelay.protocol import kube_names as kube
+from torchrelay.protocol import transfer_protection
 from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.names import RESPAWN_LIMIT_DEFAULT
 
@@ -35,6 +36,8 @@ class Wishes:
     spare_wait_s: float = 300.0
     """How long a lost rank waits for a spare that is being made, before less will do."""
     buddy_sync: bool = False
+    protection: str = transfer_protection.INTEGRITY
+    """Of tensors that go to another pod."""
     respawn_limit: int = RESPAWN_LIMIT_DEFAULT
     """How often within an hour a process takes over its own rank that its pod has started again, where no spare does; 0: never."""
     rehearse_every_s: float = 0.0
@@ -56,6 +59,7 @@ def read(annotations: Mapping[str, Any] | None) -> Wishes:
         kube.CHECKPOINT_DIR: lambda v: {"checkpoint_dir": _folder(v)},
         kube.BUDDY_EVERY: lambda v: {"buddy_every": _count(v, "a number of steps, or 0 for never")},
         kube.BUDDY_SYNC: lambda v: {"buddy_sync": _switch(v)},
+        kube.TRANSFER_ENCRYPTION: lambda v: {"protection": _one_of(v, transfer_protection.CHOICES)},
         kube.SPARE_WAIT: lambda v: {"spare_wait_s": float(_count(v, "a number of seconds"))},
         kube.RESPAWN_LIMIT: lambda v: {"respawn_limit": _count(v, "how often within an hour, or 0 for never")},
         kube.REHEARSE_EVERY: lambda v: {"rehearse_every_s": float(_count(v, "a number of seconds, or 0 for never"))},

@@ -14,6 +14,7 @@ FALLBACK = f"{GROUP}/fallback"
 CHECKPOINT_DIR = f"{GROUP}/checkpoint-dir"
 BUDDY_EVERY = f"{GROUP}/buddy-every"
 BUDDY_SYNC = f"{GROUP}/buddy-sync"
+TRANSFER_ENCRYPTION = f"{GROUP}/transfer-encryption"
 CONTAINER = f"{GROUP}/container"
 SPARE_WAIT = f"{GROUP}/spare-wait"
 RESPAWN_LIMIT = f"{GROUP}/respawn-limit"
@@ -26,6 +27,7 @@ USER_ANNOTATIONS = (
     CHECKPOINT_DIR,
     BUDDY_EVERY,
     BUDDY_SYNC,
+    TRANSFER_ENCRYPTION,
     CONTAINER,
     SPARE_WAIT,
     RESPAWN_LIMIT,

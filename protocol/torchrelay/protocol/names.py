@@ -35,6 +35,8 @@ ENV_WATCH = "TORCHRELAY_WATCH"
 """Watches on numbers, as `numbers.parse_watches` reads them."""
 ENV_COST_LIMIT = "TORCHRELAY_COST_LIMIT"
 """Percent of a step that capture may take, as in `cost_limit`; 0: whatever it takes."""
+ENV_TRANSFER = "TORCHRELAY_TRANSFER_ENCRYPTION"
+"""As in `transfer_protection`; absent: the default."""
 ENV_HOLD_AT = "TORCHRELAY_HOLD_AT"
 """At this boundary a rank stands still for good, and until then its files go aside: `torchrelay check`."""
 ENV_MADE_FILES = "TORCHRELAY_MADE_FILES"
@@ -68,6 +70,7 @@ SHIM_ENV = (
     ENV_KEPT,
     ENV_WATCH,
     ENV_COST_LIMIT,
+    ENV_TRANSFER,
     ENV_HOLD_AT,
     ENV_MADE_FILES,
     ENV_CUT_LOADERS,

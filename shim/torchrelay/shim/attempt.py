@@ -194,6 +194,7 @@ class Attempt:
             peer_host=order.peer_host,
             deadline_s=SERVE_S,
             log=_say_on_stderr,
+            protection=self._engine.protection,
         )
         self._donors.append(donor)
         self._link.send(Serving(order.generation, self._engine.comms.address, donor.start()))

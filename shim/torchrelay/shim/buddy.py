@@ -33,8 +33,8 @@ class Giver:
     """Opens a channel for one copy at a time. Whoever gives waits for the buddy, which may be the one that is lost: so
     nothing is given from the moment on at which a migration begins. Thread safe."""
 
-    def __init__(self, link: AgentLink, address: str) -> None:
-        self._link, self._address = link, address
+    def __init__(self, link: AgentLink, address: str, protection: str) -> None:
+        self._link, self._address, self._protection = link, address, protection
         self._lock = threading.Lock()
         self._donor: Donor | None = None
         self._paused: float | None = None
@@ -57,6 +57,7 @@ class Giver:
             peer_host=host,
             deadline_s=DEADLINE_S,
             log=_say,
+            protection=self._protection,
         )
         with self._lock:
             if self._paused is not None:
@@ -95,8 +96,8 @@ class Giver:
 class Taker:
     """Fetches copies of other ranks, one after the other, on a thread of its own that begins with the first one."""
 
-    def __init__(self, link: AgentLink, folder: Path) -> None:
-        self._link, self._folder = link, folder
+    def __init__(self, link: AgentLink, folder: Path, protection: str) -> None:
+        self._link, self._folder, self._protection = link, folder, protection
         self._slots: dict[int, Slots] = {}
         self._tensors: dict[Path, KeptTensors] = {}
         self._orders: queue.SimpleQueue[TakeCopy | None] = queue.SimpleQueue()
@@ -155,6 +156,7 @@ class Taker:
             place=place,
             connections=_CONNECTIONS,
             deadline_s=DEADLINE_S,
+            protection=self._protection,
         )
         journal, set_up, layout = (bytes(small[path].tolist()) for path in _PARTS)
         write_parts(slot, KeptParts(order.boundary, journal, set_up, layout.decode()))

@@ -13,6 +13,7 @@ from torchrelay.protocol.errors import FatalError
 from torchrelay.protocol.faults import Fault, parse_fault
 from torchrelay.protocol.launch_env import TORCHRUN_NAMES
 from torchrelay.protocol.numbers import NumberWatch, parse_watches
+from torchrelay.protocol.transfer_protection import INTEGRITY, checked
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,8 @@ class ShimConfig:
     watches: tuple[NumberWatch, ...] = ()
     cost_limit_percent: float = MOST_SHARE_PERCENT
     """Of a step, for capture; 0: whatever it takes."""
+    protection: str = INTEGRITY
+    """Of tensors that go to another machine, as in `transfer_protection`."""
     grace_s: float = 30.0
     entropy: str = ""
     """In a drill: what chance is made of in a rank's set-up; empty: it is the system's."""
@@ -85,6 +88,7 @@ class ShimConfig:
             kept=environ.get(names.ENV_KEPT, ""),
             watches=parse_watches(environ.get(names.ENV_WATCH, "")),
             cost_limit_percent=float(environ.get(names.ENV_COST_LIMIT) or cls.cost_limit_percent),
+            protection=checked(environ.get(names.ENV_TRANSFER) or INTEGRITY),
             grace_s=float(environ.get(names.ENV_GRACE) or cls.grace_s),
             entropy=environ.get(names.ENV_ENTROPY, ""),
         )

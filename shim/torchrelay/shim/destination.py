@@ -43,8 +43,11 @@ class Destination:
         self.gradients: dict[str, torch.Tensor] = {}
         """Those of the donor, if it still had them."""
 
-    def receive(self, plan: Plan, generation: int) -> TransferStats:
-        """Raises StateMismatchError, ChannelClosedError, RefusedError, CheckpointError."""
+    def receive(self, plan: Plan, generation: int, protection: str) -> TransferStats:
+        """`protection`: of what comes from another machine.
+
+        Raises StateMismatchError, ChannelClosedError, RefusedError, CheckpointError.
+        """
         from torchrelay.shim import transfer
 
         self._arrived = self._arrived or transfer.Arrived()
@@ -66,6 +69,7 @@ class Destination:
             arrived=self._arrived,
             connections=_CONNECTIONS,
             deadline_s=_DEADLINE_S,
+            protection=protection,
         )
 
     def tensors(self) -> dict[str, torch.Tensor]:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from torchrelay.protocol.journal import PHASES
+from torchrelay.protocol.transfer_protection import INTEGRITY
 from torchrelay.shim import journaling, proof, replicas
 from torchrelay.shim.adapters import ddp_layouts
 from torchrelay.shim.async_saves import AsyncSaves
@@ -60,6 +61,8 @@ class Engine:
         self, rank: int, world_size: int, address: str, link: AgentLink, journal: CopiedJournal, tracker: LoopTracker
     ) -> None:
         self.rank, self.world_size = rank, world_size
+        self.protection = INTEGRITY
+        """Of tensors that go to another machine, as in `transfer_protection`."""
         self.link, self.journal, self.tracker = link, journal, tracker
         self.guard = Guard(self._self)
         tracker.takes = self.guard.takes

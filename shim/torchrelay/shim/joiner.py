@@ -70,7 +70,7 @@ class Joiner:
         """Nodes of the journal that are not carried."""
         self._arrived: Transferred | None = None
         self._destination: Destination | None = None
-        self._lender = Lender(engine.link, engine.comms.address)
+        self._lender = Lender(engine.link, engine.comms.address, engine.protection)
         self.tail: Tail | None = None
         self._heads = HeadsToPass()
         self._is_receiving = False
@@ -169,7 +169,7 @@ class Joiner:
         assert self._plan is not None
         self._inject("transfer")
         self._is_receiving = True
-        report = destination.receive(self._plan, self.generation).report(self.generation)
+        report = destination.receive(self._plan, self.generation, self._engine.protection).report(self.generation)
         self._is_receiving = False
         return report
 
@@ -350,7 +350,7 @@ class Joiner:
         state = self._engine.writer.walk(script_frames(innermost))
         if self.tail.check(state):
             again = self._destination.again(state if self._plan.donor_collectives < 0 else None)
-            again.receive(self._plan, self.generation)
+            again.receive(self._plan, self.generation, self._engine.protection)
         record = self._gradients()
         unproven = self._destination.put_gradients(record)
         lacking = sorted(unproven.intersection(record.learned.kept))

@@ -57,8 +57,8 @@ class Keeper:
         """The turn, as in `_turn`, of the latest head at which all ranks have met."""
         self._on = not self._as_needed
         """As long as nobody knows whether other ranks hold the same, copies are made."""
-        self._giver = Giver(engine.link, engine.comms.address)
-        self._taker = Taker(engine.link, folder)
+        self._giver = Giver(engine.link, engine.comms.address, engine.protection)
+        self._taker = Taker(engine.link, folder, engine.protection)
         self._slots = Slots(own_folder(folder, engine.rank))
         self._tensors: dict[Path, KeptTensors] = {}
         self._turn: int | None = None

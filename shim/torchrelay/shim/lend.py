@@ -21,8 +21,8 @@ DEADLINE_S = 300.0
 class Lender:
     """`address`: under which peers reach this process."""
 
-    def __init__(self, link: AgentLink, address: str) -> None:
-        self._link, self._address = link, address
+    def __init__(self, link: AgentLink, address: str, protection: str) -> None:
+        self._link, self._address, self._protection = link, address, protection
         self._donors: list[Donor] = []
 
     def serve(self, order: Serve) -> None:
@@ -47,6 +47,7 @@ class Lender:
             peer_host=order.peer_host,
             deadline_s=DEADLINE_S,
             log=_say,
+            protection=self._protection,
         )
         self._donors.append(donor)
         return donor.start()

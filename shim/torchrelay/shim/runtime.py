@@ -387,7 +387,7 @@ class Runtime:
         from torchrelay.shim.keep import Keeper
 
         engine = Engine(rank, world_size, self.config.address, self.link, journal, self._standby.tracker())
-        engine.set_up = self._set_up
+        engine.set_up, engine.protection = self._set_up, self.config.protection
         engine.budget.limit_percent = self.config.cost_limit_percent
         if self._seen is not None:
             engine.hold = Hold(engine, self.config.hold_at, self._seen)

@@ -10,6 +10,7 @@ import torch
 
 from torchrelay.protocol.kept import COPIES_AS_NEEDED, whole_copies
 from torchrelay.protocol.messages import Abandon, CopyReady, CopyTaken, Interrupt, KeepCopies, TakeCopy
+from torchrelay.protocol.transfer_protection import INTEGRITY
 from torchrelay.shim.buddy import Taker
 from torchrelay.shim.keep import Keeper
 from torchrelay.shim.kept_tensors import KeptTensors, load
@@ -38,7 +39,7 @@ class Engine:
     """What a keeper asks of the engine."""
 
     def __init__(self, rank: int = 0) -> None:
-        self.rank, self.link, self.shadow = rank, Link(), None
+        self.rank, self.link, self.shadow, self.protection = rank, Link(), None, INTEGRITY
         self.comms = SimpleNamespace(address="127.0.0.1", meet=self.meet)
         self.gates_passed = 0
         self.meetings: list[tuple[int, bool, bool]] = []
@@ -174,7 +175,7 @@ def test_a_buddy_gets_the_whole_copy_and_the_gate_before_the_next_one_waits_for_
 ) -> None:
     keeper.assign(KeepCopies(True, "alone", 1, "127.0.0.1"))
     there = Link()
-    taker = Taker(there, tmp_path / "elsewhere")  # type: ignore[arg-type]  # a stand-in
+    taker = Taker(there, tmp_path / "elsewhere", INTEGRITY)  # type: ignore[arg-type]  # a stand-in
     train(keeper, engine, 0)
     ready = engine.link.wait()
     assert isinstance(ready, CopyReady)
@@ -267,7 +268,7 @@ def test_a_copy_that_breaks_off_on_its_way_is_not_held_and_the_older_one_is(
 ) -> None:
     keeper.assign(KeepCopies(True, "alone", 1, "127.0.0.1"))
     there, elsewhere = Link(), tmp_path / "elsewhere"
-    taker = Taker(there, elsewhere)  # type: ignore[arg-type]  # a stand-in
+    taker = Taker(there, elsewhere, INTEGRITY)  # type: ignore[arg-type]  # a stand-in
     train(keeper, engine, 0)
     ready = engine.link.wait()
     taker.take(TakeCopy(0, 0, ready.host, ready.port, ready.token))

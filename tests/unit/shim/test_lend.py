@@ -10,6 +10,7 @@ import torch
 from torchrelay.protocol.errors import RefusedError, TorchrelayError
 from torchrelay.protocol.kept import open_slot
 from torchrelay.protocol.messages import OrderFailed, Serve, Serving
+from torchrelay.protocol.transfer_protection import INTEGRITY
 from torchrelay.shim.kept_tensors import DATA_NAME, KeptTensors
 from torchrelay.shim.lend import Lender
 from torchrelay.shim.transfer import receive
@@ -32,7 +33,7 @@ def link() -> Link:
 
 @pytest.fixture
 def lender(link: Link) -> Iterator[Lender]:
-    lender = Lender(link, HERE)  # type: ignore[arg-type]  # a stand-in
+    lender = Lender(link, HERE, INTEGRITY)  # type: ignore[arg-type]  # a stand-in
     yield lender
     lender.close()
 

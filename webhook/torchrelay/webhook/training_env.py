@@ -7,6 +7,7 @@ from typing import Any
 from torchrelay.protocol import kube_names as kube
 from torchrelay.protocol import names
 from torchrelay.protocol.kube_annotations import Wishes
+from torchrelay.protocol.transfer_protection import INTEGRITY
 
 PYTHONPATH = "PYTHONPATH"
 Variable = dict[str, Any]
@@ -65,6 +66,8 @@ def _ours(wishes: Wishes, grace_s: int | None) -> list[Variable]:
         variables += [value(names.ENV_BUDDY_EVERY, str(wishes.copies_every)), value(names.ENV_KEPT, kube.KEPT_FOLDER)]
         if wishes.buddy_sync:
             variables.append(value(names.ENV_BUDDY_SYNC, "1"))
+    if wishes.protection != INTEGRITY:
+        variables.append(value(names.ENV_TRANSFER, wishes.protection))
     if wishes.checkpoint_dir:
         variables.append(value(kube.ENV_CHECKPOINT_DIR, wishes.checkpoint_dir))
     return variables

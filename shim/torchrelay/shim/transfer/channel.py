@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hmac
 import socket
 import struct
 import threading
@@ -31,11 +32,39 @@ class Channel:
     def __init__(self, sock: socket.socket, deadline: float) -> None:
         self._socket = sock
         self._closing = threading.Lock()
+        self._sent: hmac.HMAC | None = None
+        self._received: hmac.HMAC | None = None
+        """Over all bytes of one direction since `authenticate`; None: nothing is added to what is sent."""
         self.deadline = deadline
         self.patience_s: float | None = None
         """How long the peer may say nothing; None: until the deadline, and STALL_S in the middle of a message."""
         sock.settimeout(None)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def is_local(self) -> bool:
+        """Whether the peer is on this machine: both ends have one address. Raises ChannelClosedError."""
+        try:
+            return bool(self._socket.getpeername()[0] == self._socket.getsockname()[0])
+        except OSError as e:
+            raise ChannelClosedError(f"the peer of the tensor channel is gone: {e}") from e
+
+    def authenticate(self, ours: bytes, theirs: bytes) -> None:
+        """From here on `sign` and `check` prove who has sent all bytes before them, with a key for each direction."""
+        self._sent, self._received = hmac.new(ours, digestmod="sha256"), hmac.new(theirs, digestmod="sha256")
+
+    def sign(self) -> None:
+        """At the end of each message."""
+        if self._sent is not None:
+            self._send(self._sent.copy().digest())
+
+    def check(self) -> None:
+        """At the end of each message of the peer's, before anything of it is believed. Raises ChannelClosedError."""
+        if self._received is None:
+            return
+        proof = bytearray(self._received.digest_size)
+        self._fill(memoryview(proof))
+        if not hmac.compare_digest(self._received.copy().digest(), proof):
+            raise ChannelClosedError("what came on the tensor channel is not what the peer has sent")
 
     def _limit(self, option: int, longest_s: float | None) -> None:
         left_s = self.deadline - time.monotonic()
@@ -47,6 +76,11 @@ class Channel:
         self._socket.setsockopt(socket.SOL_SOCKET, option, _TIMEVAL.pack(seconds, int((limit_s - seconds) * 1e6)))
 
     def send(self, data: bytes | memoryview) -> None:
+        if self._sent is not None:
+            self._sent.update(data)
+        self._send(data)
+
+    def _send(self, data: bytes | memoryview) -> None:
         view, sent = memoryview(data), 0
         try:
             while sent < len(view):
@@ -57,6 +91,11 @@ class Channel:
 
     def fill(self, view: memoryview) -> None:
         """Fills `view` from the peer, who is in the middle of a message."""
+        self._fill(view)
+        if self._received is not None:
+            self._received.update(view)
+
+    def _fill(self, view: memoryview) -> None:
         got = 0
         try:
             while got < len(view):

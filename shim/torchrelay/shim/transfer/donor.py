@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 import torch
 
 from torchrelay.protocol.errors import ChannelClosedError, FrameError, RefusedError, TorchrelayError
+from torchrelay.protocol.transfer_protection import INTEGRITY
 from torchrelay.shim.transfer import layout, requests
 from torchrelay.shim.transfer.channel import Channel
 from torchrelay.shim.transfer.handshake import admit
@@ -43,7 +44,7 @@ class Donor:
     """Serves `tensors` until `close`, or until `deadline_s` after `start`, in threads of its own.
 
     They must not change meanwhile. Whoever is not at `peer_host`, or does not prove to hold `token` for `generation`,
-    is turned away and logged once; the right peer is served all the same.
+    is turned away and logged once; the right peer is served all the same. `protection`: of what goes to another machine.
     Raises RefusedError when `peer_host` cannot be resolved, UnsupportedError for tensors without plain bytes.
     """
 
@@ -57,12 +58,13 @@ class Donor:
         peer_host: str,
         deadline_s: float,
         log: Callable[[str], None],
+        protection: str = INTEGRITY,
     ) -> None:
         self._source = Source(tensors)
         self._manifest = layout.encode(self._source.infos)
         self._bind_host = bind_host
         self._generation = generation
-        self._token = token
+        self._token, self._protection = token, protection
         self._peers = _addresses(peer_host)
         self._deadline_s = deadline_s
         self._log = log
@@ -183,7 +185,7 @@ class Donor:
         lanes = Lanes()
         admitted = False
         try:
-            admit(channel, self._generation, self._token, time.monotonic() + _HELLO_DEADLINE_S)
+            admit(channel, self._generation, self._token, time.monotonic() + _HELLO_DEADLINE_S, self._protection)
             admitted = True
             with self._lock:
                 self._pending.pop(channel, None)
@@ -214,6 +216,7 @@ class Donor:
                 raise FrameError(f"chunk {number} was asked for, there are {len(self._source.chunks)}")
             requests.announce(channel, kind, number, self._source.chunks[number].size)
             channel.send(self._source.write_chunk(number, lanes, channel.send))
+            channel.sign()
             return True
         if kind == requests.MANIFEST:
             content = self._manifest
@@ -227,6 +230,7 @@ class Donor:
             content = json.dumps(self._source.rows.digests()).encode()
         requests.announce(channel, kind, number, len(content))
         channel.send(content)
+        channel.sign()
         return True
 
     def _log_once(self, peer: str, reason: str) -> None:

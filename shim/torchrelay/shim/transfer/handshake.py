@@ -1,8 +1,10 @@
 """Who may use a tensor channel: both sides prove that they hold the migration's token, which never travels.
 
 donor    -> receiver   greeting: magic, version, nonce
-receiver -> donor      hello: magic, version, generation, connection, nonce, HMAC-SHA256 over all of it
+receiver -> donor      hello: magic, version, generation, connection, protection, nonce, HMAC-SHA256 over all of it
 donor    -> receiver   answer: code, HMAC-SHA256 that only a holder of the token can make
+
+Between machines all that follows is authenticated, message by message, with keys that both make of the token and their nonces.
 """
 
 from __future__ import annotations
@@ -11,30 +13,47 @@ import contextlib
 import hmac
 import os
 import struct
+from typing import NamedTuple
 
 from torchrelay.protocol.errors import ChannelClosedError, RefusedError
+from torchrelay.protocol.transfer_protection import INTEGRITY, OFF
 from torchrelay.shim.transfer.channel import Channel
 
 _MAGIC = b"TRTENSOR"
-_VERSION = 1
+_VERSION = 2
 _NONCE_BYTES = 32
 _GREETING = struct.Struct(f"!8sH{_NONCE_BYTES}s")
-_HELLO = struct.Struct(f"!8sHQH{_NONCE_BYTES}s32s")
+_HELLO = struct.Struct(f"!8sHQH?{_NONCE_BYTES}s32s")
 _ANSWER = struct.Struct("!B32s")
-_WELCOME, _WRONG_GENERATION, _WRONG_TOKEN, _NOT_UNDERSTOOD = range(4)
+_WELCOME, _WRONG_GENERATION, _WRONG_TOKEN, _NOT_UNDERSTOOD, _UNPROTECTED = range(5)
 _REASONS = {
     _WRONG_GENERATION: "it serves another generation",
     _WRONG_TOKEN: "it was opened for another token",
     _NOT_UNDERSTOOD: "it does not speak this version of the protocol",
+    _UNPROTECTED: "it protects what goes to other machines, and was asked for it without",
 }
 
 
-def _proof(token: str, role: bytes, ours: bytes, theirs: bytes, generation: int, connection: int) -> bytes:
-    text = role + ours + theirs + struct.pack("!QH", generation, connection)
-    return hmac.digest(token.encode(), text, "sha256")
+class _Terms(NamedTuple):
+    """What both sides agree on, and derive everything from."""
+
+    token: str
+    generation: int
+    connection: int
+    protected: bool
+    receivers_nonce: bytes
+    donors_nonce: bytes
+
+    def secret(self, purpose: bytes) -> bytes:
+        text = purpose + struct.pack("!QH?", self.generation, self.connection, self.protected)
+        return hmac.digest(self.token.encode(), text + self.receivers_nonce + self.donors_nonce, "sha256")
 
 
-def admit(channel: Channel, generation: int, token: str, deadline: float) -> None:
+def _wanted(channel: Channel, protection: str) -> bool:
+    return protection != OFF and not channel.is_local()
+
+
+def admit(channel: Channel, generation: int, token: str, deadline: float, protection: str = INTEGRITY) -> None:
     """The donor's side: returns when the peer is the right one.
 
     Raises RefusedError with the reason, after telling the peer; ChannelClosedError when it says nothing in time.
@@ -42,14 +61,19 @@ def admit(channel: Channel, generation: int, token: str, deadline: float) -> Non
     nonce = os.urandom(_NONCE_BYTES)
     later, channel.deadline = channel.deadline, min(deadline, channel.deadline)
     channel.send(_GREETING.pack(_MAGIC, _VERSION, nonce))
-    magic, version, asked, connection, theirs, proof = _HELLO.unpack(channel.receive(_HELLO.size))
+    magic, version, asked, connection, protected, theirs, proof = _HELLO.unpack(channel.receive(_HELLO.size))
     if magic != _MAGIC or version != _VERSION:
         raise _refused(channel, _NOT_UNDERSTOOD, "what it sent is no greeting of this protocol")
-    if not hmac.compare_digest(proof, _proof(token, b"receiver", theirs, nonce, asked, connection)):
+    terms = _Terms(token, asked, connection, protected, theirs, nonce)
+    if not hmac.compare_digest(proof, terms.secret(b"receiver")):
         raise _refused(channel, _WRONG_TOKEN, "wrong token")
     if asked != generation:
         raise _refused(channel, _WRONG_GENERATION, f"generation {asked} was asked for, this is {generation}")
-    channel.send(_ANSWER.pack(_WELCOME, _proof(token, b"donor", nonce, theirs, generation, connection)))
+    if _wanted(channel, protection) and not protected:
+        raise _refused(channel, _UNPROTECTED, "it asked for tensors without protection, between machines")
+    channel.send(_ANSWER.pack(_WELCOME, terms.secret(b"donor")))
+    if protected:
+        channel.authenticate(terms.secret(b"from donor"), terms.secret(b"from receiver"))
     channel.deadline = later
 
 
@@ -59,16 +83,19 @@ def _refused(channel: Channel, code: int, reason: str) -> RefusedError:
     return RefusedError(reason)
 
 
-def introduce(channel: Channel, generation: int, token: str, connection: int) -> None:
+def introduce(channel: Channel, generation: int, token: str, connection: int, protection: str = INTEGRITY) -> None:
     """The receiver's side. Raises RefusedError when either side turns the other away, ChannelClosedError."""
     magic, version, theirs = _GREETING.unpack(channel.receive(_GREETING.size))
     if magic != _MAGIC or version != _VERSION:
         raise RefusedError("what answers there is no donor of this version")
     nonce = os.urandom(_NONCE_BYTES)
-    proof = _proof(token, b"receiver", nonce, theirs, generation, connection)
-    channel.send(_HELLO.pack(_MAGIC, _VERSION, generation, connection, nonce, proof))
+    terms = _Terms(token, generation, connection, _wanted(channel, protection), nonce, theirs)
+    proof = terms.secret(b"receiver")
+    channel.send(_HELLO.pack(_MAGIC, _VERSION, generation, connection, terms.protected, nonce, proof))
     code, answer = _ANSWER.unpack(channel.receive(_ANSWER.size))
     if code != _WELCOME:
         raise RefusedError(f"the donor refused: {_REASONS.get(code, 'for a reason that is not known here')}")
-    if not hmac.compare_digest(answer, _proof(token, b"donor", theirs, nonce, generation, connection)):
+    if not hmac.compare_digest(answer, terms.secret(b"donor")):
         raise RefusedError("the donor does not hold the token of this migration")
+    if terms.protected:
+        channel.authenticate(terms.secret(b"from receiver"), terms.secret(b"from donor"))

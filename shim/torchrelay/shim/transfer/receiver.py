@@ -16,6 +16,7 @@ import torch
 
 from torchrelay.protocol.errors import ChannelClosedError, FrameError, RefusedError, StateMismatchError
 from torchrelay.protocol.messages import Transferred
+from torchrelay.protocol.transfer_protection import INTEGRITY
 from torchrelay.shim.transfer import layout, requests
 from torchrelay.shim.transfer.channel import Channel, connect
 from torchrelay.shim.transfer.handshake import introduce
@@ -77,6 +78,7 @@ class _Donors:
     generation: int
     token: str
     deadline: float
+    protection: str
 
     def channel(self, donor: int, number: int) -> Channel:
         """Raises ChannelClosedError, RefusedError."""
@@ -85,7 +87,7 @@ class _Donors:
         soon = time.monotonic() + _PATIENCE_S
         channel = connect(host, port, min(soon, self.deadline) if one_of_several else self.deadline)
         try:
-            introduce(channel, self.generation, self.token, number)
+            introduce(channel, self.generation, self.token, number, self.protection)
         except (RefusedError, ChannelClosedError):
             channel.close()
             raise
@@ -156,20 +158,21 @@ def receive(
     connections: int = 4,
     deadline_s: float,
     arrived: Arrived | None = None,
+    protection: str = INTEGRITY,
 ) -> TransferStats:
     """Fills the tensors that `place` names for the donor's, in place, and returns when all are checked.
 
     `place` gets the manifest and returns a destination of the same dtype and shape for every path. `more`: other donors of
     the same tensors, from which is taken at the same time, and which stand in where one dies. Whatever came from whom, all
     together is compared with what one of them holds; if it differs, everything comes from the first. `arrived`: of an earlier
-    attempt that broke off; kept up to date.
+    attempt that broke off; kept up to date. `protection`: of what comes from another machine.
     Raises RefusedError (no donor knows us), ChannelClosedError (all died, or `deadline_s` passed), StateMismatchError (a
     destination does not fit, or content arrived damaged twice), FrameError (no donor speaks there). Destinations are
     undefined after an error.
     """
     started = time.monotonic()
     arrived = arrived or Arrived()
-    donors = _Donors([(host, port), *more], generation, token, started + deadline_s)
+    donors = _Donors([(host, port), *more], generation, token, started + deadline_s, protection)
     with _no_collection():
         try:
             return _receive(donors, place, connections, arrived, started)
@@ -186,7 +189,7 @@ def _receive(donors: _Donors, place: Place, connections: int, arrived: Arrived, 
     channels = [first]
     try:
         requests.ask(first, requests.MANIFEST)
-        manifest = first.receive(requests.expect(first, requests.MANIFEST, 0))
+        manifest = requests.content(first, requests.MANIFEST)
         infos = layout.decode(manifest)
         sink = arrived.take_up(infos, place(infos))
         work = _Work([n for n in range(len(sink.chunks)) if n not in sink.accepted], donors.deadline)
@@ -220,8 +223,8 @@ def _further(donors: _Donors, number: int, manifest: bytes) -> tuple[int, Channe
     if place:
         try:
             requests.ask(channel, requests.FINGERPRINT)
-            size = requests.expect(channel, requests.FINGERPRINT, 0, layout.FINGERPRINT_BYTES)
-            if channel.receive(size) != layout.fingerprint(manifest):
+            found = requests.content(channel, requests.FINGERPRINT, layout.FINGERPRINT_BYTES)
+            if found != layout.fingerprint(manifest):
                 raise ChannelClosedError("this donor holds other tensors than the first one")
         except (ChannelClosedError, FrameError):
             channel.close()
@@ -295,7 +298,9 @@ def _read(sink: Sink, work: _Work, channel: Channel, lanes: Lanes, asked: deque[
     chunk = asked[0]
     requests.expect(channel, requests.CHUNK, chunk, sink.chunks[chunk].size)
     check = sink.read_chunk(chunk, lanes, channel.fill)
-    if channel.receive(CHECK_BYTES) == check:
+    theirs = channel.receive(CHECK_BYTES)
+    channel.check()
+    if theirs == check:
         sink.accept(chunk)
         asked.popleft()
         work.finish()
@@ -316,10 +321,9 @@ def _compare(sink: Sink, alive: Sequence[Channel]) -> None:
         channel.patience_s = None  # it may have to sum up what others have given
         try:
             requests.ask(channel, requests.SEAL)
-            requests.expect(channel, requests.SEAL, 0, SEAL_BYTES)
-            if channel.receive(SEAL_BYTES) != sink.rows.seal():
+            if requests.content(channel, requests.SEAL, SEAL_BYTES) != sink.rows.seal():
                 requests.ask(channel, requests.DIGESTS)
-                content = channel.receive(requests.expect(channel, requests.DIGESTS, 0))
+                content = requests.content(channel, requests.DIGESTS)
                 raise StateMismatchError(f"content differs from the source's: {_differing(sink, content)}")
             requests.ask(channel, requests.DONE)
         except ChannelClosedError:

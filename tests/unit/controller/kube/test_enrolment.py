@@ -39,11 +39,12 @@ class FakeApi:
 
     def __init__(self) -> None:
         self.asked: list[str] = []
-        self.go_on = asyncio.Event()
+        self.go_on, self.was_asked = asyncio.Event(), asyncio.Event()
         self.go_on.set()
 
     async def create(self, kind: Any, body: dict[str, Any]) -> dict[str, Any]:
         self.asked.append(body["spec"]["token"])
+        self.was_asked.set()
         await self.go_on.wait()
         return GOOD if body["spec"]["token"] == "good" else {"status": {"authenticated": False}}
 
@@ -112,8 +113,7 @@ def test_the_same_token_is_reviewed_once(token: str) -> None:
     async def test(port: Port) -> None:
         port.api.go_on.clear()
         asking = [asyncio.create_task(port.ask(token)) for _ in range(10)]
-        while not port.api.asked:
-            await asyncio.sleep(0)
+        await port.api.was_asked.wait()
         port.api.go_on.set()
         codes = {await one for one in asking} | {await port.ask(token)}
         assert codes == {grpc.StatusCode.OK if token == "good" else grpc.StatusCode.PERMISSION_DENIED}

@@ -34,6 +34,7 @@ NOT_FOR_THE_CONTROLLER: list[Right] = [
 
 FOR_THE_CONTROLLER: list[Right] = [
     *[(verb, "pods", "team", "p") for verb in ("get", "list", "watch", "create", "delete")],
+    ("get", "persistentvolumeclaims", "team", "data-p"),
     *[(verb, "policy/poddisruptionbudgets", "team", "b") for verb in ("create", "delete")],
     *[(verb, "events", "team", "e") for verb in ("create", "patch")],
     *[(v, f"torchrelay.dev/{r}", "team", "x") for r in JOBS for v in ("get", "list", "watch", "create", "patch")],

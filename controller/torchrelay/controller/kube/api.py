@@ -42,6 +42,10 @@ class Kind:
 
 PODS = Kind("Pod", create_namespaced_resource("", "v1", "Pod", "pods"))
 NODES = Kind("Node", create_global_resource("", "v1", "Node", "nodes"), namespaced=False)
+CLAIMS = Kind(
+    "PersistentVolumeClaim",
+    create_namespaced_resource("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims"),
+)
 EVENTS = Kind("Event", create_namespaced_resource("", "v1", "Event", "events"))
 SECRETS = Kind("Secret", create_namespaced_resource("", "v1", "Secret", "secrets"))
 CONFIG_MAPS = Kind("ConfigMap", create_namespaced_resource("", "v1", "ConfigMap", "configmaps"))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from torchrelay.protocol import kube_names as kube
@@ -14,16 +15,71 @@ from torchrelay.protocol.names import ENV_SPARE
 API_TOKEN_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount"
 DROPPED_ENV = ("RANK", "NODE_RANK", "GROUP_RANK", "PET_NODE_RANK")
 """Of the worker that is copied: without them a copy that our code does not get into fails, and never trains as that rank."""
-_KEPT_ANNOTATIONS = (*kube.USER_ANNOTATIONS, kube.INJECTED, kube.OWNER)
+NOT_COPIED = (
+    # Which member of its owner a pod is: the owner's Services and counts go by these, and a spare is no member.
+    "training.kubeflow.org/",
+    "trainer.kubeflow.org/",
+    "jobset.sigs.k8s.io/",
+    "leaderworkerset.sigs.k8s.io/",
+    "batch.kubernetes.io/",
+    "batch.volcano.sh/",
+    "volcano.sh/job-",
+    "volcano.sh/task-",
+    "ray.io/",
+    "statefulset.kubernetes.io/",
+    "apps.kubernetes.io/",
+    "job-name",
+    "controller-uid",
+    "controller-revision-hash",
+    "pod-template-hash",
+    "pod-template-generation",
+    "group-name",
+    "replica-index",
+    "replica-type",
+    # A group of pods that Kueue counts: one more than it was told of is deleted. The queue itself is copied.
+    "kueue.x-k8s.io/pod-group-",
+    "kueue.x-k8s.io/managed",
+    "kueue.x-k8s.io/podset",
+    "kueue.x-k8s.io/workload",
+    "kueue.x-k8s.io/prebuilt-workload-name",
+    "kueue.x-k8s.io/role-hash",
+    # What one pod was given, or how it is: the new one gets its own.
+    "kubectl.kubernetes.io/last-applied-configuration",
+    "kubectl.kubernetes.io/restartedAt",
+    "k8s.v1.cni.cncf.io/network-status",
+    "k8s.v1.cni.cncf.io/networks-status",
+    "cni.projectcalico.org/",
+    "k8s.ovn.org/",
+    "ovn.kubernetes.io/ip_address",
+    "ovn.kubernetes.io/mac_address",
+    "kubernetes.io/config.",
+    "kubernetes.io/psp",
+    "openshift.io/scc",
+    "controller.kubernetes.io/pod-deletion-cost",
+    "cluster-autoscaler.kubernetes.io/",
+    # Ours, about the one pod.
+    kube.NOTES,
+    kube.NOT_INJECTED,
+    kube.ORIGIN,
+    kube.ROLE,
+)
+"""Labels and annotations of a rank's pod that its spare does not get, by what they begin with. All others are copied: networks,
+queues, groups, meshes, cost centres, and whatever nobody here knows."""
+_OF_ONE_CLAIM = ("volumeName", "dataSource", "dataSourceRef", "selector")
 _NOT_IN_SPEC = ("nodeName", "hostname", "subdomain", "priority", "preemptionPolicy")
 
 
 def spare_pod(
-    worker: dict[str, Any], owner: dict[str, Any], terms: Sequence[dict[str, Any]] = (), priority_class: str = ""
+    worker: dict[str, Any],
+    owner: dict[str, Any],
+    terms: Sequence[dict[str, Any]] = (),
+    priority_class: str = "",
+    claims: Mapping[str, dict[str, Any]] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """`worker`: a pod as the webhook left it and the API has it. `owner`: a TrainingJob, with which the spare goes.
 
-    `terms`: as `decide.placement` gives them. Raises UserError where it has no
+    `terms`: as `decide.placement` gives them. `claims`: by name, the specs of the volume claims that are this worker's own
+    (`own_claims`): the spare gets new ones like them, which go with it. Raises UserError where it has no
     container to be parked.
     """
     meta, spec = worker["metadata"], copy.deepcopy(worker["spec"])
@@ -32,6 +88,7 @@ def spare_pod(
     if priority_class:
         spec["priorityClassName"] = priority_class
     _drop_api_token(spec)
+    _claim_anew(spec, claims)
     _park(spec, meta.get("annotations") or {})
     _prefer(spec, terms)
     annotations = meta.get("annotations") or {}
@@ -42,8 +99,8 @@ def spare_pod(
         "metadata": {
             "generateName": f"{job[:40]}-spare-",
             "namespace": meta["namespace"],
-            "labels": {kube.JOB: job, kube.ROLE: kube.SPARE},
-            "annotations": {k: annotations[k] for k in _KEPT_ANNOTATIONS if k in annotations},
+            "labels": {**_copied(meta["labels"]), kube.JOB: job, kube.ROLE: kube.SPARE},
+            "annotations": _copied(annotations),
             "ownerReferences": [
                 {
                     "apiVersion": kube.API_VERSION,
@@ -56,6 +113,29 @@ def spare_pod(
         },
         "spec": spec,
     }
+
+
+def own_claims(worker: dict[str, Any]) -> dict[str, str]:
+    """Name of the volume -> of its claim, for claims that belong to this one pod: a StatefulSet makes one for each from a template."""
+    meta, found = worker["metadata"], {}
+    for volume in worker["spec"].get("volumes") or ():
+        claim = (volume.get("persistentVolumeClaim") or {}).get("claimName", "")
+        if claim and claim == f"{volume['name']}-{meta['name']}":
+            found[str(volume["name"])] = str(claim)
+    return found
+
+
+def _copied(found: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in found.items() if not name.startswith(NOT_COPIED)}
+
+
+def _claim_anew(spec: dict[str, Any], claims: Mapping[str, dict[str, Any]]) -> None:
+    for place, volume in enumerate(spec.get("volumes") or ()):
+        claim = (volume.get("persistentVolumeClaim") or {}).get("claimName", "")
+        if claim in claims:
+            like = {k: v for k, v in claims[claim].items() if k not in _OF_ONE_CLAIM}
+            template = {"spec": {**like, "resources": {"requests": like.get("resources", {}).get("requests", {})}}}
+            spec["volumes"][place] = {"name": volume["name"], "ephemeral": {"volumeClaimTemplate": template}}
 
 
 def training_container(spec: dict[str, Any], annotations: dict[str, str]) -> dict[str, Any]:

@@ -7,8 +7,8 @@ import re
 import time
 from dataclasses import dataclass
 
-from torchrelay.controller.kube.api import PODS, SPARE_POOLS, Api, Object, Refused
-from torchrelay.controller.kube.clone import spare_pod
+from torchrelay.controller.kube.api import CLAIMS, PODS, SPARE_POOLS, Api, Object, Refused
+from torchrelay.controller.kube.clone import own_claims, spare_pod
 from torchrelay.controller.kube.decide.force import Stranded, judge_stranded
 from torchrelay.controller.kube.decide.leaver import DELETE, RELEASE, Leaver, judge_leaver
 from torchrelay.controller.kube.decide.placement import placement
@@ -208,10 +208,20 @@ class Keeper:
                 run.key.name, self._ledger.labels_of(template.node), self._ledger.barred_nodes(), topology
             )
             log.info("%s: a spare is to be %s", run.key, "; ".join(reasons))
-            made = await self._api.create(PODS, spare_pod(template.manifest, owner, terms, priority_class))
+            claims = await self._claims(run.key, template)
+            made = await self._api.create(PODS, spare_pod(template.manifest, owner, terms, priority_class, claims))
             pod = read_pod(made)
             if pod is not None:
                 self._ledger.pods[pod.uid] = pod  # the mirror may be late, and one spare is enough
+
+    async def _claims(self, key: JobKey, template: Pod) -> dict[str, Object]:
+        """Specs of the claims that are the copied pod's own. One that is gone is named as it was: the scheduler says so then."""
+        found = {}
+        for name in own_claims(template.manifest).values():
+            claim = await self._api.get(CLAIMS, name, key.namespace)
+            if claim is not None:
+                found[name] = claim["spec"]
+        return found
 
     def _tell(self, key: JobKey, text: str) -> None:
         if self._said.get(key) != text:

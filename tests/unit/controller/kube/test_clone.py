@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from torchrelay.controller.kube.clone import spare_pod
+from torchrelay.controller.kube.clone import own_claims, spare_pod
 from torchrelay.protocol.errors import UserError
 
 OWNER = {"metadata": {"name": "llama", "uid": "u-1"}}
@@ -88,7 +88,7 @@ def test_the_jobs_operator_does_not_take_it_for_its_own() -> None:
     meta = spare_pod(WORKER, OWNER)["metadata"]
     assert meta["labels"] == {"torchrelay.dev/job": "llama", "torchrelay.dev/role": "spare"}
     assert [(o["kind"], o["uid"]) for o in meta["ownerReferences"]] == [("TrainingJob", "u-1")]
-    assert meta["annotations"] == {"torchrelay.dev/inject": "true", "torchrelay.dev/injected": "0.1.0"}
+    assert meta["annotations"] == WORKER["metadata"]["annotations"]
 
 
 def test_preferences_go_in_beside_those_of_the_job() -> None:
@@ -114,3 +114,74 @@ def test_a_pod_that_nothing_was_put_into_is_not_copied() -> None:
     trainer(worker)["env"].pop()
     with pytest.raises(UserError, match="no training container"):
         spare_pod(worker, OWNER)
+
+
+def labelled(**labels: str) -> dict[str, Any]:
+    worker = copy.deepcopy(WORKER)
+    worker["metadata"]["labels"] |= labels
+    return worker
+
+
+COPIED = {
+    "kueue.x-k8s.io/queue-name": "team",
+    "sidecar.istio.io/inject": "true",
+    "cost-center": "4711",
+    "app.kubernetes.io/part-of": "llama",
+}
+COPIED_ANNOTATIONS = {
+    "k8s.v1.cni.cncf.io/networks": "rdma",
+    "scheduling.k8s.io/group-name": "llama",
+    "sidecar.istio.io/status": "{}",
+    "torchrelay.dev/inject": "true",
+    "torchrelay.dev/injected": "0.1.0",
+    "other": "x",
+}
+
+
+def test_labels_and_annotations_are_copied_whoever_they_are_for() -> None:
+    worker = labelled(**COPIED)
+    worker["metadata"]["annotations"] |= COPIED_ANNOTATIONS
+    meta = spare_pod(worker, OWNER)["metadata"]
+    assert COPIED.items() <= meta["labels"].items()
+    assert meta["annotations"] == COPIED_ANNOTATIONS
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "training.kubeflow.org/replica-index",
+        "batch.kubernetes.io/job-completion-index",
+        "statefulset.kubernetes.io/pod-name",
+        "controller-revision-hash",
+        "kueue.x-k8s.io/pod-group-name",
+        "torchrelay.dev/notes",
+        "k8s.v1.cni.cncf.io/network-status",
+    ],
+)
+def test_what_says_which_pod_it_was_is_not_copied(name: str) -> None:
+    worker = labelled(**{name: "1"})
+    worker["metadata"]["annotations"][name] = "1"
+    meta = spare_pod(worker, OWNER)["metadata"]
+    assert name not in meta["labels"]
+    assert name not in meta["annotations"]
+    assert meta["labels"]["torchrelay.dev/role"] == "spare"
+
+
+def test_a_rank_s_own_volume_claim_is_not_shared_and_the_job_s_is() -> None:
+    worker = copy.deepcopy(WORKER)
+    own, shared = "scratch-llama-worker-1", "datasets"
+    worker["spec"]["volumes"] += [
+        {"name": "scratch", "persistentVolumeClaim": {"claimName": own}},
+        {"name": "datasets", "persistentVolumeClaim": {"claimName": shared}},
+    ]
+    assert own_claims(worker) == {"scratch": own}
+    spec = {
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": "fast",
+        "volumeName": "pv-17",
+        "resources": {"requests": {"storage": "1Ti"}},
+    }
+    volumes = {v["name"]: v for v in spare_pod(worker, OWNER, claims={own: spec})["spec"]["volumes"]}
+    like = {"accessModes": ["ReadWriteOnce"], "storageClassName": "fast", "resources": {"requests": {"storage": "1Ti"}}}
+    assert volumes["scratch"] == {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": like}}}
+    assert volumes["datasets"]["persistentVolumeClaim"] == {"claimName": shared}

@@ -15,10 +15,12 @@ class EnrolRequest(_message.Message):
     def __init__(self, token: _Optional[str] = ..., signing_request: _Optional[bytes] = ...) -> None: ...
 
 class EnrolReply(_message.Message):
-    __slots__ = ("certificate",)
+    __slots__ = ("certificate", "authorities")
     CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
+    AUTHORITIES_FIELD_NUMBER: _ClassVar[int]
     certificate: bytes
-    def __init__(self, certificate: _Optional[bytes] = ...) -> None: ...
+    authorities: bytes
+    def __init__(self, certificate: _Optional[bytes] = ..., authorities: _Optional[bytes] = ...) -> None: ...
 
 class LaunchRequest(_message.Message):
     __slots__ = ()

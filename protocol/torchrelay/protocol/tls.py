@@ -145,10 +145,14 @@ class Leaf:
 
 @dataclass(frozen=True)
 class Credentials:
-    """What one process needs to talk to the others of its job. `name` is for people who read certificates."""
+    """What one process needs to talk to the others of its job. `name` is for people who read certificates.
+
+    `others`: authorities that are trusted beside the own one, as PEM: while one takes the place of another.
+    """
 
     name: str
     _key: ec.EllipticCurvePrivateKey
+    others: bytes = b""
 
     @classmethod
     def from_secret(cls, secret: bytes, name: str) -> Credentials:
@@ -167,14 +171,14 @@ class Credentials:
         return Leaf(
             _pem(key),
             certificate.public_bytes(pem),
-            _authority(self._key).public_bytes(pem),
+            self.authority,
             certificate.not_valid_after_utc,
         )
 
     @property
     def authority(self) -> bytes:
-        """What the others have to trust, as PEM."""
-        return _authority(self._key).public_bytes(serialization.Encoding.PEM)
+        """What the others have to trust, as PEM: the own one first."""
+        return _authority(self._key).public_bytes(serialization.Encoding.PEM) + self.others
 
     def sign(self, builder: x509.CertificateBuilder) -> x509.Certificate:
         """A certificate for somebody who does not know the secret."""

@@ -98,7 +98,7 @@ def _completed(pod: Pod, wishes: Wishes, authority: str) -> tuple[Pod, Decision]
     new, notes = _with_training_side(pod, index, wishes)
     for container in [*new["spec"]["containers"], *(new["spec"].get("initContainers") or ())]:
         for variable in container.get("env") or () if container["name"] == kube.AGENT_CONTAINER else ():
-            if variable["name"] == kube.ENV_CA and not variable.get("value"):
+            if variable["name"] == kube.ENV_CA and authority:  # a spare is copied from a pod that may be older than it
                 variable["value"] = authority
     return new, Decision(notes=tuple(notes))
 

@@ -55,6 +55,10 @@ class PodConfig:
         return self.run_folder / "shim-token"
 
     @property
+    def authorities(self) -> Path:
+        return self.run_folder / "authorities"
+
+    @property
     def names_given(self) -> Path:
         return self.run_folder / "names-given"
 

@@ -24,10 +24,15 @@ CALL_S = 10.0
 
 
 class PodCredentials:
-    """`target`: where enrolment is served; `authority`: PEM. The token is read anew each time: the kubelet renews it."""
+    """`target`: where enrolment is served; `authority`: PEM. The token is read anew each time: the kubelet renews it.
 
-    def __init__(self, target: str, authority: bytes, token_file: Path) -> None:
-        self._target, self._authority, self._token_file = target, authority, token_file
+    `learnt`: a file of this pod's own, with the authorities that the controller has named since: the pod's environment has those of
+    the day that it was made, and an agent that is started again may come long after these.
+    """
+
+    def __init__(self, target: str, authority: bytes, token_file: Path, learnt: Path) -> None:
+        self._target, self._token_file, self._learnt = target, token_file, learnt
+        self._authority = _content(learnt) or authority
         self._leaf: PodLeaf | None = None
         self._said = ""
         self.ready = asyncio.Event()
@@ -59,12 +64,33 @@ class PodCredentials:
         async with anonymous_channel(self._target, self._authority) as channel:
             stub = relay_pb2_grpc.EnrolmentStub(channel)
             reply = from_proto(await stub.Enrol(to_proto(request), timeout=CALL_S))
-        return signing_request.leaf(reply.certificate)
+        leaf = signing_request.leaf(reply.certificate)
+        self._trust(reply.authorities)
+        return leaf
+
+    def _trust(self, authorities: bytes) -> None:
+        """On the word of a controller that one of those has vouched for that were trusted before."""
+        if not authorities or authorities == self._authority:
+            return
+        self._authority = authorities
+        partial = self._learnt.with_name(f".{self._learnt.name}.partial")
+        try:
+            partial.write_bytes(authorities)
+            partial.rename(self._learnt)
+        except OSError as e:
+            log.warning("an agent that is started again in this pod may not know the controller: %s", e)
 
     def _tell(self, reason: str) -> None:
         if reason != self._said:
             self._said = reason
             log.warning("no certificate yet from %s: %s; tried again", self._target, reason)
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""  # nothing was learnt yet
 
 
 def renew_in_s(leaf: PodLeaf, now: dt.datetime) -> float:

@@ -91,7 +91,7 @@ class _Process:
 class PodNode:
     def __init__(self, config: PodConfig) -> None:
         self._config = config
-        self._credentials = PodCredentials(config.enrolment, config.authority, config.token_file)
+        self._credentials = PodCredentials(config.enrolment, config.authority, config.token_file, config.authorities)
         events = ShimEvents(self._connected, self._reported, self._gone)
         token = shim_token(config.shim_token)
         self._shims = PodShims(

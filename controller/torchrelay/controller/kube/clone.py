@@ -116,7 +116,7 @@ def spare_pod(
 
 
 def own_claims(worker: dict[str, Any]) -> dict[str, str]:
-    """Name of the volume -> of its claim, for claims that belong to this one pod: a StatefulSet makes one for each from a template."""
+    """Volume -> claim, by name, for claims that belong to this one pod: a StatefulSet makes one for each of its pods."""
     meta, found = worker["metadata"], {}
     for volume in worker["spec"].get("volumes") or ():
         claim = (volume.get("persistentVolumeClaim") or {}).get("claimName", "")

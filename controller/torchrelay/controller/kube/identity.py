@@ -48,7 +48,7 @@ class Enrolment(relay_pb2_grpc.EnrolmentServicer):
         except (RefusedError, Refused) as e:
             log.warning("no certificate for %s: %s", context.peer(), e)
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(e))
-        reply: relay_pb2.EnrolReply = to_proto(EnrolReply(certificate))
+        reply: relay_pb2.EnrolReply = to_proto(EnrolReply(certificate, self._authority.authority))
         return reply
 
     async def _identity(self, token: str) -> PodIdentity:

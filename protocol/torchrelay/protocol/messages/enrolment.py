@@ -15,9 +15,11 @@ class EnrolRequest:
 
 @dataclass(frozen=True)
 class EnrolReply:
-    """`certificate`: PEM; it says which pod its holder is."""
+    """`certificate`: PEM; it says which pod its holder is. `authorities`: whom to trust from here on, PEM one after the other: more
+    than one while the cluster's authority is exchanged; empty: as before."""
 
     certificate: bytes
+    authorities: bytes = b""
 
 
 @dataclass(frozen=True)

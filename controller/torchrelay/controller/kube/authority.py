@@ -1,7 +1,7 @@
 """The cluster's certificate authority: a secret that the controller makes once, and its public part for everybody.
 
-It can be exchanged under running jobs (docs/security.md has the steps): the Secret may hold a `next` one, which agents learn to trust
-before anything is signed by it, and a `previous` one, whose certificates are good until they run out.
+It can be exchanged under running jobs (docs/security.md has the steps): the Secret may hold a `next` one, which agents learn to
+trust before anything is signed by it, and a `previous` one, whose certificates are good until they run out.
 """
 
 from __future__ import annotations

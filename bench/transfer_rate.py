@@ -1,8 +1,8 @@
 """Rate of the tensor channel between two processes, against a bare socket copy of the same bytes in the same run.
 
-The ways alternate, so that a busy machine slows them alike; medians over the rounds. `without sums` is the channel with its content
-check switched off, to show what the check costs; `integrity` is the channel as it is between machines by default: both ends are made
-to think that they are on two.
+The ways alternate, so that a busy machine slows them alike; medians over the rounds. `without sums` is the channel with its
+content check switched off, to show what the check costs; `integrity` is the channel as it is between machines by default: both
+ends are made to think that they are on two.
 """
 
 from __future__ import annotations

@@ -201,6 +201,9 @@ def standing(turn: Turn, said: Said) -> None:
     report = cast(Standing, said.report)
     if s.holders.get(said.rank) != said.worker or (s.kind != PLANNED and said.rank in s.lost):
         return
+    if s.kind == PLANNED and s.phase is not Phase.QUIESCING:
+        turn.do(Noted(f"rank {said.rank} says that it stands, and nobody has told it to", warning=True))
+        return
     s.standings[said.rank] = report
     if s.kind == PLANNED:
         if report.position != "head" or report.boundary != s.quiesce_boundary:
@@ -325,7 +328,7 @@ def transferred(turn: Turn, said: Said) -> None:
     if is_joiner(turn, said.worker) and said.rank not in s.transferred:
         s.transferred.add(said.rank)
         s.transferred_bytes += report.size_bytes
-        if report.differed:
+        if report.differed and said.rank in s.donors:
             turn.do(Noted(_come_apart(s, said.rank, report.differed), warning=True))
         advance(turn)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import itertools
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from torchrelay.controller.kube.api import ALL, CONFLICT, NOT_FOUND, Kind, Object, Refused
@@ -28,7 +30,10 @@ class FakeApi:
         """Versions of APIs that this cluster does not have."""
         self.asked: dict[str, int] = {}
         """By kind, how often something was to be made."""
+        self.calls: list[tuple[str, str, str]] = []
+        """What was asked: the verb, the kind, the name."""
         self._numbers = itertools.count(1)
+        self._watchers: list[tuple[str, asyncio.Queue[tuple[str, Object]]]] = []
 
     def put(self, kind: Kind, manifest: Object) -> Object:
         """As if it had been there before."""
@@ -39,8 +44,20 @@ class FakeApi:
         meta.setdefault("uid", f"uid-{number:04}")
         meta.setdefault("creationTimestamp", f"2026-01-01T00:00:{number:02}Z")
         meta["resourceVersion"] = str(number)
-        self.objects[self._key(kind, meta["name"], meta.get("namespace"))] = made
+        key = self._key(kind, meta["name"], meta.get("namespace"))
+        self._tell(kind, "MODIFIED" if key in self.objects else "ADDED", made)
+        self.objects[key] = made
         return copy.deepcopy(made)
+
+    def remove(self, kind: Kind, name: str, namespace: str | None = "team") -> None:
+        """As if somebody else had deleted it."""
+        if (gone := self.objects.pop(self._key(kind, name, namespace), None)) is not None:
+            self._tell(kind, "DELETED", gone)
+
+    def _tell(self, kind: Kind, what: str, found: Object) -> None:
+        for name, queue in self._watchers:
+            if name == kind.name:
+                queue.put_nowait((what, copy.deepcopy(found)))
 
     def named(self, kind: Kind, name: str, namespace: str = "team") -> Object:
         return self.objects[self._key(kind, name, namespace)]
@@ -52,15 +69,30 @@ class FakeApi:
         self._check()
         return copy.deepcopy(self.all(kind)), "1"
 
-    async def get(self, kind: Kind, name: str, namespace: str | None = None) -> Object | None:
+    async def scan(self, kind: Kind, take: Callable[[Object], None], namespace: str = ALL, labels: Any = None) -> str:
+        found, version = await self.list(kind, namespace, labels)
+        for each in found:
+            take(each)
+        return version
+
+    async def watch(
+        self, kind: Kind, version: str, namespace: str = ALL, labels: Any = None
+    ) -> AsyncIterator[tuple[str, Object]]:
         self._check()
+        queue: asyncio.Queue[tuple[str, Object]] = asyncio.Queue()
+        self._watchers.append((kind.name, queue))
+        while True:
+            yield await queue.get()
+
+    async def get(self, kind: Kind, name: str, namespace: str | None = None) -> Object | None:
+        self._check("get", kind, name)
         if kind.name in self.hidden:
             self.hidden.remove(kind.name)
             return None
         return copy.deepcopy(self.objects.get(self._key(kind, name, namespace)))
 
     async def create(self, kind: Kind, manifest: Object) -> Object:
-        self._check()
+        self._check("create", kind, manifest["metadata"].get("name", ""))
         self.asked[kind.name] = self.asked.get(kind.name, 0) + 1
         if kind.version in self.unknown:
             raise Refused(NOT_FOUND, "the server could not find the requested resource")
@@ -82,16 +114,17 @@ class FakeApi:
     async def patch(
         self, kind: Kind, name: str, patch: Object, namespace: str | None = None, status: bool = False
     ) -> Object:
-        self._check()
+        self._check("patch", kind, name)
         found = self.objects.get(self._key(kind, name, namespace))
         if found is None:
             raise Refused(NOT_FOUND, f"{name} is not there")
         _merge(found, patch)
+        self._tell(kind, "MODIFIED", found)
         return self._answered(copy.deepcopy(found))
 
     async def delete(self, kind: Kind, name: str, namespace: str | None = None, grace_s: int | None = None) -> None:
-        self._check()
-        self.objects.pop(self._key(kind, name, namespace), None)
+        self._check("delete", kind, name)
+        self.remove(kind, name, namespace)
 
     def _answered(self, found: Object) -> Object:
         if self.answers_lost:
@@ -99,7 +132,9 @@ class FakeApi:
             raise RetryableError("the API server cannot be reached: the connection was cut")
         return found
 
-    def _check(self) -> None:
+    def _check(self, verb: str = "", kind: Kind | None = None, name: str = "") -> None:
+        if kind is not None:
+            self.calls.append((verb, kind.name, name))
         if self.away:
             raise RetryableError("the API server cannot be reached")
 

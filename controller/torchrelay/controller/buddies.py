@@ -22,7 +22,7 @@ class Buddies:
         job = self._job
         if not self._every or job.protection != "on" or len(job.holders) < job.world_size:
             return
-        without = {rank: why for rank in range(job.world_size) if (why := without_replica(rank, known))}
+        without = without_replica(known)
         compared = is_compared(known)
         nodes = {w.rank: w.node for w in job.rank_workers}
         machines = {rank: job.machines.get(node, node) for rank, node in nodes.items()}

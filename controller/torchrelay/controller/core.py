@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import signal
 from collections.abc import Callable
 
+from torchrelay.controller.aside import Aside
 from torchrelay.controller.buddies import Buddies
 from torchrelay.controller.checkpoint import JobCheckpoint
 from torchrelay.controller.config import ControllerConfig
@@ -31,7 +33,7 @@ from torchrelay.controller.rank_reports import Handler, RankReports
 from torchrelay.controller.rehearsal_desk import RehearsalDesk
 from torchrelay.controller.requests import Requests
 from torchrelay.controller.spare_pool import SparePool
-from torchrelay.controller.status import job_status
+from torchrelay.controller.status import aside_status, job_status
 from torchrelay.controller.watch import HangWatch
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol import migration_events as m
@@ -42,6 +44,8 @@ from torchrelay.protocol.names import EXIT_NO_SPARE_LEFT, EXIT_SUSPECT_NUMBER, N
 
 CALM_TICK_S = 1.0
 """While all goes well, nothing but agents that stay away is noticed by the clock alone."""
+SMALL_JOB, SETTLE_S_PER_PROCESS = 64, 50e-6
+"""Processes beyond SMALL_JOB: so much later a job is settled after the last time."""
 ALERT_TICK_S = 0.05
 """While a verdict or a deadline may be due."""
 
@@ -115,6 +119,10 @@ class Core:
         self._leftovers = Leftovers(self.job, self.outbox)
         self._programs = Programs(self.outbox, self.end_job)
         self.driver.saving.resume_commands = self._programs.resume_commands
+        self.aside: Aside | None = None
+        """Set once something of ours has failed in this job: it trains on, and nothing is decided for it."""
+        self._settled_s, self._unsettled = -math.inf, False
+        self._looked_s, self._uneasy = -math.inf, False
         self._started = False
         self._released = False
         self._progress = ProgressTeller(self.job, self.outbox)
@@ -149,7 +157,24 @@ class Core:
         taken, self.nodes.to_hang_up = self.nodes.to_hang_up, []
         return taken
 
+    def set_aside(self, reason: str, now_s: float) -> None:
+        """What is known of this job may be wrong, since something of ours has failed: nothing is decided for it any more."""
+        if self.aside is None and self.ended is None:
+            self.aside = Aside(self.job, self.outbox, self._end_aside, reason)
+            self.fallen = None
+            migration = self.driver.migration
+            self.aside.begin(migration.state if migration is not None else None, now_s)
+
+    def _end_aside(self, exit_code: int, reason: str) -> None:
+        if self.ended is None:
+            self.ended = JobFinished(exit_code, reason)
+            self.outbox.to_all_agents(_stop(self.ended, signal.SIGTERM))
+            self.outbox.emit(self.ended)
+
     def attach(self, hello: msg.AgentHello, now_s: float) -> None:
+        if self.aside is not None and self.ended is None:
+            self.aside.attach(hello, now_s)
+            return
         if self.nodes.is_lost(hello.node):
             self.nodes.is_back(hello.node)
             return
@@ -188,6 +213,8 @@ class Core:
         """The agent's stream has ended; it may come back."""
         if node in self.job.nodes and self.ended is None and not self.job.nodes[node].lost:
             self.job.nodes[node].away_since_s = now_s
+            if self.aside is not None:
+                return
             if self.gathering is not None:
                 self.gathering.detached(node)
             self.outbox.log("warning", f"the agent of {node} is away")
@@ -196,6 +223,9 @@ class Core:
         """Takes a report of the agent of `node`. What comes after the job's end is of no interest."""
         self._now_s = now_s
         if self.ended is not None or self.nodes.is_lost(node):
+            return
+        if self.aside is not None:
+            self.aside.receive(node, message, now_s)
             return
         self.nodes.heard(node, now_s)
         if isinstance(message, msg.CheckpointsFound):
@@ -208,7 +238,8 @@ class Core:
             for progress in message.workers:
                 if (known := self._worker(node, progress.worker)) is not None:
                     known.take_progress(progress, now_s)
-            self.health.progress(now_s)
+            if self._is_due(now_s):
+                self.health.progress(now_s)
         elif isinstance(message, msg.HealthSignals):
             if not self._exits.is_failing:
                 self.health.signals(node, message, now_s)
@@ -246,18 +277,18 @@ class Core:
             self._exits.exited(worker, message, now_s)
             if worker.started_for != NO_RANK and worker.rank == NO_RANK:
                 self.driver.late_one_ended(worker, now_s)
-        self._settle(now_s)
+        self._settle_soon(now_s)
 
     def evidence(self, node: str, signals: msg.HealthSignals, now_s: float) -> None:
         """What others than its agent say of a node, such as a cluster: no sign of life of the agent."""
-        if not self.is_over and node in self.job.nodes and not self.nodes.is_lost(node) and not self._exits.is_failing:
+        if not self.is_still and node in self.job.nodes and not self.nodes.is_lost(node) and not self._exits.is_failing:
             self.health.signals(node, signals, now_s)
             self._settle(now_s)
 
     def tick(self, now_s: float) -> None:
         """To be called every `tick_every_s`."""
         self._now_s = now_s
-        if self.is_over:
+        if self.is_still:
             return
         if not self.leading.is_led:
             self.leading.tick(now_s)
@@ -278,20 +309,29 @@ class Core:
 
     def tick_every_s(self, now_s: float) -> float:
         """How much time may pass now until the next tick; any other call may shorten it."""
+        if self.is_still:
+            return CALM_TICK_S
         pending = self.driver.migration is not None or self._exits.is_waiting or self._requests.is_waiting
         pending = pending or self.health.is_waiting or self._numbers.is_waiting
         pending = pending or not self.leading.is_led
-        uneasy = self._watch.is_uneasy(now_s) or self.nodes.is_uneasy(now_s)
-        return ALERT_TICK_S if pending or uneasy else CALM_TICK_S
+        if not pending and (self._looked_s != self._settled_s or self._is_due(now_s)):
+            self._looked_s = (
+                self._settled_s
+            )  # in a large job each look costs, and there are thousands of words a second
+            self._uneasy = self._watch.is_uneasy(now_s) or self.nodes.is_uneasy(now_s)
+        often_s = ALERT_TICK_S if pending or self._uneasy or self._unsettled else CALM_TICK_S
+        return max(often_s, self._rest_s)
 
     def migrate(self, request: msg.MigrateRequest, now_s: float) -> msg.MigrateReply:
+        if self.aside is not None:
+            return msg.MigrateReply(False, "", self.aside.reason)
         if self.is_over or self._exits.is_failing:
             return msg.MigrateReply(False, "", "the job is ending")
         return self._requests.migrate(request.rank, request.reason, now_s)
 
     def want(self, rank: int, reason: str, now_s: float) -> None:
         """A planned move that nobody waits for: it begins when it can."""
-        if not self.is_over and not self._exits.is_failing:
+        if not self.is_still and not self._exits.is_failing:
             self._requests.want(rank, reason, now_s, lasts=True)
 
     def lead(self, request: msg.LeadRequest, now_s: float) -> msg.LeadReply:
@@ -317,13 +357,15 @@ class Core:
 
     def spares_changed(self, now_s: float) -> None:
         """What `Job` knows of spares that others make, or start again, is another than before."""
-        if not self.is_over:
+        if not self.is_still:
             self.driver.feed(m.SpareWarm(), now_s)
             self._settle(now_s)
 
     def lose(self, node: str, reason: str, now_s: float) -> None:
         """It is known from elsewhere that nothing of `node` lives."""
-        if not self.is_over and self._started:
+        if self.aside is not None:
+            self.aside.lose(node, reason)
+        elif not self.is_over and self._started:
             self.nodes.gone(node, reason, now_s)
             self._settle(now_s)
 
@@ -333,6 +375,8 @@ class Core:
         self.end_job(128 + number, f"stopped by {signal.Signals(number).name}", number)
 
     def status(self, now_s: float) -> msg.JobStatus:
+        if self.aside is not None:
+            return aside_status(self._config.run_id, self.job, self.aside.reason)
         lines = self.health.lines()
         return job_status(self._config.run_id, self.job, self.driver, self.pool, self._judge.now(), now_s, lines)
 
@@ -341,7 +385,9 @@ class Core:
 
     def end_job(self, exit_code: int, reason: str, signal_number: int = signal.SIGTERM) -> None:
         """Ends the job on all nodes; the first reason is the one that counts."""
-        if self.ended is None:
+        if self.aside is not None:
+            self._end_aside(exit_code, reason)
+        elif self.ended is None:
             self._requests.job_over(reason)
             self._judge.job_over()
             self.ended = JobFinished(exit_code, reason)
@@ -353,6 +399,11 @@ class Core:
     def is_over(self) -> bool:
         """Whether nothing of this job goes on in these processes."""
         return self.ended is not None or self.fallen is not None
+
+    @property
+    def is_still(self) -> bool:
+        """Whether nothing is decided any more."""
+        return self.is_over or self.aside is not None
 
     def hand_over(self, reason: str) -> None:
         """The job begins again elsewhere: processes end here, and agents stay."""
@@ -414,8 +465,23 @@ class Core:
         known = self.job.workers.get(worker)
         return known if known is not None and known.node == node else None
 
+    def _settle_soon(self, now_s: float) -> None:
+        """At once in a small job. In a large one all its ranks' words would each cost a look at all of its ranks."""
+        self._unsettled = True
+        if self._is_due(now_s):
+            self._settle(now_s)
+
+    def _is_due(self, now_s: float) -> bool:
+        return now_s - self._settled_s >= self._rest_s
+
+    @property
+    def _rest_s(self) -> float:
+        """Between two looks at all of a large job: each costs in proportion to its size."""
+        return max(0, len(self.job.workers) - SMALL_JOB) * SETTLE_S_PER_PROCESS
+
     def _settle(self, now_s: float) -> None:
         """What follows from the state as a whole, whatever has changed it."""
+        self._settled_s, self._unsettled = now_s, False
         if self.gathering is not None and not self.gathering.is_over and not self.is_over:
             self.gathering.settle()
             if not self.gathering.is_over:

@@ -7,6 +7,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from torchrelay.controller.decide.joins import JoinFailure
+from torchrelay.controller.decide.listed import listed
 from torchrelay.controller.decide.rehearse import Past
 from torchrelay.controller.decide.replaceable import replaceable
 from torchrelay.protocol import local_ranks
@@ -258,6 +259,13 @@ class Job:
     def is_holder(self, worker: Worker) -> bool:
         return self.holders.get(worker.rank) == worker.worker
 
+    def by_node(self) -> dict[str, list[Worker]]:
+        """All workers, by where they are: at the price of one look at all."""
+        found: dict[str, list[Worker]] = {}
+        for worker in self.workers.values():
+            found.setdefault(worker.node, []).append(worker)
+        return found
+
     @property
     def rank_workers(self) -> list[Worker]:
         return [self.workers[w] for _, w in sorted(self.holders.items())]
@@ -358,5 +366,5 @@ class Job:
             return verdict.reason
         early = [w.rank for w in self.rank_workers if w.seen_boundary < 0]
         if early:
-            return f"ranks {', '.join(map(str, early))} have not reached their training loop yet"
+            return f"ranks {listed(early)} have not reached their training loop yet"
         return ""

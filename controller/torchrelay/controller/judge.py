@@ -100,15 +100,15 @@ class Judge:
     def _lacks(self, known: Known) -> tuple[str, str]:
         """What a process that takes over a rank has no room for, and what a just-in-time checkpoint."""
         rooms = {name: node.room for name, node in self._job.nodes.items() if node.room is not None and not node.lost}
-        reports, ranks = known.reports.values(), range(known.world_size)
+        reports = known.reports.values()
         each = [r.device_state_bytes for r in reports]
-        alone = is_compared(known) and any(without_replica(rank, known) for rank in ranks)
+        alone = bool(rooms) and bool(without_replica(known))
         journals = joiner_lacks(rooms, max((r.memory_bytes for r in reports), default=0))
         return journals, checkpoint_lacks(rooms, sum(each) if alone else max(each, default=0))
 
     def _as_needed(self, known: Known) -> int:
         """Steps between two copies, once it is known that somebody needs them, and how long a step takes. Chosen once."""
-        alone = is_compared(known) and any(without_replica(rank, known) for rank in range(known.world_size))
+        alone = bool(without_replica(known))
         if alone and not self._copies_every and self._job.boundary >= STEPS_TIMED:
             size_bytes = max((r.device_state_bytes for r in known.reports.values()), default=0)
             self._copies_every = choose_every(size_bytes, known.step_s)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from torchrelay.controller.config import Policy
-from torchrelay.controller.decide.copies import choose_keeper
+from torchrelay.controller.decide.copies import Ring
 from torchrelay.controller.decide.silence import END, GIVE_UP, Silence, Witness, judge_silence
 from torchrelay.controller.exits import Exits
 from torchrelay.controller.job import Job, Node, Worker
@@ -71,8 +71,7 @@ class Nodes:
         """Whether some node may soon have to be given up."""
         return any(
             now_s - node.heard_s >= self._policy.node_away_s or node.away_since_s is not None
-            for node in self._job.nodes.values()
-            if self._holds_anyone(node)
+            for node in self._living(self._job.by_node())
         )
 
     def heard(self, node: str, now_s: float) -> None:
@@ -113,9 +112,9 @@ class Nodes:
         if self._looked_s is not None and now_s - self._looked_s > OWN_STALL_S:
             self._excuse(now_s - self._looked_s)
         self._looked_s = now_s
-        for node in list(self._job.nodes.values()):
-            if self._holds_anyone(node):
-                self._judge(node, now_s)
+        of = self._job.by_node()
+        for node in list(self._living(of)):
+            self._judge(node, of.get(node.node, []), now_s)
         self.assign_keepers(now_s)
 
     def _excuse(self, stall_s: float) -> None:
@@ -128,13 +127,20 @@ class Nodes:
     def _holds_anyone(self, node: Node) -> bool:
         return not node.lost and any(w.alive for w in self._workers_of(node))
 
+    def _living(self, of: Mapping[str, Sequence[Worker]]) -> Iterator[Node]:
+        """`of`: the workers of each node."""
+        return (n for n in self._job.nodes.values() if not n.lost and any(w.alive for w in of.get(n.node, ())))
+
     def _workers_of(self, node: Node) -> list[Worker]:
         return [w for w in self._job.workers.values() if w.node == node.node]
 
-    def _judge(self, node: Node, now_s: float) -> None:
+    def _judge(self, node: Node, workers: Sequence[Worker], now_s: float) -> None:
         job, away = self._job, node.away_since_s is not None
         silent_s = now_s - (node.heard_s if node.away_since_s is None else node.away_since_s)
-        ranks = tuple(w.rank for w in self._workers_of(node) if w.alive and w.rank != NO_RANK)
+        if silent_s < min(self._policy.node_away_s, self._policy.node_silent_s):
+            self._said[node.node] = ""
+            return  # of most nodes at most times: to ask what others say costs a look at all of them
+        ranks = tuple(w.rank for w in workers if w.alive and w.rank != NO_RANK)
         elsewhere = any(w.alive and w.node != node.node for w in job.rank_workers)
         seen = self._witnesses(node, now_s)
         silence = Silence(node.node, silent_s, away, ranks, not elsewhere, seen, job.unprotected_because())
@@ -184,10 +190,11 @@ class Nodes:
         if len(job.nodes) < 2 or job.protection != "on":
             return
         there = [n.node for n in job.nodes.values() if not (n.lost or n.released) and n.away_since_s is None]
+        ring = Ring(there, job.machines)
         for worker in job.rank_workers:
             if not worker.alive or job.nodes[worker.node].lost:
                 continue
-            keeper = choose_keeper(worker.node, there, job.machines)
+            keeper = ring.keeper_of(worker.node)
             failed = self._failed.get(worker.worker)
             if keeper == worker.copies_to or (failed is not None and failed.bars(keeper, now_s)):
                 continue

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from torchrelay.controller.config import ControllerConfig
+from torchrelay.controller.decide.listed import listed
 from torchrelay.controller.driver import Driver
 from torchrelay.controller.job import Job
 from torchrelay.controller.outbox import Outbox
@@ -45,7 +46,7 @@ class ProtectionDesk:
                 self._protect(True, "all ranks are armed")
             elif armed:
                 missing = sorted(set(range(job.world_size)) - {a.rank for a in armed})
-                job.protection_reason = f"ranks {', '.join(map(str, missing))} have not set up their process group yet"
+                job.protection_reason = f"ranks {listed(missing)} have not set up their process group yet"
 
     def _protect(self, on: bool, reason: str) -> None:
         self._job.protection, self._job.protection_reason = "on" if on else "off", reason

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import grpc
 import grpc.aio
 
 from torchrelay.controller.core import Core
+from torchrelay.controller.time_share import TimeShare
 from torchrelay.protocol import relay_pb2, relay_pb2_grpc
 from torchrelay.protocol.convert import from_proto, to_proto, wrap
 from torchrelay.protocol.delivery import Inbox
-from torchrelay.protocol.errors import FrameError
+from torchrelay.protocol.errors import FatalError, FrameError
+from torchrelay.protocol.incoming import received
 from torchrelay.protocol.messages import (
     AgentHello,
     Empty,
@@ -24,7 +27,6 @@ from torchrelay.protocol.messages import (
     JobEvent,
     MigrateReply,
     MigrateRequest,
-    Progress,
     Taken,
     ToAgent,
 )
@@ -33,9 +35,14 @@ from torchrelay.protocol.pause import Pause
 log = logging.getLogger(__name__)
 
 EVENTS_KEPT = 10_000
+MOST_ORDERS = 10_000
+"""That wait for one agent: one that takes none is no agent of ours."""
 _PASSING = "progress"
 """Events of this name are for who watches at that moment."""
 _LAST = "job_finished"
+_PROGRESS = "progress"
+_UNCOUNTED = ("agent_hello", _PROGRESS)
+"""Members of FromAgent that no number goes with (see `delivery`)."""
 
 
 class _Stream:
@@ -77,10 +84,21 @@ class _Watcher:
 
 
 class Relay(relay_pb2_grpc.RelayServicer):
-    """Orders for an agent that is away are kept until it is back. `listener` hears every event, as watchers do."""
+    """Orders for an agent that is away are kept until it is back. `listener` hears every event, as watchers do.
 
-    def __init__(self, core: Core, listener: Callable[[JobEvent], None] | None = None) -> None:
-        self._core, self._listener = core, listener
+    `failed(error)` is told what the core has raised, which is a bug, and may set the job aside; without it `run` raises that.
+    `share`: of the processor, where other jobs have theirs.
+    """
+
+    def __init__(
+        self,
+        core: Core,
+        listener: Callable[[JobEvent], None] | None = None,
+        failed: Callable[[Exception], None] | None = None,
+        share: TimeShare | None = None,
+    ) -> None:
+        self._core, self._listener, self._failed, self._share = core, listener, failed, share
+        self._refused, self._spent_s = 0, 0.0
         self._orders: dict[str, deque[ToAgent]] = {}
         self._streams: dict[str, _Stream] = {}
         self._inboxes: dict[str, Inbox] = {}
@@ -94,12 +112,13 @@ class Relay(relay_pb2_grpc.RelayServicer):
         self._failure: BaseException | None = None
 
     async def run(self) -> None:
-        """Keeps time until the job has ended. Raises what the core raised, which is a bug."""
+        """Keeps time until the job has ended. Raises what the core raised, which is a bug, unless somebody else is told."""
         while not self._ended.is_set():
-            self._core.tick(time.monotonic())
-            self._flush()
+            with self._contained():
+                self._core.tick(time.monotonic())
+                self._flush()
             if not self._ended.is_set():
-                self._pause_s = self._core.tick_every_s(time.monotonic())
+                self._pause_s = max(self._core.tick_every_s(time.monotonic()), self._owed_s())
                 await self._pause.sleep(self._pause_s)
         if self._failure is not None:
             raise self._failure
@@ -113,7 +132,13 @@ class Relay(relay_pb2_grpc.RelayServicer):
         return True
 
     def end(self, exit_code: int, reason: str) -> None:
-        self._core.end_job(exit_code, reason)
+        with self._contained():
+            self._core.end_job(exit_code, reason)
+            self._flush()
+
+    def set_aside(self, reason: str) -> None:
+        """Nothing is decided for this job any more."""
+        self._core.set_aside(reason, time.monotonic())
         self._flush()
 
     def resign(self) -> None:
@@ -133,50 +158,58 @@ class Relay(relay_pb2_grpc.RelayServicer):
 
     def want(self, rank: int, reason: str) -> None:
         """As `migrate`, whenever it can be."""
-        self._core.want(rank, reason, time.monotonic())
-        self._flush()
+        with self._contained():
+            self._core.want(rank, reason, time.monotonic())
+            self._flush()
 
     def evidence(self, node: str, signals: HealthSignals) -> None:
         """What a cluster says of a node."""
-        self._core.evidence(node, signals, time.monotonic())
-        self._flush()
+        with self._contained():
+            self._core.evidence(node, signals, time.monotonic())
+            self._flush()
 
     def lose(self, node: str, reason: str) -> None:
         """It is known from elsewhere that nothing of `node` lives."""
-        self._core.lose(node, reason, time.monotonic())
-        self._flush()
+        with self._contained():
+            self._core.lose(node, reason, time.monotonic())
+            self._flush()
 
     def spares_changed(self) -> None:
         """What others make, or start again, is another than before."""
-        self._core.spares_changed(time.monotonic())
-        self._flush()
+        with self._contained():
+            self._core.spares_changed(time.monotonic())
+            self._flush()
 
     def order(self, node: str, order: Any) -> None:
-        self._core.outbox.to_agent(node, order)
-        self._flush()
+        with self._contained():
+            self._core.outbox.to_agent(node, order)
+            self._flush()
 
     def restart_workers(self, reason: str) -> None:
         """All processes end; the agents come again, to whoever looks after the job then."""
-        self._core.hand_over(reason)
-        self._flush()
+        with self._contained():
+            self._core.hand_over(reason)
+            self._flush()
 
     def release(self, node: str, reason: str) -> None:
         """The agent of `node` is not needed any more."""
-        self._core.nodes.release(node, reason, time.monotonic())
-        self._flush()
+        with self._contained():
+            self._core.nodes.release(node, reason, time.monotonic())
+            self._flush()
 
     async def Attach(  # the service's name for it
         self, request_iterator: AsyncIterator[relay_pb2.FromAgent], context: grpc.aio.ServicerContext[Any, Any]
     ) -> AsyncIterator[relay_pb2.ToAgent]:
         first = await anext(request_iterator, None)
-        hello = from_proto(first) if first is not None else None
+        hello = self._understood(context.peer(), first) if first is not None else None
         if not isinstance(hello, AgentHello):
             log.warning("refused a stream of %s: its first message is no AgentHello", context.peer())
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the first message of an agent is AgentHello")
             return
         stream = self._replace_stream(hello)
-        self._core.attach(hello, time.monotonic())
-        self._flush()
+        with self._contained():
+            self._core.attach(hello, time.monotonic())
+            self._flush()
         reader = asyncio.create_task(self._read(hello.node, stream, request_iterator))
         reader.add_done_callback(self._reader_done)
         orders = self._orders.setdefault(hello.node, deque())
@@ -193,8 +226,9 @@ class Relay(relay_pb2_grpc.RelayServicer):
             reader.cancel()
             if self._streams.get(hello.node) is stream:
                 del self._streams[hello.node]
-                self._core.detach(hello.node, time.monotonic())
-                self._flush()
+                with self._contained():
+                    self._core.detach(hello.node, time.monotonic())
+                    self._flush()
                 self._note_leaving()
 
     async def Watch(
@@ -262,23 +296,54 @@ class Relay(relay_pb2_grpc.RelayServicer):
             async for packed in requests:
                 if stream.over:
                     return
-                try:
-                    message = from_proto(packed)
-                except FrameError as e:
-                    log.warning("a message of %s is not understood: %s", node, e)
-                    continue
-                if stream.inbox.is_new(message):
-                    self._core.receive(node, message, time.monotonic())
-                    self._flush()
-                if not isinstance(message, Progress):
-                    stream.something.set()
+                self._take(node, stream, packed)
+                if (wait_s := self._owed_s()) > 0:
+                    await asyncio.sleep(wait_s)
         finally:
             stream.end()
+
+    def _take(self, node: str, stream: _Stream, packed: relay_pb2.FromAgent) -> None:
+        kind = packed.WhichOneof("kind")
+        with self._contained():
+            message = self._understood(node, packed)
+            if (kind in _UNCOUNTED or stream.inbox.is_new(message)) and message is not None:
+                self._core.receive(node, message, time.monotonic())
+                self._flush()
+        if kind != _PROGRESS:
+            stream.something.set()
+
+    def _understood(self, node: str, packed: relay_pb2.FromAgent) -> Any:
+        try:
+            return received(packed)
+        except FrameError as e:
+            self._refused += 1
+            if self._refused & (self._refused - 1) == 0:  # whoever floods us floods no log
+                log.warning("a message of %s is left out (so far %d of this job): %s", node, self._refused, e)
+            return None
+
+    @contextlib.contextmanager
+    def _contained(self) -> Iterator[None]:
+        """What goes wrong in the core is told to whoever looks after this job, and to nobody else."""
+        began_s = time.thread_time()
+        try:
+            yield
+        except Exception as e:  # whatever it is, the next job must not notice
+            if self._failed is None:
+                raise
+            self._failed(e)
+        finally:
+            self._spent_s += time.thread_time() - began_s
+
+    def _owed_s(self) -> float:
+        spent_s, self._spent_s = self._spent_s, 0.0
+        return self._share.spend(spent_s, time.monotonic()) if self._share is not None else 0.0
 
     def _reader_done(self, reader: asyncio.Task[None]) -> None:
         error = None if reader.cancelled() else reader.exception()
         # A stream that breaks is no failure of ours: the agent comes back, or its grace runs out.
-        if error is not None and not isinstance(error, grpc.RpcError):
+        if isinstance(error, Exception) and not isinstance(error, grpc.RpcError) and self._failed is not None:
+            self._failed(error)
+        elif error is not None and not isinstance(error, grpc.RpcError):
             self._failure = error
             self._ended.set()
             self._pause.end()
@@ -293,7 +358,11 @@ class Relay(relay_pb2_grpc.RelayServicer):
             if node in self._streams:
                 self._streams[node].end()
         for node, order in orders:
-            self._orders.setdefault(node, deque()).append(order)
+            waiting = self._orders.setdefault(node, deque())
+            waiting.append(order)
+            if len(waiting) > MOST_ORDERS:
+                waiting.clear()
+                raise FatalError(f"the agent of {node} takes no orders: {MOST_ORDERS} wait for it")
             if node in self._streams:
                 self._streams[node].something.set()
         for event in events:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from torchrelay.controller.driver import Driver
-from torchrelay.controller.job import Job
+from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.spare_pool import SparePool
+from torchrelay.protocol.level import Level
 from torchrelay.protocol.messages import Coverage, JobStatus, RankStatus, Report
 from torchrelay.protocol.phases import PLANNED, Phase
 
@@ -38,6 +39,19 @@ def job_status(
         pool.making,
         pool.reason,
     )
+
+
+def aside_status(run_id: str, job: Job, reason: str) -> JobStatus:
+    """Of a job in which something of ours has failed: no more than who was where."""
+    ranks = tuple(
+        RankStatus(rank, w.worker, w.node, w.pid, w.seen_boundary, "", "running" if w.alive else "lost")
+        for rank, w in _holders(job)
+    )
+    return JobStatus(run_id, job.world_size, job.generation, 0, 0, Level.UNPROTECTED.value, reason, 0.0, 0, "", ranks)
+
+
+def _holders(job: Job) -> list[tuple[int, Worker]]:
+    return [(rank, job.workers[worker]) for rank, worker in sorted(job.holders.items()) if worker in job.workers]
 
 
 def _last(driver: Driver) -> str:

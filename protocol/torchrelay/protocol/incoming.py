@@ -30,7 +30,7 @@ NAME_CHARS, WORDS_CHARS, TEXT_CHARS = 1 << 12, 1 << 16, 1 << 22
 MOST_PROCESSES = 1 << 12
 """Of one machine or pod."""
 MOST_ITEMS, MOST_TENSORS = 1 << 14, 1 << 20
-POSITIONS = frozenset("head body gate after left sharded once astray behind finished".split())
+POSITIONS = frozenset(["head", "body", "gate", "after", "left", "sharded", "once", "astray", "behind", "finished"])
 """Of a `Standing`."""
 
 _RANGES: dict[str, tuple[int, int]] = {
@@ -46,10 +46,13 @@ _RANGES: dict[str, tuple[int, int]] = {
 }
 """Of whole numbers, by the field's name; any other one may be whatever the wire takes."""
 
+_NAMES = (
+    *("worker", "node", "host", "store_host", "session", "token", "job", "candidate", "in_place_of", "kind", "device"),
+    *("name", "backend", "torch_version", "python_version", "sha256", "motion", "source", "position", "subject"),
+)
 _LENGTHS: dict[str, int] = {
     **dict.fromkeys(
-        ("worker", "node", "host", "store_host", "session", "token", "job", "candidate", "in_place_of", "kind", "device")
-        + ("name", "backend", "torch_version", "python_version", "sha256", "motion", "source", "position", "subject"),
+        _NAMES,
         NAME_CHARS,
     ),
     **dict.fromkeys(("ddp_layout", "message", "gpus"), TEXT_CHARS),
@@ -71,13 +74,14 @@ def received(packed: Message) -> Any:
 
 def check(message: Any) -> None:
     """Raises FrameError, with the field's name, for what no process of ours would say."""
-    for name, fits in _checks(type(message)):
+    kind: Any = type(message)
+    for name, fits in _checks(kind):
         if not fits(getattr(message, name)):
             raise FrameError(f"{type(message).__name__}.{name} is out of range")
 
 
 @functools.cache
-def _checks(cls: type) -> tuple[tuple[str, Callable[[Any], bool]], ...]:
+def _checks(cls: Any) -> tuple[tuple[str, Callable[[Any], bool]], ...]:
     found = ((name, _fits(name, hint)) for name, hint in field_types(cls).items())
     return tuple((name, fits) for name, fits in found if fits is not None)
 

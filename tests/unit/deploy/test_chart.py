@@ -221,7 +221,8 @@ def test_an_upgrade_has_new_replicas_ready_before_old_ones_go_and_agents_find_th
     assert spec["strategy"] == {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}
     (container,) = spec["template"]["spec"]["containers"]
     ports = {p["name"]: p["containerPort"] for p in container["ports"]}
-    assert ports[container["readinessProbe"]["tcpSocket"]["port"]] == kube.READY_PORT
+    for probe in ("readinessProbe", "livenessProbe"):
+        assert ports[container[probe]["httpGet"]["port"]] == kube.READY_PORT
     assert "selector" not in one(objects, "Service", "torchrelay-controller")["spec"]
     env = {e["name"]: e for e in container["env"]}
     assert env["TORCHRELAY_POD_IP"]["valueFrom"] == {"fieldRef": {"fieldPath": "status.podIP"}}

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -14,15 +15,12 @@ NAN = float("nan")
 
 
 def standing(**changes: Any) -> msg.FromWorker:
-    values = dict(generation=1, boundary=5, gates_passed=5, position="head", detail="", store_host="h", store_port=1)
-    return msg.FromWorker("n0.w1", msg.Standing(**{**values, **changes}))
+    return msg.FromWorker("n0.w1", dataclasses.replace(msg.Standing(1, 5, 5, "head", "", "h", 1), **changes))
 
 
 def progress(**changes: Any) -> msg.Progress:
-    values = dict(
-        worker="n0.w1", boundary=5, gates_passed=5, phase="body", waiting=False, count=9, process_state="R", still_s=0.1
-    )
-    return msg.Progress((msg.WorkerProgress(**{**values, **changes}),))
+    seen = msg.WorkerProgress("n0.w1", 5, 5, "body", False, 9, "R", 0.1)
+    return msg.Progress((dataclasses.replace(seen, **changes),))
 
 
 def hello(**info: Any) -> msg.AgentHello:

@@ -30,7 +30,9 @@ def absurd(rng: random.Random, generation: int) -> Any:
             msg.Verified(generation),
             msg.Resumed(generation, 1),
             msg.FirstStep(generation, step),
-            msg.OrderFailed(generation, rng.choice(("Serve", "Plan", "SaveCheckpoint", "x")), "why", rng.random() < 0.5),
+            msg.OrderFailed(
+                generation, rng.choice(("Serve", "Plan", "SaveCheckpoint", "x")), "why", rng.random() < 0.5
+            ),
             msg.CheckpointSaved(generation, 1),
         )
     )

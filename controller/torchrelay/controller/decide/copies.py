@@ -5,20 +5,40 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 
-def choose_keeper(node: str, nodes: Sequence[str], machines: Mapping[str, str]) -> str:
-    """Of `nodes`, which are those that are there: the one in the same place on the next machine; empty if there is no other.
+class Ring:
+    """The nodes that are there, machine by machine.
 
-    `machines`: node -> the machine that it is on; one that is not known is its own. With its machine a node would lose copies
-    that are there, too: the next node on the same one is taken only where there is no other.
+    `machines`: node -> the machine that it is on; one that is not known is its own.
     """
-    everybody = sorted({*nodes, node})
-    on: dict[str, list[str]] = {}
-    for each in everybody:
-        on.setdefault(machines.get(each, each), []).append(each)
-    own = machines.get(node, node)
-    ring = sorted(on)
-    if len(ring) == 1:
-        following = everybody[(everybody.index(node) + 1) % len(everybody)]
-        return following if following != node else ""
-    there = on[ring[(ring.index(own) + 1) % len(ring)]]
-    return there[on[own].index(node) % len(there)]
+
+    def __init__(self, nodes: Sequence[str], machines: Mapping[str, str]) -> None:
+        self._nodes, self._machines = nodes, machines
+        self._everybody = sorted(set(nodes))
+        self._place = {node: number for number, node in enumerate(self._everybody)}
+        self._on: dict[str, list[str]] = {}
+        self._among: dict[str, int] = {}
+        for node in self._everybody:
+            beside = self._on.setdefault(machines.get(node, node), [])
+            self._among[node] = len(beside)
+            beside.append(node)
+        self._machine_order = sorted(self._on)
+        self._next = dict(zip(self._machine_order, [*self._machine_order[1:], *self._machine_order[:1]]))
+
+    def keeper_of(self, node: str) -> str:
+        """The one in the same place on the next machine; empty if there is no other.
+
+        With its machine a node would lose copies that are there, too: the next node on the same one is taken only where there
+        is no other.
+        """
+        if node not in self._place:
+            return Ring([*self._nodes, node], self._machines).keeper_of(node)
+        if len(self._on) == 1:
+            following = self._everybody[(self._place[node] + 1) % len(self._everybody)]
+            return following if following != node else ""
+        there = self._on[self._next[self._machines.get(node, node)]]
+        return there[self._among[node] % len(there)]
+
+
+def choose_keeper(node: str, nodes: Sequence[str], machines: Mapping[str, str]) -> str:
+    """As `Ring.keeper_of`, for one node. `nodes`: those that are there."""
+    return Ring(nodes, machines).keeper_of(node)

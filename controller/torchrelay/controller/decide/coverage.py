@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from torchrelay.controller.decide.known import Known, gaps_of, is_compared, machine_uncovered, steps_back
 from torchrelay.controller.decide.level import JIT_CHECKPOINT, NO_SPARE, Protection, protection
+from torchrelay.controller.decide.listed import listed
 from torchrelay.protocol.level import Level
 from torchrelay.protocol.messages import Against, Coverage, RankGap
 from torchrelay.protocol.names import ALONE, BARS_LATER, GOES_BACK, PART_OF_STEP
@@ -77,10 +78,10 @@ def _against(k: Known, found: Protection, gaps: Sequence[RankGap]) -> tuple[Agai
     elif len(alone) == k.world_size:
         answer, how = NO, "no other rank holds the same tensors"
     elif back:
-        who = "any rank" if len(back) == k.world_size else f"rank {', '.join(map(str, sorted(back)))}"
+        who = "any rank" if len(back) == k.world_size else f"rank {listed(sorted(back))}"
         answer, how = SOME, f"of {who}: all go back to their copies in host memory, {steps_back(k)}"
     elif alone:
-        answer, how = SOME, f"{how}. Not rank {', '.join(map(str, sorted(alone)))}, whose tensors nobody else has"
+        answer, how = SOME, f"{how}. Not rank {listed(sorted(alone))}, whose tensors nobody else has"
     moved = SOME if effects & {BARS_LATER} or any(g.effect not in (ALONE, PART_OF_STEP) for g in gaps) else YES
     return (
         Against("a process that dies", answer, how),

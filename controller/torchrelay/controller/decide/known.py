@@ -6,8 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from torchrelay.controller.decide.donors import is_replica
+from torchrelay.controller.decide.listed import listed
 from torchrelay.protocol.messages import Gap, RankGap, Rehearsed, ReplicaCheck, Report
 from torchrelay.protocol.names import ALONE, BARS, BARS_LATER, GOES_BACK, NO_JOINER, PART_OF_STEP
+
+SMALL_JOB = 64
+"""Ranks: up to so many each one is compared with each other one."""
+PEERS = 4
 
 
 @dataclass(frozen=True)
@@ -63,18 +68,35 @@ class Known:
         return len(made) == self.world_size and all(made)
 
 
-def without_replica(rank: int, k: Known) -> str:
-    """Why nobody holds the same tensors as `rank`; empty if somebody does, or as long as it is not known."""
+def without_replica(k: Known) -> dict[int, str]:
+    """Ranks whose tensors nobody else holds, with why; none as long as that is not known.
+
+    In a large job only ranks that have said the same at all boundaries are compared, which takes time in proportion to its size.
+    """
     compared = _compared(k)
     if not compared:
-        return ""
+        return {}
     until = max(compared)
     told = {r: [c for c in k.checks[r] if c.boundary <= until] for r in range(k.world_size)}
-    peers = [r for r in range(k.world_size) if r != rank]
-    if not peers:
+    alike: dict[tuple[int, ...], list[int]] = {}
+    for rank, checks in told.items():
+        alike.setdefault(tuple(c.mark for c in checks), []).append(rank)
+    found = {}
+    for same in alike.values():
+        for place, rank in enumerate(same):
+            peers = [*same[place + 1 :][:PEERS], *same[:place][:PEERS]]
+            if k.world_size <= SMALL_JOB:
+                peers += [r for r in range(k.world_size) if r != rank and r not in peers]
+            if why := _alone(rank, peers, told, until):
+                found[rank] = why
+    return dict(sorted(found.items()))
+
+
+def _alone(rank: int, peers: Sequence[int], told: Mapping[int, Sequence[ReplicaCheck]], until: int) -> str:
+    if len(told) == 1:
         newest = next(c for c in told[rank] if c.boundary == until)
         return "there is no other rank" if newest.digests else ""
-    why = ""
+    why = f"no other rank held the same at boundary {until}"
     for peer in peers:
         holds, why = is_replica(told[rank], told[peer], until, (rank, peer))
         if holds:
@@ -99,8 +121,9 @@ def gaps_of(k: Known) -> tuple[RankGap, ...]:
     for rank in sorted(k.reports):
         for gap in k.reports[rank].gaps:
             ranks.setdefault(gap, []).append(rank)
+    alone = without_replica(k)
     for rank in range(k.world_size):
-        if why := without_replica(rank, k):
+        if why := alone.get(rank):
             text = f"no other rank holds the tensors of rank {rank}: {why}"
             if (k.copy_every or k.as_needed) and not k.has_copies:
                 text += "; there are no whole copies to go back to yet"
@@ -126,10 +149,10 @@ def machine_uncovered(k: Known) -> str:
     """Why the loss of a machine ends the job, though that of a process would not; empty if it does not."""
     missing = sorted(set(range(k.world_size)) - k.copied)
     if missing:
-        return f"no other machine has the journals of rank {', '.join(map(str, missing))} yet"
-    alone = [rank for rank in range(k.world_size) if without_replica(rank, k) and rank not in k.kept_elsewhere]
+        return f"no other machine has the journals of rank {listed(missing)} yet"
+    alone = [rank for rank in without_replica(k) if rank not in k.kept_elsewhere]
     if alone:
-        return f"no other machine has a copy of the state of rank {', '.join(map(str, alone))}"
+        return f"no other machine has a copy of the state of rank {listed(alone)}"
     return k.short_of_spares
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from torchrelay.controller.decide.known import Known, goes_back, machine_uncovered, steps_back
+from torchrelay.controller.decide.listed import listed
 from torchrelay.protocol.level import Level
 from torchrelay.protocol.messages import RankGap
 from torchrelay.protocol.names import ALONE, BARS, GOES_BACK, NO_JOINER
@@ -89,10 +90,10 @@ def _with_a_spare(k: Known, gaps: Sequence[RankGap]) -> Protection:
         return Protection(Level.PARTLY, f"only planned moves: {why}")
     refuted = sorted({rank for g in gaps if g.effect == NO_JOINER for rank in g.ranks})
     if refuted:
-        listed, plural = ", ".join(map(str, refuted)), "s" * (len(refuted) > 1)
+        plural = "s" * (len(refuted) > 1)
         return Protection(
             Level.PARTLY,
-            f"rank{plural} {listed} could not be replaced, as a rehearsal has shown; {_instead(k, gaps, refuted)}",
+            f"rank{plural} {listed(refuted)} could not be replaced, as a rehearsal has shown; {_instead(k, gaps, refuted)}",
         )
     if gaps and all(g.effect == GOES_BACK for g in gaps):
         what = f"any rank can be replaced; without warning all go back to copies, {steps_back(k)}"

@@ -15,6 +15,7 @@ from torchrelay.controller.kube.api import Api, connect
 from torchrelay.controller.kube.authority import open_authority
 from torchrelay.controller.kube.controller import Controller
 from torchrelay.controller.kube.lease import Elector
+from torchrelay.controller.kube.pulse import Pulse
 from torchrelay.controller.kube.readiness import serve_readiness
 from torchrelay.controller.kube.settings import Settings
 from torchrelay.protocol.errors import TorchrelayError, UserError
@@ -31,15 +32,16 @@ async def _run(settings: Settings) -> None:
 async def _lead(api: Api, settings: Settings) -> None:
     elector = Elector(api, settings.namespace, settings.pod)
     await elector.look()
-    async with await serve_readiness(settings):
+    pulse = Pulse()
+    async with await serve_readiness(settings, pulse):
         await elector.win()
-        await _work(api, settings, elector)
+        await _work(api, settings, elector, pulse)
 
 
-async def _work(api: Api, settings: Settings, elector: Elector) -> None:
+async def _work(api: Api, settings: Settings, elector: Elector, pulse: Pulse) -> None:
     try:
         authority = await open_authority(api, settings.namespace)
-        controller = Controller(api, settings, authority)
+        controller = Controller(api, settings, authority, pulse)
         work = [asyncio.ensure_future(w) for w in (controller.run(), elector.hold(controller.keep_address))]
         try:
             done, _ = await asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Coroutine
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -24,11 +23,13 @@ from torchrelay.controller.kube.keeper import Keeper
 from torchrelay.controller.kube.ledger import Ledger
 from torchrelay.controller.kube.node_watch import NodeWatch
 from torchrelay.controller.kube.pods import JobKey, Pod, read_pod
+from torchrelay.controller.kube.pulse import Pulse
 from torchrelay.controller.kube.remembered import Remembered, recall
 from torchrelay.controller.kube.router import Router
 from torchrelay.controller.kube.run import JobRun
 from torchrelay.controller.kube.scribe import Scribe
 from torchrelay.controller.kube.settings import Settings
+from torchrelay.controller.kube.tender import AWAY_S, LOOK_S, Tender
 from torchrelay.controller.kube.wishes import Wishes
 from torchrelay.protocol import kube_names as kube
 from torchrelay.protocol import relay_pb2_grpc
@@ -40,14 +41,13 @@ from torchrelay.protocol.tls import Credentials, make_server
 
 log = logging.getLogger(__name__)
 
-LOOK_S = 0.5
-AWAY_S = 3.0
-"""After the API server failed."""
 STOP_S = 1.0
 
 
 class Controller:
-    def __init__(self, api: Api, settings: Settings, authority: Credentials) -> None:
+    """`pulse` is told that the loop moves."""
+
+    def __init__(self, api: Api, settings: Settings, authority: Credentials, pulse: Pulse) -> None:
         self._api, self._settings, self._authority = api, settings, authority
         self._ledger = Ledger(self._find, self._remember, read_policy(settings.health_policy, settings.health_observe))
         self._scribe = Scribe(api, self._ledger)
@@ -56,6 +56,8 @@ class Controller:
         self._budgets = Budgets(api)
         self._fallback = Fallback(self._ledger)
         self._address = Address(api, settings)
+        self._tender = Tender(self._ledger, self._look)
+        self._pulse = pulse
         self._serves = False
         self._pause = Pause()
         self._said: dict[str, str] = {}
@@ -85,7 +87,7 @@ class Controller:
         finally:
             for task in tasks:
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.gather(*tasks, self._tender.end(), return_exceptions=True)
             for server in servers:
                 await server.stop(STOP_S)
 
@@ -125,7 +127,11 @@ class Controller:
             raise UserError(f"cannot listen on {self._settings.host}:{port}: {e}") from e
 
     def _pod_changed(self, manifest: Object, deleted: bool) -> None:
-        pod = read_pod(manifest)
+        try:
+            pod = read_pod(manifest)
+        except (KeyError, TypeError, AttributeError, ValueError) as e:
+            self._tell("pods", f"a pod that cannot be read is left out: {type(e).__name__}: {e}")
+            return
         if pod is None:
             return
         if deleted or pod.leaves:
@@ -135,12 +141,16 @@ class Controller:
             self._pod_gone(pod)
         else:
             self._ledger.pods[pod.uid] = pod
-        self._pause.end()
+        if (run := self._ledger.runs.get(pod.key)) is not None:
+            run.wake()
 
     def _pod_leaves(self, pod: Pod) -> None:
         run = self._ledger.runs.get(pod.key)
         if run is not None:
-            run.pod_deleted(pod.agent, bool(self._ledger.why_not(pod.node)), time.monotonic())
+            try:
+                run.pod_deleted(pod.agent, bool(self._ledger.why_not(pod.node)), time.monotonic())
+            except Exception as e:  # noqa: BLE001 - whatever it is, the next job must not notice
+                run.failed(e)
 
     def _pod_gone(self, pod: Pod) -> None:
         run = self._ledger.runs.get(pod.key)
@@ -169,41 +179,30 @@ class Controller:
             key = JobKey(job["metadata"]["namespace"], job["metadata"]["name"])
             try:
                 self._ledger.take_up(key, recall(job.get("status") or {}), migrations)
-            except FatalError as e:
-                log.error("%s: %s", key, e)
+            except Exception as e:  # one that cannot be read must not keep the others from being looked after
+                log.error("%s is not gone on with: %s", key, e, exc_info=not isinstance(e, FatalError))
 
     async def _look_after(self) -> None:
+        """What concerns no single job; those are looked after in tasks of their own."""
         while True:
-            pause_s = LOOK_S
+            self._pulse.beat()
             self._wishes.tick()
-            self._node_watch.look()
-            for run in list(self._ledger.runs.values()):
-                self._fallback.look(run, time.monotonic())
-            for run in self._ledger.over:
-                pause_s = max(pause_s, await self._guarded(run, self._scribe.write_migrations(run)))
-            for run in list(self._ledger.runs.values()):
-                pause_s = max(pause_s, await self._guarded(run, self._tend(run)))
+            self._tender.begin()
             self._ledger.drop_old()
-            await self._pause.sleep(pause_s)
+            await self._pause.sleep(LOOK_S)
 
-    async def _tend(self, run: JobRun) -> None:
-        if run.task.done() and not run.is_over:
-            run.task.result()
-        await self._keeper.tend(run)
+    async def _look(self, run: JobRun) -> None:
+        """One look at one job."""
+        if self._ledger.runs.get(run.key) is not run:
+            await self._scribe.write_migrations(run)
+            return
+        if not run.failure:
+            self._node_watch.look(run)
+            self._fallback.look(run, time.monotonic())
+            await self._keeper.tend(run)
         await self._scribe.write(run)
         if (owner := self._scribe.known_job(run.key)) is not None:
             await self._budgets.tend(run, owner, self._ledger.has_to_leave(run))
-
-    async def _guarded(self, run: JobRun, work: Coroutine[Any, Any, None]) -> float:
-        """How long to wait then: longer while the API server is away."""
-        try:
-            await work
-        except RetryableError as e:
-            self._tell(str(run.key), f"tried again: {e}")
-            return AWAY_S
-        except Refused as e:
-            self._tell(str(run.key), str(e))
-        return LOOK_S
 
     def _tell(self, subject: str, text: str) -> None:
         if self._said.get(subject) != text:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from torchrelay.controller.kube.api import ALL, Api, Kind, Object, Refused
@@ -74,7 +74,7 @@ class Informer:
     async def _watch(self, version: str) -> None:
         changes = self._api.watch(self._kind, version, self._namespace, self._labels)
         while True:
-            what, found = await asyncio.wait_for(anext(changes), SILENT_S)
+            what, found = await _within(SILENT_S, anext(changes))
             if what != _DELETED:
                 self._take(found)
             elif (known := self._known.get(_key(found))) is not None and known[0] == found["metadata"]["uid"]:
@@ -92,6 +92,18 @@ class Informer:
     def _gone(self, key: _Key) -> None:
         _, packed = self._known.pop(key)
         self._changed(unpack(packed), True)
+
+
+async def _within(seconds: float, coming: Awaitable[tuple[str, Object]]) -> tuple[str, Object]:
+    """As `asyncio.wait_for`, which keeps a cancellation to itself that comes together with the result."""
+    task = asyncio.ensure_future(coming)
+    try:
+        await asyncio.wait({task}, timeout=seconds)
+        if not task.done():
+            raise asyncio.TimeoutError
+        return task.result()
+    finally:
+        task.cancel()
 
 
 def _key(found: Object) -> _Key:

@@ -65,8 +65,10 @@ class Keeper:
         try:
             wishes = read(template.annotations)
         except UserError as e:
-            self._tell(run.key, f"its annotations are of no use: {e}")
-            return
+            self._tell(
+                run.key, f"annotations of pod {template.name} are of no use, and those of its first pod count: {e}"
+            )
+            wishes = run.wishes
         owner = await self._scribe.training_job(run.key, template, wishes)
         await self._clear_up(run)
         await self._free_stranded(run)
@@ -193,7 +195,7 @@ class Keeper:
             return
         try:
             await self._create(run, template, owner, change.create, pool)
-        except Refused as e:
+        except (Refused, UserError) as e:
             wait_s = min(2 * held_back.wait_s, MAX_WAIT_S) if held_back is not None else FIRST_WAIT_S
             self._held_back[run.key] = _HeldBack(_unnamed(str(e)), wait_s, time.monotonic() + wait_s)
             self._tell(run.key, f"spares cannot be made: {_unnamed(str(e))}")

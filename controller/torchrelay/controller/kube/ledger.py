@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from torchrelay.controller.gathering import Restart
@@ -18,6 +18,7 @@ from torchrelay.controller.kube.decide.launcher import (
     judge_launcher,
 )
 from torchrelay.controller.kube.nodes import NodeBook, is_ready, read_node, slim
+from torchrelay.controller.kube.pod_book import PodBook
 from torchrelay.controller.kube.pods import JobKey, Pod
 from torchrelay.controller.kube.quarantines import Quarantines, read_quarantine
 from torchrelay.controller.kube.remembered import Remembered
@@ -26,10 +27,14 @@ from torchrelay.protocol.errors import RefusedError, RetryableError, UserError
 from torchrelay.protocol.health.node_facts import NodeFacts
 from torchrelay.protocol.health.policy import HealthPolicy
 from torchrelay.protocol.health.policy_file import default_policy
+from torchrelay.protocol.incoming import MOST_RANKS
 from torchrelay.protocol.kube_annotations import Wishes, read
 from torchrelay.protocol.messages import AgentHello, LaunchReply
 from torchrelay.protocol.names import NO_RANK
 from torchrelay.protocol.pod_tls import PodIdentity
+
+MOST_DIGITS = 12
+"""Of a number that somebody claims: to read a very long one takes long."""
 
 
 class Ledger:
@@ -47,7 +52,7 @@ class Ledger:
     ) -> None:
         self._find, self._remember = find, remember
         self._health = health if health is not None else default_policy()
-        self.pods: dict[str, Pod] = {}
+        self.pods = PodBook()
         """By uid: all pods of ours."""
         self.runs: dict[JobKey, JobRun] = {}
         self._nodes: dict[str, dict[str, Any]] = {}
@@ -69,18 +74,17 @@ class Ledger:
         if run is not None and (run.core.ended is None or hello.node in run.core.job.nodes or run.is_late(pod)):
             return run
         ranks = (w.launch for w in hello.workers if w.rank != NO_RANK)
-        launch = next((told for told in ranks if told.get("WORLD_SIZE", "").isdigit()), None)
+        launch = next((told for told in ranks if told.get("WORLD_SIZE", "").isdecimal()), None)
         if launch is None:
             raise RetryableError(f"job {pod.key} has not begun")
+        size = claimed_size(launch)
         if run is not None:
             self.over.append(run)
         trains = any(w.generation >= 0 for w in hello.workers)
         before = await self._remember(pod.key) if trains and run is None else Remembered()
         if (meanwhile := self.runs.get(pod.key)) is not None and meanwhile is not run:
             return meanwhile  # another agent's stream has made it
-        run = JobRun(
-            pod.key, int(launch["WORLD_SIZE"]), launch, _wishes(pod), self._health, before.restarts, None, before.losses
-        )
+        run = JobRun(pod.key, size, launch, _wishes(pod), self._health, before.restarts, None, before.losses)
         self.enter(run)
         run.core.entrance.remember(before.holders)
         run.core.job.machines.update(before.machines)
@@ -137,6 +141,10 @@ class Ledger:
             run = JobRun(key, size, before.launch, wishes, self._health, steps, before.restart, before.losses)
             self.enter(run)
             run.story.recall(key.namespace, migrations)
+
+    def knows(self, run: JobRun) -> bool:
+        """Whether it is still to be looked after."""
+        return self.runs.get(run.key) is run or run in self.over
 
     def drop_old(self) -> None:
         """Forgets runs that are over once everything is written, and whose pods are gone; and quarantines whose time is over."""
@@ -208,7 +216,7 @@ class Ledger:
         return manifest["metadata"].get("labels") or {}
 
     def pods_of(self, key: JobKey) -> list[Pod]:
-        return [p for p in self.pods.values() if p.key == key]
+        return self.pods.of(key)
 
     def pod_named(self, key: JobKey, name: str) -> Pod | None:
         return next((p for p in self.pods_of(key) if p.name == name), None)
@@ -222,6 +230,14 @@ def _state_of(run: JobRun | None) -> str:
     if run.core.job.protection == "pending":
         return TAKEN_OVER if run.core.entrance.is_taking_over else STARTS
     return TRAINS if run.core.job.protection == "on" else UNPROTECTED
+
+
+def claimed_size(launch: Mapping[str, str]) -> int:
+    """The world size that a launcher has told a process. Raises RefusedError for one that no job has."""
+    claimed = launch["WORLD_SIZE"]
+    if len(claimed) > MOST_DIGITS or not 1 <= int(claimed) <= MOST_RANKS:
+        raise RefusedError(f"a job of {claimed[:20]} ranks is none: at most {MOST_RANKS} are looked after")
+    return int(claimed)
 
 
 def _wishes(pod: Pod) -> Wishes:

@@ -25,19 +25,18 @@ class NodeWatch:
         """By run and agent: a taint that was there when a pod came is one that it tolerates."""
         self._told_broken: dict[tuple[str, str], str] = {}
 
-    def look(self) -> None:
-        """Tells each job what has begun or is over. To be called often; costs little while nothing changes."""
+    def look(self, run: JobRun) -> None:
+        """Tells a job what has begun or is over. To be called often; costs little while nothing changes."""
         if not self._nodes.listed.is_set():
             return  # every taint would look new
         there = set()
-        for run in self._ledger.runs.values():
-            # Spares first: a rank that leaves in the same look goes to none that has to leave, too.
-            for pod in sorted(self._ledger.pods_of(run.key), key=lambda p: bool(run.ranks_in(p.agent))):
-                if not run.is_over and run.is_attached(pod.agent):
-                    there.add((run.id, pod.agent))
-                    self._look_at(run, pod)
+        # Spares first: a rank that leaves in the same look goes to none that has to leave, too.
+        for pod in sorted(self._ledger.pods_of(run.key), key=lambda p: bool(run.ranks_in(p.agent))):
+            if not run.is_over and run.is_attached(pod.agent):
+                there.add((run.id, pod.agent))
+                self._look_at(run, pod)
         for kept in (self._evidence, self._told_broken):
-            for gone in kept.keys() - there:
+            for gone in [key for key in kept if key[0] == run.id and key not in there]:
                 del kept[gone]
 
     def _look_at(self, run: JobRun, pod: Pod) -> None:

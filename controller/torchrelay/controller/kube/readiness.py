@@ -1,20 +1,39 @@
-"""The port that the kubelet's readiness probe asks: open while this replica leads, or could."""
+"""The port that the kubelet's probes ask, over HTTP: 200 while this replica leads, or could, and its loop moves."""
 
 from __future__ import annotations
 
 import asyncio
 
+from torchrelay.controller.kube.pulse import STILL_S, Pulse
 from torchrelay.controller.kube.settings import Settings
 from torchrelay.protocol.errors import UserError
 
+ASK_S = 5.0
+"""For a request: whoever opens a connection and says nothing is let go."""
+HEAD_BYTES = 4096
 
-async def serve_readiness(settings: Settings) -> asyncio.Server:
-    """Raises UserError for a port that is taken."""
 
-    def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.close()
+async def serve_readiness(settings: Settings, pulse: Pulse) -> asyncio.Server:
+    """A loop that is held up as a whole answers nothing, which probes notice, too. Raises UserError for a port that is taken."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await asyncio.wait_for(reader.readuntil(b"\r\n"), ASK_S)
+            writer.write(_answer(pulse.still_s()))
+            await asyncio.wait_for(writer.drain(), ASK_S)
+        except (OSError, asyncio.TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            return  # no probe of a kubelet's
+        finally:
+            writer.close()
 
     try:
-        return await asyncio.start_server(hang_up, settings.host, settings.ready_port)
+        return await asyncio.start_server(answer, settings.host, settings.ready_port, limit=HEAD_BYTES)
     except OSError as e:
         raise UserError(f"cannot listen on {settings.host}:{settings.ready_port}: {e}") from e
+
+
+def _answer(still_s: float) -> bytes:
+    status, text = "200 OK", "ok\n"
+    if still_s > STILL_S:
+        status, text = "503 Service Unavailable", f"no job has been looked after for {still_s:.0f} s\n"
+    return f"HTTP/1.1 {status}\r\nContent-Length: {len(text)}\r\nConnection: close\r\n\r\n{text}".encode()

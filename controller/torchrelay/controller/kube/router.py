@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
@@ -11,12 +12,16 @@ import grpc.aio
 
 from torchrelay.controller.kube.run import JobRun
 from torchrelay.protocol import relay_pb2, relay_pb2_grpc
-from torchrelay.protocol.convert import from_proto, to_proto
+from torchrelay.protocol.convert import to_proto
 from torchrelay.protocol.errors import FrameError, RefusedError, RetryableError
+from torchrelay.protocol.incoming import received
 from torchrelay.protocol.messages import AgentHello, LaunchReply
 from torchrelay.protocol.pod_tls import PodIdentity, identity_of
 
 log = logging.getLogger(__name__)
+
+HELLO_S = 30.0
+"""For the first message of a stream."""
 
 
 class Router(relay_pb2_grpc.RelayServicer):
@@ -36,12 +41,14 @@ class Router(relay_pb2_grpc.RelayServicer):
     async def Attach(  # the service's name for it
         self, request_iterator: AsyncIterator[relay_pb2.FromAgent], context: grpc.aio.ServicerContext[Any, Any]
     ) -> AsyncIterator[relay_pb2.ToAgent]:
-        first = await anext(request_iterator, None)
         try:
+            first = await asyncio.wait_for(anext(request_iterator, None), HELLO_S)
             identity = _peer(context)
             run = await self._run_for(identity, check_hello(identity, first))
         except RetryableError as e:
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(e))
+        except asyncio.TimeoutError:
+            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, f"no AgentHello within {HELLO_S:.0f} s")
         except (RefusedError, FrameError) as e:
             log.warning("refused a stream of %s: %s", context.peer(), e)
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(e))
@@ -64,7 +71,7 @@ class Router(relay_pb2_grpc.RelayServicer):
 
 def check_hello(identity: PodIdentity, first: relay_pb2.FromAgent | None) -> AgentHello:
     """Raises RefusedError where the first message is none, or speaks for another pod. FrameError if it is not understood."""
-    hello = from_proto(first) if first is not None else None
+    hello = received(first) if first is not None else None
     if not isinstance(hello, AgentHello):
         raise RefusedError("the first message of an agent is AgentHello")
     own = f"{identity.pod}:{identity.uid[:8]}"

@@ -20,6 +20,7 @@ from torchrelay.controller.kube.losses import Loss, Losses
 from torchrelay.controller.kube.pods import JobKey, Pod
 from torchrelay.controller.kube.story import Story
 from torchrelay.controller.server import Relay
+from torchrelay.controller.time_share import TimeShare
 from torchrelay.protocol import kube_names as kube
 from torchrelay.protocol.health.policy import HealthPolicy
 from torchrelay.protocol.health.policy_file import default_policy
@@ -34,6 +35,7 @@ log = logging.getLogger(__name__)
 NO_FOLDER = "no checkpoint can be saved: the job names no folder for it (annotation checkpoint-dir)"
 EXIT_REMOVED = 143
 """128 + SIGTERM: what a process ends with whose pod is deleted."""
+MOST_CHARS = 1000
 _UNTOLD = ("progress", "report", "coverage")
 """Events that are long or many, and stand in the TrainingJob."""
 
@@ -66,6 +68,8 @@ class JobRun:
         """Why spares that are wanted do not come."""
         self.asked_s: float | None = None
         """When an agent was asked for checkpoints on disk."""
+        self.wake: Callable[[], None] = _nobody
+        """Called when it is to be looked at soon."""
         self._observes = wishes.policy == kube.POLICY_OBSERVE
         self.core = Core(_config(self, world_size), time.time, None, self._policy(health), restart)
         self.core.job.spares_wanted = (wishes.spares or 0) if not wishes.pool else 1
@@ -75,7 +79,9 @@ class JobRun:
             key.name, f"{key.name[:40]}-{self.id}", lambda: self.core.job.holders, self._lost_at, self.losses
         )
         self.story.begins_at = restart.step if restart is not None else None
-        self.relay = Relay(self.core, self._hear)
+        self.failure = ""
+        """What of ours has failed in this job, which is unprotected since; empty: nothing."""
+        self.relay = Relay(self.core, self._hear, self.failed, TimeShare())
         self._deleted: dict[int, tuple[str, Deleted]] = {}
         self.task = asyncio.create_task(self.relay.run())
 
@@ -89,10 +95,24 @@ class JobRun:
         """It counts from now on."""
         self.core.health.take_policy(self._policy(health) or health)
 
+    def failed(self, error: Exception) -> None:
+        """Something of ours has failed in this job: it is unprotected from now on. Other jobs do not notice."""
+        if self.failure:
+            return
+        self.failure = f"a fault of torchrelay's: {type(error).__name__}: {error}"[:MOST_CHARS]
+        log.error("%s is not protected any more: %s", self.key, self.failure, exc_info=error)
+        try:
+            self.relay.set_aside(self.failure)
+        except Exception:  # what has failed may be what this leans on
+            log.exception("%s: its agents could not be told", self.key)
+            self.relay.resign()
+
     def _hear(self, event: JobEvent) -> None:
         if event.name not in _UNTOLD:
             log.info("%s: %s %s", self.key, event.name, event.fields_json)
         self.story.take(event)
+        if event.name not in _UNTOLD:
+            self.wake()
         if self.story.finished is not None and self.end is None:
             # At this moment: whoever asks next may be a process that has only just begun.
             pods = list(self.there())
@@ -132,6 +152,13 @@ class JobRun:
     def processes(self) -> int:
         """Of each pod."""
         return self.core.job.local_world_size
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether there is something to decide, or to tell."""
+        busy = self.core.fallen is not None or self.gathers or self.core.driver.migration is not None
+        told = not self.story.tellings and not any(m.changed for m in self.story.migrations)
+        return busy or not told or not self.settled
 
     @property
     def is_over(self) -> bool:
@@ -207,6 +234,10 @@ class JobRun:
 
     def migrate(self, rank: int, reason: str) -> MigrateReply:
         return self.relay.migrate(MigrateRequest(rank, reason))
+
+
+def _nobody() -> None:
+    """Nobody looks after it yet."""
 
 
 def _config(run: JobRun, world_size: int) -> ControllerConfig:

@@ -43,7 +43,12 @@ class Wishes:
             if run is None:
                 self.waiting[meta["name"]] = f"there is no job {spec['job']} that runs"
                 continue
-            if self._begin(run, meta["name"], spec):
+            try:
+                done = self._begin(run, meta["name"], spec)
+            except Exception as e:  # noqa: BLE001 - whatever it is, the next job must not notice
+                run.failed(e)
+                continue
+            if done:
                 self._begun.add(uid)
                 del self._open[uid]
         for uid, migration in list(self._orphans.items()):

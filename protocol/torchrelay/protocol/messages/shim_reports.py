@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
 
 from torchrelay.protocol.messages.rank_report import Rehearsed, Report
@@ -75,6 +76,11 @@ class ReplicaCheck:
     """From which boundary on paths mean the tensors that they mean now: the training loop began there, or another model's turn."""
     small: dict[str, str] = field(default_factory=dict)
     """The same of small buffers, which a journal holds: a rank need not have them in common with its replicas."""
+
+    @functools.cached_property
+    def mark(self) -> int:
+        """Equal for ranks that say the same at the same boundary."""
+        return hash((self.boundary, self.since, frozenset(self.digests.items()), self.ddp_paths))
 
 
 @dataclass(frozen=True)

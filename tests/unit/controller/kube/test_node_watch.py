@@ -19,6 +19,7 @@ from torchrelay.controller.kube.ledger import Ledger
 from torchrelay.controller.kube.node_watch import NodeWatch
 from torchrelay.controller.kube.nodes import read_node
 from torchrelay.controller.kube.pods import JobKey, Pod, read_pod
+from torchrelay.controller.kube.pulse import Pulse
 from torchrelay.controller.kube.run import JobRun
 from torchrelay.controller.kube.settings import Settings
 from torchrelay.protocol import events as e
@@ -99,7 +100,7 @@ class Cluster:
         self.run.core.receive(agent, msg.FromWorker(f"{agent}.1", report), 1.0)
 
     def look(self) -> None:
-        self.watch.look()
+        self.watch.look(self.run)
 
     def verdicts(self) -> list[tuple[str, str, str]]:
         return [(v.rule, v.action, v.outcome) for v in self.events if isinstance(v, e.HealthVerdict)]
@@ -335,7 +336,9 @@ def test_the_policy_of_the_controllers_environment_judges_every_job(tmp_path: Pa
     environ = {"TORCHRELAY_HEALTH_POLICY": str(path), "TORCHRELAY_HEALTH_OBSERVE": "1"}
 
     async def test() -> None:
-        controller = Controller(FakeApi(), Settings.from_environ(environ), Credentials.from_secret(b"s" * 16, "c"))  # type: ignore[arg-type]  # a stand-in
+        api: Any = FakeApi()
+        authority = Credentials.from_secret(b"s" * 16, "c")
+        controller = Controller(api, Settings.from_environ(environ), authority, Pulse())
         ledger = controller._ledger
         first = read_pod(pod(0))
         assert first is not None

@@ -37,6 +37,7 @@ class Scribe:
         self._api, self._ledger = api, ledger
         self._jobs: dict[JobKey, Object] = {}
         self._told: dict[JobKey, Object] = {}
+        self._told_pools: dict[JobKey, tuple[str, Object]] = {}
 
     async def training_job(self, key: JobKey, pod: Pod, wishes: Wishes) -> Object:
         """The TrainingJob resource, made where there is none."""
@@ -58,11 +59,13 @@ class Scribe:
         return self._jobs.get(key)
 
     async def spare_pool(self, key: JobKey, spares: int) -> Object:
-        """The job's own SparePool, made where there is none; people may change its number."""
+        """The job's own SparePool, made where there is none; people may change its number. It goes with its TrainingJob."""
         found = await self._api.get(SPARE_POOLS, key.name, key.namespace)
         if found is None:
-            spec = {"job": key.name, "spares": spares}
-            found = await self._make_or_find(SPARE_POOLS, _manifest("SparePool", key.namespace, key.name, spec))
+            manifest = _manifest("SparePool", key.namespace, key.name, {"job": key.name, "spares": spares})
+            if owner := self._jobs.get(key):
+                manifest["metadata"]["ownerReferences"] = [_owner(owner)]
+            found = await self._make_or_find(SPARE_POOLS, manifest)
         return found
 
     async def _make_or_find(self, kind: Kind, manifest: Object) -> Object:
@@ -128,7 +131,11 @@ class Scribe:
                 await self._write_migration(run.key, story)
 
     async def pool_status(self, key: JobKey, name: str, status: Object) -> None:
-        await self._status(SPARE_POOLS, key.namespace, name, status)
+        """Written where it has changed."""
+        if self._told_pools.get(key) != (name, status):
+            self._told_pools.pop(key, None)
+            await self._status(SPARE_POOLS, key.namespace, name, status)
+            self._told_pools[key] = name, status
 
     async def _write_migration(self, key: JobKey, story: MigrationStory) -> None:
         story.changed = False

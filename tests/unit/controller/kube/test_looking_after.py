@@ -37,6 +37,27 @@ def test_a_job_gets_its_resource_its_pool_and_one_spare_and_no_second_one() -> N
     in_world(test)
 
 
+def test_a_pool_goes_with_its_job_and_its_status_is_written_when_it_changes_alone() -> None:
+    async def test(w: World) -> None:
+        def patches() -> list[tuple[str, str, str]]:
+            return [call for call in w.api.calls if call[:2] == ("patch", "SparePool")]
+
+        w.begin()
+        await w.keeper.tend(w.run)
+        job, pool = w.api.named(TRAINING_JOBS, "llama"), w.api.named(SPARE_POOLS, "llama")
+        assert [o["uid"] for o in pool["metadata"]["ownerReferences"]] == [job["metadata"]["uid"]]
+        await w.keeper.tend(w.run)
+        before = len(patches())
+        for _ in range(5):
+            await w.keeper.tend(w.run)
+        assert len(patches()) == before
+        pool["spec"]["spares"] = 2
+        await w.keeper.tend(w.run)
+        assert len(patches()) == before + 1
+
+    in_world(test)
+
+
 def test_the_number_in_the_pool_is_followed() -> None:
     async def test(w: World) -> None:
         w.begin()

@@ -109,7 +109,7 @@ def test_a_job_does_not_begin_again_at_the_same_step_for_ever(training: Training
         # Just after it has begun again nobody knows yet who has equal tensors: what was saved before serves once more.
         taken = [rung for rung, (outcome, _) in rungs(fallen).items() if outcome == "taken"]
         assert taken == [["jit-checkpoint"], ["checkpoint"], []][restarts], fallen
-    assert f"begun again at step {STEP - 1} 2 times" in rungs(fallen)["checkpoint"][1], fallen
+    assert f"was lost at step {STEP - 1} 3 times" in rungs(fallen)["checkpoint"][1], fallen
     assert wait_for_job(training, "Failed")["restartSteps"] == [STEP - 1, STEP - 1]
     assert len(saved(training)) == 1  # a job that has failed may be looked into
 

@@ -1,12 +1,13 @@
 """One loss after the other, with one spare that is made anew each time: nothing changes, and nothing piles up.
 
-TORCHRELAY_TEST_ROUNDS: how many losses (6 if not set); TORCHRELAY_TEST_SEED: repeats a series.
+TORCHRELAY_TEST_ROUNDS: how many losses (6 if not set; `make test-long` has 50); TORCHRELAY_TEST_SEED: repeats a series.
 """
 
 from __future__ import annotations
 
 import os
 import random
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,15 +28,26 @@ GROWTH_BYTES = 300 << 10
 LOSS_S = 25.0
 
 
+LOOK_S = 0.25
+TEMPORARY = "tmp"
+
+
 @dataclass
 class Held:
-    """After each migration: what the parts of the job hold, and how many files there are. `events`: where to see that."""
+    """After each migration: what the parts of the job hold, and how many files there are in shared memory and in its temporary
+    folder. `events`: where to see that.
+    """
 
     events: Path
+    temporary: Path
     parts: list[dict[str, Footprint]] = field(default_factory=list)
     files: list[int] = field(default_factory=list)
+    looked_s: float = 0.0
 
     def look(self, command: int) -> None:
+        if time.monotonic() < self.looked_s + LOOK_S:
+            return
+        self.looked_s = time.monotonic()
         done = sum(e["name"] == "migration_finished" for e in read_events(self.events))
         if done <= len(self.parts):
             return
@@ -45,10 +57,21 @@ class Held:
         first = footprint(min(children_of(agent.pid)))  # rank 0, which stays to the end
         if first is not None and len(parts) == 2:
             self.parts.append({**parts, "rank 0": first})
-            self.files.append(len(files_left(*shared_memory_of(agent.pid))))
+            self.files.append(len(files_left(*shared_memory_of(agent.pid), self.temporary)))
+
+    def told(self) -> str:
+        """One line for each migration after which it was looked."""
+        lines = ["loss  part        KiB  descriptors  threads  files"]
+        for number, (parts, files) in enumerate(zip(self.parts, self.files), 1):
+            lines += [
+                f"{number:4}  {name:10} {held.anonymous_bytes >> 10:6} {held.descriptors:12} {held.threads:8} {files:6}"
+                for name, held in parts.items()
+            ]
+        return "\n".join(lines)
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(120 + 2 * LOSS_S * LOSSES)
 def test_losses_in_a_row_find_a_new_spare_each_and_leave_nothing_behind(
     undisturbed: Undisturbed, tmp_path: Path
 ) -> None:
@@ -56,17 +79,21 @@ def test_losses_in_a_row_find_a_new_spare_each_and_leave_nothing_behind(
     chance = random.Random(SEED)
     faults = [f"kill:rank=1,step={5 + APART * n},phase={chance.choice(INJECT_PHASES)}" for n in range(LOSSES)]
     epochs = str((5 + APART * LOSSES) // STEPS_PER_EPOCH + 2)
-    held = Held(tmp_path / "events.jsonl")
+    temporary = tmp_path / TEMPORARY
+    temporary.mkdir()
+    held = Held(tmp_path / "events.jsonl", temporary)
     run = relay(
         tmp_path,
         "ddp.py",
         epochs,
         ranks=RANKS,
         inject=faults,
-        options=("--refill",),
+        options=("--refill", "--tee=3", f"--log-dir={tmp_path / 'logs'}"),
+        environment={"TMPDIR": str(temporary), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")},
         watch=held.look,
         limit_s=60 + LOSS_S * LOSSES,
     )
+    print(held.told(), flush=True)
     assert_unharmed(run, undisturbed("ddp.py", epochs, ranks=RANKS), RANKS, faults, LOSSES)
     assert run.named("process_respawned") == []
     assert run.named("spare_dropped") == []
@@ -82,3 +109,4 @@ def test_losses_in_a_row_find_a_new_spare_each_and_leave_nothing_behind(
         grown = now.anonymous_bytes - before.anonymous_bytes
         assert grown <= (1 << 20) + GROWTH_BYTES * losses, (name, [p[name].anonymous_bytes for p in held.parts])
     assert held.files[-1] <= max(held.files[:SETTLED_AFTER]), held.files
+    assert sorted(temporary.iterdir()) == []

@@ -19,12 +19,15 @@ from torchrelay.protocol.messages import (
     FaultInjected,
     Fence,
     FetchJournal,
+    ForgetJournals,
+    FromWorker,
     Hello,
     Interrupt,
     JournalContent,
     LookClosely,
     OrderFailed,
     StopJob,
+    TellAgain,
     ToWorker,
     Warm,
     WorkerExited,
@@ -109,6 +112,26 @@ def test_a_fence_of_a_process_that_is_gone_is_answered_too(tmp_path: Path) -> No
             await controller.first(WorkerExited, fenced=False)
             controller.order(Fence("n0.w0"))
             assert await controller.first(WorkerExited, fenced=True) == WorkerExited("n0.w0", 7, 0, True)
+
+    run(scenario())
+
+
+def test_nothing_is_told_again_of_a_process_that_has_been_replaced_and_a_fence_of_it_is_answered(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        controller = Controller()
+        async with serving(controller) as port, agent(tmp_path, port, nproc_per_node=2, spares=1) as node:
+            await ready(controller, "n0.w0", "n0.w1", "n0.s0")
+            for worker in ("n0.w1", "n0.s0"):
+                node.tell(worker, "sys.exit(7)")
+                await controller.first(WorkerExited, worker=worker)
+            controller.order(ForgetJournals("n0.w1"))
+            controller.order(ForgetJournals("n0.w0"))
+            told = len(controller.received)
+            controller.order(TellAgain())
+            controller.order(Fence("n0.s0"))
+            assert await controller.first(WorkerExited, fenced=True) == WorkerExited("n0.s0", 7, 0, True)
+            again = {m.worker for m in controller.received[told:] if isinstance(m, (FromWorker, WorkerExited))}
+            assert again == {"n0.w0", "n0.s0"}
 
     run(scenario())
 

@@ -154,6 +154,16 @@ def test_machines_whose_scripts_are_elsewhere_are_refused_with_both_paths(cli: C
         assert f"runs {scripts[1]}" in said
 
 
+def test_a_folder_for_checkpoints_that_machines_do_not_share_is_refused_with_both_paths(cli: Cli) -> None:
+    script = cli.folder / "train.py"
+    script.write_text("import time; time.sleep(60)")
+    folders = cli.folder / "jit-0", cli.folder / "jit-1"
+    for code, said in on_two_machines(cli, (script, script), *((f"--jit-dir={folder}",) for folder in folders)):
+        assert code == 2, said
+        assert f"{folders[0]} on n0 and {folders[1]} on n1 are not the same folder" in said
+    assert [path for folder in folders if folder.exists() for path in folder.iterdir()] == []
+
+
 def test_machines_with_other_faults_are_refused(cli: Cli) -> None:
     script = cli.folder / "train.py"
     script.write_text("import time; time.sleep(60)")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 from integration.cli_harness import SECRET, TIMEOUT_S, Cli
 
+from support.network import Network
 from support.ports import free_port
 from support.relay_run import read_events
 from support.training import SCRIPTS
@@ -23,7 +25,7 @@ SHARED = {"TORCHRELAY_SECRET": SECRET, "OMP_NUM_THREADS": "1"}
 class Fleet:
     """`len(spares)` machines with `local_ranks` each, and so many spares as `spares` says; the first one leads at first.
 
-    Each command writes its own file of events.
+    Each command writes its own file of events. With a `network` each machine is one of its.
     """
 
     def __init__(
@@ -33,25 +35,30 @@ class Fleet:
         spares: Sequence[int],
         script: str,
         local_ranks: int = 1,
-        folders: Sequence[Path] = (),
+        network: Network | None = None,
         arguments: Sequence[str] = (),
         **environment: str,
     ) -> None:
         self._cli, self._options, self._spares = cli, options, spares
         self._local_ranks, self._environment = local_ranks, SHARED | environment
-        self._folders = folders or [cli.folder / "jit"] * len(spares)
+        self._network = network
         self.out = cli.folder / "out"
         self.out.mkdir()
         self._script = [str(SCRIPTS / script), str(self.out), *arguments]
-        self._port, self._master = free_port(), free_port()
+        self._port, self._master = (free_port(), free_port()) if network is None else (29476, 29500)
         self.commands = [self.start(number) for number in range(len(spares))]
 
     def start(self, number: int, events: str = "") -> subprocess.Popen[str]:
         """The command of one machine, always with the same arguments."""
         options = [f"--nnodes={len(self._spares)}", f"--node-rank={number}", f"--nproc-per-node={self._local_ranks}"]
-        options += ["--master-addr=127.0.0.1", f"--master-port={self._master}", f"--spares={self._spares[number]}"]
-        options += [f"--jit-dir={self._folders[number]}", f"--events={self._events(number, events)}"]
-        where = f"--controller-port={self._port}" if number == 0 else f"--controller=127.0.0.1:{self._port}"
+        host = "127.0.0.1" if self._network is None else self._network.host(0)
+        options += [f"--master-addr={host}", f"--master-port={self._master}", f"--spares={self._spares[number]}"]
+        options += [f"--jit-dir={self._cli.folder / 'jit'}", f"--events={self._events(number, events)}"]
+        if self._network is not None:
+            inside = self._network.inside(number)
+            command = [*inside, sys.executable, "-m", "torchrelay.cli", "run", *options, *self._options, *self._script]
+            return self._cli.start_program(*command, GLOO_SOCKET_IFNAME="eth0", **self._environment)
+        where = f"--controller-port={self._port}" if number == 0 else f"--controller={host}:{self._port}"
         return self._cli.start("run", *options, where, *self._options, *self._script, **self._environment)
 
     def events(self, number: int, name: str, of: str = "") -> list[dict[str, Any]]:

@@ -95,6 +95,10 @@ class Node:
         self._output = Output(config.tee, config.redirects, config.log_dir, config.run_id, config.role)
         self._faults = FaultBook(config.inject)
         self._ranks: dict[WorkerId, int] = {}
+        self._ranks_held: set[int] = set()
+        """By any process of this node, so far."""
+        self._gone: dict[WorkerId, WorkerExited] = {}
+        """How processes ended of which nothing else is kept."""
         self._standings: dict[WorkerId, Standing] = {}
         self._copies = JournalCopies(config.host, lambda worker: worker in self._ranks)
         self._finishing: set[WorkerId] = set()
@@ -177,6 +181,7 @@ class Node:
 
     def _begins(self, worker: WorkerId, rank: int = NO_RANK) -> None:
         self._ranks[worker] = rank
+        self._ranks_held.add(rank)
         self._standings[worker] = Standing(in_force=-1 if rank == NO_RANK else 0)
 
     def _hello(self) -> AgentHello:
@@ -271,6 +276,22 @@ class Node:
         log.info("%s %s", worker, exit_reason(child.exit_code, child.signal))
         self._standings[worker].exited = exited = WorkerExited(worker, child.exit_code, child.signal, child.fenced)
         self._send(exited)
+        if self._ranks[worker] == NO_RANK:
+            self._forget(worker)
+
+    def _forget(self, worker: WorkerId) -> None:
+        """Of a process whose rank others have, or that never had one, nothing is kept once it has ended."""
+        self._journals.forget(worker)
+        if not self._supervisor.forget(worker):
+            return
+        self._gone[worker] = self._standings[worker].exited or WorkerExited(worker, 0, 0, False)
+        self._shims.ended(worker)
+        self._output.forget(worker)
+        self._vitals.forget(worker)
+        for known in (self._ranks, self._standings, self._pids):
+            known.pop(worker, None)
+        for named in (self._finishing, self._excused):
+            named.discard(worker)
 
     def _ordered(self, order: Any) -> None:
         if isinstance(order, ToWorker):
@@ -281,7 +302,7 @@ class Node:
             worker = WorkerId(order.worker)
             self._send(self._journals.content(worker) if worker in self._ranks else self._copies.content(worker))
         elif isinstance(order, ForgetJournals):
-            self._journals.forget(WorkerId(order.worker))
+            self._forget(WorkerId(order.worker))
             self._copies.forget(order.worker)
         elif isinstance(order, CheckDevice):
             self._keep(self._check(order.subject))
@@ -364,8 +385,9 @@ class Node:
 
     def _assigned(self, worker: WorkerId, order: Assign) -> Assign:
         home, local_rank = divmod(order.rank, self._config.nproc_per_node)
-        was_here = home == self._config.node_rank or order.rank in self._ranks.values()
+        was_here = home == self._config.node_rank or order.rank in self._ranks_held
         self._ranks[worker] = order.rank
+        self._ranks_held.add(order.rank)
         self._output.assign(worker, local_rank)
         faults = self._faults.environment(order.rank) if was_here else {}
         own = self._eyes.environment(worker, local_rank)
@@ -373,7 +395,9 @@ class Node:
 
     async def _fence(self, worker: WorkerId) -> None:
         child = self._supervisor.children.get(worker)
-        if child is None:
+        if (exited := self._gone.get(worker)) is not None:
+            self._send(dataclasses.replace(exited, fenced=True))
+        elif child is None:
             log.error("a fence for %s, which this agent did not start", worker)
         elif child.gone.is_set():
             child.fenced = True

@@ -57,6 +57,7 @@ class Follower:
     console: BinaryIO
     prefix: Callable[[], bytes | None]
     """What stands before each line now; None: the line is for the file alone."""
+    worker: str = ""
     offset_bytes: int = 0
     rest: bytes = b""
 
@@ -95,6 +96,8 @@ class Output:
         self._log_dir, self._run_id, self._role = log_dir, run_id, role
         self._folder: Path | None = None
         self._followers: list[Follower] = []
+        self._over: set[str] = set()
+        """Workers that have ended, and whose output is followed to its end only."""
         self._local_ranks: dict[str, int | None] = {}
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="output", daemon=True)
@@ -113,12 +116,19 @@ class Output:
                 files[stream] = open(path, "wb")  # noqa: SIM115  # the child's stream
                 if teed & stream or local_rank is None:
                     console = (sys.stdout if stream == STDOUT else sys.stderr).buffer
-                    self._followers.append(Follower(path, console, partial(self._prefix, worker, name, stream)))
+                    self._followers.append(Follower(path, console, partial(self._prefix, worker, name, stream), worker))
         return files
 
     def assign(self, worker: str, local_rank: int) -> None:
         """A spare has got a rank: its lines carry that from now on."""
         self._local_ranks[worker] = local_rank
+
+    def forget(self, worker: str) -> None:
+        """It has ended: what it has left in its files is repeated, and they are followed no longer."""
+        if self._thread.is_alive():
+            self._over.add(worker)
+        else:
+            self._local_ranks.pop(worker, None)
 
     def start(self) -> None:
         """After the processes were forked: a fork should find no other thread."""
@@ -149,12 +159,21 @@ class Output:
 
     def _follow(self) -> None:
         while True:
-            ended = self._ended.wait(POLL_S)
-            for follower in self._followers:
+            ended, over = self._ended.wait(POLL_S), set(self._over)
+            for follower in list(self._followers):
                 try:
-                    follower.advance(last=ended)
+                    follower.advance(last=ended or follower.worker in over)
                 except OSError as e:  # the console is gone; the files go on
                     log.warning("output is no longer repeated: %s", e)
                     return
             if ended:
                 return
+            self._drop(over)
+
+    def _drop(self, over: set[str]) -> None:
+        """On the thread that follows: others only add to these."""
+        for follower in [f for f in self._followers if f.worker in over]:
+            self._followers.remove(follower)
+        self._over -= over
+        for worker in over:
+            self._local_ranks.pop(worker, None)

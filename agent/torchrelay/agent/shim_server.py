@@ -86,6 +86,11 @@ class ShimServer:
         """One more worker, which will show `token`."""
         self._tokens[worker] = token
 
+    def ended(self, worker: WorkerId) -> None:
+        """Nobody can be it any more."""
+        self._tokens.pop(worker, None)
+        self._waiting.pop(worker, None)
+
     def send(self, worker: WorkerId, order: Any) -> None:
         """Queues an order, also for a worker that is still to connect. Raises FrameError if it is too large."""
         data = wire.encode(order)

@@ -104,6 +104,14 @@ class Supervisor:
         self.children[spec.worker] = child
         self._watch(child)
 
+    def forget(self, worker: WorkerId) -> bool:
+        """One that has ended; whether it has."""
+        child = self.children.get(worker)
+        if child is None or not child.gone.is_set():
+            return False
+        del self.children[worker]
+        return True
+
     def living(self) -> list[Child]:
         return [c for c in self.children.values() if not c.gone.is_set()]
 

@@ -124,6 +124,14 @@ HangTimeout = Annotated[
         rich_help_panel=_RELAY,
     ),
 ]
+Lease = Annotated[
+    str,
+    typer.Option(
+        metavar="TIME",
+        help="Several machines: for so long one goes on that does not hear of whoever leads the job (60s).",
+        rich_help_panel=_RELAY,
+    ),
+]
 RehearseEvery = Annotated[
     str,
     typer.Option(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,9 @@ def _program(options: RunOptions) -> dict[str, Any]:
         "torch": program.torch_version(),
         "inject": program.faults_of_all(options),
         "resume_command": resume_command(options.given, DIRECTORY),
+        "jit_dirs": list(map(str, options.jit_dirs)),
+        "jit_marks": list(options.jit_marks),
+        "jit_given": options.given.jit_dirs != GivenOptions("").jit_dirs,
     }
 
 
@@ -125,15 +129,22 @@ def controller_config(options: RunOptions, run_id: str, secret_file: Path, addre
         "restarts_done": options.restarts_done,
         "scripts_begun": options.scripts_begun,
         "migrations_begun": options.migrations_begun,
+        "respawned": respawned(options.respawned_s),
         "resume_command": resume_command(options.given, DIRECTORY),
         "buddy_every": options.buddy_every,
         "buddy_sync": options.buddy_sync,
         "rehearse_every_s": options.rehearse_every_s,
         "policy": {"hang_timeout_s": options.hang_timeout_s},
+        "lease_s": options.lease_s if options.nnodes > 1 else 0,
         "replica_action": next((w.action for w in options.watches if w.what == REPLICAS), ""),
         "health_policy": str(options.health_policy) if options.health_policy else "",
         "health_observe": options.observe,
     }
+
+
+def respawned(starts: Iterable[tuple[int, float]]) -> list[str]:
+    """ControllerConfig.respawned, from ranks and times of day."""
+    return [f"{rank} {time_s:.3f}" for rank, time_s in starts]
 
 
 def controller_file(run_folder: Path) -> Path:
@@ -172,6 +183,7 @@ def resume_command(given: GivenOptions, directory: str) -> str:
         "--buddy-every": given.buddy_every,
         "--rehearse-every": given.rehearse_every,
         "--hang-timeout": given.hang_timeout,
+        "--lease": given.lease,
         "--cost-limit": given.cost_limit,
         "--transfer-encryption": given.transfer_encryption,
         "--redirects": given.redirects,

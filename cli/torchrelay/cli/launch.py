@@ -21,7 +21,7 @@ from torchrelay.cli.follow import Follower
 from torchrelay.cli.journals import own_journals
 from torchrelay.cli.leader import Leader, cannot_take_over, stands
 from torchrelay.cli.leading.find import Asked, find
-from torchrelay.cli.leading.known_machines import read_machines, remove_machines
+from torchrelay.cli.leading.known_machines import mark, read_machines, remove_machines
 from torchrelay.cli.leading.seat import Seat
 from torchrelay.cli.leading.watch import LeaderWatch
 from torchrelay.cli.machine import address_towards
@@ -41,6 +41,8 @@ LAST_EVENTS_S = 5.0
 CONTROLLER_END_S = 10.0
 AGENT_END_S = 45.0
 OTHER_AGENTS_S = 60.0
+FENCE_S = 3.0
+"""For an agent to end its processes by itself."""
 
 
 async def launch(options: RunOptions, command: tuple[str, ...]) -> int:
@@ -50,6 +52,8 @@ async def launch(options: RunOptions, command: tuple[str, ...]) -> int:
     seat = Seat(leads=options.controller is None)
     run_id = secrets.token_hex(4) if options.secret is None else hashlib.sha256(b"run " + secret).hexdigest()[:8]
     name = run_id if options.nnodes == 1 else f"{run_id}-n{options.node_rank}"
+    if options.nnodes > 1:
+        options = replace(options, jit_marks=tuple(mark(each, run_id) for each in options.jit_dirs))
     run_folder = folder.make_run_folder(folder.state_folder(os.environ), name)
     teller = Teller(sys.stderr, os.environ, options.quiet)
     try:
@@ -64,7 +68,8 @@ async def launch(options: RunOptions, command: tuple[str, ...]) -> int:
             code = await runs.run(command)
             teller.close()
             if options.nnodes > 1 and follower.summary.exit_code is not None:
-                remove_machines(options.jit_dirs[0], run_id, [seat.known.job])
+                for jit_dir in options.jit_dirs:
+                    remove_machines(jit_dir, run_id, [seat.known.job])
             return _conclude(options, runs, follower.summary, code, teller)
     finally:
         teller.close()
@@ -105,7 +110,7 @@ class Job:
         self.stopped_by = 0
         """The signal that this command was ended by."""
         self.agent_lost = ""
-        """How the agent was ended, and all ranks of this machine with it; empty if it was not."""
+        """Why the agent was ended, and all ranks of this machine with it; empty if it was not."""
 
     @property
     def was_started(self) -> bool:
@@ -262,6 +267,11 @@ class Job:
             self._say("a job of the same secret is there already: this machine joins it", "yellow")
             await self._agent.let_go(AGENT_END_S)
 
+    async def fence(self, reason: str) -> None:
+        if self._agent is not None and self.follower.summary.exit_code is None:
+            self.agent_lost = reason
+            await self._agent.let_go(FENCE_S)
+
     def barred(self) -> str:
         return cannot_take_over(self._options, self.follower.summary)
 
@@ -284,6 +294,8 @@ class Job:
     def _code_of(self, agent_code: int) -> int:
         if self.stopped_by:
             return 128 + self.stopped_by
+        if self.agent_lost:
+            return 1
         if agent_code < 0:
             name = signal.Signals(-agent_code).name
             self.agent_lost = f"the agent was ended by {name}, and the ranks of this machine with it"

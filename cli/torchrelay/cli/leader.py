@@ -141,6 +141,7 @@ def successor(options: RunOptions, summary: Summary, port: int, known: LeadReply
         "takes_over": True,
         "holders": list(known.holders or summary.holders(first)),
         "migrations_begun": max(known.migrations_begun, len(summary.migrations)),
+        "respawned": configs.respawned(summary.respawned_s),
         "resume_dir": "",
     }
     if not epoch:

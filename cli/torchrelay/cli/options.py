@@ -20,6 +20,7 @@ from torchrelay.protocol.numbers import NumberWatch, parse_watch
 from torchrelay.protocol.transfer_protection import INTEGRITY, checked
 
 LOOPBACK = "127.0.0.1"
+LEASE, LEAST_LEASE_S = "60s", 20.0
 REHEARSE_EVERY = "30m"
 HANG_TIMEOUT = "0"
 RESPAWN_LIMIT = RESPAWN_LIMIT_DEFAULT
@@ -51,6 +52,7 @@ class GivenOptions:
     buddy_sync: bool = False
     rehearse_every: str = REHEARSE_EVERY
     hang_timeout: str = HANG_TIMEOUT
+    lease: str = LEASE
     cost_limit: float = MOST_SHARE_PERCENT
     transfer_encryption: str = INTEGRITY
     watch: tuple[str, ...] = ()
@@ -99,6 +101,8 @@ class RunOptions:
     rehearse_every_s: float
     hang_timeout_s: float
     """0: that of the process group."""
+    lease_s: float
+    """Several machines: how long one goes on that hears of nobody who leads."""
     cost_limit: float
     transfer_encryption: str
     watches: tuple[NumberWatch, ...]
@@ -133,6 +137,9 @@ class RunOptions:
     """How often the command has started all processes anew; `scripts_begun`: how often of these from the script's beginning."""
     scripts_begun: int = 0
     migrations_begun: int = 0
+    respawned_s: tuple[tuple[int, float], ...] = ()
+    jit_marks: tuple[str, ...] = ()
+    """Several machines: what stands in each of `jit_dirs`, see known_machines.mark."""
     node: str = ""
     """What the agent is called; `joins`: the job has begun without this machine, which brings spares."""
     joins: bool = False
@@ -224,6 +231,7 @@ def check(
         buddy_sync=given.buddy_sync,
         rehearse_every_s=time_s("--rehearse-every", given.rehearse_every),
         hang_timeout_s=time_s("--hang-timeout", given.hang_timeout),
+        lease_s=_lease_s(given.lease),
         cost_limit=given.cost_limit,
         transfer_encryption=checked(given.transfer_encryption),
         watches=_watches(given.watch),
@@ -247,6 +255,15 @@ def check(
         given=given,
         node=f"n{given.node_rank}",
     )
+
+
+def _lease_s(text: str) -> float:
+    lease_s = time_s("--lease", text)
+    if lease_s < LEAST_LEASE_S:
+        raise UserError(
+            f"--lease {text}: give {LEAST_LEASE_S:g}s or more, the time that another machine needs to take the lead"
+        )
+    return lease_s
 
 
 def _watches(texts: Iterable[str]) -> tuple[NumberWatch, ...]:

@@ -83,6 +83,8 @@ class Summary:
     spares_made: tuple[str, ...] = ()
     spares_dropped: tuple[events.SpareDropped, ...] = ()
     respawns: tuple[events.ProcessRespawned, ...] = ()
+    respawned_s: tuple[tuple[int, float], ...] = ()
+    """The ranks of these, and when: the limit for an hour goes on under another controller."""
     faults_injected: tuple[str, ...] = ()
     migrations: tuple[Migration, ...] = ()
     moves_not_made: tuple[events.MoveNotMade, ...] = ()
@@ -237,7 +239,7 @@ def fold(s: Summary, event: events.Occurrence, time_s: float) -> Summary:
         case events.SpareDropped():
             return replace(s, spares_dropped=(*s.spares_dropped, event))
         case events.ProcessRespawned():
-            return replace(s, respawns=(*s.respawns, event))
+            return replace(s, respawns=(*s.respawns, event), respawned_s=(*s.respawned_s, (event.rank, time_s)))
         case events.FaultFired():
             return replace(s, faults_injected=(*s.faults_injected, event.fault))
         case events.MigrationStarted():

@@ -37,6 +37,7 @@ async def serve(config: ControllerConfig, secret: bytes) -> int:
     claims = Claims(Path(config.jit_dir), config.run_id, config.job_name)
     policy = read_policy(config.health_policy, config.health_observe)
     core = Core(config, time.time, checkpoint, policy, claim=claims.claim)
+    core.driver.spares.respawns.recall_starts(config.respawned, time.monotonic() - time.time())
     if checkpoint is not None:
         origin = Origin(config.command, config.script_sha256)
         if word := stranger(f"--resume {config.resume_dir}", checkpoint.origin, origin):

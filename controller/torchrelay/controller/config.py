@@ -111,7 +111,9 @@ class ControllerConfig:
     respawn_limit: int = 0
     """How often within an hour a process is started in the place of a lost rank's, where no spare takes over; 0: never.
 
-    `respawn_option`: what sets it. `respawn_barred`: why that is not done, by somebody's choice."""
+    `respawned`: RANK and time of day in seconds, of each that was started before this controller. `respawn_option`: what sets the
+    limit. `respawn_barred`: why that is not done, by somebody's choice."""
+    respawned: tuple[str, ...] = ()
     respawn_option: str = "--respawn-limit"
     respawn_barred: str = ""
     refill: bool = False
@@ -143,6 +145,8 @@ class ControllerConfig:
     """After so many steps each rank copies its state, to go back to when nobody else holds it; 0: never."""
     buddy_sync: bool = False
     """No step begins before these copies are whole."""
+    lease_s: float = 0.0
+    """A machine that hears of nobody who leads ends its processes after so long; 0: none does."""
     rehearse_every_s: float = 0.0
     """After so long a spare goes a joiner's way once more, to see whether it would hold what a rank holds; 0: never."""
     health_policy: str = ""

@@ -11,6 +11,7 @@ from torchrelay.controller.aside import Aside
 from torchrelay.controller.buddies import Buddies
 from torchrelay.controller.checkpoint import JobCheckpoint
 from torchrelay.controller.config import ControllerConfig
+from torchrelay.controller.decide.silence import fenced_after_s
 from torchrelay.controller.divergence import Divergence
 from torchrelay.controller.driver import Driver
 from torchrelay.controller.entrance import Entrance
@@ -40,7 +41,7 @@ from torchrelay.protocol import migration_events as m
 from torchrelay.protocol.events import JobFell, JobFinished, JobStarted
 from torchrelay.protocol.health.policy import HealthPolicy
 from torchrelay.protocol.messages import CheckpointsFound
-from torchrelay.protocol.names import EXIT_NO_SPARE_LEFT, EXIT_SUSPECT_NUMBER, NO_RANK
+from torchrelay.protocol.names import EXIT_NO_SPARE_LEFT, EXIT_SUSPECT_NUMBER, EXIT_USAGE, NO_RANK
 
 CALM_TICK_S = 1.0
 """While all goes well, nothing but agents that stay away is noticed by the clock alone."""
@@ -102,8 +103,9 @@ class Core:
             self.driver.node_lost,
             self.end_job,
             self.leading.may_give_up,
+            fenced_after_s(config.lease_s),
         )
-        self.entrance = Entrance(self.job, self.outbox, config.adopted)
+        self.entrance = Entrance(self.job, self.outbox, config.adopted, fenced_after_s(config.lease_s))
         self.entrance.remember(dict(enumerate(config.holders)))
         self.gathering = Gathering(restart, self.job, self.outbox, self._resume, self._of_no_use) if restart else None
         self.entrance.gathers = self.entrance.began_again = restart is not None
@@ -117,7 +119,9 @@ class Core:
             config, self.job, self.outbox, self.driver, self._judge.is_compared, self._judge.news, self.pool.doubt
         )
         self._leftovers = Leftovers(self.job, self.outbox)
-        self._programs = Programs(self.outbox, self.end_job)
+        self._programs = Programs(self.outbox)
+        self._refused: set[str] = set()
+        """Nodes that came to a job that trains, and were not told the same."""
         self.driver.saving.resume_commands = self._programs.resume_commands
         self.aside: Aside | None = None
         """Set once something of ours has failed in this job: it trains on, and nothing is decided for it."""
@@ -178,6 +182,11 @@ class Core:
         if self.nodes.is_lost(hello.node):
             self.nodes.is_back(hello.node)
             return
+        compared = self.ended is None and not self._config.adopted
+        differs = self._programs.attached(hello.node, hello.program) if compared else ""
+        if differs and self._started:
+            self._refuse(hello.node, differs)
+            return
         if self._config.adopted or self._config.takes_over:
             self.job.attach(dataclasses.replace(hello, workers=()), now_s)
             for info in hello.workers:
@@ -187,14 +196,21 @@ class Core:
         self.leading.attached(hello)
         if self.leading.stood_down:
             return
-        if self.ended is None and not self._config.adopted:
-            self._programs.attached(hello.node, hello.program)
+        if differs:
+            self.end_job(EXIT_USAGE, differs)
         if self.ended is not None:
             self.outbox.orders.append((hello.node, _stop(self.ended, signal.SIGTERM)))
         elif self.gathering is not None and not self.gathering.is_over:
             self.gathering.attached(hello.node)
         else:
             self._consider_start(now_s)
+
+    def _refuse(self, node: str, reason: str) -> None:
+        """It alone ends: the job trains, and does so without it."""
+        self._programs.forget(node)
+        self._refused.add(node)
+        self.outbox.orders.append((node, msg.StopJob(EXIT_USAGE, int(signal.SIGTERM), reason)))
+        self.outbox.log_once("warning", f"{node} takes no part in this job: {reason}")
 
     def _consider_start(self, now_s: float) -> None:
         complete = len(self.job.holders) == self.job.world_size or self.driver.checkpoint is not None
@@ -222,7 +238,7 @@ class Core:
     def receive(self, node: str, message: msg.FromAgent, now_s: float) -> None:
         """Takes a report of the agent of `node`. What comes after the job's end is of no interest."""
         self._now_s = now_s
-        if self.ended is not None or self.nodes.is_lost(node):
+        if self.ended is not None or self.nodes.is_lost(node) or node in self._refused:
             return
         if self.aside is not None:
             self.aside.receive(node, message, now_s)
@@ -300,6 +316,7 @@ class Core:
             self._numbers.tick(now_s)
             self._requests.tick(now_s)
         if not self.is_over and self._started:
+            self.leading.keep(now_s)
             self.nodes.tick(now_s)
         if not self.is_over and not self._exits.is_failing:
             self.health.tick(now_s)
@@ -345,7 +362,7 @@ class Core:
         self.entrance.settle(now_s)
         for worker, exited in self.entrance.take_kept(now_s):
             self._exits.exited(worker, exited, now_s)
-        missing = self.entrance.missing(now_s)
+        missing = self.entrance.missing(now_s) if self.leading.is_followed(now_s) else []
         if missing:
             self._consider_start(now_s)
             self._settle(now_s)

@@ -36,10 +36,13 @@ GLOO = "gloo"
 
 
 class Entrance:
-    """`adopts`: whether others start the processes of this job."""
+    """`adopts`: whether others start the processes of this job.
 
-    def __init__(self, job: Job, outbox: Outbox, adopts: bool) -> None:
-        self._job, self._outbox, self._adopts = job, outbox, adopts
+    `fenced_after_s`: machines that are cut off have ended their processes by then; until then they could train, if no rank is here.
+    """
+
+    def __init__(self, job: Job, outbox: Outbox, adopts: bool, fenced_after_s: float = 0.0) -> None:
+        self._job, self._outbox, self._adopts, self._fenced_after_s = job, outbox, adopts, fenced_after_s
         self._first_s: float | None = None
         self._remembered: dict[int, str] = {}
         self._kept: list[tuple[Worker, WorkerExited]] = []
@@ -178,6 +181,9 @@ class Entrance:
     def _is_late(self, now_s: float) -> bool:
         return self._first_s is not None and now_s - self._first_s >= self._missing_s
 
+    def _is_fenced(self, now_s: float) -> bool:
+        return self._first_s is not None and now_s - self._first_s >= self._fenced_after_s
+
     def take_kept(self, now_s: float) -> list[tuple[Worker, WorkerExited]]:
         """What was kept, once all are there or their time is over."""
         if self._is_gathering(now_s):
@@ -190,6 +196,8 @@ class Entrance:
         if not self._is_late(now_s) or not self._is_waited_for(now_s):
             return []
         job = self._job
+        if not any(w.alive for w in job.rank_workers) and not self._is_fenced(now_s):
+            return []
         found = []
         for rank, worker in sorted(self._remembered.items()):
             if rank in job.holders or not 0 <= rank < job.world_size:

@@ -37,6 +37,16 @@ class Leading:
         self._sharers: set[str] = set()
         self._has_said_shared = config.shared
         self._since_s: float | None = None
+        self._follow: dict[str, int] = {}
+        """Machine -> the newest epoch that its command has said to follow."""
+        self._leaving: dict[str, int] = {}
+        """Machines that are to be given up, once enough of the others follow this epoch."""
+        self._agreed = config.epoch if self.is_led else config.follows
+        """The newest that enough follow, or have followed before this controller."""
+        self._half_since_s: float | None = None
+        """Since when only half of the machines are there."""
+        self._claimed_with: frozenset[str] = frozenset()
+        """The half with which it goes on, being the first to have said so."""
         self._said: dict[str, str] = {}
 
     @property
@@ -51,6 +61,8 @@ class Leading:
         self._compare(f"the agent of {hello.node}", hello.job, hello.epoch)
         if self.stood_down:
             return
+        self._is_heard_by(hello.node)
+        self._leaving.pop(hello.node, None)
         self._members[hello.node] = Member(hello.node, hello.node_rank, hello.candidate)
         self._names.add(hello.node)
         if self.is_led:
@@ -67,30 +79,91 @@ class Leading:
             self._lead(verdict)
         elif verdict.answer is Answer.CLAIM and waited_s >= OTHERS_COME_S:
             if self._claim(self._config.follows, self.epoch):
+                self._claimed_with = self._there(now_s)
                 self._lead(verdict)
             else:
                 self._stand_down("the shared folder says that another one leads, or cannot be written")
         elif waited_s >= CANDIDATE_S:
             self._stand_down(verdict.reason)
 
+    def keep(self, now_s: float) -> None:
+        """To be called while it leads a job that has begun. With half of the machines it leads on only if it is the first to say
+        so, and it has to say so before the lease of its own machine is over.
+        """
+        if not self.is_on or self.stood_down:
+            return
+        there = self._there(now_s)
+        if may_go_on(self.members, there, True, self._shared).answer is not Answer.CLAIM or self._has_claimed(there):
+            self._half_since_s = None
+            return
+        self._half_since_s = now_s if self._half_since_s is None else self._half_since_s
+        if now_s - self._half_since_s >= self._config.lease_s / 2:
+            self._claim_on(there)
+
+    def _is_heard_by(self, node: str) -> None:
+        """Who knows the present epoch could claim what follows it: what was claimed without them has to be claimed anew."""
+        if node not in self._claimed_with:
+            self._claimed_with = frozenset()
+
+    def _has_claimed(self, there: Set[str]) -> bool:
+        return bool(self._claimed_with) and self._claimed_with <= there
+
+    def _claim_on(self, there: Set[str]) -> bool:
+        """Whether this controller goes on with these machines, and is the first to say so."""
+        epoch = next_epoch(self.epoch, self._own_rank, self._config.nnodes)
+        if not self._claim(self.epoch, epoch):
+            self._stand_down("the shared folder says that another one leads, or cannot be written")
+            return False
+        self.epoch = self._agreed = epoch
+        self._claimed_with = frozenset(there)
+        self._outbox.to_all_agents(Follow(self._config.job_name, epoch))
+        return True
+
     def may_give_up(self, node: str, now_s: float) -> bool:
         """Whether the job may go on without the node, which is not heard. It may have been asked before."""
         if not self.is_on:
             return True
-        verdict = may_go_on(self.members, self._there(now_s) - {node}, True, self._shared)
+        there = self._there(now_s) - {node}
+        verdict = may_go_on(self.members, there, True, self._shared)
         if verdict.answer is Answer.CLAIM:
-            own_rank = self._members[self._config.node].node_rank if self._config.node in self._members else 0
-            epoch = next_epoch(self.epoch, own_rank, self._config.nnodes)
-            if not self._claim(self.epoch, epoch):
-                self._stand_down("the shared folder says that another one leads, or cannot be written")
-                return False
-            self.epoch = epoch
-            self._outbox.to_all_agents(Follow(self._config.job_name, epoch))
-            return True
+            return self._has_claimed(there) or self._claim_on(there)
+        if verdict.answer is Answer.GO_ON and 2 * len(there) > len(self.members):
+            return self._have_agreed(node, there)
         if verdict.answer is Answer.WAIT and self._said.get(node) != verdict.reason:
             self._said[node] = verdict.reason
             self._outbox.log("warning", f"{node} is not heard, and the job does not go on without it: {verdict.reason}")
         return verdict.answer is Answer.GO_ON
+
+    def _have_agreed(self, node: str, there: Set[str]) -> bool:
+        """Whether more than half of the machines follow an epoch that the node, which is to be given up, cannot know of.
+
+        That they were heard a moment ago is not enough: they may be cut off as well, and go on without this machine. Nobody of them
+        follows an older epoch from then on, so that the node finds none with whom it could be more than half.
+        """
+        if node not in self._leaving:
+            self._advance()
+            self._leaving[node] = self.epoch
+        epoch = self._leaving[node]
+        agreed = {n for n in there if n == self._config.node or self._follow.get(n, 0) >= epoch}
+        if 2 * len(agreed) <= len(self.members):
+            return False
+        self._agreed = max(self._agreed, epoch)
+        return True
+
+    def _advance(self) -> None:
+        self.epoch = next_epoch(self.epoch, self._own_rank, self._config.nnodes)
+        self._outbox.to_all_agents(Follow(self._config.job_name, self.epoch))
+
+    @property
+    def _own_rank(self) -> int:
+        known = self._members.get(self._config.node)
+        return known.node_rank if known is not None else self._config.epoch % self._config.nnodes
+
+    def is_followed(self, now_s: float) -> bool:
+        """Whether nobody else can lead any more: enough machines know of this controller, and follow no older one."""
+        there = self._there(now_s)
+        agreed = {n for n in there if n == self._config.node or self._follow.get(n, 0) >= self.epoch}
+        return not self.is_on or 2 * len(agreed) > len(self.members) or self._has_claimed(there)
 
     def leave_out(self, node: str) -> None:
         """It is no machine of this job any more."""
@@ -100,7 +173,14 @@ class Leading:
         """Takes in what the command says, too."""
         if not self.is_on:
             return LeadReply(0)
+        if request.node in self._leaving:
+            if request.node not in self._there(now_s):
+                return LeadReply(0)
+            del self._leaving[request.node]
+        self._is_heard_by(request.node)
         self._compare(f"machine {request.node_rank}", request.job, request.epoch)
+        if request.node and request.job == self._config.job_name:
+            self._follow[request.node] = max(request.epoch, self._follow.get(request.node, 0))
         if request.node and request.shares:
             self._sharers.add(request.node)
         members, there = self.members, self._there(now_s)
@@ -114,7 +194,9 @@ class Leading:
             tuple(sorted(self._members.values(), key=lambda m: (m.node_rank, m.node))),
             begun,
             # Before all machines have come for the first time nobody else could lead.
-            self.is_led and not self.stood_down and (verdict.answer is Answer.GO_ON or not begun),
+            self.is_led
+            and not self.stood_down
+            and (verdict.answer is Answer.GO_ON or self._has_claimed(there) or not begun),
             self._shared,
             nodes=tuple(sorted(self._names)),
             holders=tuple(holders[rank] for rank in sorted(holders)) if len(holders) == self._job.world_size else (),
@@ -122,6 +204,8 @@ class Leading:
             restarts_done=config.restarts_done,
             scripts_begun=config.scripts_begun,
             resume_dir=config.resume_dir,
+            lease_s=config.lease_s,
+            follows=self._agreed,
         )
         return reply if request.node else self._with_place(reply, request.node_rank, begun, there)
 
@@ -160,11 +244,11 @@ class Leading:
     def _compare(self, who: str, job: str, epoch: int) -> None:
         if job and job != self._config.job_name:
             self._stand_down(f"{who} is of a job of the same secret that has begun already")
-        elif epoch > self.epoch:
+        elif epoch > self.epoch or (epoch > self._agreed and epoch % self._config.nnodes != self._own_rank):
             self._stand_down(f"{who} follows a controller that began later")
 
     def _lead(self, verdict: Verdict) -> None:
-        self.is_led = True
+        self.is_led, self._agreed = True, self.epoch
         self._outbox.to_all_agents(Follow(self._config.job_name, self.epoch))
         self._outbox.log("info", f"the controller of {self._config.node} leads the job: {verdict.reason}")
 

@@ -19,4 +19,5 @@ class Leftovers:
             done = not worker.alive and worker.rank != NO_RANK and worker.worker not in self._forgotten
             if done and not self._job.is_holder(worker):
                 self._forgotten.add(worker.worker)
+                worker.report = worker.armed = worker.progress = None
                 self._outbox.to_all_agents(ForgetJournals(worker.worker))

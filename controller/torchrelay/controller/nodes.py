@@ -44,7 +44,7 @@ class _Failed:
 class Nodes:
     """`lost(node)` is called when a node was given up, before its workers are; `end_job(exit_code, reason)` ends the job.
 
-    `may_give_up(node, now_s)`: whether the job may go on without it.
+    `may_give_up(node, now_s)`: whether the job may go on without it. `fenced_after_s`: as in Silence.
     """
 
     def __init__(
@@ -56,7 +56,9 @@ class Nodes:
         lost: Callable[[str, float], None],
         end_job: Callable[[int, str], None],
         may_give_up: Callable[[str, float], bool],
+        fenced_after_s: float = 0.0,
     ) -> None:
+        self._fenced_after_s = fenced_after_s
         self._may_give_up = may_give_up
         self._policy, self._job, self._outbox, self._exits = policy, job, outbox, exits
         self._lost, self._end_job = lost, end_job
@@ -143,7 +145,8 @@ class Nodes:
         ranks = tuple(w.rank for w in workers if w.alive and w.rank != NO_RANK)
         elsewhere = any(w.alive and w.node != node.node for w in job.rank_workers)
         seen = self._witnesses(node, now_s)
-        silence = Silence(node.node, silent_s, away, ranks, not elsewhere, seen, job.unprotected_because())
+        because, fenced_after_s = job.unprotected_because(), self._fenced_after_s
+        silence = Silence(node.node, silent_s, away, ranks, not elsewhere, seen, because, fenced_after_s)
         verdict = judge_silence(silence, self._policy)
         if verdict.action == GIVE_UP:
             if self._may_give_up(node.node, now_s):

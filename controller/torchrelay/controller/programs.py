@@ -2,33 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from torchrelay.controller.decide.same_program import agree
 from torchrelay.controller.outbox import Outbox
 from torchrelay.protocol.messages import Program
-from torchrelay.protocol.names import EXIT_USAGE
 
 
 class Programs:
-    """`end_job(exit_code, reason)`: they must be the same, and are not."""
-
-    def __init__(self, outbox: Outbox, end_job: Callable[[int, str], None]) -> None:
-        self._outbox, self._end_job = outbox, end_job
+    def __init__(self, outbox: Outbox) -> None:
+        self._outbox = outbox
         self._of: dict[str, Program] = {}
 
-    def attached(self, node: str, program: Program) -> None:
-        """Its agent is there, or is there again."""
+    def attached(self, node: str, program: Program) -> str:
+        """Its agent is there, or is there again. Why it cannot take part in this job, or empty."""
         is_new, self._of[node] = node not in self._of, program
         if not is_new or len(self._of) < 2:
-            return
+            return ""
         other = next(name for name in sorted(self._of) if name != node)
         one, two = sorted((node, other))
         found = agree(one, self._of[one], two, self._of[two])
         for text in found.told:
             self._outbox.log("warning", text)
-        if found.refused:
-            self._end_job(EXIT_USAGE, "the machines of this job were not told the same: " + "; ".join(found.refused))
+        return "the machines of this job were not told the same: " + "; ".join(found.refused) if found.refused else ""
+
+    def forget(self, node: str) -> None:
+        """It takes no part."""
+        self._of.pop(node, None)
 
     def resume_commands(self, directory: str) -> dict[str, str]:
         """By machine, what goes on from the checkpoint there; empty on one machine."""

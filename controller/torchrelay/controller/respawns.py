@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from torchrelay.controller.decide.respawn import HOUR_S, Place, Respawn, comes_again, may_respawn
 from torchrelay.controller.job import Job, Worker
@@ -11,6 +11,9 @@ from torchrelay.controller.outbox import Outbox
 from torchrelay.protocol import migration_events as m
 from torchrelay.protocol.events import ProcessRespawned
 from torchrelay.protocol.messages import StartWorker
+
+LOSSES_KEPT = 16
+"""Of each rank: those at its latest step are among them."""
 
 
 class Respawns:
@@ -42,6 +45,9 @@ class Respawns:
         """To be told once the rank's journals are there."""
         self._losses[rank][migration] = max(self._job.journal(rank).boundaries, default=-1)
         self._ends[rank].setdefault(migration, _end_of(self._job.holder(rank)))
+        for kept in (self._losses[rank], self._ends[rank]):
+            for number in list(kept)[:-LOSSES_KEPT]:
+                del kept[number]
 
     def losses_at_step(self, rank: int) -> int:
         """How often it has been lost where it was lost last."""
@@ -79,7 +85,7 @@ class Respawns:
 
     def count(self, rank: int, now_s: float) -> None:
         """One is started in its place, or was by others."""
-        self._started_s[rank].append(now_s)
+        self._started_s[rank] = [s for s in self._started_s[rank] if now_s - s < HOUR_S] + [now_s]
 
     def number(self, rank: int, now_s: float) -> str:
         """Which one the next is, in words."""
@@ -94,6 +100,11 @@ class Respawns:
         self._losses[rank][-1 - len(self._losses[rank])] = boundary
         if started_s is not None:
             self._started_s[rank].append(started_s)
+
+    def recall_starts(self, started: Iterable[str], ago_s: float) -> None:
+        """`started`: as ControllerConfig.respawned has them; `ago_s`: what takes the time of day to this clock."""
+        for rank, at_s in (text.split(" ") for text in started):
+            self._started_s[int(rank)].append(float(at_s) + ago_s)
 
     def _place(self, rank: int, now_s: float) -> Place:
         leaver = self._job.holder(rank)

@@ -34,7 +34,8 @@ from torchrelay.protocol.pause import Pause
 
 log = logging.getLogger(__name__)
 
-EVENTS_KEPT = 10_000
+FIRST_EVENTS_KEPT, LATEST_EVENTS_KEPT = 100, 1900
+"""For who begins to watch late: how the job began, and what has been since."""
 MOST_ORDERS = 10_000
 """That wait for one agent: one that takes none is no agent of ours."""
 _PASSING = "progress"
@@ -102,7 +103,8 @@ class Relay(relay_pb2_grpc.RelayServicer):
         self._orders: dict[str, deque[ToAgent]] = {}
         self._streams: dict[str, _Stream] = {}
         self._inboxes: dict[str, Inbox] = {}
-        self._kept: deque[JobEvent] = deque(maxlen=EVENTS_KEPT)
+        self._first: list[JobEvent] = []
+        self._latest: deque[JobEvent] = deque(maxlen=LATEST_EVENTS_KEPT)
         self._watchers: set[_Watcher] = set()
         self._progress: JobEvent | None = None
         self._pause, self._pause_s = Pause(), 0.0
@@ -235,7 +237,7 @@ class Relay(relay_pb2_grpc.RelayServicer):
         self, request: relay_pb2.WatchRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> AsyncIterator[relay_pb2.JobEvent]:
         watcher = _Watcher(request.without_progress)
-        for event in self._kept:
+        for event in (*self._first, *self._latest):
             watcher.queue.put_nowait(event)
         if self._ended.is_set():
             watcher.queue.put_nowait(None)
@@ -371,7 +373,7 @@ class Relay(relay_pb2_grpc.RelayServicer):
             if event.name == _PASSING:
                 self._progress = event
             else:
-                self._kept.append(event)
+                (self._first if len(self._first) < FIRST_EVENTS_KEPT else self._latest).append(event)
             for watcher in self._watchers:
                 watcher.tell(event, self._progress)
         if self._core.leading.stood_down:

@@ -118,6 +118,11 @@ def machines_file(run_id: str) -> str:
     return f"{run_id}-machines.json"
 
 
+def mark_file(run_id: str) -> str:
+    """There, too: what tells the folder from others at the same path on other machines."""
+    return f"{run_id}-folder"
+
+
 def claim_file(run_id: str, job: str, after: int) -> str:
     """There, too: which controller leads after the one of epoch `after`."""
     return f"{run_id}-{job}-after-{after}"

@@ -958,7 +958,7 @@ class WorkerInfo(_message.Message):
     def __init__(self, worker: _Optional[str] = ..., rank: _Optional[int] = ..., pid: _Optional[int] = ..., launch: _Optional[_Mapping[str, str]] = ..., generation: _Optional[int] = ..., protected: _Optional[bool] = ..., in_force: _Optional[int] = ...) -> None: ...
 
 class Program(_message.Message):
-    __slots__ = ("script", "sha256", "sources", "python", "torch", "inject", "resume_command")
+    __slots__ = ("script", "sha256", "sources", "python", "torch", "inject", "resume_command", "jit_dirs", "jit_marks", "jit_given")
     class SourcesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -973,6 +973,9 @@ class Program(_message.Message):
     TORCH_FIELD_NUMBER: _ClassVar[int]
     INJECT_FIELD_NUMBER: _ClassVar[int]
     RESUME_COMMAND_FIELD_NUMBER: _ClassVar[int]
+    JIT_DIRS_FIELD_NUMBER: _ClassVar[int]
+    JIT_MARKS_FIELD_NUMBER: _ClassVar[int]
+    JIT_GIVEN_FIELD_NUMBER: _ClassVar[int]
     script: str
     sha256: str
     sources: _containers.ScalarMap[str, str]
@@ -980,7 +983,10 @@ class Program(_message.Message):
     torch: str
     inject: _containers.RepeatedScalarFieldContainer[str]
     resume_command: str
-    def __init__(self, script: _Optional[str] = ..., sha256: _Optional[str] = ..., sources: _Optional[_Mapping[str, str]] = ..., python: _Optional[str] = ..., torch: _Optional[str] = ..., inject: _Optional[_Iterable[str]] = ..., resume_command: _Optional[str] = ...) -> None: ...
+    jit_dirs: _containers.RepeatedScalarFieldContainer[str]
+    jit_marks: _containers.RepeatedScalarFieldContainer[str]
+    jit_given: bool
+    def __init__(self, script: _Optional[str] = ..., sha256: _Optional[str] = ..., sources: _Optional[_Mapping[str, str]] = ..., python: _Optional[str] = ..., torch: _Optional[str] = ..., inject: _Optional[_Iterable[str]] = ..., resume_command: _Optional[str] = ..., jit_dirs: _Optional[_Iterable[str]] = ..., jit_marks: _Optional[_Iterable[str]] = ..., jit_given: _Optional[bool] = ...) -> None: ...
 
 class AgentHello(_message.Message):
     __slots__ = ("node", "node_rank", "host", "workers", "session", "first", "copies_port", "copies_token", "copies_of", "job", "epoch", "candidate", "program", "spares")
@@ -1438,7 +1444,7 @@ class LeadRequest(_message.Message):
     def __init__(self, node_rank: _Optional[int] = ..., node: _Optional[str] = ..., job: _Optional[str] = ..., epoch: _Optional[int] = ..., shares: _Optional[bool] = ...) -> None: ...
 
 class LeadReply(_message.Message):
-    __slots__ = ("epoch", "job", "node", "members", "begun", "quorum", "shared", "place", "refused", "nodes", "holders", "migrations_begun", "restarts_done", "scripts_begun", "resume_dir")
+    __slots__ = ("epoch", "job", "node", "members", "begun", "quorum", "shared", "place", "refused", "nodes", "holders", "migrations_begun", "restarts_done", "scripts_begun", "resume_dir", "lease_s", "follows")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     JOB_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
@@ -1454,6 +1460,8 @@ class LeadReply(_message.Message):
     RESTARTS_DONE_FIELD_NUMBER: _ClassVar[int]
     SCRIPTS_BEGUN_FIELD_NUMBER: _ClassVar[int]
     RESUME_DIR_FIELD_NUMBER: _ClassVar[int]
+    LEASE_S_FIELD_NUMBER: _ClassVar[int]
+    FOLLOWS_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     job: str
     node: str
@@ -1469,7 +1477,9 @@ class LeadReply(_message.Message):
     restarts_done: int
     scripts_begun: int
     resume_dir: str
-    def __init__(self, epoch: _Optional[int] = ..., job: _Optional[str] = ..., node: _Optional[str] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., begun: _Optional[bool] = ..., quorum: _Optional[bool] = ..., shared: _Optional[bool] = ..., place: _Optional[str] = ..., refused: _Optional[str] = ..., nodes: _Optional[_Iterable[str]] = ..., holders: _Optional[_Iterable[str]] = ..., migrations_begun: _Optional[int] = ..., restarts_done: _Optional[int] = ..., scripts_begun: _Optional[int] = ..., resume_dir: _Optional[str] = ...) -> None: ...
+    lease_s: float
+    follows: int
+    def __init__(self, epoch: _Optional[int] = ..., job: _Optional[str] = ..., node: _Optional[str] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., begun: _Optional[bool] = ..., quorum: _Optional[bool] = ..., shared: _Optional[bool] = ..., place: _Optional[str] = ..., refused: _Optional[str] = ..., nodes: _Optional[_Iterable[str]] = ..., holders: _Optional[_Iterable[str]] = ..., migrations_begun: _Optional[int] = ..., restarts_done: _Optional[int] = ..., scripts_begun: _Optional[int] = ..., resume_dir: _Optional[str] = ..., lease_s: _Optional[float] = ..., follows: _Optional[int] = ...) -> None: ...
 
 class CheckDevice(_message.Message):
     __slots__ = ("subject",)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import time
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,25 @@ def test_teed_lines_carry_their_rank_and_redirected_ones_stay_in_the_file(
     assert (attempt / "0" / "stdout.log").read_text() == "n0.w0 on 1\nand no end"
     out, err = capfdbinary.readouterr()
     assert (out, err) == (b"[default0]:n0.w0 on 1\n[default0]:and no end\n", b"")
+
+
+def test_output_of_a_process_that_has_ended_is_repeated_to_its_end_and_followed_no_longer(
+    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    output = Output("3", "0", str(tmp_path), "run", "default")
+    streams = {w: output.open(w, w[-1], int(w[-1])) for w in ("n0.w0", "n0.w1")}
+    output.start()
+    streams["n0.w0"][STDOUT].write(b"and no end")
+    for files in streams.values():
+        for file in files.values():
+            file.close()
+    output.forget("n0.w0")
+    end_s = time.monotonic() + 10.0
+    while len(output._followers) > 2 and time.monotonic() < end_s:
+        time.sleep(0.01)
+    assert {follower.worker for follower in output._followers} == {"n0.w1"}
+    assert capfdbinary.readouterr().out == b"[default0]:and no end\n"
+    output.end()
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,7 @@ def test_the_next_controller_is_told_where_to_listen_and_what_has_been() -> None
         "takes_over": True,
         "holders": ["n0.w0", "n0.s0"],
         "migrations_begun": 1,
+        "respawned": [],
         "resume_dir": "",
     }
     two = options(nnodes="2", master_addr="node0", controller_port=4711)
@@ -76,6 +77,8 @@ def test_the_next_controller_is_told_where_to_listen_and_what_has_been() -> None
     assert several["members"] == ["n0 0 node0:29476", "n1 1 node1:29476"]
     told = successor(two, summary_of(), 4711, LeadReply(2, "job", holders=("n0.s0", "n1.w1"), migrations_begun=4), 3)
     assert (told["holders"], told["migrations_begun"]) == (["n0.s0", "n1.w1"], 4)
+    started = dataclasses.replace(summary_of(), respawned_s=((1, 1700000000.25),))
+    assert successor(two, started, 4711, LeadReply(2, "job"), 3)["respawned"] == ["1 1700000000.250"]
 
 
 def test_nobody_takes_over_where_ranks_are_still_to_enter_from_a_checkpoint(tmp_path: Path) -> None:

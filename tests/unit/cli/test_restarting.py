@@ -33,6 +33,7 @@ from torchrelay.protocol.events import (
     JobStarted,
     MigrationFinished,
     Occurrence,
+    ProcessRespawned,
     to_job_event,
 )
 from torchrelay.protocol.faults import parse_fault
@@ -188,7 +189,7 @@ def test_a_job_goes_on_from_what_was_saved_and_its_checkpoints_are_gone_when_it_
             say(follower, entered("m1"), JobFinished(0, "done"))
             return 0
         saved = folder(jit, "000000ab-step30")
-        say(follower, FaultFired("kill:rank=0,step=5,phase=forward", 0, 5))
+        say(follower, FaultFired("kill:rank=0,step=5,phase=forward", 0, 5), ProcessRespawned(0, "n0", 4, 1, 3))
         say(
             follower,
             JobFell(0, 75, "killed; a just-in-time checkpoint is in x", 31, False, saved, 30, ""),
@@ -200,6 +201,7 @@ def test_a_job_goes_on_from_what_was_saved_and_its_checkpoints_are_gone_when_it_
     assert (code, ended.no_restart) == (0, "")
     assert [o.resume for o in seen] == [None, jit / "000000ab-step30"]
     assert [len(o.faults) for o in seen] == [2, 1]
+    assert [o.respawned_s for o in seen] == [(), ((0, 1001.0),)]
     (restart,) = follower.summary.restarts
     assert (restart.rung, restart.boundary, restart.steps, restart.reason) == ("jit-checkpoint", 30, 0, "killed")
     assert restart.down_s is not None

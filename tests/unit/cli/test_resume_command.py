@@ -34,6 +34,7 @@ OTHERWISE = GivenOptions(
     buddy_sync=True,
     rehearse_every="90s",
     hang_timeout="5m",
+    lease="45s",
     cost_limit=25.0,
     transfer_encryption="off",
     watch=("loss", "grad-norm:action=retry,over=10"),

@@ -8,6 +8,7 @@ import pytest
 
 from torchrelay.controller.config import ControllerConfig
 from torchrelay.controller.core import Core
+from torchrelay.controller.decide.silence import fenced_after_s
 from torchrelay.controller.entrance import MISSING_S
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol.names import NO_RANK
@@ -18,7 +19,7 @@ LAUNCH = {"RANK": "1", "WORLD_SIZE": "2"}
 class World:
     """A job of two ranks whose pods are `a`, `b`, and a spare `s`."""
 
-    def __init__(self, holders: dict[int, str] | None = None, **policy: bool) -> None:
+    def __init__(self, holders: dict[int, str] | None = None, **policy: object) -> None:
         config = ControllerConfig(
             run_id="r",
             nnodes=2,
@@ -151,6 +152,15 @@ def test_a_rank_that_never_comes_was_lost_while_nobody_was_there() -> None:
     assert world.core.driver.migration is not None
     assert world.core.driver.migration.state.rank == 1
     assert "while no controller was there" in world.core.driver.migration.state.reason
+
+
+def test_where_no_rank_has_come_all_could_train_elsewhere_until_their_lease_is_over() -> None:
+    world = World({0: "a.1", 1: "b.1"}, lease_s=60.0)
+    world.attach("s", trains(NO_RANK, "s"))
+    world.tick(60.0)
+    assert "a" not in world.core.job.nodes
+    world.tick(fenced_after_s(60.0) - 60.0)
+    assert world.core.job.nodes["a"].lost == "not seen since this controller began"
 
 
 @pytest.mark.parametrize(("copies_of", "asked"), [({"b.1": 6}, "a"), ({"b.1": 2}, "s"), ({}, "s")])

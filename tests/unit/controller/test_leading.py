@@ -36,6 +36,10 @@ class Bench:
             self.job.attach(hello, now_s)
             self.leading.attached(hello)
 
+    def follows(self, rank: int) -> None:
+        """Its command says that it does."""
+        self.leading.answer(LeadRequest(rank, f"n{rank}", "job", self.leading.epoch), True, 0, 0.0)
+
     def followers(self) -> list[str]:
         return [node for node, order in self.outbox.take()[0] if isinstance(order, Follow)]
 
@@ -103,8 +107,49 @@ def test_one_that_leads_claims_before_it_goes_on_with_half_and_has_a_new_epoch_t
     assert bench.leading.epoch == 5
     assert sorted(bench.followers()) == ["n0", "n1"]
     bench.may_claim = False
-    assert not bench.leading.may_give_up("n0", 1.0)
+    assert bench.leading.may_give_up("n0", 1.0), "it was the first to say so"
+    bench.attach(0)
+    assert not bench.leading.may_give_up("n0", 1.0), (
+        "n0 knows the epoch now, and may have been the first to claim the next"
+    )
     assert "another one leads" in bench.leading.stood_down
+
+
+def half_of_two(may_claim: bool, hears: str = "") -> Bench:
+    """n1 leads, and does not hear n0 any more."""
+    bench = Bench(nnodes=2, lease_s=60.0)
+    bench.attach(0, 1)
+    for rank in (0, 1):
+        bench.leading.answer(LeadRequest(rank, f"n{rank}", "job", 4, True), True, 0, 0.0)
+    bench.may_claim = may_claim
+    for now_s in (10.0, 39.0, 40.0):
+        bench.job.nodes["n1"].heard_s = now_s
+        assert bench.claimed == []
+        bench.leading.keep(now_s)
+    return bench
+
+
+def test_one_that_hears_half_of_the_machines_says_that_it_leads_on_before_its_own_lease_is_over() -> None:
+    bench = half_of_two(may_claim=True)
+    assert (bench.claimed, bench.leading.epoch) == ([(4, 5)], 5)
+    assert bench.leading.answer(LeadRequest(1, "n1", "job", 5), True, 0, 40.0).quorum
+    bench.leading.keep(41.0)
+    assert bench.leading.may_give_up("n0", 41.0)
+    assert bench.claimed == [(4, 5)]
+    bench.leading.answer(LeadRequest(0, "n0", "job", 4), True, 0, 41.0)
+    assert not bench.leading.answer(LeadRequest(1, "n1", "job", 5), True, 0, 41.0).quorum
+
+
+def test_and_stands_down_where_another_one_was_the_first() -> None:
+    bench = half_of_two(may_claim=False)
+    assert "another one leads" in bench.leading.stood_down
+    assert not bench.leading.answer(LeadRequest(1, "n1", "job", 4), True, 0, 40.0).quorum
+
+
+def test_the_lease_is_told_to_whoever_asks() -> None:
+    bench = Bench(lease_s=45.0)
+    bench.attach(0, 1, 2)
+    assert bench.leading.answer(LeadRequest(1, "n1"), True, 0, 0.0).lease_s == 45.0
 
 
 def test_fewer_than_half_of_the_machines_give_nobody_up() -> None:
@@ -122,9 +167,72 @@ def test_a_machine_that_is_silent_counts_as_little_as_one_that_is_away() -> None
     bench = Bench()
     bench.attach(0, 1, 2)
     bench.job.nodes["n1"].heard_s = bench.job.nodes["n0"].heard_s = 20.0
+    assert not bench.leading.may_give_up("n2", 20.0)
+    bench.follows(0)
     assert bench.leading.may_give_up("n2", 20.0)
     bench.job.nodes["n0"].heard_s = 5.0
     assert not bench.leading.may_give_up("n2", 20.0)
+
+
+def test_a_machine_is_given_up_once_most_of_the_others_follow_an_epoch_that_it_does_not_know_of() -> None:
+    bench = Bench()
+    bench.attach(0, 1, 2)
+    bench.follows(0)
+    bench.follows(2)
+    bench.job.nodes["n2"].away_since_s = 0.0
+    bench.followers()
+    assert not bench.leading.may_give_up("n2", 3.0)
+    assert (bench.leading.epoch, sorted(bench.followers())) == (7, ["n0", "n1", "n2"])
+    assert not bench.leading.may_give_up("n2", 3.1), "n0 was heard a moment ago, and may be cut off as well"
+    assert bench.leading.answer(LeadRequest(2, "n2", "job", 4), True, 0, 3.2).epoch == 0, "it is told nothing"
+    bench.follows(0)
+    assert bench.leading.may_give_up("n2", 3.3)
+    assert bench.leading.epoch == 7
+
+
+def test_of_two_that_fall_silent_one_after_the_other_neither_is_given_up() -> None:
+    bench = Bench()
+    bench.attach(0, 1, 2)
+    bench.job.nodes["n1"].heard_s, bench.job.nodes["n0"].heard_s, bench.job.nodes["n2"].heard_s = 20.0, 13.5, 12.0
+    assert not bench.leading.may_give_up("n2", 20.0)
+    bench.job.nodes["n1"].heard_s = 21.0
+    assert not bench.leading.may_give_up("n0", 21.0)
+    assert not bench.leading.may_give_up("n2", 21.0)
+    assert not bench.leading.answer(LeadRequest(1, "n1", "job"), True, 0, 21.0).quorum
+    assert bench.leading.members == {"n0", "n1", "n2"}
+
+
+def test_a_machine_that_is_heard_again_is_not_given_up_by_what_was_agreed_before() -> None:
+    bench = Bench()
+    bench.attach(0, 1, 2)
+    bench.job.nodes["n2"].away_since_s = 0.0
+    assert not bench.leading.may_give_up("n2", 3.0)
+    bench.follows(0)
+    bench.attach(2, now_s=3.5)
+    assert bench.leading.answer(LeadRequest(2, "n2", "job", 4), True, 0, 3.6).epoch == 7
+    bench.job.nodes["n2"].away_since_s = 4.0
+    assert not bench.leading.may_give_up("n2", 6.0)
+    assert bench.leading.epoch == 10
+
+
+def test_one_that_asked_for_an_epoch_that_nobody_followed_stands_down_before_whoever_leads_by_an_older_one() -> None:
+    bench = Bench()
+    bench.attach(0, 1, 2)
+    bench.job.nodes["n2"].away_since_s = 0.0
+    assert not bench.leading.may_give_up("n2", 3.0)
+    assert bench.leading.answer(LeadRequest(0, "n0", "job", 4), True, 0, 3.5).follows == 4
+    bench.leading.answer(LeadRequest(0, "n0", "job", 5), True, 0, 3.6)
+    assert "follows a controller that began later" in bench.leading.stood_down
+
+
+def test_one_that_takes_over_gives_nobody_up_before_enough_machines_know_of_it() -> None:
+    bench = taking_over()
+    bench.attach(1, 2)
+    bench.leading.tick(0.0)
+    assert bench.leading.is_led
+    assert not bench.leading.is_followed(1.0)
+    bench.follows(2)
+    assert bench.leading.is_followed(1.0)
 
 
 def test_whoever_was_given_up_is_no_member_any_more() -> None:

@@ -21,28 +21,41 @@ OTHER = dataclasses.replace(ONE, resume_command="torchrelay run --resume {direct
 def test_the_second_machine_is_compared_with_the_first_whoever_comes_first(
     tmp_path: Path, order: tuple[str, ...]
 ) -> None:
-    ended: list[tuple[int, str]] = []
-    programs = Programs(FakeJob(tmp_path).core.outbox, lambda code, reason: ended.append((code, reason)))
+    programs = Programs(FakeJob(tmp_path).core.outbox)
     paths = {"n0": ONE, "n1": dataclasses.replace(OTHER, script="/code/train.py")}
-    for node in order:
-        programs.attached(node, paths[node])
-    ((code, reason),) = ended
-    assert code == 2
-    assert "n0 runs /src/train.py, n1 runs /code/train.py" in reason
+    first, second = (programs.attached(node, paths[node]) for node in order)
+    assert first == ""
+    assert "n0 runs /src/train.py, n1 runs /code/train.py" in second
 
 
 def test_an_agent_that_comes_again_is_no_news(tmp_path: Path) -> None:
-    ended: list[int] = []
-    programs = Programs(FakeJob(tmp_path).core.outbox, lambda code, reason: ended.append(code))
-    programs.attached("n0", ONE)
-    programs.attached("n1", OTHER)
-    programs.attached("n0", dataclasses.replace(ONE, torch="9"))
-    assert ended == []
+    programs = Programs(FakeJob(tmp_path).core.outbox)
+    again = [("n0", ONE), ("n1", OTHER), ("n0", dataclasses.replace(ONE, torch="9"))]
+    assert [programs.attached(node, program) for node, program in again] == ["", "", ""]
+
+
+@pytest.mark.parametrize("began", [False, True])
+def test_a_machine_that_was_told_otherwise_ends_a_job_that_has_not_begun_and_itself_alone_after_that(
+    tmp_path: Path, began: bool
+) -> None:
+    job = FakeJob(tmp_path)
+    job.core._programs.attached("n0", ONE)
+    if began:
+        job.train()
+    other = dataclasses.replace(ONE, torch="9")
+    job.core._started = began
+    job.core.attach(msg.AgentHello("n7", 7, "host7", (), program=other), job.now_s)
+    job.core.receive("n7", msg.RoomLeft(msg.Room("/dev/shm/x", 0)), job.now_s)
+    sent, _ = job.core.take()
+    stops = {node: order for node, order in sent if isinstance(order, msg.StopJob)}
+    assert (job.core.ended is None, "n7" in job.core.job.nodes) == (began, not began)
+    assert set(stops) == ({"n7"} if began else {"n0", "n7"})
+    assert (stops["n7"].exit_code, "n7 has 9" in stops["n7"].reason) == (2, True)
 
 
 def test_what_may_go_well_is_told(tmp_path: Path) -> None:
     job = FakeJob(tmp_path)
-    programs = Programs(job.core.outbox, lambda code, reason: None)
+    programs = Programs(job.core.outbox)
     programs.attached("n0", ONE)
     programs.attached("n1", dataclasses.replace(OTHER, sources={"model.py": "2"}))
     _, told = job.core.take()
@@ -50,7 +63,7 @@ def test_what_may_go_well_is_told(tmp_path: Path) -> None:
 
 
 def test_every_machine_has_its_command(tmp_path: Path) -> None:
-    programs = Programs(FakeJob(tmp_path).core.outbox, lambda code, reason: None)
+    programs = Programs(FakeJob(tmp_path).core.outbox)
     programs.attached("n0", ONE)
     assert programs.resume_commands("/jit") == {}
     programs.attached("n1", OTHER)

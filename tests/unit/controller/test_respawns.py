@@ -113,6 +113,18 @@ def test_the_limit_is_for_each_rank_and_hour(tmp_path: Path) -> None:
     assert respawns.spent == ""
 
 
+def test_what_was_started_under_an_earlier_controller_counts_for_the_hour(tmp_path: Path) -> None:
+    job = made(tmp_path, limit=2)
+    respawns, to_this_clock_s = job.core.driver.spares.respawns, job.now_s - 1700000000.0
+    respawns.recall_starts(["1 1700000000.0", "1 1699990000.0", "2 1699999999.5"], to_this_clock_s)
+    assert respawns.number(1, job.now_s) == "2 of 2 within the hour"
+    lose(job, "n0.w1", 7)
+    assert [(e.rank, e.count, e.limit) for e in job.told(events.ProcessRespawned)] == [(1, 2, 2)]
+    lose(job, "n0.r0", 8)
+    (fell,) = job.told(events.JobFell)
+    assert "that was done 2 times within the hour" in fell.reason
+
+
 def test_a_process_that_cannot_be_started_leaves_a_checkpoint(tmp_path: Path) -> None:
     job = made(tmp_path, limit=2)
     job.unstartable.add(1)

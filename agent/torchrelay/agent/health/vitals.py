@@ -69,6 +69,10 @@ class Vitals:
             record.waited_s,
         )
 
+    def forget(self, worker: WorkerId) -> None:
+        """It has ended."""
+        self._lives.pop(worker, None)
+
     def _ask(self, life: _Life, pid: int, now_s: float) -> None:
         life.state, processor_s = self._activity_of(pid)
         life.asked_s = now_s

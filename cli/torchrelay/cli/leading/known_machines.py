@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from torchrelay.protocol.names import machines_file
+from torchrelay.protocol.names import machines_file, mark_file
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,24 @@ def write_machines(folder: Path, run_id: str, known: KnownMachines) -> None:
     partial.replace(path)
 
 
+def mark(folder: Path, run_id: str) -> str:
+    """What whoever of the run came first has written there; this one, if nobody has. Empty where that cannot be done."""
+    path, own = folder / mark_file(run_id), secrets.token_hex(8)
+    whole = path.with_name(f"{path.name}.{own}")
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        whole.write_text(own, encoding="ascii")
+        try:
+            os.link(whole, path)  # done by one machine alone, also on NFS
+        except FileExistsError:
+            return path.read_text(encoding="ascii")
+        finally:
+            whole.unlink(missing_ok=True)
+    except (OSError, ValueError):
+        return ""
+    return own
+
+
 def remove_machines(folder: Path, run_id: str, jobs: Sequence[str]) -> None:
     """With what controllers have written down of their order. What cannot be removed stays."""
     for job in jobs:
@@ -45,5 +65,6 @@ def remove_machines(folder: Path, run_id: str, jobs: Sequence[str]) -> None:
     known = read_machines(folder, run_id)
     if known is not None and known.job in jobs:
         (folder / machines_file(run_id)).unlink(missing_ok=True)
+    (folder / mark_file(run_id)).unlink(missing_ok=True)
     if folder.is_dir() and not any(folder.iterdir()):
         folder.rmdir()

@@ -21,6 +21,8 @@ class Action(Enum):
     WAIT = "wait"
     FOLLOW = "follow"
     LEAD = "lead"
+    FENCE = "fence"
+    """To end all processes of this machine: others may go on without them."""
 
 
 @dataclass(frozen=True)
@@ -59,11 +61,14 @@ def next_step(v: View) -> Step:
     """What a machine does whose controller does not answer, or has too few machines to lead."""
     ours = [(a, r) for a, r in v.answers if r.job == v.known.job]
     leading = [(a, r) for a, r in ours if r.quorum and r.epoch >= v.known.epoch]
-    others = [(a, r) for a, r in ours if r.epoch > max(v.known.epoch, v.epoch)]
+    others = [(a, r) for a, r in ours if r.epoch > max(v.known.epoch, v.epoch) and r.follows >= v.known.epoch]
     if leading or others:
         address, reply = max(leading or others, key=lambda found: found[1].epoch)
         how = "leads the job" if reply.quorum else "is about to lead the job"
         return Step(Action.FOLLOW, f"the controller of {reply.node} at {address} {how}", address, reply.epoch)
+    if v.known.begun and not v.barred and 0 < v.known.lease_s <= v.silent_s:
+        why = f"nothing was heard of whoever leads the job for {v.silent_s:.0f} s, and other machines may go on without this one"
+        return Step(Action.FENCE, f"{why}: its processes are ended (--lease)")
     if v.holds:
         return Step(Action.WAIT, "its own controller waits for more machines")
     quiet = f"the controller of {v.known.node} is not heard any more"

@@ -41,6 +41,9 @@ class Hands(Protocol):
     async def join_another(self) -> None:
         """This machine's controller has nobody yet, and the run's job is elsewhere."""
 
+    async def fence(self, reason: str) -> None:
+        """Ends all processes of this machine at once."""
+
     def barred(self) -> str:
         """Why no other controller could lead the job; empty if one can."""
 
@@ -123,6 +126,8 @@ class LeaderWatch:
         if step.action is Action.FOLLOW:
             self._turned = step.epoch
             await self._hands.turn_to(step.address)
+        elif step.action is Action.FENCE:
+            await self._hands.fence(step.reason)
         elif step.action is Action.LEAD:
             self._tried, self._tried_s = step.epoch, time.monotonic()
             if await self._hands.lead(step.epoch, self._seat.known):

@@ -136,6 +136,7 @@ class Runs:
             restarts_done=number,
             scripts_begun=self._scripts_begun,
             migrations_begun=len(summary.migrations),
+            respawned_s=summary.respawned_s,
         )
 
     def _heard(self, before: Summary, summary: Summary) -> None:

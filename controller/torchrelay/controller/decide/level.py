@@ -54,7 +54,7 @@ def _with_all_the_room(k: Known, gaps: Sequence[RankGap]) -> Protection:
     if any(rank not in k.reports or not k.reports[rank].settled for rank in range(k.world_size)):
         return Protection(Level.ARMED, "all ranks are armed, and the training loop has not come round yet")
     best = _with_a_spare(k, gaps)
-    if k.spares_ready:
+    if k.spares_ready or not best.level.promises:
         return best
     if k.spares_coming and k.refilling and k.respawns:
         return replace(best, reason=f"a rank that is lost waits for the spare that is being made: {best.reason}")
@@ -91,9 +91,11 @@ def _with_a_spare(k: Known, gaps: Sequence[RankGap]) -> Protection:
     refuted = sorted({rank for g in gaps if g.effect == NO_JOINER for rank in g.ranks})
     if refuted:
         plural = "s" * (len(refuted) > 1)
+        none_is_left = len(refuted) == k.world_size and not goes_back(k, gaps).issuperset(refuted)
+        who = "no rank could be replaced" if none_is_left else f"rank{plural} {listed(refuted)} could not be replaced"
         return Protection(
-            Level.PARTLY,
-            f"rank{plural} {listed(refuted)} could not be replaced, as a rehearsal has shown; {_instead(k, gaps, refuted)}",
+            Level.UNPROTECTED if none_is_left else Level.PARTLY,
+            f"{who}, as a rehearsal has shown; {_instead(k, gaps, refuted)}",
         )
     if gaps and all(g.effect == GOES_BACK for g in gaps):
         what = f"any rank can be replaced; without warning all go back to copies, {steps_back(k)}"
@@ -116,4 +118,4 @@ def _with_machines(k: Known, level: Level, what: str) -> Protection:
 def _instead(k: Known, gaps: Sequence[RankGap], refuted: Sequence[int]) -> str:
     if goes_back(k, gaps).issuperset(refuted):
         return f"if one is lost, all try to begin anew from their copies, {steps_back(k)}; the job ends where that fails, too"
-    return f"{JIT_CHECKPOINT}, to go on from by hand, is what is left if one is lost"
+    return f"{JIT_CHECKPOINT} is what is left if one is lost"

@@ -47,7 +47,26 @@ def agree(node: str, one: Program, other_node: str, other: Program) -> Agreement
             f"the faults of --inject differ: {_listed(one.inject)} on {node}, {_listed(other.inject)} on {other_node}. "
             "Give the same on all machines"
         )
+    if where := _not_shared(node, one, other_node, other):
+        if one.jit_given or other.jit_given:
+            refused.append(
+                f"--jit-dir: {where}. Mount the same storage on all machines, or leave --jit-dir out: "
+                "each then has a folder of its own"
+            )
+        else:
+            told.append(
+                f"{where}: where no rank can take over, the script starts from its beginning. "
+                "--jit-dir names a folder that all machines share"
+            )
     return Agreement(tuple(refused), tuple(told))
+
+
+def _not_shared(node: str, one: Program, other_node: str, other: Program) -> str:
+    """Which folder of just-in-time checkpoints is not the same one on both; empty if none, or that is not known."""
+    for here, mark, there, other_mark in zip(one.jit_dirs, one.jit_marks, other.jit_dirs, other.jit_marks):
+        if mark and other_mark and mark != other_mark:
+            return f"{here} on {node} and {there} on {other_node} are not the same folder: neither sees what the other writes"
+    return ""
 
 
 def _different(one: dict[str, str], other: dict[str, str]) -> list[str]:

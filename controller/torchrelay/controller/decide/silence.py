@@ -36,12 +36,23 @@ class Silence:
     all_ranks: bool
     witnesses: tuple[Witness, ...]
     unprotected_because: str
+    fenced_after_s: float = 0.0
+    """By then a machine that is cut off has ended its processes itself; 0: it does not."""
 
 
 @dataclass(frozen=True)
 class Verdict:
     action: str
     reason: str
+
+
+SURE_S = 10.0
+"""More than a machine may have heard of who leads for longer than it was heard itself, and takes to end its processes."""
+
+
+def fenced_after_s(lease_s: float) -> float:
+    """After so long without a word of it a machine has ended its own processes; 0 where machines do not do so."""
+    return lease_s + SURE_S if lease_s else 0.0
 
 
 def judge_silence(silence: Silence, policy: Policy) -> Verdict:
@@ -64,7 +75,8 @@ def judge_silence(silence: Silence, policy: Policy) -> Verdict:
         return Verdict(GIVE_UP, f"{heard}, and {_ranks(stuck)} for it")
     if silence.witnesses:
         return Verdict(WAIT, f"the agent of {node} {how}, but training goes on")
-    if silent_s < policy.agent_grace_s:
+    # Nobody passes a gate without the ranks that are here. Without any only the lease says that those there do not train.
+    if silent_s < max(policy.agent_grace_s, silence.fenced_after_s):
         return Verdict(WAIT, f"the agent of {node} {how}, and there is no rank elsewhere that could tell more")
     return Verdict(GIVE_UP, f"{heard}, and there is no rank elsewhere that could tell more")
 

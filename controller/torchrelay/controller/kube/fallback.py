@@ -38,7 +38,8 @@ class Fallback:
         log.warning("%s: %s: %s", run.key, rung.rung, rung.reason)
         run.story.fell(rung.tried, time.time())
         if rung.rung == FAIL:
-            run.relay.end(run.core.fallen.exit_code, f"{run.core.fallen.reason}; nothing is left: {rung.reason}")
+            began = f"; it began with: {run.losses.began_with}" if run.losses.began_with else ""
+            run.relay.end(run.core.fallen.exit_code, f"{run.core.fallen.reason}; nothing is left: {rung.reason}{began}")
         else:
             self._ledger.begin_again(run, _restart(run, rung), f"begins again at step {rung.step}: {rung.reason}")
 

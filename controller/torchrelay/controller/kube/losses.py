@@ -59,6 +59,16 @@ class Losses:
         return self.known[-1]
 
     @property
+    def began_with(self) -> str:
+        """Why the first of the latest losses was, since which the job has never come to train again; empty if it has."""
+        reason = ""
+        for loss in reversed(self.known):
+            if loss.rung and (loss.rung not in BEGIN_AGAIN or loss.seconds):
+                break
+            reason = loss.reason if loss.rung else reason
+        return reason
+
+    @property
     def rungs(self) -> dict[str, int]:
         """How often each was taken, all of them: a merge patch takes none away."""
         taken = Counter(loss.rung for loss in self.known)

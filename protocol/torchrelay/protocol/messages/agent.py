@@ -32,6 +32,8 @@ class Program:
     """What a machine of the job was told to run, as far as all of them have to agree. Empty fields are not known.
 
     `script`: its absolute path, or `-m module`; `sha256`: of its file. `sources`: Python files in its folder -> digest.
+    `jit_dirs`: its folders for just-in-time checkpoints; `jit_marks`: what stands in each for all machines that see the same
+    folder, empty where nothing can be written; `jit_given`: whether the user has named them.
     """
 
     script: str = ""
@@ -42,6 +44,9 @@ class Program:
     inject: tuple[str, ...] = ()
     resume_command: str = ""
     """What goes on from a just-in-time checkpoint on this machine; `{directory}` is to be filled in."""
+    jit_dirs: tuple[str, ...] = ()
+    jit_marks: tuple[str, ...] = ()
+    jit_given: bool = False
 
 
 @dataclass(frozen=True)

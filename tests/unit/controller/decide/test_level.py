@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 
@@ -103,8 +104,31 @@ def test_a_rehearsal_that_failed_names_the_copies_where_there_are_any() -> None:
     gap = Gap("rehearsal", NO_JOINER, "rank 1 could not be replaced", "train.py", 3)
     failed = {1: Rehearsed(1, 1, 40, REHEARSAL_FAILED, "ImportError: x", (gap,))}
     told = found(rehearsed=failed)
-    assert (told.level, "a just-in-time checkpoint, to go on from by hand" in told.reason) == (Level.PARTLY, True)
+    assert (told.level, "a just-in-time checkpoint is what is left" in told.reason) == (Level.PARTLY, True)
     assert "all try to begin anew from their copies" in found(rehearsed=failed, **SHARDED).reason
+
+
+@pytest.mark.parametrize(
+    "how", [{}, {"spares_ready": 0, "respawns": True}, {"spares_ready": 0, "spares_coming": 1, "refilling": True}]
+)
+def test_where_rehearsals_have_refuted_every_rank_nothing_is_promised(how: dict[str, Any]) -> None:
+    def refuted(rank: int) -> Rehearsed:
+        gap = Gap("rehearsal", NO_JOINER, f"rank {rank} could not be replaced", "train.py", 3)
+        return Rehearsed(rank, 1, 40, REHEARSAL_FAILED, "ImportError: x", (gap,))
+
+    every = {rank: refuted(rank) for rank in range(2)}
+    told = found(rehearsed=every, **how)
+    assert (told.level, told.reason) == (
+        Level.UNPROTECTED,
+        "no rank could be replaced, as a rehearsal has shown; a just-in-time checkpoint is what is left if one is lost",
+    )
+    assert found(rehearsed={0: every[0]}, **how).level is not Level.UNPROTECTED
+
+
+def test_copies_are_a_rung_that_rehearsals_of_every_rank_do_not_refute() -> None:
+    gap = Gap("rehearsal", NO_JOINER, "could not be replaced", "train.py", 3)
+    every = {rank: Rehearsed(rank, 1, 40, REHEARSAL_FAILED, "ImportError: x", (gap,)) for rank in range(2)}
+    assert found(rehearsed=every, **SHARDED).level is Level.PARTLY
 
 
 def test_the_table_of_a_job_without_a_spare_promises_nothing() -> None:

@@ -42,6 +42,30 @@ def test_a_difference_is_refused_with_both_and_what_to_do(
     assert remedy in text
 
 
+SHARES = dataclasses.replace(ONE, jit_dirs=("/nfs/jit", "/more"), jit_marks=("a", "b"))
+
+
+@pytest.mark.parametrize(
+    ("marks", "given", "refused", "told"),
+    [
+        (("a", "b"), True, 0, 0),
+        (("c", "b"), True, 1, 0),
+        (("a", "c"), True, 1, 0),
+        (("c", "b"), False, 0, 1),
+        (("", ""), True, 0, 0),
+        ((), True, 0, 0),
+    ],
+)
+def test_a_folder_that_is_not_the_same_on_all_machines_is_refused_where_it_was_asked_for(
+    marks: tuple[str, ...], given: bool, refused: int, told: int
+) -> None:
+    found = agree("n0", SHARES, "n1", dataclasses.replace(SHARES, jit_marks=marks, jit_given=given))
+    assert (len(found.refused), len(found.told)) == (refused, told)
+    for text in (*found.refused, *found.told):
+        assert "on n0 and " in text
+        assert "are not the same folder: neither sees what the other writes" in text
+
+
 def test_helpers_that_differ_and_patch_versions_are_told_alone() -> None:
     found = with_other(sources={"train.py": "1", "model.py": "3", "notes.py": "4"}, python="3.11.8")
     assert found.refused == ()

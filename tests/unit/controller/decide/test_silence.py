@@ -7,7 +7,16 @@ import pytest
 
 from torchrelay.controller.config import Policy
 from torchrelay.controller.decide.copies import choose_keeper
-from torchrelay.controller.decide.silence import END, GIVE_UP, WAIT, Silence, Verdict, Witness, judge_silence
+from torchrelay.controller.decide.silence import (
+    END,
+    GIVE_UP,
+    WAIT,
+    Silence,
+    Verdict,
+    Witness,
+    fenced_after_s,
+    judge_silence,
+)
 
 WAITS, TRAINS = Witness(0, True, 2.0), Witness(1, False, 0.1)
 SILENCE = Silence("n1", 8.0, False, (2, 3), False, (WAITS, TRAINS), "")
@@ -37,6 +46,15 @@ def test_as_long_as_training_goes_on_silence_ends_nothing(witness: Witness) -> N
 def test_where_nobody_could_tell_more_a_longer_silence_decides() -> None:
     assert judged(witnesses=()).action == WAIT
     assert judged(witnesses=(), silent_s=30.0).action == GIVE_UP
+
+
+def test_ranks_that_could_train_without_any_of_ours_are_given_up_only_once_their_lease_is_over() -> None:
+    fenced_s = fenced_after_s(60.0)
+    assert fenced_s > 60.0
+    assert judged(witnesses=(), silent_s=fenced_s - 0.1, fenced_after_s=fenced_s).action == WAIT
+    assert judged(witnesses=(), silent_s=fenced_s, fenced_after_s=fenced_s).action == GIVE_UP
+    assert judged(fenced_after_s=fenced_s).action == GIVE_UP, "a rank of ours waits: nobody passes a gate without it"
+    assert fenced_after_s(0.0) == 0.0
 
 
 def test_an_unprotected_job_ends_after_its_grace() -> None:

@@ -105,6 +105,18 @@ def test_a_folder_that_cannot_be_looked_into_is_the_end(why: str) -> None:
     in_world(test)
 
 
+def test_the_end_has_the_reason_that_began_it_where_the_job_never_came_to_train_again() -> None:
+    async def test(w: World) -> None:
+        fall(w, wishes=Asked())
+        w.run.losses.add(Loss(1, 40, 1000.0, "rank 1 was killed", "jit-checkpoint"))
+        Fallback(w.ledger).look(w.run, NOW_S)
+        assert w.run.core.ended is not None
+        assert w.run.core.ended.reason.startswith("rank 1 is lost; nothing is left: ")
+        assert w.run.core.ended.reason.endswith("; it began with: rank 1 was killed")
+
+    in_world(test)
+
+
 def test_what_keeps_spares_away_is_told_with_the_rung() -> None:
     async def test(w: World) -> None:
         fall(w, "/c/jit")

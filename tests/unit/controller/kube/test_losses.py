@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
+import pytest
 from support.kube_world import KEY, LAUNCH, World, in_world
 
 from torchrelay.controller.kube.losses import KEPT, Loss, Losses, read_losses
@@ -34,6 +36,27 @@ def test_a_rung_that_was_taken_stays() -> None:
     losses = Losses([Loss(1, 40, 1000.0, "", "respawn")])
     losses.begins_again("jit-checkpoint")
     assert losses.rungs == {"next-spare": 0, "respawn": 1, "jit-checkpoint": 0, "checkpoint": 0}
+
+
+LATER = Loss(1, 40, 1020.0, "a joiner failed")
+
+
+@pytest.mark.parametrize(
+    ("known", "began"),
+    [
+        ((), ""),
+        ((KILLED,), ""),
+        ((replace(KILLED, rung="jit-checkpoint"),), "rank 1 was killed"),
+        ((replace(KILLED, rung="jit-checkpoint"), LATER), "rank 1 was killed"),
+        ((replace(KILLED, rung="jit-checkpoint"), replace(LATER, rung="checkpoint")), "rank 1 was killed"),
+        ((replace(KILLED, rung="jit-checkpoint", seconds=7.0), LATER), ""),
+        ((replace(KILLED, rung="jit-checkpoint"), replace(LATER, rung="respawn"), LATER), ""),
+    ],
+)
+def test_a_job_that_never_came_to_train_again_began_with_the_loss_before_that(
+    known: tuple[Loss, ...], began: str
+) -> None:
+    assert Losses(known).began_with == began
 
 
 def test_the_oldest_are_forgotten() -> None:

@@ -116,7 +116,9 @@ def test_a_fence_of_a_process_that_is_gone_is_answered_too(tmp_path: Path) -> No
     run(scenario())
 
 
-def test_nothing_is_told_again_of_a_process_that_has_been_replaced_and_a_fence_of_it_is_answered(tmp_path: Path) -> None:
+def test_nothing_is_told_again_of_a_process_that_has_been_replaced_and_a_fence_of_it_is_answered(
+    tmp_path: Path,
+) -> None:
     async def scenario() -> None:
         controller = Controller()
         async with serving(controller) as port, agent(tmp_path, port, nproc_per_node=2, spares=1) as node:

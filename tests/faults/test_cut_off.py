@@ -52,6 +52,6 @@ def test_a_leader_that_is_cut_off_ends_its_processes_and_the_others_go_on_bitwis
     if not comes_back:
         assert "nothing was heard of whoever leads the job for" in said
         assert LEASE_S <= took_s <= NOTICED_S + LEASE_S + MOST_S, said
-    assert fleet.boundary(0) <= 20, said
+        assert fleet.boundary(0) <= 20, said
     assert [e["restart"] for e in fleet.events(1, "job_restarted")] == [], said
     assert differences(reference, fleet.out, RANKS) == [], said

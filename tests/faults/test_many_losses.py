@@ -28,7 +28,7 @@ SETTLED_AFTER = 3
 STAYS = "n0.w0"
 GROWTH_BYTES = 150 << 10
 """For each further loss at most so much, of what is remembered of each process that there was."""
-LOSS_S = 25.0
+LOSS_S = 40.0
 
 
 LOOK_S = 0.25
@@ -77,7 +77,7 @@ class Held:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120 + 2 * LOSS_S * LOSSES)
+@pytest.mark.timeout(240 + LOSS_S * LOSSES)
 def test_losses_in_a_row_find_a_new_spare_each_and_leave_nothing_behind(
     undisturbed: Undisturbed, tmp_path: Path
 ) -> None:
@@ -97,7 +97,7 @@ def test_losses_in_a_row_find_a_new_spare_each_and_leave_nothing_behind(
         options=("--refill", "--tee=3", f"--log-dir={tmp_path / 'logs'}"),
         environment={"TMPDIR": str(temporary), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")},
         watch=held.look,
-        limit_s=60 + LOSS_S * LOSSES,
+        limit_s=120 + LOSS_S * LOSSES,
     )
     print(held.told(), flush=True)
     assert_unharmed(run, undisturbed("ddp.py", epochs, ranks=RANKS), RANKS, faults, LOSSES)

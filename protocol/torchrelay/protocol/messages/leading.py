@@ -56,7 +56,7 @@ class LeadReply:
     scripts_begun: int = 0
     resume_dir: str = ""
     """With `restarts_done` and `scripts_begun` what its processes were started with: as in ControllerConfig."""
-    follows: int = 0
-    """The newest epoch that enough machines are known to follow: whoever knows a newer one does not follow this controller."""
     lease_s: float = 0.0
     """A machine that hears of nobody who leads ends its processes after so long."""
+    follows: int = 0
+    """The newest epoch that enough machines are known to follow: whoever knows a newer one does not follow this controller."""

@@ -21,7 +21,8 @@ MOST_S = 15.0
 
 
 @pytest.mark.skipif(bool(why := why_not()), reason=why)
-@pytest.mark.parametrize("comes_back", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("comes_back", [True, False])
 def test_a_leader_that_is_cut_off_ends_its_processes_and_the_others_go_on_bitwise(
     comes_back: bool, undisturbed: Undisturbed, tmp_path: Path
 ) -> None:

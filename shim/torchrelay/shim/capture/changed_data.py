@@ -18,8 +18,8 @@ from torchrelay.shim.capture import small
 from torchrelay.shim.capture.marks import COLLATE, Mark, Where
 from torchrelay.shim.capture.parts import attributes
 
-MOST_BYTES = 1 << 20
-"""It stands in each journal of the epoch."""
+MOST_BYTES = 256 << 10
+"""Of each worker. It stands in each journal of the epoch, which is written in each step."""
 
 Marks = Mapping[Where, Mark]
 

@@ -247,6 +247,18 @@ class OfScript(Noisy):
 
 
 OF_MODULE = random.Random(3)
+DATA = Remembering()
+
+
+def test_a_data_set_that_is_a_variable_of_the_script_is_told_as_the_loaders_own(
+    draws: Draws, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sites, "INSTRUMENTED_FILES", {__file__})
+    loader = loader_of(DATA)
+    iterator = iter(loader)
+    list(iterator)
+    iter(loader)
+    assert not draws.kept_workers({id(iterator)})
 
 
 def test_what_workers_change_in_the_scripts_modules_is_one(draws: Draws, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,7 +94,7 @@ def _mark(info: Any) -> _Marks | None:
     if info is None or info.dataset is None:
         return None
     found = marks.of_attributes(info.dataset, _collate)
-    return None if found is None else _Marks(found, marks.of_globals())
+    return None if found is None else _Marks(found, marks.of_globals(data_sets(info.dataset)))
 
 
 def are_seen(iterator: Any) -> bool:

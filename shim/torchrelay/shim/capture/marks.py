@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import pickle
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import FunctionType, MappingProxyType, ModuleType
 from typing import Any, NamedTuple
 
@@ -138,13 +138,17 @@ def of_data(data: Any, collate: Any) -> bytes | None:
     return hashlib.sha256(repr([(where, mark.digest) for where, mark in found.items()]).encode()).digest()
 
 
-def of_globals() -> bytes:
-    """Of the variables of the script's modules, their classes and functions; of what cannot be pickled, which object it is."""
+def of_globals(owners: Sequence[Any] = ()) -> bytes:
+    """Of the variables of the script's modules, their classes and functions; of what cannot be pickled, which object it is.
+
+    `owners`: data sets whose attributes have marks of their own, which variables may lead to.
+    """
     found = []
+    numbers = {id(owner): number for number, owner in enumerate(owners)}
     for name, value in _globals():
         written = _Digest()
         try:
-            _Marker(written).dump(value)
+            _Marker(written, numbers).dump(value)
             found.append((name, written.digest()))
         except Exception:  # noqa: BLE001 - as above
             found.append((name, str(id(value)).encode()))

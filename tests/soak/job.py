@@ -210,7 +210,7 @@ class _Job:
             return False
         if fault.kind == NODE:
             self._gone = fault.target
-            self._lost_before = self._count(1 - fault.target, "node_lost")
+            self._lost_before = self._gone_on(1 - fault.target)
             lose(self.fleet.commands[fault.target])
         elif fault.kind == PLANNED:
             refused = self._torchrelay("migrate", f"--rank={fault.target}", "--reason=soak", "--no-wait").returncode
@@ -228,12 +228,16 @@ class _Job:
     def _bring_back(self, machine: int) -> None:
         """Once the other one has given it up, or has ended without it."""
         other = self.fleet.commands[1 - machine]
-        if other.poll() is None and self._count(1 - machine, "node_lost") <= self._lost_before:
+        if other.poll() is None and self._gone_on(1 - machine) <= self._lost_before:
             return
         self._gone = None
         if other.poll() is None:
             self._names[machine] += "+"
             self.fleet.commands[machine] = self.fleet.start(machine, self._names[machine])
+
+    def _gone_on(self, machine: int) -> int:
+        """How often it has given another one up, or taken over: who leads in the place of a lost leader only tells the latter."""
+        return self._count(machine, "node_lost") + self._count(machine, "migration_finished")
 
     def _ask(self) -> dict[str, Any] | None:
         """None where nobody answers now."""

@@ -161,6 +161,14 @@ def test_a_trainjob_gets_an_annotation_for_the_pods_that_its_runtime_makes() -> 
     assert older["spec"]["podTemplateOverrides"][0]["metadata"]["annotations"] == {kube.INJECT: "true"}
 
 
+@pytest.mark.parametrize("spec", [{"runtimeRef": {"name": "torch"}}, {"podTemplateOverrides": []}])
+def test_a_trainjob_is_annotated_once(spec: dict[str, Any]) -> None:
+    once = inject_text(dump(workload("TrainJob", spec)), CLASSIC, "PEM").text
+    again = inject_text(once, CLASSIC, "PEM")
+    assert again.text == once
+    assert again.notes == ["TrainJob big: is injected already, and stays as it is"]
+
+
 def test_a_job_that_is_named_when_it_is_made_is_left_to_the_webhook() -> None:
     job = workload("Job", {"template": template()})
     job["metadata"] = {"generateName": "big-"}

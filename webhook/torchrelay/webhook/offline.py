@@ -24,6 +24,8 @@ from torchrelay.webhook.yaml_text import dump, split
 
 _FOR_THE_WEBHOOK = "its pods are prepared by the webhook when they are made; here they are only annotated"
 
+_READY = "is injected already, and stays as it is"
+
 
 @dataclass(frozen=True)
 class Done:
@@ -35,7 +37,7 @@ class Done:
 
 def inject_text(text: str, settings: Settings, authority: str) -> Done:
     """Raises UserError for what is no manifest, and for wrong annotations. Documents without pods stay as they are written."""
-    parts, notes, pods, ready = [], [], 0, 0
+    parts, notes, pods = [], [], 0
     for written in split(text):
         try:
             document = yaml.safe_load(written)
@@ -44,10 +46,9 @@ def inject_text(text: str, settings: Settings, authority: str) -> Done:
         new = copy.deepcopy(document)
         for one in _members(new):
             notes += _inject_document(one, settings, authority)
-            ready += any(prepared_by(template) for template in templates(one))
         pods += new != document
         parts.append(written if new == document else dump(new))
-    if not pods and not ready:
+    if not pods and not notes:
         raise UserError("there is nothing in it that makes pods, or all of it says torchrelay.dev/inject: false")
     if pods and not authority:
         notes.append(f"{kube.ENV_CA} is empty, so the webhook has to fill it in; --ca-file gives it")
@@ -65,7 +66,10 @@ def _members(document: Any) -> list[dict[str, Any]]:
 def _inject_document(document: dict[str, Any], settings: Settings, authority: str) -> list[str]:
     kind, name = document.get("kind", ""), (document.get("metadata") or {}).get("name", "")
     if kind == "TrainJob":
-        trainjob_pod_annotations(document).setdefault(kube.INJECT, "true")
+        annotations = trainjob_pod_annotations(document)
+        if kube.INJECT in annotations:
+            return [f"TrainJob {name}: {_READY}"]
+        annotations[kube.INJECT] = "true"
         return [f"TrainJob {name}: {_FOR_THE_WEBHOOK}"]
     found = templates(document)
     chosen = [t for t in found if kube.INJECT in ((t.get("metadata") or {}).get("annotations") or {})]
@@ -73,7 +77,7 @@ def _inject_document(document: dict[str, Any], settings: Settings, authority: st
     for template in chosen or found:
         if version := prepared_by(template):
             if version == VERSION:
-                notes.append(f"{kind} {name}: is injected already, and stays as it is")
+                notes.append(f"{kind} {name}: {_READY}")
                 continue
             notes.append(f"{kind} {name}: what version {version} had added is replaced")
             template.update(without_additions(template))

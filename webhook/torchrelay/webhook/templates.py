@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from torchrelay.protocol.kube_names import INJECT
+
 EACH = "*"
 _TEMPLATE = ("spec", "template")
 _REPLICATED_JOBS = ("replicatedJobs", EACH, "template", *_TEMPLATE)
@@ -29,6 +31,8 @@ PATHS: dict[str, tuple[Path, ...]] = {
 }
 NAMED_LATER = ("CronJob", "TrainingRuntime", "ClusterTrainingRuntime")
 """Several jobs come of one such document, each with a name of its own: the webhook alone can tell them apart."""
+_MANAGER = INJECT
+"""Whose patch of a TrainJob it is."""
 _INITIALIZERS = ("dataset-initializer", "model-initializer")
 """Jobs of a TrainJob that do not train."""
 
@@ -63,6 +67,8 @@ def trainjob_pod_annotations(document: dict[str, Any]) -> dict[str, Any]:
     Trainer 2.1 has podTemplateOverrides for it, 2.2 and later have runtimePatches.
     """
     spec = document.setdefault("spec", {})
+    if (there := _annotated_before(spec)) is not None:
+        return there
     if "podTemplateOverrides" in spec:
         override: dict[str, Any] = {"targetJobs": [{"name": "node"}], "metadata": {"annotations": {}}}
         spec["podTemplateOverrides"] = [*(spec["podTemplateOverrides"] or ()), override]
@@ -70,8 +76,22 @@ def trainjob_pod_annotations(document: dict[str, Any]) -> dict[str, Any]:
     metadata: dict[str, Any] = {"annotations": {}}
     jobs = [{"name": "node", "template": {"spec": {"template": {"metadata": metadata}}}}]
     patch = {
-        "manager": "torchrelay.dev/inject",
+        "manager": _MANAGER,
         "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": jobs}}},
     }
     spec["runtimePatches"] = [*(spec.get("runtimePatches") or ()), patch]
     return metadata["annotations"]  # type: ignore[no-any-return]  # of a document without a schema
+
+
+def _annotated_before(spec: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the annotations that an injection before this one has made, or a person; None if there are none."""
+    for override in spec.get("podTemplateOverrides") or ():
+        annotations = (override.get("metadata") or {}).get("annotations") or {}
+        if INJECT in annotations:
+            return annotations
+    for patch in spec.get("runtimePatches") or ():
+        for template in _at(patch.get("trainingRuntimeSpec"), ("template", "spec", *_REPLICATED_JOBS)):
+            annotations = (template.get("metadata") or {}).get("annotations") or {}
+            if INJECT in annotations:
+                return annotations
+    return None

@@ -20,6 +20,7 @@ from torchrelay.shim.capture.kinds import Kind
 from torchrelay.shim.capture.modules import ModuleTrees
 from torchrelay.shim.capture.rewalk import Rewalk
 from torchrelay.shim.capture.seen_again import Restart
+from torchrelay.shim.capture.tags import BOUND
 from torchrelay.shim.capture.walk import Walk
 
 
@@ -68,6 +69,8 @@ def _way(state: HostState, number: int) -> str:
 def _plain(value: Any, ways: list[str]) -> Any:
     if type(value) is tuple and value and value[0] == REF:
         return ("at", ways[value[1]])
+    if type(value) is tuple and value and value[0] == BOUND:
+        return ("bound", ways[value[1]], value[2])
     if type(value) is tuple and value and value[0] == TUPLE:
         return ("tuple", value[1], [_plain(v, ways) for v in value[2]])
     if isinstance(value, dict):

@@ -66,7 +66,7 @@ class Leading:
         self._members[hello.node] = Member(hello.node, hello.node_rank, hello.candidate)
         self._names.add(hello.node)
         if self.is_led:
-            self._outbox.to_agent(hello.node, Follow(self._config.job_name, self.epoch))
+            self._outbox.to_agent(hello.node, Follow(self._config.job_name, self._epoch_for(hello.node)))
 
     def tick(self, now_s: float) -> None:
         """To be called until it leads."""
@@ -147,12 +147,23 @@ class Leading:
         agreed = {n for n in there if n == self._config.node or self._follow.get(n, 0) >= epoch}
         if 2 * len(agreed) <= len(self.members):
             return False
-        self._agreed = max(self._agreed, epoch)
+        if epoch > self._agreed:
+            self._agreed = epoch
+            if self._config.node in self._job.nodes:
+                self._outbox.to_agent(self._config.node, Follow(self._config.job_name, epoch))
         return True
 
     def _advance(self) -> None:
         self.epoch = next_epoch(self.epoch, self._own_rank, self._config.nnodes)
-        self._outbox.to_all_agents(Follow(self._config.job_name, self.epoch))
+        for node in self._job.nodes:
+            if node != self._config.node:
+                self._outbox.to_agent(node, Follow(self._config.job_name, self.epoch))
+
+    def _epoch_for(self, node: str) -> int:
+        """What a machine is told to follow. Its own one hears of an epoch once enough others follow it: should it be cut off, and
+        come back, it would make whoever leads by then stand down for an epoch that nobody has ever followed.
+        """
+        return self._agreed if node == self._config.node else self.epoch
 
     @property
     def _own_rank(self) -> int:
@@ -188,7 +199,7 @@ class Leading:
         verdict = may_go_on(members, there, self.is_led, self._shared)
         config, holders = self._config, self._job.holders
         reply = LeadReply(
-            self.epoch,
+            self._epoch_for(request.node),
             config.job_name,
             config.node,
             tuple(sorted(self._members.values(), key=lambda m: (m.node_rank, m.node))),

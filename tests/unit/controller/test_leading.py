@@ -182,12 +182,28 @@ def test_a_machine_is_given_up_once_most_of_the_others_follow_an_epoch_that_it_d
     bench.job.nodes["n2"].away_since_s = 0.0
     bench.followers()
     assert not bench.leading.may_give_up("n2", 3.0)
-    assert (bench.leading.epoch, sorted(bench.followers())) == (7, ["n0", "n1", "n2"])
+    assert (bench.leading.epoch, sorted(bench.followers())) == (7, ["n0", "n2"])
     assert not bench.leading.may_give_up("n2", 3.1), "n0 was heard a moment ago, and may be cut off as well"
     assert bench.leading.answer(LeadRequest(2, "n2", "job", 4), True, 0, 3.2).epoch == 0, "it is told nothing"
     bench.follows(0)
     assert bench.leading.may_give_up("n2", 3.3)
     assert bench.leading.epoch == 7
+
+
+def test_the_machine_that_leads_hears_of_an_epoch_once_enough_others_follow_it() -> None:
+    """It may be the one that is cut off, and nobody is to stand down for an epoch that nobody has followed."""
+    bench = Bench()
+    bench.attach(0, 1, 2)
+    bench.job.nodes["n2"].away_since_s = 0.0
+    assert not bench.leading.may_give_up("n2", 3.0)
+    bench.followers()
+    assert bench.leading.answer(LeadRequest(1, "n1", "job", 4), True, 0, 3.1).epoch == 4
+    bench.attach(1, epoch=4)
+    assert [order.epoch for node, order in bench.outbox.take()[0] if isinstance(order, Follow)] == [4]
+    bench.follows(0)
+    assert bench.leading.may_give_up("n2", 3.3)
+    assert bench.followers() == ["n1"]
+    assert bench.leading.answer(LeadRequest(1, "n1", "job", 4), True, 0, 3.4).epoch == 7
 
 
 def test_of_two_that_fall_silent_one_after_the_other_neither_is_given_up() -> None:

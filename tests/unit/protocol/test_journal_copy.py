@@ -21,7 +21,8 @@ def test_what_is_packed_can_be_read() -> None:
     head, payload = parts(wire.frame(wire.GATE, 41, b"journal"))
     wire.check(head, payload)
     assert (head.kind, head.number, head.length_bytes, payload) == (wire.GATE, 41, 7, b"journal")
-    assert wire.read_greeting(wire.greeting(b"t" * 16, "n1.w0")[: wire.GREETING_BYTES]) == (b"t" * 16, 5)
+    token = b"t" * wire.TOKEN_BYTES
+    assert wire.read_greeting(wire.greeting(token, "n1.w0")[: wire.GREETING_BYTES]) == (token, 5)
     assert wire.read_answer(wire.answer(41)) == 41
 
 
@@ -35,7 +36,7 @@ def test_a_flipped_bit_is_found(place: int) -> None:
 
 def test_garbage_and_oversize_frames_are_refused() -> None:
     with pytest.raises(FrameError, match="no worker with journals"):
-        wire.read_greeting(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"[: wire.GREETING_BYTES])
+        wire.read_greeting(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n".ljust(wire.GREETING_BYTES))
     with pytest.raises(FrameError, match="is no journal"):
         wire.read_frame(wire._FRAME.pack(wire.GATE, 0, MAX_FRAME_BYTES + 1, 0))
     with pytest.raises(FrameError, match="is no journal"):

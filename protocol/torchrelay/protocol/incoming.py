@@ -30,7 +30,23 @@ NAME_CHARS, WORDS_CHARS, TEXT_CHARS = 1 << 12, 1 << 16, 1 << 22
 MOST_PROCESSES = 1 << 12
 """Of one machine or pod."""
 MOST_ITEMS, MOST_TENSORS = 1 << 14, 1 << 20
-POSITIONS = frozenset("set-up head body gate update torn after left sharded once astray behind finished".split())
+POSITIONS = frozenset(
+    [
+        "set-up",
+        "head",
+        "body",
+        "gate",
+        "update",
+        "torn",
+        "after",
+        "left",
+        "sharded",
+        "once",
+        "astray",
+        "behind",
+        "finished",
+    ]
+)
 """Of a `Standing`."""
 
 _RANGES: dict[str, tuple[int, int]] = {

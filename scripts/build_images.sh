@@ -62,6 +62,7 @@ for part in agent controller webhook; do
     if [ "$builder" = buildx ]; then
         docker buildx build "$@" --sbom=true --provenance=mode=max ${PUSH:+"$PUSH"} -t "$name" .
     else
+        "$builder" manifest rm "$name" >/dev/null 2>&1 || true # of a build before this one, which would be added to
         "$builder" build "$@" --manifest "$name" .
         [ -z "${PUSH:-}" ] || "$builder" manifest push --all "$name" "docker://$name"
     fi

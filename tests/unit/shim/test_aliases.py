@@ -94,6 +94,16 @@ def test_a_large_array_of_a_tensor_that_is_no_parameter_is_named_and_has_no_node
     assert id(held) not in state.index
 
 
+def test_an_array_between_two_elements_of_a_parameter_is_no_alias_of_it() -> None:
+    namespace: dict[str, Any] = {"model": model()}
+    whole = namespace["model"][0].bias.detach().numpy()
+    namespace["held"] = whole.view(np.uint8)[1:41].view(np.float32)
+    state = take(namespace)
+    content = state.nodes[state.index[id(namespace["held"])]].content
+    assert isinstance(content, np.ndarray)
+    assert content.tobytes() == namespace["held"].tobytes()
+
+
 def test_an_alias_is_no_device_state_of_its_own() -> None:
     source = {"model": model()}
     plain = device.whole(take(source), [source["model"]]).keys()

@@ -111,6 +111,8 @@ def _address(tensor: Any) -> int:
 def _is_within(tensor: torch.Tensor, owner: torch.Tensor) -> bool:
     if tensor.dtype is not owner.dtype or tensor.numel() == 0:
         return False
+    if (tensor.data_ptr() - owner.data_ptr()) % owner.element_size():
+        return False  # numpy can look at memory between two elements
     first = _elements_behind(owner, tensor)
     return first >= 0 and first + _span(tensor) <= _span(owner)
 

@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
+from support.token_review import review_of
 
 from torchrelay.controller.kube import enrolment_limits as limits
 from torchrelay.controller.kube.enrolment_limits import Reviews, Sources
@@ -19,19 +20,7 @@ from torchrelay.protocol.pod_tls import PodIdentity, SigningRequest, anonymous_c
 from torchrelay.protocol.tls import Credentials, make_server
 
 POD = PodIdentity("team", "train-1", "uid")
-GOOD = {
-    "status": {
-        "authenticated": True,
-        "audiences": ["torchrelay"],
-        "user": {
-            "username": "system:serviceaccount:team:default",
-            "extra": {
-                "authentication.kubernetes.io/pod-name": ["train-1"],
-                "authentication.kubernetes.io/pod-uid": ["uid"],
-            },
-        },
-    }
-}
+GOOD = review_of("train-1", "uid")
 
 
 class FakeApi:

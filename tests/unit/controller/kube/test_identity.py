@@ -6,6 +6,7 @@ import copy
 from typing import Any
 
 import pytest
+from support.token_review import review_of
 
 from torchrelay.controller.kube.identity import read_review
 from torchrelay.controller.kube.router import check_hello
@@ -15,19 +16,7 @@ from torchrelay.protocol.errors import RefusedError
 from torchrelay.protocol.messages import AgentHello, Progress, WorkerInfo
 from torchrelay.protocol.pod_tls import PodIdentity
 
-REVIEW: dict[str, Any] = {
-    "status": {
-        "authenticated": True,
-        "audiences": ["torchrelay"],
-        "user": {
-            "username": "system:serviceaccount:team:default",
-            "extra": {
-                "authentication.kubernetes.io/pod-name": ["train-1"],
-                "authentication.kubernetes.io/pod-uid": ["0a1b2c3d-4"],
-            },
-        },
-    }
-}
+REVIEW = review_of("train-1", "0a1b2c3d-4")
 POD = PodIdentity("team", "train-1", "0a1b2c3d-4")
 
 

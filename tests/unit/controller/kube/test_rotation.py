@@ -12,6 +12,7 @@ import grpc
 import grpc.aio
 import pytest
 from support.fake_kube import FakeApi
+from support.token_review import review_of
 
 from torchrelay.agent.pod.enrolment import PodCredentials
 from torchrelay.controller.kube.api import SECRETS, TOKEN_REVIEWS
@@ -24,19 +25,7 @@ from torchrelay.protocol.tls import Credentials, make_server
 
 HOME = "torchrelay-system"
 OLD, NEW = bytes(32), bytes(31) + b"\x01"
-REVIEW = {
-    "status": {
-        "authenticated": True,
-        "audiences": ["torchrelay"],
-        "user": {
-            "username": "system:serviceaccount:team:default",
-            "extra": {
-                "authentication.kubernetes.io/pod-name": ["train-1"],
-                "authentication.kubernetes.io/pod-uid": ["uid"],
-            },
-        },
-    }
-}
+REVIEW = review_of("train-1", "uid")
 
 
 class Reviewing(FakeApi):

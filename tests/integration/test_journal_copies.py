@@ -359,8 +359,9 @@ def test_nobody_writes_copies_for_the_keepers_own_workers(keeper: KeeperThread) 
 def test_a_damaged_journal_is_not_kept_and_ends_the_connection(keeper: KeeperThread) -> None:
     damaged = bytearray(wire.frame(wire.GATE, 4, b"journal"))
     damaged[-1] ^= 1
+    whole = wire.frame(wire.BOUNDARY, 4, wire.in_parts([b"whole"], ()))
     with keeper.stranger() as connection:
-        connection.sendall(wire.greeting(keeper.token, OTHER) + wire.frame(wire.BOUNDARY, 4, b"whole"))
+        connection.sendall(wire.greeting(keeper.token, OTHER) + whole)
         connection.sendall(damaged)
         assert _until_closed(connection) == b""
     assert keeper.content() == JournalContent(OTHER, {4: b"whole"}, {}, b"")

@@ -3,9 +3,10 @@
 Standard library only.
 
 One folder per worker, on a memory file system. `progress` holds two fixed records, written in turn many times a step:
-whatever a killed writer left half done, the other one is whole. Each `boundary-N`, `gate-N`, `set-up` file holds one
+whatever a killed writer left half done, the other one is whole. Each `gate-N`, `set-up` file holds one
 payload behind a header with its number, length and CRC-32; the writer clears the header first and writes it last, so
-what a killed writer left half done reads as absent.
+what a killed writer left half done reads as absent. So does each `boundary-N` file, which holds its payload in parts
+(`journal_blocks`).
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ import os
 import struct
 import time
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from torchrelay.protocol.errors import JournalError
+from torchrelay.protocol.journal_blocks import BlockSlot, Checksums, map_file, read_blocks
 from torchrelay.protocol.private import make_below, open_below
 
 PHASES = ("set-up", "data", "body", "gate", "update", "after", "standing", "finished")
@@ -44,15 +47,6 @@ def _slot_crc(number: int, payload: bytes) -> int:
     return zlib.crc32(payload, zlib.crc32(number.to_bytes(8, "little", signed=True)))
 
 
-def _map_file(file: int, size: int) -> mmap.mmap:
-    # Not ftruncate: on a full memory file system the first write to the map would end the process with SIGBUS.
-    try:
-        os.posix_fallocate(file, 0, size)
-        return mmap.mmap(file, size)
-    except OSError as e:
-        raise JournalError(f"no room for a journal of {size} bytes in shared memory: {e}") from e
-
-
 class _Slot:
     def __init__(self, path: Path, root: Path) -> None:
         self._file = open_below(root, path)
@@ -64,7 +58,7 @@ class _Slot:
             if self._map is not None:
                 self._map.close()
                 self._map = None
-            self._map = _map_file(self._file, max(need + need // 4, mmap.PAGESIZE))
+            self._map = map_file(self._file, max(need + need // 4, mmap.PAGESIZE))
         self._map[: _HEADER.size] = bytes(_HEADER.size)
         self._map[_HEADER.size : need] = payload
         self._map[: _HEADER.size] = _HEADER.pack(_MAGIC, number, len(payload), _slot_crc(number, payload))
@@ -85,13 +79,14 @@ class JournalWriter:
     def __init__(self, folder: Path) -> None:
         """Raises OSError, JournalError."""
         make_below(folder, folder)
-        self._slots = [_Slot(folder / f"boundary-{i}", folder) for i in range(BOUNDARY_SLOTS)]
+        checksums = Checksums()
+        self._slots = [BlockSlot(folder / f"boundary-{i}", folder, checksums) for i in range(BOUNDARY_SLOTS)]
         self._gates = [_Slot(folder / f"gate-{i}", folder) for i in range(GATE_SLOTS)]
         self._set_up = _Slot(folder / "set-up", folder)
         self._after = _Slot(folder / AFTER, folder)
         fd = open_below(folder, folder / "progress")
         try:
-            self._progress = _map_file(fd, mmap.PAGESIZE)
+            self._progress = map_file(fd, mmap.PAGESIZE)
         finally:
             os.close(fd)
         self._published = 0
@@ -114,8 +109,9 @@ class JournalWriter:
     @property
     def allocated_bytes(self) -> int:
         """Shared memory that the journals take."""
-        slots = (*self._slots, *self._gates, self._set_up, self._after)
-        return len(self._progress) + sum(slot.allocated_bytes for slot in slots)
+        slots = (*self._gates, self._set_up, self._after)
+        boundaries_bytes = sum(slot.allocated_bytes for slot in self._slots)
+        return len(self._progress) + boundaries_bytes + sum(slot.allocated_bytes for slot in slots)
 
     def publish(self) -> None:
         """Makes the progress fields visible to the agent; about a microsecond."""
@@ -134,12 +130,14 @@ class JournalWriter:
         start = self._published % 2 * _PROGRESS_STRIDE_BYTES
         self._progress[start : start + _PROGRESS_BYTES] = record + _PROGRESS_CRC.pack(zlib.crc32(record))
 
-    def write_boundary(self, boundary: int, payload: bytes) -> None:
-        """An empty payload: this boundary is none any more.
+    def write_boundary(self, boundary: int, payload: bytes, blocks: Sequence[bytes] = ()) -> None:
+        """The journal is `payload` with all `blocks` behind it. An empty payload: this boundary is none any more.
+
+        Blocks that were the same objects when a boundary was last written over here are not written again.
 
         Raises JournalError where shared memory has no room for it; the journals from before are whole then.
         """
-        self._slots[boundary % BOUNDARY_SLOTS].write(boundary, payload)
+        self._slots[boundary % BOUNDARY_SLOTS].write(boundary, (payload, *blocks))
 
     def write_gate(self, boundary: int, payload: bytes) -> None:
         """The journal taken at the gate of the step that starts at `boundary`."""
@@ -153,7 +151,9 @@ class JournalWriter:
         self._set_up.write(0, payload)
 
     def close(self) -> None:
-        for slot in (*self._slots, *self._gates, self._set_up, self._after):
+        for boundary in self._slots:
+            boundary.close()
+        for slot in (*self._gates, self._set_up, self._after):
             slot.close()
         self._progress.close()
 
@@ -242,7 +242,7 @@ def read_slot(path: Path) -> tuple[int, bytes] | None:
 
 def read_journal(folder: Path) -> tuple[dict[int, bytes], dict[int, bytes], bytes]:
     """Whole boundary journals and gate journals by number, and the recording of the set-up (empty if there is none)."""
-    boundaries = [read_slot(folder / f"boundary-{i}") for i in range(BOUNDARY_SLOTS)]
+    boundaries = [read_blocks(folder / f"boundary-{i}") for i in range(BOUNDARY_SLOTS)]
     gates = [read_slot(folder / f"gate-{i}") for i in range(GATE_SLOTS)]
     set_up = read_slot(folder / "set-up")
     return dict(filter(None, boundaries)), dict(filter(None, gates)), set_up[1] if set_up else b""

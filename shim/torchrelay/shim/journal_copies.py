@@ -6,6 +6,7 @@ import contextlib
 import select
 import socket
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,6 +61,8 @@ class JournalCopies:
         self._owed: list[int] = []
         """The gates that the keeper has to answer for."""
         self._told = False
+        self._sent: Sequence[bytes] = ()
+        """The parts of the boundary that the keeper got last, through this connection."""
 
     def assign(self, order: CopyJournals) -> None:
         """On the link's thread. From the next boundary on, copies go there, or from `catch_up` on."""
@@ -79,10 +82,12 @@ class JournalCopies:
         if self._is_open:
             self._send(wire.frame(wire.SET_UP, 0, payload))
 
-    def boundary(self, number: int, payload: bytes) -> None:
+    def boundary(self, number: int, parts: Sequence[bytes]) -> None:
+        """`parts`: what did not change since the boundary before is the same object."""
         self._follow_order()
         if self._is_open:
-            self._send(wire.frame(wire.BOUNDARY, number, payload))
+            before, self._sent = self._sent, parts
+            self._send(wire.frame(wire.BOUNDARY, number, wire.in_parts(parts, before)))
         elif self._connection is not None and self._is_connected(
             0.0
         ):  # training does not stand still for a connection that comes about
@@ -175,7 +180,11 @@ class JournalCopies:
             return
         self._is_open, self._owed = True, sorted(gates)
         frames = [wire.frame(wire.SET_UP, 0, set_up)]
-        frames += [wire.frame(wire.BOUNDARY, number, payload) for number, payload in sorted(boundaries.items())]
+        self._sent = ()
+        frames += [
+            wire.frame(wire.BOUNDARY, number, wire.in_parts((payload,), ()))
+            for number, payload in sorted(boundaries.items())
+        ]
         frames += [wire.frame(wire.GATE, number, payload) for number, payload in sorted(gates.items())]
         self._send(self._opening + b"".join(frames))
 
@@ -222,9 +231,9 @@ class CopiedJournal(JournalWriter):
         super().write_set_up(payload)
         self.copies.set_up(payload)
 
-    def write_boundary(self, boundary: int, payload: bytes) -> None:
-        super().write_boundary(boundary, payload)
-        self.copies.boundary(boundary, payload)
+    def write_boundary(self, boundary: int, payload: bytes, blocks: Sequence[bytes] = ()) -> None:
+        super().write_boundary(boundary, payload, blocks)
+        self.copies.boundary(boundary, (payload, *blocks))
 
     def write_gate(self, boundary: int, payload: bytes) -> None:
         super().write_gate(boundary, payload)

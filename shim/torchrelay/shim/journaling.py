@@ -83,8 +83,8 @@ class Writer:
         self._shapes: set[tuple[Kind, type]] = set()
         self._gradients_written: tuple[Any, bytes] = None, b""
         self.last_bytes = 0
-        self.latest = b"", b""
-        """The latest boundary's journal, and the recording of the set-up that it goes with."""
+        self.latest: tuple[list[bytes], bytes] = [], b""
+        """The latest boundary's journal in parts, and the recording of the set-up that it goes with."""
 
     def walk(self, frames: Sequence[FrameType], base: HostState | None = None, *, at_gate: bool = False) -> HostState:
         """`base`: the state at the latest boundary, which most of this one will be equal to."""
@@ -102,7 +102,7 @@ class Writer:
         outermost = self._engine.tracker.stack[0]
         write = encode if self._is_set_up_of(outermost) else encode_whole
         nodes = write(self.walk(script_frames(activation.frame)))
-        return pickled(payload.HeadState(nodes, rng.capture(), self._engine.saves.begun()))
+        return pickled(payload.HeadState([*nodes], rng.capture(), self._engine.saves.begun()))
 
     def _is_set_up_of(self, outermost: Activation) -> bool:
         written = self._set_up
@@ -127,7 +127,7 @@ class Writer:
 
     def _put_set_up(self, record: payload.SetUpJournal) -> None:
         data = pickled(record)
-        self.latest = b"", data
+        self.latest = [], data
         self._engine.journal.write_set_up(data)
 
     def begins_anew(self) -> bool:
@@ -153,7 +153,7 @@ class Writer:
         nodes = encode(commit.state)
         settled = bool(self._engine.tracker.boundary_sites)
         if not settled:
-            commit.activation.head = pickled(payload.HeadState(nodes, commit.rng, dict(commit.saves)))
+            commit.activation.head = pickled(payload.HeadState([*nodes], commit.rng, dict(commit.saves)))
         self.no_way_in = self._iterators(commit)
         record = payload.BoundaryJournal(
             commit.boundary,
@@ -172,12 +172,12 @@ class Writer:
             self._gradients(),
             self._engine.updates.writes.paths,
         )
-        data = record.written()
+        parts = record.in_parts()
         if settled:
             assert self._set_up is not None
-            self._engine.phases.boundary(links, data, self._set_up.trees)
-        self._engine.journal.write_boundary(commit.boundary, data)
-        self.last_bytes, self.latest = len(data), (data, self.latest[1])
+            self._engine.phases.boundary(links, parts, self._set_up.trees)
+        self._engine.journal.write_boundary(commit.boundary, parts[0], parts[1:])
+        self.last_bytes, self.latest = sum(map(len, parts)), (parts, self.latest[1])
 
     def _gradients(self) -> bytes:
         """Pickled when they are others than in the journal before."""

@@ -228,7 +228,7 @@ class Keeper:
     def _copy(self, commit: Commit) -> None:
         engine = self._engine
         journal, set_up = engine.writer.latest
-        parts = KeptParts(commit.boundary, journal, set_up, engine.layouts.as_text(commit.boundary))
+        parts = KeptParts(commit.boundary, b"".join(journal), set_up, engine.layouts.as_text(commit.boundary))
         slot = self._slots.open(commit.boundary)
         kept = self._tensors.setdefault(slot, KeptTensors(slot))
         if self._as_needed:

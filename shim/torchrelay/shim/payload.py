@@ -168,9 +168,9 @@ class BoundaryJournal(NamedTuple):
         below = {number: loader.plain() for number, loader in loaders.items()} if loaders else None
         return boundary, settled, [link.plain() for link in links], [*map(len, blocks)], tuple(rng), large, below, *rest
 
-    def written(self) -> bytes:
-        """As `load` reads it: the blocks stand behind the rest as they are. Raises PicklingError."""
-        return b"".join((pickled(self.plain()), *self.blocks))
+    def in_parts(self) -> list[bytes]:
+        """Whose join is what `load` reads: the blocks stand behind the rest as they are. Raises PicklingError."""
+        return [pickled(self.plain()), *self.blocks]
 
     @classmethod
     def of(cls, plain: Plain, data: bytes) -> BoundaryJournal:

@@ -19,7 +19,7 @@ from torchrelay.shim.payload import PassedLoop
 class _Latest:
     activation: Activation
     around: tuple[Activation, ...]
-    journal: bytes
+    journal: Sequence[bytes]
     gate: bytes
     trees: tuple[Any, ...]
 
@@ -31,8 +31,8 @@ class Phases:
         self.passed: list[PassedLoop] = []
         self._latest: _Latest | None = None
 
-    def boundary(self, links: Sequence[Activation], journal: bytes, trees: tuple[Any, ...]) -> None:
-        """The journal of a boundary of the innermost of `links`."""
+    def boundary(self, links: Sequence[Activation], journal: Sequence[bytes], trees: tuple[Any, ...]) -> None:
+        """The journal of a boundary of the innermost of `links`, in parts."""
         self._latest = _Latest(links[-1], tuple(links[:-1]), journal, b"", trees)
 
     def gate(self, journal: bytes) -> None:
@@ -47,7 +47,8 @@ class Phases:
                 depth = sum(1 for a, b in zip(latest.around, running) if a is b)
                 first = (*latest.around, latest.activation)[depth]
                 mark = first.first_mark - (latest.around[depth - 1].first_mark if depth else 0)
-                self.passed.append(PassedLoop(first.site, first.entry, latest.journal, latest.gate, latest.trees, mark))
+                journal = b"".join(latest.journal)
+                self.passed.append(PassedLoop(first.site, first.entry, journal, latest.gate, latest.trees, mark))
                 self._latest = None
             activation.first_passed = len(self.passed)
         else:

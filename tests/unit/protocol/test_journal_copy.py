@@ -47,7 +47,50 @@ def test_as_many_journals_are_kept_as_the_worker_keeps_itself() -> None:
     copy = wire.JournalCopy()
     for number in range(10):
         for kind in (wire.BOUNDARY, wire.GATE):
-            copy.keep(*parts(wire.frame(kind, number, b"%d" % number)))
+            payload = b"%d" % number
+            copy.keep(
+                *parts(wire.frame(kind, number, wire.in_parts([payload], ()) if kind == wire.BOUNDARY else payload))
+            )
     copy.keep(*parts(wire.frame(wire.SET_UP, 0, b"first")))
     copy.keep(*parts(wire.frame(wire.SET_UP, 0, b"second")))
     assert copy.content("n1.w0") == JournalContent("n1.w0", {7: b"7", 8: b"8", 9: b"9"}, {8: b"8", 9: b"9"}, b"second")
+
+
+def test_parts_that_came_before_are_not_sent_again() -> None:
+    copy, large = wire.JournalCopy(), bytes(50_000)
+    before: list[bytes] = []
+    for number in range(5):
+        now = [b"head %d" % number, large, b"changed in 3" if number >= 3 else b"as it was"][: 3 if number else 2]
+        if number:
+            now[1] = before[1]
+        payload = wire.in_parts(now, before)
+        assert (len(payload) > 1000) is (number == 0)
+        copy.keep(*parts(wire.frame(wire.BOUNDARY, number, payload)))
+        before = now
+    tail = b"changed in 3"
+    assert copy.content("n1.w0").boundaries == {
+        2: b"head 2" + large + b"as it was",
+        3: b"head 3" + large + tail,
+        4: b"head 4" + large + tail,
+    }
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"",
+        b"\x01\0\0",
+        wire.in_parts([b"a", b"b"], ())[:-1],
+        wire.in_parts([b"a"], ()) + b"more",
+        wire.in_parts([b"a"], [b"a"][:0])[:4],
+    ],
+)
+def test_a_boundary_that_is_not_in_parts_is_refused(payload: bytes) -> None:
+    with pytest.raises(FrameError):
+        wire.JournalCopy().keep(*parts(wire.frame(wire.BOUNDARY, 1, payload)))
+
+
+def test_a_part_of_a_boundary_that_never_came_is_refused() -> None:
+    part = b"a"
+    with pytest.raises(FrameError):
+        wire.JournalCopy().keep(*parts(wire.frame(wire.BOUNDARY, 1, wire.in_parts([part], [part]))))

@@ -44,7 +44,7 @@ class Engine:
         self.gates_passed = 0
         self.meetings: list[tuple[int, bool, bool]] = []
         self.others_keep: bool | None = True
-        self.writer = SimpleNamespace(latest=(b"journal", b"set-up"))
+        self.writer = SimpleNamespace(latest=([b"journ", b"al"], b"set-up"))
         self.layouts = SimpleNamespace(as_text=lambda boundary: f"layout of {boundary}")
         self.weight = torch.zeros(1000)
         self.saves = SimpleNamespace(tensors=dict)
@@ -131,7 +131,7 @@ def test_the_copy_that_a_rank_came_from_is_not_made_again(keeper: Keeper, engine
 
 def test_of_several_heads_with_one_number_the_last_one_counts(keeper: Keeper, engine: Engine, tmp_path: Path) -> None:
     train(keeper, engine, 0)
-    engine.writer.latest = b"of the real loop", b"set-up"
+    engine.writer.latest = [b"of the ", b"real loop"], b"set-up"
     train(keeper, engine, 0, 1, 2)
     assert [parts.journal for _, parts in whole_copies(tmp_path)[0]] == [b"of the real loop"]
 

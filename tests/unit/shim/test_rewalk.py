@@ -13,7 +13,7 @@ import pytest
 import torch
 from support.host_state import take
 
-from torchrelay.shim.capture import encode, undo
+from torchrelay.shim.capture import encode, shared, undo
 from torchrelay.shim.capture.encode import REF, TUPLE
 from torchrelay.shim.capture.host_state import HostState
 from torchrelay.shim.capture.kinds import Kind
@@ -202,8 +202,19 @@ def test_each_change_is_seen(name: str) -> None:
         assert beside(base, trees) == beside(anew, trees)
 
 
-def test_any_sequence_of_changes_gives_what_a_walk_from_scratch_gives(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(encode, "_BLOCK", 4)
+def pages_of(elements: int, many: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared, "PAGE", elements)
+    monkeypatch.setattr(shared, "_SHIFT", elements.bit_length() - 1)
+    monkeypatch.setattr(shared, "_MASK", elements - 1)
+    monkeypatch.setattr(shared, "_MANY", many)
+    monkeypatch.setattr(shared, "_MOST_ABOVE", 8)
+
+
+@pytest.mark.parametrize("many", [0, 1 << 30], ids=["copies share", "whole copies"])
+def test_any_sequence_of_changes_gives_what_a_walk_from_scratch_gives(
+    many: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pages_of(4, many, monkeypatch)
     went_on = 0
     for seed in range(8):
         chance, trees = random.Random(seed), ModuleTrees()
@@ -219,9 +230,9 @@ def test_any_sequence_of_changes_gives_what_a_walk_from_scratch_gives(monkeypatc
             except Restart:
                 base = take(names, trees)
             went_on_with = encode.encode(base)
-            assert encode.nodes_in(encode.in_blocks(base)) == went_on_with
+            assert encode.nodes_in(encode.in_blocks(base)) == [*went_on_with]
             base.takes_over = False
-            assert went_on_with == encode.encode(base), (seed, done)
+            assert [*went_on_with] == [*encode.encode(base)], (seed, done)
             anew = take(names, trees)
             assert described(base) == described(anew), (seed, done)
             assert beside(base, trees) == beside(anew, trees), (seed, done)
@@ -230,7 +241,7 @@ def test_any_sequence_of_changes_gives_what_a_walk_from_scratch_gives(monkeypatc
 
 
 def test_blocks_without_a_change_are_not_pickled_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(encode, "_BLOCK", 2)
+    pages_of(2, 0, monkeypatch)
     names, trees = script(), ModuleTrees()
     base = take(names, trees)
     encode.encode(base)

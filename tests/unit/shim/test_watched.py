@@ -55,6 +55,40 @@ CHANGES: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
 }
 
 
+def shift(found: dict[str, Any]) -> None:
+    """What stands one behind the other is the same as before, though each list holds something else."""
+    first, second, third = (found[name].tags for name in ("m7", "m8", "m9"))
+    second.insert(0, first.pop())
+    third.insert(0, second.pop())
+
+
+@pytest.mark.parametrize("look_first", [True, False])
+def test_items_that_move_from_list_to_list_are_seen_in_each(look_first: bool) -> None:
+    found = registry()
+    namespace, trees = {"registry": found}, ModuleTrees()
+    base = take(namespace, trees)
+    if look_first:
+        base = again(namespace, base, trees)
+    shift(found)
+    now = again(namespace, base, trees)
+    paths = {now.path(number) for number in now.renewed}
+    assert {f"script.registry.m{n}.tags" for n in (7, 8, 9)} <= {
+        path.replace("['", ".").replace("']", "") for path in paths
+    }
+
+
+def test_an_empty_list_that_grows_is_seen() -> None:
+    found = {f"m{n}": Holder(tags=[]) for n in range(200)}
+    namespace, trees = {"registry": found}, ModuleTrees()
+    base = again(namespace, take(namespace, trees), trees)
+    found["m3"].tags.append(1)
+    now = again(namespace, base, trees)
+    assert [now.nodes[number].content for number in now.renewed] == [[1]]
+    found["m3"].tags.clear()
+    now = again(namespace, now, trees)
+    assert [now.nodes[number].content for number in now.renewed] == [[]]
+
+
 @pytest.mark.skipif(not object_words.WORKS, reason="this interpreter keeps no versions of dictionaries")
 @pytest.mark.parametrize("what", CHANGES)
 def test_each_change_is_seen_where_it_is(what: str) -> None:

@@ -51,6 +51,11 @@ def of_fields(obj: Any) -> list[int]:
     return []
 
 
+def of_list(items: list[Any]) -> list[int]:
+    """How many elements it has, and where they are."""
+    return [id(items) + _HEADER_BYTES, id(items) + _HEADER_BYTES + _WORD_BYTES]
+
+
 def of_function(function: FunctionType) -> list[int]:
     """Which dictionary its attributes are in, its version, and what its variables of outer functions are bound to."""
     found = of_fields(function)
@@ -86,7 +91,15 @@ def _fields_work() -> bool:
     return all(before != after for before, after in itertools.pairwise(seen))
 
 
-WORKS = WORKS and _cells_work() and _fields_work()
+def _lists_work() -> bool:
+    sample: list[Any] = [None] * 3
+    length, place = of_list(sample)
+    before = _at(length), _at(place)
+    sample.extend([None] * 1000)
+    return before[0] == 3 and _at(length) == 1003 and _at(place) != before[1]
+
+
+WORKS = WORKS and _cells_work() and _fields_work() and _lists_work()
 
 
 class Words:

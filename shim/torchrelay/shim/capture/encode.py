@@ -20,10 +20,11 @@ from typing import Any, NamedTuple
 
 import torch
 
-from torchrelay.shim.capture import by_value, keys, modules
+from torchrelay.shim.capture import by_value, keys, modules, shared
 from torchrelay.shim.capture.handlers import HANDLERS
 from torchrelay.shim.capture.host_state import HostState, Node, Nth
 from torchrelay.shim.capture.kinds import GONE, IMPLIED, PLAIN, TENSOR, Kind, kind_of
+from torchrelay.shim.capture.shared import Numbered, copy_of, page_of
 from torchrelay.shim.capture.small import TensorValue
 from torchrelay.shim.capture.tags import BOUND, METHOD, NAMED, OPAQUE, PART, PARTIAL, REF, SAVE, TUPLE, VALUE, WEAK
 
@@ -43,8 +44,6 @@ class EncodedNode(NamedTuple):
     extra: Any = None
 
 
-_BLOCK = 128
-"""Nodes that are pickled together."""
 _WITHOUT_EXTRA = frozenset({list, dict})
 _TENSOR = int(Kind.TENSOR)
 _BY_NAME = (types.FunctionType, types.BuiltinFunctionType, type)
@@ -241,14 +240,16 @@ def _is_plain(value: Any) -> bool:
     return kind_of(cls) is Kind.PLAIN and bool(class_name(cls))
 
 
-def encode(state: HostState) -> list[bytes]:
+def encode(state: HostState) -> Numbered[bytes]:
     """What an earlier walk's state has written of a node is taken over with it. Raises PicklingError."""
     nodes = state.nodes
     if state.takes_over:
         todo: Iterable[int] = state.renewed | state.fleeting
-        written = state.written + [b""] * (len(nodes) - len(state.written))
+        written = copy_of(state.written)
+        for _ in range(len(nodes) - len(written)):
+            written.append(b"")
         state.blocks = state.blocks + [b""] * (_block_count(written) - len(state.blocks))
-        for block in {number // _BLOCK for number in todo}:
+        for block in {number // shared.PAGE for number in todo}:
             state.blocks[block] = b""
     else:
         todo, written = range(len(nodes)), [b""] * len(nodes)
@@ -272,15 +273,15 @@ def encode(state: HostState) -> list[bytes]:
     return written
 
 
-def _block_count(written: list[bytes]) -> int:
-    return -(-len(written) // _BLOCK)
+def _block_count(written: Numbered[bytes]) -> int:
+    return -(-len(written) // shared.PAGE)
 
 
 def in_blocks(state: HostState) -> list[bytes]:
     """What `encode` has written, in blocks that are pickled again only where a node of theirs was. `nodes_in` reads them."""
     for block, data in enumerate(state.blocks):
         if not data:
-            state.blocks[block] = pickled(state.written[block * _BLOCK : (block + 1) * _BLOCK])
+            state.blocks[block] = pickled(page_of(state.written, block))
     return state.blocks
 
 
@@ -288,7 +289,7 @@ def nodes_in(blocks: Sequence[bytes]) -> list[bytes]:
     return [node for block in blocks for node in pickle.loads(block)]
 
 
-def encode_whole(state: HostState) -> list[bytes]:
+def encode_whole(state: HostState) -> Numbered[bytes]:
     """The same, but with nothing left out because the journal of the set-up has it; the state keeps nothing of this."""
     found = [node.content.tree for node in state.nodes if node.kind is Kind.MODULE]
     trees = [(tree, tree.base, tree.base_place) for tree in found]
@@ -311,7 +312,7 @@ def pickled(value: Any) -> bytes:
         raise pickle.PicklingError(f"a value of the training loop cannot be written down: {e}") from e
 
 
-def decode(nodes: Sequence[bytes]) -> list[EncodedNode]:
+def decode(nodes: Iterable[bytes]) -> list[EncodedNode]:
     return [_decode(data) if data else _NOTHING for data in nodes]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -11,6 +11,7 @@ import torch
 from torchrelay.shim.adapters.dtensor import Spread
 from torchrelay.shim.adapters.tensor_versions import version_of, versions_of
 from torchrelay.shim.capture.kinds import Kind
+from torchrelay.shim.capture.shared import AnyNumbered, Numbered, Places, copy_of, copy_of_places
 
 
 @dataclass(slots=True)
@@ -33,8 +34,8 @@ class Node:
 
 @dataclass
 class HostState:
-    nodes: list[Node] = field(default_factory=list)
-    index: dict[int, int] = field(default_factory=dict)
+    nodes: Numbered[Node] = field(default_factory=list)
+    index: Places = field(default_factory=dict[int, int])
     """id(object) -> place in `nodes`; valid while the nodes hold the objects."""
     versions: list[tuple[torch.Tensor, int, str]] = field(default_factory=list)
     """Tensors too large to copy, with the version that they had."""
@@ -57,7 +58,7 @@ class HostState:
     """What is taken for data, with its length: the least that tells whether it was."""
     covered: set[int] = field(default_factory=set)
     """Modules that are part of a tree, by id: no nodes of their own."""
-    uses: list[int] = field(default_factory=list)
+    uses: Numbered[int] = field(default_factory=list)
     """How many edges lead to each node; empty until a walk goes on from this state."""
     free: list[int] = field(default_factory=list)
     """Places in `nodes` that hold none."""
@@ -69,7 +70,7 @@ class HostState:
     """Globals that are functions, classes or modules with nothing behind them, by id."""
     renewed: set[int] = field(default_factory=set)
     """Nodes that are others than in the state that the walk went on from."""
-    written: list[bytes] = field(default_factory=list)
+    written: Numbered[bytes] = field(default_factory=list[bytes])
     """The nodes in a journal: of the state that the walk went on from until `encoded`, of this one from then on."""
     blocks: list[bytes] = field(default_factory=list)
     """The same, pickled by so many together: a journal of thousands of objects of which few have changed is written quickly."""
@@ -98,8 +99,8 @@ class HostState:
     def fork(self) -> HostState:
         """For a walk that goes on from here; `covered` is shared, since what changes it starts from scratch."""
         return HostState(
-            list(self.nodes),
-            dict(self.index),
+            copy_of(self.nodes),
+            copy_of_places(self.index),
             list(self.versions),
             self.tree_versions,
             dict(self.large),
@@ -112,7 +113,7 @@ class HostState:
             set(self.generators),
             list(self.bulk),
             self.covered,
-            list(self.uses),
+            copy_of(self.uses),
             list(self.free),
             self.definitions,
             self.spaces,
@@ -127,7 +128,7 @@ class HostState:
         )
 
 
-def path_of(nodes: Sequence[Any], number: int, *keys: Any, items: bool = True) -> str:
+def path_of(nodes: AnyNumbered[Any], number: int, *keys: Any, items: bool = True) -> str:
     """The same for nodes of any form that have a `kind`, a `parent` and a `key`.
 
     `items`: a dict's are written as such, `meters['loss']`. Names of tensors, which ranks agree on, have `meters.loss`.

@@ -23,6 +23,7 @@ from torchrelay.shim.capture.host_state import HostState, Node
 from torchrelay.shim.capture.kinds import PLAIN, Kind, kind_of
 from torchrelay.shim.capture.parts import attributes
 from torchrelay.shim.capture.random_below import GENERATORS
+from torchrelay.shim.capture.shared import copy_of_places
 from torchrelay.shim.payload import LoaderRecord
 
 MOST_ITEMS = 1000
@@ -167,7 +168,9 @@ def write(draw: LastDraw, item: Any, state: HostState, is_over: Callable[[Any], 
         numbers[id(node.obj)] = state.index.get(id(node.obj), number)
         number += numbers[id(node.obj)] == number
     now = copy.copy(state)
-    now.index = {**state.index, **numbers}
+    now.index = copy_of_places(state.index)
+    for key, place in numbers.items():
+        now.index[key] = place
     encoder = Encoder(now)
     if any(_is_lost(value, now) for node in draw.nodes for value in _values(node)):
         return None

@@ -30,6 +30,8 @@ def _words(node: Node) -> list[int]:
     kind, obj = node.kind, node.obj
     if kind is Kind.DICT or kind is Kind.PARAM_GROUP:
         return [object_words.of_dict(obj)] if type(obj) is dict else []
+    if type(obj) is list:
+        return object_words.of_list(obj) if type(node.content) is list else []
     if kind is Kind.ATTRS:
         return object_words.of_fields(obj) if only_fields(type(obj)) else []
     return object_words.of_function(obj) if kind is Kind.FUNCTION else []
@@ -51,7 +53,8 @@ class _Lists:
         return cls(numbers, objects, [*map(len, contents)], pointers([*chain.from_iterable(contents)]))
 
     def are_same(self) -> bool:
-        return [*map(len, self.objects)] == self.lengths and pointers([*chain.from_iterable(self.objects)]) == self.held
+        lengths_are = object_words.WORKS or [*map(len, self.objects)] == self.lengths  # else their words tell
+        return lengths_are and pointers([*chain.from_iterable(self.objects)]) == self.held
 
 
 class Watched:
@@ -65,10 +68,12 @@ class Watched:
         """By number, what has to stay alive as long as words of it are read, beside its object."""
         addresses, owners, lists = [], [], []
         for number, node in enumerate(state.nodes):
-            if type(node.obj) is list and type(node.content) is list:
+            is_list = type(node.obj) is list and type(node.content) is list
+            if is_list and (node.content or not object_words.WORKS):
                 lists.append(number)
-                continue
             words = _words(node) if object_words.WORKS else []
+            if is_list and not words:
+                continue
             if words and SAME[node.kind](trees, node):  # nobody has written to it since it was captured
                 self._held[number] = node.obj, getattr(node.obj, "__dict__", None)
                 addresses += words
@@ -83,8 +88,9 @@ class Watched:
     def look(self) -> list[int]:
         """Numbers of nodes that may be others than in `state`, in order."""
         found = self._words.look()
+        moved = found & self._in_blocks  # what stands behind these in their blocks may be another list's
         for block in self._blocks:
-            if not block.are_same():
+            if (moved and not moved.isdisjoint(block.numbers)) or not block.are_same():
                 found.update(block.numbers)
         return sorted(chain(self._rest, found)) if found else self._rest[:]
 

@@ -18,7 +18,7 @@ from torchrelay.protocol.journal_blocks import BlockSlot, Checksums, read_blocks
 def test_any_changes_of_any_parts_are_read_back(tmp_path: Path) -> None:
     chance = random.Random(3)
     checksums = Checksums()
-    slots = [BlockSlot(tmp_path / str(n), checksums) for n in range(3)]
+    slots = [BlockSlot(tmp_path / str(n), tmp_path, checksums) for n in range(3)]
     parts = [bytes(chance.randrange(3000)) for _ in range(20)]
     for number in range(400):
         for _ in range(chance.randrange(4)):

@@ -245,14 +245,28 @@ def test_blocks_without_a_change_are_not_pickled_again(monkeypatch: pytest.Monke
     names, trees = script(), ModuleTrees()
     base = take(names, trees)
     encode.encode(base)
-    before = encode.in_blocks(base)
+    encode.in_blocks(base)
     names["step"] += 1
     state = again(names, base, trees)
     encode.encode(state)
-    after = encode.in_blocks(state)
+    encode.in_blocks(state)
     renewed = {number // 2 for number in state.renewed}
-    assert {n for n, (a, b) in enumerate(zip(before, after, strict=True)) if a is not b} == renewed
-    assert len(renewed) < len(after)
+    assert {n for n, (a, b) in enumerate(zip(base.blocks, state.blocks, strict=True)) if a is not b} == renewed
+    assert len(renewed) < len(state.blocks)
+
+
+def test_a_large_node_beside_one_that_has_changed_is_not_written_again() -> None:
+    names, trees = {"step": 0, "words": {str(n): n for n in range(1000)}}, ModuleTrees()
+    base = take(names, trees)
+    encode.encode(base)
+    before = encode.in_blocks(base)
+    names["step"] = 1
+    state = again(names, base, trees)
+    encode.encode(state)
+    after = encode.in_blocks(state)
+    assert [a is b for a, b in zip(before, after, strict=True)] == [False, True]
+    assert encode.nodes_in(after) == [*state.written]
+    assert encode.nodes_in(before) == [*base.written]
 
 
 def test_what_did_not_change_is_not_written_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,6 +84,9 @@ def test_an_empty_list_that_grows_is_seen() -> None:
     found["m3"].tags.append(1)
     now = again(namespace, base, trees)
     assert [now.nodes[number].content for number in now.renewed] == [[1]]
+    found["m3"].tags[0] = 2  # as long as before
+    now = again(namespace, now, trees)
+    assert [now.nodes[number].content for number in now.renewed] == [[2]]
     found["m3"].tags.clear()
     now = again(namespace, now, trees)
     assert [now.nodes[number].content for number in now.renewed] == [[]]
@@ -170,3 +173,53 @@ def test_objects_that_come_later_are_sorted_in_once_they_are_many() -> None:
     if object_words.WORKS:
         assert len(trees.watched.look() if trees.watched else []) < 400
     assert len(state.nodes) > 600
+
+
+@pytest.mark.skipif(not object_words.WORKS, reason="this interpreter keeps no versions of dictionaries")
+def test_what_changes_now_and_then_is_watched_on_and_what_changes_in_each_step_is_looked_at() -> None:
+    found = registry()
+    namespace, trees = {"registry": found}, ModuleTrees()
+    state = take(namespace, trees)
+    looked_at = len(Watched(trees, state).look())
+    state = again(namespace, state, trees)
+    for change in range(1, 9):
+        found["m3"].extra["n"] = found["m5"].tags[0] = change * 1000
+        found["m7"].name = str(change * 1000)
+        state = again(namespace, state, trees)
+        contents = [state.nodes[number].content for number in state.renewed]
+        assert {"n": change * 1000} in contents
+        assert [change * 1000, 5.0] in contents
+        assert {"name", "tags", "extra"} in map(set, contents)
+        assert len(contents) == 3
+        assert len(trees.watched.look()) == looked_at + (3 if change > 3 else 0)
+
+
+@pytest.mark.skipif(not object_words.WORKS, reason="this interpreter keeps no versions of dictionaries")
+def test_a_change_behind_a_look_is_seen_by_the_next_one_though_the_object_has_just_changed() -> None:
+    found = registry()
+    namespace, trees = {"registry": found}, ModuleTrees()
+    state = again(namespace, take(namespace, trees), trees)
+    found["m3"].__dict__ = {"name": "3", "tags": [], "extra": {}}  # other attributes than those that are watched
+    state = again(namespace, state, trees)
+    found["m3"].name = "another"
+    state = again(namespace, state, trees)
+    assert [state.nodes[number].content["name"] for number in state.renewed] == ["another"]
+
+
+@pytest.mark.skipif(not object_words.WORKS, reason="this interpreter keeps no versions of dictionaries")
+@pytest.mark.parametrize("at_once", [2, 1000])
+def test_words_tell_whose_they_are_and_are_not_read_once_forgotten(
+    at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(object_words, "_AT_ONCE", at_once)
+    spaces: dict[int, dict[str, int]] = {number * 10: {} for number in range(9)}
+    words = object_words.Words([*map(object_words.of_dict, spaces.values())], [*spaces])
+    for number, space in spaces.items():
+        space["a"] = number
+        assert words.look() == {number}
+        words.keep()
+    words.forget({30, 80})
+    assert words.look() == set()
+    for space in spaces.values():
+        space["a"] = -1
+    assert words.look() == spaces.keys() - {30, 80}

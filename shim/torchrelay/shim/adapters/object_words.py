@@ -1,16 +1,18 @@
 """Words of memory that tell whether objects are as they were: thousands of them are read and compared in one go.
 
 Leans on CPython's layout: the version of a dictionary (see `dict_versions`), the pointer to an instance's or a function's
-dictionary (at `__dictoffset__`, or three words in front of the object where the interpreter manages it), and what a cell holds,
-right behind its header. Each place is compared with what Python says of the same object before it is relied on, and where they
-differ, or where dictionaries have no versions (3.14), the object has no words. Seen on CPython 3.11. They are read by
-`index_select` of a tensor that spans the memory between the lowest and the highest of them, of which only they are touched.
+dictionary (at `__dictoffset__`, or three words in front of the object where the interpreter manages it), what a cell holds and
+how long a list is, right behind their headers. Each place is compared with what Python says of the same object before it is
+relied on, and where they differ, or where dictionaries have no versions (3.14), the object has no words. Seen on CPython 3.11.
+They are read by `index_select` of a tensor that spans the memory between the lowest and the highest of them, of which only they
+are touched.
 """
 
 from __future__ import annotations
 
 import ctypes
 import itertools
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from types import CellType, FunctionType
 from typing import Any
@@ -51,9 +53,9 @@ def of_fields(obj: Any) -> list[int]:
     return []
 
 
-def of_list(items: list[Any]) -> list[int]:
-    """How many elements it has, and where they are."""
-    return [id(items) + _HEADER_BYTES, id(items) + _HEADER_BYTES + _WORD_BYTES]
+def of_length(items: list[Any]) -> int:
+    """Where it is written how many elements it has."""
+    return id(items) + _HEADER_BYTES
 
 
 def of_function(function: FunctionType) -> list[int]:
@@ -91,42 +93,40 @@ def _fields_work() -> bool:
     return all(before != after for before, after in itertools.pairwise(seen))
 
 
-def _lists_work() -> bool:
-    sample: list[Any] = [None] * 3
-    length, place = of_list(sample)
-    before = _at(length), _at(place)
-    sample.extend([None] * 1000)
-    return before[0] == 3 and _at(length) == 1003 and _at(place) != before[1]
+def _lengths_work() -> bool:
+    sample: list[Any] = []
+    place = of_length(sample)
+    seen = [_at(place)]
+    for change in (lambda: sample.append(None), lambda: sample.extend(range(1000)), sample.clear):
+        change()
+        seen.append(_at(place))
+    return seen == [0, 1, 1001, 0]
 
 
-WORKS = WORKS and _cells_work() and _fields_work() and _lists_work()
+WORKS = WORKS and _cells_work() and _fields_work() and _lengths_work()
 
 
 class Words:
     """At these addresses, which have to stay those of live objects for as long as they are looked at."""
 
     def __init__(self, addresses: Sequence[int], owners: Sequence[int]) -> None:
+        """`owners`: in order, one for each address."""
+        self._nothing: list[Any] = []
+        """Stays empty: its length is read last, and in place of what was forgotten."""
+        addresses, self._owner_of = [*addresses, of_length(self._nothing)], [*owners]
         with torch._C.DisableTorchFunction(), torch.inference_mode(False):
             places = torch.tensor(addresses, dtype=torch.int64, device="cpu")
-            self._owners = torch.tensor(owners, dtype=torch.int64, device="cpu")
-            self._lowest = int(places.min()) if len(addresses) else 0
+            self._lowest = int(places.min())
             self._places = (places - self._lowest) // _WORD_BYTES
-            count = int(self._places.max()) + 1 if len(addresses) else 0
-            self._memory = self._spanned(count)
+            self._memory = self._spanned(int(self._places.max()) + 1)
             self._now = self._saved = self._read()
 
     def _spanned(self, count: int) -> torch.Tensor:
-        if not count:
-            return torch.empty(0, dtype=torch.int64, device="cpu")
         return torch.frombuffer((ctypes.c_int64 * count).from_address(self._lowest), dtype=torch.int64)
 
     def _read(self) -> torch.Tensor:
-        parts = self._places.split(_AT_ONCE)
-        return (
-            torch.cat([self._memory.index_select(0, part) for part in parts])
-            if len(parts) > 1
-            else (self._memory.index_select(0, self._places))
-        )
+        parts = [self._memory.index_select(0, part) for part in self._places.split(_AT_ONCE)]
+        return torch.cat(parts) if len(parts) > 1 else parts[0]
 
     def look(self) -> set[int]:
         """Owners of words that are not what they were when they were last kept."""
@@ -134,7 +134,10 @@ class Words:
             self._now = self._read()
             if same_bytes(self._now.data_ptr(), self._saved.data_ptr(), self._now.numel() * _WORD_BYTES):
                 return set()
-            return set(self._owners[self._now != self._saved].tolist())
+            parts = zip(self._now.split(_AT_ONCE), self._saved.split(_AT_ONCE), strict=True)
+            places = [torch.ne(now, saved).nonzero().flatten().tolist() for now, saved in parts]
+        known = self._owner_of
+        return {known[part * _AT_ONCE + place] for part, found in enumerate(places) for place in found}
 
     def keep(self) -> None:
         """What the latest look has seen is what later ones are compared with."""
@@ -142,8 +145,10 @@ class Words:
 
     def forget(self, owners: set[int]) -> None:
         """Their words are not read any more."""
-        with torch._C.DisableTorchFunction():
-            gone = torch.tensor([*owners], dtype=torch.int64, device="cpu")
-            stay = torch.isin(self._owners, gone, invert=True)
-            self._owners, self._places = self._owners[stay], self._places[stay]
-            self._saved, self._now = self._saved[stay], self._now[stay]
+        known = self._owner_of
+        gone = [n for owner in owners for n in range(bisect_left(known, owner), bisect_right(known, owner))]
+        if gone:
+            with torch._C.DisableTorchFunction(), torch.inference_mode(False):
+                at = torch.tensor(gone, dtype=torch.int64, device="cpu")
+                self._places.index_fill_(0, at, int(self._places[-1]))
+                self._saved.index_fill_(0, at, 0)

@@ -11,6 +11,7 @@ mistaken.
 from __future__ import annotations
 
 import functools
+import itertools
 import pickle
 import types
 import weakref
@@ -46,6 +47,7 @@ class EncodedNode(NamedTuple):
 
 _WITHOUT_EXTRA = frozenset({list, dict})
 _TENSOR = int(Kind.TENSOR)
+_LARGE_BYTES = 2048
 _BY_NAME = (types.FunctionType, types.BuiltinFunctionType, type)
 
 _KNOWN_BY_OBJECT = (*_BY_NAME, types.MethodType, functools.partial, torch.nn.Module)
@@ -248,12 +250,12 @@ def encode(state: HostState) -> Numbered[bytes]:
         written = copy_of(state.written)
         for _ in range(len(nodes) - len(written)):
             written.append(b"")
-        state.blocks = state.blocks + [b""] * (_block_count(written) - len(state.blocks))
+        state.blocks = state.blocks + [()] * (_block_count(written) - len(state.blocks))
         for block in {number // shared.PAGE for number in todo}:
-            state.blocks[block] = b""
+            state.blocks[block] = ()
     else:
         todo, written = range(len(nodes)), [b""] * len(nodes)
-        state.blocks = [b""] * _block_count(written)
+        state.blocks = [()] * _block_count(written)
     encoder = Encoder(state)
     state.fleeting = set()
     for number in todo:
@@ -278,15 +280,21 @@ def _block_count(written: Numbered[bytes]) -> int:
 
 
 def in_blocks(state: HostState) -> list[bytes]:
-    """What `encode` has written, in blocks that are pickled again only where a node of theirs was. `nodes_in` reads them."""
-    for block, data in enumerate(state.blocks):
-        if not data:
-            state.blocks[block] = pickled(page_of(state.written, block))
-    return state.blocks
+    """What `encode` has written, in blocks that are pickled again only where a node of theirs was. `nodes_in` reads them.
+
+    A large node stands behind its block by itself: another one in the block may be a new one in each step.
+    """
+    for block, parts in enumerate(state.blocks):
+        if not parts:
+            page = page_of(state.written, block)
+            small = [data if len(data) < _LARGE_BYTES else None for data in page]
+            state.blocks[block] = (pickled(small), *(data for data in page if len(data) >= _LARGE_BYTES))
+    return [*itertools.chain.from_iterable(state.blocks)]
 
 
 def nodes_in(blocks: Sequence[bytes]) -> list[bytes]:
-    return [node for block in blocks for node in pickle.loads(block)]
+    parts = iter(blocks)
+    return [next(parts) if node is None else node for block in parts for node in pickle.loads(block)]
 
 
 def encode_whole(state: HostState) -> Numbered[bytes]:

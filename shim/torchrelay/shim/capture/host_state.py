@@ -72,7 +72,7 @@ class HostState:
     """Nodes that are others than in the state that the walk went on from."""
     written: Numbered[bytes] = field(default_factory=list[bytes])
     """The nodes in a journal: of the state that the walk went on from until `encoded`, of this one from then on."""
-    blocks: list[bytes] = field(default_factory=list)
+    blocks: list[tuple[bytes, ...]] = field(default_factory=list)
     """The same, pickled by so many together: a journal of thousands of objects of which few have changed is written quickly."""
     encoded: bool = False
     takes_over: bool = False

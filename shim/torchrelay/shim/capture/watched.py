@@ -7,12 +7,13 @@ some nanoseconds. What it finds different is looked at as everything else is, so
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections import Counter
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
 from torchrelay.shim.adapters import object_words
-from torchrelay.shim.adapters.list_pointers import pointers
+from torchrelay.shim.adapters.list_pointers import POINTER_BYTES, pointers
 from torchrelay.shim.capture.handlers import SAME
 from torchrelay.shim.capture.host_state import HostState, Node
 from torchrelay.shim.capture.kinds import GONE, Kind
@@ -21,6 +22,8 @@ from torchrelay.shim.capture.seen_again import only_fields
 
 _BLOCK = 64
 """Lists that are compared together."""
+_FEW_CHANGES = 3
+"""What was another one more often is looked at by itself."""
 _MANY = 256
 """Further nodes that are looked at by themselves before all are sorted anew."""
 
@@ -30,11 +33,19 @@ def _words(node: Node) -> list[int]:
     kind, obj = node.kind, node.obj
     if kind is Kind.DICT or kind is Kind.PARAM_GROUP:
         return [object_words.of_dict(obj)] if type(obj) is dict else []
-    if type(obj) is list:
-        return object_words.of_list(obj) if type(node.content) is list else []
     if kind is Kind.ATTRS:
         return object_words.of_fields(obj) if only_fields(type(obj)) else []
+    if type(obj) is list:
+        return [object_words.of_length(obj)] if _is_empty(node) else []
     return object_words.of_function(obj) if kind is Kind.FUNCTION else []
+
+
+def _is_short_list(node: Node) -> bool:
+    return type(node.obj) is list and type(node.content) is list
+
+
+def _is_empty(node: Node) -> bool:
+    return _is_short_list(node) and not node.content
 
 
 @dataclass
@@ -52,9 +63,18 @@ class _Lists:
         objects = [state.nodes[number].obj for number in numbers]
         return cls(numbers, objects, [*map(len, contents)], pointers([*chain.from_iterable(contents)]))
 
-    def are_same(self) -> bool:
-        lengths_are = object_words.WORKS or [*map(len, self.objects)] == self.lengths  # else their words tell
-        return lengths_are and pointers([*chain.from_iterable(self.objects)]) == self.held
+    def changed(self) -> list[int]:
+        """Numbers of those that do not hold what they held."""
+        lengths, now = [*map(len, self.objects)], pointers([*chain.from_iterable(self.objects)])
+        if lengths == self.lengths and now == self.held:
+            return []
+        found, at, at_before = [], 0, 0
+        for number, length, length_before in zip(self.numbers, lengths, self.lengths, strict=True):
+            end, end_before = at + length * POINTER_BYTES, at_before + length_before * POINTER_BYTES
+            if now[at:end] != self.held[at_before:end_before]:
+                found.append(number)
+            at, at_before = end, end_before
+        return found
 
 
 class Watched:
@@ -68,11 +88,9 @@ class Watched:
         """By number, what has to stay alive as long as words of it are read, beside its object."""
         addresses, owners, lists = [], [], []
         for number, node in enumerate(state.nodes):
-            is_list = type(node.obj) is list and type(node.content) is list
-            if is_list and (node.content or not object_words.WORKS):
-                lists.append(number)
             words = _words(node) if object_words.WORKS else []
-            if is_list and not words:
+            if not words and _is_short_list(node):
+                lists.append(number)
                 continue
             if words and SAME[node.kind](trees, node):  # nobody has written to it since it was captured
                 self._held[number] = node.obj, getattr(node.obj, "__dict__", None)
@@ -82,17 +100,29 @@ class Watched:
                 self._rest.append(number)
         self._words = object_words.Words(addresses, owners)
         self._blocks = [_Lists.of(state, lists[at : at + _BLOCK]) for at in range(0, len(lists), _BLOCK)]
-        self._in_blocks = set(lists)
+        self._in_blocks = {number: place // _BLOCK for place, number in enumerate(lists)}
+        """By number of a node, the place of its block."""
         self._few = len(self._rest)
+        self._changes: Counter[int] = Counter()
+        """How often each node was another one."""
 
     def look(self) -> list[int]:
         """Numbers of nodes that may be others than in `state`, in order."""
         found = self._words.look()
-        moved = found & self._in_blocks  # what stands behind these in their blocks may be another list's
         for block in self._blocks:
-            if (moved and not moved.isdisjoint(block.numbers)) or not block.are_same():
-                found.update(block.numbers)
+            found.update(block.changed())
         return sorted(chain(self._rest, found)) if found else self._rest[:]
+
+    def _still_watched(self, number: int, node: Node) -> bool:
+        """Whether its words, as the latest look has read them, tell of the next write: it was captured after that look."""
+        held, fields = self._held[number]
+        if self._is_restless(number) or node.obj is not held or getattr(held, "__dict__", None) is not fields:
+            return False
+        return type(held) is not list or _is_empty(node)
+
+    def _is_restless(self, number: int) -> bool:
+        """What changes in each step is found sooner by itself."""
+        return self._changes[number] > _FEW_CHANGES
 
     def is_worn(self) -> bool:
         """Whether so much is new that all should be sorted anew."""
@@ -102,17 +132,23 @@ class Watched:
         """`state` went on from this one's, with what `look` found looked at."""
         self._words.keep()
         renewed = state.renewed
+        self._changes.update(renewed)
         changed = renewed & self._held.keys()
-        if changed:
-            self._words.forget(changed)
-            for number in changed:
+        gone = {number for number in changed if not self._still_watched(number, state.nodes[number])}
+        if gone:
+            self._words.forget(gone)
+            for number in gone:
                 del self._held[number]
-        if renewed & self._in_blocks:
-            self._in_blocks -= renewed
-            for place, block in enumerate(self._blocks):
-                if not renewed.isdisjoint(block.numbers):
-                    self._blocks[place] = _Lists.of(state, [n for n in block.numbers if n not in renewed])
-        for number in renewed:
+        listed = renewed & self._in_blocks.keys()
+        for place in {self._in_blocks[number] for number in listed}:
+            numbers = self._blocks[place].numbers
+            stay = [
+                n for n in numbers if n not in renewed or (not self._is_restless(n) and _is_short_list(state.nodes[n]))
+            ]
+            for number in set(numbers).difference(stay):
+                del self._in_blocks[number]
+            self._blocks[place] = _Lists.of(state, stay)
+        for number in renewed - self._held.keys() - self._in_blocks.keys():
             place = bisect_left(self._rest, number)
             if state.nodes[number].kind is GONE:
                 if self._rest[place : place + 1] == [number]:

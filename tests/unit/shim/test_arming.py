@@ -64,7 +64,7 @@ FULL = OSError(errno.ENOSPC, "No space left on device")
 CASES = {
     "no rights": ("torchrelay.protocol.journal.make_below", PermissionError(errno.EACCES, "Permission denied")),
     "a full disk": ("torchrelay.protocol.journal.open_below", FULL),
-    "no memory": ("torchrelay.protocol.journal._map_file", MemoryError("out of memory")),
+    "no memory": ("torchrelay.protocol.journal.map_file", MemoryError("out of memory")),
     "our mistake": ("torchrelay.shim.journal_copies.JournalCopies.__init__", KeyError("ours")),
 }
 

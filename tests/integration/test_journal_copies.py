@@ -343,7 +343,7 @@ def test_strangers_are_refused_and_nothing_of_theirs_is_kept(said: bytes, keeper
         with connect() as stranger:
             stranger.sendall(said)
             with contextlib.suppress(ConnectionError):  # refused already
-                stranger.sendall(wire.frame(wire.BOUNDARY, 3, b"forged"))
+                stranger.sendall(wire.frame(wire.BOUNDARY, 3, wire.in_parts([b"forged"], ())))
             _until_closed(stranger)
     assert keeper.content() == JournalContent(OTHER)
     assert keeper.keeper.newest_gates == {}
@@ -351,7 +351,9 @@ def test_strangers_are_refused_and_nothing_of_theirs_is_kept(said: bytes, keeper
 
 def test_nobody_writes_copies_for_the_keepers_own_workers(keeper: KeeperThread) -> None:
     with keeper.stranger() as stranger:
-        stranger.sendall(wire.greeting(keeper.token, OWN) + wire.frame(wire.BOUNDARY, 3, b"forged"))
+        stranger.sendall(
+            wire.greeting(keeper.token, OWN) + wire.frame(wire.BOUNDARY, 3, wire.in_parts([b"forged"], ()))
+        )
         _until_closed(stranger)
     assert keeper.content(OWN) == JournalContent(OWN)
 

@@ -24,6 +24,8 @@ class Buddies:
             return
         without = without_replica(known)
         compared = is_compared(known)
+        if self._every == COPIES_AS_NEEDED and not compared:
+            return  # ranks do as they began: a copy of what is small
         nodes = {w.rank: w.node for w in job.rank_workers}
         machines = {rank: job.machines.get(node, node) for rank, node in nodes.items()}
         if len(set(machines.values())) > 1:
@@ -31,7 +33,7 @@ class Buddies:
         for worker in job.rank_workers:
             if not worker.alive or job.nodes[worker.node].lost:
                 continue
-            keeping = decide_keeping(worker.rank, without, compared, nodes, as_needed=self._every == COPIES_AS_NEEDED)
+            keeping = decide_keeping(worker.rank, without, compared, nodes)
             host = job.host_of(job.holders[keeping.buddy]) if keeping.buddy >= 0 else ""
             order = KeepCopies(keeping.on, keeping.reason, keeping.buddy, host, known.copy_every)
             told = self._told.get(worker.worker)

@@ -23,8 +23,8 @@ from torchrelay.protocol.kept import COPIES_AS_NEEDED
 from torchrelay.protocol.level import Level
 from torchrelay.protocol.messages import Coverage
 
-STEPS_TIMED = 8
-"""How many steps are made before their time counts: the first ones take longer, and no copy is made sooner than MOST_OFTEN."""
+STEPS_TIMED = 4
+"""How many steps are made before their time counts. The first ones take longer: it counts anew after twice as many."""
 NOTICING_S = 1.0
 """How late a hang that is due may be seen: agents look and tell that often."""
 
@@ -50,7 +50,7 @@ class Judge:
         self._promised: tuple[Coverage, int] | None = None
         self._is_stale = True
         self._is_over = self._held_told = False
-        self._copies_every = 0
+        self._copies_every, self._chosen_at = 0, 0
 
     def news(self) -> None:
         """Something that the report is made of has changed."""
@@ -107,11 +107,12 @@ class Judge:
         return journals, checkpoint_lacks(rooms, sum(each) if alone else max(each, default=0))
 
     def _as_needed(self, known: Known) -> int:
-        """Steps between two copies, once it is known that somebody needs them, and how long a step takes. Chosen once."""
-        alone = bool(without_replica(known))
-        if alone and not self._copies_every and self._job.boundary >= STEPS_TIMED:
+        """Steps between two copies, once it is known that somebody needs them, and how long a step takes."""
+        alone, boundary = bool(without_replica(known)), self._job.boundary
+        if alone and boundary >= max(STEPS_TIMED, 2 * self._chosen_at):
             size_bytes = max((r.device_state_bytes for r in known.reports.values()), default=0)
-            self._copies_every = choose_every(size_bytes, known.step_s)
+            self._copies_every = choose_every(size_bytes, known.step_s, known.nodes)
+            self._chosen_at = boundary
         return self._copies_every if alone else 0
 
     def _spares(self) -> tuple[int, int]:

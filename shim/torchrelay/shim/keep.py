@@ -9,7 +9,7 @@ one is whole, so whoever overwrites an older one knows that all ranks have the n
 Copies that nobody has asked for begin once it is known that somebody needs them, which ranks hear at different steps. So they
 agree in the gate: whoever wants a copy says so there, whoever's latest one is not whole yet says that too, and at the next head
 either all make one or nobody does. The first one is wanted at once, the others as often as the controller says, once it knows
-how long a step takes.
+how long a step takes. A small state is copied from the first step on, for losses before all that is known.
 
 With `--buddy-sync` all of a copy is made at the head, and the ranks meet there: nobody begins the step before the copies of
 all are whole. So a loss never costs more than the steps since the latest head with copies.
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 
 MEETING_S = 30.0
 """How long a rank waits at a head for the others' copies: one that does not come to this head would keep it for ever."""
+EARLY_BYTES, EARLY_STEPS = 64 << 20, 3
+"""A state of so many bytes is copied in these steps before it is known who holds the same, and then, where that is needed, at each
+head until it is known how often."""
 _SIGN_OF_LIFE_S = 0.5
 """Who waits for a buddy at a gate says so: it does not hang, and must not be taken for a rank that does."""
 
@@ -55,8 +58,9 @@ class Keeper:
         self._sync = self._meets = sync
         self._met = 0
         """The turn, as in `_turn`, of the latest head at which all ranks have met."""
-        self._on = not self._as_needed
+        self._on = True
         """As long as nobody knows whether other ranks hold the same, copies are made."""
+        self._is_told, self._is_small = not self._as_needed, False
         self._giver = Giver(engine.link, engine.comms.address, engine.protection)
         self._taker = Taker(engine.link, folder, engine.protection)
         self._slots = Slots(own_folder(folder, engine.rank))
@@ -80,6 +84,7 @@ class Keeper:
         if self._as_needed and order.every > 0:
             self._told_every = order.every
         self._on, self._giver.peer_host, self._is_untold = order.on, order.buddy_host, False
+        self._is_told = True
 
     def take(self, order: TakeCopy) -> None:
         self._taker.take(order)
@@ -98,7 +103,8 @@ class Keeper:
 
     @property
     def is_on(self) -> bool:
-        return self._on
+        """Whether copies are made for as long as they are needed."""
+        return self._on and self._is_told
 
     @property
     def cost_s(self) -> float:
@@ -110,7 +116,9 @@ class Keeper:
         return SLOTS * self.size_bytes
 
     def at_boundary(self, commit: Commit) -> None:
-        self.every = self.every or self._told_every
+        self.every = self._told_every or self.every
+        if not self._is_told and commit.boundary < EARLY_STEPS:
+            self._is_small = self._needed_bytes(commit) <= EARLY_BYTES
         due = self._is_agreed() if self._as_needed else self._is_its_turn(commit.boundary)
         if not due or self._engine.shadow is not None:
             if not self._on and not self._is_untold:
@@ -143,9 +151,10 @@ class Keeper:
         """In the gate before the head of `boundary`: whether a copy is wanted there, and whether the latest one is still made."""
         if not self._as_needed:
             return False, False
-        every = self.every or self._told_every
+        every = self._told_every or self.every or int(self._is_small)
         due = self._latest < 0 or (every > 0 and boundary // every != self._latest // every)
-        return self._on and due, self._finishing is not None and self._finishing.is_alive()
+        wanted = self._on if self._is_told else self._is_small and boundary <= EARLY_STEPS
+        return wanted and due, self._finishing is not None and self._finishing.is_alive()
 
     def agreed(self, yes: bool) -> None:
         """What all ranks have said in that gate: whether they make a copy at the next head."""
@@ -247,8 +256,7 @@ class Keeper:
         """Copies that nobody has asked for leave room for others. Raises JournalError where they would not."""
         if self.size_bytes:
             return
-        tensors = self._engine.replicas.tensors(commit).values()
-        needed_bytes = SLOTS * sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+        needed_bytes = SLOTS * self._needed_bytes(commit)
         room = os.statvfs(self._folder)
         free_bytes = room.f_bavail * room.f_frsize // max(1, min(self._engine.world_size, os.cpu_count() or 1))
         if needed_bytes > free_bytes // 2:
@@ -256,6 +264,9 @@ class Keeper:
                 f"{needed_bytes >> 20} MiB of copies would take more than half of this rank's share of shared memory, "
                 f"{free_bytes >> 20} MiB; --buddy-every makes them all the same"
             )
+
+    def _needed_bytes(self, commit: Commit) -> int:
+        return sum(tensor.numel() * tensor.element_size() for tensor in self._engine.replicas.tensors(commit).values())
 
     def _finish(self, slot: Path, kept: KeptTensors, parts: KeptParts) -> None:
         try:

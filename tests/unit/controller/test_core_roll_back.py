@@ -49,20 +49,38 @@ def test_a_rank_that_nobody_can_stand_in_for_takes_all_back_to_their_copies(job:
     assert "3 steps done again" in job.core.status(job.now_s).last_migration
 
 
-def test_how_often_copies_are_made_that_nobody_asked_for_is_chosen_once_steps_are_timed(tmp_path: Path) -> None:
+def test_how_often_copies_are_made_that_nobody_asked_for_is_chosen_once_steps_are_timed_and_again_later(
+    tmp_path: Path,
+) -> None:
     job = FakeJob(tmp_path, RANKS, config={"buddy_every": COPIES_AS_NEEDED})
+    job.boundary = 0
     job.train()
-    for boundary in (1, 4, 8):
+    chosen, then = {}, {}
+    for boundary, step_s in ((1, 0.05), (2, 0.05), (4, 0.05), (7, 0.01), (16, 0.01), (32, 0.01)):
+        job.now_s += step_s * (boundary - job.boundary)
         job.boundary = boundary
-        job.progress()
-        job.now_s += 0.05 * boundary
         job.progress()
         for worker, rank in job.ranks.items():
             job.say(worker, msg.ReplicaCheck(boundary, {"shard": f"of {rank}"}))
-        kept = job.sent(msg.KeepCopies)
-        assert any(order.every for order in kept.values()) == (boundary == 8), boundary
-    assert job.core.job.clock.median_step_s > 0
-    assert {order.every for order in kept.values()} == {choose_every(0, job.core.job.clock.median_step_s)}
+        (chosen[boundary],) = {order.every for order in job.sent(msg.KeepCopies).values()}
+        then[boundary] = choose_every(0, job.core.job.clock.median_step_s)
+    assert (chosen[1], chosen[2]) == (0, 0)
+    assert chosen[7] == chosen[4] == then[4] < then[7]
+    assert chosen[32] == then[32] > chosen[4], "the first steps took longer"
+
+
+def test_nobody_is_told_of_copies_that_nobody_asked_for_before_contents_are_compared(tmp_path: Path) -> None:
+    job = FakeJob(tmp_path, RANKS, config={"buddy_every": COPIES_AS_NEEDED})
+    job.warm()
+    for worker, rank in job.ranks.items():
+        job.say(worker, msg.Armed(rank, RANKS, "gloo", "2.13"))
+    job.progress()
+    for boundary, told in ((0, 0), (1, RANKS)):
+        for worker in job.ranks:
+            assert job.sent(msg.KeepCopies) == {}
+            job.say(worker, msg.ReplicaCheck(boundary, {"w": "the same"}))
+        assert len(job.sent(msg.KeepCopies)) == told
+    assert {order.on for order in job.sent(msg.KeepCopies).values()} == {False}
 
 
 def test_the_spare_is_not_spent_on_a_survivor(job: FakeJob) -> None:

@@ -357,9 +357,10 @@ def finished(keeper: Keeper) -> None:
 
 
 def test_the_first_copy_is_made_at_the_head_after_it_is_known_to_be_needed(
-    as_needed: Keeper, engine: Engine, tmp_path: Path
+    as_needed: Keeper, engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert step(as_needed, engine, 0, 1, 2) == []
+    monkeypatch.setattr("torchrelay.shim.keep.EARLY_BYTES", 4000)
+    assert step(as_needed, engine, 0, 1, 2) == [], "it is too large to be copied before"
     as_needed.assign(KeepCopies(True, "rank 0 alone has an average"))
     assert step(as_needed, engine, 3, 4) == [4]
     finished(as_needed)
@@ -370,6 +371,43 @@ def test_the_first_copy_is_made_at_the_head_after_it_is_known_to_be_needed(
     train(as_needed, engine, 12)
     finished(as_needed)
     assert held(tmp_path) == [4, 12]
+
+
+def copied(keeper: Keeper, engine: Engine, *boundaries: int) -> list[int]:
+    """As `step`, where each copy is whole before the next gate."""
+    agreed = []
+    for boundary in boundaries:
+        agreed += step(keeper, engine, boundary)
+        if agreed and agreed[-1] == boundary + 1:
+            train(keeper, engine, boundary + 1)
+            finished(keeper)
+    return agreed
+
+
+def test_a_small_state_is_copied_in_the_first_steps_before_it_is_known_whether_others_hold_the_same(
+    as_needed: Keeper, engine: Engine, tmp_path: Path
+) -> None:
+    assert copied(as_needed, engine, *range(6)) == [1, 2, 3]
+    assert (held(tmp_path), as_needed.is_on) == ([2, 3], False)
+    as_needed.assign(KeepCopies(False, "replicas"))
+    assert step(as_needed, engine, 6) == []
+    assert held(tmp_path) == []
+
+
+def test_where_copies_are_needed_a_small_state_is_copied_in_each_step_until_it_is_known_how_often(
+    as_needed: Keeper, engine: Engine
+) -> None:
+    assert copied(as_needed, engine, 0, 1) == [1, 2]
+    as_needed.assign(KeepCopies(True, "rank 0 alone has an average"))
+    assert copied(as_needed, engine, 2, 3, 4) == [3, 4, 5]
+    as_needed.assign(KeepCopies(True, "rank 0 alone has an average", every=3))
+    assert copied(as_needed, engine, *range(5, 10)) == [6, 9]
+
+
+def test_a_process_that_comes_later_asks_for_no_copy_before_it_is_told(
+    as_needed: Keeper, engine: Engine, tmp_path: Path
+) -> None:
+    assert step(as_needed, engine, 7, 8) == []
 
 
 def test_a_rank_copies_what_others_ask_for_and_keeps_it_until_it_is_told(
@@ -398,6 +436,19 @@ def test_no_copy_is_written_over_before_all_ranks_have_the_newer_one(
     finished(as_needed)
     assert step(as_needed, engine, 5) == [6], "it is due since 4"
     assert held(tmp_path) == [2]
+
+
+def test_copies_of_each_step_take_turns_and_the_newest_is_whole_before_the_other_is_written_over(
+    as_needed: Keeper, engine: Engine, tmp_path: Path
+) -> None:
+    as_needed.assign(KeepCopies(True, "rank 0 alone has an average", every=1))
+    assert copied(as_needed, engine, 0, 1) == [1, 2]
+    for boundary in range(2, 6):
+        assert step(as_needed, engine, boundary) == [boundary + 1]
+        assert held(tmp_path) == [boundary - 1, boundary], "none is taken away before the next head"
+        train(as_needed, engine, boundary + 1)
+        finished(as_needed)
+        assert held(tmp_path) == [boundary, boundary + 1]
 
 
 def test_a_copy_that_not_all_ranks_may_have_is_forgotten_when_they_meet_again(

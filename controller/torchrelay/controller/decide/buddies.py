@@ -6,7 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-MOST_OFTEN, MOST_SELDOM = 10, 1000
+MOST_OFTEN, MOST_SELDOM = 1, 1000
+MOST_OFTEN_BETWEEN_NODES = 10
+"""A copy that goes to another node takes the network's time too, which is not counted."""
 _SHARE = 0.01
 _COPIED_BYTES_PER_S = 2 << 30
 _COPY_AT_LEAST_S = 0.002
@@ -22,24 +24,19 @@ class Keeping:
     buddy: int = -1
 
 
-def choose_every(size_bytes: int, step_s: float) -> int:
-    """Steps between two copies of `size_bytes` where nobody has said: so that they take a hundredth of the time of a step."""
+def choose_every(size_bytes: int, step_s: float, nodes: int = 1) -> int:
+    """Steps between two copies of `size_bytes` where nobody has said: so that they take a hundredth of the time."""
     copy_s = _COPY_AT_LEAST_S + size_bytes / _COPIED_BYTES_PER_S
     steps = math.ceil(copy_s / (_SHARE * max(step_s, _SHORTEST_STEP_S)))
-    return min(max(steps, MOST_OFTEN), MOST_SELDOM)
+    return min(max(steps, MOST_OFTEN if nodes == 1 else MOST_OFTEN_BETWEEN_NODES), MOST_SELDOM)
 
 
-def decide_keeping(
-    rank: int, without: Mapping[int, str], is_known: bool, nodes: Mapping[int, str], *, as_needed: bool = False
-) -> Keeping:
+def decide_keeping(rank: int, without: Mapping[int, str], is_known: bool, nodes: Mapping[int, str]) -> Keeping:
     """`without`: ranks whose tensors nobody else holds, with why; `is_known`: contents were compared since the first step.
 
     `nodes`: rank -> its node. If one rank needs to go back, all do, so all keep copies; only those that nobody
-    could stand in for need one elsewhere, since their own may be lost with their node. `as_needed`: nothing is copied before it is
-    known that somebody needs it.
+    could stand in for need one elsewhere, since their own may be lost with their node.
     """
-    if as_needed and not is_known:
-        return Keeping(False, "contents have not been compared yet")
     if is_known and not without:
         return Keeping(False, "every rank's tensors are held by another one as well")
     reason = f"rank {min(without)}: {without[min(without)]}" if without else "contents have not been compared yet"

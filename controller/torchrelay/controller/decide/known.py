@@ -164,4 +164,7 @@ def steps_back(k: Known) -> str:
     if k.copy_sync:
         often = "before each step" if every == 1 else f"every {every} steps, before the next one begins"
         return f"which are made {often}: at most {every} step{'s are' if every > 1 else ' is'} done again"
+    if k.as_needed:
+        often = "every step" if every == 1 else f"every {every} steps"
+        return f"which are made {often}, or once the one before is whole: about {2 * every} steps are done again"
     return f"which are made every {every} steps: up to {2 * every} steps are done again"

@@ -2,7 +2,14 @@ from __future__ import annotations
 
 import pytest
 
-from torchrelay.controller.decide.buddies import MOST_OFTEN, MOST_SELDOM, choose_buddy, choose_every, decide_keeping
+from torchrelay.controller.decide.buddies import (
+    MOST_OFTEN,
+    MOST_OFTEN_BETWEEN_NODES,
+    MOST_SELDOM,
+    choose_buddy,
+    choose_every,
+    decide_keeping,
+)
 
 TWO = {0: "n0", 1: "n0", 2: "n1", 3: "n1"}
 
@@ -25,17 +32,15 @@ def test_copies_are_kept_until_every_rank_is_known_to_have_a_replica() -> None:
     assert (keeping.on, keeping.reason, keeping.buddy) == (True, "rank 1: nobody holds w", 2)
 
 
-def test_copies_that_nobody_asked_for_are_made_once_it_is_known_that_somebody_needs_them() -> None:
-    nodes = {0: "n0", 1: "n0"}
-    assert not decide_keeping(0, {}, False, nodes, as_needed=True).on
-    assert not decide_keeping(0, {}, True, nodes, as_needed=True).on
-    assert decide_keeping(1, {0: "nobody holds its average"}, True, nodes, as_needed=True).on
-
-
 def test_large_states_and_short_steps_are_copied_less_often() -> None:
     gib = 1 << 30
-    assert choose_every(1000, 1.0) == MOST_OFTEN
+    assert choose_every(1000, 1.0) == MOST_OFTEN == 1
     assert choose_every(4 * gib, 1.0) == 201
     assert choose_every(4 * gib, 2.0) == 101
     assert choose_every(400 * gib, 0.1) == MOST_SELDOM
     assert MOST_OFTEN <= choose_every(gib, 0.0) <= MOST_SELDOM
+
+
+def test_copies_that_go_to_another_node_are_made_less_often() -> None:
+    assert choose_every(1000, 1.0, nodes=2) == MOST_OFTEN_BETWEEN_NODES
+    assert choose_every(4 << 30, 1.0, nodes=2) == choose_every(4 << 30, 1.0)

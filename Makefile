@@ -75,7 +75,7 @@ relay-score: venv
 wild: venv
 	$(VENV)/bin/python tests/wild/run.py --sources "$(SOURCES)" $(WILD)
 
-# SOAK_S: for how many seconds faults come; SOAK_SEED: repeats their draws
+# SOAK_S: for how many seconds faults come; SOAK_SEED: repeats their draws; SOAK_MACHINES=2: all of them on two machines
 soak: venv
 	PYTHONPATH=tests $(VENV)/bin/python -m soak
 

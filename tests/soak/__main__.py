@@ -1,4 +1,7 @@
-"""`make soak`: SOAK_S (1800) seconds of faults, half of them on one machine and half on two; SOAK_SEED repeats their draws."""
+"""`make soak`: SOAK_S (1800) seconds of faults, half of them on one machine and half on two; SOAK_SEED repeats their draws.
+
+SOAK_MACHINES (1 or 2): all of them on so many.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,16 @@ from pathlib import Path
 from soak.job import ONE_MACHINE, TWO_MACHINES, soak
 
 SECONDS = float(os.environ.get("SOAK_S", "1800"))
+MACHINES = os.environ.get("SOAK_MACHINES", "")
 SEED = int(os.environ.get("SOAK_SEED", random.SystemRandom().randrange(1_000_000)))
 
 
 def main() -> int:
     """1 if a job did not end as the undisturbed one, or something was left behind; its folder is then kept."""
-    shapes = (ONE_MACHINE, TWO_MACHINES)
+    shapes = [shape for shape in (ONE_MACHINE, TWO_MACHINES) if MACHINES in ("", str(shape.machines))]
+    if not shapes:
+        print(f"SOAK_MACHINES={MACHINES}: a job of 1 or of 2 machines can be struck", file=sys.stderr)
+        return 2
     good = True
     for shape in shapes:
         print(f"SOAK_SEED={SEED} SOAK_S={SECONDS:g}: {shape.name}, {shape.world_size} ranks", flush=True)

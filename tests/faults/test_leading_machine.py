@@ -15,19 +15,22 @@ from support.training import differences
 SCRIPT = "ddp.py"
 
 
-def test_the_machine_with_the_controller_is_gone_and_its_rank_goes_on_elsewhere_bitwise(
+def test_without_any_spare_the_rank_of_the_machine_that_led_goes_on_in_a_process_that_is_started_elsewhere(
     undisturbed: Undisturbed, tmp_path: Path
 ) -> None:
     reference, holds = undisturbed(SCRIPT, ranks=2), tmp_path / "holds"
     holds.mkdir()
     with Cli(tmp_path) as cli:
-        fleet = Fleet(cli, spares=(0, 1), script=SCRIPT, HOLD_STEPS="20", HOLD_FOLDER=str(holds))
+        fleet = Fleet(cli, spares=(0, 0), script=SCRIPT, HOLD_STEPS="20", HOLD_FOLDER=str(holds))
         eventually("step 20", lambda: fleet.boundary(1) == 19)
         lose(fleet.commands[0])
         (holds / "20").touch()
         said = fleet.end(fleet.commands[1])
     assert fleet.commands[1].returncode == 0, said
     assert fleet.moved(1) == [0], said
+    assert [(e["node"], e["ranks"]) for e in fleet.events(1, "node_lost")] == [("n0", [0])], said
+    assert [(e["rank"], e["node"]) for e in fleet.events(1, "process_respawned")] == [(0, "n1")], said
+    assert fleet.events(1, "job_restarted") == [], said
     assert fleet.events(1, "job_finished")[0]["exit_code"] == 0, said
     assert differences(reference, fleet.out, 2) == [], said
 

@@ -236,7 +236,7 @@ class _Job:
             self.fleet.commands[machine] = self.fleet.start(machine, self._names[machine])
 
     def _gone_on(self, machine: int) -> int:
-        """How often it has given another one up, or taken over: who leads in the place of a lost leader only tells the latter."""
+        """How often it has given another one up, or gone on after a loss."""
         return self._count(machine, "node_lost") + self._count(machine, "migration_finished")
 
     def _ask(self) -> dict[str, Any] | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-from contextlib import suppress
 from pathlib import Path
 
 from torchrelay.agent.folders import folder_for, private_folder
@@ -69,9 +68,10 @@ class JournalKeeper:
         shutil.rmtree(self._folder / worker, ignore_errors=True)
 
     def remove(self) -> None:
-        """The shared memory of this node's workers goes back to the system."""
+        """The shared memory of this node's workers goes back to the system.
+
+        The folder itself stays: the command holds a lock on it, and a job that is started anew has its next journals there.
+        """
         for worker, reader in self._readers.items():
             reader.close()
             shutil.rmtree(self._folder / worker, ignore_errors=True)
-        with suppress(OSError):  # another node's agent on this machine still has its own there
-            self._folder.rmdir()

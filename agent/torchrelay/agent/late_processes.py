@@ -20,7 +20,7 @@ _LOWEST = 19
 class LateProcesses:
     """`enrol` makes ready for a process, and returns where its output goes. It may raise TorchrelayError or OSError.
 
-    `no_room(pid)` says why there is no memory for as much again as process `pid` has.
+    `no_room(pid)` says why there is no memory for as much again as process `pid` has (0: for none).
     """
 
     def __init__(
@@ -53,11 +53,18 @@ class LateProcesses:
             spec = late_rank_spec(self._config, self._environ, self._taking_over)
             self._taking_over += 1
         self.latest = spec.worker
+        is_additional = order.rank != NO_RANK and not order.in_place_of
+        if is_additional and (reason := self._no_room(self._largest())):
+            return LateWorker(spec.worker, order.rank, 0, reason)
         pid, reason = self._start(spec, 0)
         if pid and order.idle:
             self._priorities.lower(pid)
             self._idle[spec.worker] = pid
         return LateWorker(spec.worker, order.rank, pid, reason, order.in_place_of)
+
+    def _largest(self) -> int:
+        """The process that has the most memory; 0 if there is none."""
+        return max((c.process.pid for c in self._supervisor.living()), key=taken_by, default=0)
 
     def is_needed(self, worker: WorkerId, pid: int | None) -> None:
         """From now on it runs as any other. `pid`: what it says that it is, where a wrapper has started it."""

@@ -38,7 +38,7 @@ from torchrelay.controller.status import aside_status, job_status
 from torchrelay.controller.watch import HangWatch
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol import migration_events as m
-from torchrelay.protocol.events import JobFell, JobFinished, JobStarted
+from torchrelay.protocol.events import JobFell, JobFinished, JobStarted, NodeLost
 from torchrelay.protocol.health.policy import HealthPolicy
 from torchrelay.protocol.messages import CheckpointsFound
 from torchrelay.protocol.names import EXIT_NO_SPARE_LEFT, EXIT_SUSPECT_NUMBER, EXIT_USAGE, NO_RANK
@@ -83,6 +83,7 @@ class Core:
         barred = "" if config.refill and not config.adopted else "new ones are not made (--no-refill)"
         self.pool = SparePool(barred, self.job, self.outbox, self.driver, self._is_ending)
         self.driver.spares.hurry = self.pool.hurry
+        self.driver.spares.respawns.asked_for_spares = lambda: self.pool.places_asked
         self._judge = Judge(
             config,
             self.job,
@@ -193,7 +194,7 @@ class Core:
                 self.entrance.take_in(hello.node, info, now_s)
         else:
             self.job.attach(hello, now_s)
-        self.leading.attached(hello)
+        self.leading.attached(hello, now_s)
         if self.leading.stood_down:
             return
         if differs:
@@ -368,6 +369,9 @@ class Core:
             self._settle(now_s)
         for node in sorted({worker.node for worker in missing}):
             self.leading.leave_out(node)
+            if self.nodes.is_lost(node):
+                ranks = tuple(sorted(worker.rank for worker in missing if worker.node == node))
+                self.outbox.emit(NodeLost(node, ranks, 0, self.job.nodes[node].lost))
         for worker in missing:
             reason = f"rank {worker.rank} ({worker.worker}) was lost while no controller was there"
             self._exits.lost_with_node(worker, reason, now_s, now_s)

@@ -164,7 +164,7 @@ class Driver:
                 for instruction in instructions:
                     self._carry_out(state, instruction, now_s)
                 if (gone := writes_no_more(event)) and (answer := self.saving.lost(state, gone)) is not None:
-                    self._queue.append(answer)
+                    self._saved(state, answer, now_s)
         finally:
             self._carrying_out = False
 
@@ -219,7 +219,8 @@ class Driver:
 
     def files_kept(self, worker: str, now_s: float) -> None:
         if (answer := self.saving.kept(worker)) is not None:
-            self.feed(answer, now_s)
+            assert self.migration is not None
+            self._saved(self.migration.state, answer, now_s)
 
     def reads(self, worker: str) -> bool:
         """Whether it waits for the journals of this worker."""
@@ -256,10 +257,30 @@ class Driver:
     def _copies_known(self, now_s: float) -> None:
         for rank in self.rollback.take_set_ups():
             self.feed(m.JournalRead(rank), now_s)
-        if self.migration is None or self.phase is not Phase.QUIESCING or self.kind != UNPLANNED:
+        if self.migration is None or self.kind != UNPLANNED or not self.rollback.is_asked:
             return
-        if self.rollback.is_asked:
+        if self.phase is Phase.QUIESCING:
             self.feed(self.rollback.decide(self.migration.state), now_s)
+        elif self.phase is Phase.CHECKPOINTING:
+            decided = self.rollback.decide(self.migration.state)
+            self.feed(m.CheckpointFailed(decided.reason) if isinstance(decided, m.TargetImpossible) else decided, now_s)
+
+    def _saved(self, s: State, answer: m.CheckpointWritten | m.CheckpointFailed | m.FolderChosen, now_s: float) -> None:
+        """Where what the ranks hold cannot be saved, their copies are what is left."""
+        if isinstance(answer, m.CheckpointFailed):
+            self._look_for_copies(s, answer, now_s)
+        else:
+            self.feed(answer, now_s)
+
+    def _look_for_copies(self, s: State, refused: m.CheckpointFailed | m.TargetImpossible, now_s: float) -> None:
+        """Nothing less will do than all ranks' copies. They are of no use to lose a rank at the same step again and again."""
+        if not self.rollback.is_on or s.kind != UNPLANNED or self._apart:
+            self.feed(refused, now_s)
+        elif again := next(filter(None, map(self.spares.respawns.comes_again, sorted(s.lost))), ""):
+            is_told = again in s.no_spare and isinstance(refused, m.CheckpointFailed)
+            self.feed(refused if is_told else type(refused)(f"{refused.reason}; {again}"), now_s)
+        else:
+            self.rollback.ask(refused.reason)
 
     def _journal_read(self, rank: int, now_s: float) -> None:
         """All of it that is left, but for what a copy of the rank's state may have."""
@@ -319,9 +340,9 @@ class Driver:
                 self._answer_target(s, now_s)
             case m.WriteCheckpoint(directory):
                 if (written := self.saving.write(s, directory)) is not None:
-                    self.feed(written, now_s)
+                    self._saved(s, written, now_s)
             case m.ChooseFolder(_, reason):
-                self.feed(self.saving.elsewhere(s, reason), now_s)
+                self._saved(s, self.saving.elsewhere(s, reason), now_s)
             case m.PhaseEntered(phase, elapsed_s):
                 if self._announced:
                     out.emit(PhaseChanged(s.migration, phase.value, elapsed_s))
@@ -352,8 +373,8 @@ class Driver:
             if self._rereading.begin(s, answer.reason, now_s):
                 return
             answer = m.TargetImpossible(self._rereading.explain(s, answer.reason))
-        if isinstance(answer, m.TargetImpossible) and self.rollback.is_on and s.kind == UNPLANNED:
-            self.rollback.ask(answer.reason)
+        if isinstance(answer, m.TargetImpossible):
+            self._look_for_copies(s, answer, now_s)
         else:
             self.feed(answer, now_s)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import deque
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from torchrelay.controller.decide.joins import JoinFailure
@@ -321,6 +322,31 @@ class Job:
     def quarantined(self, worker: Worker) -> str:
         """Why the worker must be given no rank, or empty."""
         return next((self.quarantine[s] for s in (worker.node, *worker.devices) if s in self.quarantine), "")
+
+    def vacated(self, asked: Collection[str]) -> list[Worker]:
+        """Processes that have ended and whose place nobody has; that of a rank's holder is kept for the rank.
+
+        `asked`: those in whose place one is asked for that has not come yet.
+        """
+        taken = {w.in_place_of for w in self.workers.values()} | set(asked)
+        return [
+            w
+            for w in self.workers.values()
+            if not w.alive and not w.rehearses and w.worker not in taken and not self._is_kept(w)
+        ]
+
+    def _is_kept(self, worker: Worker) -> bool:
+        return self.is_holder(worker) and not self.is_lost_with_node(worker.worker)
+
+    def unusable(self, worker: Worker) -> str:
+        """Why nothing must be started in the worker's place, or empty."""
+        node = self.nodes[worker.node]
+        return self.unusable_machine(node) or self.quarantined(worker)
+
+    def unusable_machine(self, node: Node) -> str:
+        if node.lost or node.released:
+            return node.lost or "it has been let go"
+        return self.quarantine.get(node.node, "") or ("its agent is away" if node.away_since_s is not None else "")
 
     def is_away(self, worker: Worker) -> bool:
         """Whether its agent cannot be told anything now."""

@@ -11,6 +11,7 @@ from typing import Any
 from torchrelay.controller.config import ControllerConfig
 from torchrelay.controller.decide.buddies import choose_every
 from torchrelay.controller.decide.coverage import coverage
+from torchrelay.controller.decide.elsewhere import places
 from torchrelay.controller.decide.hang import threshold_s
 from torchrelay.controller.decide.known import Known, is_compared, without_replica
 from torchrelay.controller.decide.room import checkpoint_lacks, joiner_lacks
@@ -136,9 +137,13 @@ class Judge:
             return ""
         ranks = Counter(w.node for w in job.rank_workers)
         ready = Counter(w.node for w in job.spares if w.warm and not job.quarantined(w))
+        with_places = self._respawns.machines_with_places()
         for node, count in sorted(ranks.items()):
-            if (elsewhere := ready.total() - ready[node]) < count:
-                return f"spares that are ready elsewhere could take over {elsewhere} of {count} ranks of {node}"
+            elsewhere = ready.total() - ready[node]
+            if elsewhere < count:
+                elsewhere += places([m for m in with_places if m.node != node], count - elsewhere)
+            if elsewhere < count:
+                return f"spares and free places elsewhere could take over {elsewhere} of {count} ranks of {node}"
         return ""
 
     def settle(self, is_busy: bool) -> bool:

@@ -54,11 +54,11 @@ class Leading:
         """Whether there could be another one."""
         return self._config.epoch > 0
 
-    def attached(self, hello: AgentHello) -> None:
+    def attached(self, hello: AgentHello, now_s: float) -> None:
         """An agent is there. One that follows a newer controller makes this one stand down, or one of a job that trains."""
         if not self.is_on:
             return
-        self._compare(f"the agent of {hello.node}", hello.job, hello.epoch)
+        self._compare(hello.node, f"the agent of {hello.node}", hello.job, hello.epoch, now_s)
         if self.stood_down:
             return
         self._is_heard_by(hello.node)
@@ -189,7 +189,7 @@ class Leading:
                 return LeadReply(0)
             del self._leaving[request.node]
         self._is_heard_by(request.node)
-        self._compare(f"machine {request.node_rank}", request.job, request.epoch)
+        self._compare(request.node, f"machine {request.node_rank}", request.job, request.epoch, now_s)
         if request.node and request.job == self._config.job_name:
             self._follow[request.node] = max(request.epoch, self._follow.get(request.node, 0))
         if request.node and request.shares:
@@ -252,11 +252,32 @@ class Leading:
         known = self._job.nodes[node]
         return known.away_since_s is None and now_s - known.heard_s < self._config.policy.node_silent_s
 
-    def _compare(self, who: str, job: str, epoch: int) -> None:
+    def _compare(self, node: str, who: str, job: str, epoch: int, now_s: float) -> None:
         if job and job != self._config.job_name:
             self._stand_down(f"{who} is of a job of the same secret that has begun already")
         elif epoch > self.epoch or (epoch > self._agreed and epoch % self._config.nnodes != self._own_rank):
-            self._stand_down(f"{who} follows a controller that began later")
+            if self._is_followed_by_most(node, now_s):
+                self._rise_above(epoch)
+            else:
+                self._stand_down(f"{who} follows a controller that began later")
+
+    def _is_followed_by_most(self, without: str, now_s: float) -> bool:
+        """Whether nobody can lead by the epoch that the machine `without` knows of: too few are left who could follow it.
+
+        That what the others have said may be some seconds old does no harm: nobody is given up before they follow a new epoch.
+        """
+        there = self._there(now_s) - {without}
+        following = {n for n in there if n == self._config.node or self._follow.get(n, 0) >= self._agreed}
+        return self.is_led and not self.stood_down and 2 * len(following) > len(self.members)
+
+    def _rise_above(self, epoch: int) -> None:
+        """Who has heard of an epoch that nobody leads by follows none of an older one."""
+        self.epoch = max(self.epoch, epoch)
+        self._advance()
+        text = (
+            f"a machine was told of epoch {epoch}, by which nobody leads: this controller goes on as epoch {self.epoch}"
+        )
+        self._outbox.log("info", text)
 
     def _lead(self, verdict: Verdict) -> None:
         self.is_led, self._agreed = True, self.epoch

@@ -1,16 +1,19 @@
-"""New processes in the place of lost ones: asks the agent for them, and remembers how often."""
+"""New processes for lost ranks, in their place or where another machine has one: asks the agent, and remembers how often."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
+from torchrelay.controller.decide.elsewhere import Elsewhere, Machine, choose_machine, lacks
 from torchrelay.controller.decide.respawn import HOUR_S, Place, Respawn, comes_again, may_respawn
 from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.outbox import Outbox
 from torchrelay.protocol import migration_events as m
 from torchrelay.protocol.events import ProcessRespawned
+from torchrelay.protocol.health.kinds import DRIVER
 from torchrelay.protocol.messages import StartWorker
+from torchrelay.protocol.names import NO_RANK
 
 LOSSES_KEPT = 16
 """Of each rank: those at its latest step are among them."""
@@ -23,7 +26,10 @@ class Respawns:
         self._limit, self._job, self._outbox, self._option = limit, job, outbox, option
         self.is_possible: Callable[[], bool] = lambda: True
         """Whether whoever starts them would do so for each rank."""
-        self._starting: set[int] = set()
+        self.asked_for_spares: Callable[[], Collection[str]] = tuple
+        """Ended processes in whose place spares are being made."""
+        self._starting: dict[int, str] = {}
+        """Rank -> the ended process in whose place one was asked for; empty where it has a new place."""
         self._started_s: dict[int, list[float]] = defaultdict(list)
         self._losses: dict[int, dict[int, int]] = defaultdict(dict)
         """By rank, the boundary that each migration has found it at, by the migration's number."""
@@ -65,23 +71,30 @@ class Respawns:
         job = self._job
         if (found := next((w for w in job.spares if w.started_for == rank), None)) is not None and found.warm:
             job.workers[found.worker].rank = rank
-            self._starting.discard(rank)
-            reason = f"{found.worker} was started in the place of rank {rank} on {found.node}, and takes over"
+            self._starting.pop(rank, None)
+            reason = f"{found.worker} was started for rank {rank} on {found.node}, and takes over"
             return m.SpareChosen(rank, found.worker, reason)
         if found is not None or rank in self._starting:
-            return m.NoSpare(rank, f"rank {rank} waits for the process that is started in its place", soon=True)
-        verdict = self.may(rank, now_s)
+            return m.NoSpare(rank, f"rank {rank} waits for the process that is started for it", soon=True)
+        where = self._where(rank)
+        verdict = may_respawn(self._place(rank, where, now_s))
         if verdict.may:
-            self._starting.add(rank)
+            self._starting[rank] = where.in_place_of
             self.count(rank, now_s)
-            leaver = job.holder(rank)
-            self._outbox.to_agent(leaver.node, StartWorker(rank, leaver.worker))
+            self._outbox.to_agent(where.node, StartWorker(rank, where.in_place_of))
             count = self._recent(rank, now_s)
-            self._outbox.emit(ProcessRespawned(rank, leaver.node, self.boundary(rank), count, self._limit))
+            self._outbox.emit(ProcessRespawned(rank, where.node, self.boundary(rank), count, self._limit))
         return m.NoSpare(rank, verdict.reason, soon=verdict.may)
 
-    def may(self, rank: int, now_s: float) -> Respawn:
-        return may_respawn(self._place(rank, now_s))
+    def may_in_its_place(self, rank: int, now_s: float) -> Respawn:
+        leaver = self._job.holder(rank)
+        unusable = self._job.unusable(leaver)
+        own = Elsewhere("" if unusable else leaver.node, leaver.worker, unusable)
+        return may_respawn(self._place(rank, own, now_s))
+
+    def machines_with_places(self) -> list[Machine]:
+        """On which processes would be started now for ranks of other machines."""
+        return [m for m in self._machines() if not lacks(m)] if self.is_on and not self.spent else []
 
     def count(self, rank: int, now_s: float) -> None:
         """One is started in its place, or was by others."""
@@ -106,18 +119,43 @@ class Respawns:
         for rank, at_s in (text.split(" ") for text in started):
             self._started_s[int(rank)].append(float(at_s) + ago_s)
 
-    def _place(self, rank: int, now_s: float) -> Place:
+    def _where(self, rank: int) -> Elsewhere:
+        """In the place that it had, if that is well; `node` is empty if there is no place for it."""
         leaver = self._job.holder(rank)
-        away = "its machine cannot be reached" if self._job.is_away(leaver) else ""
-        unusable = self._job.quarantined(leaver) or away
-        return Place(rank, unusable, self._recent(rank, now_s), self._limit, self._option)
+        if not (unusable := self._job.unusable(leaver)):
+            return Elsewhere(leaver.node, leaver.worker, "")
+        found = choose_machine(rank, [m for m in self._machines() if m.node != leaver.node or m.vacated])
+        why = "its machine is lost" if self._job.is_lost_with_node(leaver.worker) else unusable
+        return found if found.node else Elsewhere("", "", f"{why}, and {found.reason}")
+
+    def _machines(self) -> list[Machine]:
+        job, there = self._job, self._job.by_node()
+        vacated: dict[str, list[str]] = defaultdict(list)
+        for worker in job.vacated({*self._starting.values(), *self.asked_for_spares()}):
+            if not job.unusable(worker):
+                vacated[worker.node].append(worker.worker)
+        return [
+            Machine(
+                node.node,
+                job.unusable_machine(node),
+                tuple(vacated[node.node]),
+                any(d.endswith(DRIVER) for w in there.get(node.node, ()) for d in w.devices),
+                sum(w.alive and w.rank != NO_RANK for w in there.get(node.node, ())),
+            )
+            for node in job.nodes.values()
+        ]
+
+    def _place(self, rank: int, where: Elsewhere, now_s: float) -> Place:
+        unusable = "" if where.node else where.reason
+        there = where.reason if where.node else ""
+        return Place(rank, unusable, self._recent(rank, now_s), self._limit, self._option, there)
 
     def _recent(self, rank: int, now_s: float) -> int:
         return sum(now_s - started_s < HOUR_S for started_s in self._started_s.get(rank, ()))
 
     def over(self, rank: int) -> None:
         """The process that was started for the rank could not be, or is gone."""
-        self._starting.discard(rank)
+        self._starting.pop(rank, None)
 
 
 def _end_of(worker: Worker) -> str:

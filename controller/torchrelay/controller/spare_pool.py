@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from torchrelay.controller.decide.refill import (
@@ -62,6 +62,11 @@ class SparePool:
         self._looked_s: float | None = None
         self._told: tuple[int, int, int, str] | None = None
         self._reason = ""
+
+    @property
+    def places_asked(self) -> Collection[str]:
+        """Ended processes in whose place a spare is being made."""
+        return self._asked.keys()
 
     @property
     def wanted(self) -> int:
@@ -171,18 +176,10 @@ class SparePool:
 
     def _places(self) -> list[Place]:
         job = self._job
-        taken = {w.in_place_of for w in job.workers.values()} | self._asked.keys()
         return [
-            Place(w.worker, w.node, self._unusable(w), self._spares_on(w.node), job.nodes[w.node].spares)
-            for w in job.workers.values()
-            if not w.alive and not w.rehearses and w.worker not in taken
+            Place(w.worker, w.node, job.unusable(w), self._spares_on(w.node), job.nodes[w.node].spares)
+            for w in job.vacated(self._asked)
         ]
-
-    def _unusable(self, w: Worker) -> str:
-        node = self._job.nodes[w.node]
-        if node.lost or node.released:
-            return node.lost or "it has been let go"
-        return self._job.quarantined(w) or ("its agent is away" if node.away_since_s is not None else "")
 
     def _spares_on(self, node: str) -> int:
         return sum(w.node == node for w in self._usable()) + sum(n == node for n in self._asked.values())

@@ -58,7 +58,7 @@ class StartedAgain:
             return "no process is started again in its place: its pod is gone"
         if not is_there and leaver.node not in job.starting_again:
             return f"no process is started again in its place: {job.not_again.get(leaver.node, 'its pod is gone')}"
-        verdict = self._respawns.may(rank, now_s)
+        verdict = self._respawns.may_in_its_place(rank, now_s)
         return "" if verdict.may else verdict.reason
 
     def _is_own(self, worker: Worker, rank: int) -> bool:

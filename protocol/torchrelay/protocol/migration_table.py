@@ -174,6 +174,7 @@ TABLE: dict[Phase, Row] = {
             events.CheckpointWritten: Transition(saving.checkpoint_written, (H,)),
             events.CheckpointFailed: Transition(saving.checkpoint_failed, (AB,)),
             events.FolderChosen: Transition(saving.folder_chosen, (FE,)),
+            events.RollBackDecided: Transition(do.roll_back, (FE,)),
             messages.CheckpointSaved: Transition(saving.saved),
         },
         late.checkpointing_late,

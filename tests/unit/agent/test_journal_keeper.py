@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import stat
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.journal import JournalWriter
 from torchrelay.protocol.messages import JournalContent
 from torchrelay.protocol.names import WorkerId
+from torchrelay.protocol.owned_folder import lock_folder, remove_left
 
 W0, W1 = WorkerId("n0.w0"), WorkerId("n0.w1")
 
@@ -23,7 +25,7 @@ def test_folders_are_private_and_go_at_the_end(tmp_path: Path) -> None:
     for folder in (tmp_path / "shm", tmp_path / "shm" / W0):
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     keeper.remove()
-    assert not (tmp_path / "shm").exists()
+    assert list((tmp_path / "shm").iterdir()) == []
 
 
 def test_what_a_dead_worker_alone_was_given_is_read_with_its_journals(tmp_path: Path) -> None:
@@ -36,6 +38,20 @@ def test_what_a_dead_worker_alone_was_given_is_read_with_its_journals(tmp_path: 
     writer.close()
     assert keeper.content(W0) == JournalContent(W0, {}, {6: b"gate"}, b"", {6: b"own"})
     keeper.remove()
+
+
+def test_journals_of_a_job_that_was_started_anew_are_not_taken_for_those_of_a_dead_one(tmp_path: Path) -> None:
+    """Each of its agents has the folder that the command holds for all of them."""
+    folder = tmp_path / "torchrelay-run"
+    lock = lock_folder(folder)
+    assert lock is not None
+    for _ in range(2):
+        keeper = JournalKeeper(folder)
+        keeper.create(W0)
+        remove_left(tmp_path, "torchrelay-")  # as another command of this user does
+        assert (folder / W0).is_dir()
+        keeper.remove()
+    os.close(lock)
 
 
 def test_what_another_node_keeps_beside_is_left_alone(tmp_path: Path) -> None:

@@ -35,7 +35,9 @@ class FakeSupervisor:
         return list(self.children.values())
 
 
-def made(tmp_path: Path, supervisor: FakeSupervisor, left: str = "", check_steps: int = 0) -> LateProcesses:
+def made(
+    tmp_path: Path, supervisor: FakeSupervisor, left: str = "", check_steps: int = 0, largest: int = 0
+) -> LateProcesses:
     config = AgentConfig(
         run_id="r",
         node="n1",
@@ -59,6 +61,8 @@ def made(tmp_path: Path, supervisor: FakeSupervisor, left: str = "", check_steps
         enrolled.append(spec)
         return {}
 
+    if largest:
+        supervisor.children["n1.w0"] = type("Child", (), {"process": type("Process", (), {"pid": largest})})
     return LateProcesses(config, {}, supervisor, enrol, lambda pid: left if pid == 9 else "")  # type: ignore[arg-type]  # a fake
 
 
@@ -82,6 +86,14 @@ def test_none_is_started_where_there_is_no_memory_for_what_its_rank_has(tmp_path
     late = made(tmp_path, supervisor, left=LEFT)
     assert late.rehearse(9) == RehearserStarted("n1.t0", 0, LEFT)
     assert late.rehearse(8) == RehearserStarted("n1.t1", 70), "a smaller rank"
+
+
+def test_a_rank_of_another_machine_is_started_only_where_there_is_memory_for_one_more(tmp_path: Path) -> None:
+    late = made(tmp_path, FakeSupervisor(), left=LEFT, largest=9)
+    assert late.take_over(StartWorker(3)) == LateWorker("n1.r0", 3, 0, LEFT)
+    assert late.take_over(StartWorker(3, "n1.w0")) == LateWorker("n1.r1", 3, 71, in_place_of="n1.w0"), (
+        "its memory is free"
+    )
 
 
 def test_what_cannot_be_started_is_told(tmp_path: Path) -> None:

@@ -209,4 +209,4 @@ def test_a_spare_on_the_same_machine_alone_does_not_cover_the_machine(tmp_path: 
     job.tick(1.0)
     last = job.told(events.Protection)[-1]
     assert last.level == "partly"
-    assert "spares that are ready elsewhere could take over 0 of 1 ranks of n0" in last.reason
+    assert "spares and free places elsewhere could take over 0 of 1 ranks of n0" in last.reason

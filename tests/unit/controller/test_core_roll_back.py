@@ -126,6 +126,61 @@ def test_without_a_spare_the_lost_rank_starts_over_in_its_place(tmp_path: Path) 
     assert sorted(job.core.job.holders.values()) == ["n0.r0", "n0.r1"]
 
 
+def replicated(folder: Path, *full: str) -> FakeJob:
+    """All ranks hold the same and copy it, no process is started for a lost one, and nobody can write to `full`."""
+    job = FakeJob(folder, RANKS, 0, config={"buddy_every": 3, "respawn_limit": 0})
+    job.train()
+    job.kept["n0"] = tuple(copy(rank, 3) for rank in range(RANKS))
+    job.full += full
+    return job
+
+
+def test_where_what_all_hold_cannot_be_saved_all_go_back_to_their_copies(tmp_path: Path) -> None:
+    job = replicated(tmp_path, str(tmp_path))
+    job.die("n0.w1")
+    job.settle()
+    (finished,) = job.told(events.MigrationFinished)
+    assert (finished.kind, finished.outcome, finished.steps_redone) == ("rollback", "committed", 3)
+    assert sorted(job.core.job.holders.values()) == ["n0.r0", "n0.r1"]
+    phases = [e.phase for e in job.told(events.PhaseChanged)]
+    assert phases.index("checkpointing") < phases.index("transferring"), "the save was tried first"
+    assert "cannot be written to any folder" in " ".join(e.text for e in job.told(events.Decision))
+
+
+def test_what_can_be_saved_is_and_no_step_is_done_again(tmp_path: Path) -> None:
+    job = replicated(tmp_path)
+    job.die("n0.w1")
+    job.settle()
+    (fell,) = job.told(events.JobFell)
+    assert fell.directory
+
+
+def test_where_neither_a_save_nor_copies_are_there_the_job_ends_with_both_reasons(tmp_path: Path) -> None:
+    job = replicated(tmp_path, str(tmp_path))
+    job.kept.clear()
+    job.die("n0.w1")
+    job.settle()
+    (fell,) = job.told(events.JobFell)
+    assert not fell.directory
+    assert "cannot be written to any folder" in fell.reason
+    assert "there is no whole copy of the state of rank 0, 1 yet" in fell.reason
+
+
+def test_nobody_goes_back_for_a_rank_that_is_lost_at_the_same_step_a_third_time(tmp_path: Path) -> None:
+    job = sharded(tmp_path, spares=0)
+    for _ in range(3):
+        job.kept["n0"] = tuple(copy(rank, 3) for rank in range(RANKS))
+        job.boundary = 5
+        for worker in job.core.job.holders.values():
+            job.say(worker, msg.ReplicaCheck(4, {"shard": f"of {worker}"}))
+        job.progress()
+        job.die(job.core.job.holders[1])
+        job.settle()
+    assert [e.outcome for e in job.told(events.MigrationFinished)] == ["committed", "committed", "abandoned"]
+    (fell,) = job.told(events.JobFell)
+    assert "rank 1 was lost at step 5 3 times" in fell.reason
+
+
 def test_a_place_in_quarantine_is_not_taken_again(tmp_path: Path) -> None:
     job = sharded(tmp_path, spares=0)
     job.kept["n0"] = tuple(copy(rank, 3) for rank in range(RANKS))

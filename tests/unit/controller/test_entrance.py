@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -35,6 +36,7 @@ class World:
         self.core = Core(config, lambda: 0.0)
         self.core.entrance.remember(holders or {})
         self.now_s = 100.0
+        self.events: list[msg.JobEvent] = []
 
     def attach(self, node: str, *workers: msg.WorkerInfo, copies_of: dict[str, int] | None = None) -> list[Any]:
         hello = msg.AgentHello(node, -1, node, workers, copies_port=1, copies_token=b"t", copies_of=copies_of or {})
@@ -59,7 +61,9 @@ class World:
         return self.orders()
 
     def orders(self) -> list[Any]:
-        return [getattr(order, "order", order) for _, order in self.core.take()[0]]
+        orders, events = self.core.take()
+        self.events += events
+        return [getattr(order, "order", order) for _, order in orders]
 
 
 def begins(orders: list[Any]) -> dict[str, bool]:
@@ -152,6 +156,9 @@ def test_a_rank_that_never_comes_was_lost_while_nobody_was_there() -> None:
     assert world.core.driver.migration is not None
     assert world.core.driver.migration.state.rank == 1
     assert "while no controller was there" in world.core.driver.migration.state.reason
+    assert [(e.name, json.loads(e.fields_json)["node"]) for e in world.events if e.name == "node_lost"] == [
+        ("node_lost", "b")
+    ]
 
 
 def test_where_no_rank_has_come_all_could_train_elsewhere_until_their_lease_is_over() -> None:

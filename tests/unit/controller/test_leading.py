@@ -34,7 +34,7 @@ class Bench:
         for rank in ranks:
             hello = AgentHello(f"n{rank}", rank, "h", (), job=job, epoch=epoch, candidate=f"node{rank}:1")
             self.job.attach(hello, now_s)
-            self.leading.attached(hello)
+            self.leading.attached(hello, now_s)
 
     def follows(self, rank: int) -> None:
         """Its command says that it does."""
@@ -239,6 +239,38 @@ def test_one_that_asked_for_an_epoch_that_nobody_followed_stands_down_before_who
     assert bench.leading.answer(LeadRequest(0, "n0", "job", 4), True, 0, 3.5).follows == 4
     bench.leading.answer(LeadRequest(0, "n0", "job", 5), True, 0, 3.6)
     assert "follows a controller that began later" in bench.leading.stood_down
+
+
+def test_a_machine_that_was_told_of_an_epoch_that_nobody_leads_by_is_followed_by_a_newer_one() -> None:
+    """The leader before was cut off with it, and had asked for that epoch: too few were there to follow it."""
+    bench = taking_over()
+    bench.attach(1, 2)
+    bench.leading.tick(0.0)
+    bench.follows(2)
+    bench.followers()
+    reply = bench.leading.answer(LeadRequest(0, "n0", "job", 8), True, 0, 1.0)
+    assert (bench.leading.stood_down, bench.leading.epoch, reply.epoch, reply.quorum) == ("", 10, 10, True)
+    assert bench.followers() == ["n2"], "its own machine hears of it once most others follow it"
+    bench.attach(0, now_s=1.1, job="job", epoch=8)
+    assert bench.leading.stood_down == ""
+    assert not bench.leading.is_followed(1.2)
+    bench.follows(2)
+    assert bench.leading.is_followed(1.3)
+
+
+def test_where_too_few_others_follow_it_it_stands_down_before_that_machine() -> None:
+    bench = taking_over()
+    bench.attach(1, 2)
+    bench.leading.tick(0.0)
+    bench.leading.answer(LeadRequest(0, "n0", "job", 8), True, 0, 1.0)
+    assert "follows a controller that began later" in bench.leading.stood_down, "n2 has not said that it follows"
+    silent = taking_over()
+    silent.attach(1, 2)
+    silent.leading.tick(0.0)
+    silent.follows(2)
+    silent.job.nodes["n1"].heard_s = 20.0
+    silent.leading.answer(LeadRequest(0, "n0", "job", 8), True, 0, 20.0)
+    assert "follows a controller that began later" in silent.leading.stood_down, "n2 may follow that one by now"
 
 
 def test_one_that_takes_over_gives_nobody_up_before_enough_machines_know_of_it() -> None:

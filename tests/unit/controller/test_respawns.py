@@ -93,13 +93,85 @@ def test_what_is_started_is_told_with_its_number_and_the_limit(tmp_path: Path) -
     assert [o.in_place_of for o in job.orders if isinstance(o, msg.StartWorker)] == ["n0.w1", "n0.r0"]
 
 
-def test_nothing_is_started_on_a_machine_that_cannot_be_reached(tmp_path: Path) -> None:
-    job = made(tmp_path, world_size=4, nnodes=2)
-    job.core.detach("n1", job.now_s)
-    answer = job.core.driver.spares.respawns.process_for(2, job.now_s)
-    assert not answer.soon
-    assert "its machine cannot be reached" in answer.reason
-    assert starts(job) == []
+def started_on(job: FakeJob) -> list[tuple[str, int, str]]:
+    """Machine, rank and the process whose place it is."""
+    return [(node, o.rank, o.in_place_of) for node, o in job.sent_to if isinstance(o, msg.StartWorker)]
+
+
+def of_two_machines(folder: Path, gpus: bool = False, **more: Any) -> FakeJob:
+    """Both have two ranks, and copies of each other's journals."""
+    job = made(folder, world_size=4, nnodes=2, **more)
+    if gpus:
+        for node in ("n0", "n1"):
+            devices = {w: f"nvidia-driver GPU-{w}" for w in (*job.ranks, *job.spares) if w.startswith(node)}
+            job.give(msg.HealthSources({"nvidia": "ok"}, devices), node)
+    job.tick(1.0)
+    for worker in job.ranks:
+        job.say(worker, msg.JournalsCopied(job.sent(msg.CopyJournals)[worker].node, 5))
+    return job
+
+
+def lose_machine(job: FakeJob, node: str) -> None:
+    job.silent.add(node)
+    for worker in job.ranks:
+        if not worker.startswith(node):
+            job.waiting.add(worker)
+            job.still.add(worker)
+    job.tick(10.0)
+    job.settle()
+
+
+def test_the_ranks_of_a_lost_machine_go_on_in_processes_that_are_started_on_the_other_one(tmp_path: Path) -> None:
+    job = of_two_machines(tmp_path)
+    lose_machine(job, "n1")
+    assert started_on(job) == [("n0", 2, ""), ("n0", 3, "")]
+    assert job.core.job.holders == {0: "n0.w0", 1: "n0.w1", 2: "n0.r0", 3: "n0.r1"}
+    assert [(e.rank, e.node) for e in job.told(events.ProcessRespawned)] == [(2, "n0"), (3, "n0")]
+    assert job.told(events.JobFell) == []
+
+
+def test_a_spare_takes_one_rank_of_a_lost_machine_and_a_new_process_the_other(tmp_path: Path) -> None:
+    job = of_two_machines(tmp_path, spares=1)
+    lose_machine(job, "n1")
+    assert sorted(job.core.job.holders.values()) == ["n0.r0", "n0.s0", "n0.w0", "n0.w1"]
+
+
+def test_where_each_gpu_has_a_process_the_ranks_of_a_lost_machine_have_no_place(tmp_path: Path) -> None:
+    job = of_two_machines(tmp_path, gpus=True)
+    lose_machine(job, "n1")
+    assert started_on(job) == []
+    (fell,) = job.told(events.JobFell)
+    assert "no other machine has a place for rank 2 (n0: each of its GPUs has a process)" in fell.reason
+    assert fell.reason.count("the agent of n1 has been silent") == 1, "it is told once"
+    assert fell.directory, "what all held is saved"
+
+
+def test_a_gpu_that_a_process_has_left_is_a_place_for_one_rank_of_a_lost_machine(tmp_path: Path) -> None:
+    job = of_two_machines(tmp_path, gpus=True, spares=2)
+    job.die("n0.s1", 0, 3)
+    job.tick(1.0)
+    lose_machine(job, "n1")
+    assert started_on(job) == [("n0", 3, "n0.s1")]
+    assert sorted(job.core.job.holders.values()) == ["n0.r0", "n0.s0", "n0.w0", "n0.w1"]
+
+
+def test_the_place_of_a_rank_that_is_lost_in_the_same_step_stays_its_own(tmp_path: Path) -> None:
+    job = of_two_machines(tmp_path, gpus=True)
+    job.core.job.quarantine["GPU-n0.w1"] = "it has uncorrectable errors"
+    job.die("n0.w1")
+    job.die("n0.w0")
+    job.settle()
+    assert started_on(job) == [("n0", 0, "n0.w0")]
+    (fell,) = job.told(events.JobFell)
+    assert "it has uncorrectable errors" in fell.reason
+
+
+def test_a_machine_without_spares_is_covered_where_the_other_one_has_places(tmp_path: Path) -> None:
+    job = of_two_machines(tmp_path)
+    assert job.core._judge._short_of_spares() == ""
+    bounded = of_two_machines(tmp_path, gpus=True)
+    short = "spares and free places elsewhere could take over 0 of 2 ranks of n0"
+    assert bounded.core._judge._short_of_spares() == short
 
 
 def test_the_limit_is_for_each_rank_and_hour(tmp_path: Path) -> None:

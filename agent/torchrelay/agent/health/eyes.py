@@ -155,7 +155,7 @@ class Eyes:
     def _usage(self) -> dict[str, str]:
         folders = {p: os.path.realpath(self._places.sys / "bus/pci/devices" / f"{p}.0") for p in self._by_pci}
         for_all = [p.device for p in self._ports if p.name == "Interface"]
-        for_all += [f"{n}-driver" for n in ("nvidia", "amd") if self._gpus and n in self._places.probes()]
+        for_all += [f"{n}{k.DRIVER}" for n in ("nvidia", "amd") if self._gpus and n in self._places.probes()]
         ports = [p for p in self._ports if p.name != "Interface"]
         return usage(self._workers, visible(self._gpus, self._selection), ports, folders, for_all)
 

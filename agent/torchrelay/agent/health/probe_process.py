@@ -76,7 +76,7 @@ class ProbeProcess:
                 self._state(self._name, f"not present: {self._absent}")
                 return
             self._state(self._name, f"dead: {reason}")
-            self._tell([HealthSignal(k.SOURCE_DEAD, f"{self._name}-driver", detail=f"{self._name}: {reason}")])
+            self._tell([HealthSignal(k.SOURCE_DEAD, f"{self._name}{k.DRIVER}", detail=f"{self._name}: {reason}")])
             backoff_s = BACKOFF_S if said else min(backoff_s * 2, MAX_BACKOFF_S)
             await asyncio.sleep(backoff_s)
 
@@ -144,7 +144,7 @@ class ProbeProcess:
         if for_s:
             self._state(self._name, f"dead: no answer for {for_s:.0f} s")
         detail = f"{self._name}: no answer for {for_s:.0f} s" if for_s else ""
-        self._tell([HealthSignal(k.DRIVER_HANG, f"{self._name}-driver", value=for_s, detail=detail)])
+        self._tell([HealthSignal(k.DRIVER_HANG, f"{self._name}{k.DRIVER}", value=for_s, detail=detail)])
 
     def _take(self, line: bytes) -> bool:
         try:

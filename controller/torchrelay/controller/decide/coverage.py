@@ -122,5 +122,5 @@ def _of_a_machine(k: Known, process: str) -> Against:
         return Against(what, NO, "as for a process")
     if lacks := machine_uncovered(k):
         return Against(what, NO, lacks)
-    how = "spares on the others take over, from copies of the journals; not where the controller runs, nor from two at once"
+    how = "spares on the others take over, or processes that are started there, from copies of the journals; not from two at once"
     return Against(what, SOME, how)

@@ -1,4 +1,4 @@
-"""May a process that was lost be started again in its place?"""
+"""May a process that was lost be started again, in its place or elsewhere?"""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ class Place:
     limit: int
     option: str = "--respawn-limit"
     """What sets the limit."""
+    elsewhere: str = ""
+    """Where it is to be started in words, if that is not its own place."""
 
 
 @dataclass(frozen=True)
@@ -52,4 +54,5 @@ def may_respawn(p: Place) -> Respawn:
             False, f"none is started in its place: that was done {times} within the hour ({p.option} {p.limit})"
         )
     number = f"{p.recent + 1} of {p.limit} within the hour"
-    return Respawn(True, f"rank {p.rank} waits for a process that is started in its place ({number})")
+    where = p.elsewhere or "in its place"
+    return Respawn(True, f"rank {p.rank} waits for a process that is started {where} ({number})")

@@ -9,6 +9,9 @@ ACTIONS = (IGNORE, WATCH, MIGRATE, REPLACE, STOP)
 DEVICE, NODE, NOBODY = "device", "node", "no"
 QUARANTINES = (NOBODY, DEVICE, NODE)
 
+DRIVER = "-driver"
+"""Behind the name of a source: the device that all processes of a machine with its GPUs use."""
+
 # Events: each is one occurrence.
 XID, SXID = "xid", "sxid"
 GPU_LOST = "gpu-lost"

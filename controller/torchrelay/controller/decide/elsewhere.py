@@ -1,0 +1,55 @@
+"""Nothing may run any more where a rank was lost: on which other machine is a process started for it? Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Machine:
+    """`unusable`: why nothing must be started there, or empty. `vacated`: processes that have ended and whose place nobody has.
+
+    `has_gpus`: each process has one of its own there, so that only a vacated place is one. `ranks`: how many live there.
+    """
+
+    node: str
+    unusable: str = ""
+    vacated: Sequence[str] = ()
+    has_gpus: bool = False
+    ranks: int = 0
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """`node` is empty if no machine has a place. `in_place_of`: whose device the process gets; empty where it gets none."""
+
+    node: str
+    in_place_of: str
+    reason: str
+
+
+def choose_machine(rank: int, machines: Sequence[Machine]) -> Elsewhere:
+    """A place that a process has left goes first, then the machine with the fewest ranks. `machines`: all but the lost one."""
+    with_place = [m for m in machines if not lacks(m)]
+    if not with_place:
+        barred = "; ".join(f"{m.node}: {lacks(m)}" for m in sorted(machines, key=lambda m: m.node))
+        told = f"no other machine has a place for rank {rank} ({barred})" if barred else "there is no other machine"
+        return Elsewhere("", "", told)
+    chosen = min(with_place, key=lambda m: (not m.vacated, m.ranks, m.node))
+    if chosen.vacated:
+        left = min(chosen.vacated)
+        return Elsewhere(chosen.node, left, f"on {chosen.node}, where {left} has ended")
+    return Elsewhere(chosen.node, "", f"on {chosen.node}, beside its {chosen.ranks}: no GPU bounds how many")
+
+
+def lacks(m: Machine) -> str:
+    """Why it has no place, or empty."""
+    return m.unusable or ("each of its GPUs has a process" if m.has_gpus and not m.vacated else "")
+
+
+def places(machines: Sequence[Machine], wanted: int) -> int:
+    """For how many of the ranks there is one."""
+    if any(not m.unusable and not m.has_gpus for m in machines):
+        return wanted
+    return min(wanted, sum(len(m.vacated) for m in machines if not m.unusable))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ TICK_S = 0.05
 class FakeJob:
     """`boundary`: where every rank is. Workers in `mute` take orders and say nothing, nodes in `silent` nothing at all.
 
-    Ranks are on `nnodes` nodes, as many on each; all spares are on the first one.
+    Ranks are on `nnodes` nodes, as many on each; all spares are on the first one. Those in `missing` do not come.
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class FakeJob:
         health: HealthPolicy | None = None,
         restart: Restart | None = None,
         files: dict[str, bytes] | None = None,
+        missing: Collection[str] = (),
     ) -> None:
         self.config = ControllerConfig(
             run_id="run",
@@ -106,10 +108,12 @@ class FakeJob:
         self.events: list[Occurrence] = []
         self.due: deque[tuple[str, msg.FromAgent]] = deque()
         infos = [msg.WorkerInfo(w, r, 100 + r) for w, r in self.ranks.items()]
+        self.spares = [w for w in self.spares if _node_of(w) not in missing]
         infos += [msg.WorkerInfo(w, -1, 200 + i) for i, w in enumerate(self.spares)]
         self.infos = infos
         for number in range(nnodes):
-            self.attach(f"n{number}")
+            if f"n{number}" not in missing:
+                self.attach(f"n{number}")
 
     def attach(self, node: str) -> None:
         """The node's agent is there, for the first time or again."""

@@ -124,6 +124,15 @@ HangTimeout = Annotated[
         rich_help_panel=_RELAY,
     ),
 ]
+MachineWait = Annotated[
+    str,
+    typer.Option(
+        metavar="TIME",
+        help="Several machines: how long a job that is started anew waits for one that is missing (90s, 30m, 2h); then it goes "
+        "on without, if the others have places for its ranks. 0: without end.",
+        rich_help_panel=_RELAY,
+    ),
+]
 Lease = Annotated[
     str,
     typer.Option(

@@ -21,6 +21,7 @@ from torchrelay.protocol.transfer_protection import INTEGRITY, checked
 
 LOOPBACK = "127.0.0.1"
 LEASE, LEAST_LEASE_S = "60s", 20.0
+MACHINE_WAIT = "10m"
 REHEARSE_EVERY = "30m"
 HANG_TIMEOUT = "0"
 RESPAWN_LIMIT = RESPAWN_LIMIT_DEFAULT
@@ -53,6 +54,7 @@ class GivenOptions:
     rehearse_every: str = REHEARSE_EVERY
     hang_timeout: str = HANG_TIMEOUT
     lease: str = LEASE
+    machine_wait: str = MACHINE_WAIT
     cost_limit: float = MOST_SHARE_PERCENT
     transfer_encryption: str = INTEGRITY
     watch: tuple[str, ...] = ()
@@ -102,6 +104,7 @@ class RunOptions:
     hang_timeout_s: float
     """0: that of the process group."""
     lease_s: float
+    machine_wait_s: float
     """Several machines: how long one goes on that hears of nobody who leads."""
     cost_limit: float
     transfer_encryption: str
@@ -232,6 +235,7 @@ def check(
         rehearse_every_s=time_s("--rehearse-every", given.rehearse_every),
         hang_timeout_s=time_s("--hang-timeout", given.hang_timeout),
         lease_s=_lease_s(given.lease),
+        machine_wait_s=time_s("--machine-wait", given.machine_wait),
         cost_limit=given.cost_limit,
         transfer_encryption=checked(given.transfer_encryption),
         watches=_watches(given.watch),

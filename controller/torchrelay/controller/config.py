@@ -147,6 +147,8 @@ class ControllerConfig:
     """No step begins before these copies are whole."""
     lease_s: float = 0.0
     """A machine that hears of nobody who leads ends its processes after so long; 0: none does."""
+    machine_wait_s: float = 0.0
+    """For so long a job that is started anew waits for a machine that is missing; 0: without end."""
     rehearse_every_s: float = 0.0
     """After so long a spare goes a joiner's way once more, to see whether it would hold what a rank holds; 0: never."""
     health_policy: str = ""

@@ -24,6 +24,7 @@ from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.judge import Judge
 from torchrelay.controller.leading import Leading, no_claim
 from torchrelay.controller.leftovers import Leftovers
+from torchrelay.controller.muster import Mustering
 from torchrelay.controller.nodes import Nodes
 from torchrelay.controller.numbers import NumberDesk
 from torchrelay.controller.outbox import Outbox
@@ -121,6 +122,15 @@ class Core:
         )
         self._leftovers = Leftovers(self.job, self.outbox)
         self._programs = Programs(self.outbox)
+        self._mustering = Mustering(
+            config,
+            self.job,
+            self.outbox,
+            self.driver.spares.respawns,
+            self._programs.resume_commands,
+            self.end_job,
+            fenced_after_s(config.lease_s),
+        )
         self._refused: set[str] = set()
         """Nodes that came to a job that trains, and were not told the same."""
         self.driver.saving.resume_commands = self._programs.resume_commands
@@ -216,12 +226,13 @@ class Core:
     def _consider_start(self, now_s: float) -> None:
         complete = len(self.job.holders) == self.job.world_size or self.driver.checkpoint is not None
         there = self._config.takes_over or len(self.job.nodes) >= self._config.nnodes  # some may be gone since it began
+        there = there or self._mustering.goes_without
         if not self._started and complete and there:
             self._started = True
             if self._config.takes_over:
                 return  # who watches has been told by the one before
             nodes = tuple(sorted(self.job.nodes))
-            spares = len(self.job.workers) - self._config.world_size
+            spares = max(len(self.job.workers) - self._config.world_size, 0)
             self.outbox.emit(JobStarted(self._config.run_id, self._config.world_size, spares, nodes))
             if self._checkpoint is not None:
                 self.driver.resume(self._checkpoint, self._config.resume_dir, now_s)
@@ -310,6 +321,9 @@ class Core:
         if not self.leading.is_led:
             self.leading.tick(now_s)
             return
+        if not self._started:
+            self._mustering.tick(now_s)
+            self._consider_start(now_s)
         self.driver.tick(now_s)
         self._exits.tick(now_s)
         if not self.is_over and not self._exits.is_failing:

@@ -30,6 +30,8 @@ class Respawns:
         """Ended processes in whose place spares are being made."""
         self._starting: dict[int, str] = {}
         """Rank -> the ended process in whose place one was asked for; empty where it has a new place."""
+        self._entering: set[int] = set()
+        """Ranks for which a process was asked for that enters from a checkpoint."""
         self._started_s: dict[int, list[float]] = defaultdict(list)
         self._losses: dict[int, dict[int, int]] = defaultdict(dict)
         """By rank, the boundary that each migration has found it at, by the migration's number."""
@@ -68,14 +70,8 @@ class Respawns:
 
     def process_for(self, rank: int, now_s: float) -> m.SpareChosen | m.NoSpare:
         """The one that was started, or why there is none (yet)."""
-        job = self._job
-        if (found := next((w for w in job.spares if w.started_for == rank), None)) is not None and found.warm:
-            job.workers[found.worker].rank = rank
-            self._starting.pop(rank, None)
-            reason = f"{found.worker} was started for rank {rank} on {found.node}, and takes over"
-            return m.SpareChosen(rank, found.worker, reason)
-        if found is not None or rank in self._starting:
-            return m.NoSpare(rank, f"rank {rank} waits for the process that is started for it", soon=True)
+        if (started := self._started_for(rank)) is not None:
+            return started
         where = self._where(rank)
         verdict = may_respawn(self._place(rank, where, now_s))
         if verdict.may:
@@ -86,15 +82,41 @@ class Respawns:
             self._outbox.emit(ProcessRespawned(rank, where.node, self.boundary(rank), count, self._limit))
         return m.NoSpare(rank, verdict.reason, soon=verdict.may)
 
+    def process_to_enter(self, rank: int) -> m.SpareChosen | m.NoSpare:
+        """For a rank that enters from a checkpoint and whose machine is missing: once, whatever the limit is."""
+        if (started := self._started_for(rank)) is not None:
+            return started
+        where = choose_machine(rank, self._machines())
+        if rank in self._entering or not where.node:
+            why = "the process that was started for it is gone" if rank in self._entering else where.reason
+            return m.NoSpare(rank, f"no process is started for rank {rank}: {why}")
+        self._entering.add(rank)
+        self._starting[rank] = where.in_place_of
+        self._outbox.to_agent(where.node, StartWorker(rank, where.in_place_of))
+        return m.NoSpare(rank, f"rank {rank} waits for a process that is started {where.reason}", soon=True)
+
+    def _started_for(self, rank: int) -> m.SpareChosen | m.NoSpare | None:
+        """None: there is none, and none is asked for."""
+        job = self._job
+        if (found := next((w for w in job.spares if w.started_for == rank), None)) is not None and found.warm:
+            job.workers[found.worker].rank = rank
+            self._starting.pop(rank, None)
+            reason = f"{found.worker} was started for rank {rank} on {found.node}, and takes over"
+            return m.SpareChosen(rank, found.worker, reason)
+        if found is not None or rank in self._starting:
+            return m.NoSpare(rank, f"rank {rank} waits for the process that is started for it", soon=True)
+        return None
+
     def may_in_its_place(self, rank: int, now_s: float) -> Respawn:
         leaver = self._job.holder(rank)
         unusable = self._job.unusable(leaver)
         own = Elsewhere("" if unusable else leaver.node, leaver.worker, unusable)
         return may_respawn(self._place(rank, own, now_s))
 
-    def machines_with_places(self) -> list[Machine]:
-        """On which processes would be started now for ranks of other machines."""
-        return [m for m in self._machines() if not lacks(m)] if self.is_on and not self.spent else []
+    def machines_with_places(self, to_enter: bool = False) -> list[Machine]:
+        """On which processes would be started now for ranks of other machines; `to_enter`: as `process_to_enter` does."""
+        may = to_enter or (self.is_on and not self.spent)
+        return [m for m in self._machines() if not lacks(m)] if may else []
 
     def count(self, rank: int, now_s: float) -> None:
         """One is started in its place, or was by others."""

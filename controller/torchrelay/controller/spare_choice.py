@@ -15,7 +15,7 @@ from torchrelay.controller.rollback import Rollback
 from torchrelay.controller.started_again import StartedAgain
 from torchrelay.protocol import migration_events as m
 from torchrelay.protocol.names import NO_RANK
-from torchrelay.protocol.phases import ROLLBACK, UNPLANNED
+from torchrelay.protocol.phases import RESUME, ROLLBACK, UNPLANNED
 
 
 @dataclass(frozen=True)
@@ -78,6 +78,8 @@ class SpareChoice:
             return m.SpareChosen(rank, choice.worker, choice.reason)
         if kind == UNPLANNED and (self._again is not None or (self.respawns.is_on and not choice.soon)):
             return self._in_its_place(rank, choice, now_s)
+        if kind == RESUME and self._enters_elsewhere() and not choice.soon:
+            return self.respawns.process_to_enter(rank)
         met = "" if choice.soon else first_reason(rank, job.join_failures)
         return m.NoSpare(rank, f"{choice.reason}{met}", choice.soon)
 
@@ -90,6 +92,10 @@ class SpareChoice:
         kept = {w.worker for w in job.spares if again is not None and again.is_kept(w, rank)}
         spares = [s for s in self._spares_for(rank) if s.worker not in kept]
         return choose_spare(spares, rank, job.home_of(rank, self._config.nproc_per_node), to_come)
+
+    def _enters_elsewhere(self) -> bool:
+        """Whether a machine of the job is missing, so that others have its ranks."""
+        return not self._config.adopted and len(self._job.nodes) < self._config.nnodes
 
     def _in_its_place(self, rank: int, no_spare: Choice, now_s: float) -> m.SpareChosen | m.NoSpare:
         answer = (self._again or self.respawns).process_for(rank, now_s)

@@ -35,6 +35,7 @@ OTHERWISE = GivenOptions(
     rehearse_every="90s",
     hang_timeout="5m",
     lease="45s",
+    machine_wait="2h",
     cost_limit=25.0,
     transfer_encryption="off",
     watch=("loss", "grad-norm:action=retry,over=10"),

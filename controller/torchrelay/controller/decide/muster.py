@@ -1,0 +1,60 @@
+"""A job is started anew, and a machine is missing: is it waited for, or does the job go on without it? Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Answer(Enum):
+    BEGIN = "begin"
+    WAIT = "wait"
+    BEGIN_WITHOUT = "begin-without"
+    END = "end"
+
+
+@dataclass(frozen=True)
+class Muster:
+    """`missing`: node ranks. `waited_s`, of `limit_s` (0: without end). `lacking`: ranks for which no process is there; `places`:
+    for how many of them the machines that are there have a place. `enters`: ranks enter from a checkpoint, each by itself.
+    """
+
+    missing: Sequence[int]
+    waited_s: float
+    limit_s: float
+    lacking: int
+    places: int
+    enters: bool
+
+
+@dataclass(frozen=True)
+class Verdict:
+    answer: Answer
+    reason: str = ""
+
+
+def judge_muster(m: Muster) -> Verdict:
+    """At the limit, not before: a machine that comes back makes the job as fast as it was."""
+    if not m.missing:
+        return Verdict(Answer.BEGIN)
+    plural = "s" * (len(m.missing) > 1)
+    who = f"machine{plural} {', '.join(map(str, sorted(m.missing)))}"
+    without = _why_not_without(m)
+    if not m.limit_s or m.waited_s < m.limit_s:
+        limit = f"for up to {m.limit_s:.0f} s (--machine-wait)" if m.limit_s else "without end (--machine-wait 0)"
+        then = f"; the job cannot go on without: {without}" if without else ""
+        return Verdict(Answer.WAIT, f"the job is started anew, and waits for {who}, {limit}{then}")
+    waited = f"{who} did not come back within {m.limit_s:.0f} s (--machine-wait)"
+    if without:
+        return Verdict(Answer.END, f"{waited}, and the job cannot go on without: {without}")
+    how = f", with processes for {m.lacking} of its ranks on the machines that are there" if m.lacking else ""
+    return Verdict(Answer.BEGIN_WITHOUT, f"{waited}: the job goes on without{how}")
+
+
+def _why_not_without(m: Muster) -> str:
+    if not m.enters:
+        return "the script runs from its beginning, as with torchrun, which takes the ranks of each machine"
+    if m.places < m.lacking:
+        return f"the machines that are there have places for {m.places} of {m.lacking} further ranks"
+    return ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from torchrelay.controller.decide.known import Known, gaps_of, is_compared, machine_uncovered, steps_back
-from torchrelay.controller.decide.level import JIT_CHECKPOINT, NO_SPARE, Protection, protection
+from torchrelay.controller.decide.level import JIT_CHECKPOINT, LED, NO_SPARE, Protection, protection
 from torchrelay.controller.decide.listed import listed
 from torchrelay.protocol.level import Level
 from torchrelay.protocol.messages import Against, Coverage, RankGap
@@ -122,5 +122,6 @@ def _of_a_machine(k: Known, process: str) -> Against:
         return Against(what, NO, "as for a process")
     if lacks := machine_uncovered(k):
         return Against(what, NO, lacks)
-    how = "spares on the others take over, or processes that are started there, from copies of the journals; not from two at once"
+    who = "spares on the others take over, or processes that are started there"
+    how = f"{who}, from copies of the journals ({LED}); not from two at once"
     return Against(what, SOME, how)

@@ -13,7 +13,7 @@ from torchrelay.protocol.names import ALONE, BARS, GOES_BACK, NO_JOINER
 
 JIT_CHECKPOINT = "a just-in-time checkpoint"
 NO_SPARE = "no spare is there"
-_LED = "that of the controller too, if more than half of the machines are left, or half that share --jit-dir"
+LED = "that of the controller too, if more than half of the machines are left, or half that share --jit-dir"
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def _with_machines(k: Known, level: Level, what: str) -> Protection:
     if machine_uncovered(k):
         lacks = k.short_of_spares or "no other machine has all that its ranks hold yet"
         return Protection(Level.PARTLY, f"{what}; but the loss of a whole machine ends the job: {lacks}")
-    return Protection(level, f"{what}, and so can those of a machine that is lost: {_LED}")
+    return Protection(level, f"{what}, and so can those of a machine that is lost: {LED}")
 
 
 def _instead(k: Known, gaps: Sequence[RankGap], refuted: Sequence[int]) -> str:

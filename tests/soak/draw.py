@@ -36,7 +36,7 @@ def draw(chance: random.Random, ranks: int, machines: int) -> Fault:
 
 def why_not_now(fault: Fault, promised: bool, boundaries: Sequence[int], whole: bool, struck: Sequence[Struck]) -> str:
     """Empty if it can strike. `promised`: the job says that it is protected; `boundaries`: of the ranks; `whole`: all ranks train,
-    and there are as many spares as there are to be.
+    there are as many spares as there are to be, and the job says that it is protected against the loss of a machine, too.
 
     A job may lose half of its ranks at once, and none of them twice at the same step: that is taken for the script's fault.
     """

@@ -201,12 +201,13 @@ class _Job:
         whole = status["spares_warm"] >= status["spares_wanted"] and all(
             r["state"] == "running" for r in ranks.values()
         )
+        wholly_protected = Level(status["protection"]) is Level.PROTECTED
         if whole:
             for command in self.fleet.commands:
                 self.held.look(command.pid, sum(self.struck.values()))
         promised = Level(status["protection"]).promises and min(boundaries) > 0
         self._was_protected = self._was_protected or promised
-        if why_not_now(fault, promised, boundaries, whole, self._before):
+        if why_not_now(fault, promised, boundaries, whole and wholly_protected, self._before):
             return False
         if fault.kind == NODE:
             self._gone = fault.target

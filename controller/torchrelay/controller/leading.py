@@ -202,7 +202,7 @@ class Leading:
             self._epoch_for(request.node),
             config.job_name,
             config.node,
-            tuple(sorted(self._members.values(), key=lambda m: (m.node_rank, m.node))),
+            tuple(sorted((self._members[n] for n in members), key=lambda m: (m.node_rank, m.node))),
             begun,
             # Before all machines have come for the first time nobody else could lead.
             self.is_led

@@ -288,6 +288,8 @@ def test_whoever_was_given_up_is_no_member_any_more() -> None:
     bench.attach(0, 1, 2)
     bench.job.nodes["n2"].lost = "silent"
     assert bench.leading.members == {"n0", "n1"}
+    told = bench.leading.answer(LeadRequest(1, "n1", "job", 4), True, 0, 0.0).members
+    assert [m.node for m in told] == ["n0", "n1"], "who takes over asks nobody who is gone, and waits for nobody"
     assert bench.leading.may_give_up("n0", 1.0), "without a shared folder, and it leads"
 
 

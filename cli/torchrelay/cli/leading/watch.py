@@ -62,10 +62,11 @@ class LeaderWatch:
         self._tried, self._tried_s = 0, self._began_s - AGAIN_S
         self._turned = 0
         self._said = ""
+        self._fenced = False
 
     async def run(self) -> None:
-        """Until it is cancelled."""
-        while True:
+        """Until it is cancelled, or has ended the processes of this machine."""
+        while not self._fenced:
             begun_s = time.monotonic()
             await self._look(begun_s)
             await asyncio.sleep(max(begun_s + POLL_S - time.monotonic(), 0.0))
@@ -127,6 +128,7 @@ class LeaderWatch:
             self._turned = step.epoch
             await self._hands.turn_to(step.address)
         elif step.action is Action.FENCE:
+            self._fenced = True
             await self._hands.fence(step.reason)
         elif step.action is Action.LEAD:
             self._tried, self._tried_s = step.epoch, time.monotonic()

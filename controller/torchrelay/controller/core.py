@@ -97,6 +97,7 @@ class Core:
         self.driver.over = Incidents(config, self.job, self.outbox, self._judge.promised).migration_over
         self._protection = ProtectionDesk(config, self.job, self.outbox, self.driver, self._judge.news)
         self.leading = Leading(config, self.job, self.outbox, claim)
+        fenced_s = fenced_after_s(config.lease_s, config.adopted)
         self.nodes = Nodes(
             config.policy,
             self.job,
@@ -105,9 +106,9 @@ class Core:
             self.driver.node_lost,
             self.end_job,
             self.leading.may_give_up,
-            fenced_after_s(config.lease_s),
+            fenced_s,
         )
-        self.entrance = Entrance(self.job, self.outbox, config.adopted, fenced_after_s(config.lease_s))
+        self.entrance = Entrance(self.job, self.outbox, config.adopted, fenced_s)
         self.entrance.remember(dict(enumerate(config.holders)))
         self.gathering = Gathering(restart, self.job, self.outbox, self._resume, self._of_no_use) if restart else None
         self.entrance.gathers = self.entrance.began_again = restart is not None

@@ -5,6 +5,8 @@ A controller that is new to a job which trains finds processes that another one 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from torchrelay.controller.decide.admit import Applicant, admit
 from torchrelay.controller.decide.copies import choose_keeper
 from torchrelay.controller.decide.take_over import Claim, TakeOver, take_over
@@ -49,6 +51,8 @@ class Entrance:
         self._claims: dict[str, WorkerInfo] = {}
         self._is_settled = False
         self._missing_s = MISSING_S
+        self.may_live: Callable[[str], bool] = lambda node: True
+        """Whether processes may run on a node that is not heard, as far as others than its agent know."""
         self.gathers = False
         """The job begins again: all are parked first, and whoever trains is of the time before."""
         self.began_again = self.resumes = False
@@ -196,8 +200,9 @@ class Entrance:
         if not self._is_late(now_s) or not self._is_waited_for(now_s):
             return []
         job = self._job
-        if not any(w.alive for w in job.rank_workers) and not self._is_fenced(now_s):
-            return []
+        may_live = any(self.may_live(worker.rpartition(".")[0]) for worker in self._remembered.values())
+        if may_live and not any(w.alive for w in job.rank_workers) and not self._is_fenced(now_s):
+            return []  # all of them may train where nobody is heard
         found = []
         for rank, worker in sorted(self._remembered.items()):
             if rank in job.holders or not 0 <= rank < job.world_size:

@@ -30,8 +30,7 @@ class World:
             jit_dir="/nowhere",
             master_addr="",
             master_port=1,
-            adopted=True,
-            **policy,  # type: ignore[arg-type]  # of any of its fields
+            **({"adopted": True} | policy),  # type: ignore[arg-type]  # of any of its fields
         )
         self.core = Core(config, lambda: 0.0)
         self.core.entrance.remember(holders or {})
@@ -162,11 +161,22 @@ def test_a_rank_that_never_comes_was_lost_while_nobody_was_there() -> None:
 
 
 def test_where_no_rank_has_come_all_could_train_elsewhere_until_their_lease_is_over() -> None:
-    world = World({0: "a.1", 1: "b.1"}, lease_s=60.0)
+    world = World({0: "a.1", 1: "b.1"}, lease_s=60.0, adopted=False, takes_over=True)
     world.attach("s", trains(NO_RANK, "s"))
     world.tick(60.0)
     assert "a" not in world.core.job.nodes
     world.tick(fenced_after_s(60.0) - 60.0)
+    assert world.core.job.nodes["a"].lost == "not seen since this controller began"
+
+
+def test_in_a_cluster_they_could_as_long_as_one_of_their_pods_is_there() -> None:
+    world, pods = World({0: "a.1", 1: "b.1"}), {"b"}
+    world.core.entrance.may_live = pods.__contains__
+    world.attach("s", trains(NO_RANK, "s"))
+    world.tick(10_000.0)
+    assert "a" not in world.core.job.nodes
+    pods.clear()
+    world.tick(1.0)
     assert world.core.job.nodes["a"].lost == "not seen since this controller began"
 
 

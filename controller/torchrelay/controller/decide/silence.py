@@ -6,6 +6,7 @@ train. What proves it is that ranks on other nodes have come to a stand.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -37,7 +38,7 @@ class Silence:
     witnesses: tuple[Witness, ...]
     unprotected_because: str
     fenced_after_s: float = 0.0
-    """By then a machine that is cut off has ended its processes itself; 0: it does not."""
+    """By then a machine that is cut off has ended its processes itself; 0: it does not, NEVER: only others know that it is gone."""
 
 
 @dataclass(frozen=True)
@@ -46,12 +47,18 @@ class Verdict:
     reason: str
 
 
+NEVER = math.inf
 SURE_S = 10.0
 """More than a machine may have heard of who leads for longer than it was heard itself, and takes to end its processes."""
 
 
-def fenced_after_s(lease_s: float) -> float:
-    """After so long without a word of it a machine has ended its own processes; 0 where machines do not do so."""
+def fenced_after_s(lease_s: float, in_pods: bool = False) -> float:
+    """After so long without a word of it a machine has ended its own processes; 0 where machines do not do so.
+
+    Pods have no lease, since a controller may be away for long in a cluster: what is cut off is gone when the cluster says so.
+    """
+    if in_pods:
+        return NEVER
     return lease_s + SURE_S if lease_s else 0.0
 
 
@@ -77,7 +84,8 @@ def judge_silence(silence: Silence, policy: Policy) -> Verdict:
         return Verdict(WAIT, f"the agent of {node} {how}, but training goes on")
     # Nobody passes a gate without the ranks that are here. Without any only the lease says that those there do not train.
     if silent_s < max(policy.agent_grace_s, silence.fenced_after_s):
-        return Verdict(WAIT, f"the agent of {node} {how}, and there is no rank elsewhere that could tell more")
+        until = "; it is given up once its pod is gone from the cluster" if silence.fenced_after_s == NEVER else ""
+        return Verdict(WAIT, f"the agent of {node} {how}, and there is no rank elsewhere that could tell more{until}")
     return Verdict(GIVE_UP, f"{heard}, and there is no rank elsewhere that could tell more")
 
 

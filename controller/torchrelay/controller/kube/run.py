@@ -72,6 +72,7 @@ class JobRun:
         """Called when it is to be looked at soon."""
         self._observes = wishes.policy == kube.POLICY_OBSERVE
         self.core = Core(_config(self, world_size), time.time, None, self._policy(health), restart)
+        self.core.entrance.may_live = lambda agent: any(p.agent == agent and not p.is_over for p in self.there())
         self.core.job.spares_wanted = (wishes.spares or 0) if not wishes.pool else 1
         self.losses = Losses(losses)
         self._recall(losses)

@@ -57,6 +57,16 @@ def test_ranks_that_could_train_without_any_of_ours_are_given_up_only_once_their
     assert fenced_after_s(0.0) == 0.0
 
 
+def test_in_a_cluster_ranks_that_could_train_without_any_of_ours_are_given_up_only_once_it_says_that_they_are_gone() -> (
+    None
+):
+    never = fenced_after_s(0.0, in_pods=True)
+    verdict = judged(witnesses=(), silent_s=1e9, fenced_after_s=never)
+    assert verdict.action == WAIT
+    assert "given up once its pod is gone from the cluster" in verdict.reason
+    assert judged(fenced_after_s=never).action == GIVE_UP, "a rank of ours waits: nobody passes a gate without it"
+
+
 def test_an_unprotected_job_ends_after_its_grace() -> None:
     because = "ranks 1 have not reached their training loop yet"
     assert judged(unprotected_because=because).action == WAIT

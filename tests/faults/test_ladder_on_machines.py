@@ -49,3 +49,24 @@ def test_a_job_that_has_lost_a_machine_goes_on_at_the_same_step_once_it_is_back(
     (restart,) = fleet.events(there, "job_restarted")
     assert (restart["rung"], restart["boundary"]) == ("jit-checkpoint", 19), said
     assert differences(reference, fleet.out, 2) == [], said
+
+
+def test_without_a_machine_that_does_not_come_back_the_ranks_enter_on_the_other_one(
+    undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    """No sooner than what is cut off has ended: after the lease and 10 s."""
+    reference, holds = undisturbed(SCRIPT, ranks=2), tmp_path / "holds"
+    holds.mkdir()
+    with Cli(tmp_path) as cli:
+        environment = {"HOLD_STEPS": "20", "HOLD_FOLDER": str(holds)}
+        options = ("--respawn-limit=0", "--lease=20s", "--machine-wait=30s")
+        fleet = Fleet(cli, *options, spares=(0, 0), script=SCRIPT, **environment)
+        eventually("step 20", lambda: fleet.boundary(1) == 19)
+        lose(fleet.commands[0])
+        (holds / "20").touch()
+        said = fleet.end(fleet.commands[1])
+    assert fleet.commands[1].returncode == 0, said
+    (restart,) = fleet.events(1, "job_restarted")
+    assert (restart["rung"], restart["boundary"]) == ("jit-checkpoint", 19), said
+    assert "machine 0 did not come back within 30 s (--machine-wait): the job goes on without" in said
+    assert differences(reference, fleet.out, 2) == [], said

@@ -50,6 +50,7 @@ lint: venv
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports --no-cache
+	$(VENV)/bin/lint-imports --no-cache --config shim/layers.toml
 	$(VENV)/bin/python scripts/generate_proto.py --check
 	$(VENV)/bin/python scripts/generate_faults_page.py --check
 	$(VENV)/bin/python scripts/render_deploy.py --check

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from torchrelay.shim.instrument import HOOKS
+from torchrelay.shim.instrument.rewrite import HOOKS
 
 # Attribute path below the engine, and what it does, in the order of a step. Indented ones are part of the one above.
 PARTS = (

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import torch
 
-from torchrelay.shim.kept_tensors import KeptTensors
+from torchrelay.shim.replicas.kept_tensors import KeptTensors
 
 SCRIPT = """
 import json, sys, time

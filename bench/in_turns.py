@@ -10,7 +10,7 @@ import builtins
 from dataclasses import dataclass
 from typing import Any
 
-from torchrelay.shim.instrument import HOOKS
+from torchrelay.shim.instrument.rewrite import HOOKS
 
 
 @dataclass

@@ -13,7 +13,7 @@ import sys
 
 import torch
 
-from torchrelay.shim.digest import digests
+from torchrelay.shim.tensors.digest import digests
 from torchrelay.shim.transfer import receive
 
 HOST, TOKEN, CONNECTIONS = "127.0.0.1", "bench", 4

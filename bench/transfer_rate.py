@@ -21,8 +21,8 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-from torchrelay.shim.digest import digests
-from torchrelay.shim.tensor_bytes import memory, size_bytes
+from torchrelay.shim.tensors.digest import digests
+from torchrelay.shim.tensors.tensor_bytes import memory, size_bytes
 from torchrelay.shim.transfer import Donor, lanes, receive
 from torchrelay.shim.transfer.channel import Channel
 

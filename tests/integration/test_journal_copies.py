@@ -19,9 +19,9 @@ from torchrelay.agent.journal_copies import _context
 from torchrelay.protocol import journal_copy as wire
 from torchrelay.protocol.messages import Commit, CopyJournals, JournalContent, JournalCopyLost, JournalsCopied
 from torchrelay.protocol.tls import of_one_server
-from torchrelay.shim import journal_copies
-from torchrelay.shim.journal_copies import CopiedJournal, JournalCopies
-from torchrelay.shim.recovery import Recovery
+from torchrelay.shim.journal import remote_copies
+from torchrelay.shim.journal.remote_copies import CopiedJournal, JournalCopies
+from torchrelay.shim.recovery.survivor import Recovery
 
 OWN, OTHER = "n0.w0", "n1.w0"
 
@@ -69,7 +69,7 @@ class KeeperThread:
 
     def stranger(self) -> socket.socket:
         """Knows the keeper, and what it is told by it, but need not know the token."""
-        context = journal_copies.context_for(wire.read_invitation(self.keeper.invitation)[1])
+        context = remote_copies.context_for(wire.read_invitation(self.keeper.invitation)[1])
         return context.wrap_socket(self.without_tls())
 
     def close(self) -> None:
@@ -183,7 +183,7 @@ def test_a_keeper_that_goes_away_is_told_and_training_goes_on(rank: Rank, keeper
 
 
 def test_a_silent_keeper_holds_training_up_no_longer_than_its_time(rank: Rank, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal_copies, "ANSWER_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(remote_copies, "ANSWER_TIMEOUT_S", 0.2)
     silent = SilentKeeper()
     rank.copies.assign(silent.order())
     lost = rank.until_told(JournalCopyLost)
@@ -194,7 +194,7 @@ def test_a_silent_keeper_holds_training_up_no_longer_than_its_time(rank: Rank, m
 def test_one_that_does_not_even_say_who_it_is_holds_training_up_no_longer(
     rank: Rank, keeper: KeeperThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(journal_copies, "ANSWER_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(remote_copies, "ANSWER_TIMEOUT_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         rank.copies.assign(keeper.order(port=silent.getsockname()[1]))
         lost = rank.until_told(JournalCopyLost)
@@ -209,7 +209,7 @@ def test_the_word_that_a_keeper_is_gone_ends_the_wait_for_it(rank: Rank) -> None
     waiting = threading.Thread(target=rank.copies.wait)
     waiting.start()
     rank.copies.assign(CopyJournals("", "", 0, b""))
-    waiting.join(journal_copies.ANSWER_TIMEOUT_S - 1)
+    waiting.join(remote_copies.ANSWER_TIMEOUT_S - 1)
     assert not waiting.is_alive()
     silent.close()
 
@@ -260,7 +260,7 @@ def test_a_connection_is_not_closed_while_the_word_that_its_keeper_is_gone_ends_
     assert rank.copies._connection is not None
     slow = SlowToShutDown(rank.copies._connection.detach(), came_there)
     rank.copies._connection = slow
-    monkeypatch.setattr(journal_copies, "_shut_down", lambda connection: connection.shutdown(socket.SHUT_RDWR))
+    monkeypatch.setattr(remote_copies, "_shut_down", lambda connection: connection.shutdown(socket.SHUT_RDWR))
     on_the_link_s_thread = threading.Thread(target=rank.copies.let_go)
     on_the_link_s_thread.start()
     assert slow.begun.wait(60)
@@ -303,7 +303,7 @@ def test_a_rank_that_stands_sends_a_new_keeper_all_it_has(rank: Rank, keeper: Ke
 def test_a_rank_that_stands_goes_on_without_a_new_keeper_that_says_nothing(
     rank: Rank, keeper: KeeperThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(journal_copies, "STANDING_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(remote_copies, "STANDING_TIMEOUT_S", 0.2)
     rank.do_step()
     with socket.create_server(("127.0.0.1", 0)) as silent:
         rank.copies.assign(keeper.order(port=silent.getsockname()[1]))

@@ -24,7 +24,7 @@ me = {
 }
 (out / f"life-{life}").write_text(json.dumps(me))
 if life == 0:
-    from torchrelay.shim import start_over
+    from torchrelay.shim.bootstrap import start_over
     start_over.remember(whole)
     os.environ["CHANGED"] = "1"
     os.chdir("/")
@@ -66,10 +66,10 @@ def test_it_is_the_same_process_started_in_the_same_way_and_nothing_of_its_life_
 
 
 def test_where_it_cannot_begin_anew_it_ends(tmp_path: Path) -> None:
-    program = "from torchrelay.shim import start_over; start_over.start_over(77)"
+    program = "from torchrelay.shim.bootstrap import start_over; start_over.start_over(77)"
     assert subprocess.run([sys.executable, "-c", program], timeout=WITHIN_S, check=False).returncode == 77
     gone = (
-        "import os, sys; from torchrelay.shim import start_over; start_over.remember(os.environ);"
+        "import os, sys; from torchrelay.shim.bootstrap import start_over; start_over.remember(os.environ);"
         "sys.executable = '/none'; start_over.start_over(77)"
     )
     ended = subprocess.run([sys.executable, "-c", gone], timeout=WITHIN_S, check=False, capture_output=True, text=True)

@@ -10,7 +10,7 @@ import torch
 from integration.transfer_harness import blank, donor_process, serving, take, tensors_of_donor_program
 
 from torchrelay.protocol.errors import ChannelClosedError, RefusedError, StateMismatchError, UnsupportedError
-from torchrelay.shim.digest import digests
+from torchrelay.shim.tensors.digest import digests
 from torchrelay.shim.transfer import TensorInfo
 from torchrelay.shim.transfer.layout import CHUNK_BYTES
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from torchrelay.shim.guard import Guard
+from torchrelay.shim.script.guard import Guard
 
 
 class _FailsClosed:

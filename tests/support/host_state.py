@@ -10,7 +10,7 @@ from torchrelay.shim.capture.host_state import HostState
 from torchrelay.shim.capture.modules import ModuleTrees
 from torchrelay.shim.capture.rebuild import Rebuild
 from torchrelay.shim.capture.walk import Walk
-from torchrelay.shim.save_future import SaveId
+from torchrelay.shim.script.save_future import SaveId
 
 
 def take(namespace: dict[str, Any], trees: ModuleTrees | None = None) -> HostState:

@@ -11,8 +11,8 @@ from pathlib import Path
 from torchrelay.protocol import wire
 from torchrelay.protocol.errors import RefusedError
 from torchrelay.protocol.messages import Ack, Hello
-from torchrelay.shim.hidden import hide_this_frame
-from torchrelay.shim.sites import SITES
+from torchrelay.shim.script.hidden_frames import hide_this_frame
+from torchrelay.shim.script.sites import SITES
 
 
 class Loop:

@@ -15,11 +15,13 @@ from typing import Any
 import pytest
 
 from torchrelay.protocol.journal import JournalWriter
-from torchrelay.shim import engine, loops, sites
-from torchrelay.shim.engine import Engine
-from torchrelay.shim.instrument import instrument
-from torchrelay.shim.loops import LoopTracker
-from torchrelay.shim.set_up import SetUp
+from torchrelay.shim.instrument import loop_tracker
+from torchrelay.shim.instrument.loop_tracker import LoopTracker
+from torchrelay.shim.instrument.rewrite import instrument
+from torchrelay.shim.script import sites
+from torchrelay.shim.set_up.recording import SetUp
+from torchrelay.shim.step import engine
+from torchrelay.shim.step.engine import Engine
 
 LOST = "[gloo] Connection closed by peer"
 
@@ -71,7 +73,7 @@ class LoopScript:
         made = instrument(textwrap.dedent(source).encode(), path, package=package)
         if package:
             self._patch.setattr(sites, "PACKAGES", sites.PACKAGES | {path})
-            for module in (loops, engine):
+            for module in (loop_tracker, engine):
                 self._patch.setattr(module, "PACKAGES", sites.PACKAGES)
         sites.register(path, made.sites, made.code, made.plain)
         module = types.ModuleType("the_script")

@@ -9,8 +9,8 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from support.failing_guard import FAILING
-from torchrelay.shim.adapters import data_loader
-from torchrelay.shim.draws import Draws
+from torchrelay.shim.data import data_loader
+from torchrelay.shim.data.iterator_replay import Draws
 
 
 @pytest.fixture

@@ -12,11 +12,11 @@ import torch.distributed as dist
 
 from support.loop_script import LoopScript
 from torchrelay.protocol.messages import Interrupt
-from torchrelay.shim.async_saves import AsyncSaves
-from torchrelay.shim.comms import Generation
-from torchrelay.shim.save_agreement import Agreement, Report
-from torchrelay.shim.save_future import SaveFuture, SaveId
-from torchrelay.shim.save_under_way import Save
+from torchrelay.shim.comm.communicators import Generation
+from torchrelay.shim.saves.async_saves import AsyncSaves
+from torchrelay.shim.saves.save_agreement import Agreement, Report
+from torchrelay.shim.saves.save_under_way import Save
+from torchrelay.shim.script.save_future import SaveFuture, SaveId
 
 PATIENCE_S = 10.0
 GROUP = "saving"

@@ -36,25 +36,28 @@ from torchrelay.protocol.messages import (
     ShimOrder,
     Warm,
 )
-from torchrelay.shim import entropy, failed_script, known_end, sites, start_over
-from torchrelay.shim.ask import ask, token_of
-from torchrelay.shim.config import ShimConfig, parse_faults
-from torchrelay.shim.guard import Guard, reason_of
-from torchrelay.shim.last_notice import LastNotice
-from torchrelay.shim.link import AgentLink
-from torchrelay.shim.rehearsing import Child, NoLink
-from torchrelay.shim.set_up import SetUp
-from torchrelay.shim.spare import Spare, config_of_child
+from torchrelay.shim.agent_link import announced_exit
+from torchrelay.shim.agent_link.ask import ask, token_of
+from torchrelay.shim.agent_link.config import ShimConfig, parse_faults
+from torchrelay.shim.agent_link.link import AgentLink
+from torchrelay.shim.agent_link.termination_notice import LastNotice
+from torchrelay.shim.bootstrap import failed_script, start_over
+from torchrelay.shim.join.rehearsing import Child, NoLink
+from torchrelay.shim.join.spare import Spare, config_of_child
+from torchrelay.shim.script import sites
+from torchrelay.shim.script.guard import Guard, reason_of
+from torchrelay.shim.set_up import entropy
+from torchrelay.shim.set_up.recording import SetUp
 
 if TYPE_CHECKING:
-    from torchrelay.shim.draws import Draws
-    from torchrelay.shim.engine import Engine
-    from torchrelay.shim.interface import Hooks
-    from torchrelay.shim.joiner import Joiner
-    from torchrelay.shim.journal_copies import CopiedJournal
-    from torchrelay.shim.rehearsal import Rehearsal
-    from torchrelay.shim.seen import Seen
-    from torchrelay.shim.traceless import Traceless
+    from torchrelay.shim.bootstrap.runtime_interface import Hooks
+    from torchrelay.shim.data.iterator_replay import Draws
+    from torchrelay.shim.join.joiner import Joiner
+    from torchrelay.shim.join.rehearsal import Rehearsal
+    from torchrelay.shim.journal.remote_copies import CopiedJournal
+    from torchrelay.shim.observe.check_record import Seen
+    from torchrelay.shim.set_up.check_files import Traceless
+    from torchrelay.shim.step.engine import Engine
 
 _PROTECT_TIMEOUT_S = 120.0
 """How long a rank that is ready waits for the others; after that the script goes on unprotected."""
@@ -62,7 +65,7 @@ _PROTECT_TIMEOUT_S = 120.0
 
 class Runtime:
     def __init__(self, config: ShimConfig, link: AgentLink) -> None:
-        from torchrelay.shim.standby import Standby
+        from torchrelay.shim.bootstrap.standby import Standby
 
         self.config, self.link = config, link
         self.engine: Engine | None = None
@@ -85,8 +88,8 @@ class Runtime:
         self._traceless: Traceless | None = None
         self._seen: Seen | None = None
         if config.hold_at and not config.spare:
-            from torchrelay.shim.seen import Seen
-            from torchrelay.shim.traceless import Traceless
+            from torchrelay.shim.observe.check_record import Seen
+            from torchrelay.shim.set_up.check_files import Traceless
 
             made = Path(config.made_files)
             self._seen = Seen(made.parent / names.SEEN_FILE, config.cut_loaders)
@@ -122,13 +125,13 @@ class Runtime:
             self._may_finish.set()
             self._wake()
         elif isinstance(order, EndNow):
-            (start_over.start_over if order.again else known_end.leave)(order.exit_code)
+            (start_over.start_over if order.again else announced_exit.leave)(order.exit_code)
         elif isinstance(order, (SetAside, ClearCheckpoints)):
-            from torchrelay.shim.kept_files import carry_out
+            from torchrelay.shim.replicas.kept_files import carry_out
 
             carry_out(order, self.link)
         elif isinstance(order, Explain):
-            from torchrelay.shim.explain import answer
+            from torchrelay.shim.observe.stack_probe import answer
 
             comms = self.engine.comms if self.engine is not None else None
             # On a thread of its own: it watches for a while, and orders must not wait for that.
@@ -191,13 +194,15 @@ class Runtime:
         import torch
         import torch._dynamo  # any optimizer's constructor brings it about, and it takes longer than all else
 
-        from torchrelay.shim import joiner, rehearsal, staging, transfer  # noqa: F401 - warm
+        from torchrelay.shim import transfer  # noqa: F401 - warm
+        from torchrelay.shim.join import joiner, rehearsal  # noqa: F401 - warm
+        from torchrelay.shim.set_up import staging  # noqa: F401 - warm
 
         self.link.send(Warm(torch.__version__))
         try:
             child = self._spare.wait()
         except KeyboardInterrupt:
-            known_end.leave(128 + signal.SIGINT)  # nothing of the script has begun: a traceback would only puzzle
+            announced_exit.leave(128 + signal.SIGINT)  # nothing of the script has begun: a traceback would only puzzle
         if child is not None:
             self._child = child
             self.link.close_in_child()
@@ -210,7 +215,7 @@ class Runtime:
             os.environ.update(begin.env)
             return
         if assign is None:
-            known_end.leave(0)  # the agent is gone, and with it the job that this spare was for
+            announced_exit.leave(0)  # the agent is gone, and with it the job that this spare was for
         environ = dict(assign.env)
         self._faults = parse_faults(environ.pop(names.ENV_INJECT, ""))
         os.environ.update(environ)
@@ -222,7 +227,7 @@ class Runtime:
             if given is None:
                 set_up = SetUp(draw=self._draw())
             else:
-                from torchrelay.shim import payload
+                from torchrelay.shim.journal import payload
 
                 journal: payload.SetUpJournal = payload.load(given.set_up, payload.SetUpJournal)
                 if not journal.outside:
@@ -240,7 +245,7 @@ class Runtime:
     def _cannot_join(self, assign: Assign, reason: str, *, lasting: bool = False) -> NoReturn:
         """The script cannot take the lost rank's way, and must not train as a rank of its own. `lasting`: as in OrderFailed."""
         self.link.send(OrderFailed(assign.generation, "join", reason, lasting=lasting))
-        known_end.leave(1)
+        announced_exit.leave(1)
 
     def _draw(self) -> entropy.Draw:
         chosen = self.config.entropy
@@ -254,7 +259,7 @@ class Runtime:
         """torch is there: hooks into it. Raises UnsupportedError for a torch that cannot be protected."""
         if self._off or self.engine is not None:
             return
-        from torchrelay.shim import torch_hooks
+        from torchrelay.shim.bootstrap import torch_hooks
 
         if self._set_up is not None:
             try:
@@ -266,7 +271,7 @@ class Runtime:
             self._traceless.torch_imported(sys.modules["torch"])
             self._seen.torch_imported()
         elif self.config.cut_loaders:
-            from torchrelay.shim.adapters import short_loaders
+            from torchrelay.shim.data import short_loaders
 
             short_loaders.install(self.config.cut_loaders)  # of a process that rehearses a rank with such loaders
         torch_hooks.check_supported()
@@ -277,12 +282,12 @@ class Runtime:
             self._begin_rehearsal(self._child)
 
     def part_imported(self, module: ModuleType) -> None:
-        from torchrelay.shim import torch_parts
+        from torchrelay.shim.bootstrap import torch_parts
 
         torch_parts.prepare(self, module)
 
     def accelerate_imported(self, module: ModuleType) -> None:
-        from torchrelay.shim.adapters import accelerate_loader
+        from torchrelay.shim.data import accelerate_loader
 
         try:
             accelerate_loader.install(module, self._draws)
@@ -322,7 +327,7 @@ class Runtime:
 
     def _arm(self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The script's own process group, then the agreement of all ranks that they are protected."""
-        from torchrelay.shim.comms import Communicators
+        from torchrelay.shim.comm.communicators import Communicators
 
         early = Communicators(-1, -1, self.config.address)
         with early.connecting():
@@ -341,7 +346,7 @@ class Runtime:
         from torch.distributed import distributed_c10d as c10d
 
         from torchrelay.shim.adapters import process_group
-        from torchrelay.shim.comms import decline_gate
+        from torchrelay.shim.comm.communicators import decline_gate
 
         rank, world_size = dist.get_rank(), dist.get_world_size()
         backend = process_group.backend_name(c10d._get_default_group())
@@ -370,21 +375,21 @@ class Runtime:
         if self.config.asks:
             self._last_notice = LastNotice(self.link, self.config.grace_s)
             self._last_notice.install()
-            known_end.install(self.link)
+            announced_exit.install(self.link)
 
     def _make_journal(self) -> CopiedJournal:
         """Raises OSError, JournalError."""
-        from torchrelay.shim.journal_copies import CopiedJournal, JournalCopies
+        from torchrelay.shim.journal.remote_copies import CopiedJournal, JournalCopies
 
         folder = Path(self.config.journal)
         return CopiedJournal(folder, JournalCopies(self.link, self.config.worker, folder))
 
     def _make_engine(self, rank: int, world_size: int, journal: CopiedJournal) -> Engine:
-        from torchrelay.shim import torch_hooks
-        from torchrelay.shim.engine import Engine
-        from torchrelay.shim.fault_injection import FaultInjector, wait_alone
-        from torchrelay.shim.hold import Hold
-        from torchrelay.shim.keep import Keeper
+        from torchrelay.shim.bootstrap import torch_hooks
+        from torchrelay.shim.observe.fault_injection import FaultInjector, wait_alone
+        from torchrelay.shim.observe.stand_for_check import Hold
+        from torchrelay.shim.replicas.peer_checkpoints import Keeper
+        from torchrelay.shim.step.engine import Engine
 
         engine = Engine(rank, world_size, self.config.address, self.link, journal, self._standby.tracker())
         engine.set_up, engine.protection = self._set_up, self.config.protection
@@ -395,7 +400,7 @@ class Runtime:
             kept, sync = Path(self.config.kept), self.config.buddy_sync
             engine.keeper = Keeper(engine, self.config.buddy_every, kept, sync=sync)
         if self.config.watches:
-            from torchrelay.shim.numbers import Numbers
+            from torchrelay.shim.observe.loss_watch import Numbers
 
             engine.numbers = Numbers(engine, self.config.watches)
             engine.replicas.every = max(w.every for w in self.config.watches)
@@ -412,8 +417,8 @@ class Runtime:
         tracker.live = True
 
     def _become_joiner(self, assign: Assign) -> None:
-        from torchrelay.shim.joiner import Joiner
-        from torchrelay.shim.staging import Staging
+        from torchrelay.shim.join.joiner import Joiner
+        from torchrelay.shim.set_up.staging import Staging
 
         engine = self._make_engine(assign.rank, assign.world_size, self._make_journal())
         # For whoever takes the rank over from here, and a controller that is new by then.
@@ -426,7 +431,7 @@ class Runtime:
         self._tell_of_its_end()
 
     def _begin_rehearsal(self, child: Child) -> None:
-        from torchrelay.shim.rehearsal import Rehearsal
+        from torchrelay.shim.join.rehearsal import Rehearsal
 
         engine = self._make_engine(child.order.rank, child.order.world_size, self._make_journal())
         self._joiner = Rehearsal(engine, child)

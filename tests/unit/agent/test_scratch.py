@@ -7,7 +7,7 @@ import pytest
 
 from torchrelay.agent.scratch import remove_scratch
 from torchrelay.protocol.scratch import scratch_prefix, temporary_folder
-from torchrelay.shim.files import JoinerFiles
+from torchrelay.shim.set_up.scratch_files import JoinerFiles
 
 
 def test_what_a_process_has_left_is_removed_and_nothing_of_others(tmp_path: Path) -> None:

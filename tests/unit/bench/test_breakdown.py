@@ -15,7 +15,7 @@ import pytest
 from support.host_state import journal, take
 from support.loop_script import LoopScript
 
-from torchrelay.shim.instrument import HOOKS, instrument
+from torchrelay.shim.instrument.rewrite import HOOKS, instrument
 
 BENCH = Path(__file__).resolve().parents[3] / "bench"
 

@@ -19,8 +19,8 @@ from typing import Any
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from torchrelay.shim import sites
 from torchrelay.shim.capture.kinds import PLAIN
+from torchrelay.shim.script import sites
 
 _MODULE = "torch.distributed.algorithms.ddp_comm_hooks."
 _KNOWN = frozenset(

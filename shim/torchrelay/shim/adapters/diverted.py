@@ -20,7 +20,7 @@ from types import BuiltinFunctionType, ModuleType
 from typing import Any
 
 from torchrelay.protocol.errors import UnsupportedError
-from torchrelay.shim.hidden import hide_our_frames
+from torchrelay.shim.script.hidden_frames import hide_our_frames
 
 _VARARGS_AND_KEYWORDS = 3
 

@@ -13,7 +13,7 @@ import sys
 from types import CodeType, ModuleType
 from typing import Any
 
-from torchrelay.shim.sites import plain_code
+from torchrelay.shim.script.sites import plain_code
 
 MODULE = "torch._dynamo.bytecode_transformation"
 

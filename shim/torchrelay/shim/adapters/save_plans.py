@@ -12,7 +12,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from torchrelay.shim.guard import Guard
+from torchrelay.shim.script.guard import Guard
 
 _KEY = "_cached_plans_key"
 _KEPT = ("_cached_save_plan", "_cached_final_save_plan", "_cached_all_plans", "_cached_global_plan", "_cached_metadata")

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-from torchrelay.shim import sites
 from torchrelay.shim.capture.kinds import PLAIN, Kind, kind_of
+from torchrelay.shim.script import sites
 
 _NOT_FOREIGN = frozenset({"builtins", "collections", "functools", "random", "torch", "numpy"})
 _WITHOUT_CLASS_STATE = (enum.Enum, tuple, BaseException)

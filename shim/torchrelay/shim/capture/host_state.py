@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import torch
 
 from torchrelay.shim.adapters.dtensor import Spread
-from torchrelay.shim.adapters.tensor_versions import version_of, versions_of
 from torchrelay.shim.capture.kinds import Kind
 from torchrelay.shim.capture.shared import AnyNumbered, Numbered, Places, copy_of, copy_of_places
+from torchrelay.shim.tensors.tensor_versions import version_of, versions_of
 
 
 @dataclass(slots=True)

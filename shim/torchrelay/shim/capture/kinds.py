@@ -20,7 +20,7 @@ import torch
 
 from torchrelay.shim.adapters import plain_iterators
 from torchrelay.shim.capture.replay_point import ReplayPoint
-from torchrelay.shim.save_future import SaveFuture
+from torchrelay.shim.script.save_future import SaveFuture
 
 PLAIN = frozenset(
     {int, float, str, bytes, bool, type(None), complex, range, slice, torch.dtype, torch.device, torch.Size}

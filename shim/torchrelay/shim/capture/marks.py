@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils import data as torch_data
 
-from torchrelay.shim.adapters.tensor_versions import version_of
 from torchrelay.shim.capture import callables
 from torchrelay.shim.capture.kinds import Kind, kind_of
 from torchrelay.shim.capture.parts import attributes, dataset_parts
+from torchrelay.shim.tensors.tensor_versions import version_of
 
 _LONG, _LARGE_BYTES = 1000, 1 << 16
 """Containers and arrays beyond this are data: told by which they are and how long, not by what is in them."""

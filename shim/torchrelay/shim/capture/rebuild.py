@@ -40,7 +40,7 @@ from torchrelay.shim.capture.tags import (
     WEAK,
     is_left,
 )
-from torchrelay.shim.save_future import SaveId
+from torchrelay.shim.script.save_future import SaveId
 
 
 class Rebuild:

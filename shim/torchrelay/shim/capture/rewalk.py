@@ -16,7 +16,6 @@ from typing import Any
 import torch
 
 from torchrelay.shim.adapters.frames import MODULE
-from torchrelay.shim.adapters.tensor_versions import version_of
 from torchrelay.shim.capture import aliases
 from torchrelay.shim.capture.edges import (
     MAY_BE_LOOKED_THROUGH,
@@ -47,6 +46,7 @@ from torchrelay.shim.capture.traces import WITHOUT_NODE, forget, forget_large
 from torchrelay.shim.capture.walk import Walk
 from torchrelay.shim.capture.watched import Watched
 from torchrelay.shim.capture.ways import Ways
+from torchrelay.shim.tensors.tensor_versions import version_of
 
 _WITHOUT_NODES = frozenset({Kind.OPAQUE, Kind.PLAIN, Kind.PROMISE, Kind.FUNCTION, Kind.CLASS})
 """Kinds whose objects may have no node: functions and classes with nothing behind them."""

@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 from torchrelay.shim.adapters import generator_frames, liveness
 from torchrelay.shim.adapters import plain_iterators as plain
 from torchrelay.shim.adapters.generator_frames import AS_IT_IS, EMPTY
-from torchrelay.shim.adapters.loader_order import LOADER_OF
 from torchrelay.shim.capture import callables
 from torchrelay.shim.capture.kinds import PLAIN, Kind, kind_of
+from torchrelay.shim.capture.loader_order import LOADER_OF
 from torchrelay.shim.capture.parts import attributes
 
 _DRAINED_MODULES = frozenset(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from torchrelay.protocol.errors import StateMismatchError
-from torchrelay.shim.adapters.tensor_versions import version_of, versions_of
 from torchrelay.shim.capture import small
 from torchrelay.shim.capture.handlers import HANDLERS
 from torchrelay.shim.capture.host_state import Definition, HostState, Node
 from torchrelay.shim.capture.kinds import GONE
+from torchrelay.shim.tensors.tensor_versions import version_of, versions_of
 
 
 def check_large_untouched(state: HostState) -> None:

@@ -47,7 +47,7 @@ def let_torchrelay_in(environ: Mapping[str, str], whole: Mapping[str, str]) -> N
         spec.submodule_search_locations = [os.path.join(root, "torchrelay") for root in roots]
         sys.modules["torchrelay"] = module_from_spec(spec)
 
-        from torchrelay.shim.inject import start
+        from torchrelay.shim.interpreter_entry import start
 
         start(environ, site=os.path.dirname(os.path.abspath(__file__)), whole=whole)
     except Exception as e:  # noqa: BLE001 - the script must run, whatever is wrong with us

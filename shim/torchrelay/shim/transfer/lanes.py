@@ -10,8 +10,8 @@ from typing import Any, Protocol
 
 import torch
 
-from torchrelay.shim.digest import ROW_BYTES, row_count, row_sums
-from torchrelay.shim.tensor_bytes import memory
+from torchrelay.shim.tensors.digest import ROW_BYTES, row_count, row_sums
+from torchrelay.shim.tensors.tensor_bytes import memory
 
 Write = Callable[[memoryview], None]
 """Takes all of the bytes, or raises."""

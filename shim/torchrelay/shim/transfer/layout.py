@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import torch
 
 from torchrelay.protocol.errors import FrameError
-from torchrelay.shim.digest import ROW_BYTES, dtype_name
-from torchrelay.shim.tensor_bytes import padded
+from torchrelay.shim.tensors.digest import ROW_BYTES, dtype_name
+from torchrelay.shim.tensors.tensor_bytes import padded
 
 CHUNK_BYTES = 4 << 20
 """What a connection asks for at a time; a whole number of rows."""

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import torch
 
-from torchrelay.shim.digest import ROW_BYTES, SUM_BYTES, combine, packed_row_sums, row_count
-from torchrelay.shim.tensor_bytes import memory
+from torchrelay.shim.tensors.digest import ROW_BYTES, SUM_BYTES, combine, packed_row_sums, row_count
+from torchrelay.shim.tensors.tensor_bytes import memory
 from torchrelay.shim.transfer.layout import TensorInfo
 
 CHECK_BYTES = 8

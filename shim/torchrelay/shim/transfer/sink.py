@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from torchrelay.protocol.errors import StateMismatchError
-from torchrelay.shim.digest import dtype_name, new_rows
-from torchrelay.shim.tensor_bytes import flat_bytes, is_plain, local, memory, unpack
+from torchrelay.shim.tensors.digest import dtype_name, new_rows
+from torchrelay.shim.tensors.tensor_bytes import flat_bytes, is_plain, local, memory, unpack
 from torchrelay.shim.transfer.lanes import Fill, Lanes, settle
 from torchrelay.shim.transfer.layout import Chunk, TensorInfo, plan
 from torchrelay.shim.transfer.rows import Rows, chunk_check

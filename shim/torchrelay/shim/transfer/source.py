@@ -9,8 +9,8 @@ from typing import Protocol
 
 import torch
 
-from torchrelay.shim.digest import new_rows, row_sums
-from torchrelay.shim.tensor_bytes import flat_bytes, is_plain, local, memory, pack, plain_copy
+from torchrelay.shim.tensors.digest import new_rows, row_sums
+from torchrelay.shim.tensors.tensor_bytes import flat_bytes, is_plain, local, memory, pack, plain_copy
 from torchrelay.shim.transfer.lanes import Sender, Write, settle
 from torchrelay.shim.transfer.layout import Chunk, describe, plan
 from torchrelay.shim.transfer.rows import Rows, chunk_check

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import IterableDataset
 
-from torchrelay.shim.adapters.loader_order import LOADER_OF
 from torchrelay.shim.capture.edges import same_mapping
 from torchrelay.shim.capture.handler import Handler, encode_mapping, made_for_one_use
 from torchrelay.shim.capture.handlers.objects import fill_attributes
 from torchrelay.shim.capture.host_state import Deep
 from torchrelay.shim.capture.kinds import Kind
+from torchrelay.shim.capture.loader_order import LOADER_OF
 from torchrelay.shim.capture.parts import (
     below_dataset,
     below_loader,

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from torchrelay.shim.adapters.list_pointers import pointers
-from torchrelay.shim.adapters.tensor_versions import versions_of
 from torchrelay.shim.capture.handler import Handler, made_for_one_use, not_made
 from torchrelay.shim.capture.host_state import Node
 from torchrelay.shim.capture.kinds import Kind
@@ -16,6 +15,7 @@ from torchrelay.shim.capture.modules import TreeContent
 from torchrelay.shim.capture.parts import ddp_flags
 from torchrelay.shim.capture.replay_point import ABSENT
 from torchrelay.shim.capture.seen_again import Restart
+from torchrelay.shim.tensors.tensor_versions import versions_of
 
 if TYPE_CHECKING:
     from torchrelay.shim.capture.encode import EncodedNode, Encoder

@@ -8,7 +8,6 @@ import torch
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters.dtensor import around, local, spread_of
-from torchrelay.shim.adapters.tensor_versions import version_of
 from torchrelay.shim.capture import small
 from torchrelay.shim.capture.aliases import Alias
 from torchrelay.shim.capture.handler import Handler, of_same_class
@@ -16,6 +15,7 @@ from torchrelay.shim.capture.host_state import LargeTensor, Node
 from torchrelay.shim.capture.kinds import Kind
 from torchrelay.shim.capture.replay_point import ABSENT
 from torchrelay.shim.capture.seen_again import Restart
+from torchrelay.shim.tensors.tensor_versions import version_of
 
 if TYPE_CHECKING:
     from torchrelay.shim.capture.encode import EncodedNode, Encoder

@@ -1,0 +1,1 @@
+"""What a training process says to its agent, and hears from it."""

@@ -1,0 +1,1 @@
+"""The way into the interpreter, into the script and into torch."""

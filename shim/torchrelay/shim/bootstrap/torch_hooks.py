@@ -1,0 +1,244 @@
+"""Where the shim takes part in torch: process groups, collectives, forward, backward, optimizer step, data loading."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.distributed import distributed_c10d as c10d
+from torch.optim import optimizer as optimizers
+
+from torchrelay.shim.adapters import comm_hooks, ddp, fsdp2, process_group, tensor_data
+from torchrelay.shim.capture import after_draw
+from torchrelay.shim.capture.host_state import HostState
+from torchrelay.shim.comm import group_methods, pipelining
+from torchrelay.shim.comm.collectives import Collectives
+from torchrelay.shim.comm.point_to_point import Messages
+from torchrelay.shim.data import data_loader
+from torchrelay.shim.observe.data_faults import DataFaults
+from torchrelay.shim.script.guard import Guard
+
+if TYPE_CHECKING:
+    from torchrelay.shim.runtime import Runtime
+    from torchrelay.shim.step.engine import Engine
+
+
+def check_supported() -> None:
+    """Raises UnsupportedError where this torch lacks something that the shim leans on."""
+    process_group.check_supported()
+    ddp.check_supported()
+    tensor_data.check_supported()
+
+
+def _replace(guard: Guard, name: str, ours: Callable[..., Any]) -> None:
+    """Wraps a function of torch.distributed in all modules that offer it."""
+    original = getattr(c10d, name)
+    wrapper = functools.wraps(original)(guard.entry(original, ours))
+    for module in [m for n, m in list(sys.modules.items()) if n.split(".")[:2] == ["torch", "distributed"]]:
+        if vars(module).get(name) is original:  # some have it under its own name: device_mesh has new_group
+            setattr(module, name, wrapper)
+
+
+def install(runtime: Runtime) -> None:
+    """Every hook asks the runtime for its engine, and does nothing while there is none."""
+
+    _replace(runtime.guard, "init_process_group", runtime.init_process_group)
+    _replace(runtime.guard, "new_group", runtime.new_group)
+    optimizers.register_optimizer_step_pre_hook(functools.partial(_before_step, runtime))
+    optimizers.register_optimizer_step_post_hook(functools.partial(_after_step, runtime))
+    _wrap_backward(runtime)
+
+
+def install_for(engine: Engine) -> None:
+    """The hooks that need an engine from the start."""
+    guard = engine.guard
+    collectives = Collectives(engine)
+    collectives.install()
+    group_methods.install(collectives)
+    Messages(engine, collectives).install()
+    comm_hooks.install(collectives.left_alone)
+    ddp.install(functools.partial(guard.tell, engine.ddp_built), functools.partial(_forward, engine))
+    data_loader.install(engine.draws, engine.on_training_thread, guard)
+    engine.draws.on_create = engine.tracker.loader_created
+    _tell_of_draws(engine)
+    engine.draws.in_loop = lambda: engine.tracker.drawing is not None and engine.tracker.drawing.heads > 0
+    engine.tracker.is_over = engine.draws.is_over
+    engine.draws.on_draw = engine.alive
+    if engine.faults is not None:
+        DataFaults(engine).install()
+
+
+def _tell_of_draws(engine: Engine) -> None:
+    """What draws have to know of the step that they are in."""
+
+    def state() -> HostState:
+        return HostState() if engine.commit is None else engine.commit.state
+
+    engine.draws.in_body = lambda: engine.commit is not None and engine.position in ("body", "gate")
+    engine.draws.leaves_behind = lambda loaders: after_draw.left_behind(state(), loaders)
+    engine.draws.other_generators = lambda: after_draw.generator_states(state())
+
+
+def _closure_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return kwargs.get("closure") or next((a for a in args[1:] if callable(a)), None)
+
+
+def _before_step(runtime: Runtime, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The gate. Where a closure computes the gradients inside of the step, it belongs at the closure's end. See `whole_steps`."""
+    engine = runtime.engine
+    if engine is None:
+        return None
+    frame = sys._getframe(1)
+    closure, whole = _closure_of(args, kwargs), engine.updates.whole
+    begun = engine.guard.tell(whole.begins, frame, optimizer, closure=closure is not None)
+    if closure is None:
+        if not begun:
+            engine.updates.before_step(frame, optimizer)
+        return None
+
+    def gated() -> Any:
+        result = closure()
+        if engine.takes_part():
+            told = engine.guard.tell(whole.told, result)
+            result = result if told is None else told
+        if whole.open:
+            return result  # the gate comes behind the step
+        if not passed:
+            passed.append(True)
+            engine.updates.before_step(frame, optimizer)
+        elif engine.takes_part():
+            engine.guard.tell(engine.reporter.evaluated_again, frame)
+        return result
+
+    passed: list[bool] = []
+    new_args = tuple(gated if a is closure else a for a in args)
+    new_kwargs = {k: gated if v is closure else v for k, v in kwargs.items()}
+    return new_args, new_kwargs
+
+
+def _after_step(runtime: Runtime, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    engine = runtime.engine
+    if engine is not None:
+        if engine.guard.tell(engine.updates.whole.ended):
+            engine.updates.before_step(sys._getframe(1), optimizer, whole=True)
+        engine.updates.after_step()
+
+
+def _forward(engine: Engine, wrapped: Any, plain: Callable[[], Any]) -> Any:
+    """The part of a data parallel forward that communicates."""
+    return engine.guard.call(functools.partial(_guarded_forward, engine, wrapped), plain)
+
+
+def _guarded_forward(engine: Engine, wrapped: Any, call: Callable[[], Any]) -> Any:
+    taking_part = engine.takes_part()
+    if taking_part and engine.shadow is not None:
+        engine.shadow.before_forward(wrapped)
+    elif taking_part and engine.way_in is not None:
+        ddp.without_peers(wrapped)  # a step of a loop that is over
+    engine.layouts.forward_begins(wrapped, engine.comms.lend_name)
+    if not taking_part:
+        return call()
+    if torch.is_grad_enabled():
+        engine.inject("forward")
+    while True:
+        engine.waiting(True)  # for buffers from rank 0, and for the layout of rebuilt buckets
+        try:
+            return call()
+        except RuntimeError as error:
+            engine.interrupted(error)
+        finally:
+            engine.waiting(False)
+
+
+def pipeline_step(runtime: Runtime) -> pipelining.Around:
+    """A step of a pipeline schedule: forward and backward of all micro-batches, with messages between neighbours."""
+
+    def around(call: Callable[[], Any], alone: Callable[[], None]) -> Any:
+        engine = runtime.engine
+        if engine is None or not engine.takes_part():
+            return call()
+        return engine.guard.call(functools.partial(guarded, engine, alone), call)
+
+    def guarded(engine: Engine, alone: Callable[[], None], call: Callable[[], Any]) -> Any:
+        if engine.records.answers is not None:
+            engine.sharded_alone()
+            return alone()
+        if engine.mode() == "repeat":
+            engine.sharded_after_step()
+        engine.waiting(True)
+        try:
+            return call()
+        except RuntimeError as error:
+            engine.interrupted_for_good(error)
+        finally:
+            engine.waiting(False)
+        return None
+
+    return around
+
+
+@contextmanager
+def _backward_fault(engine: Engine) -> Iterator[None]:
+    """A fault in `backward` strikes between gradient buckets: when the middle parameter's gradient is there.
+
+    Where that one gets none, at the end. Under fully_shard: when the second group of parameters has its gradients, or the only one.
+    """
+    if engine.faults is None or not engine.faults.armed or engine.commit is None:
+        yield
+        return
+    roots = engine.wrapped or engine.commit.state.roots
+    parameters = [p for root in roots for p in root.parameters() if p.requires_grad]
+    groups = 0
+
+    def reduced() -> None:
+        nonlocal groups
+        groups += 1
+        if groups > 1:
+            engine.inject("backward")
+
+    if fsdp2.in_use():
+        with fsdp2.after_each_group(reduced):
+            yield
+        engine.inject("backward")
+    elif parameters:
+        hook = parameters[len(parameters) // 2].register_hook(lambda gradient: engine.inject("backward"))
+        try:
+            yield
+        finally:
+            hook.remove()
+        engine.inject("backward")  # the first FSDP computes with other parameters than it shows
+    else:
+        yield
+
+
+def _wrap_backward(runtime: Runtime) -> None:
+    original = torch.autograd.backward
+
+    def backward(plain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        engine = runtime.engine
+        if engine is None or not engine.takes_part():
+            return plain(*args, **kwargs)
+        if engine.numbers is not None:
+            engine.numbers.backward(args[0] if args else kwargs.get("tensors", ()))
+        engine.waiting(bool(engine.wrapped))
+        looks = engine.capturing and engine.shadow is None
+        if looks:
+            engine.guard.tell(engine.gradients.before_backward)
+        engine.gradients_open = True
+        engine.tracker.computing()
+        try:
+            with _backward_fault(engine):
+                plain(*args, **kwargs)
+        except RuntimeError as error:
+            engine.interrupted_for_good(error)
+        finally:
+            engine.waiting(False)
+        if looks:
+            engine.guard.tell(engine.gradients.after_backward)
+        return None
+
+    torch.autograd.backward = functools.wraps(original)(runtime.guard.entry(original, backward))

@@ -1,0 +1,64 @@
+"""Parts of torch that scripts import when they need them: what each needs when it is there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from torchrelay.protocol.errors import UnsupportedError
+from torchrelay.shim.script import sites
+
+if TYPE_CHECKING:
+    from torchrelay.shim.runtime import Runtime
+
+FUNCTIONAL = "torch.distributed._functional_collectives"
+PIPELINING = "torch.distributed.pipelining.schedules"
+SAVE_PLANS = "torch.distributed.checkpoint.default_planner"
+ASYNC_CHECKPOINT = "torch.distributed.checkpoint._async_thread_executor"
+
+
+def prepare(runtime: Runtime, module: ModuleType) -> None:
+    """Raises UnsupportedError, AttributeError where it is built otherwise."""
+    _PREPARED[module.__name__](runtime, module)
+
+
+def _functional(runtime: Runtime, module: ModuleType) -> None:
+    from torchrelay.shim.comm.functional_collectives import FunctionalCollectives
+
+    FunctionalCollectives(module, lambda: runtime.engine).install()
+
+
+def _pipelining(runtime: Runtime, module: ModuleType) -> None:
+    from torchrelay.shim.bootstrap import torch_hooks
+    from torchrelay.shim.comm import pipelining
+
+    pipelining.hook(module, torch_hooks.pipeline_step(runtime))
+
+
+def _async_checkpoint(runtime: Runtime, module: ModuleType) -> None:
+    from torchrelay.shim.adapters import async_checkpoint
+
+    def begin(staged: Any, options: dict[str, Any]) -> async_checkpoint.Taken | None:
+        engine = runtime.engine
+        return engine.guard.tell(engine.saves.begin, staged, options) if engine is not None else None
+
+    try:
+        async_checkpoint.install(module, begin)
+    except UnsupportedError as e:
+        sites.LEFT_ALONE[str(module.__file__)] = str(e)
+
+
+def _save_plans(runtime: Runtime, module: ModuleType) -> None:
+    from torchrelay.shim.adapters import save_plans
+
+    save_plans.install(module, lambda: runtime.engine.saves.era() if runtime.engine is not None else "", runtime.guard)
+
+
+_PREPARED: dict[str, Callable[[Runtime, ModuleType], None]] = {
+    FUNCTIONAL: _functional,
+    PIPELINING: _pipelining,
+    ASYNC_CHECKPOINT: _async_checkpoint,
+    SAVE_PLANS: _save_plans,
+}
+NAMES = tuple(_PREPARED)

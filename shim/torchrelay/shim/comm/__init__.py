@@ -1,0 +1,1 @@
+"""Communicators, and the script's collectives in them: recorded, answered, repeated."""

@@ -1,0 +1,148 @@
+"""Results of the script's collectives: what a joiner needs to pass set-up and a shadow step without peers, and what a rank
+that was interrupted after the gate needs to catch up with its peers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+
+from torchrelay.protocol.errors import JournalError, StateMismatchError, UnsupportedError
+from torchrelay.shim.comm.collectives import SAME_ON_ALL_RANKS, Entry
+from torchrelay.shim.journal import payload
+
+_MAX_ENTRIES = 10_000
+_MAX_AFTER_BYTES = 64 << 20
+"""Results since the gate beyond this are not kept."""
+
+ByGroup = dict[str, list[Entry]]
+
+
+def furthest(logs: Iterable[Sequence[Entry]]) -> ByGroup:
+    """Of each group what the member that got furthest has done. `logs`: of several ranks, each in its own order."""
+    found: ByGroup = {}
+    for log in logs:
+        own: ByGroup = {}
+        for entry in log:
+            own.setdefault(entry.group, []).append(entry)
+        for group, entries in own.items():
+            if len(entries) > len(found.get(group, ())):
+                found[group] = entries
+    return found
+
+
+def without(by_group: ByGroup, done: Sequence[Entry]) -> ByGroup:
+    """What is left for a rank that has done `done` itself."""
+    left = {group: list(entries) for group, entries in by_group.items()}
+    for entry in done:
+        del left.get(entry.group, [])[:1]
+    return left
+
+
+class CollectiveRecords:
+    """`log` follows the nesting of the loops: set-up, then what came before each inner loop, then the step in flight.
+
+    Loops cut it back to their own mark at their heads, so it does not grow with the number of steps.
+    """
+
+    def __init__(self, keep_own: Callable[[bytes], None] = lambda data: None) -> None:
+        """`keep_own` puts this rank's own results since the gate where they outlive it."""
+        self._keep_own = keep_own
+        self.log: list[Entry] = []
+        self.body_mark = 0
+        """Where the step in flight begins in `log`."""
+        self.after: list[Entry] = []
+        """Since the latest gate, until the next one."""
+        self._after_bytes = 0
+        self.replay: ByGroup = {}
+        """What others have finished of the same: answered before anything is communicated."""
+        self.answers: list[Entry] | None = None
+        """A joiner's, until it has entered: the lost rank's results. None when there are real peers."""
+        self.others: ByGroup | None = None
+        """Instead of `answers`: what the other members of each group have finished, for a joiner behind its gate."""
+        self.own: ByGroup = {}
+        """What the lost rank itself had finished there, with the results that nobody else has."""
+
+    def cut(self, mark: int) -> None:
+        del self.log[mark:]
+
+    def body(self) -> tuple[Entry, ...]:
+        return tuple(self.log[self.body_mark :])
+
+    def add(self, entry: Entry, *, after_gate: bool) -> None:
+        if after_gate:
+            entry = self._add_after(entry)
+        if len(self.log) < _MAX_ENTRIES:
+            self.log.append(entry)
+
+    def behind_gate(self) -> None:
+        """What seemed to be a further step is none: what was called there follows the latest gate."""
+        for entry in self.body():
+            self._add_after(entry)
+
+    def _add_after(self, entry: Entry) -> Entry:
+        self._after_bytes = self._after_bytes + entry.size_bytes() if self.after else entry.size_bytes()
+        if self._after_bytes > _MAX_AFTER_BYTES:
+            entry = Entry(entry.name, entry.group, None)
+        self.after.append(entry)
+        if entry.name not in SAME_ON_ALL_RANKS:
+            with suppress(JournalError):  # no room for it: what was kept before is true still, and this one is refused
+                self._keep_own(payload.dump(self.own_results()))
+        return entry
+
+    def answer(self, name: str, group: str, *, without_result: bool = False) -> Entry:
+        """`without_result`: the call gives this rank nothing.
+
+        Raises StateMismatchError where this process takes another way than the lost rank did, or its peers are not there yet.
+        """
+        if self.others is not None:
+            left = self.others.get(group)
+            if not left:
+                raise StateMismatchError(
+                    f"the script calls {name}, which no other member of group {group!r} has finished"
+                )
+            first = _matching(left.pop(0), name, group)
+            entry = self._own_result(first) or _for_all(first, without_result=without_result)
+            self.after.append(entry)
+            return entry
+        if not self.answers:
+            raise StateMismatchError(f"the script calls {name} where the lost rank did not")
+        return _matching(self.answers.pop(0), name, group)
+
+    def replayed(self, name: str, group: str, *, without_result: bool = False) -> Entry | None:
+        """Raises UnsupportedError for a result that only the rank that had it knows."""
+        left = self.replay.get(group)
+        if not left:
+            return None
+        entry = _matching(left.pop(0), name, group)
+        return self._own_result(entry) or _for_all(entry, without_result=without_result)
+
+    def _own_result(self, of_others: Entry) -> Entry | None:
+        """What the lost rank got of a collective whose result is one rank's own, if it had finished it."""
+        place = sum(done.group == of_others.group for done in self.after)
+        own = self.own.get(of_others.group, [])[place : place + 1]
+        if of_others.name in SAME_ON_ALL_RANKS or not own or own[0].name != of_others.name or own[0].results is None:
+            return None
+        return own[0]
+
+    def own_results(self) -> tuple[Entry, ...]:
+        """All since the gate, with the results of those alone that other ranks cannot tell."""
+        return tuple(Entry(e.name, e.group, None) if e.name in SAME_ON_ALL_RANKS else e for e in self.after)
+
+
+def _for_all(entry: Entry, *, without_result: bool) -> Entry:
+    if without_result:
+        return Entry(entry.name, entry.group, None)
+    if entry.name not in SAME_ON_ALL_RANKS or entry.results is None:
+        raise UnsupportedError(
+            f"{entry.name} after the optimizer step: its result was one rank's own or too large to keep, and the lost rank had not "
+            "finished it"
+        )
+    return entry
+
+
+def _matching(entry: Entry, name: str, group: str) -> Entry:
+    if (entry.name, entry.group) != (name, group):
+        raise StateMismatchError(
+            f"the script calls {name} on group {group!r} where {entry.name} on {entry.group!r} was recorded"
+        )
+    return entry

@@ -1,0 +1,405 @@
+"""The script's collectives, seen from Python: recorded, answered from a recording, or repeated on a new generation.
+
+Before the training loop and before the gate results are recorded, so that a joiner's set-up and shadow step can be answered
+without peers. After the gate an interrupted collective is repeated once the new generation stands.
+"""
+
+from __future__ import annotations
+
+import functools
+import pickle
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
+
+from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.shim.capture import small
+from torchrelay.shim.script.guard import Guard, is_called_by
+
+SUMS_UP = frozenset({"all_reduce", "reduce"})
+"""Collectives whose result in place depends on what was there."""
+MAX_RECORDED_BYTES = 4 << 20
+"""Results larger than this are not kept: in set-up they are parameters, which state replaces."""
+
+_TENSOR_OUT: dict[str, tuple[str, int]] = {
+    "all_reduce": ("tensor", 0),
+    "broadcast": ("tensor", 0),
+    "reduce": ("tensor", 0),
+    "all_gather": ("tensor_list", 0),
+    "all_gather_into_tensor": ("output_tensor", 0),
+    "reduce_scatter": ("output", 0),
+    "reduce_scatter_tensor": ("output", 0),
+    "gather": ("gather_list", 1),
+    "scatter": ("tensor", 0),
+    "all_reduce_coalesced": ("tensors", 0),
+    "all_gather_coalesced": ("output_tensor_lists", 0),
+    "all_gather_single": ("output_tensor", 0),
+    "reduce_scatter_single": ("output", 0),
+    "all_to_all": ("output_tensor_list", 0),
+    "all_to_all_single": ("output", 0),
+    "barrier": ("", -1),
+    "monitored_barrier": ("", -1),
+}
+_OBJECTS_OUT: dict[str, tuple[str, int]] = {
+    "all_gather_object": ("object_list", 0),
+    "broadcast_object_list": ("object_list", 0),
+    "gather_object": ("object_gather_list", 1),
+    "scatter_object_list": ("scatter_object_output_list", 0),
+}
+_OF_WRAPPERS = ("torch.distributed.fsdp.", "torch.distributed.optim.")
+"""Modules of torch whose collectives carry parameters, gradients and optimizer state, and are no business of the script's."""
+_IN_PLACE = frozenset(
+    {"all_reduce", "all_reduce_coalesced", "broadcast", "reduce"}
+    | {f"ProcessGroup.{name}" for name in ("allreduce", "allreduce_coalesced", "broadcast", "reduce")}
+)
+SAVE_RESULT = "async_save.result"
+"""Waiting for a save that a thread does: it is over for all ranks or for none."""
+SAME_ON_ALL_RANKS = frozenset(
+    {"all_reduce", "broadcast", "all_gather", "all_gather_into_tensor", "barrier", "monitored_barrier"}
+    | {
+        "all_gather_object",
+        "broadcast_object_list",
+        "all_reduce_coalesced",
+        "all_gather_coalesced",
+        "all_gather_single",
+    }
+    | {
+        f"ProcessGroup.{name}"
+        for name in ("allreduce", "allreduce_coalesced", "broadcast", "barrier", "monitored_barrier")
+    }
+    | {f"ProcessGroup.{name}" for name in ("allgather", "_allgather_base", "allgather_coalesced", "all_gather_single")}
+    | {"ProcessGroup.allgather_into_tensor_coalesced", "ProcessGroup.all_gather_single_coalesced"}
+    | {SAVE_RESULT}
+    | {"functional.all_reduce", "functional.broadcast", "functional.all_gather_single", "functional.all_gather_tensor"}
+)
+"""Their results can be taken from any rank's record."""
+_GATHERED = frozenset({"gather", "gather_object"})
+"""Whoever is not their root has no result at all: once another rank has finished the call, nothing is left to do in it."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One finished collective. `results` is None where they were too large to keep."""
+
+    name: str
+    group: str
+    results: Any
+
+    def size_bytes(self) -> int:
+        if isinstance(self.results, bytes):
+            return len(self.results)
+        return sum(len(v.data) for v in self.results or ())
+
+
+class Engine(Protocol):
+    """What a collective needs to know from whoever runs this process."""
+
+    guard: Guard
+
+    def mode(self) -> str:
+        """`off`, `record`, `answer`, `repeat`."""
+        ...
+
+    def collective_begins(self) -> None: ...
+    def caught_up(self, group: str) -> bool:
+        """Whether a joiner has come to where its peers are, so that this collective is done with them."""
+        ...
+
+    def answer(self, name: str, group: str, *, without_result: bool = False) -> Entry: ...
+    def record(self, entry: Entry) -> None: ...
+    def interrupted(self, error: RuntimeError) -> None:
+        """Returns if the collective is to be called again; raises Rewind or the error otherwise."""
+        ...
+
+    def replayed(self, name: str, group: str, *, without_result: bool = False) -> Entry | None: ...
+    def sharded_alone(self) -> None:
+        """A sharded model's own collective where there are no peers. Raises StateMismatchError where its result is needed."""
+        ...
+
+    def sharded_after_step(self) -> None:
+        """The same among peers, after the optimizer step."""
+        ...
+
+    def own_result_late(self, name: str) -> None:
+        """A communication after the optimizer step whose result other ranks do not have."""
+        ...
+
+    def waiting(self, on: bool) -> None: ...
+    def is_waiting(self) -> bool: ...
+    def on_training_thread(self) -> bool: ...
+    def beside(self, call: Callable[[], Any]) -> Any:
+        """A collective on another thread. Raises UnsupportedError where a migration has come between."""
+        ...
+
+    def dispatched(self) -> None:
+        """On another thread: it waits for what it has called."""
+        ...
+
+    def answered(self, tensors: list[torch.Tensor]) -> None:
+        """A recorded result was put into these tensors."""
+        ...
+
+    def summed_up(self, tensors: list[torch.Tensor]) -> None:
+        """What these tensors hold now depends on what they held before, and torch has not counted it as a write."""
+        ...
+
+
+class Collectives:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.guard = engine.guard
+        self._inside = False
+        self._together: list[Call] | None = None
+
+    @property
+    def inside(self) -> bool:
+        """Whether what is called is part of a communication that is seen as a whole, or left alone."""
+        return self._inside
+
+    @contextmanager
+    def left_alone(self) -> Iterator[None]:
+        """What is called within is done as it is: communication of a backward, which is not the script's own."""
+        before, self._inside = self._inside, True
+        try:
+            yield
+        finally:
+            self._inside = before
+
+    def sees_calls(self) -> bool:
+        """Whether a call that is made here is the script's own, in a job that is protected."""
+        return self._engine.on_training_thread() and not self._inside and self._engine.mode() != "off"
+
+    def is_answering(self) -> bool:
+        return self._engine.mode() == "answer"
+
+    def call(self, call: Call) -> Any:
+        """A collective of the script."""
+        self._engine.collective_begins()
+        return self._run(call, self._engine.mode(), asynchronous=False)
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """What is called within has its results where the context is left: it is recorded then."""
+        if self._engine.mode() != "record":
+            yield
+            return
+        together: list[Call] = []
+        self._together = together
+        try:
+            yield
+        finally:
+            self._together = None
+        for call in together:
+            self._engine.record(call.take())
+
+    def install(self) -> None:
+        """Wraps the functions in both modules that offer them."""
+        for name, (parameter, place) in _TENSOR_OUT.items():
+            self._wrap(name, parameter, place, objects=False)
+        for name, (parameter, place) in _OBJECTS_OUT.items():
+            self._wrap(name, parameter, place, objects=True)
+        self._wrap_wait()
+
+    def _wrap_wait(self) -> None:
+        """What was called with `async_op` is waited for later: fully_shard gathers so, and would seem to compute."""
+        original = dist.Work.wait
+
+        def wait(plain: Callable[..., Any], work: Any, *args: Any, **kwargs: Any) -> Any:
+            engine = self._engine
+            if not engine.on_training_thread():
+                engine.dispatched()
+                return plain(work, *args, **kwargs)
+            if self._inside or engine.mode() == "off" or engine.is_waiting():
+                return plain(work, *args, **kwargs)
+            engine.waiting(True)
+            try:
+                return plain(work, *args, **kwargs)
+            finally:
+                engine.waiting(False)
+
+        wrapper = functools.wraps(original)(self._engine.guard.entry(original, wait))
+        setattr(dist.Work, "wait", wrapper)  # noqa: B010 - mypy forbids the assignment
+
+    def _wrap(self, name: str, parameter: str, place: int, *, objects: bool) -> None:
+        original = getattr(c10d, name, None)
+        if original is None:
+            return
+
+        def ours(plain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            if not self._engine.on_training_thread():
+                return self._engine.beside(functools.partial(plain, *args, **kwargs))
+            if self._inside or (mode := self._engine.mode()) == "off":
+                return plain(*args, **kwargs)
+            out = kwargs.get(parameter, args[place] if 0 <= place < len(args) else None)
+            call = Call(name, group_name(args, kwargs), functools.partial(plain, *args, **kwargs), out, objects)
+            if is_called_by(sys._getframe(1), *_OF_WRAPPERS):
+                return self._of_wrapper(call, mode)
+            self._engine.collective_begins()
+            return self._run(call, mode, asynchronous=bool(kwargs.get("async_op")))
+
+        wrapper = functools.wraps(original)(self._engine.guard.entry(original, ours))
+        setattr(c10d, name, wrapper)
+        setattr(dist, name, wrapper)
+
+    def _run(self, call: Call, mode: str, *, asynchronous: bool) -> Any:
+        engine = self._engine
+        if mode == "answer" and engine.caught_up(call.group):
+            mode = engine.mode()
+        if mode == "answer":
+            self._put(call, engine.answer(call.name, call.group, without_result=call.without_result()))
+            return Done() if asynchronous else None
+        if call.name in SUMS_UP:
+            engine.summed_up(call.tensors())
+        if self._together is not None:
+            self._together.append(call)
+            return self._guarded(call)
+        if mode == "record" and asynchronous:
+            engine.record(Entry(call.name, call.group, None))
+            return self._guarded(call)
+        if mode == "repeat":
+            return self._repeat(call, asynchronous=asynchronous)
+        result = self._guarded(call)
+        if asynchronous:
+            result.wait()
+        engine.record(call.take())
+        return result
+
+    def _put(self, call: Call, entry: Entry) -> None:
+        written = call.put(entry)
+        if written:
+            self._engine.answered(written)
+
+    def _of_wrapper(self, call: Call, mode: str) -> Any:
+        """Parameters and gradients on their way: far too large to record, and without peers their content does not matter."""
+        if mode == "answer":
+            self._engine.sharded_alone()
+            return self._original(call)
+        if mode == "repeat":
+            self._engine.sharded_after_step()
+        return self._guarded(call)
+
+    def _guarded(self, call: Call) -> Any:
+        """Calls the original; a broken generation takes the rank back to its boundary."""
+        while True:
+            try:
+                return self._original(call)
+            except RuntimeError as error:
+                self._engine.interrupted(error)
+
+    def _original(self, call: Call) -> Any:
+        self._inside = True
+        self._engine.waiting(True)
+        try:
+            return call.function()
+        finally:
+            self._inside = False
+            self._engine.waiting(False)
+
+    def _repeat(self, call: Call, *, asynchronous: bool) -> Any:
+        if call.name not in SAME_ON_ALL_RANKS:
+            self._engine.own_result_late(call.name)
+        before = call.inputs()
+        while True:
+            entry = self._engine.replayed(call.name, call.group, without_result=call.without_result())
+            if entry is not None:
+                self._put(call, entry)
+                self._engine.record(entry)
+                return Done() if asynchronous else None
+            try:
+                result = self._original(call)
+                if asynchronous and result is not None:
+                    result.wait()
+            except RuntimeError as error:
+                call.put_back(before)  # first of all: a joiner may be given these tensors
+                self._engine.interrupted(error)
+                continue
+            self._engine.record(call.take())
+            return result
+
+
+@dataclass
+class Call:
+    name: str
+    group: str
+    function: Callable[[], Any]
+    out: Any
+    objects: bool
+
+    def tensors(self) -> list[torch.Tensor]:
+        if self.objects or self.out is None:
+            return []
+        return _flat(self.out)
+
+    def without_result(self) -> bool:
+        return self.name in _GATHERED and self.out is None
+
+    def inputs(self) -> list[torch.Tensor]:
+        return [t.detach().clone() for t in self.tensors()] if self.name in _IN_PLACE else []
+
+    def put_back(self, before: list[torch.Tensor]) -> None:
+        with torch.no_grad():
+            for tensor, value in zip(self.tensors(), before):
+                tensor.data.copy_(value)  # torch counts no write of a collective
+
+    def take(self) -> Entry:
+        if self.objects:
+            data = pickle.dumps(list(self.out)) if self.out is not None else b""
+            return Entry(self.name, self.group, data if len(data) <= MAX_RECORDED_BYTES else None)
+        tensors = self.tensors()
+        if sum(t.numel() * t.element_size() for t in tensors) > MAX_RECORDED_BYTES:
+            return Entry(self.name, self.group, None)
+        return Entry(self.name, self.group, [small.take(t) for t in tensors])
+
+    def put(self, entry: Entry) -> list[torch.Tensor]:
+        """Returns the tensors that hold the recorded result now."""
+        if entry.results is None or self.without_result():
+            return []
+        if self.objects:
+            values = pickle.loads(entry.results) if entry.results else []
+            if self.out is not None:
+                self.out[:] = values
+            return []
+        tensors = self.tensors()
+        if len(tensors) != len(entry.results) or not all(map(small.fits, entry.results, tensors)):
+            raise StateMismatchError(f"{self.name}: the recorded result has another shape than this call's")
+        for tensor, value in zip(tensors, entry.results):
+            small.put(value, tensor.data)  # torch counts no write of a collective
+        return tensors
+
+
+def _flat(tensors: Any) -> list[torch.Tensor]:
+    """Results may come in a list, or in a list for each group of ranks."""
+    return [t for part in tensors for t in _flat(part)] if isinstance(tensors, (list, tuple)) else [tensors]
+
+
+class Done:
+    """A collective that is complete: what `async_op=True` returns where the answer is known."""
+
+    def wait(self, timeout: Any = None) -> bool:
+        return True
+
+    def is_completed(self) -> bool:
+        return True
+
+    def is_success(self) -> bool:
+        return True
+
+    def get_future(self) -> torch.futures.Future[Any]:
+        future: torch.futures.Future[Any] = torch.futures.Future()
+        future.set_result(None)
+        return future
+
+
+def group_name(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    group = kwargs.get("group")
+    if group is None:
+        group = next((a for a in args if isinstance(a, dist.ProcessGroup)), None)
+    if group is None:
+        group = c10d._get_default_group()
+    return str(c10d._world.pg_names.get(group, ""))

@@ -1,0 +1,42 @@
+"""Collectives on threads of the script's own, beside training."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from torchrelay.protocol.errors import UnsupportedError
+from torchrelay.shim.adapters import threads
+from torchrelay.shim.comm.communicators import is_communication_failure
+
+if TYPE_CHECKING:
+    from torchrelay.shim.step.engine import Engine
+
+_REASON = "a rank was lost or moved while this thread communicated, or before it went on: the new one is not in it"
+
+
+class Beside:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def call(self, call: Callable[[], Any]) -> Any:
+        """Raises UnsupportedError where a migration has come between: the new rank is not in it."""
+        engine = self._engine
+        thread, generation = threading.current_thread(), engine.comms.now
+        if not engine.tracker.live or not threads.started_by_python(thread):
+            return call()  # autograd's: part of the step
+        attempt = engine.saves.attempt()
+        if attempt is not None:
+            return engine.saves.collective(attempt, call)
+        engine.reporter.beside()
+        if thread in generation.older:
+            raise UnsupportedError(_REASON)
+        try:
+            return call()
+        except RuntimeError as error:
+            if engine.comms.now is generation and not (
+                engine.recovery.interrupted() or is_communication_failure(error)
+            ):
+                raise
+            raise UnsupportedError(_REASON) from error

@@ -1,0 +1,168 @@
+"""Hooks into the iterators of torch's DataLoader: what was drawn since the boundary can be drawn again, and a joiner's can be led
+forward.
+
+Leans on `_BaseDataLoaderIter`: `__init__(loader)`, `__next__`, `_next_index`, `_sampler_iter`, `_num_workers`,
+`_dataset_kind`, `_reset`, `_num_yielded`. Seen on torch 2.13.0.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from torch.utils.data import dataloader
+
+from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.shim.capture import rng
+from torchrelay.shim.capture.loader_order import LoaderIter, order_again, order_generators, order_of, set_order
+from torchrelay.shim.capture.replay_point import ReplayPoint
+from torchrelay.shim.data import kept_epochs
+from torchrelay.shim.data.data_state import DataState, SamplerState
+from torchrelay.shim.data.iterator_replay import Draws
+from torchrelay.shim.data.loader_cursor import Track
+from torchrelay.shim.journal.payload import LoaderRecord
+from torchrelay.shim.script.guard import Guard
+
+
+def install(draws: Draws, on_training_thread: Callable[[], bool], guard: Guard) -> None:
+    """Hooks into the iterator class; does nothing until `draws.live` or `draws.expected`."""
+
+    def _next_index(plain: Callable[[Any], Any], self: Any) -> Any:
+        track = draws.tracks.get(self) if draws.live and on_training_thread() else None
+        if track is None:
+            return plain(self)
+        return track.turns.ask(track.loader, functools.partial(plain, self))
+
+    def __init__(plain: Callable[[Any, Any], None], self: Any, loader: Any) -> None:
+        if not draws.live or not on_training_thread():
+            plain(self, loader)
+            return
+        draws.look_at_generators()
+        _track(draws, self, loader)
+        plain(self, loader)
+        draws.leave_generators()
+        if draws.on_create is not None:
+            draws.on_create(self)
+
+    def _reset(plain: Callable[[Any, Any, bool], None], self: Any, loader: Any, first_iter: bool = False) -> None:
+        track = None if first_iter else draws.tracks.get(self)
+        if track is not None and not kept_epochs.has_hook(self):
+            if draws.begun_already(track) is not None:
+                # Its workers have gone on: what it yields would come twice, or not as it was.
+                raise StateMismatchError("an epoch of a data loader with persistent_workers cannot be begun again")
+            draws.begins(track)
+        plain(self, loader, first_iter)
+        if track is not None:
+            track.restart()
+
+    def __next__(plain: Callable[[Any], Any], self: Any) -> Any:
+        if not draws.live or not on_training_thread():
+            return plain(self)
+        if draws.on_draw is not None:
+            draws.on_draw()
+        draws.look_at_generators()
+        try:
+            return draws.draw(self, functools.partial(_advance, draws, plain))
+        finally:
+            draws.leave_generators()
+
+    for ours in (__init__, __next__, _reset, _next_index):
+        original = getattr(LoaderIter, ours.__name__)
+        setattr(LoaderIter, ours.__name__, functools.wraps(original)(guard.entry(original, ours)))
+    kept_epochs.install(draws, on_training_thread, functools.partial(_expect, draws), guard)
+
+
+def _track(draws: Draws, iterator: Any, loader: Any) -> None:
+    """From before it is made, as its making draws a seed."""
+    expected = draws.expected[0] if draws.expected else None
+    if expected is not None:
+        rng.restore(expected[0].created)
+        set_order(loader, expected[0].order)
+    _expect(draws, draws.track(iterator, loader))
+
+
+def _expect(draws: Draws, track: Track) -> None:
+    expected = draws.expected.popleft() if draws.expected else None
+    if expected is None:
+        return
+    loader = track.loader
+    record, may_skip = expected
+    track.aim(record)
+    track.at_once = draws.at_once
+    if may_skip and loader.num_workers == 0 and loader._dataset_kind == dataloader._DatasetKind.Map:
+        track.skip = max(record.drawn - len(record.before), 0)
+
+
+def _advance(draws: Draws, original_next: Callable[[Any], Any], iterator: Any) -> Any:
+    track = draws.tracks.get(iterator)
+    if track is None:
+        return original_next(iterator)
+    draws.draws_from(track.loader)
+    if track.drawn == 0:
+        _begin(draws, track)
+    while track.skip > 0:
+        track.skip -= 1
+        iterator._next_index()
+        iterator._num_yielded += 1
+        track.drawn += 1
+        if not track.at_once:
+            return None
+    if track.target is not None:
+        _lead(track, track.target, original_next, iterator)
+    assert track.data is not None
+    track.before.append(rng.capture())
+    track.data_before.append(track.data.take())
+    others, track.turns.moved = draws.other_generators(), frozenset()
+    try:
+        item = original_next(iterator)
+    except StopIteration:
+        track.over = True
+        raise
+    if track.samplers is not None and track.first is not None:
+        track.first, track.samplers = (*track.first[:2], track.samplers.taken()), None
+    if others:
+        own = track.data.known | track.turns.moved | order_generators(track.loader)
+        now = draws.other_generators()
+        track.turns.cannot_be_led |= any(now.get(a) != state for a, state in others.items() if a not in own)
+    if track.in_cycle and track.drawn > 0 and rng.capture() != track.before[-1]:
+        track.own_random = True
+    track.drawn += 1
+    return item
+
+
+def _begin(draws: Draws, track: Track) -> None:
+    """A sampler chooses its order when it is first asked, which can be long after the iterator was made."""
+    if track.target is not None and track.target.first is not None:
+        rng.restore(track.target.first[0])
+        set_order(track.loader, track.target.first[1])
+        _put(SamplerState(track.loader), track.target.first[2])
+    track.first, track.samplers = (rng.capture(), order_of(track.loader), b""), SamplerState(track.loader)
+    draws.touched.append(functools.partial(order_again, track.loader))
+
+
+def _lead(track: Track, target: LoaderRecord, original_next: Callable[[Any], Any], iterator: Any) -> None:
+    """A joiner's, to its recorded place or by one item towards it, with the generators that were there."""
+    while track.at_once and target.drawn - track.drawn > 1:
+        original_next(iterator)
+        track.drawn += 1
+    left = target.drawn - track.drawn
+    if 0 < left <= len(target.before):
+        rng.restore(target.before[-left])
+        if left <= len(target.data):
+            assert track.data is not None
+            _put(track.data, target.data[-left])
+    if left <= 1:
+        track.target = None
+
+
+def _put(into: DataState | SamplerState, state: Any) -> None:
+    try:
+        into.put(state)
+    except (LookupError, AttributeError, TypeError) as e:
+        raise StateMismatchError(f"a data set or sampler has not the random generators that it had: {e}") from e
+
+
+def passes_items_through(iterator: Any) -> bool:
+    """Whether draws that yield None do no harm: nothing between the loop and the loader looks at the items."""
+    return isinstance(iterator, (LoaderIter, ReplayPoint)) or type(iterator) in (enumerate, zip)

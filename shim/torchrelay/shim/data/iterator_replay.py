@@ -1,0 +1,313 @@
+"""What the iterators of this process have yielded since the latest boundary, and what they have to yield again."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.shim.adapters import cycles
+from torchrelay.shim.capture import rng
+from torchrelay.shim.capture.kinds import Kind, kind_of
+from torchrelay.shim.capture.loader_order import LOADER_OF, LoaderIter, order_of
+from torchrelay.shim.capture.parts import attributes
+from torchrelay.shim.capture.replay_point import ReplayPoint
+from torchrelay.shim.data.batch_originals import Batches
+from torchrelay.shim.data.data_state import DataState
+from torchrelay.shim.data.loader_cursor import Track
+from torchrelay.shim.data.replayed_item import Drawn, Over
+from torchrelay.shim.data.sampler_rng_log import Turns
+from torchrelay.shim.journal.payload import LoaderRecord
+
+_RUN_NO_CODE: frozenset[type] = frozenset(
+    map(type, (iter([]), iter(()), iter({}), iter(set()), iter(""), iter(range(0)), reversed([])))
+)
+"""Iterators of these change nothing but themselves."""
+_STANDS = (Kind.GENERATOR, Kind.ITERATOR)
+
+
+class Draws:
+    def __init__(self) -> None:
+        self.live = False
+        self.recording = False
+        """Off until the first boundary: before it there is nothing to go back to."""
+        self.tracks: weakref.WeakKeyDictionary[Any, Track] = weakref.WeakKeyDictionary()
+        self.consumed: dict[int, tuple[Any, list[Drawn]]] = {}
+        self.replay: dict[int, tuple[Any, deque[Drawn]]] = {}
+        self.expected: deque[tuple[LoaderRecord, bool] | None] = deque()
+        """A joiner's: records for the iterators that are made next, and whether they may skip; None for one that is over soon."""
+        self.in_loop: Callable[[], bool] = lambda: False
+        """Whether the draw in progress is that of a loop, and not its first."""
+        self._random: dict[int, Any] = {}
+        """Iterators of loops that used the process's generators themselves, by id: led forward without the steps in between, they
+        would yield something else."""
+        self._generators_at: rng.RngState | None = None
+        self._used_between = False
+        self.on_create: Callable[[Any], None] | None = None
+        self.on_draw: Callable[[], None] | None = None
+        self.touched: list[Callable[[], Callable[[], None]]] = []
+        """Makers of effects: what was below the draw in progress and has changed with it."""
+        self.in_body: Callable[[], bool] = lambda: False
+        """Whether a rewind could ask again for the draw in progress."""
+        self.leaves_behind: Callable[[list[Any]], Callable[[], None]] = lambda loaders: lambda: None
+        """What drawing from these loaders may have changed is put to what it is at the call."""
+        self.other_generators: Callable[[], Mapping[int, Any]] = dict
+        """State of those among the script's objects, by id."""
+        self._drawn_below: list[Any] = []
+        """Loaders that the draw in progress has drawn from."""
+        self.is_state: Callable[[Any], bool] = lambda _: False
+        """Whether a rewind has put the content of this container back in its place."""
+        self.at_once = False
+        """Of `expected`, as in Track."""
+        self._cycles: dict[int, tuple[Any, Track]] = {}
+        self.batches = Batches()
+        self.rewinds = 0
+        self.boundary = 0
+        """How many there have been."""
+        self._nested = False
+        self._within = 0
+        """The iterator that draws from others now, by id; none if the script does itself, or what goes back as it does."""
+        self._repeated: set[int] = set()
+        """Iterators that have yielded again since the rank went back, by id."""
+        self._ahead = 0
+        self.some_keep_workers = False
+        """Whether any loader was ever seen that does: most scripts have none, and their steps need not look."""
+        self._latest: tuple[Any, Drawn] | None = None
+
+    def at_boundary(self, before: Drawn | None = None) -> None:
+        """`before`: what the step that is over was given."""
+        if not self.batches.written:
+            items = [drawn for _, items in self.consumed.values() for drawn in items]
+            for drawn in (*items, *((before,) if before is not None else ())):
+                self.batches.look(drawn.tensors, self.is_state)
+        self.recording = True
+        self.boundary += 1
+        self._repeated.clear()
+        self.consumed.clear()
+        self.replay.clear()
+
+    def stop(self) -> None:
+        self.recording, self._latest = False, None
+        self.consumed.clear()
+        self.replay.clear()
+
+    def rewind(self) -> None:
+        """What was consumed comes again, before anything new. Entries hold their iterators: an address could be reused.
+
+        Raises StateMismatchError where it cannot.
+        """
+        for _, items in self.consumed.values():
+            for drawn in items:
+                drawn.check(self.is_state)
+        for key, (iterator, items) in self.consumed.items():
+            if isinstance(iterator, ReplayPoint) and iterator.begin_again(self.boundary):
+                self.replay.pop(key, None)
+                continue
+            rest = self.replay.get(key, (iterator, deque()))[1]
+            self.replay[key] = (iterator, deque([*items, *rest]))
+        self.consumed = {}
+        self._repeated.clear()
+        self.rewinds += 1
+
+    def next(self, plain: Callable[..., Any], iterator: Any, *default: Any) -> Any:
+        """The next item of a loop's iterator, or of one that the script asks. `plain`: the builtin."""
+        by_itself = isinstance(iterator, (LoaderIter, ReplayPoint))
+        return plain(iterator, *default) if by_itself else self.draw(iterator, plain, default)
+
+    def _goes_back(self, iterator: Any) -> bool:
+        """Whether a rewind puts it to where it stood: what it yields must not come from a record then."""
+        kind = kind_of(type(iterator))
+        if kind in _STANDS:
+            return self.is_state(iterator)
+        if kind is not Kind.ATTRS:
+            return False
+        below = [v for v in attributes(iterator).values() if hasattr(type(v), "__next__")]
+        kinds = [kind_of(type(v)) for v in below]
+        return all(
+            k not in (Kind.UNKNOWN, Kind.CYCLE) and (k not in _STANDS or self.is_state(v)) for k, v in zip(kinds, below)
+        )
+
+    def draw(self, iterator: Any, original: Callable[..., Any], default: tuple[Any, ...] = ()) -> Any:
+        if not self.recording or self._nested or self._goes_back(iterator):
+            item = original(iterator, *default)
+            if not self.recording:
+                self.touched.clear()
+                self._drawn_below.clear()
+            return item
+        queue = self.replay.get(id(iterator))
+        if queue is not None and queue[1]:
+            drawn = queue[1].popleft()
+            rng.restore(drawn.after)
+            for again in drawn.effects:
+                again()
+            self._repeated.add(id(iterator))
+            if isinstance(drawn.item, Over):
+                self._consume(iterator, drawn)
+                raise StopIteration(*drawn.item)
+            drawn.put_back(self.is_state)
+            item = drawn.again(self.is_state)
+        else:
+            self._nested = not isinstance(iterator, LoaderIter)
+            self._within = id(iterator) if self._nested and not isinstance(iterator, ReplayPoint) else 0
+            self.touched.clear()
+            self._drawn_below.clear()
+            watched = self._nested and self.in_loop()
+            if watched:
+                self._generators_at, self._used_between = rng.capture(), False
+            try:
+                item = original(iterator, *default)
+            except StopIteration as over:
+                # Asked again, it would not change again what its end has, or draw from an epoch that has begun since.
+                if self.some_keep_workers or self.in_body():
+                    self._consume(iterator, Drawn(Over(*over.args), rng.capture(), effects=self._left_behind(iterator)))
+                raise
+            finally:
+                self._nested, self._within = False, 0
+                self.look_at_generators()
+                if watched and self._used_between:
+                    self._random[id(iterator)] = iterator
+                self._generators_at = None
+            drawn = Drawn.note(item, copy=self.batches.copies(self.boundary))
+            drawn.effects = self._left_behind(iterator)
+            self._latest = item, drawn
+        self._consume(iterator, drawn)
+        return item
+
+    def _left_behind(self, iterator: Any) -> tuple[Callable[[], None], ...]:
+        """By the draw that is done now."""
+        effects = tuple(effects() for effects in self.touched)
+        if type(iterator) not in _RUN_NO_CODE and self.in_body():
+            effects += (self.leaves_behind([*self._drawn_below]),)
+        return effects
+
+    def _consume(self, iterator: Any, drawn: Drawn) -> None:
+        self.consumed.setdefault(id(iterator), (iterator, []))[1].append(drawn)
+
+    def draws_from(self, loader: Any) -> None:
+        """An iterator of the loader is at work in the draw in progress."""
+        self._drawn_below.append(loader)
+
+    def begins(self, track: Track) -> bool:
+        """Another epoch does, of a loader that keeps its workers. Returns whether it is the first one since the boundary."""
+        return track.begins((self.boundary, self.rewinds), self._within)
+
+    def begun_already(self, track: Track) -> LoaderRecord | None:
+        """How the epoch that is to begin has begun before the rank went back: its workers are ahead of that.
+
+        Raises StateMismatchError where it cannot be told.
+        """
+        if track.began[0] != self.boundary or track.began[1] == self.rewinds:
+            return None
+        if track.again is None or not self._is_done_again(track.by):
+            raise StateMismatchError("an epoch of a data loader with persistent_workers cannot be begun again")
+        return track.again
+
+    def _is_done_again(self, by: int) -> bool:
+        """Whether what begins an epoch now does again what `by` did. Of two iterators, only if nobody asks the first one any more:
+        one that was there at the boundary is not done again, but yields again what it has."""
+        if not by or not self._within:
+            return by == self._within
+        return by != self._within and by in self.replay and by not in self._repeated
+
+    def noted(self, item: Any, now: rng.RngState) -> Drawn:
+        """The record of what a loop has just drawn. `now`: the generators."""
+        latest, self._latest = self._latest, None
+        if latest is not None and latest[0] is item and latest[1].after == now:
+            return latest[1]
+        return Drawn.note(item, now, copy=self.batches.copies(self.boundary))
+
+    def look_at_generators(self) -> None:
+        """Between two places in a watched draw at which a loader's iterator is at work: its own use of them is in its record."""
+        if self._generators_at is not None and rng.capture() != self._generators_at:
+            self._used_between = True
+
+    def leave_generators(self) -> None:
+        if self._generators_at is not None:
+            self._generators_at = rng.capture()
+
+    def is_over(self, iterator: Any) -> bool:
+        track = self.tracks.get(iterator)
+        return track is not None and track.over
+
+    def is_random(self, iterator: Any) -> bool:
+        """Whether a running loop's iterator, led forward, would yield something else than it did."""
+        if id(iterator) in self._random:
+            return True
+        if not isinstance(iterator, itertools.cycle):
+            return False
+        return self.of_cycle(iterator) is None and (
+            id(iterator) in self._cycles or isinstance(cycles.iterator_of(iterator), LoaderIter)
+        )
+
+    def record(self, iterator: Any) -> LoaderRecord | None:
+        track = self.tracks.get(iterator)
+        if track is None:
+            return None
+        return track.record()
+
+    @contextlib.contextmanager
+    def ahead(self) -> Iterator[None]:
+        """Iterators that are made within are drawn from one item ahead of what is in use."""
+        self._ahead += 1
+        try:
+            yield
+        finally:
+            self._ahead -= 1
+
+    def track(self, iterator: Any, loader: Any) -> Track:
+        at = self.boundary, self.rewinds
+        turns = Turns(self.other_generators)
+        before: deque[rng.RngState] = deque(maxlen=1 + self._ahead)
+        LOADER_OF[iterator] = loader
+        made = Track(loader, rng.capture(), order_of(loader), turns, at, self._within, before=before)
+        made.data, made.data_before = DataState(loader), deque(maxlen=1 + self._ahead)
+        made.again = made.record()
+        self.tracks[iterator] = made
+        self.some_keep_workers |= made.keeps_workers()
+        return made
+
+    def of_cycle(self, cycle: Any) -> Track | None:
+        """The iterator that it draws from, or drew from in its first pass; None if a new process could not draw the same."""
+        known = self._cycles.get(id(cycle))
+        if known is None:
+            source = cycles.iterator_of(cycle)
+            track = self.tracks.get(source) if isinstance(source, LoaderIter) else None
+            if track is None or track.drawn > 1:
+                return None  # what it has drawn after its first item, nobody has watched
+            track.in_cycle = True
+            known = self._cycles[id(cycle)] = cycle, track
+        return None if known[1].own_random else known[1]
+
+    def cannot_lead(self) -> bool:
+        """Whether the order of some loader depends on what a new process could not draw again."""
+        return any(track.turns.cannot_be_led and not track.over for track in self.tracks.values())
+
+    def remembers_any(self) -> bool:
+        """Whether there is anything to forget."""
+        return bool(self._cycles or self._random)
+
+    def forget_cycles(self, known: set[int]) -> None:
+        """The same of iterators that draw at random. `known`: ids of those that are still in use."""
+        for address in self._cycles.keys() - known:
+            del self._cycles[address]
+        for address in self._random.keys() - known:
+            del self._random[address]
+
+    def kept_workers(self, known: set[int]) -> bool:
+        """Whether some loader's workers are of an earlier epoch, with state that nobody sees, or could not be told of.
+
+        `known`: ids of iterators that a joiner can be led to.
+        """
+        return any(
+            (track.restarted and track.epoch is None) or id(iterator) not in known
+            for iterator, track in self.tracks.items()
+            if track.keeps_workers()
+        )
+
+    def keeps_workers(self) -> bool:
+        """Whether some loader keeps its worker processes from one epoch to the next."""
+        return any(track.keeps_workers() for track in self.tracks.values())

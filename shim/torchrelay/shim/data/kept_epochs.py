@@ -1,0 +1,95 @@
+"""Epochs of a DataLoader that keeps its worker processes: their beginning is told, a joiner's workers begin as the lost rank's
+did, and those of a rank that goes back to before an epoch's beginning are replaced by new ones.
+
+Leans on what `data_loader` and `kept_workers` lean on, on `_base_seed`, `_collate_fn` and `_shutdown_workers`, and on that an
+iterator can be made anew in its place by `__init__`. Seen on torch 2.13.0.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.shim.capture import kept_workers, marks, rng
+from torchrelay.shim.capture.kept_workers import MultiIter
+from torchrelay.shim.capture.loader_order import order_of, set_order
+from torchrelay.shim.data.iterator_replay import Draws
+from torchrelay.shim.data.loader_cursor import Track
+from torchrelay.shim.journal.payload import EpochBegin, LoaderRecord
+from torchrelay.shim.script.guard import Guard
+
+
+def has_hook(iterator: Any) -> bool:
+    return isinstance(iterator, MultiIter)
+
+
+def install(
+    draws: Draws, on_training_thread: Callable[[], bool], expect: Callable[[Track], None], guard: Guard
+) -> None:
+    """`expect`: gives a joiner's iterator the record that it goes by."""
+    kept_workers.install()
+    original = MultiIter._reset
+
+    def _reset(plain: Callable[..., None], self: Any, loader: Any, first_iter: bool = False) -> None:
+        track = draws.tracks.get(self)
+        if not self._persistent_workers or not draws.live or not on_training_thread() or (first_iter and not track):
+            plain(self, loader, first_iter)
+        elif first_iter:
+            assert track is not None
+            _begin(self, track, functools.partial(plain, self, loader), first=True)
+        else:
+            _next_epoch(self, track or draws.track(self, loader), functools.partial(plain, self, loader))
+
+    def _next_epoch(iterator: Any, track: Track, reset: Callable[..., None]) -> None:
+        again = draws.begun_already(track)
+        if again is not None:
+            _make_again(draws, iterator, track, again)
+            return
+        is_first = draws.begins(track)
+        expect(track)
+        _begin(iterator, track, reset, first=False)
+        if is_first and track.epoch is not None:
+            track.again = track.record()
+        if draws.on_create is not None:
+            draws.on_create(iterator)
+
+    wrapper = functools.wraps(original)(guard.entry(original, _reset))
+    setattr(MultiIter, "_reset", wrapper)  # noqa: B010 - mypy forbids the assignment
+
+
+def _begin(iterator: Any, track: Track, reset: Callable[..., None], *, first: bool) -> None:
+    """`first`: with workers that have just been started."""
+    is_seen = kept_workers.are_seen(iterator)
+    begin = None if track.target is None else track.target.epoch
+    mark = marks.of_data(iterator._dataset, iterator._collate_fn) if is_seen else None
+    if first:
+        track.mark = mark
+    if begin is None and (first or not is_seen):
+        reset(first)
+        return
+    if begin is not None:
+        rng.restore(begin.now)
+        set_order(track.loader, begin.order)
+        iterator._base_seed = begin.base_seed
+    now, order = rng.capture(), order_of(track.loader)
+    workers, whole = kept_workers.begin_epoch(iterator, reset, None if begin is None else begin.workers)
+    if whole and mark is not None and mark == track.mark:  # else new workers would begin with another data set
+        track.epoch = EpochBegin(now, order, iterator._base_seed, workers)
+    elif begin is not None:
+        raise StateMismatchError("new workers of a data loader with persistent_workers could not be given their state")
+    if first:
+        track.again = track.record()
+
+
+def _make_again(draws: Draws, iterator: Any, track: Track, record: LoaderRecord) -> None:
+    """The same iterator, with new workers: what it has yielded since, it draws again."""
+    iterator._shutdown_workers()
+    draws.replay.pop(id(iterator), None)
+    expected, draws.expected = draws.expected, deque([(record, False)])
+    try:
+        type(iterator).__init__(iterator, track.loader)
+    finally:
+        draws.expected = expected

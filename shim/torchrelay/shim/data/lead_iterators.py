@@ -1,0 +1,38 @@
+"""A joiner's iterators that are kept in variables, led to where the lost rank's stood: of data loaders, and what draws from them.
+
+Leans on what `data_loader` and `cycles` lean on, and on `DataLoader._iterator`, where one with kept workers is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.shim.adapters import cycles
+from torchrelay.shim.data.iterator_replay import Draws
+from torchrelay.shim.journal.payload import LoaderRecord
+
+
+def rebuild(draws: Draws, loader: Any, record: LoaderRecord) -> tuple[Any, Any]:
+    """A joiner's iterator that was kept in a variable: made anew as it was made then, and led to where it stood.
+
+    Returns it and the item that it has yielded last.
+    """
+    draws.expected.append((record, True))
+    if getattr(loader, "persistent_workers", False):
+        loader._iterator = None  # what set-up made of it has not the place that is told of
+    made, item = iter(loader), None
+    while draws.tracks[made].drawn < record.drawn:
+        item = next(made)
+    return made, item
+
+
+def lead_cycle(draws: Draws, cycle: Any, place: cycles.Place, record: LoaderRecord) -> None:
+    """A joiner's, that its set-up has made. Raises StateMismatchError where it cannot be led to its place."""
+    if cycles.place_of(cycle) == place:
+        return
+    track = draws.of_cycle(cycle)
+    if track is None:
+        raise StateMismatchError("an itertools.cycle was drawn from already where the new process begins")
+    track.aim(record)
+    cycles.lead(cycle, place)

@@ -1,0 +1,86 @@
+"""What is known of one live iterator of a data loader."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from torchrelay.shim.capture import rng
+from torchrelay.shim.capture.loader_order import Order
+from torchrelay.shim.data.data_state import DataState, SamplerState, State
+from torchrelay.shim.data.sampler_rng_log import Turns
+from torchrelay.shim.journal.payload import EpochBegin, LoaderRecord
+
+_SEVERAL = -1
+
+
+@dataclass
+class Track:
+    """`skip`: draws that only move the sampler; they return None."""
+
+    loader: Any
+    created: rng.RngState
+    order: Order
+    turns: Turns
+    began: tuple[int, int]
+    """When its epoch began: after how many boundaries and how many times that the rank went back."""
+    by: int = 0
+    """Which iterator drew from others then, as `Draws` has it."""
+    again: LoaderRecord | None = None
+    """How the first epoch began that did so since the boundary; None if that cannot be told."""
+    drawn: int = 0
+    first: tuple[rng.RngState, Order, bytes] | None = None
+    samplers: SamplerState | None = None
+    """Before the first draw, as long as that is in progress."""
+    before: deque[rng.RngState] = field(default_factory=lambda: deque(maxlen=1))
+    """Generators before the latest draws: as many as are still in use somewhere."""
+    data: DataState | None = None
+    data_before: deque[State] = field(default_factory=lambda: deque(maxlen=1))
+    """The same of the data set, where it is in this process."""
+    skip: int = 0
+    restarted: bool = False
+    """An epoch later, with the same worker processes, or with their state."""
+    epoch: EpochBegin | None = None
+    """How they were when it began, if they tell."""
+    mark: bytes | None = None
+    """Of the data set that its workers began with, if they can tell how they are."""
+    target: LoaderRecord | None = None
+    """A joiner's: where the recorded iterator stood."""
+    at_once: bool = False
+    """Whether its first draw goes to the recorded item: a generator in between looks at what it gets."""
+    over: bool = False
+    in_cycle: bool = False
+    own_random: bool = False
+    """Whether a draw after the first one has used the process's generators: drawn again, it would be another item."""
+
+    def record(self) -> LoaderRecord:
+        before, turns, data = tuple(self.before), tuple(self.turns.found), tuple(self.data_before)
+        return LoaderRecord(self.created, self.order, self.drawn, self.first, before, -1, self.epoch, turns, data)
+
+    def aim(self, record: LoaderRecord) -> None:
+        """A joiner's is to be led to where the recorded one stood."""
+        self.target, self.turns = record, self.turns.again(record.turns)
+
+    def begins(self, at: tuple[int, int], by: int) -> bool:
+        """Another epoch does. Returns whether it is the first one since the boundary."""
+        if self.began[0] != at[0]:
+            self.began, self.by, self.again = at, by, None
+            return True
+        if by or self.by:
+            self.by = _SEVERAL
+        return False
+
+    def restart(self) -> None:
+        """Another epoch has begun."""
+        self.restarted, self.epoch, self.over = True, None, False
+        self.drawn, self.first, self.turns = (
+            0,
+            None,
+            self.turns.again(self.target.turns if self.target is not None else ()),
+        )
+        self.before.clear()
+        self.data_before.clear()
+
+    def keeps_workers(self) -> bool:
+        return bool(getattr(self.loader, "persistent_workers", False))

@@ -1,0 +1,77 @@
+"""When a sampler has drawn random numbers from generators that others had used since it did last.
+
+An iterator of another process that is led forward without the steps in between finds these generators otherwise: it would draw
+another order there, which the samples that are still to come depend on.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from torchrelay.shim.capture import rng
+from torchrelay.shim.capture.loader_order import Order, order_generators, order_of, set_order
+from torchrelay.shim.journal.payload import Turn
+
+MOST = 64
+"""So many are written down of an epoch; a sampler that has more cannot be led."""
+
+
+class _Now(NamedTuple):
+    generators: rng.RngState
+    order: Order
+    others: Mapping[int, Any]
+
+
+class Turns:
+    """Of one epoch of one iterator. `others()`: the state of each generator among the script's objects, by its id."""
+
+    def __init__(self, others: Callable[[], Mapping[int, Any]], of: Iterable[Turn] = ()) -> None:
+        self._others = others
+        self._asked = 0
+        self._after: _Now | None = None
+        self._to_come = deque(of)
+        """A joiner's: those of the lost rank."""
+        self.found: list[Turn] = []
+        self.moved: frozenset[int] = frozenset()
+        """Which of `others` the sampler has used when it was asked last."""
+        self.cannot_be_led = False
+        """Others than this process's sampler have used a generator that could not be put back in another process, or too often."""
+
+    def again(self, of: Iterable[Turn] = ()) -> Turns:
+        """For the next epoch, or from here on as another process had them."""
+        return Turns(self._others, of)
+
+    def ask(self, loader: Any, next_index: Callable[[], Any]) -> Any:
+        """What the sampler says next."""
+        if self._to_come and self._to_come[0].asked == self._asked:
+            turn = self._to_come.popleft()
+            rng.restore(turn.generators)
+            set_order(loader, turn.order)
+        before = self._now(loader)
+        try:
+            return next_index()
+        finally:
+            now = self._now(loader)
+            if now != before:
+                self.moved |= {a for a, state in before.others.items() if state != now.others.get(a)}
+                if self._after is not None:
+                    self._compare(before, now, self._after)
+            self._after = now
+            self._asked += 1
+
+    def _compare(self, before: _Now, now: _Now, then: _Now) -> None:
+        moved = any(b != a and b != t for b, a, t in zip(before.generators, now.generators, then.generators))
+        if moved or (before.order != now.order and before.order != then.order):
+            self.found.append(Turn(self._asked, before.generators, before.order))
+        self.cannot_be_led |= len(self.found) > MOST
+        for address in self.moved & then.others.keys():
+            self.cannot_be_led |= before.others[address] != then.others[address]
+
+    def _now(self, loader: Any) -> _Now:
+        others = self._others()
+        if others:
+            own = order_generators(loader)
+            others = {address: state for address, state in others.items() if address not in own}
+        return _Now(rng.capture(), order_of(loader), others)

@@ -1,0 +1,102 @@
+"""What a journal says of the gradients that a rank had at a boundary, and how a new process comes by them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import torch
+
+from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.shim.adapters.dtensor import Spread, around, local, mesh_among, spread_of
+from torchrelay.shim.adapters.parameter_gradients import put_gradient
+from torchrelay.shim.tensors import digest
+
+
+class Form(NamedTuple):
+    """Of this rank's part. `spread`: of a tensor that is spread over ranks."""
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+    spread: Spread | None
+
+
+class Learned(NamedTuple):
+    """As `Gradients` has it: what steps do with the gradients of which parameters."""
+
+    kept: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
+    zeroed: tuple[str, ...] = ()
+    zeroed_by: tuple[tuple[str, int], ...] = ()
+
+
+class GradientRecord(NamedTuple):
+    """Paths of the parameters that had gradients; the others had none.
+
+    `kept`: they are part of the state, and come with the tensors. `zero`: they were zero. `shed`: steps zero or drop them before
+    they add to them. `pending`: which of these they are was not known yet.
+    """
+
+    kept: tuple[str, ...] = ()
+    zero: tuple[str, ...] = ()
+    shed: tuple[str, ...] = ()
+    pending: tuple[str, ...] = ()
+    forms: tuple[tuple[str, Form], ...] = ()
+    """Of those that have another form than their parameters."""
+    digests: tuple[tuple[str, str], ...] = ()
+    """Of those that no comparison of ranks has covered yet."""
+    learned: Learned = Learned()
+
+
+def form_of(tensor: torch.Tensor) -> Form:
+    part = local(tensor)
+    stride = tuple(part.stride()) if part.layout is torch.strided else ()
+    return Form(tuple(part.shape), stride, part.dtype, spread_of(tensor))
+
+
+def zeros(parameter: torch.Tensor, form: Form | None) -> torch.Tensor:
+    """A gradient of zeros for a parameter, in this form; None: in the parameter's own.
+
+    Raises StateMismatchError where a mesh that it is spread over is not here.
+    """
+    form = form or form_of(parameter)
+    made = torch.empty_strided(form.shape, form.stride, dtype=form.dtype, device=local(parameter).device)
+    with torch.no_grad():
+        made.zero_()
+    if form.spread is None:
+        return made
+    return around(made, form.spread, mesh_among(parameter, form.spread.groups))
+
+
+def put(
+    record: GradientRecord, parameters: Mapping[str, torch.Tensor], received: Mapping[str, torch.Tensor], *, own: bool
+) -> set[str]:
+    """Gives the parameters of a process that joins the gradients of the rank that it takes over.
+
+    `received`: by path, from a rank that holds the same tensors, or what the rank itself has saved (`own`). Returns the paths of
+    those that may be other ones than the lost rank had. Raises StateMismatchError where one is missing that is part of the state.
+    """
+    forms, unproven = dict(record.forms), {*record.shed}
+    is_there = {*record.kept, *record.zero, *record.shed, *record.pending}
+    carried = {*record.kept, *record.pending}
+    unlike = _unlike(record, received)
+    for path, parameter in parameters.items():
+        gradient = zeros(parameter, forms.get(path)) if path in is_there else None
+        if gradient is not None and path in carried and path in received:
+            with torch.no_grad():
+                local(gradient).copy_(received[path])
+        put_gradient(parameter, gradient)
+    lacking = sorted(path for path in record.kept if path not in received or path in unlike)
+    if lacking:
+        raise StateMismatchError(
+            f"the gradient of {lacking[0]}, which the next step adds to, is not held by a rank with the same tensors"
+        )
+    known = set(received) if own else {path for path, _ in record.digests if path in received} - unlike
+    return unproven | {path for path in record.pending if path not in known}
+
+
+def _unlike(record: GradientRecord, received: Mapping[str, torch.Tensor]) -> set[str]:
+    expected = {path: content for path, content in record.digests if path in received}
+    found = digest.digests({path: received[path] for path in expected}) if expected else {}
+    return {path for path, content in expected.items() if found[path] != content}

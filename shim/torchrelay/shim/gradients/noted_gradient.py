@@ -1,0 +1,100 @@
+"""A gradient that was there at a boundary, and what becomes of it in the step."""
+
+from __future__ import annotations
+
+import enum
+import weakref
+
+import torch
+
+from torchrelay.protocol.errors import UnsupportedError
+from torchrelay.shim.adapters.dtensor import is_spread, local
+from torchrelay.shim.gradients.gradient_record import Form, form_of
+from torchrelay.shim.tensors import tensor_bytes
+from torchrelay.shim.tensors.tensor_versions import version_of, versions_of
+
+
+class Fate(enum.Enum):
+    """What has become, in the step, of a gradient that was there at its boundary."""
+
+    OPEN = enum.auto()
+    """It is as it was."""
+    DROPPED = enum.auto()
+    """Another one, or none, is in its place."""
+    ZEROED = enum.auto()
+    """It was zero before anything was added to it."""
+    ADDED = enum.auto()
+    """It was added to, written to, or used by an update as it was."""
+
+
+class NotedGradient:
+    """One that was there at the latest boundary."""
+
+    __slots__ = (
+        "at_gate",
+        "before",
+        "content",
+        "fate",
+        "form",
+        "is_kept",
+        "parameter",
+        "path",
+        "there",
+        "version",
+        "was_zero",
+        "zero_at",
+    )
+
+    def __init__(self, path: str, parameter: torch.Tensor, gradient: torch.Tensor, version: int) -> None:
+        self.path, self.parameter, self.version = path, parameter, version
+        self.there = weakref.ref(gradient)
+        """Gives the tensor itself, as long as anybody has it."""
+        self.form: Form | None = None
+        """None for its parameter's."""
+        self.is_kept = False
+        self.fate = Fate.OPEN
+        self.content: torch.Tensor | None = None
+        """A copy of this rank's part, as of the boundary."""
+        self.before: int | None = None
+        """Writes between the last gate and the boundary, where that is known."""
+        self.at_gate: int | None = None
+        """Its version at the gate behind the boundary."""
+        self.was_zero = False
+        """Whether it was zero at the boundary, as far as that is known."""
+        self.zero_at: int | None = None
+        """The version at which it was seen to be zero."""
+
+    def at_boundary(self, version: int) -> None:
+        """It is there at the next one, too."""
+        self.before = version - self.at_gate if self.at_gate is not None else None
+        self.version, self.at_gate, self.fate, self.content = version, None, Fate.OPEN, None
+
+    def note_form(self, gradient: torch.Tensor) -> None:
+        form = form_of(gradient)
+        self.form = form if form != form_of(self.parameter) else None
+
+    def keep(self, gradient: torch.Tensor) -> None:
+        with torch.no_grad():
+            self.content = local(gradient).detach().clone()
+
+
+def versions(tensors: list[torch.Tensor]) -> list[int]:
+    """Of each. One that is spread over ranks counts its own writes, and not all of them are its part's (seen on torch 2.13)."""
+    found = versions_of(tensors)
+    return [v + version_of(local(t)) if is_spread(t) else v for t, v in zip(tensors, found)]
+
+
+def are_zero(gradients: list[torch.Tensor]) -> list[bool]:
+    """Whether each is zero. The host waits once for each of them."""
+    with torch.no_grad():
+        parts = [local(gradient) for gradient in gradients]
+        return [not (part._values() if part.is_sparse else part).count_nonzero().item() for part in parts]
+
+
+def is_plain(gradient: torch.Tensor) -> bool:
+    """Whether it has plain bytes, which can be given to another process."""
+    try:
+        tensor_bytes.local(gradient)
+    except UnsupportedError:
+        return False
+    return True

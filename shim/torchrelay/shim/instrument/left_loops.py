@@ -1,0 +1,87 @@
+"""A training loop that is left at its head: by a `break` there, with one more batch drawn, or by a return.
+
+The boundary at that head is one that nobody can go back to. What follows counts as what it is where a loop ends by itself: the
+rest of the step before, which whoever replaces a rank goes through from that step's gate on, past this head.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.protocol.messages import Plan
+
+if TYPE_CHECKING:
+    from torchrelay.shim.instrument.loop_tracker import Activation
+    from torchrelay.shim.step.boundary_snapshot import Commit
+    from torchrelay.shim.step.engine import Engine
+
+
+class LeftLoops:
+    def __init__(self, engine: Engine) -> None:
+        self._engine, self._process = engine, os.getpid()
+        self.place = ""
+        """Of the boundary that was passed over; empty from the next one on."""
+
+    def found(self) -> bool:
+        """Whether the loop of the latest boundary was left before a step had begun. Asked where something begins that counts."""
+        engine, commit = self._engine, self._engine.commit
+        if self.place or commit is None:
+            return bool(self.place)
+        if not self._is_at_head(commit):
+            return False
+        activation, tracker = commit.activation, engine.tracker
+        if activation in tracker.stack and (
+            activation.iterator is not None or activation in tracker.around(sys._getframe(1))
+        ):
+            return False  # the iterator of a `for` tells by itself when it is let go
+        self._pass_over()
+        return True
+
+    def ended(self, activation: Activation) -> None:
+        """The loop's iterator was let go. Whoever replaces this rank should it be lost now must not come in there."""
+        commit = self._engine.commit
+        if commit is None or activation is not commit.activation or not self._is_at_head(commit):
+            return
+        # What the script has forked shares the journal's memory, and has a copy of the iterator to let go.
+        if self._engine.on_training_thread() and os.getpid() == self._process:
+            self._withdraw(commit)
+
+    def _is_at_head(self, commit: Commit) -> bool:
+        """Whether nothing of a step has been done since the boundary, and there was a step before."""
+        engine = self._engine
+        has_begun = engine.gradients_open or engine.updates.have_begun()
+        return engine.position == "body" and not has_begun and engine.shadow is None and commit.boundary > 0
+
+    def _withdraw(self, commit: Commit) -> None:
+        self._engine.journal.write_boundary(commit.boundary, b"")
+
+    def _pass_over(self) -> None:
+        engine, commit = self._engine, self._engine.commit
+        assert commit is not None
+        engine.again.leave()
+        self._withdraw(commit)
+        self.place = commit.place
+        engine.commit = replace(commit, boundary=commit.boundary - 1)
+        engine.records.behind_gate()
+        engine.position = "after"
+        engine.phase("after")
+
+
+class HeadsToPass:
+    """A joiner's, in the rest of a step: heads of loops at which the others have left them, each once."""
+
+    def __init__(self) -> None:
+        self._passed: set[str] = set()
+
+    def is_one(self, plan: Plan, place: str) -> bool:
+        """`place`: of a head that the joiner has come to. Raises StateMismatchError where the loop goes on here instead."""
+        over = plan.place not in ("", place) if plan.donor_collectives < 0 else bool(plan.left)
+        if over and (place in self._passed or plan.left in self._passed):
+            raise StateMismatchError("the loop that the others have left at its head goes on here")
+        if over:
+            self._passed.add(place)
+        return over

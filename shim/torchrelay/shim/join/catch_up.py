@@ -1,0 +1,99 @@
+"""The rest of a step after its optimizer step, gone through by a joiner that has the tensors of a donor further on.
+
+Tensors that this part writes (an average of the weights) are the donor's as of the place where that one stands: they are put
+back when the joiner has come there. What is read from them meanwhile is not what the lost rank read, so it must not leave the
+device, before all has been written to them (settled.py). Which tensors these are is found here, by their content before and
+after and by following every function, so it does not depend on torch's version counters, which writes through `.data` and
+in-place collectives leave alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import torch
+
+from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.shim.adapters import dynamo
+from torchrelay.shim.capture.host_state import HostState
+from torchrelay.shim.capture.kinds import Kind
+from torchrelay.shim.join.late_write_guard import SettlingWatch
+from torchrelay.shim.step.late_writes import REBOUND, UNKNOWN
+from torchrelay.shim.tensors import digest
+from torchrelay.shim.tensors.tensor_versions import version_of
+
+
+class Tail:
+    """`own`: all tensors by path, with the donor's content; `late`: how often the donor has written to which of them.
+
+    `gradients`: of the shadow step, by path. Those in `own_gradients` are this rank's own and not the mean over all ranks.
+    `at_head`: the donor stands at the head of the next step, and not in the middle of this one.
+    """
+
+    def __init__(
+        self,
+        own: Mapping[str, torch.Tensor],
+        late: Mapping[str, int],
+        gradients: Mapping[str, torch.Tensor] | None = None,
+        own_gradients: frozenset[str] = frozenset(),
+        *,
+        at_head: bool = True,
+    ) -> None:
+        self._own = dict(own)
+        self._times = late
+        self._at_head = at_head
+        self._compilations = dynamo.compilations()
+        self._content = digest.digests(self._own)
+        self._versions = {path: version_of(tensor) for path, tensor in own.items()}
+        sources = {**(gradients or {}), **self._own}
+        self.watch = SettlingWatch(sources, own_gradients | late.keys(), {} if UNKNOWN.keys() & late.keys() else late)
+        self.watch.__enter__()  # type: ignore[no-untyped-call]  # torch does not say its type
+
+    def leave(self) -> None:
+        self.watch.__exit__(None, None, None)  # type: ignore[no-untyped-call]  # the same
+
+    def check(self, state: HostState) -> bool:
+        """Where the donor stands. `state`: what training can get at there. Whether the donor's tensors have to be fetched again.
+
+        Raises StateMismatchError where the lost rank's state at that place cannot be known for sure.
+        """
+        self._check_writes()
+        if dynamo.compilations() != self._compilations:
+            raise StateMismatchError(
+                "the step runs compiled code after its optimizer step, which rounds differently here"
+            )
+        now = {path: self._now(path, state) for path in self._own}
+        content = digest.digests(now)
+        changed = {path for path in self._own if content[path] != self._content[path]}
+        self.watch.late(changed)
+        self.watch.check_settled(changed)
+        self.watch.check_escapes()
+        fetched = set(map(id, now.values()))
+        for tensor in (*_kept(state), *(b for root in state.roots for b in root.buffers())):
+            source = "" if id(tensor) in fetched else self.watch.computed_from(tensor)
+            if source:
+                raise StateMismatchError(f"the step keeps what it computed from {source} after its optimizer step")
+        return bool(changed)
+
+    def _now(self, path: str, state: HostState) -> torch.Tensor:
+        """A tensor that has taken the place of another is the donor's as of the next head, and not before."""
+        own = self._own[path]
+        return state.large.get(path.removeprefix("value."), own) if self._at_head else own
+
+    def _check_writes(self) -> None:
+        """Where torch counts, donor and joiner must have gone the same way."""
+        if UNKNOWN.keys() & self._times.keys():
+            return
+        for path, tensor in self._own.items():
+            times = version_of(tensor) - self._versions[path]
+            expected = self._times.get(path, 0)
+            if REBOUND in (expected, *self._times.values()) and path in self._times:
+                continue
+            if times != expected:
+                raise StateMismatchError(
+                    f"{path} was written {times} times since the optimizer step, and {expected} times by the donor"
+                )
+
+
+def _kept(state: HostState) -> Iterable[torch.Tensor]:
+    return (node.obj for node in state.nodes if node.kind is Kind.TENSOR)

@@ -1,0 +1,182 @@
+"""Where a joiner's tensors arrive: its own model and optimizers, with optimizer state made where training had made it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.protocol.messages import Plan
+from torchrelay.shim.adapters import wrappers
+from torchrelay.shim.adapters.dtensor import local
+from torchrelay.shim.adapters.parameter_gradients import gradients_of, put_gradient
+from torchrelay.shim.capture import device, optimizer_order
+from torchrelay.shim.capture.host_state import HostState
+from torchrelay.shim.gradients.gradient_record import GradientRecord, put, zeros
+from torchrelay.shim.saves import save_records
+
+if TYPE_CHECKING:
+    from torchrelay.shim.transfer import Arrived, TensorInfo, TransferStats
+
+_CONNECTIONS = 4
+_DEADLINE_S = 300.0
+
+
+class Destination:
+    """May receive again when a donor was lost in its midst: it goes on from what has arrived.
+
+    `needed`: paths of large values that the lost rank had beside its model and optimizers.
+
+    `saves`: tensors of checkpoints that it was saving: a donor that is through with one has them no more.
+    """
+
+    def __init__(self, state: HostState, needed: Collection[str], saves: Mapping[str, torch.Tensor]) -> None:
+        self._state, self._saves = state, saves
+        self._needed = {f"value.{path}" for path in needed}
+        self._own = device.catalogue(state, state.roots)
+        self._arrived: Arrived | None = None
+        self._elsewhere: dict[str, torch.Tensor] = {}
+        """What the donor has and nobody here needs."""
+        self.gradients: dict[str, torch.Tensor] = {}
+        """Those of the donor, if it still had them."""
+
+    def receive(self, plan: Plan, generation: int, protection: str) -> TransferStats:
+        """`protection`: of what comes from another machine.
+
+        Raises StateMismatchError, ChannelClosedError, RefusedError, CheckpointError.
+        """
+        from torchrelay.shim import transfer
+
+        self._arrived = self._arrived or transfer.Arrived()
+        if plan.kept:
+            from torchrelay.shim.replicas import kept_tensors
+
+            return kept_tensors.load(Path(plan.kept), self.place)
+        if plan.directory:
+            from torchrelay.shim.replicas import tensor_files
+
+            return tensor_files.load(Path(plan.directory), self.place)
+        return transfer.receive(
+            plan.donor_host,
+            plan.donor_port,
+            generation=generation,
+            token=plan.token,
+            place=self.place,
+            more=list(zip(plan.more_hosts, plan.more_ports)),
+            arrived=self._arrived,
+            connections=_CONNECTIONS,
+            deadline_s=_DEADLINE_S,
+            protection=protection,
+        )
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """All tensors of this process by path, once they were received."""
+        return device.whole(self._state, self._state.roots)
+
+    def again(self, state: HostState | None = None) -> Destination:
+        """For the same tensors once more, those of `state` if given: training may have given them other memory meanwhile."""
+        needed = [path.removeprefix("value.") for path in self._needed]
+        return Destination(state or self._state, needed, self._saves)
+
+    def own_gradients(self) -> dict[str, torch.Tensor]:
+        """Of a shadow step: this process's own, not those of all ranks."""
+        return device.gradients(self._state)
+
+    def enter(self, record: GradientRecord, *, own: bool) -> set[str]:
+        """At a boundary's head. As `gradient_record.put`."""
+        return put(record, self._parameters(), self._received(), own=own)
+
+    def make_gradients(self, record: GradientRecord) -> None:
+        """As there were at a boundary, without their content: for a step that is gone through without peers."""
+        put(record._replace(kept=(), shed=(*record.kept, *record.shed)), self._parameters(), {}, own=False)
+
+    def put_gradients(self, record: GradientRecord) -> set[str]:
+        """Where the donor stands, behind an update. `record`: of the boundary before.
+
+        Returns the paths of those that it has not given.
+        """
+        forms, received, left = dict(record.forms), self._received(), set()
+        for path, parameter in device.parameters(self._state).items():
+            (gradient,) = gradients_of([parameter])
+            if path in received:
+                if gradient is None:
+                    gradient = zeros(parameter, forms.get(path))
+                    put_gradient(parameter, gradient)
+                with torch.no_grad():
+                    local(gradient).detach().copy_(received[path])
+            elif gradient is not None:
+                left.add(path)
+        return left
+
+    def _parameters(self) -> dict[str, torch.Tensor]:
+        """Those whose gradients are put; the first FSDP has its own way with them, and keeps none across steps."""
+        modules = (module for root in self._state.roots for module in root.modules())
+        return {} if any(map(wrappers.is_fsdp1, modules)) else device.parameters(self._state)
+
+    def _received(self) -> dict[str, torch.Tensor]:
+        return {path.removeprefix(device.GRADIENT): tensor for path, tensor in self.gradients.items()}
+
+    def place(self, infos: Sequence[TensorInfo]) -> Mapping[str, torch.Tensor]:
+        """The tensors to fill, by path. Raises StateMismatchError for one that has no place here."""
+        found = {}
+        own_models = {path.partition(".")[0] for path in self._own}
+        for info in infos:
+            tensor = self._own.get(info.path)
+            if info.path.startswith(device.GRADIENT):
+                tensor = self.gradients[info.path] = self._room(info, self.gradients)
+            if info.path.startswith(save_records.PREFIX):
+                tensor = self._room(info, self._saves)  # if it does not fit, digests tell that something is missing
+            if tensor is None and info.path.startswith("value.") and info.path not in self._needed:
+                tensor = self._room(info, self._elsewhere)
+            if tensor is None and info.path.startswith("module") and info.path.partition(".")[0] not in own_models:
+                tensor = self._room(
+                    info, self._elsewhere
+                )  # such as an average of the weights that the donor alone keeps
+            found[info.path] = tensor if tensor is not None else self._optimizer_state(info)
+        missing = self._needed - found.keys()
+        if missing:
+            raise StateMismatchError(f"the donor has no tensor {', '.join(sorted(missing)[:5])}")
+        self._order_optimizer_state(infos)
+        return found
+
+    def _room(self, info: TensorInfo, known: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """The known tensor if it fits; otherwise memory for what is the donor's own affair."""
+        for tensor in (known.get(info.path), self._elsewhere.get(info.path)):
+            if tensor is not None and (tuple(tensor.shape), tensor.dtype) == (tuple(info.shape), info.dtype):
+                return tensor
+        self._elsewhere[info.path] = made = torch.empty(info.shape, dtype=info.dtype)
+        return made
+
+    def _order_optimizer_state(self, infos: Sequence[TensorInfo]) -> None:
+        """As the donor has it: in the order in which parameters had their first gradients, which `state_dict` shows."""
+        theirs = dict.fromkeys(info.path.rpartition(".")[0] for info in infos if info.path.startswith("optimizer"))
+        for number, (_, optimizer) in enumerate(self._state.optimizers):
+            optimizer_order.restore(optimizer)
+            parameters = [p for group in optimizer.param_groups for p in group["params"]]
+            paths = {f"optimizer{number}.{place}": parameter for place, parameter in enumerate(parameters)}
+            for path in theirs:
+                if path in paths and paths[path] in optimizer.state:
+                    optimizer.state[paths[path]] = optimizer.state.pop(paths[path])
+
+    def _optimizer_state(self, info: TensorInfo) -> torch.Tensor:
+        kind, _, rest = info.path.partition(".")
+        place, _, key = rest.partition(".")
+        if not kind.startswith("optimizer") or not place.isdigit():
+            raise StateMismatchError(f"this process has no tensor {info.path}")
+        number = int(kind.removeprefix("optimizer"))
+        if number >= len(self._state.optimizers):
+            raise StateMismatchError(f"this process has no optimizer for {info.path}")
+        optimizer = self._state.optimizers[number][1]
+        groups = [(group, p) for group in optimizer.param_groups for p in group["params"]]
+        if int(place) >= len(groups):
+            raise StateMismatchError(f"this process has no parameter for {info.path}")
+        group, parameter = groups[int(place)]
+        own_shape = tuple(local(parameter).shape)
+        beside = tuple(info.shape) == own_shape or group.get("fused") or group.get("capturable")
+        tensor = torch.empty(info.shape, dtype=info.dtype, device=parameter.device if beside else "cpu")
+        self._own[info.path] = tensor
+        optimizer.state[parameter][key] = device.like_parameter(parameter, key, tensor)
+        return tensor

@@ -1,0 +1,136 @@
+"""Puts the host state of a lost rank into this process's objects, where the script's frames lead to them."""
+
+from __future__ import annotations
+
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.shim.adapters.cycles import Place
+from torchrelay.shim.capture import rng
+from torchrelay.shim.capture.encode import EncodedNode, decode
+from torchrelay.shim.capture.handlers import HANDLERS
+from torchrelay.shim.capture.handlers.generators import fill_where_alike, generators_to_begin
+from torchrelay.shim.capture.kinds import Kind
+from torchrelay.shim.capture.loader_order import LOADER_OF
+from torchrelay.shim.capture.module_state import put_tree
+from torchrelay.shim.capture.rebuild import Rebuild
+from torchrelay.shim.capture.replay_point import ABSENT
+from torchrelay.shim.data import lead_iterators
+from torchrelay.shim.journal import last_draw, payload
+from torchrelay.shim.journal.writer import script_frames
+
+if TYPE_CHECKING:
+    from torchrelay.shim.step.engine import Engine
+
+
+_STAND = (Kind.GENERATOR, Kind.ITERATOR)
+"""What is where it is by what it draws from."""
+
+
+def put_state(
+    engine: Engine,
+    trees: tuple[Any, ...],
+    encoded: list[bytes],
+    innermost: FrameType,
+    loaders: dict[int, payload.LoaderRecord] | None = None,
+    draw: payload.Plain | None = None,
+    *,
+    at_gate: bool = False,
+) -> frozenset[int]:
+    """`trees`: of modules, as the lost rank's set-up had made them. `loaders`: node -> where its iterator stands.
+    `draw`: as last_draw.WrittenDraw, of the training loop's item. `at_gate`: this process has drawn the step's items itself.
+
+    Returns the nodes that are not carried, as `Rebuild.left`. Raises StateMismatchError.
+    """
+    nodes = decode(encoded)
+    rebuild = _resolved(engine, nodes, innermost, whole=loaders is not None)
+    _put_bases(nodes, rebuild.objects, trees)
+    kept: list[Any] = []
+    if draw is not None:
+        kept = _draw_again(engine, rebuild, last_draw.WrittenDraw.of(draw))
+        rebuild = _resolved(engine, nodes, innermost, whole=False)
+    for number, record in (loaders or {}).items():
+        there, kind = rebuild.objects[number], nodes[number].kind
+        if kind is Kind.CYCLE:
+            if there is not ABSENT:  # if it is, the check at the end says it
+                lead_iterators.lead_cycle(engine.draws, there, Place(*nodes[number].content), record)
+        elif not any(there is iterator for iterator in kept):
+            _lead_iterator(engine, rebuild, number, record)
+    if loaders is None:  # at an outer loop's head it can still come; at a gate this process has drawn from them itself
+        rebuild.fill(but=_STAND)
+        for node, generator in rebuild.each(Kind.GENERATOR) if at_gate else ():
+            fill_where_alike(rebuild, node, generator)
+    else:
+        rebuild.fill()
+        rebuild.check_complete()
+    return rebuild.left
+
+
+def _lead_iterator(engine: Engine, rebuild: Rebuild, number: int, record: payload.LoaderRecord) -> Any:
+    """A data loader's, made anew and led to where it stood."""
+    there = rebuild.objects[number]
+    loader = rebuild.objects[record.loader] if record.loader >= 0 else ABSENT
+    if loader is ABSENT and there is not ABSENT:
+        loader = LOADER_OF.get(there, ABSENT)
+    if loader is ABSENT:
+        raise StateMismatchError("a data loader's iterator is not where the lost rank had it, nor is its loader")
+    made, last = lead_iterators.rebuild(engine.draws, loader, record)
+    rebuild.objects[number], rebuild.last[id(made)] = made, last
+    return made
+
+
+def _draw_again(engine: Engine, rebuild: Rebuild, draw: last_draw.WrittenDraw) -> list[Any]:
+    """The training loop's item: its iterator is put to where it stood before it, and asked. Returns loaders' iterators that
+    have their places by that.
+    """
+    activation, draws = engine.tracker.stack[-1], engine.draws
+    written = {number: decode([data])[0] for number, data in draw.nodes.items()}
+    for number, node in written.items():
+        rebuild.also(number, node)
+    rebuild.make_room(draw.loaders)
+    kept = []
+    for number, record in draw.loaders.items():
+        if record is None:
+            rebuild.objects[number] = iter(())
+        else:
+            kept.append(_lead_iterator(engine, rebuild, number, record))
+    rebuild.fill(but=_STAND)
+    for number, node in written.items():
+        HANDLERS[node.kind].fill(rebuild, node, rebuild.objects[number])
+    rng.restore(draw.rng)
+    engine.tracker.drawing = activation
+    known = {id(iterator) for iterator in draws.tracks}
+    try:
+        activation.item = next(activation.iterator)
+    except StopIteration as e:
+        raise StateMismatchError("a loop's iterator ends here before the item that it has yielded") from e
+    finally:
+        engine.tracker.drawing = None
+    if last_draw.mark_of(activation.item) != draw.mark:
+        raise StateMismatchError("a loop's iterator yields another item here than it did in the lost rank")
+    return kept + [iterator for iterator in draws.tracks if id(iterator) not in known]
+
+
+def _resolved(engine: Engine, nodes: list[EncodedNode], innermost: FrameType, *, whole: bool) -> Rebuild:
+    """Generators that have not begun here make what they draw from when they do: those that lack it are drawn from once."""
+    begun: list[Any] = []
+    while True:
+        loops = [activation.iterator for activation in engine.tracker.stack]
+        rebuild = Rebuild(script_frames(innermost), engine.writer.modules.namespaces(), engine.saves.future, loops)
+        rebuild.resolve(nodes)
+        wanting = generators_to_begin(rebuild, nodes) if whole else iter(())
+        generator = next((g for g in wanting if not any(g is known for known in begun)), None)
+        if generator is None:
+            return rebuild
+        begun.append(generator)
+        next(generator, None)
+
+
+def _put_bases(nodes: list[EncodedNode], objects: list[Any], trees: tuple[Any, ...]) -> None:
+    """Journals hold the difference to the trees that set-up had made."""
+    for node, root in zip(nodes, objects):
+        if node.kind is Kind.MODULE and isinstance(root, torch.nn.Module) and node.content[0] >= 0:
+            put_tree(trees[node.content[0]], root, lambda value, there: value)

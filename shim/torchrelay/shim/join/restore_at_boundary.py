@@ -1,0 +1,43 @@
+"""Gives a process that was led to a boundary the recorded host state, so that it stands there as the recorded rank did."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torchrelay.shim.instrument.loop_tracker import Activation
+from torchrelay.shim.join.fast_forward import Goal
+from torchrelay.shim.join.put_state import put_state
+
+if TYPE_CHECKING:
+    from torchrelay.shim.step.engine import Engine
+
+
+def arrive(engine: Engine, goal: Goal, activation: Activation) -> frozenset[int]:
+    """All but tensors and random generators. Returns the nodes of its journal that are not carried.
+
+    Raises StateMismatchError.
+    """
+    journal = goal.journal
+    left = put_state(engine, goal.trees, journal.nodes, activation.frame, journal.loaders, journal.links[-1].draw)
+    engine.draws.expected.clear()
+    engine.tracker.boundary_sites, engine.chain = set(journal.training), set(journal.around)
+    engine.saves.carry(journal.saves)
+    engine.updates.early.turns = dict(journal.turns)
+    engine.updates.whole.communicating |= {*journal.communicating}
+    engine.updates.writes.take_over(journal.written_before_gates)
+    engine.gates_passed = journal.boundary
+    engine.journal.gates_passed = journal.boundary
+    engine.records.log = [e for link in (journal.links[1:]) for e in link.prologue]
+    engine.records.log[:0] = goal.before[0]
+    _marks(engine, goal)
+    return left
+
+
+def _marks(engine: Engine, goal: Goal) -> None:
+    mark, passed, links = len(goal.before[0]), engine.phases.passed, goal.journal.links
+    passed[:] = goal.before[1]
+    for activation, link in zip(engine.tracker.stack, links):
+        if link is not links[0]:
+            mark += len(link.prologue)
+            passed += link.passed
+        activation.first_mark, activation.first_passed = mark, len(passed)

@@ -1,0 +1,1 @@
+"""The journal of a rank: what stands in it, and who writes it where."""

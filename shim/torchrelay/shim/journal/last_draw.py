@@ -1,0 +1,214 @@
+"""How a loop's iterator was before its latest draw: another process draws that item anew, for real.
+
+What a generator yields cannot be seen in it afterwards, and a batch is too large to be written down in each step. So the
+iterator is put to where it stood one draw earlier, with the random generators of that moment, and asked once.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections import deque
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+
+from torchrelay.shim.adapters import plain_iterators
+from torchrelay.shim.capture import after_draw, rng, small, stands
+from torchrelay.shim.capture.edges import flat, same_items, same_mapping
+from torchrelay.shim.capture.encode import Encoder, pickled
+from torchrelay.shim.capture.host_state import HostState, Node
+from torchrelay.shim.capture.kinds import PLAIN, Kind, kind_of
+from torchrelay.shim.capture.loader_order import LoaderIter
+from torchrelay.shim.capture.parts import attributes
+from torchrelay.shim.capture.random_below import GENERATORS
+from torchrelay.shim.capture.shared import copy_of_places
+from torchrelay.shim.journal.payload import LoaderRecord
+
+MOST_ITEMS = 1000
+"""Of a container that a generator keeps: it is copied in front of each draw."""
+MOST_OBJECTS = 64
+"""Beside iterators: meters and buffers that a generator keeps, and that decide what it yields."""
+_SAMPLED = 64
+"""So many elements of a tensor tell whether it is the same."""
+_CONTAINERS = frozenset({Kind.LIST, Kind.DICT, Kind.DEQUE, Kind.SET, Kind.BYTEARRAY})
+
+
+class LastDraw(NamedTuple):
+    """`nodes`: what takes part in the draw, as it was; `records`: of data loaders' iterators among that, by id."""
+
+    nodes: list[Node]
+    rng: rng.RngState
+    records: dict[int, LoaderRecord]
+
+
+class WrittenDraw(NamedTuple):
+    """`nodes`: by number in the boundary's state, or behind its end; `loaders`: the same of data loaders' iterators, None for those
+    that are over.
+    """
+
+    nodes: dict[int, bytes]
+    rng: rng.RngState
+    loaders: dict[int, LoaderRecord | None]
+    mark: bytes
+    """Of the item, as `mark_of` has it."""
+
+    def plain(self) -> tuple[Any, ...]:
+        loaders = {number: None if record is None else record.plain() for number, record in self.loaders.items()}
+        return self.nodes, tuple(self.rng), loaders, self.mark
+
+    @classmethod
+    def of(cls, plain: tuple[Any, ...]) -> WrittenDraw:
+        nodes, state, loaders, mark = plain
+        records = {number: None if record is None else LoaderRecord.of(record) for number, record in loaders.items()}
+        return cls(nodes, rng.RngState(*state), records, mark)
+
+
+def is_drawn_anew(iterator: Any) -> bool:
+    """Whether code of the script's runs in its draws. Loaders, and what only counts their batches, are led forward."""
+    kind = kind_of(type(iterator))
+    return kind is Kind.GENERATOR or (kind in (Kind.ITERATOR, Kind.ATTRS) and stands.has_generator(iterator))
+
+
+def before_draw(iterator: Any, record_of: Callable[[Any], LoaderRecord | None]) -> LastDraw | None:
+    """None where it cannot be told."""
+    nodes: list[Node] = []
+    records: dict[int, LoaderRecord] = {}
+    seen, queue, others = {id(iterator)}, deque([iterator]), 0
+    while queue:
+        obj = queue.popleft()
+        kind = kind_of(type(obj))
+        taken = _take(kind, obj)
+        if taken is None:
+            return None
+        content, below = taken
+        if isinstance(obj, LoaderIter):
+            record = record_of(obj)
+            if record is None:
+                return None
+            records[id(obj)] = record
+        nodes.append(Node(kind, obj, -1, None, content))
+        for value in below:
+            for _, part in flat(None, value):
+                is_source = hasattr(type(part), "__next__")
+                if id(part) not in seen and (is_source or (others < MOST_OBJECTS and _takes_part(part))):
+                    seen.add(id(part))
+                    queue.append(part)
+                    others += not is_source
+    return LastDraw(nodes, rng.capture(), records)
+
+
+def _takes_part(value: Any) -> bool:
+    kind = kind_of(type(value))
+    if kind in GENERATORS or kind is Kind.ATTRS:
+        return True
+    if kind in _CONTAINERS:
+        return len(value) <= MOST_ITEMS
+    if kind is Kind.NDARRAY:
+        return bool(value.nbytes <= small.SMALL_BYTES and value.dtype.kind != "O")
+    if kind is Kind.TENSOR:
+        return not isinstance(value, torch.nn.Parameter) and small.is_small(value, small.FRESH_BYTES)
+    return False
+
+
+def _take(kind: Kind, obj: Any) -> tuple[Any, list[Any]] | None:
+    """Its content, and what is looked at below it."""
+    if kind is Kind.GENERATOR:
+        found = stands.standing(obj)
+        return None if found is None else (found, [*found.values.values(), *found.cells.values()])
+    if kind is Kind.ITERATOR:
+        place = plain_iterators.read(obj)
+        return None if place is None else (place, [*place.held.values()])
+    if kind is Kind.LOADER_ITER:
+        return None, []
+    if kind is Kind.TENSOR:
+        return small.take(obj), []
+    if kind is Kind.ATTRS:
+        content = attributes(obj)
+        return content, [*content.values()]
+    if kind in _CONTAINERS:
+        content = after_draw.content_of(kind, obj)
+        return content, [*content.values()] if kind is Kind.DICT else [] if kind is Kind.BYTEARRAY else [*content]
+    if kind in GENERATORS or kind is Kind.NDARRAY:
+        return after_draw.content_of(kind, obj), []
+    return None
+
+
+def mark_of(item: Any) -> bytes:
+    """Tells whether an item that is drawn anew is the same: forms of its tensors, and some elements of those on the processor.
+
+    Floats of the script's are left out: they may be times.
+    """
+    digest = hashlib.blake2b(digest_size=8)
+    queue = deque([item])
+    while queue:
+        value = queue.popleft()
+        if isinstance(value, torch.Tensor):
+            digest.update(repr((value.dtype, tuple(value.shape))).encode())
+            if type(value) is torch.Tensor and value.device.type == "cpu" and value.is_contiguous():
+                flat = value.detach().view(-1)
+                digest.update(small.take(flat[:: 1 + len(flat) // _SAMPLED].clone()).data)
+        elif isinstance(value, dict):
+            queue.extend(value.values())
+        elif isinstance(value, (list, tuple)):
+            queue.extend(value)
+        elif type(value) in (int, str, bool, bytes):
+            digest.update(repr(value).encode())
+    return digest.digest()
+
+
+def write(draw: LastDraw, item: Any, state: HostState, is_over: Callable[[Any], bool]) -> WrittenDraw | None:
+    """`item`: that it has given; `state`: at the boundary behind the draw; `is_over`: of a data loader's iterator.
+
+    None where something takes part that nobody would have.
+    """
+    number, numbers = len(state.nodes), dict[int, int]()
+    for node in draw.nodes:
+        numbers[id(node.obj)] = state.index.get(id(node.obj), number)
+        number += numbers[id(node.obj)] == number
+    now = copy.copy(state)
+    now.index = copy_of_places(state.index)
+    for key, place in numbers.items():
+        now.index[key] = place
+    encoder = Encoder(now)
+    if any(_is_lost(value, now) for node in draw.nodes for value in _values(node)):
+        return None
+    loaders: dict[int, LoaderRecord | None] = {}
+    for node in draw.nodes:
+        record = draw.records.get(id(node.obj))
+        if record is not None:
+            loader = state.index.get(id(stands.loader_of(node.obj)), -1)
+            if loader < 0 and not is_over(node.obj):
+                return None
+            loaders[numbers[id(node.obj)]] = record._replace(loader=loader) if loader >= 0 else None
+    changed = [node for node in draw.nodes if not _is_as_it_was(node, state)]
+    written = {numbers[id(node.obj)]: pickled(encoder.node(node)) for node in changed}
+    return WrittenDraw(written, draw.rng, loaders, mark_of(item))
+
+
+def _is_as_it_was(node: Node, state: HostState) -> bool:
+    """Whether the draw has left it alone; the boundary's journal has it then."""
+    number = state.index.get(id(node.obj))
+    if number is None or node.kind is not state.nodes[number].kind:
+        return False
+    then, now = node.content, state.nodes[number].content
+    if node.kind is Kind.ATTRS or node.kind is Kind.DICT:
+        return same_mapping(then, now)
+    if node.kind is Kind.LIST or node.kind is Kind.DEQUE:
+        return type(now) is list and same_items(then, now)
+    if node.kind is Kind.NDARRAY:
+        return type(now) is type(then) and bool(now.shape == then.shape and now.tobytes() == then.tobytes())
+    return node.kind is Kind.TENSOR and bool(then == now)
+
+
+def _values(node: Node) -> list[Any]:
+    return [*node.content.values.values()] if node.kind is Kind.GENERATOR else []
+
+
+def _is_lost(value: Any, state: HostState) -> bool:
+    """A large tensor that the draw has used up."""
+    if type(value) in PLAIN or not isinstance(value, torch.Tensor):
+        return False
+    number = state.index.get(id(value))
+    return number is None and not isinstance(value, torch.nn.Parameter)

@@ -1,0 +1,310 @@
+"""Writes a rank's journal: the set-up, each boundary, each gate."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from torchrelay.shim.capture import rng, stands
+from torchrelay.shim.capture.encode import begin_set_up, encode, encode_whole, in_blocks, pickled
+from torchrelay.shim.capture.host_state import HostState
+from torchrelay.shim.capture.kinds import Kind
+from torchrelay.shim.capture.loader_order import LoaderIter
+from torchrelay.shim.capture.modules import ModuleTrees
+from torchrelay.shim.capture.rewalk import Rewalk
+from torchrelay.shim.capture.seen_again import Restart
+from torchrelay.shim.capture.walk import Walk
+from torchrelay.shim.instrument.loop_tracker import Activation, plain_range
+from torchrelay.shim.journal import last_draw, payload
+from torchrelay.shim.script import sites
+
+if TYPE_CHECKING:
+    from torchrelay.shim.step.boundary_snapshot import Commit
+    from torchrelay.shim.step.engine import Engine
+
+
+SHARED_RANDOM = "a data loader whose sampler goes on drawing from random generators that other code draws from, too"
+KEPT_WORKERS = "a data loader with persistent_workers after its first epoch"
+
+
+def script_frames(innermost: FrameType | None) -> list[FrameType]:
+    """Frames of rewritten files, outermost first."""
+    found = []
+    frame = innermost
+    while frame is not None:
+        if frame.f_code.co_filename in sites.INSTRUMENTED_FILES:
+            found.append(frame)
+        frame = frame.f_back
+    return found[::-1]
+
+
+class ScriptModules:
+    """Namespaces of the script's own modules; looked up again only when modules were imported."""
+
+    def __init__(self) -> None:
+        self._seen = 0
+        self._found: dict[str, dict[str, Any]] = {}
+
+    def namespaces(self) -> dict[str, dict[str, Any]]:
+        if self._seen != len(sys.modules):
+            self._seen = len(sys.modules)
+            modules, files = list(sys.modules.items()), sites.INSTRUMENTED_FILES - sites.PACKAGES
+            self._found = {
+                name: vars(module)
+                for name, module in modules
+                if getattr(module, "__file__", None) in files and name != "__mp_main__"
+            }
+        return self._found
+
+
+def note_loops(trees: ModuleTrees, stack: Sequence[Activation]) -> None:
+    """For a walk: the iterators of the running loops."""
+    trees.of_loops = {id(activation.iterator) for activation in stack}
+    trees.loops[:] = [_state_of_loop(activation.iterator) for activation in stack]
+
+
+def _state_of_loop(iterator: Any) -> Any:
+    """The iterator, if it goes back by being put to where it stood."""
+    return iterator if last_draw.is_drawn_anew(iterator) and stands.is_whole(iterator) else None
+
+
+class Writer:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.modules = ScriptModules()
+        self._set_up: payload.SetUpJournal | None = None
+        self._young_at = -1
+        """The boundary that the set-up's journal was written at, if some ranks may not be in that loop yet."""
+        self.no_way_in: tuple[str, ...] = ()
+        """What is at the latest boundary that a joiner could not be led to."""
+        self._shapes: set[tuple[Kind, type]] = set()
+        self._gradients_written: tuple[Any, bytes] = None, b""
+        self.last_bytes = 0
+        self.latest: tuple[list[bytes], bytes] = [], b""
+        """The latest boundary's journal in parts, and the recording of the set-up that it goes with."""
+
+    def walk(self, frames: Sequence[FrameType], base: HostState | None = None, *, at_gate: bool = False) -> HostState:
+        """`base`: the state at the latest boundary, which most of this one will be equal to."""
+        trees, namespaces = self._engine.trees, self.modules.namespaces()
+        note_loops(trees, self._engine.tracker.stack)
+        if base is not None:
+            try:
+                return Rewalk(trees, base, at_gate=at_gate).run(frames, namespaces)
+            except Restart:
+                pass
+        return Walk(trees, base if at_gate else None).run(frames, namespaces)
+
+    def head(self, activation: Activation) -> bytes:
+        """Host state at the head of an outer loop, for joiners that pass it on their way in."""
+        outermost = self._engine.tracker.stack[0]
+        write = encode if self._is_set_up_of(outermost) else encode_whole
+        nodes = write(self.walk(script_frames(activation.frame)))
+        return pickled(payload.HeadState([*nodes], rng.capture(), self._engine.saves.begun()))
+
+    def _is_set_up_of(self, outermost: Activation) -> bool:
+        written = self._set_up
+        return written is not None and (written.site, written.entry) == (outermost.site, outermost.entry)
+
+    def _write_set_up(self, commit: Commit, links: list[Activation]) -> None:
+        engine, outermost = self._engine, links[0]
+        collectives = tuple(engine.records.log[: outermost.first_mark])
+        trees = begin_set_up(commit.state)
+        passed = engine.phases.between(None, outermost)
+        self._young_at = commit.boundary if passed else -1
+        self._set_up = payload.SetUpJournal(
+            outermost.site,
+            outermost.entry,
+            collectives,
+            trees,
+            passed,
+            young=bool(passed),
+            outside=engine.set_up.snapshot() if engine.set_up is not None else b"",
+        )
+        self._put_set_up(self._set_up)
+
+    def _put_set_up(self, record: payload.SetUpJournal) -> None:
+        data = pickled(record)
+        self.latest = [], data
+        self._engine.journal.write_set_up(data)
+
+    def begins_anew(self) -> bool:
+        """Whether this is the first boundary in an outermost loop: before it, set-up may have put other tensors into the models."""
+        return not self._is_set_up_of(self._engine.tracker.stack[0])
+
+    def boundary(self, commit: Commit) -> None:
+        stack = self._engine.tracker.stack
+        links = stack[: stack.index(commit.activation) + 1]
+        if not self._is_set_up_of(links[0]):
+            self._write_set_up(commit, links)
+        elif 0 <= self._young_at < commit.boundary:  # all have passed a gate in this loop
+            assert self._set_up is not None
+            self._young_at, self._set_up = -1, replace(self._set_up, young=False)
+            self._put_set_up(self._set_up)
+        records = [self._link(depth, links) for depth in range(len(links))]
+        written = self._last_draw(commit)
+        commit.activation.entered = written is not None
+        if written is not None:
+            records[-1] = records[-1]._replace(draw=written.plain(), loaders=())
+        loaders = self.records_below(commit.state, links)
+        self._note_shape(commit.state)
+        nodes = encode(commit.state)
+        settled = bool(self._engine.tracker.boundary_sites)
+        if not settled:
+            commit.activation.head = pickled(payload.HeadState([*nodes], commit.rng, dict(commit.saves)))
+        self.no_way_in = self._iterators(commit)
+        record = payload.BoundaryJournal(
+            commit.boundary,
+            settled,
+            records,
+            in_blocks(commit.state),
+            commit.rng,
+            tuple(commit.state.large),
+            loaders,
+            self.no_way_in,
+            tuple(sorted(self._engine.tracker.boundary_sites)),
+            tuple(sorted(self._engine.chain)),
+            dict(self._engine.updates.early.turns),
+            tuple(sorted(self._engine.updates.whole.communicating)),
+            self._engine.saves.journal(),
+            self._gradients(),
+            self._engine.updates.writes.paths,
+        )
+        parts = record.in_parts()
+        if settled:
+            assert self._set_up is not None
+            self._engine.phases.boundary(links, parts, self._set_up.trees)
+        self._engine.journal.write_boundary(commit.boundary, parts[0], parts[1:])
+        self.last_bytes, self.latest = sum(map(len, parts)), (parts, self.latest[1])
+
+    def _gradients(self) -> bytes:
+        """Pickled when they are others than in the journal before."""
+        record = self._engine.gradients.record
+        if record is not self._gradients_written[0]:
+            self._gradients_written = record, pickled(record)
+        return self._gradients_written[1]
+
+    def records_below(self, state: HostState, links: Sequence[Activation]) -> dict[int, payload.LoaderRecord]:
+        """Where the iterators stand that `state` leads to, by node; not those of the running loops, `links`."""
+        below = sorted(state.drawn_from)
+        led = (link.loaders for link in links if not link.entered) if below else ()
+        in_loops = {id(iterator) for iterators in led for iterator in iterators}
+        loaders = {}
+        for number in below:
+            node = state.nodes[number]
+            if node.kind is Kind.LOADER_ITER and id(node.obj) not in in_loops:
+                drawn = self._engine.draws.record(node.obj)
+                if drawn is not None:
+                    loader = self._engine.draws.tracks[node.obj].loader
+                    loaders[number] = drawn._replace(loader=state.index.get(id(loader), -1))
+            elif node.kind is Kind.CYCLE:
+                source = self._engine.draws.of_cycle(node.obj)
+                if source is not None:
+                    loaders[number] = source.record()
+        return loaders
+
+    @property
+    def shape(self) -> int:
+        """How many kinds of objects the state has had so far: grows when it gets another shape."""
+        return len(self._shapes)
+
+    def _note_shape(self, state: HostState) -> None:
+        """Looks at what is new since the boundary before alone."""
+        nodes = state.nodes
+        numbers = state.renewed if state.takes_over else range(len(nodes))
+        self._shapes.update([(nodes[number].kind, type(nodes[number].obj)) for number in numbers])
+
+    def _iterators(self, commit: Commit) -> tuple[str, ...]:
+        """Iterators that a joiner cannot lead to their place. A running loop's own is led there by the loop."""
+        stack = self._engine.tracker.stack
+        of_loops = self._engine.trees.of_loops
+        draws, state = self._engine.draws, commit.state
+        found: tuple[str, ...] = ()
+        if state.iterators:
+            found = tuple(
+                name
+                for name, iterator in state.iterators
+                if id(iterator) not in of_loops and not self._can_be_led(iterator)
+            )
+        if draws.remembers_any():
+            draws.forget_cycles({*of_loops, *(id(iterator) for _, iterator in state.iterators)})
+        for activation in stack:
+            if draws.is_random(activation.iterator):
+                found = (*found, self._not_led(activation))
+        for activation in stack[: stack.index(commit.activation)]:
+            if not activation.head and activation.heads > 1:
+                found = (*found, self._unknown_head(activation))
+        if draws.cannot_lead():
+            found = (*found, SHARED_RANDOM)
+        if not draws.some_keep_workers:
+            return found
+        known = {id(iterator) for activation in stack for iterator in activation.loaders}
+        known |= {id(state.nodes[n].obj) for n in state.drawn_from if self._is_told_of(state, state.nodes[n].obj)}
+        return (*found, KEPT_WORKERS) if draws.kept_workers(known) else found
+
+    def _is_told_of(self, state: HostState, iterator: Any) -> bool:
+        """Whether a joiner is given this one, and the loader that it has to be made by."""
+        tracks = self._engine.draws.tracks
+        return isinstance(iterator, LoaderIter) and iterator in tracks and id(tracks[iterator].loader) in state.index
+
+    @staticmethod
+    def _not_led(activation: Activation) -> str:
+        site = sites.SITES[activation.site]
+        kind = type(activation.iterator).__name__
+        return f"the {kind} of the loop at {site.file}:{site.line}, which draws from the process's random generators itself"
+
+    @staticmethod
+    def _unknown_head(activation: Activation) -> str:
+        site = sites.SITES[activation.site]
+        return f"the loop at {site.file}:{site.line}, which had gone round before it was seen to train"
+
+    def _can_be_led(self, iterator: Any) -> bool:
+        return isinstance(iterator, itertools.cycle) and self._engine.draws.of_cycle(iterator) is not None
+
+    def _last_draw(self, commit: Commit) -> last_draw.WrittenDraw | None:
+        """Of the training loop, if its iterator is put to where it stood."""
+        before, iterator = commit.activation.before, commit.activation.iterator
+        if before is None or id(iterator) not in commit.state.index:
+            return None
+        return last_draw.write(before, commit.item.item, commit.state, self._engine.draws.is_over)
+
+    def _link(self, depth: int, links: list[Activation]) -> payload.LinkRecord:
+        link = links[depth]
+        start = links[depth - 1].first_mark if depth else link.first_mark
+        position = plain_range(link.iterator)
+        records = [None if made is None else self._engine.draws.record(made) for made in link.loaders]
+        return payload.LinkRecord(
+            site=link.site,
+            entry=link.entry,
+            heads=link.heads,
+            entry_rng=link.rng,
+            item=link.item if position is not None else None,
+            iterator=position,
+            loaders=tuple(records),
+            head=link.head if depth < len(links) - 1 else b"",
+            prologue=tuple(self._engine.records.log[start : link.first_mark]),
+            passed=self._engine.phases.between(links[depth - 1], link) if depth else (),
+        )
+
+    def gate(self, commit: Commit, frame: FrameType) -> None:
+        """What only this rank knows of the step."""
+        engine = self._engine
+        body = tuple(engine.records.log[engine.records.body_mark :])
+        state = self.walk(script_frames(frame), commit.state, at_gate=True)
+        known, large = commit.state.index, state.large
+        fresh = tuple(sorted(path for path, t in large.items() if id(t) not in known)) if large else ()
+        written = encode(state)
+        others = state.renewed | state.fleeting if state.takes_over else range(len(written))
+        changed = {}
+        for number in others:
+            changed[number] = written[number]
+        record = payload.GateJournal(
+            commit.boundary, len(written), changed, rng.capture(), body, fresh, engine.heads_at_gate()
+        )
+        data = record.written()
+        engine.journal.write_gate(commit.boundary, data)
+        engine.phases.gate(data)
+        engine.reporter.at_gate(commit, fresh)

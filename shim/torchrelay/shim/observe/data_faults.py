@@ -1,0 +1,61 @@
+"""Where faults in the phase `data` strike: as a step's data is drawn, from a data loader or from anything else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torchrelay.shim.instrument.loop_tracker import Activation
+    from torchrelay.shim.step.engine import Engine
+
+
+class DataFaults:
+    """A draw that asks a data loader is struck there. One that asks none is struck when its item is there, if it is the
+    training loop's own, or a `next` in the loop's body before the optimizer step: then the loop itself only counts.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine, self._draw = engine, engine.drawn
+        self._drawing = False
+        self._body_draws = False
+        """Whether there was a draw in a body, before the step, since a loop has drawn itself."""
+
+    def install(self) -> None:
+        self._engine.drawn = self.drawn
+        self._engine.draws.on_draw = self.asked
+
+    def asked(self) -> None:
+        """A data loader is, for its next item."""
+        self._engine.alive()
+        self._body_draws |= self._before_step()
+        self._strike()
+
+    def drawn(self, iterator: Any, default: tuple[Any, ...]) -> Any:
+        if self._drawing:
+            return self._draw(iterator, default)  # by a generator that is being asked itself
+        loop, only_counts = self._engine.tracker.drawing, self._body_draws
+        self._drawing = True
+        try:
+            item = self._draw(iterator, default)
+        finally:
+            self._drawing = False
+        if loop is None:
+            self._body_draws |= self._before_step()
+            strikes = self._before_step() and self._engine.tracker.inside_boundary()
+        else:
+            self._body_draws = False
+            strikes = self._trains(loop) and not only_counts
+        if strikes:
+            self._strike()  # where a loader was asked, that has struck already
+        return item
+
+    def _before_step(self) -> bool:
+        return self._engine.position in ("body", "gate")
+
+    def _trains(self, loop: Activation) -> bool:
+        """As far as it is known after the first step."""
+        return loop.site in self._engine.tracker.boundary_sites or loop in self._engine.step_stack[-1:]
+
+    def _strike(self) -> None:
+        """After a step, what is drawn is the next one's."""
+        self._engine.inject("data", self._engine.gates_passed + 1)

@@ -1,0 +1,135 @@
+"""Faults that the user asked for with `--inject`: they fire once, in the step and phase that was named, and say so first."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+import torch
+
+from torchrelay.protocol.faults import NODE, PARTITION, Fault
+from torchrelay.protocol.messages import FaultInjected, MigrationWanted
+from torchrelay.shim.adapters import process_group, tcp
+from torchrelay.shim.agent_link.link import AgentLink
+from torchrelay.shim.script.guard import INJECTED
+
+
+def wait_alone(rank: int, world_size: int, waiting: Callable[[bool], None]) -> None:
+    """Receives from a peer what it never sends, as a collective does that others never enter."""
+    waiting(True)
+    try:
+        process_group.receive_in_vain((rank + 1) % world_size)
+    finally:
+        waiting(False)
+
+
+class FaultInjector:
+    """`step_now`: the number of the step that is being done, from 1. `wait_alone`: waits for a peer that never comes.
+
+    `waited_s`: spent in collectives so far.
+    """
+
+    def __init__(
+        self,
+        faults: tuple[Fault, ...],
+        link: AgentLink,
+        step_now: Callable[[], int],
+        wait_alone: Callable[[], None] = lambda: None,
+        waited_s: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        self._wait_alone = wait_alone
+        self._faults = list(faults)
+        self._link = link
+        self._step_now = step_now
+        self._slow = 1.0
+        self._waited_s = waited_s
+        self._worked_s = 0.0
+
+    @property
+    def armed(self) -> bool:
+        return bool(self._faults)
+
+    def _work_s(self) -> float:
+        return time.monotonic() - self._waited_s()
+
+    def _dawdle(self) -> None:
+        """A straggler's steps: what it does outside of collectives takes `slow` times as long."""
+        time.sleep((self._work_s() - self._worked_s) * (self._slow - 1.0))
+        self._worked_s = self._work_s()
+
+    def at(self, phase: str, step: int | None = None) -> None:
+        """Called where a phase begins; `step`: of that phase, if it is not the one that is being done. May not return."""
+        if phase == "head" and self._slow > 1.0:
+            self._dawdle()
+        for fault in list(self._faults):
+            wanted = "head" if fault.kind == "planned" else fault.phase
+            if wanted == phase and fault.step == (self._step_now() if step is None else step):
+                self._faults.remove(fault)
+                self._fire(fault)
+
+    def in_migration(self, phase: str, step: int | None) -> None:
+        """`step`: the one that the migration has interrupted, None where this process does not know it yet. May not return."""
+        for fault in list(self._faults):
+            if fault.phase == phase and (step is None or fault.step <= step):
+                self._faults.remove(fault)
+                self._fire(fault)
+
+    def strike_in_forward(self, roots: Sequence[torch.nn.Module]) -> None:
+        """At a step's head, for models that nothing wraps: the fault strikes when the module in the model's middle is called."""
+        if not roots or not any(f.phase == "forward" and f.step == self._step_now() for f in self._faults):
+            return
+        modules = list(max(roots, key=lambda root: sum(1 for _ in root.modules())).modules())
+
+        def reached(*_: object) -> None:
+            if torch.is_grad_enabled():
+                handle.remove()
+                self.at("forward")
+
+        handle = modules[len(modules) // 2].register_forward_pre_hook(reached)
+
+    def _fire(self, fault: Fault) -> None:
+        self._link.send_and_wait(FaultInjected(str(fault), fault.step - 1))
+        if fault.kind == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif fault.kind == "stop":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        elif fault.kind == "spin":
+            _run_in_circles()
+        elif fault.kind == "deadlock":
+            _wait_for_nobody()
+        elif fault.kind == "lonely":
+            self._wait_alone()
+        elif fault.kind == "exit":
+            raise SystemExit(fault.code)
+        elif fault.kind == "raise":
+            raise RuntimeError(f"{INJECTED}{fault}")
+        elif fault.kind == "straggler":
+            self._slow, self._worked_s = fault.slow, self._work_s()
+        elif fault.kind == NODE:
+            os.kill(self._link.agent_pid(), signal.SIGKILL)
+            os.kill(os.getpid(), signal.SIGKILL)  # as the kernel does, which may take a moment
+        elif fault.kind == PARTITION:
+            _cut_off()
+        elif fault.kind == "planned":
+            self._link.send(MigrationWanted(fault.as_asked))
+
+
+def _cut_off() -> None:
+    """What comes from the network is lost, as on a link that is down: no end of a connection is told. What is sent still leaves."""
+    with tcp.connections() as found:
+        for fd in found.values():
+            tcp.drop_all(fd)
+
+
+def _run_in_circles() -> None:
+    while True:
+        pass
+
+
+def _wait_for_nobody() -> None:
+    lock = threading.Lock()
+    lock.acquire()
+    lock.acquire()

@@ -1,0 +1,341 @@
+"""The protection report of a rank: which loop trains, what its protection costs, and every gap, with the line that makes it."""
+
+from __future__ import annotations
+
+import os
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from torchrelay.protocol.cost_limit import WINDOW_STEPS
+from torchrelay.protocol.messages import Gap, Report
+from torchrelay.protocol.names import ALONE, BARS, BARS_LATER, LEFT, PART_OF_STEP
+from torchrelay.shim.adapters import comm_hooks, ddp, wrappers
+from torchrelay.shim.capture import device, kept_workers, small
+from torchrelay.shim.journal import writer
+from torchrelay.shim.observe.origins import NOWHERE, Place, call_site, of_function, where_made
+from torchrelay.shim.script import sites
+
+if TYPE_CHECKING:
+    from torchrelay.shim.step.boundary_snapshot import Commit
+    from torchrelay.shim.step.engine import Engine
+
+_SET_UP_STEPS = 3
+_BESIDE = (
+    "collectives on another thread than the one that trains: if a rank is lost or moved while "
+    "they are under way, they fail, and what they were for is not done"
+)
+_MOST_NAMED = 20
+"""Of what is taken for data."""
+_TORCH = os.path.dirname(torch.__file__)
+
+
+class Reporter:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._said: tuple[Any, ...] | None = None
+        self._key: tuple[Any, ...] | None = None
+        self._fresh: tuple[str, ...] = ()
+        self._astray: Gap | None = None
+        self._late_forward: Gap | None = None
+        self._own_result: Gap | None = None
+        self._wrapped_at: dict[int, Place] = {}
+        self._steps_in_set_up = 0
+        self._beside: Gap | None = None
+        self._behind: Gap | None = None
+        self._save: Gap | None = None
+        self._evaluations: Gap | None = None
+
+    # What the engine tells.
+
+    def at_boundary(self, commit: Commit) -> None:
+        """Reports where something has changed that decides whether a rank can be replaced. Costs a comparison."""
+        self._astray = None
+        unknown = commit.state.unknown
+        settled = bool(self._engine.tracker.boundary_sites)
+        keeper = self._engine.keeper
+        key = (
+            self._engine.writer.no_way_in,
+            len(unknown),
+            settled,
+            commit.activation.site,
+            self._beside,
+            self._save,
+            self._evaluations,
+            keeper.failed if keeper is not None else "",
+            keeper is not None and keeper.size_bytes > 0,
+            self._engine.writer.shape,
+            self._engine.draws.batches.written,
+            self._engine.updates.writes.copied_bytes,
+            self._engine.gradients.most_copied_bytes,
+        )
+        told = (
+            commit.boundary >= WINDOW_STEPS and commit.boundary.bit_count() == 1
+        )  # now and then with what it costs by now
+        if key != self._key or told:
+            self._key = key
+            self.report(commit, always=told)
+
+    def at_gate(self, commit: Commit, fresh: tuple[str, ...]) -> None:
+        """`fresh`: large tensors that the step has made, and reads after its optimizer step."""
+        if fresh != self._fresh:
+            self._fresh = fresh
+            self.report(commit)
+
+    def in_turn(self) -> None:
+        """Optimizers take turns in one iteration: from the next one on the gate is in front of the last of them."""
+        self._key = None
+
+    def step_in_another_loop(self, commit: Commit, site_key: str) -> None:
+        site = sites.SITES[site_key]
+        text = (
+            f"a further training loop, {site.file}:{site.line}: a rank that is lost in its first iteration, before it is known "
+            "to train, is not replaced"
+        )
+        self._astray = Gap("second-loop", BARS, text, site.file, site.line)
+        self.report(commit)
+        self._key = None
+
+    def sharded_forward_late(self, commit: Commit, what: str) -> None:
+        """A sharded model has gathered its parameters after the optimizer step, which a new process could not do again."""
+        if self._late_forward is None:
+            self._late_forward = Gap(
+                "sharded-forward", PART_OF_STEP, f"{what}: a rank that is lost in it is not replaced"
+            )
+            self.report(commit)
+
+    def own_result_late(self, commit: Commit, name: str) -> None:
+        if self._own_result is None:
+            message = "send" in name or "recv" in name
+            text = (
+                f"{name} after the optimizer step, whose result other ranks do not have: a rank that is lost "
+                f"{'between it and the next step' if message else 'in it'} is not replaced, if others have finished it"
+            )
+            self._own_result = Gap("own-result", PART_OF_STEP, text)
+            self.report(commit)
+
+    def step_behind_loop(self, frame: FrameType) -> None:
+        """An optimizer step that belongs to a loop that is over: what is left of an accumulation."""
+        if self._behind is None:
+            file, line = call_site(frame, _TORCH)
+            text = (
+                f"the optimizer step at {file}:{line}, behind the loop that its gradients were computed in: a rank that is lost "
+                "between that loop's end and this step is not replaced"
+            )
+            self._behind = Gap("step-behind-loop", PART_OF_STEP, text, file, line)
+            self._key = None
+
+    def beside(self) -> None:
+        """Another thread than the one that trains communicates."""
+        if self._beside is None:
+            self._beside = Gap("side-thread", PART_OF_STEP, _BESIDE)
+
+    def save_not_carried(self, reason: str) -> None:
+        """An async save that a new process could not go on with."""
+        if self._save is None:
+            text = (
+                f"a checkpoint that a thread saves: if a rank is lost meanwhile, saving fails on all ranks ({reason})"
+            )
+            self._save = Gap("async-save", PART_OF_STEP, text)
+
+    def evaluated_again(self, frame: FrameType) -> None:
+        """An optimizer has called its closure a second time in a step, between two writes to the parameters."""
+        if self._evaluations is None:
+            text = (
+                "an optimizer, not torch's LBFGS, that calls its closure several times in a step: a rank that is lost after the "
+                "first call and before the step is over is not replaced"
+            )
+            self._evaluations = Gap("closure", PART_OF_STEP, text, *call_site(frame, _TORCH))
+
+    def step_in_set_up(self, frame: FrameType) -> None:
+        """Before any loop was seen. Loading a checkpoint steps once or twice; who steps again trains there."""
+        self._steps_in_set_up += 1
+        if self._steps_in_set_up == _SET_UP_STEPS:
+            self.step_in_no_loop(frame)
+
+    def step_in_no_loop(self, frame: FrameType) -> None:
+        """An optimizer is stepped in no loop that is seen, such as one of a framework."""
+        if self._said is not None:
+            return
+        file, line = call_site(frame, _TORCH)
+        self._said = (file, line)
+        why = f"the optimizer step at {file}:{line} is in no loop of the script's own files: no rank can be replaced"
+        gap = Gap("no-loop", BARS, why, file, line)
+        self._engine.link.send(Report(file, line, 0, 0, 0, (why,), (), (gap,)))
+
+    def ddp_built(self, wrapped: torch.nn.parallel.DistributedDataParallel, frame: FrameType) -> None:
+        self._wrapped_at[id(wrapped)] = call_site(frame, _TORCH)
+
+    # The report.
+
+    def report(self, commit: Commit, *, always: bool = False) -> None:
+        """Sent when it says something new, or `always`."""
+        engine, site = self._engine, sites.SITES[commit.activation.site]
+        tensors = device.catalogue(commit.state, commit.state.roots)
+        size = sum(t.numel() * t.element_size() for t in tensors.values())
+        gaps = tuple(self.gaps(commit))
+        notes = tuple(f"{file}: its loops are not seen: {reason}" for file, reason in sites.LEFT_ALONE.items())
+        notes += tuple(
+            f"{path}: {length} objects, taken for data that does not change"
+            for _, length, path in commit.state.bulk[:_MOST_NAMED]
+        )
+        if engine.updates.early.copied_bytes:
+            size_mib = engine.updates.early.copied_bytes / (1 << 20)
+            notes += (
+                "updates before the gate (optimizers in turn, a closure that is called several times, communication within a "
+                f"step): what they write is copied in each step, {size_mib:.1f} MiB",
+            )
+        if engine.updates.writes.copied_bytes:
+            size_mib = engine.updates.writes.copied_bytes / (1 << 20)
+            notes += (
+                "large tensors that the step writes to before the optimizer step (a queue, a memory bank, an average): they are "
+                f"copied in each step, {size_mib:.1f} MiB",
+            )
+        if engine.gradients.most_copied_bytes:
+            size_mib = engine.gradients.most_copied_bytes / (1 << 20)
+            notes += (
+                "gradients are kept across optimizer steps: those that the next step adds to are copied in each step, "
+                f"{size_mib:.1f} MiB",
+            )
+        if engine.draws.batches.written:
+            size_mib = engine.draws.batches.copied_bytes / (1 << 20)
+            notes += (
+                f"steps write into their batch in place: each batch is copied when it is drawn, {size_mib:.1f} MiB, so that a step "
+                "can be done again",
+            )
+        settled = bool(engine.tracker.boundary_sites)
+        shape = engine.writer.shape
+        copies = self._copies()
+        has_copy = copies[1] > 0
+        says = (site.file, site.line, settled, size, len(tensors), gaps, notes, shape, has_copy)
+        if says == self._said and not always:
+            return
+        self._said = says
+        head_s, gate_s, barrier_s = engine.costs.take()
+        engine.link.send(
+            Report(
+                site.file,
+                site.line,
+                size,
+                engine.writer.last_bytes,
+                len(tensors),
+                tuple(gap.text for gap in gaps),
+                notes,
+                gaps,
+                commit.boundary,
+                settled,
+                head_s,
+                gate_s,
+                barrier_s,
+                engine.journal.allocated_bytes,
+                *copies,
+                shape,
+                engine.comms.timeout_s(),
+                *engine.budget.shares(),
+            )
+        )
+
+    def _copies(self) -> tuple[int, int, float, str]:
+        keeper = self._engine.keeper
+        return (
+            (keeper.every, keeper.size_bytes, keeper.cost_s, keeper.failed) if keeper is not None else (0, 0, 0.0, "")
+        )
+
+    def gaps(self, commit: Commit) -> list[Gap]:
+        seen = (
+            self._astray,
+            self._late_forward,
+            self._own_result,
+            self._beside,
+            self._behind,
+            self._save,
+            self._evaluations,
+        )
+        found = [gap for gap in seen if gap is not None]
+        found += self._wrappers() + self._outside()
+        keeper = self._engine.keeper
+        if keeper is None or not keeper.is_on:  # new processes have nothing to put back
+            found += [Gap("fsdp1", ALONE, text) for text in wrappers.limits(commit.state.roots)]
+        found += [
+            Gap("spread", BARS, f"{name}: spread over ranks otherwise than its parameter: no rank can be replaced")
+            for name in device.not_rebuilt(commit.state)
+        ]
+        found += self._no_way_in(commit)
+        found += self._unknown(commit)
+        found += self._kept_workers(commit)
+        found += [
+            Gap(
+                "large-fresh-tensor",
+                PART_OF_STEP,
+                f"{name}: read after the optimizer step and larger than {small.FRESH_BYTES >> 20} MiB; "
+                "a rank that is lost between its gate and the next step cannot be restored",
+            )
+            for name in self._fresh
+        ]
+        return found
+
+    def _outside(self) -> list[Gap]:
+        set_up = self._engine.set_up
+        if set_up is None:
+            text = "what set-up draws without a seed and asks of the system cannot be recorded with this Python"
+            return [Gap("outside", LEFT, text)]
+        found = [Gap("outside", BARS, f"{set_up.lost}: no rank can be replaced")] if set_up.lost else []
+        if set_up.finds_more:
+            text = "set-up looks for more files than are kept in mind: a new process may find some that the job has made since"
+            found.append(Gap("outside", LEFT, text))
+        return found
+
+    def _wrappers(self) -> list[Gap]:
+        found = []
+        for wrapped in self._engine.wrapped:
+            reason = ddp.why_not_carried(wrapped)
+            if reason:
+                hooks = comm_hooks.of(wrapped)
+                place = of_function(hooks[-1]) if hooks else NOWHERE
+                if place.file not in sites.INSTRUMENTED_FILES:
+                    place = self._wrapped_at.get(id(wrapped), NOWHERE)
+                found.append(Gap("ddp", BARS, f"{reason}: no rank can be replaced", *place))
+        return found
+
+    def _no_way_in(self, commit: Commit) -> list[Gap]:
+        found = []
+        for name in self._engine.writer.no_way_in:
+            if name == writer.KEPT_WORKERS:
+                text = f"{name}: its workers' own state is not seen: no rank can be replaced"
+                found.append(Gap("kept-workers", BARS, text, *self._kept_at(commit)))
+            else:
+                text = f"{name}: what it yields next cannot be captured: no rank can be replaced"
+                found.append(Gap("iterator", BARS, text, *self._place(commit, name)))
+        return found
+
+    def _unknown(self, commit: Commit) -> list[Gap]:
+        iterators = {name for name, _ in commit.state.iterators}
+        found = []
+        for name in dict.fromkeys(commit.state.unknown):
+            if name not in iterators:
+                kind = "array" if "(an array " in name else "object"
+                text = f"{name}: its state cannot be captured"
+                found.append(Gap(kind, LEFT, text, *self._place(commit, name)))
+        return found
+
+    def _kept_workers(self, commit: Commit) -> list[Gap]:
+        if writer.KEPT_WORKERS in self._engine.writer.no_way_in or not self._engine.draws.keeps_workers():
+            return []
+        kept = [(i, track) for i, track in self._engine.draws.tracks.items() if track.keeps_workers()]
+        if all(kept_workers.are_seen(i) and track.mark is not None for i, track in kept):
+            return []
+        text = "a data loader with persistent_workers: from its second epoch on no rank can be replaced"
+        return [Gap("kept-workers", BARS_LATER, text, *self._kept_at(commit))]
+
+    def _kept_at(self, commit: Commit) -> Place:
+        for track in self._engine.draws.tracks.values():
+            number = commit.state.index.get(id(track.loader))
+            if number is not None and getattr(track.loader, "persistent_workers", False):
+                node = commit.state.nodes[number]
+                return where_made(commit.state, node.parent, node.key)
+        return NOWHERE
+
+    def _place(self, commit: Commit, name: str) -> Place:
+        known = commit.state.places.get(name)
+        return where_made(commit.state, *known) if known is not None else NOWHERE

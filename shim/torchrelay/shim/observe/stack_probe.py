@@ -1,0 +1,150 @@
+"""What is the training thread doing? Looked at from a thread of the shim's own, on the agent's word.
+
+Nothing of the script's is called or changed, no signal is used. The looking thread needs the interpreter's lock like any other:
+if the training thread keeps it, nobody answers, and the agent looks from outside.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import linecache
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import CodeType, FrameType
+from typing import Any
+
+import torch
+
+from torchrelay.protocol.messages import Explain, Explained
+from torchrelay.shim.agent_link.link import AgentLink
+from torchrelay.shim.comm.communicators import Communicators
+
+SAMPLE_S = 0.02
+_LEAST_SAMPLES = 8
+_MAX_FRAMES = 60
+_MAX_NAMES = 64
+_OURS = os.path.dirname(os.path.abspath(__file__))
+_FAULTS = "fault_injection.py"
+"""A fault of --inject stands for what the user's own code might do."""
+_VALUES = (int, float, complex, bool, str, bytes, type(None))
+_SIZED = (list, dict, set, tuple, bytearray)
+
+Sight = tuple[Any, ...]
+
+
+def answer(order: Explain, link: AgentLink, comms: Communicators | None) -> None:
+    """Watches the main thread and the connections, and reports. Runs on a thread of its own."""
+    ident = threading.main_thread().ident
+    assert ident is not None
+    sockets = comms.own_sockets() if comms is not None else set()
+    if comms is not None:
+        comms.links.probe(sockets)
+    stack = stack_of(sys._current_frames().get(ident))
+    motion = watch(lambda: sys._current_frames().get(ident), order.watch_s, time.sleep, time.monotonic)
+    links = comms.links.look(sockets) if comms is not None else ()
+    link.send(Explained(order.request, stack, motion, "its own process", links=links))
+
+
+def stack_of(frame: FrameType | None) -> tuple[str, ...]:
+    """`function (file:line): source`, innermost first; calls of ours are left out."""
+    lines = []
+    for each in _frames(frame):
+        code = each.f_code
+        source = linecache.getline(code.co_filename, each.f_lineno).strip()
+        lines.append(f"{code.co_name} ({code.co_filename}:{each.f_lineno})" + (f": {source}" if source else ""))
+    return tuple(lines)
+
+
+def watch(
+    look: Callable[[], FrameType | None],
+    watch_s: float,
+    sleep: Callable[[float], None],
+    clock: Callable[[], float],
+) -> str:
+    """How the thread moves: see messages.Explained. `moving` is who shows something new for twice `watch_s`; who has had
+    nothing new for half of it goes over the same ground.
+    """
+    start_s = new_s = clock()
+    same = 0
+    known: set[Sight] = set()
+    places: set[tuple[int, int]] = set()
+    jumps = False
+    while same < _LEAST_SAMPLES or clock() - new_s < watch_s / 2:
+        sleep(SAMPLE_S)
+        frame = look()
+        if frame is None:
+            return "moving"
+        sight = _sight(frame)
+        same += 1
+        if sight not in known:
+            if clock() - start_s > 2 * watch_s:
+                return "moving"
+            known.add(sight)
+            same, new_s = 0, clock()
+        places.add((id(frame.f_code), frame.f_lasti))
+        jumps = jumps or _jumps(frame)
+    return "circling" if jumps or len(places) > 1 else "still"
+
+
+def _frames(frame: FrameType | None) -> Iterator[FrameType]:
+    count = 0
+    while frame is not None and count < _MAX_FRAMES:
+        file = frame.f_code.co_filename
+        if not file.startswith(_OURS) or file.endswith(_FAULTS):
+            count += 1
+            yield frame
+        frame = frame.f_back
+
+
+def _sight(frame: FrameType) -> Sight:
+    """Which code runs, and everything that it has at hand, as far as one can tell it apart."""
+    frames = list(_frames(frame))
+    return tuple(id(f.f_code) for f in frames), tuple(_at_hand(f) for f in frames)
+
+
+def _at_hand(frame: FrameType) -> tuple[Any, ...]:
+    values = frame.f_locals
+    known: list[Any] = []
+    if values is not frame.f_globals:
+        for name in frame.f_code.co_varnames[:_MAX_NAMES]:
+            if name in values:
+                known.append(_look(values[name], into=True))
+    for name in frame.f_code.co_names[:_MAX_NAMES]:
+        if name in frame.f_globals:
+            known.append(_look(frame.f_globals[name], into=True))
+    return tuple(known)
+
+
+def _look(value: Any, *, into: bool) -> Any:
+    kind = type(value)
+    if kind in _VALUES:
+        return value if kind not in (str, bytes) else (len(value), value[:_MAX_NAMES])
+    if kind in _SIZED:
+        return id(value), len(value)
+    if issubclass(kind, torch.Tensor):
+        return id(value), 0 if value.is_inference() else value._version
+    below = _attributes(value) if into and not issubclass(kind, type) else None
+    if type(below) is not dict or len(below) > _MAX_NAMES:
+        return id(value)
+    return id(value), tuple(_look(v, into=False) for v in list(below.values()))
+
+
+def _attributes(value: Any) -> Any:
+    try:
+        return object.__getattribute__(value, "__dict__")  # not what the script's class makes of it
+    except AttributeError:
+        return None
+
+
+def _jumps(frame: FrameType) -> bool:
+    """Whether the innermost code is at a jump: it runs, then. In another instruction it may be inside of C for long."""
+    return "JUMP" in _operations(frame.f_code).get(frame.f_lasti, "")
+
+
+@functools.lru_cache(maxsize=64)
+def _operations(code: CodeType) -> dict[int, str]:
+    return {instruction.offset: instruction.opname for instruction in dis.get_instructions(code)}

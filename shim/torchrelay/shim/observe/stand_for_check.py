@@ -1,0 +1,27 @@
+"""`torchrelay check`: the rank trains for a few steps, stands still at the head of its loop, and is ended there from outside."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from torchrelay.protocol.messages import Held
+
+if TYPE_CHECKING:
+    from torchrelay.shim.observe.check_record import Seen
+    from torchrelay.shim.step.boundary_snapshot import Commit
+    from torchrelay.shim.step.engine import Engine
+
+
+class Hold:
+    def __init__(self, engine: Engine, boundary: int, seen: Seen) -> None:
+        self._engine, self._boundary, self._seen = engine, boundary, seen
+
+    def at(self, commit: Commit) -> None:
+        """Does not return once the boundary is reached, and what a check is to go through is gone through."""
+        if self._seen.is_enough(commit.boundary, self._boundary):
+            self._engine.reporter.report(commit, always=True)
+            self._engine.phase("standing")
+            self._engine.link.send(Held(commit.boundary))
+            self._engine.link.wait_until_lost()
+            os._exit(0)  # whatever the script does at its end belongs to a whole run

@@ -1,0 +1,65 @@
+"""A rank that goes on without protection: when that is allowed, and how it is told."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from typing import TYPE_CHECKING
+
+from torchrelay.protocol.errors import TorchrelayError, UnsupportedError
+from torchrelay.protocol.messages import Disabled
+from torchrelay.shim.capture.modules import ModuleTrees
+from torchrelay.shim.comm.communicators import is_communication_failure
+from torchrelay.shim.gradients.kept_gradients import Gradients
+from torchrelay.shim.script.guard import reason_of
+
+if TYPE_CHECKING:
+    from torchrelay.shim.step.engine import Engine
+
+
+class Unprotected:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.reason = ""
+        """Empty as long as the rank is protected."""
+
+    def fails_closed(self, error: Exception) -> bool:
+        """Whether going on without protection could end in a wrong number, or leave others waiting."""
+        if is_communication_failure(error) or self._migrates():
+            return True
+        has_migrated = self._engine.comms.now.number > 0 or self._engine.draws.rewinds > 0
+        return has_migrated and isinstance(error, TorchrelayError)
+
+    def _migrates(self) -> bool:
+        """Whether a migration is under way for this rank, the step that is done again after it included."""
+        engine, recovery = self._engine, self._engine.recovery
+        is_joiner = engine.shadow is not None or engine.way_in is not None or engine.records.answers is not None
+        stands = recovery.standing or recovery.rewinding is not None or recovery.interrupted()
+        return is_joiner or stands or engine.again.looks()
+
+    def costs_too_much(self) -> bool:
+        """At a head: gives up where capture has slowed training for good, and whether it did."""
+        engine = self._engine
+        if not engine.budget.exceeded() or self._migrates():
+            return False
+        state = engine.commit.state if engine.commit is not None else None
+        self.give_up(UnsupportedError(engine.budget.reason(state)))
+        return True
+
+    def give_up(self, error: Exception) -> None:
+        """This rank cannot be replaced any more, nor stand in for others; it still takes part in the gates."""
+        engine = self._engine
+        if engine.commit is not None:
+            engine.updates.unprotected_in(engine.commit.activation.site)
+        engine.capturing, engine.commit = False, None
+        if self.reason:
+            return
+        self.reason = "an error"  # whatever telling leads to
+        engine.draws.stop()
+        engine.trees, engine.gradients = ModuleTrees(), Gradients()  # the script's objects are its own again
+        self.reason = reason_of(error)
+        # Telling must not end what it speaks of: the script may have closed the stream, or put an object of its own in its place.
+        with contextlib.suppress(Exception):
+            print(f"torchrelay: this rank is no longer protected: {self.reason}", file=sys.stderr, flush=True)
+        with contextlib.suppress(Exception):
+            engine.link.send(Disabled(self.reason))

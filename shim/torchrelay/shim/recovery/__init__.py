@@ -1,0 +1,1 @@
+"""What a rank that stays does while another one is replaced."""

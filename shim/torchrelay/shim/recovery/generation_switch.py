@@ -1,0 +1,286 @@
+"""One generation, as a rank that stays follows it: from where it stands to the commit."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torchrelay.protocol.addresses import bind_address
+from torchrelay.protocol.errors import CheckpointError, TorchrelayError, UnsupportedError
+from torchrelay.protocol.faults import SAVE
+from torchrelay.protocol.messages import (
+    Abandon,
+    CheckpointSaved,
+    Commit,
+    FilesKept,
+    KeepFile,
+    OrderFailed,
+    PassGate,
+    Plan,
+    Rebuild,
+    Rebuilt,
+    SaveCheckpoint,
+    Serve,
+    Serving,
+    ShimOrder,
+    Standing,
+    Verified,
+)
+from torchrelay.shim.adapters import fsdp2, wrappers
+from torchrelay.shim.adapters.dtensor import local
+from torchrelay.shim.capture import device
+from torchrelay.shim.comm import collective_records, pipelining
+from torchrelay.shim.journal import payload
+from torchrelay.shim.replicas import kept_files
+
+if TYPE_CHECKING:
+    from torchrelay.shim.recovery.survivor import Recovery
+    from torchrelay.shim.step.engine import Engine
+    from torchrelay.shim.transfer import Donor
+
+SERVE_S = 600.0
+"""How long a donor keeps its tensor channel open; the controller's deadlines are far shorter."""
+
+
+GO_BACK = "go back"
+"""What a rank does that is to be at its boundary before it goes on with the migration."""
+
+
+class Superseded(Exception):
+    """A newer generation was announced while this one was being followed."""
+
+
+class Attempt:
+    """One generation, followed from Standing to Commit or Abandon, or until the rank has to stand elsewhere."""
+
+    def __init__(self, engine: Engine, recovery: Recovery, generation: int, position: str, detail: str) -> None:
+        self._engine, self._recovery, self._link = engine, recovery, engine.link
+        self.generation, self._position, self._detail = generation, position, detail
+        self._plan: Plan | None = None
+        self._donors: list[Donor] = []
+        self._rebuilt = False
+        self._said = self._is_back = False
+        self._failure: Exception | None = None
+        """Why it is nowhere that anybody could go on from."""
+        self._due: Rebuild | None = None
+        """What a rank that goes back has to do next."""
+
+    def anew(self, generation: int) -> Attempt:
+        """The same rank in a newer generation: one that has gone back is there already."""
+        following = Attempt(self._engine, self._recovery, generation, self._position, self._detail)
+        following._is_back, following._failure = self._is_back, self._failure
+        return following
+
+    def follow(self) -> tuple[str, int]:
+        """Returns what the rank does next, and how many steps it does again; GO_BACK: `gone_back`, then `follow` once more."""
+        action = ""
+        try:
+            action, redone = self._to_the_end()
+            return action, redone
+        except Superseded:
+            self._drop()
+            raise
+        finally:
+            if action != GO_BACK:
+                for donor in self._donors:
+                    donor.close()
+
+    def gone_back(self, failure: Exception | None) -> None:
+        """The rank has left its step and put its state back, or has failed to: then the controller has to find another way."""
+        self._is_back, self._failure = failure is None, failure
+
+    def _to_the_end(self) -> tuple[str, int]:
+        if not self._said:
+            self._said = True
+            self._say()
+        due, self._due = self._due, None
+        if due is not None:
+            self._carry_out(due)
+        while True:
+            order = self._recovery.next_order(self.generation)
+            if isinstance(order, Commit):
+                return self._committed()
+            if isinstance(order, Abandon):
+                return self._abandoned()
+            if isinstance(order, PassGate):
+                return "pass", 0
+            if isinstance(order, Rebuild) and self._has_to_go_back():
+                try:
+                    self._check_wrappers()
+                except UnsupportedError as error:
+                    self._failure = error
+                else:
+                    self._due = order
+                    return GO_BACK, 0
+            self._carry_out(order)
+
+    def _has_to_go_back(self) -> bool:
+        """First: what it says afterwards, that it has verified, is true of the state that it goes on from."""
+        wanted = self._plan is not None and self._plan.action == "rewind"
+        return wanted and not self._is_back and self._failure is None
+
+    def _inject(self, phase: str) -> None:
+        commit, faults = self._engine.commit, self._engine.faults
+        if faults is not None and commit is not None:
+            faults.in_migration(phase, commit.boundary + 1)
+
+    def _say(self) -> None:
+        self._inject("prepare")
+        engine = self._engine
+        host, port = self._recovery.store(self.generation)
+        boundary = engine.commit.boundary if engine.commit is not None else -1
+        log = tuple(engine.records.after)
+        self._link.send(
+            Standing(
+                self.generation,
+                boundary,
+                engine.gates_passed,
+                self._position,
+                self._detail[:200],
+                host,
+                port,
+                payload.dump(log),
+                len(log),
+                engine.layouts.as_text(max(boundary, engine.gates_passed)),
+                engine.updates.late_now(),
+                engine.place() if boundary == engine.gates_passed else "",
+                engine.left.place,
+            )
+        )
+
+    def _carry_out(self, order: ShimOrder) -> None:
+        if self._failure is not None:
+            self._failed(order, self._failure)
+            return
+        try:
+            if isinstance(order, Serve):
+                self._serve(order)
+            elif isinstance(order, Plan):
+                self._plan = order
+            elif isinstance(order, Rebuild):
+                self._rebuild(order)
+            elif isinstance(order, SaveCheckpoint):
+                self._save(order)
+            elif isinstance(order, KeepFile):
+                self._keep(order)
+        except (RuntimeError, OSError, TorchrelayError) as error:
+            if self._recovery.is_of_the_past(self.generation, error):
+                if self._recovery.is_abandoned(self.generation):
+                    return  # as the next order says
+                raise Superseded from error
+            self._failed(order, error)
+
+    def _failed(self, order: ShimOrder, error: Exception) -> None:
+        reason = f"{type(error).__name__}: {error}"
+        writes = isinstance(order, (SaveCheckpoint, KeepFile))
+        unharmed = writes and isinstance(error, (OSError, CheckpointError, UnsupportedError))
+        self._link.send(OrderFailed(self.generation, type(order).__name__, reason[:500], unharmed=unharmed))
+
+    def _serve(self, order: Serve) -> None:
+        from torchrelay.shim.transfer import Donor
+
+        commit = self._engine.commit
+        assert commit is not None
+        self._inject("transfer")
+        self._engine.updates.take_back_early(order.boundary)
+        tensors = self._engine.replicas.to_give(commit, order.boundary) | self._engine.saves.tensors()
+        if self._position in ("after", "left"):
+            tensors |= {path: local(g) for path, g in device.gradients(commit.state).items()}
+        donor = Donor(
+            tensors,
+            bind_host=bind_address(self._engine.comms.address),
+            generation=order.generation,
+            token=order.token,
+            peer_host=order.peer_host,
+            deadline_s=SERVE_S,
+            log=_say_on_stderr,
+            protection=self._engine.protection,
+        )
+        self._donors.append(donor)
+        self._link.send(Serving(order.generation, self._engine.comms.address, donor.start()))
+
+    def _rebuild(self, order: Rebuild) -> None:
+        engine, started = self._engine, time.monotonic()
+        self._rebuilt = True
+        self._inject("rebuild")
+        self._check_wrappers()
+        self._recovery.free_waits(self.generation)
+        fsdp2.reset()
+        pipelining.reset(order.target)
+        engine.saves.exchange_begins()
+        engine.comms.rebuild(order.generation, order.store_host, order.store_port, self._recovery.is_over)
+        engine.layouts.prepare_survivor(engine.wrapped, order.target, engine.comms.lend_name)
+        self._link.send(Rebuilt(order.generation, time.monotonic() - started))
+        self._inject("verify")
+        engine.comms.verify(order.target)
+        if engine.commit is not None:
+            engine.replicas.before_commit(engine.commit, order.target)
+        self._link.send(Verified(order.generation))
+
+    def _check_wrappers(self) -> None:
+        """Raises UnsupportedError where a wrapper was interrupted that cannot be put back."""
+        commit = self._engine.commit
+        modules = (m for root in (commit.state.roots if commit is not None else ()) for m in root.modules())
+        if self._position != "head" and any(map(wrappers.is_fsdp1, modules)):
+            raise UnsupportedError("FullyShardedDataParallel was interrupted in its step: it cannot be put back")
+
+    def _save(self, order: SaveCheckpoint) -> None:
+        from torchrelay.shim.replicas import tensor_files
+
+        commit = self._engine.commit
+        assert commit is not None
+        self._engine.updates.take_back_early(order.target)
+        size = (
+            tensor_files.save(
+                Path(order.directory),
+                self._engine.replicas.to_give(commit, order.target) | self._engine.saves.tensors(),
+                lambda: self._inject(SAVE),
+            )
+            if order.save_tensors
+            else 0
+        )
+        self._link.send(CheckpointSaved(order.generation, size))
+
+    def _keep(self, order: KeepFile) -> None:
+        kept_files.keep(Path(order.directory), order.name, order.data, order.whole)
+        if order.last:
+            self._link.send(FilesKept(order.generation))
+
+    def _committed(self) -> tuple[str, int]:
+        assert self._plan is not None
+        engine, action = self._engine, self._plan.action
+        if engine.saves.are_under_way():
+            engine.comms.break_previous()
+        engine.comms.committed()
+        engine.comms.now.number = self.generation
+        engine.journal.generation = self.generation
+        engine.first_step_due = True
+        engine.layouts.migrated(self._plan.target, engine.wrapped)
+        engine.replicas.migrated(self._plan.target)
+        if engine.keeper is not None:
+            engine.keeper.entered(self.generation, self._plan.target, from_copy=bool(self._plan.kept))
+        back_to = engine.commit.saves if action == "rewind" and engine.commit is not None else None
+        engine.saves.entered(self.generation, back_to, has_communicators=not self._plan.offline)
+        if action == "forward" and self._plan.collective_log:
+            finished = collective_records.furthest(payload.load_logs(self._plan.collective_log))
+            engine.records.replay = collective_records.without(finished, engine.records.after)
+        return action, int(action == "rewind" and self._position != "head")
+
+    def _abandoned(self) -> tuple[str, int]:
+        self._drop()
+        if self._engine.keeper is not None:
+            self._engine.keeper.abandoned(self.generation)
+        self._engine.layouts.abandoned(self._engine.wrapped, self._engine.comms.lend_name)
+        return "abandoned", 0
+
+    def _drop(self) -> None:
+        if self._rebuilt:
+            self._engine.comms.go_back()
+            self._engine.saves.abandoned()
+            self._rebuilt = False
+
+
+def _say_on_stderr(text: str) -> None:
+    print(f"torchrelay: {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,260 @@
+"""What a rank does while a migration runs: comes loose, says where it stands, follows the plan, goes on."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from torchrelay.protocol.errors import ChannelClosedError
+from torchrelay.protocol.messages import (
+    Abandon,
+    CopyJournals,
+    Interrupt,
+    KeepCopies,
+    NumbersDecided,
+    QuiesceAnswer,
+    QuiesceAt,
+    QuiesceDecided,
+    Resumed,
+    ShimOrder,
+    TakeCopy,
+)
+from torchrelay.shim.comm.communicators import is_communication_failure, serve_store
+from torchrelay.shim.recovery.generation_switch import GO_BACK, Attempt, Superseded
+from torchrelay.shim.script.rewind import Rewind
+
+if TYPE_CHECKING:
+    from torchrelay.shim.agent_link.link import AgentLink
+    from torchrelay.shim.step.engine import Engine
+
+NEWS_S = 10.0
+"""A connection breaks before it is told that its other end is lost: until then who notices is not the one that failed."""
+PATIENCE_S = 60.0
+"""How long a rank whose communication failed waits to hear of a migration, before the failure is the script's own."""
+
+
+class Recovery:
+    """Orders arrive on the link's thread; the training thread follows them in `stand`."""
+
+    def __init__(self, engine: Engine, link: AgentLink) -> None:
+        self._engine, self._link = engine, link
+        self._orders: queue.SimpleQueue[ShimOrder | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._announced = self._abandoned = 0
+        self._reason = ""
+        self._news = threading.Condition(self._lock)
+        self._quiesce: QuiesceAt | None = None
+        self._decided: bool | None = None
+        self.rewinding: Rewind | None = None
+        self.standing = False
+        """Whether the rank stands for a migration; it does so to the end where that fails."""
+        self._stores: dict[int, tuple[Any, int]] = {}
+        self._phase = 0
+        """In which the training thread came to a stand."""
+        self._going_back: tuple[Attempt, BaseException | None] | None = None
+        """What is followed further at the head of the step, and what failed in the step."""
+
+    def handle(self, order: ShimOrder) -> None:
+        """On the link's thread."""
+        if isinstance(order, Interrupt):
+            with self._news:
+                if order.generation <= self._announced:
+                    return
+                self._announced, self._reason = order.generation, order.reason
+                self._quiesce, self._decided = None, None
+                self._news.notify_all()
+            self._engine.comms.break_all()
+            self._engine.comms.waits.watch(order.generation)
+            if self._engine.keeper is not None:
+                self._engine.keeper.interrupted(order.generation)
+            self._orders.put(order)
+        elif isinstance(order, QuiesceAt):
+            self._answer(order)
+        elif isinstance(order, QuiesceDecided):
+            with self._news:
+                if self._quiesce is not None and self._quiesce.quiesce_id == order.quiesce_id:
+                    self._decided = order.go
+                    if not order.go:
+                        self._quiesce = None
+                    self._news.notify_all()
+        elif isinstance(order, Abandon):
+            with self._news:
+                self._abandoned = max(self._abandoned, order.generation)
+                if self._quiesce is not None and self._quiesce.generation == order.generation:
+                    self._quiesce, self._decided = None, False
+                self._news.notify_all()
+            self._engine.comms.break_new(order.generation)
+            self._orders.put(order)
+        elif isinstance(order, CopyJournals):
+            self._engine.journal.copies.assign(order)
+            self._orders.put(order)  # a rank that stands has nothing better to do
+        elif isinstance(order, NumbersDecided):
+            if self._engine.numbers is not None:
+                self._engine.numbers.decided(order)
+        elif isinstance(order, (KeepCopies, TakeCopy)):
+            keeper = self._engine.keeper
+            if keeper is not None:
+                keeper.assign(order) if isinstance(order, KeepCopies) else keeper.take(order)
+        else:
+            self._orders.put(order)
+
+    def _answer(self, order: QuiesceAt) -> None:
+        with self._news:
+            commit = self._engine.commit
+            now = commit.boundary if commit is not None else -1
+            accepted = now < order.boundary and self._announced <= self._engine.comms.now.number
+            if accepted:
+                self._quiesce, self._decided = order, None
+        self._link.send(QuiesceAnswer(order.quiesce_id, accepted, now))
+
+    def interrupted(self) -> bool:
+        """Whether a newer generation than the present communicators' was announced."""
+        return self._announced > self._engine.comms.now.number
+
+    @property
+    def announced(self) -> int:
+        """The newest generation that it has heard of."""
+        return max(self._announced, self._engine.comms.now.number)
+
+    def wake(self) -> None:
+        with self._news:
+            self._news.notify_all()
+
+    def agent_gone(self) -> None:
+        """Nobody will say any more how a migration goes on."""
+        self._orders.put(None)
+        self.wake()
+
+    def wait_until(self, done: Callable[[], bool], timeout_s: float | None = None) -> None:
+        """Returns when `done`, when a newer generation is announced, when the agent is gone, or after the timeout."""
+        with self._news:
+            self._news.wait_for(lambda: done() or self.interrupted() or self._link.lost, timeout_s)
+
+    def has_announced(self, generation: int) -> bool:
+        """Whether one newer than `generation` was: its communicators are broken."""
+        return self._announced > generation
+
+    def expect_news(self, generation: int) -> None:
+        """After a communication of that generation has failed: until a newer one is announced, or is there, or patience ends."""
+        with self._news:
+            self._news.wait_for(
+                lambda: self._announced > generation or self._engine.comms.now.number > generation or self._link.lost,
+                PATIENCE_S,
+            )
+
+    def wanted_at_head(self, boundary: int) -> bool:
+        """At the head of the training loop: whether the rank has to stand still here."""
+        with self._news:
+            quiesce = self._quiesce
+            if quiesce is not None and boundary >= quiesce.boundary:
+                self._news.wait_for(
+                    lambda: self._decided is not None or self.interrupted() or self._link.lost, PATIENCE_S
+                )
+                if self._decided and self._quiesce is not None:
+                    return True
+            return self.interrupted()
+
+    def _generation(self, error: BaseException | None) -> int:
+        """The generation to stand for. Raises `error` if none is announced in time."""
+        with self._news:
+            if error is None and self._decided and self._quiesce is not None:
+                generation = self._quiesce.generation
+                self._quiesce, self._decided = None, None
+                return max(generation, self._announced)
+            if not self._news.wait_for(lambda: self.interrupted() or self._link.lost, PATIENCE_S) or self._link.lost:
+                raise error if error is not None else RuntimeError("the torchrelay agent is gone")
+            return self._announced
+
+    def stand(self, position: str, error: BaseException | None) -> str:
+        """Returns what the rank does next: `stay`, `rewind`, `forward`, or `pass`, behind which it has to stand again.
+
+        Raises `error` if this is no migration.
+        """
+        engine = self._engine
+        phase = engine.journal.phase
+        self.standing = True
+        engine.phase("standing")
+        generation = self._generation(error)
+        self._phase = phase
+        return self._follow(Attempt(engine, self, generation, position, str(error or "")), error)
+
+    def _follow(self, attempt: Attempt, error: BaseException | None) -> str:
+        """To its commit, or until the rank is to go back: `gone_back` follows it further from there."""
+        while True:
+            try:
+                action, redone = attempt.follow()
+            except Superseded:
+                attempt = attempt.anew(self._announced)
+                continue
+            if action != "abandoned":
+                break
+            if error is None:
+                action = "stay"
+                break
+            attempt = attempt.anew(self._generation(error))
+        if action == GO_BACK:
+            self._going_back = attempt, error
+            return "rewind"
+        self._engine.journal.phase = self._phase
+        self.standing = False
+        self._engine.alive()
+        if action != "pass":
+            self._link.send(Resumed(attempt.generation, redone))
+        return action
+
+    def gone_back(self, failure: Exception | None) -> None:
+        """The rank is at the head of its step again, or could not get there. Returns when the migration is committed.
+
+        Raises `failure` where nobody waits for the rank, and what failed in the step where no generation follows.
+        """
+        under_way, self._going_back = self._going_back, None
+        if under_way is not None:
+            attempt, error = under_way
+            attempt.gone_back(failure)
+            self._follow(attempt, failure or error)
+        elif failure is not None:
+            raise failure
+
+    def next_order(self, generation: int) -> ShimOrder:
+        """Raises Superseded when a newer generation was announced."""
+        while True:
+            order = self.raw_order()
+            if isinstance(order, Interrupt):
+                if order.generation > generation:
+                    raise Superseded
+            elif getattr(order, "generation", generation) == generation:
+                return order
+
+    def raw_order(self) -> ShimOrder:
+        """The next order, whatever its generation. Raises ChannelClosedError when the agent is gone."""
+        while isinstance(order := self._orders.get(), CopyJournals):
+            self._engine.journal.copies.catch_up()
+        if order is None:
+            raise ChannelClosedError("the torchrelay agent is gone in the middle of a migration")
+        return order
+
+    def is_abandoned(self, generation: int) -> bool:
+        return self._abandoned >= generation
+
+    def is_over(self, generation: int) -> bool:
+        return self._announced > generation or self.is_abandoned(generation)
+
+    def is_of_the_past(self, generation: int, error: Exception) -> bool:
+        """Whether it comes from the loss of another rank, so that the generation is, or will soon be, over."""
+        of_a_peer = is_communication_failure(error) or isinstance(error, ConnectionError | ChannelClosedError)
+        with self._news:
+            self._news.wait_for(lambda: self.is_over(generation) or self._link.lost, NEWS_S if of_a_peer else 0.0)
+            return self.is_over(generation)
+
+    def free_waits(self, generation: int) -> None:
+        """Of threads that wait for a broken communicator. A planned generation leaves the one before whole until it stands."""
+        if self._announced >= generation:
+            self._engine.comms.waits.free_all()
+
+    def store(self, generation: int) -> tuple[str, int]:
+        """Where this process would host the store of that generation."""
+        if generation not in self._stores:
+            self._stores = {generation: serve_store()}
+        return self._engine.comms.address, self._stores[generation][1]

@@ -1,0 +1,99 @@
+"""Files in the folder of checkpoints, which the training process can write to and neither its agent nor the controller can."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from torchrelay.protocol.errors import CheckpointError
+from torchrelay.protocol.messages import AsideSet, ClearCheckpoints, SetAside
+from torchrelay.protocol.names import JIT_PREFIX, MANIFEST
+from torchrelay.protocol.private import make_private, names_to_disk
+from torchrelay.shim.agent_link.link import AgentLink
+
+BROKEN = ".torchrelay-aside"
+"""What the name of a checkpoint that must not be taken ends with: no script looks for that."""
+
+
+def keep(folder: Path, name: str, data: bytes, whole: bool) -> None:
+    """One piece of a file, in order; the file has its name, durably, once it is `whole`. Raises OSError, CheckpointError."""
+    if Path(name).name != name:
+        raise CheckpointError(f"{name} points out of {folder}")
+    make_private(folder)
+    partial = folder / f".{name}.{os.getpid()}.partial"
+    with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600), "wb") as f:
+        f.write(data)
+        f.flush()
+        if whole:
+            os.fsync(f.fileno())
+    if whole:
+        if name == MANIFEST:
+            names_to_disk(folder)  # those of what it lists
+        partial.replace(folder / name)
+        names_to_disk(folder)
+
+
+def set_aside(paths: Sequence[str]) -> str:
+    """Renames each; what could not be, or empty. What is gone already is as good."""
+    failed = []
+    for path in paths:
+        try:
+            os.rename(path, path.rstrip("/") + BROKEN)
+        except FileNotFoundError:
+            continue
+        except OSError as e:
+            failed.append(f"{path}: {e.strerror}")
+    return "; ".join(failed)
+
+
+def carry_out(order: SetAside | ClearCheckpoints, link: AgentLink) -> None:
+    """Removes beside training; but where nothing may be left, here: what comes next, such as the end, waits for it."""
+    if isinstance(order, SetAside):
+        link.send(AsideSet(set_aside(order.paths)))
+        return
+
+    def work() -> None:
+        if failed := clear(Path(order.folder), order.job, order.keep):
+            print(f"torchrelay: just-in-time checkpoints could not be removed: {failed}", file=sys.stderr, flush=True)
+
+    if order.keep:
+        threading.Thread(target=work, name="torchrelay-clear", daemon=True).start()
+    else:
+        work()
+
+
+def clear(folder: Path, job: str, keep: int) -> str:
+    """Removes the job's just-in-time checkpoints but for the `keep` newest whole ones; what could not be, or empty.
+
+    The manifest goes first: what is left half removed is no whole one.
+    """
+    name = re.compile(rf"{re.escape(JIT_PREFIX + job)}-[0-9a-f]+-step\d+")
+    try:
+        ours = [path for path in folder.iterdir() if name.fullmatch(path.name) and path.is_dir()]
+    except OSError as e:
+        return f"{folder}: {e.strerror}"
+    written = {path: written_s for path in ours if (written_s := _written_s(path)) is not None}
+    kept = sorted(written, key=lambda path: written[path])[len(written) - keep :] if keep else []
+    failed = []
+    for path in ours:
+        if path in kept:
+            continue
+        try:
+            (path / MANIFEST).unlink(missing_ok=True)
+            shutil.rmtree(path)
+        except OSError as e:
+            failed.append(f"{path}: {e.strerror}")
+    return "; ".join(failed)
+
+
+def _written_s(checkpoint: Path) -> float | None:
+    """When it was whole, or None."""
+    try:
+        return (checkpoint / MANIFEST).stat().st_mtime
+    except OSError:
+        return None

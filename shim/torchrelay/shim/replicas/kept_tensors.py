@@ -1,0 +1,167 @@
+"""Tensors of a kept copy: one file in shared memory, mapped, which stays and is filled anew for each copy.
+
+The bytes are copied as a whole on the training thread, at the speed of memory; the list beside them (path, type, shape and
+place of each tensor, with its digest) is written afterwards, whole or not at all, and makes the copy valid.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import mmap
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from torchrelay.protocol.errors import JournalError, StateMismatchError
+from torchrelay.protocol.kept import WHOLE, root_of
+from torchrelay.protocol.private import open_below
+from torchrelay.shim.tensors import digest
+from torchrelay.shim.tensors.tensor_bytes import local
+from torchrelay.shim.transfer.layout import TensorInfo, describe
+from torchrelay.shim.transfer.receiver import Place, TransferStats
+from torchrelay.shim.transfer.rows import Rows
+
+DATA_NAME = "tensors.bin"
+_VERSION = 1
+_ALIGNED = 64
+
+
+class KeptTensors:
+    """The tensors of one slot. Not thread safe: one copy at a time."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._map: mmap.mmap | None = None
+        self._infos: list[TensorInfo] = []
+        self.views: dict[str, torch.Tensor] = {}
+        """Path -> memory of the slot, to be filled."""
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(info.size_bytes for info in self._infos)
+
+    def place(self, infos: Sequence[TensorInfo]) -> Mapping[str, torch.Tensor]:
+        """Memory for tensors like these. Raises JournalError where shared memory has no room for them."""
+        if list(infos) != self._infos:
+            self._infos = list(infos)
+            offsets = _offsets(infos)
+            self.views, end = {}, offsets[-1]
+            if self._map is None or len(self._map) < end:
+                self._map = _mapped(self._folder / DATA_NAME, end)
+            for info, offset in zip(infos, offsets):
+                self.views[info.path] = _view(self._map, info, offset)
+        return self.views
+
+    def fill(self, tensors: Mapping[str, torch.Tensor], half_way: Callable[[], None] = lambda: None) -> None:
+        """Copies the bytes of `tensors`. Raises UnsupportedError, JournalError."""
+        own = {path: local(tensor, path) for path, tensor in tensors.items()}
+        views = self.place([describe(path, tensor) for path, tensor in own.items()])
+        with torch.no_grad():
+            for number, (path, tensor) in enumerate(own.items()):
+                if number == len(own) // 2:
+                    half_way()
+                views[path].copy_(tensor)
+
+    def seal(self, boundary: int) -> None:
+        """Takes the digests and writes the list: from here on the copy is whole. Raises OSError."""
+        body = json.dumps(
+            {
+                "version": _VERSION,
+                "boundary": boundary,
+                "tensors": [[i.path, digest.dtype_name(i.dtype), list(i.shape)] for i in self._infos],
+                "digests": digest.digests(self.views),
+            }
+        )
+        partial = self._folder / f".{WHOLE}.partial"
+        with os.fdopen(open_below(root_of(self._folder), partial), "w") as file:
+            file.truncate()  # one that was begun and not finished
+            file.write(json.dumps({"checksum": _checksum(body), "body": body}))
+        partial.rename(self._folder / WHOLE)
+
+
+def _offsets(infos: Sequence[TensorInfo]) -> list[int]:
+    """Where each tensor starts, and where the last one ends."""
+    offsets, end = [], 0
+    for info in infos:
+        offsets.append(end)
+        end += -(-info.size_bytes // _ALIGNED) * _ALIGNED
+    return [*offsets, end]
+
+
+def _mapped(path: Path, size: int) -> mmap.mmap:
+    file = open_below(root_of(path.parent), path)
+    try:
+        # Not ftruncate: on a full memory file system the first write to the map would end the process with SIGBUS.
+        os.posix_fallocate(file, 0, max(size, 1))
+        return mmap.mmap(file, max(size, 1))
+    except OSError as e:
+        raise JournalError(f"no room for a copy of {size} bytes in shared memory: {e}") from e
+    finally:
+        os.close(file)
+
+
+def _view(memory: mmap.mmap, info: TensorInfo, offset: int) -> torch.Tensor:
+    if info.size_bytes == 0:
+        return torch.empty(info.shape, dtype=info.dtype)
+    raw = torch.frombuffer(memory, dtype=torch.uint8, count=info.size_bytes, offset=offset)
+    return raw.view(info.dtype).view(info.shape)
+
+
+def _checksum(body: str) -> str:
+    return hashlib.blake2b(body.encode(), digest_size=16).hexdigest()
+
+
+def opened(folder: Path) -> tuple[KeptTensors, dict[str, str], int]:
+    """A whole copy, with the digests that its tensors had when it was taken, and its boundary. Raises JournalError."""
+    try:
+        outer = json.loads((folder / WHOLE).read_text())
+        body = json.loads(outer["body"])
+        if outer["checksum"] != _checksum(outer["body"]) or body["version"] != _VERSION:
+            raise ValueError("it is damaged, or of another version")
+        infos = [_info(*entry) for entry in body["tensors"]]
+        digests, boundary = dict(body["digests"]), int(body["boundary"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as e:
+        raise JournalError(f"{folder} holds no whole copy: {e}") from e
+    kept = KeptTensors(folder)
+    kept.place(infos)
+    return kept, digests, boundary
+
+
+def check(folder: Path, kept: KeptTensors, digests: Mapping[str, str]) -> None:
+    """Raises JournalError where the content is not what was copied."""
+    for path, now in digest.digests(kept.views).items():
+        if digests.get(path) != now:
+            raise JournalError(f"{folder}: the content of {path} is not what was copied")
+
+
+def _info(path: str, dtype: str, shape: list[int]) -> TensorInfo:
+    kind: Any = getattr(torch, dtype)
+    size = torch.Size(shape).numel() * torch.empty((), dtype=kind).element_size()
+    return TensorInfo(path, kind, tuple(shape), size)
+
+
+def load(folder: Path, place: Place) -> TransferStats:
+    """Fills the tensors that `place` names for those of a whole copy, and checks them against its digests.
+
+    Raises JournalError for a copy that is none or is damaged, StateMismatchError where a destination does not fit.
+    """
+    started = time.monotonic()
+    kept, digests, _ = opened(folder)
+    check(folder, kept, digests)
+    infos = [describe(path, view) for path, view in kept.views.items()]
+    destinations = place(infos)
+    with torch.no_grad():
+        for info in infos:
+            tensor = local(destinations[info.path], info.path)
+            if tensor.dtype != info.dtype or tuple(tensor.shape) != info.shape:
+                raise StateMismatchError(
+                    f"{info.path}: the copy has {digest.dtype_name(info.dtype)}{list(info.shape)}, "
+                    f"here it is {digest.dtype_name(tensor.dtype)}{list(tensor.shape)}"
+                )
+            tensor.copy_(kept.views[info.path])
+    return TransferStats(kept.size_bytes, len(infos), time.monotonic() - started, Rows([]))

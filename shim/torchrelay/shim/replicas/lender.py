@@ -1,0 +1,63 @@
+"""A copy that lies on this machine goes to the rank that it is of, which enters on a machine without one.
+
+Both are joiners of a rollback. The copy is in shared memory, so whoever has written it need not live.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from torchrelay.protocol.addresses import bind_address
+from torchrelay.protocol.errors import JournalError, TorchrelayError
+from torchrelay.protocol.messages import OrderFailed, Serve, Serving
+from torchrelay.shim.agent_link.link import AgentLink
+from torchrelay.shim.replicas import kept_tensors
+from torchrelay.shim.transfer import Donor
+
+DEADLINE_S = 300.0
+
+
+class Lender:
+    """`address`: under which peers reach this process."""
+
+    def __init__(self, link: AgentLink, address: str, protection: str) -> None:
+        self._link, self._address, self._protection = link, address, protection
+        self._donors: list[Donor] = []
+
+    def serve(self, order: Serve) -> None:
+        """Answers with Serving, or says why it cannot."""
+        try:
+            port = self._open(order)
+        except (OSError, RuntimeError, TorchrelayError) as e:
+            self._link.send(OrderFailed(order.generation, "Serve", f"{type(e).__name__}: {e}"[:500]))
+        else:
+            self._link.send(Serving(order.generation, self._address, port))
+
+    def _open(self, order: Serve) -> int:
+        kept, digests, boundary = kept_tensors.opened(Path(order.kept))
+        if boundary != order.boundary:
+            raise JournalError(f"{order.kept} holds the copy of boundary {boundary}, not {order.boundary}")
+        kept_tensors.check(Path(order.kept), kept, digests)
+        donor = Donor(
+            kept.views,
+            bind_host=bind_address(self._address),
+            generation=order.generation,
+            token=order.token,
+            peer_host=order.peer_host,
+            deadline_s=DEADLINE_S,
+            log=_say,
+            protection=self._protection,
+        )
+        self._donors.append(donor)
+        return donor.start()
+
+    def close(self) -> None:
+        """Nothing is given any more."""
+        for donor in self._donors:
+            donor.close()
+        self._donors.clear()
+
+
+def _say(text: str) -> None:
+    print(f"torchrelay: {text}", file=sys.stderr, flush=True)

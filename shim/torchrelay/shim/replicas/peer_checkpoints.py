@@ -1,0 +1,282 @@
+"""Copies of the whole state in host memory, taken now and then at boundaries: what a job goes back to where nobody else
+holds what a lost rank had.
+
+The tensors are copied on the training thread, so they are of one moment; the rest is done beside training. A copy lies in
+shared memory, so it outlives the process, and the rank itself starts over from it. Two are kept: while one is written, the
+other is whole. Where the steps between two copies are given, a rank passes the last gate before its next copy only when the latest
+one is whole, so whoever overwrites an older one knows that all ranks have the newer one.
+
+Copies that nobody has asked for begin once it is known that somebody needs them, which ranks hear at different steps. So they
+agree in the gate: whoever wants a copy says so there, whoever's latest one is not whole yet says that too, and at the next head
+either all make one or nobody does. The first one is wanted at once, the others as often as the controller says, once it knows
+how long a step takes. A small state is copied from the first step on, for losses before all that is known.
+
+With `--buddy-sync` all of a copy is made at the head, and the ranks meet there: nobody begins the step before the copies of
+all are whole. So a loss never costs more than the steps since the latest head with copies.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torchrelay.protocol.errors import JournalError, TorchrelayError
+from torchrelay.protocol.kept import COPIES_AS_NEEDED, SLOTS, KeptParts, Slots, own_folder, write_parts
+from torchrelay.protocol.messages import KeepCopies, TakeCopy
+from torchrelay.shim.replicas.kept_tensors import KeptTensors
+from torchrelay.shim.replicas.peer_exchange import Giver, Taker
+
+if TYPE_CHECKING:
+    from torchrelay.shim.step.boundary_snapshot import Commit
+    from torchrelay.shim.step.engine import Engine
+
+
+MEETING_S = 30.0
+"""How long a rank waits at a head for the others' copies: one that does not come to this head would keep it for ever."""
+EARLY_BYTES, EARLY_STEPS = 64 << 20, 3
+"""A state of so many bytes is copied in these steps before it is known who holds the same, and then, where that is needed, at each
+head until it is known how often."""
+_SIGN_OF_LIFE_S = 0.5
+"""Who waits for a buddy at a gate says so: it does not hang, and must not be taken for a rank that does."""
+
+
+class Keeper:
+    """`every`: steps between two copies, or COPIES_AS_NEEDED; `folder`: this node's, see `protocol.kept`.
+
+    `sync`: as `--buddy-sync` has it.
+    """
+
+    def __init__(self, engine: Engine, every: int, folder: Path, *, sync: bool = False) -> None:
+        self._engine, self._folder = engine, folder
+        self.every = max(every, 0)
+        """0 as long as nobody has said how often copies are needed."""
+        self._as_needed = every == COPIES_AS_NEEDED
+        self._told_every = 0
+        self._sync = self._meets = sync
+        self._met = 0
+        """The turn, as in `_turn`, of the latest head at which all ranks have met."""
+        self._on = True
+        """As long as nobody knows whether other ranks hold the same, copies are made."""
+        self._is_told, self._is_small = not self._as_needed, False
+        self._giver = Giver(engine.link, engine.comms.address, engine.protection)
+        self._taker = Taker(engine.link, folder, engine.protection)
+        self._slots = Slots(own_folder(folder, engine.rank))
+        self._tensors: dict[Path, KeptTensors] = {}
+        self._turn: int | None = None
+        self._latest = max(self._slots.boundaries(), default=-1)
+        """The boundary of the latest copy, whether it went well or not."""
+        self._agreed = False
+        """All ranks make a copy at the next head."""
+        self._is_untold = False
+        """A copy was made because others wanted one; the controller has not said yet that this rank keeps copies too."""
+        self._finishing: threading.Thread | None = None
+        self.size_bytes = 0
+        self._copied_s, self._waited_s, self._copies = 0.0, 0.0, 0
+        self.failed = ""
+        """Why the latest copy could not be made."""
+
+    # On the link's thread.
+
+    def assign(self, order: KeepCopies) -> None:
+        if self._as_needed and order.every > 0:
+            self._told_every = order.every
+        self._on, self._giver.peer_host, self._is_untold = order.on, order.buddy_host, False
+        self._is_told = True
+
+    def take(self, order: TakeCopy) -> None:
+        self._taker.take(order)
+
+    def interrupted(self, generation: int) -> None:
+        """A migration to `generation` begins: nobody may wait for a buddy that may be the one that is lost."""
+        self._giver.pause(generation)
+
+    # On the training thread.
+
+    def close(self) -> None:
+        """No thread is left that computes: it would be torn in the interpreter's end."""
+        self._giver.close()
+        self.wait()
+        self._taker.close()
+
+    @property
+    def is_on(self) -> bool:
+        """Whether copies are made for as long as they are needed."""
+        return self._on and self._is_told
+
+    @property
+    def cost_s(self) -> float:
+        """What a copy takes of the training thread's time, mean."""
+        return (self._copied_s + self._waited_s) / self._copies if self._copies else 0.0
+
+    @property
+    def memory_bytes(self) -> int:
+        return SLOTS * self.size_bytes
+
+    def at_boundary(self, commit: Commit) -> None:
+        self.every = self._told_every or self.every
+        if not self._is_told and commit.boundary < EARLY_STEPS:
+            self._is_small = self._needed_bytes(commit) <= EARLY_BYTES
+        due = self._is_agreed() if self._as_needed else self._is_its_turn(commit.boundary)
+        if not due or self._engine.shadow is not None:
+            if not self._on and not self._is_untold:
+                self._drop()
+            return
+        self._is_untold = not self._on
+        self._latest = commit.boundary
+        self.wait()
+        started_s = time.perf_counter()
+        try:
+            self._copy(commit)
+        except (OSError, TorchrelayError, RuntimeError) as e:
+            self._fail(commit.boundary, e)
+        self._copied_s, self._copies = self._copied_s + time.perf_counter() - started_s, self._copies + 1
+
+    def _is_its_turn(self, boundary: int) -> bool:
+        """Whether a copy is made at this head, where the steps between two of them are given."""
+        turn, is_first = boundary // self.every, self._turn is None
+        # Until the training loop is known, more than one head can be the one of boundary 0: the last one counts.
+        due = boundary % self.every == 0 if is_first else turn != self._turn or boundary == self._latest
+        self._turn = turn
+        is_there = is_first and boundary in self._slots.boundaries()  # this process has just entered from it
+        return due and self._on and not is_there
+
+    def _is_agreed(self) -> bool:
+        agreed, self._agreed = self._agreed, False
+        return agreed
+
+    def asks(self, boundary: int) -> tuple[bool, bool]:
+        """In the gate before the head of `boundary`: whether a copy is wanted there, and whether the latest one is still made."""
+        if not self._as_needed:
+            return False, False
+        every = self._told_every or self.every or int(self._is_small)
+        due = self._latest < 0 or (every > 0 and boundary // every != self._latest // every)
+        wanted = self._on if self._is_told else self._is_small and boundary <= EARLY_STEPS
+        return wanted and due, self._finishing is not None and self._finishing.is_alive()
+
+    def agreed(self, yes: bool) -> None:
+        """What all ranks have said in that gate: whether they make a copy at the next head."""
+        self._agreed = yes
+
+    def entered(self, generation: int, boundary: int, *, from_copy: bool = False) -> None:
+        """All ranks go on from there: they need not meet there. `from_copy`: this one has come from its copy of `boundary`.
+
+        A copy of where they meet, or of later, is one that not all ranks have: some were not through the gate before it.
+        """
+        self._met, self._meets = boundary // self.every if self.every else 0, self._sync
+        self._agreed = False
+        self.wait()
+        try:
+            self._slots.forget(boundary if from_copy else boundary - 1)
+        except OSError as e:
+            self._fail(boundary, e)
+        self._latest = max(self._slots.boundaries(), default=-1)
+        self._giver.resume(generation)
+
+    def abandoned(self, generation: int) -> None:
+        self._giver.resume(generation)
+
+    def meet(self, patience_s: float | None = None) -> None:
+        """Waits for the other ranks' copies of this head, once. Raises RuntimeError when the generation is broken.
+
+        Called before each gate as well, by ranks too that take no boundaries: all meet between the same two gates.
+        """
+        if not self._meets or not self.every:
+            return
+        engine, turn = self._engine, self._engine.gates_passed // self.every
+        if turn <= self._met:
+            return
+        started_s, at_head = time.perf_counter(), not engine.is_waiting()
+        if at_head:
+            engine.waiting(True)
+        try:
+            wanted = engine.comms.meet(turn, self._on, patience_s)
+        finally:
+            if at_head:
+                engine.waiting(False)
+            self._waited_s += time.perf_counter() - started_s
+        if wanted is not None:
+            self._met, self._meets = turn, wanted
+
+    def meet_at_head(self) -> None:
+        try:
+            self.meet(MEETING_S)
+        except RuntimeError as error:
+            self._engine.recovery.stand("head", error)
+
+    def at_gate(self, boundary: int) -> None:
+        """Of the step that starts at `boundary`."""
+        if self._as_needed:
+            return  # it says that it is busy
+        if self._finishing is not None and (boundary + 1) // self.every != boundary // self.every:
+            started_s = time.perf_counter()
+            while self._finishing.is_alive():
+                self._finishing.join(_SIGN_OF_LIFE_S)
+                if self._giver.waits:
+                    self._engine.alive()
+            self._finishing = None
+            self._waited_s += time.perf_counter() - started_s
+
+    def wait(self) -> None:
+        """Returns when the latest copy is whole, or has failed."""
+        if self._finishing is not None:
+            self._finishing.join()
+            self._finishing = None
+
+    def _drop(self) -> None:
+        """Others hold the same by now: the memory of the copies goes back to the system."""
+        if self._tensors:
+            self.wait()
+            self._slots.drop()
+            self._tensors.clear()
+            self.size_bytes, self._latest = 0, -1
+            self._taker.drop()
+
+    def _copy(self, commit: Commit) -> None:
+        engine = self._engine
+        journal, set_up = engine.writer.latest
+        parts = KeptParts(commit.boundary, b"".join(journal), set_up, engine.layouts.as_text(commit.boundary))
+        slot = self._slots.open(commit.boundary)
+        kept = self._tensors.setdefault(slot, KeptTensors(slot))
+        if self._as_needed:
+            self._check_room(commit)
+        kept.fill(
+            engine.replicas.to_give(commit, commit.boundary) | engine.saves.tensors(), lambda: engine.inject("copy")
+        )
+        self._finishing = threading.Thread(
+            target=self._finish, args=(slot, kept, parts), name="torchrelay-keep", daemon=True
+        )
+        self._finishing.start()
+        if self._sync:
+            self.wait()
+
+    def _check_room(self, commit: Commit) -> None:
+        """Copies that nobody has asked for leave room for others. Raises JournalError where they would not."""
+        if self.size_bytes:
+            return
+        needed_bytes = SLOTS * self._needed_bytes(commit)
+        room = os.statvfs(self._folder)
+        free_bytes = room.f_bavail * room.f_frsize // max(1, min(self._engine.world_size, os.cpu_count() or 1))
+        if needed_bytes > free_bytes // 2:
+            raise JournalError(
+                f"{needed_bytes >> 20} MiB of copies would take more than half of this rank's share of shared memory, "
+                f"{free_bytes >> 20} MiB; --buddy-every makes them all the same"
+            )
+
+    def _needed_bytes(self, commit: Commit) -> int:
+        return sum(tensor.numel() * tensor.element_size() for tensor in self._engine.replicas.tensors(commit).values())
+
+    def _finish(self, slot: Path, kept: KeptTensors, parts: KeptParts) -> None:
+        try:
+            write_parts(slot, parts)
+            kept.seal(parts.boundary)
+            self._slots.filled(slot, parts.boundary)
+            self.size_bytes = kept.size_bytes
+            self.failed = self._giver.give(kept, parts)
+        except (OSError, TorchrelayError, RuntimeError) as e:
+            self._fail(parts.boundary, e)
+
+    def _fail(self, boundary: int, error: Exception) -> None:
+        self.failed = f"the state could not be copied at boundary {boundary}: {error}"

@@ -1,0 +1,145 @@
+"""Content digests of the device state, taken now and then at boundaries: who holds the same bytes can stand in for a loss.
+
+All ranks check at the same boundaries: at the first ones, at powers of two, then every 1024 steps, and one step behind each of
+these, so that the cost fades. Each training loop of the script starts this anew, since it can have tensors of its own, and so does
+a model that takes another one's turn: tensors are named by the order in which their models are come across.
+Two ranks that were equal at a checked boundary and passed the same gates since still are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+import torch
+
+from torchrelay.protocol.messages import ReplicaCheck
+from torchrelay.shim.adapters.dtensor import replica_ranks
+from torchrelay.shim.adapters.process_group import group_ranks
+from torchrelay.shim.capture import device
+from torchrelay.shim.capture.host_state import HostState
+from torchrelay.shim.capture.modules import TreeContent
+from torchrelay.shim.tensors import digest
+
+if TYPE_CHECKING:
+    from torchrelay.shim.step.boundary_snapshot import Commit
+    from torchrelay.shim.step.engine import Engine
+
+_EVERY = 1024
+_LOOKS_AFTER = 16
+"""For so many steps after a migration ranks are compared at 1, 2, 4, ... steps: what went wrong in it shows at once."""
+_HASTE_BYTES = 4 << 30
+"""Of tensors in host memory, that are read through while all ranks wait for a commit: about a second."""
+
+
+def is_due(boundary: int) -> bool:
+    """At these and at those right behind them: ranks that average every so many steps are equal at one of the two at most."""
+    return _is_mark(boundary) or _is_mark(boundary - 1)
+
+
+def _is_mark(boundary: int) -> bool:
+    return boundary % _EVERY == 0 or boundary & (boundary - 1) == 0
+
+
+class ReplicaChecks:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._since = 0
+        self._loop: tuple[str, int, str, tuple[tuple[int, int], ...]] | None = None
+        self._migrated = -1
+        """The boundary of the latest migration."""
+        self._settled = False
+        """Whether that is the loop which trains: in its first step the outermost one stands in for it."""
+        self.every = 0
+        """Checked at multiples of this too, if it is not 0."""
+
+    def tensors(self, commit: Commit) -> dict[str, torch.Tensor]:
+        """The device state at the boundary, gradients included that are part of it."""
+        return device.catalogue(commit.state, commit.state.roots, as_taken=True) | self._engine.gradients.tensors()
+
+    def to_give(self, commit: Commit, target: int) -> dict[str, torch.Tensor]:
+        """What a joiner needs from a donor. `target`: the boundary that all meet at."""
+        if target > commit.boundary:
+            state = device.after_update(commit.state)
+            return device.catalogue(state, state.roots) | self._engine.gradients.tensors_now()
+        # Before the update a donor serves while it is still in the step, which may have bound other tensors.
+        tensors = device.catalogue(commit.state, commit.state.roots, as_taken=True)
+        return tensors | self._engine.gradients.to_give()
+
+    def at_boundary(self, commit: Commit) -> None:
+        outermost, innermost = self._engine.tracker.stack[0], commit.activation
+        loop = outermost.site, outermost.entry, innermost.site, _models(commit.state)
+        if loop != self._loop:
+            if self._loop is not None and self._settled:
+                self._since = commit.boundary
+            self._loop = loop
+        self._settled = bool(self._engine.tracker.boundary_sites)
+        asked = self.every and commit.boundary % self.every == 0
+        due = (
+            self._engine.gradients.changed
+            or asked
+            or is_due(commit.boundary)
+            or is_due(commit.boundary - self._since)
+            or self._looks_after(commit)
+        )
+        if not due or self._engine.shadow is not None:
+            return
+        self._send(commit)
+        self._engine.reporter.report(commit, always=True)  # with what steps cost by now
+
+    def _looks_after(self, commit: Commit) -> bool:
+        steps = commit.boundary - self._migrated
+        return self._migrated >= 0 and 0 < steps <= _LOOKS_AFTER and _is_mark(steps)
+
+    def migrated(self, target: int) -> None:
+        """A migration was committed: its ranks go on from this boundary."""
+        self._migrated = target
+
+    def before_commit(self, commit: Commit, target: int) -> None:
+        """Lets the controller compare ranks that stand at the boundary where all meet, before it lets them go on."""
+        if commit.boundary != target or not self._engine.capturing:
+            return
+        on_host = [tensor for tensor in self.tensors(commit).values() if tensor.is_cpu]
+        if sum(tensor.numel() * tensor.element_size() for tensor in on_host) <= _HASTE_BYTES:
+            self._send(commit)
+
+    def _send(self, commit: Commit) -> None:
+        digests = digest.digests(self.tensors(commit))
+        paths = device.kept_paths(commit.state.roots, commit.state, self._kept(commit))
+        self._engine.link.send(
+            ReplicaCheck(commit.boundary, digests, tuple(paths), self._since, small_buffers(commit.state))
+        )
+
+    def _kept(self, commit: Commit) -> dict[int, str]:
+        """Parameters that are the same on some ranks by construction, with these ranks as `ReplicaCheck.ddp_paths` has them."""
+        kept = {}
+        for root in commit.state.roots:
+            for parameter in root.parameters():
+                ranks = replica_ranks(parameter)
+                if len(ranks) > 1:
+                    kept[id(parameter)] = f"@={','.join(map(str, ranks))}"
+        for wrapped in self._engine.wrapped:
+            ranks = group_ranks(wrapped.process_group)
+            among = "" if len(ranks) == self._engine.world_size else f"@{','.join(map(str, ranks))}"
+            kept.update((id(parameter), among) for parameter in wrapped.module.parameters())
+        return kept
+
+
+def _models(state: HostState) -> tuple[tuple[int, int], ...]:
+    """Which models the names of tensors mean: number and identity of each."""
+    contents = enumerate(_contents(state))
+    return tuple((number, id(content.tree.root)) for number, content in contents if not content.tree.is_bare())
+
+
+def _contents(state: HostState) -> list[TreeContent]:
+    """Of the models, in the order of their nodes."""
+    return [state.nodes[state.index[id(root)]].content for root in state.roots]
+
+
+def small_buffers(state: HostState) -> dict[str, str]:
+    """Digests of the buffers that go with the journal, by the place of their model and their name."""
+    return {
+        f"buffer{number}.{name}": hashlib.blake2b(value.data, digest_size=8).hexdigest()
+        for number, content in enumerate(_contents(state))
+        for name, value in content.buffers.items()
+    }

@@ -1,0 +1,1 @@
+"""Checkpoints that a thread writes while training goes on."""

@@ -1,0 +1,130 @@
+"""Where the script comes into our code: what is wrong with us must not become the script's failure.
+
+Every way in goes through a `Guard`. An exception of ours switches the protection of this rank off, with its reason, and the plain
+call is made, unless it was made already. What has to come through: exceptions of the plain call, `Rewind`, errors that an injected
+fault stands for, and whatever is raised during a migration or because of one, where going on could end in wrong numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import FrameType
+from typing import Any, Protocol
+
+from torchrelay.shim.script.hidden_frames import hide_all
+
+_OURS = "torchrelay.shim"
+INJECTED = "injected by torchrelay: "
+"""How the error of an injected fault begins, which is to reach the script."""
+
+
+class MeantForUs:
+    """Of an exception of ours that code of ours further out waits for: nothing is wrong with us."""
+
+
+class Engine(Protocol):
+    def fails_closed(self, error: Exception) -> bool:
+        """Whether an exception has to come through, since a migration has raised it or is under way."""
+        ...
+
+    def give_up(self, error: Exception) -> None: ...
+
+
+class _Plain:
+    """The original of a hooked function, for one call: whether it was called, and what came of it."""
+
+    __slots__ = ("_function", "done", "error", "result")
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        self.done = False
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            self.result = self._function(*args, **kwargs)
+        except BaseException as error:
+            self.error = error
+            raise
+        self.done, self.error = True, None
+        return self.result
+
+
+class Guard:
+    def __init__(
+        self, engine: Callable[[], Engine | None], disable: Callable[[str], None] = lambda reason: None
+    ) -> None:
+        """`disable`: what is done where there is no engine yet."""
+        self._engine, self._disable = engine, disable
+
+    def call(self, ours: Callable[..., Any], original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """`ours(plain, *args, **kwargs)`, which calls `plain` in place of `original`."""
+        return self.entry(original, ours)(*args, **kwargs)
+
+    def entry(self, original: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
+        """A function that stands for `original`: it calls `ours(plain, *args, **kwargs)`, which calls `plain` in its place."""
+
+        def entry(*args: Any, **kwargs: Any) -> Any:
+            plain = _Plain(original)
+            try:
+                return ours(plain, *args, **kwargs)
+            except BaseException as error:
+                if error is plain.error or not isinstance(error, Exception) or not self.takes(error):
+                    hide_all(error)
+                    raise
+                if plain.error is not None:
+                    hide_all(plain.error)
+                    raise plain.error from None  # the script's; ours came up while it was looked at
+            finally:
+                plain.error = None  # it holds this frame
+            return plain.result if plain.done else original(*args, **kwargs)
+
+        return entry
+
+    def tell(self, ours: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """The same where there is no plain call: `ours` only looks, and None is what a failure gives."""
+        try:
+            return ours(*args, **kwargs)
+        except Exception as error:
+            if not self.takes(error):
+                raise
+            return None
+
+    def takes(self, error: Exception) -> bool:
+        """In an except clause, of an exception that is not the script's: whether the script goes on without protection.
+
+        If not, it has to be raised again.
+        """
+        if isinstance(error, MeantForUs) or (type(error) is RuntimeError and str(error).startswith(INJECTED)):
+            return False
+        engine = self._engine()
+        if engine is None:
+            self._disable(reason_of(error))
+            return True
+        if engine.fails_closed(error):
+            return False
+        engine.give_up(error)
+        return True
+
+
+def reason_of(error: BaseException) -> str:
+    """In one line. What the error says of itself may be the script's code, too."""
+    try:
+        said = str(error)
+    except Exception:  # noqa: BLE001 - it is only told, and the script must go on
+        said = "(it does not say what)"
+    return " ".join(f"{type(error).__name__}: {said}".split())[:500]
+
+
+def is_called_by(frame: FrameType, *modules: str) -> bool:
+    """Whether the code that has called us is of a module whose name begins so."""
+    return str(caller(frame).f_globals.get("__name__", "")).startswith(modules)
+
+
+def caller(frame: FrameType) -> FrameType:
+    """The frame that has called us: the first one, from `frame` outwards, that is not of the shim."""
+    found: FrameType | None = frame
+    while found is not None and str(found.f_globals.get("__name__", "")).startswith(_OURS):
+        found = found.f_back
+    return found or frame

@@ -1,0 +1,319 @@
+"""Which files a rank's set-up did not find, which it removed, and what small folders held: so that a joiner finds the same.
+
+What was there, is there still in most cases, and needs no record. What the job has made since then was absent when set-up
+asked for it, made it or renamed something to it. Paths that Python's import system asks for are left out.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import io
+import os
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from torchrelay.shim.adapters.diverted import Diversions
+
+_MAX_BYTES = 2 << 20
+"""Of paths and names."""
+_MAX_NAMES, _SMALL_FOLDER_BYTES = 256, 16 << 10
+"""A larger folder holds data rather than runs or checkpoints, and its content is not written down."""
+CREATES = os.O_CREAT | os.O_TRUNC
+Call = Callable[..., Any]
+
+
+_FOLDERS = 4096
+_folders: dict[str, str] = {}
+"""Where folders really are: to follow links takes a system call for each part of a path."""
+
+
+def canonical(path: Any) -> str:
+    """The name under which a path is known, links on the way to it followed, but for itself."""
+    folder, name = os.path.split(os.path.abspath(os.fsdecode(path)))
+    real = _folders.get(folder)
+    if real is None:
+        if len(_folders) >= _FOLDERS:
+            _folders.clear()
+        real = _folders[folder] = os.path.realpath(folder)
+    return os.path.join(real, name)
+
+
+def folders_changed() -> None:
+    """Links or folders were made, removed or renamed."""
+    _folders.clear()
+
+
+def is_path(path: Any) -> bool:
+    return isinstance(path, (str, bytes, os.PathLike))
+
+
+@dataclass
+class FilesSeen:
+    """By canonical path: how often it was absent; what kind of thing was removed that set-up had not made; and the names in a
+    folder, each time that it was listed."""
+
+    absent: dict[str, int] = field(default_factory=dict)
+    removed: dict[str, str] = field(default_factory=dict)
+    listed: dict[str, list[tuple[str, ...]]] = field(default_factory=dict)
+
+
+class Busy(threading.local):
+    """Whether this thread is in code of ours that asks for files itself."""
+
+    on = False
+
+
+class SeenRecorder:
+    """A rank's: writes down in `seen` what its main thread meets, until the diversions end."""
+
+    def __init__(self) -> None:
+        self.seen = FilesSeen()
+        self._created: set[str] = set()
+        self._taken_away: set[str] = set()
+        self._left_bytes = _MAX_BYTES
+        self._busy = Busy()
+
+    def divert(self, diversions: Diversions) -> None:
+        """Raises UnsupportedError where this Python is built otherwise."""
+        diverted: dict[Any, Callable[[Call], Call]] = {
+            **dict.fromkeys((os.stat, os.lstat, os.readlink), self._reading),
+            os.access: self._access,
+            os.listdir: self._listing,
+            os.scandir: self._listing,
+            os.mkdir: self._making,
+            **dict.fromkeys((os.symlink, os.link), functools.partial(self._making, place=1)),
+            **dict.fromkeys((os.rename, os.replace), self._renaming),
+            **dict.fromkeys((os.unlink, os.remove, os.rmdir), self._removing),
+            io.open: self._open,
+            os.open: self._os_open,
+        }
+        for function, make in diverted.items():
+            diversions.divert(function, make)
+
+    def _concerns(self, path: Any, options: dict[str, Any]) -> bool:
+        """Whether the script asks, and by a path. To be called by what is diverted."""
+        if (
+            self._busy.on
+            or self.is_full
+            or not is_path(path)
+            or not on_main_thread()
+            or not by_script(sys._getframe(2))
+        ):
+            return False
+        return all(value is None for name, value in options.items() if name.endswith("dir_fd"))
+
+    def _note(self, act: Callable[[], None]) -> None:
+        self._busy.on = True
+        try:
+            act()
+        except (OSError, ValueError):
+            pass  # a path that cannot be told: the script has been told, or goes on
+        finally:
+            self._busy.on = False
+
+    def _was_absent(self, name: str) -> None:
+        if self._was_taken_away(name):
+            return  # by set-up itself: so it is in a joiner
+        if name not in self.seen.absent:
+            self._left_bytes -= len(name)
+        self.seen.absent[name] = self.seen.absent.get(name, 0) + 1
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there was too much to write down, so that a joiner may find what the lost rank did not."""
+        return self._left_bytes <= 0
+
+    def _was_taken_away(self, name: str) -> bool:
+        while self._taken_away and name not in self._created:
+            if name in self._taken_away:
+                return True
+            folder = os.path.dirname(name)
+            if folder == name:
+                break
+            name = folder
+        return False
+
+    def _was_made(self, name: str) -> None:
+        self._was_absent(name)
+        self._created.add(name)
+        self._taken_away.discard(name)
+
+    def _was_removed(self, name: str, kind: str) -> None:
+        self._taken_away.add(name)
+        for folder in [f for f in self.seen.listed if f == name or f.startswith(name + os.sep)]:
+            del self.seen.listed[
+                folder
+            ]  # a joiner does not look into it before it is removed, as rmtree does by other means
+        if name in self._created:
+            self._created.discard(name)
+        elif self._left_bytes > len(name):
+            self._left_bytes -= len(name)
+            self.seen.removed[name] = kind
+
+    def _is_there(self, path: Any) -> bool:
+        self._busy.on = True
+        try:
+            return os.path.lexists(path)
+        except (OSError, ValueError):
+            return True
+        finally:
+            self._busy.on = False
+
+    # What is diverted.
+
+    def _reading(self, original: Call) -> Call:
+        def ask(*args: Any, **options: Any) -> Any:
+            try:
+                return original(*args, **options)
+            except FileNotFoundError:
+                path = args[0] if args else options.get("path", ".")
+                if self._concerns(path, options):
+                    self._note(lambda: self._was_absent(canonical(path)))
+                raise
+
+        return ask
+
+    def _access(self, original: Call) -> Call:
+        def access(path: Any, *args: Any, **options: Any) -> Any:
+            given = original(path, *args, **options)
+            if not given and self._concerns(path, options) and not self._is_there(path):
+                self._note(lambda: self._was_absent(canonical(path)))
+            return given
+
+        return access
+
+    def _listing(self, original: Call) -> Call:
+        read = self._reading(original)
+
+        def ask(*args: Any, **options: Any) -> Any:
+            path = args[0] if args else options.get("path")
+            given = read(*args, **options)
+            path = "." if path is None else path
+            if self._concerns(path, {}):
+                self._note(lambda: self._was_listed(path, given))
+            return given
+
+        return ask
+
+    def _was_listed(self, path: Any, given: Any) -> None:
+        if os.stat(path).st_size > _SMALL_FOLDER_BYTES:
+            return
+        names = tuple(map(os.fsdecode, given if isinstance(given, list) else os.listdir(path)))
+        size = sum(map(len, names)) + len(os.fsdecode(path))
+        if len(names) <= _MAX_NAMES and size < self._left_bytes:
+            self._left_bytes -= size
+            self.seen.listed.setdefault(canonical(path), []).append(names)
+
+    def _making(self, original: Call, place: int = 0) -> Call:
+        def make(*args: Any, **options: Any) -> Any:
+            path = args[place] if len(args) > place else options.get("dst" if place else "path")
+            concerned = self._concerns(path, options)
+            try:
+                made = original(*args, **options)
+            except FileNotFoundError:
+                if concerned and place == 0:
+                    self._note(lambda: self._was_absent(os.path.dirname(canonical(path))))
+                raise
+            if concerned:
+                folders_changed()
+                self._note(lambda: self._was_made(canonical(path)))
+            return made
+
+        return make
+
+    def _renaming(self, original: Call) -> Call:
+        def rename(src: Any, dst: Any, **options: Any) -> Any:
+            concerned = self._concerns(src, options) and is_path(dst)
+            absent = concerned and not self._is_there(dst)
+            kind = "dir" if concerned and _is_folder(src, self._busy) else "file"
+            try:
+                given = original(src, dst, **options)
+            except FileNotFoundError:
+                if concerned and not self._is_there(src):
+                    self._note(lambda: self._was_absent(canonical(src)))
+                raise
+            if concerned:
+                folders_changed()
+                self._note(lambda: self._was_removed(canonical(src), kind))
+            if absent:
+                self._note(lambda: self._was_made(canonical(dst)))
+            return given
+
+        return rename
+
+    def _removing(self, original: Call) -> Call:
+        kind = "dir" if original.__name__ == "rmdir" else "file"
+        read = self._reading(original)
+
+        def remove(path: Any, **options: Any) -> Any:
+            given = read(path, **options)
+            folders_changed()
+            if self._concerns(path, options):
+                self._note(lambda: self._was_removed(canonical(path), kind))
+            return given
+
+        return remove
+
+    def _open(self, original: Call) -> Call:
+        def open(file: Any, mode: Any = "r", *args: Any, **options: Any) -> Any:
+            concerned = self._concerns(file, {}) and isinstance(mode, str)
+            creates = concerned and not set(mode).isdisjoint("wax")
+            return self._opening(lambda: original(file, mode, *args, **options), file, concerned, creates)
+
+        return open
+
+    def _os_open(self, original: Call) -> Call:
+        def open(path: Any, flags: Any, *args: Any, **options: Any) -> Any:
+            concerned = self._concerns(path, options) and isinstance(flags, int)
+            creates = concerned and bool(flags & CREATES)
+            return self._opening(lambda: original(path, flags, *args, **options), path, concerned, creates)
+
+        return open
+
+    def _opening(self, call: Callable[[], Any], path: Any, concerned: bool, creates: bool) -> Any:
+        absent = creates and not self._is_there(path)
+        try:
+            opened = call()
+        except FileNotFoundError:
+            if concerned:
+                self._note(lambda: self._was_absent(os.path.dirname(canonical(path)) if creates else canonical(path)))
+            raise
+        if absent:
+            self._note(lambda: self._was_made(canonical(path)))
+        return opened
+
+
+def _is_folder(path: Any, busy: Busy) -> bool:
+    busy.on = True
+    try:
+        return os.path.isdir(path) and not os.path.islink(path)
+    finally:
+        busy.on = False
+
+
+def on_main_thread() -> bool:
+    return threading.get_ident() == threading.main_thread().ident
+
+
+def by_script(frame: Any) -> bool:
+    """Of the frame of what is diverted: not where the import system asks, or we do."""
+    while frame is not None and str(frame.f_globals.get("__name__", "")).startswith(_DIVERTED_IN):
+        frame = frame.f_back
+    return frame is not None and not str(frame.f_globals.get("__name__", "")).startswith(
+        ("torchrelay.", "importlib.", "zipimport")
+    )
+
+
+_DIVERTED_IN = (
+    "torchrelay.shim.set_up.files_seen",
+    "torchrelay.shim.set_up.scratch_files",
+    "torchrelay.shim.adapters.diverted",
+)
+
+
+def not_found(path: Any) -> FileNotFoundError:
+    return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)

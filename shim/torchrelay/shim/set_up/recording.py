@@ -1,0 +1,89 @@
+"""A rank's set-up and the world outside: recorded in a rank, given again in a joiner, until the training loop is reached."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from collections.abc import Callable
+from types import ModuleType
+
+from torchrelay.protocol.errors import UnsupportedError
+from torchrelay.shim.adapters.diverted import Diversions
+from torchrelay.shim.set_up import clock, entropy, stores
+from torchrelay.shim.set_up.files_seen import FilesSeen, SeenRecorder
+from torchrelay.shim.set_up.outside import Recorded, Replayed
+
+NUMPY_RANDOM = "numpy.random"
+
+
+class SetUp:
+    """From the first line of the script on. `recorded`: what the lost rank has written down; empty for a rank from the start.
+
+    `draw`: where chance comes from.
+
+    Raises JournalError, StateMismatchError for a record that a joiner cannot go by.
+    """
+
+    def __init__(self, recorded: bytes = b"", draw: entropy.Draw = entropy.from_system) -> None:
+        self._recorded, self._draw = recorded, draw
+        self._files: SeenRecorder | None = None
+        self.seen: FilesSeen
+        """What the lost rank found, in a joiner."""
+        self._outside: Recorded | Replayed
+        if recorded:
+            answers, self.seen = pickle.loads(recorded)
+            self._outside = Replayed(answers)
+        else:
+            self._files, self._outside = SeenRecorder(), Recorded(draw(entropy.KEY_BYTES, "generators"))
+            self.seen = self._files.seen
+        self._diversions = Diversions()
+        self._is_on = False
+        self.on_end: Callable[[], None] = lambda: None
+
+    def begin(self) -> None:
+        """Raises UnsupportedError where this Python is built otherwise than is known; nothing is diverted then."""
+        self._is_on = True
+        try:
+            entropy.divert_draws(self._diversions, self._outside, self._draw)
+            clock.divert_clock(self._diversions, self._outside)
+            if self._files is not None:
+                self._files.divert(self._diversions)
+        except UnsupportedError:
+            self.end()
+            raise
+        entropy.seed_python(self._outside.key)
+        if NUMPY_RANDOM in sys.modules:
+            self.numpy_imported(sys.modules[NUMPY_RANDOM])
+
+    def torch_imported(self, torch: ModuleType) -> None:
+        """Raises UnsupportedError as `begin`. A spare has imported it before."""
+        if self._is_on:
+            entropy.divert_torch(self._diversions, self._outside, torch, self._draw)
+            stores.divert_stores(self._diversions, self._outside)
+            entropy.seed_torch(self._outside.key, torch)
+
+    def numpy_imported(self, generators: ModuleType) -> None:
+        if self._is_on:
+            entropy.seed_numpy(self._outside.key, generators)
+
+    def snapshot(self) -> bytes:
+        """For the journal."""
+        if not isinstance(self._outside, Recorded):
+            return self._recorded
+        return pickle.dumps((self._outside.snapshot(), self.seen), pickle.HIGHEST_PROTOCOL)
+
+    @property
+    def lost(self) -> str:
+        """What of it cannot be handed on; empty if nothing."""
+        return self._outside.lost if isinstance(self._outside, Recorded) else ""
+
+    @property
+    def finds_more(self) -> bool:
+        """Whether a joiner may find files that the job has made since."""
+        return self._files is not None and self._files.is_full
+
+    def end(self) -> None:
+        """The training loop is reached, or nothing is protected: all is as in plain Python from here on."""
+        self._is_on = False
+        self._diversions.end()
+        self.on_end()

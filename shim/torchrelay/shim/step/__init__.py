@@ -1,0 +1,1 @@
+"""One training step of a rank: its boundary, its gate, its update, and the way back."""

@@ -1,0 +1,138 @@
+"""A rank proves to itself that it is at the boundary that it says it is at, before others rely on it.
+
+It looks at everything anew, from the script's frames on and with nothing remembered from earlier walks, and compares that with
+what was recorded at the boundary. It runs in migrations only, so it may cost as much as the first walk of a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.shim.capture import rng
+from torchrelay.shim.capture.compare import Comparison, Difference, differences
+from torchrelay.shim.capture.encode import decode, encode_whole
+from torchrelay.shim.capture.host_state import HostState, path_of
+from torchrelay.shim.capture.kinds import Kind
+from torchrelay.shim.capture.modules import ModuleTrees
+from torchrelay.shim.capture.small import TensorValue, take
+from torchrelay.shim.capture.walk import Walk
+from torchrelay.shim.journal.payload import BoundaryJournal
+from torchrelay.shim.journal.writer import note_loops, script_frames
+from torchrelay.shim.observe.origins import where_made
+
+if TYPE_CHECKING:
+    from torchrelay.shim.step.boundary_snapshot import Commit
+    from torchrelay.shim.step.engine import Engine
+
+_NAMED = 3
+"""Differences in one message."""
+
+
+def check_gone_back(engine: Engine, commit: Commit) -> None:
+    """Raises StateMismatchError, naming what is not as it was, if a rank that has gone back is not at its boundary."""
+    now = look(engine, commit.activation.frame)
+    then = commit.state
+
+    def same(a: int, b: int) -> bool:
+        return then.nodes[a].kind is Kind.LOOPS or then.nodes[a].obj is now.nodes[b].obj
+
+    comparison = Comparison(decode(encode_whole(then)), decode(encode_whole(now)), same=same)
+    found = comparison.run()
+    found += _rebound(then, now, comparison.partner)
+    if not rng.same(rng.capture(), commit.rng):
+        found.append(Difference("a random generator of the process", "as at the boundary", "another one"))
+    if found:
+        raise StateMismatchError(
+            f"after it went back, this rank is not what it was at boundary {commit.boundary}: {described(found, now)}"
+        )
+
+
+def check_entered(
+    engine: Engine, journal: BoundaryJournal, trees: Sequence[Any], innermost: FrameType, left: Collection[int]
+) -> None:
+    """The same of a process that joins at a boundary's head. `trees`: of the set-up, as its journal has them. `left`: nodes of
+    the journal that are not carried.
+
+    Raises StateMismatchError.
+    """
+    found, now = differences_on_entry(engine, journal, trees, innermost, left)
+    if found:
+        raise StateMismatchError(
+            f"this process is not what the lost rank was at boundary {journal.boundary}: {described(found, now)}"
+        )
+
+
+def differences_on_entry(
+    engine: Engine, journal: BoundaryJournal, trees: Sequence[Any], innermost: FrameType, left: Collection[int]
+) -> tuple[list[Difference], HostState]:
+    """What is not as the journal says, and what was looked at. Nothing of the device is compared."""
+    now = look(engine, innermost)
+    comparison = Comparison(decode(journal.nodes), decode(encode_whole(now)), trees, left=left)
+    found = comparison.run()
+    records = engine.writer.records_below(now, engine.tracker.stack)
+    for number, record in journal.loaders.items():
+        there = records.get(comparison.partner.get(number, -1))
+        if there is not None and there.drawn != record.drawn:
+            path = path_of(decode(journal.nodes), number)
+            found.append(Difference(path, f"drawn from {record.drawn} times", f"drawn from {there.drawn} times"))
+    for activation, link in zip(engine.tracker.stack, journal.links):
+        if (activation.site, activation.entry, activation.heads) != (link.site, link.entry, link.heads):
+            found.append(Difference(f"the loop at {link.site}", f"in iteration {link.heads}", f"in {activation.heads}"))
+    return found, now
+
+
+def check_at_gate(
+    engine: Engine, nodes: Sequence[bytes], trees: Sequence[Any], innermost: FrameType, left: Collection[int]
+) -> None:
+    """The same at the gate of the step that a process goes through in the lost rank's place."""
+    now = look(engine, innermost)
+
+    def read(number: int) -> TensorValue:
+        return take(now.nodes[number].obj)
+
+    found = differences(decode(nodes), decode(encode_whole(now)), trees, left=left, read=read)
+    if found:
+        raise StateMismatchError(f"this process is not what the lost rank was at its gate: {described(found, now)}")
+
+
+def look(engine: Engine, innermost: FrameType) -> HostState:
+    """A walk that knows nothing of those before it. `innermost`: the frame of the training loop."""
+    trees = ModuleTrees()
+    note_loops(trees, engine.tracker.stack)
+    return Walk(trees).run(script_frames(innermost), engine.writer.modules.namespaces())
+
+
+def described(found: Sequence[Difference], now: HostState) -> str:
+    """The first differences in words, each with the line of the script that binds it, where that can be told."""
+    named = [f"{difference}{_line(difference, now)}" for difference in found[:_NAMED]]
+    more = len(found) - len(named)
+    return "; ".join(named) + (f"; and {more} more" if more > 0 else "")
+
+
+def _line(difference: Difference, now: HostState) -> str:
+    if difference.node < 0:
+        return ""
+    key, node = difference.key, difference.node
+    if key is None:
+        key, node = now.nodes[node].key, now.nodes[node].parent
+    file, line = where_made(now, node, key)
+    return f" (bound at {file}:{line})" if file else ""
+
+
+def _rebound(then: HostState, now: HostState, partner: dict[int, int]) -> Iterator[Difference]:
+    """Parameters and buffers of which a module has other tensors by now: what holds the old ones would not see them change.
+
+    Those that fully_shard exchanges by itself are none of them.
+    """
+    for number, node in enumerate(then.nodes):
+        if node.kind is not Kind.MODULE or number not in partner:
+            continue
+        there = now.nodes[partner[number]].content.named()
+        for place, tensor in node.content.named().items():
+            if there.get(place) is not tensor:
+                name, _, key = place
+                path = then.path(number, *filter(None, name.split(".")), key)
+                yield Difference(path, "one tensor", "another one", partner[number], key)

@@ -1,0 +1,28 @@
+"""What a rank remembers of its latest boundary."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torchrelay.shim.capture import rng
+from torchrelay.shim.capture.host_state import HostState
+from torchrelay.shim.data.replayed_item import Drawn
+from torchrelay.shim.instrument.loop_tracker import Activation
+
+
+@dataclass
+class Commit:
+    """The latest boundary: enough to go back to it in this process."""
+
+    boundary: int
+    activation: Activation
+    item: Drawn
+    state: HostState
+    rng: rng.RngState
+    heads: int
+    """How often the loop's head had been reached: a step of several iterations goes back past some."""
+    place: str
+    """As payload.place_of has it."""
+    saves: Mapping[str, int]
+    """How many async saves had been begun in each group."""

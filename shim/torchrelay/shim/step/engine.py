@@ -1,0 +1,466 @@
+"""A rank between its boundaries: takes them, goes back to them, passes the gate; knows at each moment where the rank stands."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import torch
+
+from torchrelay.protocol.journal import PHASES
+from torchrelay.protocol.transfer_protection import INTEGRITY
+from torchrelay.shim.adapters import ddp_layouts
+from torchrelay.shim.agent_link.link import AgentLink
+from torchrelay.shim.capture import rng, undo
+from torchrelay.shim.capture.modules import ModuleTrees
+from torchrelay.shim.comm.collective_records import CollectiveRecords
+from torchrelay.shim.comm.collectives import Entry
+from torchrelay.shim.comm.communicators import Communicators
+from torchrelay.shim.comm.side_thread_collectives import Beside
+from torchrelay.shim.data.iterator_replay import Draws
+from torchrelay.shim.gradients.kept_gradients import Gradients
+from torchrelay.shim.instrument.left_loops import LeftLoops
+from torchrelay.shim.instrument.loop_tracker import Activation, LoopTracker
+from torchrelay.shim.journal import last_draw, writer
+from torchrelay.shim.journal.finished_loops import Phases
+from torchrelay.shim.journal.payload import place_of
+from torchrelay.shim.journal.remote_copies import CopiedJournal
+from torchrelay.shim.observe.fault_injection import FaultInjector
+from torchrelay.shim.observe.loss_watch import Numbers
+from torchrelay.shim.observe.protection_report import Reporter
+from torchrelay.shim.observe.stand_for_check import Hold
+from torchrelay.shim.observe.unprotected import Unprotected
+from torchrelay.shim.recovery.survivor import Recovery
+from torchrelay.shim.replicas import replica_checks
+from torchrelay.shim.replicas.peer_checkpoints import Keeper
+from torchrelay.shim.saves.async_saves import AsyncSaves
+from torchrelay.shim.script.guard import Guard, caller
+from torchrelay.shim.script.sites import PACKAGES, SITES
+from torchrelay.shim.set_up.recording import SetUp
+from torchrelay.shim.step import boundary_proof
+from torchrelay.shim.step.boundary_snapshot import Commit
+from torchrelay.shim.step.cost_budget import Budget
+from torchrelay.shim.step.costs import Costs
+from torchrelay.shim.step.interruptions import Interruptions
+from torchrelay.shim.step.late_forwards import LateForwards
+from torchrelay.shim.step.optimizer_updates import Updates
+from torchrelay.shim.step.repeated_step import DoneAgain
+from torchrelay.shim.tensors.taint import Watch
+
+_MOST_STAND_INS = 2
+_MOST_IN_A_STEP = 16
+"""So many updates of one iteration can be one step. What they write is copied before."""
+
+
+class Engine:
+    """Listener of the loops, of the collectives and of the optimizer; the one owner of what a rank knows of itself."""
+
+    def __init__(
+        self, rank: int, world_size: int, address: str, link: AgentLink, journal: CopiedJournal, tracker: LoopTracker
+    ) -> None:
+        self.rank, self.world_size = rank, world_size
+        self.protection = INTEGRITY
+        """Of tensors that go to another machine, as in `transfer_protection`."""
+        self.link, self.journal, self.tracker = link, journal, tracker
+        self.guard = Guard(self._self)
+        tracker.takes = self.guard.takes
+        self.trees = ModuleTrees()
+        self.draws = Draws()
+        self.draws.is_state = self.is_state
+        self._draw = self.guard.entry(next, self.draws.next)
+        self.drawn: Callable[[Any, tuple[Any, ...]], Any] = lambda iterator, default: self._draw(iterator, *default)
+        self.comms: Communicators = Communicators(rank, world_size, address)
+        self.wrapped: list[torch.nn.parallel.DistributedDataParallel] = []
+        self.layouts = ddp_layouts.Layouts()
+        self.faults: FaultInjector | None = None
+        self.hold: Hold | None = None
+        self.set_up: SetUp | None = None
+        """None where what set-up learns from outside is not recorded."""
+        self.costs, self.budget, self.reporter = Costs(), Budget(), Reporter(self)
+        self.recovery = Recovery(self, link)
+        self.commit: Commit | None = None
+        self.position = "set-up"
+        """`set-up`, `body`, `gate`, `update`, `after`, `finished`."""
+        self.gates_passed = 0
+        self.records = CollectiveRecords(journal.write_after)
+        self.answer, self.replayed = self.records.answer, self.records.replayed
+        self.shadow: Any = None
+        self.way_in: Any = None
+        """A joiner's, as long as it is on its way to the loop that it enters."""
+        self.phases, self.updates = Phases(), Updates(self)
+        self.stepped = False
+        self.astray = False
+        """Whether a step was done in a loop that was not known to train: until it comes round, there is no boundary in it."""
+        self.behind = False
+        """Whether the step's gate is behind the loop that the boundary is in, which was over with gradients left over."""
+        self.gradients_open = False
+        """Whether there was a backward since the latest boundary, and no optimizer step after it."""
+        self.step_stack: list[Activation] = []
+        self.chain: set[str] = set()
+        """Sites of the loops around and of those that train."""
+        self._looked_at: set[str] = set()
+        self.gradients = Gradients()
+        self._stood_in: dict[str, int] = {}
+        self.first_step_due = False
+        self._not_captured: Exception | None = None
+        """What went wrong at the latest loop's head, as long as no optimizer step was seen."""
+        self.capturing = True
+        """Off once something could not be captured: the rank goes on, unprotected."""
+        self._main = threading.main_thread().ident
+        self.writer = writer.Writer(self)
+        self.replicas = replica_checks.ReplicaChecks(self)
+        self.keeper: Keeper | None = None
+        self.numbers: Numbers | None = None
+        self._forbidden: Watch | None = None
+        self.late_forwards = LateForwards(self)
+        self.collective_begins = self.updates.collective_begins
+        self.sharded_alone, self.sharded_after_step = self.late_forwards.alone, self.late_forwards.after_step
+        self.interruptions = Interruptions(self)
+        self.interrupted, self.interrupted_for_good = self.interruptions.interrupted, self.interruptions.for_good
+        self.caught, self.rewind = self.interruptions.caught, self.interruptions.rewind
+        self.unprotected = Unprotected(self)
+        self.fails_closed, self.give_up = self.unprotected.fails_closed, self.unprotected.give_up
+        self.left, self.again = LeftLoops(self), DoneAgain()
+        self.ended = self.left.ended
+        self.summed_up = self.again.summed_up
+        self.saves = AsyncSaves(self)
+        self.beside, self.dispatched = Beside(self).call, self.saves.dispatched
+
+    def _self(self) -> Engine:
+        return self
+
+    def is_state(self, obj: Any) -> bool:
+        return self.commit is not None and id(obj) in self.commit.state.index
+
+    # What the collectives ask.
+
+    def mode(self) -> str:
+        if not self.takes_part() or not self.capturing:
+            return "off"
+        if self.records.answers is not None:
+            return "answer"
+        return "repeat" if self.position in ("after", "finished") or self.left.found() else "record"
+
+    def caught_up(self, group: str) -> bool:
+        return self.shadow is not None and bool(self.shadow.at_collective(group))
+
+    def record(self, entry: Entry) -> None:
+        self.records.add(entry, after_gate=self.position == "after")
+
+    def record_message(self, entry: Entry) -> None:
+        """Of this rank alone: other ranks' records have nothing to compare it with."""
+        self.records.add(entry, after_gate=False)
+
+    def answered(self, tensors: list[torch.Tensor]) -> None:
+        watch = self.shadow.tail.watch if self.behind_gate() else self._forbidden
+        if watch is not None:
+            watch.certain(tensors)
+
+    def own_result_late(self, name: str) -> None:
+        if self.commit is not None:
+            self.reporter.own_result_late(self.commit, name)
+
+    def behind_gate(self) -> bool:
+        """Of a joiner: whether it goes through the rest of a step, after its optimizer step, without peers."""
+        return self.shadow is not None and self.shadow.tail is not None
+
+    def waiting(self, on: bool) -> None:
+        self.journal.wait(on)
+        self.alive()
+
+    def is_waiting(self) -> bool:
+        return bool(self.journal.waiting)
+
+    def alive(self) -> None:
+        self.journal.count += 1
+        self.journal.publish()
+
+    def phase(self, name: str) -> None:
+        self.journal.phase = PHASES.index(name)
+        self.alive()
+
+    # What goes wrong.
+
+    def standing_position(self) -> str:
+        if self.left.found():
+            return "sharded" if self.late_forwards.seen else "left"
+        if self.astray or (self.position in ("body", "gate") and self._has_left(sys._getframe(1))):
+            return "astray"
+        if self.position == "update" or (self.position == "after" and not self.updates.all_done()):
+            return "torn"
+        return "sharded" if self.late_forwards.seen else self.position
+
+    # What the loops tell.
+
+    def place(self) -> str:
+        """Of the latest boundary; empty where its loop is over."""
+        return self.commit.place if self.commit is not None and self.commit.activation in self.tracker.stack else ""
+
+    def heads_at_gate(self) -> int:
+        """How often the head of the latest boundary's loop was reached; negative if the gate is behind that loop."""
+        assert self.commit is not None
+        return -self.commit.activation.heads if self.behind else self.commit.activation.heads
+
+    def _has_left(self, frame: FrameType) -> bool:
+        """Whether the loop that the latest boundary is in is over."""
+        return self.commit is not None and self.commit.activation not in self.tracker.around(frame)
+
+    def entering(self, activation: Activation, depth: int) -> None: ...
+    def made(self, activation: Activation, depth: int) -> None: ...
+
+    def before_draw(self, iterator: Any) -> Any:
+        if not (self.capturing and self.draws.recording and last_draw.is_drawn_anew(iterator)):
+            return None
+        return self.guard.tell(last_draw.before_draw, iterator, self.draws.record)
+
+    def at_head(self, activation: Activation, depth: int) -> None:
+        if not self.capturing:
+            self.updates.at_head_unprotected()
+            self._start_step()
+            return
+        if torch.is_inference_mode_enabled():
+            return  # no gradients can come of this loop: it does not train
+        if self.updates.early.pending and self.updates.at_head(activation):
+            return
+        try:
+            at_boundary = self._reach(activation, depth)
+        except Exception as error:
+            if self.shadow is not None:
+                raise
+            if not self.tracker.boundary_sites and not self.stepped:
+                self.commit, self._not_captured = None, error  # a loop of set-up, with half-made objects in sight?
+            elif self.guard.takes(error):
+                self._start_step()
+            else:
+                raise
+            return
+        if at_boundary:
+            self._pause_if_wanted()
+
+    def _reach(self, activation: Activation, depth: int) -> bool:
+        """Takes a boundary, if this is one, or the state at an outer loop's head. Returns whether it was a boundary."""
+        self.left.found()
+        tracker = self.tracker
+        if activation.heads == 1:
+            activation.first_mark = len(self.records.log)
+        self.phases.head(activation, tracker.stack)
+        if self.stepped and activation.heads > 1 and tracker.boundary_sites != {activation.site}:
+            self._refine(activation, depth)
+        known = bool(tracker.boundary_sites)
+        if activation.site in tracker.boundary_sites:
+            if self.stepped or self.commit is None or self._begins_anew(activation):
+                return self.take_boundary(activation, self.gates_passed)
+        elif not known and activation.heads == 1 and not self.stepped and self._stands_in(activation, depth):
+            return self.take_boundary(activation, self.gates_passed)
+        elif activation.site in self.chain:
+            self.records.cut(activation.first_mark)
+            activation.head = self.writer.head(activation)
+        elif known and self._may_train(activation):
+            self._looked_at.add(activation.site)
+            activation.head = self.writer.head(activation)  # the training loop may be one inside of it
+            return self.take_boundary(activation, self.gates_passed)
+        elif activation.heads == 1 and not (known and activation.site in self._looked_at):
+            if not self._is_worth_a_look(activation):
+                return False
+            self._looked_at.add(activation.site)
+            activation.head = self.writer.head(activation)  # it may turn out to be around a training loop
+        return False
+
+    def _stands_in(self, activation: Activation, depth: int) -> bool:
+        """Whether this is the outermost loop that may train."""
+        return depth == 0 and self._is_worth_a_look(activation)
+
+    def _is_worth_a_look(self, activation: Activation) -> bool:
+        """A few times, before a step was seen: each look is a walk. Always if the user's own code there seems to train."""
+        site = SITES[activation.site]
+        if site.trains and site.file not in PACKAGES:
+            return True
+        self._stood_in[activation.site] = self._stood_in.get(activation.site, 0) + 1
+        return self._stood_in[activation.site] <= _MOST_STAND_INS
+
+    def _begins_anew(self, activation: Activation) -> bool:
+        """Whether the boundary with this number is here from now on, since the loop that it was in ended without another step.
+
+        Gradients that were computed there would be lost by going back to here.
+        """
+        assert self.commit is not None
+        return activation.heads == 1 and self.commit.activation not in self.tracker.stack and not self.gradients_open
+
+    def _may_train(self, activation: Activation) -> bool:
+        """Whether a further training loop seems to begin, or one around it: it stands in until a step is seen, and once only."""
+        if self.commit is None or activation.site in self._looked_at or not SITES[activation.site].trains:
+            return False
+        return self._begins_anew(activation)
+
+    def protects_this_step(self) -> bool:
+        """Whether there is a gate in front of the step that begins: none before there was a boundary."""
+        if self.commit is None and self.capturing:
+            if self._not_captured is None:
+                return False
+            self.give_up(self._not_captured)  # it was the training loop
+        return True
+
+    def forbid(self, watch: Watch) -> None:
+        """Until the next head."""
+        self._forbidden = watch
+        watch.__enter__()  # type: ignore[no-untyped-call]  # torch does not say its type
+
+    def _start_step(self) -> None:
+        if self._forbidden is not None:
+            self._forbidden.__exit__(None, None, None)  # type: ignore[no-untyped-call]  # the same
+            self._forbidden = None
+        self.stepped = False
+        self.updates.begin_iteration()
+        if self.numbers is not None:
+            self.numbers.begin_step()
+        self.position, self.astray, self.late_forwards.seen, self.left.place = "body", False, False, ""
+        self.behind = False
+
+    def _pause_if_wanted(self) -> None:
+        assert self.commit is not None
+        if self.faults is not None:
+            self.faults.at("head")
+        if self.hold is not None:
+            self.hold.at(self.commit)
+        if self.keeper is not None and self.shadow is None:
+            self.keeper.meet_at_head()
+        if self.shadow is None and self.recovery.wanted_at_head(self.commit.boundary):
+            self.recovery.stand("head", None)
+            self.gradients.begin_again(self.commit.state, self.commit.boundary)
+
+    def _refine(self, activation: Activation, depth: int) -> None:
+        """The training loop is the innermost one around an optimizer step that comes round again in the same activation."""
+        if activation not in self.step_stack:
+            return
+        if activation.site in self.chain:
+            if self.astray and activation.steps <= _MOST_IN_A_STEP and self.step_stack[-1] is activation:
+                self._take_together(activation)
+            return
+        around_step = [a.site for a in self.step_stack]
+        known = self.tracker.boundary_sites.intersection(around_step)
+        if all(around_step.index(site) < depth for site in known):
+            self.tracker.boundary_sites -= known
+            self.tracker.boundary_sites.add(activation.site)
+            self.chain |= {a.site for a in self.tracker.stack[: depth + 1]}
+
+    def _take_together(self, activation: Activation) -> None:
+        """A few steps in a loop of their own, and one more behind it: an iteration of the loop around both is one step."""
+        assert self.commit is not None
+        self.tracker.boundary_sites.discard(self.commit.activation.site)
+        self.tracker.boundary_sites.add(activation.site)
+        self.updates.early.turns[activation.site] = (activation.steps - 1, activation.steps - 1)
+
+    def take_boundary(self, activation: Activation, number: int) -> bool:
+        """The head of the training loop: remembers everything that the iteration can change, and writes it down.
+
+        Returns whether it is one; not for a joiner where the others have left the loop.
+        """
+        place = place_of(self.tracker.stack[: self.tracker.stack.index(activation) + 1])
+        if self.shadow is not None and self.position == "after":
+            self.shadow.at_step_end()  # an iteration with fewer updates than others
+            if self.shadow is not None:
+                if self.shadow.passes_over(place):
+                    return False
+                self.shadow.at_next_head(activation)
+        started_s, started_cpu_s = time.perf_counter(), time.thread_time()
+        if self.tracker.boundary_sites:  # before, it is a loop of set-up that may turn out to train
+            self.budget.head(started_s)
+        if self.unprotected.costs_too_much():
+            self._start_step()
+            return False
+        self.records.cut(activation.first_mark)
+        self.records.body_mark = len(self.records.log)
+        self._start_step()
+        self.gradients_open = False
+        self.draws.at_boundary(self.commit.item if self.commit is not None else None)
+        before = self.commit.state if self.commit is not None else None
+        if self.writer.begins_anew():
+            self.trees, before = ModuleTrees(), None
+        state = self.writer.walk(writer.script_frames(activation.frame), before)
+        now = rng.capture()
+        item = self.draws.noted(activation.item, now)
+        self.commit = Commit(number, activation, item, state, now, activation.heads, place, self.saves.begun())
+        self.journal.boundary, self.journal.count = number, 0
+        self.layouts.note(number, self.wrapped)
+        self.gradients.at_boundary(state, number)
+        self.writer.boundary(self.commit)
+        if number > 0 and self.set_up is not None:
+            self.set_up.end()
+        self.phase("body")
+        self.costs.head(time.perf_counter() - started_s)
+        self.budget.spent(time.thread_time() - started_cpu_s)
+        if self.faults is not None and self.shadow is None and not self.wrapped:
+            self.faults.strike_in_forward(state.roots)
+        self.updates.writes.at_boundary(self.commit.state)
+        self.replicas.at_boundary(self.commit)
+        if self.keeper is not None:
+            self.keeper.at_boundary(self.commit)
+        self.reporter.at_boundary(self.commit)
+        self._not_captured = None
+        return True
+
+    def go_back(self, commit: Commit) -> None:
+        """To the head of the training loop, and from there through the rest of the migration. Raises where that is no way on."""
+        failure: Exception | None = None
+        try:
+            self._put_back(commit)
+        except Exception as error:  # noqa: BLE001 - whatever it is, this rank is not at its boundary, and must not say so
+            failure = error
+        self.recovery.gone_back(failure)
+        self.gradients.begin_again(commit.state, commit.boundary)
+        self.budget.interrupted()
+        self.again.begin(commit.state)
+        self.again.ignore(self.updates.writes.tensors())
+        self.phase("body")
+
+    def _put_back(self, commit: Commit) -> None:
+        commit.item.put_back(self.is_state)
+        self.again.leave()
+        self.updates.take_back_early(commit.boundary)
+        undo.undo(commit.state)
+        self.gradients.put_back()
+        rng.restore(commit.rng)
+        self.draws.rewind()
+        activation = commit.activation
+        activation.item, activation.heads = commit.item.again(self.is_state), commit.heads
+        activation.replay = True
+        activation.inner.clear()  # a loop that is entered again is entered for the first time, as in a process that joins
+        del self.tracker.stack[self.tracker.stack.index(activation) + 1 :]
+        self.records.cut(self.records.body_mark)
+        self.stepped = False
+        self.updates.begin_iteration()
+        self.position = "body"
+        if self.numbers is not None:
+            self.numbers.begin_step()
+        self.recovery.rewinding = None
+        torch.clear_autocast_cache()
+        boundary_proof.check_gone_back(self, commit)
+
+    def inject(self, phase: str, step: int | None = None) -> None:
+        """`step`: the one that the phase belongs to, if it is not the one that is being done."""
+        if self.faults is not None and self.faults.armed and self.shadow is None and self.records.answers is None:
+            self.faults.at(phase, step)
+
+    def step_now(self) -> int:
+        """Number of the step that is being done, from 1."""
+        stepped = self.position in ("update", "after")
+        if stepped and self.position == "after" and self.on_training_thread() and self._has_left(sys._getframe(1)):
+            stepped = self.behind or (self.astray and self.step_stack[-1] in self.tracker.stack)
+        return self.gates_passed if stepped else self.gates_passed + 1
+
+    # Helpers.
+
+    def ddp_built(self, wrapped: torch.nn.parallel.DistributedDataParallel) -> None:
+        self.wrapped.append(wrapped)
+        self.layouts.built(wrapped)
+        self.reporter.ddp_built(wrapped, caller(sys._getframe(1)))
+
+    def on_training_thread(self) -> bool:
+        return threading.get_ident() == self._main
+
+    def takes_part(self) -> bool:
+        return self.tracker.live and threading.get_ident() == self._main

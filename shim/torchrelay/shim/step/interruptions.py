@@ -1,0 +1,65 @@
+"""What becomes of an exception in a step: a communication that was interrupted, or the script's own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NoReturn
+
+from torchrelay.protocol.errors import UnsupportedError
+from torchrelay.shim.comm.communicators import is_communication_failure
+from torchrelay.shim.instrument.loop_tracker import Activation
+from torchrelay.shim.script.rewind import Rewind
+
+if TYPE_CHECKING:
+    from torchrelay.shim.step.engine import Engine
+
+
+class Interruptions:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def interrupted(self, error: RuntimeError, position: str = "") -> None:
+        """After a failed communication. Returns if it is to be tried again, on a new generation; raises otherwise.
+
+        `position`: where that is no place that the engine itself knows.
+        """
+        engine = self._engine
+        if engine.recovery.rewinding is not None:
+            raise engine.recovery.rewinding from None
+        if engine.commit is None or not (engine.recovery.interrupted() or is_communication_failure(error)):
+            raise error
+        if engine.recovery.stand(position or engine.standing_position(), error) == "rewind":
+            self.rewind()
+
+    def rewind(self) -> NoReturn:
+        """Back to the latest boundary, by an exception that its loop catches."""
+        engine = self._engine
+        assert engine.commit is not None
+        engine.recovery.rewinding = Rewind(engine.commit.activation)
+        raise engine.recovery.rewinding from None
+
+    def for_good(self, error: RuntimeError) -> None:
+        """The same for what cannot be called again, such as a backward: before the gate only."""
+        past_gate = self._engine.left.found() or self._engine.position in ("after", "update")
+        self.interrupted(error, "once" if past_gate else "")
+        reason = "a backward or forward was interrupted after the optimizer step; it cannot be repeated"
+        raise UnsupportedError(reason if past_gate else str(error)) from error
+
+    def caught(self, error: BaseException, activation: Activation) -> bool:
+        """In a loop's except clause: whether the exception was ours, and the loop goes on from its boundary."""
+        engine = self._engine
+        commit = engine.commit
+        if commit is None or activation is not commit.activation:
+            return False
+        if not isinstance(error, Rewind):
+            assert isinstance(error, RuntimeError)
+            position = engine.standing_position()
+            if engine.position in ("after", "update") and position != "torn":
+                return False
+            if not (engine.recovery.interrupted() or is_communication_failure(error)):
+                return False
+            # Torn: what an optimizer has begun in its step has failed while it was waited for; all may go back to copies.
+            if engine.recovery.stand(position, error) != "rewind":
+                return False
+        error.__traceback__ = None
+        engine.go_back(commit)
+        return True

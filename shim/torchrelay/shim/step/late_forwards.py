@@ -1,0 +1,30 @@
+"""Forward passes of a sharded model after the optimizer step: its parameters are gathered, which a new process cannot do again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torchrelay.protocol.errors import StateMismatchError
+
+if TYPE_CHECKING:
+    from torchrelay.shim.step.engine import Engine
+
+_WHAT = "a forward pass of a sharded model after the optimizer step"
+
+
+class LateForwards:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.seen = False
+        """In this step."""
+
+    def alone(self) -> None:
+        """Raises StateMismatchError in a joiner that goes through the rest of a step without peers."""
+        if self._engine.behind_gate():
+            raise StateMismatchError(_WHAT)
+
+    def after_step(self) -> None:
+        if not self.seen:
+            self.seen = True
+            if self._engine.commit is not None:
+                self._engine.reporter.sharded_forward_late(self._engine.commit, _WHAT)

@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from torchrelay.shim.bootstrap import torch_hooks
+
+
+def test_a_fault_in_backward_strikes_at_its_end_where_the_middle_parameter_gets_no_gradient() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
+    struck: list[bool] = []
+
+    def inject(phase: str) -> None:
+        struck.append(model[0].weight.grad is not None)  # type: ignore[index]  # declared wider than it is here
+
+    engine: Any = SimpleNamespace(faults=SimpleNamespace(armed=True), commit=object(), wrapped=[model], inject=inject)
+    with torch_hooks._backward_fault(engine):
+        model(torch.ones(1, 2)).sum().backward()
+    assert struck[0] is False, "between gradients, where there are some"
+    struck.clear()
+    with torch_hooks._backward_fault(SimpleNamespace(**{**vars(engine), "wrapped": [torch.nn.Linear(2, 2)]})):  # type: ignore[arg-type]  # a stand-in
+        pass
+    assert len(struck) == 1

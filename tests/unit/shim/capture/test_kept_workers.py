@@ -1,0 +1,272 @@
+"""Seen on torch 2.13."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from support.failing_guard import FAILING
+from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
+
+from torchrelay.shim.data import data_loader, lead_iterators
+from torchrelay.shim.data.iterator_replay import Draws
+from torchrelay.shim.script import sites
+
+
+class Noisy(Dataset[torch.Tensor]):
+    """What its items are depends on all that a worker keeps from one epoch to the next."""
+
+    def __init__(self) -> None:
+        self.own = random.Random(7)
+        self.given = 0
+        self.seeds: list[int] = []
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        self.given += 1
+        info = get_worker_info()
+        seed = info.seed % 1000 if info is not None else -1
+        drawn = [index, torch.rand(1).item(), random.random(), self.own.random(), self.given, seed]
+        return torch.tensor(drawn, dtype=torch.float64)
+
+
+class Unknowable(Noisy):
+    def __getitem__(self, index: int) -> torch.Tensor:
+        self.seeds.append(lambda: index)  # type: ignore[arg-type]  # that is what is tried: it cannot be pickled
+        return super().__getitem__(index)
+
+
+class Remembering(Noisy):
+    """A data set in memory that keeps what it has made of its rows, and changes some of it: what it gives tells all of that."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows = torch.arange(16, dtype=torch.float64).reshape(8, 2)
+        self.settings = {"times": 1.0}
+        self.made: dict[int, Any] = {}
+        self.first: Any = "none yet"
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        kept = self.made.setdefault(index, {"row": self.rows[index], "of": self.settings, "seen": torch.zeros(1)})
+        if self.first == "none yet":
+            self.first = kept
+        self.first["seen"] += 1
+        shares = kept["row"].data_ptr() == self.rows[index].data_ptr() and kept["of"] is self.settings
+        more = [*kept["row"].tolist(), kept["seen"].item(), float(shares), float(len(self.made))]
+        return torch.cat([super().__getitem__(index), torch.tensor(more, dtype=torch.float64)])
+
+
+@pytest.fixture
+def draws(monkeypatch: pytest.MonkeyPatch) -> Iterator[Draws]:
+    """With the hooks in place, for a rank that has reached its first boundary."""
+    for name in ("__init__", "__next__", "_reset", "_next_index"):
+        monkeypatch.setattr(data_loader.LoaderIter, name, getattr(data_loader.LoaderIter, name))
+    draws = Draws()
+    data_loader.install(draws, lambda: True, FAILING)
+    draws.live = True
+    draws.at_boundary()
+    yield draws
+    draws.tracks.clear()
+
+
+def loader_of(data: Any = None, **more: Any) -> DataLoader[Any]:
+    options = {"batch_size": 2, "shuffle": True, "num_workers": 2, "persistent_workers": True, **more}
+    return DataLoader(data or Noisy(), **options)
+
+
+def values(batches: Any) -> list[Any]:
+    return [batch.tolist() for batch in batches]
+
+
+def epochs(count: int) -> list[Any]:
+    torch.manual_seed(3)
+    loader = loader_of()
+    return [values(loader) for _ in range(count)]
+
+
+def test_what_is_told_of_workers_does_not_change_what_they_yield(draws: Draws) -> None:
+    told = epochs(3)
+    draws.live = False
+    assert told == epochs(3)
+    assert told[0] != told[1]
+
+
+@pytest.mark.parametrize("data", [Noisy, Remembering])
+def test_new_workers_go_on_in_a_later_epoch_as_those_before_them(draws: Draws, data: Any) -> None:
+    loader = loader_of(data())
+    for _ in range(2):
+        list(loader)
+    iterator = iter(loader)
+    first = [next(iterator) for _ in range(2)]
+    record = draws.record(iterator)
+    assert record is not None
+    assert record.epoch is not None
+    assert record.drawn == 2
+    record = type(record).of(record.plain())
+    rest, later = values(iterator), values(loader)
+
+    torch.manual_seed(99)
+    other = loader_of(data())
+    made, last = lead_iterators.rebuild(draws, other, record)
+    assert values([last]) == values(first[1:])
+    assert values(made) == rest
+    assert values(other) == later
+
+
+class Stream(IterableDataset[torch.Tensor]):
+    def __init__(self) -> None:
+        self.passes = 0
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        self.passes += 1
+        for i in range(7):
+            yield torch.tensor([i, self.passes, random.random()], dtype=torch.float64)
+
+
+def test_so_do_those_that_read_a_stream(draws: Draws) -> None:
+    loader = loader_of(Stream(), shuffle=False)
+    list(loader)
+    iterator = iter(loader)
+    next(iterator)
+    record = draws.record(iterator)
+    assert record is not None
+    rest, later = values(iterator), values(loader)
+    torch.manual_seed(99)
+    other = loader_of(Stream(), shuffle=False)
+    made, _ = lead_iterators.rebuild(draws, other, record)
+    assert values(made) == rest
+    assert values(other) == later
+    assert len(rest) == 7
+
+
+def test_an_iterator_that_set_up_has_made_is_not_gone_on_with(draws: Draws) -> None:
+    loader = loader_of()
+    list(loader)
+    iterator = iter(loader)
+    record = draws.record(iterator)
+    rest = values(iterator)
+    other = loader_of()
+    next(iter(other))
+    assert record is not None
+    made, _ = lead_iterators.rebuild(draws, other, record)
+    assert values(made) == rest
+
+
+def test_kept_workers_are_no_hindrance_as_long_as_all_of_them_is_told(draws: Draws) -> None:
+    loader = loader_of()
+    iterator = iter(loader)
+    assert not draws.kept_workers({id(iterator)})
+    assert draws.kept_workers(set())
+    list(iterator)
+    iter(loader)
+    assert not draws.kept_workers({id(iterator)})
+
+
+def test_a_data_set_that_its_workers_change_to_what_cannot_be_pickled_is_one(draws: Draws) -> None:
+    loader = loader_of(Unknowable())
+    iterator = iter(loader)
+    list(iterator)
+    iter(loader)
+    assert draws.kept_workers({id(iterator)})
+
+
+def test_so_are_workers_that_are_not_forked(draws: Draws) -> None:
+    loader = loader_of(range(4), multiprocessing_context="spawn")
+    iterator = iter(loader)
+    list(iterator)
+    assert len(list(iter(loader))) == 2
+    assert draws.kept_workers({id(iterator)})
+
+
+def test_an_epoch_that_began_since_the_boundary_begins_again_as_it_did(draws: Draws) -> None:
+    """A step that takes the next batch itself, and begins anew where there is none left."""
+    loader = loader_of()
+    iterator = iter(loader)
+    while draws.tracks[iterator].drawn < 4:
+        next(iterator)
+    draws.at_boundary()
+    before = torch.get_rng_state()
+
+    def step() -> Any:
+        try:
+            return values([next(iterator)]), 0
+        except StopIteration:
+            return values([next(iter(loader))]), 1
+
+    first, after = step(), torch.get_rng_state()
+    for _ in range(2):
+        draws.rewind()
+        torch.set_rng_state(before)
+        assert step() == first == (first[0], 1)
+        assert torch.equal(torch.get_rng_state(), after)
+    assert draws.tracks[iterator].drawn == 1
+    assert len(list(iterator)) == 3
+
+
+def test_a_data_set_that_training_changes_while_workers_have_it_is_one(draws: Draws) -> None:
+    """They do not see it, and new ones would."""
+    data = Noisy()
+    loader = loader_of(data)
+    iterator = iter(loader)
+    list(iterator)
+    data.given = 5  # what is told is no hindrance
+    iter(loader)
+    assert not draws.kept_workers({id(iterator)})
+    data.seeds.append(1)
+    iter(loader)
+    assert draws.kept_workers({id(iterator)})
+
+
+class Mixing:
+    def __init__(self) -> None:
+        self.own = random.Random(5)
+
+    def __call__(self, items: list[torch.Tensor]) -> torch.Tensor:
+        return torch.stack(items) * self.own.random()
+
+
+@pytest.mark.parametrize(("collate", "is_one"), [(Mixing(), True), (torch.stack, False)])
+def test_what_makes_batches_in_workers_and_changes_with_it_is_one(draws: Draws, collate: Any, is_one: bool) -> None:
+    loader = loader_of(collate_fn=collate)
+    iterator = iter(loader)
+    list(iterator)
+    iter(loader)
+    assert draws.kept_workers({id(iterator)}) is is_one
+
+
+class OfScript(Noisy):
+    """Its items come from a generator of its module."""
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return super().__getitem__(index) * OF_MODULE.random()
+
+
+OF_MODULE = random.Random(3)
+DATA = Remembering()
+
+
+def test_a_data_set_that_is_a_variable_of_the_script_is_told_as_the_loaders_own(
+    draws: Draws, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sites, "INSTRUMENTED_FILES", {__file__})
+    loader = loader_of(DATA)
+    iterator = iter(loader)
+    list(iterator)
+    iter(loader)
+    assert not draws.kept_workers({id(iterator)})
+
+
+def test_what_workers_change_in_the_scripts_modules_is_one(draws: Draws, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sites, "INSTRUMENTED_FILES", {__file__})
+    for data, is_one in ((Noisy(), False), (OfScript(), True)):
+        loader = loader_of(data)
+        iterator = iter(loader)
+        list(iterator)
+        iter(loader)
+        assert draws.kept_workers({id(iterator)}) is is_one
+        del draws.tracks[iterator]

@@ -1,0 +1,84 @@
+"""Modules in the journals of a rank that has been taken over: training has made some before its journal of the set-up."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from support.host_state import no_saves, take
+
+from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.shim.capture import encode
+from torchrelay.shim.capture.kinds import Kind
+from torchrelay.shim.capture.modules import ModuleTrees
+from torchrelay.shim.join.put_state import put_state
+
+
+class Mean(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.total, self.count, self.window = torch.zeros(1), 0, [0.0]
+
+
+class Body(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.size, self.memory = torch.nn.Linear(2, 2), (2, (3,)), None
+
+
+def enter(target: dict[str, Any], trees: tuple[Any, ...], journal: list[bytes]) -> None:
+    modules = SimpleNamespace(namespaces=lambda: {"script": target})
+    engine: Any = SimpleNamespace(
+        writer=SimpleNamespace(modules=modules),
+        saves=SimpleNamespace(future=no_saves),
+        tracker=SimpleNamespace(stack=[]),
+    )
+    nothing: Any = None
+    put_state(engine, trees, journal, nothing, {})
+
+
+def test_a_module_that_training_made_before_this_process_took_over_is_made_again() -> None:
+    source: dict[str, Any] = {"metrics": {"loss": Mean()}}
+    trees = ModuleTrees()
+    set_up = encode.begin_set_up(take(source, trees))
+    made = source["metrics"]["loss"]
+    made.count, made.window = 3, [1.0, 2.0]
+    made.total += 1.5
+    target: dict[str, Any] = {"metrics": {}}
+    enter(target, set_up, encode.encode(take(source, trees)))
+    found = target["metrics"]["loss"]
+    assert type(found) is Mean
+    assert (found.total.item(), found.count, found.window, found.training) == (1.5, 3, [1.0, 2.0], True)
+
+
+def test_what_training_put_into_a_model_before_this_process_took_over_is_put_there_again() -> None:
+    source: dict[str, Any] = {"model": Body()}
+    target: dict[str, Any] = {"model": Body()}
+    source["model"].memory, source["model"].layer.calls = {"seen": 1}, 7
+    source["model"].mean, source["model"].names = torch.ones(2), ["a"]
+    trees = ModuleTrees()
+    set_up = encode.begin_set_up(take(source, trees))
+    source["model"].memory["seen"] = 2
+    source["model"].mean.add_(1)
+    enter(target, set_up, encode.encode(take(source, trees)))
+    model = target["model"]
+    assert (model.memory, model.names, model.layer.calls) == ({"seen": 2}, ["a"], 7)
+    assert torch.equal(model.mean, torch.full((2,), 2.0))
+
+
+def test_plain_values_are_in_the_journal_of_the_set_up_alone() -> None:
+    source, trees = {"model": Body()}, ModuleTrees()
+    (record,) = encode.begin_set_up(take(source, trees))
+    assert record[2]["", "size"] == (2, (3,))
+    (node,) = [n for n in encode.decode(encode.encode(take(source, trees))) if n.kind is Kind.MODULE]
+    place, flags, values, buffers, born, forms, hooks = node.content
+    assert (place, flags, values, buffers, born, forms, hooks) == (0, None, {}, {}, None, {}, {})
+
+
+def test_a_module_with_parts_is_not_taken_for_one_that_had_none() -> None:
+    target: dict[str, Any] = {"metric": Mean()}
+    target["metric"].part = torch.nn.ReLU()
+    with pytest.raises(StateMismatchError, match="Mean has modules here and had none"):
+        enter(target, (), encode.encode(take({"metric": Mean()})))

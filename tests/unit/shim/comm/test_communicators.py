@@ -1,0 +1,170 @@
+"""Two ranks in two threads of this process."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import torch.distributed as dist
+
+from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.shim.comm import communicators
+from torchrelay.shim.comm.communicators import Communicators, is_communication_failure, join_store, serve_store
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(2) as pool:
+        yield pool
+
+
+def both(pool: ThreadPoolExecutor, ranks: list[Communicators], act: Callable[[Communicators], Any]) -> list[Any]:
+    return [future.result(60) for future in [pool.submit(act, comms) for comms in ranks]]
+
+
+@pytest.fixture
+def ranks(pool: ThreadPoolExecutor) -> list[Communicators]:
+    ranks = [Communicators(rank, 2, "127.0.0.1") for rank in range(2)]
+    store, port = serve_store()
+    both(pool, ranks, lambda c: c.rebuild(1, "127.0.0.1", port))
+    ranks[0].now.stores.append(store)
+    return ranks
+
+
+def test_ranks_of_a_new_generation_agree(ranks: list[Communicators], pool: ThreadPoolExecutor) -> None:
+    both(pool, ranks, lambda c: c.verify(7))
+    both(pool, ranks, lambda c: c.gate(1))
+    assert [c.now.number for c in ranks] == [1, 1]
+
+
+def test_ranks_that_are_at_different_boundaries_do_not(ranks: list[Communicators], pool: ThreadPoolExecutor) -> None:
+    futures = [pool.submit(comms.verify, 7 + comms.rank) for comms in ranks]
+    with pytest.raises(StateMismatchError, match="disagree"):
+        futures[0].result(60)
+    with pytest.raises(StateMismatchError, match="disagree"):
+        futures[1].result(60)
+
+
+def test_a_rank_that_waits_in_the_gate_comes_loose(ranks: list[Communicators], pool: ThreadPoolExecutor) -> None:
+    waits = threading.Event()
+
+    def wait() -> None:
+        waits.set()
+        ranks[0].gate(1)
+
+    future = pool.submit(wait)
+    assert waits.wait(60)
+    assert ranks[1].break_all() > 0
+    with pytest.raises(RuntimeError) as broken:
+        future.result(60)
+    assert is_communication_failure(broken.value)
+
+
+def test_an_abandoned_generation_leaves_the_one_before_whole(
+    ranks: list[Communicators], pool: ThreadPoolExecutor
+) -> None:
+    for each in ranks:
+        each.committed()
+    store, port = serve_store()
+    both(pool, ranks, lambda c: c.rebuild(2, "127.0.0.1", port))
+    assert [c.now.number for c in ranks] == [2, 2]
+    both(pool, ranks, lambda c: c.go_back())
+    assert [c.now.number for c in ranks] == [1, 1]
+    both(pool, ranks, lambda c: c.gate(1))
+    assert store is not None
+
+
+def test_who_waits_for_a_joiner_that_is_lost_comes_loose_when_its_move_is_abandoned_and_goes_on_as_before(
+    ranks: list[Communicators], pool: ThreadPoolExecutor
+) -> None:
+    for each in ranks:
+        each.committed()
+    _store, port = serve_store()
+    abandoned = threading.Event()
+    alone = pool.submit(ranks[0].rebuild, 2, "127.0.0.1", port, lambda generation: abandoned.is_set())
+    while ranks[0].now.number != 2:
+        pass
+    abandoned.set()
+    ranks[0].break_new(2)
+    with pytest.raises(RuntimeError):
+        alone.result(60)
+    assert ranks[0].break_new(1) == 0, "what was there before is not touched"
+    ranks[0].go_back()
+    both(pool, ranks, lambda c: c.gate(1))
+
+
+def test_a_generation_that_is_over_before_it_is_built_is_not_waited_for(ranks: list[Communicators]) -> None:
+    for each in ranks:
+        each.committed()
+    _store, port = serve_store()
+    with pytest.raises(RuntimeError, match="generation 2 is over before its communicators stand"):
+        ranks[0].rebuild(2, "127.0.0.1", port, lambda generation: generation == 2)
+
+
+def test_two_generations_do_not_hear_each_other(ranks: list[Communicators], pool: ThreadPoolExecutor) -> None:
+    store, port = serve_store()
+    both(pool, ranks, lambda c: c.rebuild(2, "127.0.0.1", port))
+    for each in ranks:
+        each.committed()
+    both(pool, ranks, lambda c: c.verify(1))
+    assert store.num_keys() > 0
+
+
+def test_a_store_that_nobody_serves_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(communicators, "CONNECT_TIMEOUT", timedelta(seconds=1))
+    store, port = serve_store()
+    del store
+    with pytest.raises(RuntimeError):
+        join_store("127.0.0.1", port)
+
+
+def test_a_store_whose_host_is_lost_is_given_up_once_that_is_told(pool: ThreadPoolExecutor) -> None:
+    store, port = serve_store()
+    del store
+    tried, is_over = threading.Event(), threading.Event()
+
+    def over() -> bool:
+        tried.set()
+        return is_over.is_set()
+
+    joining = pool.submit(join_store, "127.0.0.1", port, over)
+    assert tried.wait(30)
+    is_over.set()
+    with pytest.raises(RuntimeError):
+        joining.result(30)
+
+
+def test_a_store_that_comes_late_is_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+    served: list[Any] = []
+
+    def over() -> bool:
+        if not served:
+            served.append(dist.TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False))
+        return False
+
+    monkeypatch.setattr(communicators, "FIRST_ATTEMPT_S", 0.1)
+    joined = join_store("127.0.0.1", port, over)
+    joined.set("key", "value")
+    assert served[0].get("key") == b"value"
+    assert joined.timeout == communicators.CONNECT_TIMEOUT
+
+
+@pytest.mark.parametrize(
+    ("error", "is_failure"),
+    [
+        (RuntimeError("[../gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:1"), True),
+        (dist.DistBackendError("nccl"), True),
+        (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), False),
+        (ValueError("Connection reset by peer"), False),
+    ],
+)
+def test_only_communication_that_failed_is_taken_for_a_lost_peer(error: BaseException, is_failure: bool) -> None:
+    assert is_communication_failure(error) is is_failure

@@ -1,0 +1,138 @@
+"""Seen on torch 2.13."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from support.failing_guard import FAILING
+
+from torchrelay.shim.adapters import functional
+from torchrelay.shim.comm.collectives import Entry
+from torchrelay.shim.comm.functional_collectives import FunctionalCollectives
+
+
+class FakeEngine:
+    guard = FAILING
+
+    def __init__(self) -> None:
+        self.now, self.behind = "record", False
+        self.recorded: list[Entry] = []
+        self.answers: list[Entry] = []
+        self.replays: list[Entry] = []
+        self.interruptions = self.begun = 0
+
+    def mode(self) -> str:
+        return self.now
+
+    def behind_gate(self) -> bool:
+        return self.behind
+
+    def collective_begins(self) -> None:
+        self.begun += 1
+
+    def caught_up(self, group: str) -> bool:
+        return False
+
+    def answer(self, name: str, group: str, *, without_result: bool = False) -> Entry:
+        return self.answers.pop(0)
+
+    def replayed(self, name: str, group: str, *, without_result: bool = False) -> Entry | None:
+        return self.replays.pop(0) if self.replays else None
+
+    def record(self, entry: Entry) -> None:
+        self.recorded.append(entry)
+
+    def interrupted(self, error: RuntimeError) -> None:
+        self.interruptions += 1
+
+    def waiting(self, on: bool) -> None:
+        pass
+
+
+@pytest.fixture
+def module(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    found = importlib.import_module("torch.distributed._functional_collectives")
+    for name in (*functional.NAMES, functional.WAIT):
+        monkeypatch.setattr(found, name, getattr(found, name))
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield found
+    dist.destroy_process_group()
+
+
+@pytest.fixture
+def engine(module: ModuleType) -> FakeEngine:
+    made = FakeEngine()
+    FunctionalCollectives(module, lambda: made).install()  # type: ignore[arg-type, return-value]  # a stand-in
+    return made
+
+
+def reduce(module: ModuleType, value: float) -> float:
+    return float(module.all_reduce(torch.tensor([value]), "sum", dist.group.WORLD))
+
+
+def test_a_result_that_the_script_asks_for_is_recorded_and_answers_the_same_call(
+    module: ModuleType, engine: FakeEngine
+) -> None:
+    assert reduce(module, 3.0) == 3.0
+    (entry,) = engine.recorded
+    assert (entry.name, entry.group) == ("functional.all_reduce", dist.group.WORLD.group_name)  # type: ignore[union-attr]  # there is one
+    engine.now, engine.answers = "answer", [entry]
+    assert reduce(module, 0.0) == 3.0
+
+
+def test_what_torch_calls_by_itself_is_left_alone_before_the_gate_and_recorded_after_it(
+    module: ModuleType, engine: FakeEngine
+) -> None:
+    by_torch: dict[str, Any] = {"__name__": "torch.distributed.tensor"}
+    exec("def reduce_here(m, t, g):\n    return m.all_reduce(t, 'sum', g)", by_torch)
+
+    def reduce_here(m: ModuleType) -> Any:
+        return by_torch["reduce_here"](m, torch.ones(1), dist.group.WORLD)
+
+    reduce_here(module)
+    assert engine.recorded == []
+    engine.now = "repeat"
+    reduce_here(module)
+    assert [entry.name for entry in engine.recorded] == ["functional.all_reduce"]
+
+
+def test_past_the_gate_a_broken_one_is_repeated(
+    module: ModuleType, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures = [RuntimeError("Connection closed by peer")]
+
+    def complete(result: torch.Tensor) -> torch.Tensor:
+        if failures:
+            raise failures.pop()
+        return result
+
+    monkeypatch.setattr(functional, "complete", complete)
+    engine.now = "repeat"
+    assert reduce(module, 5.0) == 5.0
+    assert engine.interruptions == 1
+    assert len(engine.recorded) == 1
+
+
+def test_what_peers_have_done_already_is_taken_from_their_record(module: ModuleType, engine: FakeEngine) -> None:
+    reduce(module, 7.0)
+    engine.now, engine.replays = "repeat", list(engine.recorded)
+    assert reduce(module, 0.0) == 7.0
+    assert len(engine.recorded) == 2
+
+
+def test_a_compiler_is_shown_the_originals(
+    module: ModuleType, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    module.broadcast(torch.ones(1), 0, dist.group.WORLD)
+    assert engine.recorded == []
+
+
+def test_every_name_is_one_that_torch_has(module: ModuleType) -> None:
+    assert [name for name in (*functional.NAMES, functional.WAIT) if not hasattr(module, name)] == []

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from unit.shim.adapters.test_tcp import LONG_S, End, connect, reading, until
+
+from torchrelay.shim.adapters import sockets, tcp
+from torchrelay.shim.comm import peer_links
+from torchrelay.shim.comm.gate import Gate
+from torchrelay.shim.comm.peer_links import Links
+
+
+def inode(connection: socket.socket) -> str:
+    return os.readlink(f"/proc/self/fd/{connection.fileno()}")
+
+
+@pytest.fixture
+def pairs() -> list[End]:
+    return [connect(), connect()]
+
+
+def close(pairs: list[End]) -> None:
+    for one, other in pairs:
+        one.close()
+        other.close()
+
+
+def test_an_idle_connection_that_is_dead_is_told_from_one_that_lives(pairs: list[End]) -> None:
+    (dead, cut), (alive, _) = pairs
+    tcp.drop_all(cut.fileno())
+    looked, wanted = Links(), {inode(dead), inode(alive)}
+    assert [link.probed_s for link in looked.look(wanted)] == [0.0, 0.0]
+    looked.probe(wanted)
+
+    def seen(connection: socket.socket) -> float:
+        (link,) = (link for link in looked.look(wanted) if link.local == tcp.ends(connection.fileno())[0])
+        return link.unanswered_s if link.probed_s > 0 else -1.0
+
+    until(lambda: seen(dead) > 2.0)
+    assert seen(alive) == 0.0
+    looked.probe(wanted)
+    assert seen(dead) > 2.0, "a second look does not begin anew"
+    looked.stop()
+    assert alive.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 0
+    close(pairs)
+
+
+def test_data_that_nobody_acknowledges_tells_its_age_before_anybody_has_probed(pairs: list[End]) -> None:
+    one, cut = pairs[0]
+    tcp.drop_all(cut.fileno())
+    one.sendall(b"x")
+    until(lambda: reading(one).retransmits >= 4)
+    (link,) = Links().look({inode(one)})
+    assert link.probed_s == 0.0
+    assert link.unanswered_s >= 2.5
+    close(pairs)
+
+
+def test_probing_ends_by_itself(pairs: list[End]) -> None:
+    one, _ = pairs[0]
+    looked = Links(probing_s=0.2)
+    looked.probe({inode(one)})
+    assert one.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+    until(lambda: one.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 0)
+    assert [link.probed_s for link in looked.look({inode(one)})] == [0.0]
+    until(lambda: not [t for t in threading.enumerate() if t.name == "torchrelay-links"])
+    close(pairs)
+
+
+def test_who_was_probed_long_enough_is_not_probed_until_the_kernel_ends_the_connection(
+    pairs: list[End], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, cut = pairs[0]
+    tcp.drop_all(cut.fileno())
+    looked = Links()
+    looked.probe({inode(one)})
+    until(lambda: reading(one).probes >= 2)
+    looked.stop()
+    monkeypatch.setattr(peer_links, "MOST_PROBES", 2)
+    looked.probe({inode(one)})
+    assert one.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 0
+    assert looked.look({inode(one)})[0].unanswered_s > 2.0
+    looked.stop()
+    close(pairs)
+
+
+def test_a_rank_at_its_gate_comes_loose_though_no_packet_comes(pairs: list[End]) -> None:
+    """Neither a message nor the end of a connection reaches it: it has to end its connections itself."""
+    (up, cut_above), (down, cut_below) = pairs
+    for end in (up, cut_above, down, cut_below):
+        tcp.drop_all(end.fileno())
+    names = {inode(up), inode(down)}
+    gate = Gate([up], [down])
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(gate.wait, 0, 1)
+        cut_below.sendall(b"x")
+        with pytest.raises(TimeoutError):
+            waiting.result(0.5)
+        assert sockets.shut_down(names) == 2
+        with pytest.raises(RuntimeError, match="Connection closed"):
+            waiting.result(LONG_S)
+    gate.close()
+    cut_above.close()
+    cut_below.close()

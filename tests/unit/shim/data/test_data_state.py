@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import pickle
+import random
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+import numpy
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset, RandomSampler, Sampler, TensorDataset
+
+from torchrelay.shim.capture.host_state import Deep
+from torchrelay.shim.capture.random_below import MOST_OBJECTS, follow, random_below
+from torchrelay.shim.data.data_state import MOST_ITEMS, DataState, SamplerState
+
+
+class Own(Sampler[int]):
+    def __init__(self, count: int = 8) -> None:
+        self.order, self.random = [*range(count)], random.Random(1)
+        self.queue, self.known, self.weights = deque([1]), {1}, {"a": 1.0}
+        self.array, self.tensor = numpy.arange(count), torch.arange(count)
+        self.rebound: list[int] | None = [*range(count)]
+
+    def __iter__(self) -> Iterator[int]:
+        self.random.shuffle(self.order)
+        self.queue.append(2)
+        self.known.add(2)
+        self.weights["b"] = 2.0
+        self.array[:] = self.array[::-1].copy()
+        self.tensor.copy_(self.tensor.flip(0))
+        self.rebound = [*range(3)]
+        yield from self.order
+
+    def all(self) -> Any:
+        arrays = self.array.tolist(), self.tensor.tolist(), self.rebound and [*self.rebound]
+        return [*self.order], self.random.getstate(), [*self.queue], {*self.known}, {**self.weights}, arrays
+
+
+@pytest.mark.parametrize("count", [8, MOST_ITEMS + 1])
+def test_a_sampler_is_put_to_how_it_was_when_it_was_first_asked(count: int) -> None:
+    loader = DataLoader(range(count), sampler=(sampler := Own(count)))  # type: ignore[arg-type, var-annotated]  # a range will do
+    before, state = sampler.all(), SamplerState(loader)
+    next(iter(loader))
+    taken = state.taken()
+    assert sampler.all() != before
+    sampler.rebound = None  # as set-up may have left it
+    order, array, tensor = sampler.order, sampler.array, sampler.tensor
+    SamplerState(loader).put(taken)
+    assert sampler.all() == before
+    assert sampler.order is order
+    assert sampler.array is array
+    assert sampler.tensor is tensor
+
+
+def test_long_containers_that_a_sampler_does_not_change_are_not_written_down() -> None:
+    loader = DataLoader(range(8), sampler=(sampler := Own()))  # type: ignore[arg-type, var-annotated]  # the same
+    sampler.lengths = [*range(MOST_ITEMS + 1)]  # type: ignore[attr-defined]  # it has no such attribute otherwise
+    names = {name for _, containers in pickle.loads(SamplerState(loader).taken()) for name in containers}
+    assert "order" in names
+    assert "lengths" not in names
+
+
+def test_samplers_of_torch_have_nothing_else() -> None:
+    data = TensorDataset(torch.zeros(4, 1))
+    for loader in (
+        DataLoader(data, shuffle=True),
+        DataLoader(data, sampler=RandomSampler(data, generator=torch.Generator())),
+    ):
+        assert SamplerState(loader).taken() == b""
+
+
+class Transform(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.random = numpy.random.default_rng(2)
+
+
+class Data(Dataset[int]):
+    def __init__(self) -> None:
+        self.own, self.asked = random.Random(3), 0
+        self.transforms = {"all": [Transform(), Transform()]}
+        self.again = self.transforms["all"][0].random
+
+    def __getitem__(self, index: int) -> int:
+        return index
+
+
+def test_the_generators_of_a_data_sets_transforms_are_found_and_put_back() -> None:
+    data = Data()
+    state = DataState(DataLoader(data))
+    before = state.take()
+    data.asked = 5
+    data.own.random()
+    for transform in data.transforms["all"]:
+        transform.random.random()
+    changed = state.take()
+    assert [a != b for a, b in zip(before[1], changed[1])] == [True] * 3
+    state.put(before)
+    assert state.take() == before
+    assert data.asked == 0
+
+
+def test_a_data_set_in_other_processes_has_a_state_of_its_own_there() -> None:
+    assert DataState(DataLoader(Data(), num_workers=1)).take() == ({}, ())
+
+
+def test_what_is_as_large_as_data_is_not_searched() -> None:
+    generator = random.Random(1)
+    assert random_below({"few": [generator]}) == {Deep(("few", 0)): generator}
+    assert random_below({"many": [generator, *range(100)]}) == {}
+    assert random_below([[[object() for _ in range(30)] for _ in range(30)], [[generator]]]) == {}
+    assert MOST_OBJECTS < 900
+
+
+def test_a_way_that_leads_nowhere_is_noticed() -> None:
+    with pytest.raises((LookupError, AttributeError, TypeError)):
+        follow(Data(), Deep(("transforms", "all", 2, "random")))

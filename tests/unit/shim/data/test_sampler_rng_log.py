@@ -1,0 +1,95 @@
+"""Samplers that go on choosing the order while others draw random numbers, too."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+import torch
+from support.noisy_loader import Noisy, loader_of, values
+from torch.utils.data import DataLoader, Sampler
+
+from torchrelay.shim.capture import loader_order, rng
+from torchrelay.shim.data import lead_iterators, sampler_rng_log
+from torchrelay.shim.data.iterator_replay import Draws
+
+
+class Endless(Sampler[int]):
+    """A new order whenever all have been."""
+
+    def __init__(self, generator: torch.Generator | None = None) -> None:
+        self.generator = generator
+
+    def __iter__(self) -> Iterator[int]:
+        while True:
+            yield from torch.randperm(12, generator=self.generator).tolist()
+
+
+ENDLESS = {
+    "the process's": lambda: Endless(),
+    "its own": lambda: Endless(torch.Generator().manual_seed(5)),
+}
+
+
+@pytest.mark.parametrize("drawn", [7, 12, 16])
+@pytest.mark.parametrize("kind", ENDLESS)
+def test_a_joiners_sampler_draws_the_orders_that_were_chosen_between_steps(draws: Draws, kind: str, drawn: int) -> None:
+    torch.manual_seed(1)
+    sampler = ENDLESS[kind]()
+    loader = loader_of(sampler=sampler)
+    recorded = iter(loader)
+    for _ in range(drawn):
+        next(recorded)
+        torch.rand(1)
+        if sampler.generator is not None:
+            torch.rand(1, generator=sampler.generator)
+    record = draws.record(recorded)
+    assert record is not None
+    assert len(record.turns) == (drawn - 1) // 6
+    at, order = rng.capture(), loader_order.order_of(loader)
+    rest = [next(recorded) for _ in range(14)]
+
+    torch.manual_seed(2)
+    other = loader_of(sampler=ENDLESS[kind]())
+    joiner, _ = lead_iterators.rebuild(draws, other, record)
+    rng.restore(at)
+    loader_order.set_order(other, order)
+    assert values([next(joiner) for _ in range(14)]) == values(rest)
+    assert not draws.cannot_lead()
+
+
+def test_a_generator_that_a_sampler_shares_with_others_and_that_cannot_be_put_back_is_noticed(draws: Draws) -> None:
+    generator = random.Random(3)
+
+    class Shuffled(Sampler[int]):
+        def __iter__(self) -> Iterator[int]:
+            while True:
+                order = [*range(12)]
+                generator.shuffle(order)
+                yield from order
+
+    draws.other_generators = lambda: {id(generator): generator.getstate()}
+    alone = iter(loader_of(sampler=Shuffled()))
+    for _ in range(8):
+        next(alone)
+    assert not draws.cannot_lead()
+    for _ in range(6):
+        generator.random()
+        next(alone)
+    assert draws.cannot_lead()
+
+
+def test_a_sampler_that_draws_among_others_too_often_is_noticed(draws: Draws) -> None:
+    class Restless(Sampler[int]):
+        def __iter__(self) -> Iterator[int]:
+            while True:
+                yield int(torch.randint(12, ()))
+
+    iterator = iter(DataLoader(Noisy(), batch_size=1, sampler=Restless()))
+    for _ in range(sampler_rng_log.MOST + 1):
+        next(iterator)
+        torch.rand(1)
+    assert not draws.cannot_lead()
+    next(iterator)
+    assert draws.cannot_lead()

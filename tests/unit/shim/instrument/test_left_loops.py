@@ -1,0 +1,298 @@
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import pytest
+from support.loop_script import LOST, LoopScript
+
+from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
+from torchrelay.protocol.journal import read_journal
+from torchrelay.protocol.messages import Plan
+from torchrelay.shim.capture import rng
+from torchrelay.shim.comm.collectives import Entry
+from torchrelay.shim.instrument.left_loops import HeadsToPass
+from torchrelay.shim.instrument.loop_tracker import Activation
+
+
+@pytest.fixture
+def seen(script: LoopScript) -> dict[str, Any]:
+    """What scripts here call: `call` is a collective, `look` notes where the rank would stand."""
+    engine, noted = script.engine, []
+
+    def call(name: str) -> None:
+        noted.append(engine.mode())
+        engine.record(Entry(name, "0", []))
+
+    def look() -> None:
+        position = engine.standing_position()
+        noted.append((position, engine.commit.boundary if engine.commit else -1, engine.gates_passed))
+
+    return {"call": call, "look": look, "noted": noted}
+
+
+BREAK = """
+for batch in range(3):
+    call("top")
+    if batch == 2:
+        break
+    step()
+"""
+WHILE = """
+batch = 0
+while True:
+    call("top")
+    if batch == 2:
+        break
+    step()
+    batch += 1
+"""
+RETURN = """
+def train():
+    for batch in range(3):
+        call("top")
+        if batch == 2:
+            return
+        step()
+train()
+"""
+
+
+@pytest.mark.parametrize("loop", [BREAK, WHILE, RETURN], ids=["break", "while", "return"])
+def test_what_follows_a_loop_that_was_left_at_its_head_is_the_rest_of_the_step_before(
+    loop: str, script: LoopScript, seen: dict[str, Any]
+) -> None:
+    script.run(loop + 'look()\ncall("behind")\nlook()', **seen)
+    assert seen["noted"] == ["record"] * 3 + [("left", 1, 2), "repeat", ("left", 1, 2)]
+    assert [entry.name for entry in script.engine.records.after] == ["top", "behind"]
+    assert script.engine.left.place.endswith("#1")
+
+
+@pytest.mark.parametrize("loop", [BREAK, WHILE, RETURN], ids=["break", "while", "return"])
+def test_the_first_collective_behind_it_finds_that_it_was_left(
+    loop: str, script: LoopScript, seen: dict[str, Any]
+) -> None:
+    script.run(loop + 'call("behind")', **seen)
+    assert seen["noted"][-1] == "repeat"
+
+
+def written(script: LoopScript) -> dict[int, bool]:
+    boundaries, _, _ = read_journal(script.folder / "journal")
+    return {number: bool(payload) for number, payload in boundaries.items()}
+
+
+@pytest.mark.parametrize(
+    ("loop", "behind"),
+    [(BREAK, ""), (RETURN, ""), (WHILE, 'call("behind")'), (BREAK, 'call("behind")')],
+    ids=["break", "return", "while", "break and a collective"],
+)
+def test_nobody_can_come_in_at_the_head_where_the_loop_was_left(
+    loop: str, behind: str, script: LoopScript, seen: dict[str, Any]
+) -> None:
+    """A `for` tells at once; a `while` when something is communicated behind it."""
+    script.run(loop + behind, **seen)
+    assert written(script) == {0: True, 1: True, 2: False}
+
+
+@pytest.mark.parametrize("source", [WHILE, "for batch in range(2):\n    step()"], ids=["while", "at its end"])
+def test_other_boundaries_stay(source: str, script: LoopScript, seen: dict[str, Any]) -> None:
+    script.run(source, **seen)
+    assert all(written(script).values())
+
+
+def test_a_forked_process_that_lets_the_iterator_go_withdraws_nothing(script: LoopScript, seen: dict[str, Any]) -> None:
+    def fork() -> None:
+        child = os.fork()
+        if child == 0:
+            script.engine.ended(script.engine.commit.activation if script.engine.commit else script.tracker.stack[0])
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+
+    script.run("for batch in range(3):\n    fork()\n    step()", **seen, fork=fork)
+    assert all(written(script).values())
+
+
+def test_another_loop_that_ends_in_front_of_a_step_withdraws_nothing(script: LoopScript, seen: dict[str, Any]) -> None:
+    def end_another() -> None:
+        script.engine.ended(Activation("another.py:1", sys._getframe(), rng.capture(), 1))
+
+    script.run("for batch in range(3):\n    end_another()\n    step()", **seen, end_another=end_another)
+    assert all(written(script).values())
+
+
+def test_an_iterator_that_is_let_go_on_another_thread_withdraws_nothing(
+    script: LoopScript, seen: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(script.engine, "on_training_thread", lambda: False)
+    script.run(BREAK, **seen)
+    assert all(written(script).values())
+
+
+def test_the_next_loop_has_a_boundary_of_the_same_number(script: LoopScript, seen: dict[str, Any]) -> None:
+    script.run(
+        """
+        for epoch in range(2):
+            for batch in range(3):
+                call("top")
+                if batch == 2:
+                    break
+                step()
+            call("behind")
+        look()
+        """,
+        **seen,
+    )
+    assert script.numbers_by_line()[3] == [1, 2, 2, 3, 4]
+    assert seen["noted"] == [*["record"] * 3, "repeat"] * 2 + [("left", 3, 4)]
+    assert [entry.name for entry in script.engine.records.after] == ["top", "behind"]
+
+
+def test_what_was_called_in_a_loop_that_was_left_counts_when_nothing_is_called_before_the_next(
+    script: LoopScript, seen: dict[str, Any]
+) -> None:
+    script.run(
+        """
+        for epoch in range(2):
+            for batch in range(3):
+                call("top")
+                if batch == 2:
+                    break
+                if epoch == 1:
+                    after.extend(records.after)
+                step()
+        """,
+        **seen,
+        records=script.engine.records,
+        after=(after := []),
+    )
+    assert [entry.name for entry in after[:1]] == ["top"]
+
+
+def test_a_loop_is_not_left_in_its_head_its_body_or_a_function_that_it_calls(
+    script: LoopScript, seen: dict[str, Any]
+) -> None:
+    script.run(
+        """
+        def inner():
+            for part in range(2):
+                call("inner")
+        batch = 0
+        while batch < 3:
+            inner()
+            (lambda: call("lambda"))()
+            step()
+            batch += 1
+        """,
+        **seen,
+    )
+    assert set(seen["noted"]) == {"record"}
+
+
+def test_a_loop_that_is_left_in_the_midst_of_a_step_cannot_be_gone_past(
+    script: LoopScript, seen: dict[str, Any]
+) -> None:
+    """The gradients that were computed there would be lost."""
+    script.run(
+        """
+        for batch in range(3):
+            if batch == 2:
+                compute()
+                break
+            step()
+        look()
+        """,
+        **seen,
+        compute=lambda: setattr(script.engine, "gradients_open", True),
+    )
+    assert seen["noted"] == [("astray", 2, 2)]
+
+
+def test_a_loop_that_is_left_between_two_updates_of_a_step_cannot_be_gone_past(
+    script: LoopScript, seen: dict[str, Any]
+) -> None:
+    source = BREAK.replace("        break", "        first_update()\n        break") + "look()"
+    script.run(source, **seen, first_update=lambda: setattr(script.engine.updates, "_done", 1))
+    assert seen["noted"][-1] == ("astray", 2, 2)
+
+
+def test_behind_its_own_gate_and_in_a_joiner_s_step_no_loop_counts_as_left(
+    script: LoopScript, seen: dict[str, Any]
+) -> None:
+    engine = script.engine
+
+    def look_as(position: str, shadow: Any) -> None:
+        before = engine.position, engine.shadow
+        engine.position, engine.shadow = position, shadow
+        seen["noted"].append(engine.left.found())
+        engine.position, engine.shadow = before
+
+    script.run(BREAK + "look_as('gate', None)\nlook_as('body', True)\nlook_as('body', None)", **seen, look_as=look_as)
+    assert seen["noted"][3:] == [False, False, True]
+
+
+def test_in_a_for_loop_a_collective_costs_no_look_at_the_frames(
+    script: LoopScript, seen: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def call_blind() -> None:
+        with monkeypatch.context() as blind:
+            blind.setattr(script.tracker, "around", None)
+            seen["call"]("inside")
+
+    script.run("for batch in range(3):\n    call_blind()\n    step()", **seen, call_blind=call_blind)
+    assert seen["noted"] == ["record"] * 3
+
+
+def test_a_loop_that_is_left_before_any_step_has_none_before_it(script: LoopScript, seen: dict[str, Any]) -> None:
+    script.run("for batch in range(3):\n    if not batch:\n        break\n    step()\nlook()", **seen)
+    assert seen["noted"] == [("astray", 0, 0)]
+
+
+def test_a_forward_that_is_interrupted_behind_it_cannot_be_called_again(
+    script: LoopScript, seen: dict[str, Any]
+) -> None:
+    script.answer = "stay"
+    with pytest.raises(UnsupportedError, match="after the optimizer step"):
+        script.run(BREAK + "forward()", **seen, forward=lambda: script.engine.interrupted_for_good(RuntimeError(LOST)))
+    assert script.stood == ["once"]
+
+
+def test_what_a_step_that_is_done_again_has_written_past_torch_is_found_when_its_loop_is_left(
+    script: LoopScript, seen: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def leave() -> None:
+        raise StateMismatchError("written to")
+
+    source = BREAK.replace("        break", "        redone()\n        break") + 'call("behind")'
+    with pytest.raises(StateMismatchError, match="written to"):
+        script.run(source, **seen, redone=lambda: monkeypatch.setattr(script.engine.again, "leave", leave))
+    assert seen["noted"] == ["record"] * 3
+
+
+def test_a_joiner_goes_past_the_heads_at_which_others_have_left_loops_up_to_the_last() -> None:
+    plan, heads = Plan(1, 6, "shadow", donor_collectives=2, left="eval#1"), HeadsToPass()
+    assert heads.is_one(plan, "train#1")
+    assert heads.is_one(plan, "eval#1")
+    for further in ("train#2", "eval#1"):
+        with pytest.raises(StateMismatchError, match="goes on here"):
+            heads.is_one(plan, further)
+
+
+def test_a_joiner_does_not_go_past_a_head_twice() -> None:
+    plan, heads = Plan(1, 6, "shadow", place="train#2"), HeadsToPass()
+    assert heads.is_one(plan, "train#1")
+    with pytest.raises(StateMismatchError, match="goes on here"):
+        heads.is_one(plan, "train#1")
+    assert not heads.is_one(plan, "train#2")
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        pytest.param(Plan(1, 6, "shadow", donor_collectives=2), id="the donor stands in the step itself"),
+        pytest.param(Plan(1, 6, "shadow", place="train#1"), id="the others meet here"),
+        pytest.param(Plan(1, 6, "shadow"), id="nobody is there yet"),
+    ],
+)
+def test_a_joiner_stops_at_the_next_head_where_the_others_have_not_left_the_loop(plan: Plan) -> None:
+    assert not HeadsToPass().is_one(plan, "train#1")

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+from support.host_state import take
+
+from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.shim.capture import device
+from torchrelay.shim.capture.host_state import HostState
+from torchrelay.shim.join.destination import Destination
+from torchrelay.shim.transfer import TensorInfo
+
+
+def trained(parts: Sequence[str]) -> tuple[torch.nn.ModuleDict, torch.optim.Optimizer, HostState]:
+    """Each step uses one part of the model, so that parameters have optimizer state in the order of their first use."""
+    model = torch.nn.ModuleDict({name: torch.nn.Linear(2, 2) for name in ("head", "body", "tail")})
+    optimizer = torch.optim.AdamW(model.parameters())
+    for name in parts:
+        optimizer.zero_grad()
+        model[name](torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+    return model, optimizer, take({"model": model, "optimizer": optimizer})
+
+
+def in_order(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> list[str]:
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    return [names[id(parameter)] for parameter in optimizer.state]
+
+
+def test_optimizer_state_is_in_the_order_in_which_the_donor_has_it() -> None:
+    donor, donors, state = trained(["tail", "head", "body"])
+    tensors = device.whole(state, state.roots)
+    infos = [TensorInfo(path, t.dtype, tuple(t.shape), t.numel() * t.element_size()) for path, t in tensors.items()]
+    model, optimizer, own = trained(
+        ["body"]
+    )  # a step that the joiner did by itself, with gradients for a part of the model
+    Destination(own, (), {}).place(infos)
+    assert in_order(model, optimizer) == in_order(donor, donors)
+    assert in_order(model, optimizer)[0] == "tail.weight"
+
+
+def test_a_model_that_the_donor_alone_has_is_left_to_it() -> None:
+    donor = take({"model": torch.nn.Linear(2, 2), "with_average": torch.nn.Linear(3, 3)})
+    tensors = device.whole(donor, donor.roots)
+    infos = [TensorInfo(path, t.dtype, tuple(t.shape), t.numel() * t.element_size()) for path, t in tensors.items()]
+    own = torch.nn.Linear(2, 2)
+    found = Destination(take({"model": own}), (), {}).place(infos)
+    assert {path for path in found if path.startswith("module1.")} == {"module1.weight", "module1.bias"}
+    assert found["module0.weight"].data_ptr() == own.weight.data_ptr()
+    stranger = TensorInfo("module0.another", torch.float32, (1,), 4)
+    with pytest.raises(StateMismatchError, match=r"no tensor module0\.another"):
+        Destination(take({"model": own}), (), {}).place([stranger])

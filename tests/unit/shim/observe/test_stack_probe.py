@@ -1,0 +1,149 @@
+"""A thread is watched from another one, while it runs in circles, works, waits, or is inside of C."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+import pytest
+import torch
+
+from torchrelay.shim.observe.stack_probe import stack_of, watch
+
+WATCH_S = 0.4
+
+
+class Stop(Exception):
+    pass
+
+
+class Box:
+    """What a loop of the script works on."""
+
+    def __init__(self) -> None:
+        self.on, self.count, self.items = True, 0, [0]
+
+
+def spin(box: Box) -> None:
+    while box.on:
+        pass
+
+
+def spin_through_calls(box: Box) -> None:
+    def check() -> bool:
+        return box.on
+
+    while check():
+        pass
+
+
+def count_locally(box: Box) -> None:
+    number = 0
+    while box.on:
+        number += 1
+
+
+def count_in_an_attribute(box: Box) -> None:
+    while box.on:
+        box.count += 1
+
+
+def grow(box: Box) -> None:
+    while box.on:
+        box.items.append(0)
+        time.sleep(0.001)
+
+
+def iterate(box: Box) -> None:
+    while box.on:
+        for item in range(1 << 40):
+            if item < 0 or not box.on:
+                return
+
+
+def write_tensor(box: Box) -> None:
+    tensor = torch.zeros(4)
+    while box.on:
+        tensor.add_(1)
+
+
+def wait_in_c(box: Box) -> None:
+    while box.on:
+        time.sleep(WATCH_S * 2)
+
+
+@contextmanager
+def running(work: Callable[[Box], None]) -> Iterator[Callable[[], FrameType | None]]:
+    box = Box()
+    thread = threading.Thread(target=work, args=(box,))
+    thread.start()
+    try:
+        while not _is_in(thread, work):
+            time.sleep(0.001)
+        yield lambda: sys._current_frames().get(thread.ident or 0)
+    finally:
+        box.on = False
+        thread.join()
+
+
+def _is_in(thread: threading.Thread, work: Callable[[Box], None]) -> bool:
+    frame = sys._current_frames().get(thread.ident or 0)
+    while frame is not None and frame.f_code is not work.__code__:
+        frame = frame.f_back
+    return frame is not None
+
+
+@pytest.mark.parametrize(
+    ("work", "motion"),
+    [
+        (spin, "circling"),
+        (spin_through_calls, "circling"),
+        (count_locally, "moving"),
+        (count_in_an_attribute, "moving"),
+        (grow, "moving"),
+        (iterate, "moving"),
+        (write_tensor, "moving"),
+        (wait_in_c, "still"),
+    ],
+)
+def test_what_brings_nothing_new_runs_in_circles(work: Callable[[Box], None], motion: str) -> None:
+    with running(work) as look:
+        assert watch(look, WATCH_S, time.sleep, time.monotonic) == motion
+
+
+def test_a_thread_that_is_gone_moves() -> None:
+    assert watch(lambda: None, WATCH_S, time.sleep, time.monotonic) == "moving"
+
+
+def test_a_stack_begins_with_the_innermost_call_and_shows_lines() -> None:
+    with running(wait_in_c) as look:
+        calls = stack_of(look())
+    assert calls[0].startswith(f"wait_in_c ({__file__}:")
+    assert calls[0].endswith(": time.sleep(WATCH_S * 2)")
+    assert any(call.startswith("run (") for call in calls[1:])
+
+
+def test_an_object_that_computes_its_attributes_is_not_asked() -> None:
+    class Touchy:
+        def __getattribute__(self, name: str) -> Any:
+            raise Stop
+
+        def __eq__(self, other: object) -> bool:
+            raise Stop
+
+        def __hash__(self) -> int:
+            raise Stop
+
+    def hold(box: Box) -> None:
+        touchy = Touchy()
+        while box.on:
+            pass
+        del touchy
+
+    with running(hold) as look:
+        assert watch(look, WATCH_S, time.sleep, time.monotonic) == "circling"

@@ -1,0 +1,86 @@
+"""The recorder of a drill, in a process of its own as torchrun would start it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+RECORDER = Path(__file__).parents[4] / "shim" / "torchrelay" / "shim" / "recorder"
+
+TRAINING = """
+    import os, random, sys
+    import numpy, torch
+    assert "TORCHRELAY_RECORD" not in os.environ
+    assert not any("recorder" in entry for entry in [*sys.path, os.environ.get("PYTHONPATH", "")])
+    random.seed(1)
+    numpy.random.seed(1)
+    torch.manual_seed(1)
+    model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.BatchNorm1d(3))
+    optimizer = torch.optim.Adam(model.parameters())
+    for step in range(4):
+        optimizer.zero_grad()
+        model(torch.randn(5, 3)).square().sum().backward()
+        if step == int(os.environ.get("OTHER_BUFFER_AT", -1)):
+            model[1].running_mean.add_(1.0)
+        optimizer.step()
+    if os.fork() == 0:
+        optimizer.step()  # a child's steps are none of the rank's
+        os._exit(0)
+    print("at the end")
+"""
+
+
+def run(
+    folder: Path, script: str, rank: int = 0, other_buffer_at: int = -1, **settings: Any
+) -> tuple[list[dict[str, Any]], str]:
+    """The lines of the rank, and what the script printed."""
+    folder.mkdir(exist_ok=True)
+    (folder / "train.py").write_text(textwrap.dedent(script))
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | {
+        "RANK": str(rank),
+        "WORLD_SIZE": "1",
+        "OTHER_BUFFER_AT": str(other_buffer_at),
+        "PYTHONPATH": str(RECORDER),
+        "TORCHRELAY_RECORD": json.dumps({"folder": str(folder), **settings}),
+    }
+    command = [sys.executable, str(folder / "train.py")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    path = folder / f"rank-{rank}.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    return lines, done.stdout
+
+
+def test_each_step_is_a_line_and_only_what_differs_differs(tmp_path: Path) -> None:
+    one, printed = run(tmp_path / "one", TRAINING)
+    other, _ = run(tmp_path / "other", TRAINING, other_buffer_at=2)
+    assert printed == "at the end\n"
+    assert [next(key for key in line if key in ("step", "end")) for line in one] == ["step"] * 4 + ["end"]
+    assert len({line["step"]["parameters"] for line in one[:4]}) == 4
+    parts = [[name for name in a["step"] if a["step"][name] != b["step"][name]] for a, b in zip(one[:4], other[:4])]
+    assert parts == [[], [], ["buffers"], ["buffers"]]
+    assert one[4]["end"] == other[4]["end"]
+
+
+def test_a_script_ends_after_the_step_that_it_is_told(tmp_path: Path) -> None:
+    lines, printed = run(tmp_path / "counted", TRAINING, stop_after=2)
+    assert ["step" in line for line in lines] == [True, True, False]
+    assert lines[2]["stopped"]
+    assert printed == ""
+    wanted = {"0": {"parameters": lines[1]["step"]["parameters"]}}
+    known, _ = run(tmp_path / "known", TRAINING, stop_at=wanted)
+    assert [line.get("step") for line in known] == [line.get("step") for line in lines]
+
+
+def test_steps_take_long_while_a_planned_move_is_waited_for(tmp_path: Path) -> None:
+    slow = tmp_path / "slow"
+    slow.touch()
+    lines, _ = run(tmp_path / "slow-run", TRAINING, stop_after=3, slow=str(slow))
+    steps = [line for line in lines if "step" in line]
+    assert len(steps) == 3
+    assert steps[2]["entered_s"] - steps[0]["left_s"] >= 0.3

@@ -1,0 +1,74 @@
+"""Files that a rank writes, or renames, by order."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from torchrelay.protocol.errors import CheckpointError
+from torchrelay.shim.replicas.kept_files import BROKEN, clear, keep, set_aside
+
+
+def test_a_file_has_its_name_once_it_is_whole(tmp_path: Path) -> None:
+    folder = tmp_path / "jit"
+    keep(folder, "journal", b"one ", False)
+    assert not (folder / "journal").exists()
+    keep(folder, "journal", b"two", True)
+    assert (folder / "journal").read_bytes() == b"one two"
+    assert os.listdir(folder) == ["journal"]
+
+
+def test_a_name_does_not_lead_out_of_the_folder(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="points out of"):
+        keep(tmp_path, "../journal", b"", True)
+
+
+def test_what_is_set_aside_can_be_found_and_what_cannot_be_is_named(tmp_path: Path) -> None:
+    (tmp_path / "step-30.pt").write_bytes(b"x")
+    (tmp_path / "step-40").mkdir()
+    (tmp_path / "file").write_bytes(b"")
+    reason = set_aside([str(tmp_path / "step-30.pt"), f"{tmp_path}/step-40/", f"{tmp_path}/gone", f"{tmp_path}/file/x"])
+    assert sorted(os.listdir(tmp_path)) == ["file", f"step-30.pt{BROKEN}", f"step-40{BROKEN}"]
+    assert "file/x: Not a directory" in reason
+    assert "gone" not in reason
+
+
+def jit(folder: Path, name: str, written_s: int | None) -> Path:
+    path = folder / name
+    (path / "rank-0-tensors").mkdir(parents=True)
+    (path / "rank-0-tensors" / "x.pt").write_bytes(b"x")
+    if written_s is not None:
+        (path / "manifest.json").write_text("{}")
+        os.utime(path / "manifest.json", (written_s, written_s))
+    return path
+
+
+@pytest.mark.parametrize(("count", "left"), [(1, {"b-step7"}), (2, {"a-step30", "b-step7"}), (0, set())])
+def test_the_newest_whole_ones_of_the_job_stay(tmp_path: Path, count: int, left: set[str]) -> None:
+    """By when they were written: a job that has begun again from an earlier step is younger at a lower one."""
+    jit(tmp_path, "torchrelay-jit-llama-a-step30", 100)
+    jit(tmp_path, "torchrelay-jit-llama-b-step7", 200)
+    jit(tmp_path, "torchrelay-jit-llama-0-step9", 50)
+    jit(tmp_path, "torchrelay-jit-llama-c-step40", None)
+    others = ["torchrelay-jit-llama-2-a-step30", "torchrelay-jit-llama-a-step30.torchrelay-aside", "step-30", "llama"]
+    for other in others:
+        jit(tmp_path, other, 1)
+    assert clear(tmp_path, "llama", count) == ""
+    assert {p.name for p in tmp_path.iterdir()} - set(others) == {f"torchrelay-jit-llama-{name}" for name in left}
+    assert {p.name for p in tmp_path.iterdir()} >= set(others)
+
+
+def test_what_cannot_be_removed_is_named_and_no_whole_one_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = jit(tmp_path, "torchrelay-jit-llama-a-step1", 1)
+
+    def refuse(path: Path) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("shutil.rmtree", refuse)
+    assert clear(tmp_path, "llama", 0) == f"{old}: Permission denied"
+    assert not (old / "manifest.json").exists()
+    assert clear(tmp_path / "nothing", "llama", 1) == f"{tmp_path / 'nothing'}: No such file or directory"

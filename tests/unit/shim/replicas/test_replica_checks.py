@@ -1,0 +1,90 @@
+"""Since which boundary a rank's checks tell of the loop that it trains in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from support.host_state import take
+from support.loop_script import LoopScript
+
+from torchrelay.protocol.messages import ReplicaCheck
+from torchrelay.shim.capture.kinds import Kind
+from torchrelay.shim.capture.modules import ModuleTrees
+from torchrelay.shim.replicas import replica_checks
+
+
+def checks(script: LoopScript) -> list[tuple[int, int]]:
+    sent: list[Any] = script.sent
+    return [(c.boundary, c.since) for c in sent if isinstance(c, ReplicaCheck)]
+
+
+def test_the_first_step_is_one_of_the_loop_that_it_shows_to_be_the_training_loop(script: LoopScript) -> None:
+    script.run("""
+        for epoch in range(2):
+            for batch in range(3):
+                step()
+    """)
+    assert checks(script) == [(0, 0), (1, 0), (2, 0), (3, 0), (4, 0), (5, 0)]
+
+
+def test_a_further_loop_begins_anew(script: LoopScript) -> None:
+    script.run("""
+        for batch in range(3):
+            step()
+        for batch in range(3):
+            step()
+    """)
+    assert [since for boundary, since in checks(script) if boundary in (1, 2)] == [0, 0]
+    assert {since for boundary, since in checks(script) if boundary > 4} == {3}
+
+
+def test_ranks_are_compared_in_the_steps_after_a_migration_and_seldom_after_that(script: LoopScript) -> None:
+    script.run(
+        """
+        for batch in range(60):
+            if batch == 21:
+                migrated()
+            step()
+    """,
+        migrated=lambda: script.engine.replicas.migrated(21),
+    )
+    assert [b for b, _ in checks(script) if b > 17] == [22, 23, 25, 29, 32, 33, 37]
+
+
+def test_small_buffers_are_told_beside_what_a_donor_gives(script: LoopScript) -> None:
+    script.run("""
+        import torch
+        model = torch.nn.BatchNorm1d(4)
+        for batch in range(2):
+            model(torch.ones(2, 4))
+            step()
+    """)
+    told: list[Any] = [c for c in script.sent if isinstance(c, ReplicaCheck)]
+    assert set(told[-1].small) == {"buffer0.running_mean", "buffer0.running_var", "buffer0.num_batches_tracked"}
+    assert told[-1].small["buffer0.num_batches_tracked"] != told[0].small["buffer0.num_batches_tracked"]
+    assert not set(told[-1].small) & set(told[-1].digests)
+
+
+def test_a_model_that_takes_another_one_s_turn_begins_anew(script: LoopScript) -> None:
+    script.run("""
+        import torch
+        models = [torch.nn.Linear(2, 2) for _ in range(2)]
+        for turn in range(2):
+            for batch in range(3):
+                model = models[turn]
+                step()
+        print(model)
+    """)
+    told: list[Any] = [c for c in script.sent if isinstance(c, ReplicaCheck)]
+    since = {c.boundary: c.since for c in told}
+    assert (since[2], since[3]) == (0, 0)
+    assert (since[4], since[5]) == (4, 4), "the variable has the other one at that head"
+
+
+def test_models_are_known_in_the_order_of_their_nodes() -> None:
+    models = {name: torch.nn.Linear(2, 2) for name in ("z", "a", "m")}
+    state = take({"kept": [models["m"]], **models}, ModuleTrees())
+    nodes = [node.obj for node in state.nodes if node.kind is Kind.MODULE]
+    assert len(nodes) == 3
+    assert replica_checks._models(state) == tuple((number, id(model)) for number, model in enumerate(nodes))

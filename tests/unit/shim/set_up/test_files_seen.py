@@ -1,0 +1,266 @@
+"""A joiner's set-up finds the files that the lost rank's had found, whatever the job has done since, and changes none."""
+
+from __future__ import annotations
+
+import fcntl
+import glob
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from torchrelay.shim.adapters.diverted import Diversions
+from torchrelay.shim.set_up import files_seen
+from torchrelay.shim.set_up.files_seen import FilesSeen, SeenRecorder
+from torchrelay.shim.set_up.scratch_files import JoinerFiles
+
+SetUpCode = Callable[[Path], Any]
+
+
+def content(root: Path) -> dict[str, str]:
+    return {
+        str(path.relative_to(root)): path.read_text() if path.is_file() else "folder"
+        for path in sorted(root.rglob("*"))
+    }
+
+
+def as_rank(code: SetUpCode, root: Path) -> tuple[Any, FilesSeen]:
+    recorder, diversions = SeenRecorder(), Diversions()
+    recorder.divert(diversions)
+    try:
+        return code(root), recorder.seen
+    finally:
+        diversions.end()
+
+
+def as_joiner(code: SetUpCode, root: Path, seen: FilesSeen) -> Any:
+    with JoinerFiles(seen=seen):
+        return code(root)
+
+
+def run_folder(root: Path) -> list[Any]:
+    """As many scripts do: another way if the folder is there."""
+    out, found = root / "out", []
+    if out.exists():
+        found.append("resume")
+    else:
+        out.mkdir(parents=True)
+        found.append("fresh")
+    os.makedirs(out / "a" / "b", exist_ok=True)
+    (out / "c" / "d").mkdir(parents=True)
+    with open(out / "config.json", "x") as file:
+        file.write("{}")
+    found.append((out / "config.json").read_text())
+    return [*found, sorted(os.listdir(out)), sorted(p.name for p in out.iterdir()), glob.glob(str(out / "*.pt"))]
+
+
+def next_version(root: Path) -> list[str]:
+    os.makedirs(root / "logs", exist_ok=True)
+    taken = [entry.name for entry in os.scandir(root / "logs") if entry.is_dir()]
+    own = root / "logs" / f"version_{len(taken)}"
+    own.mkdir()
+    return [*taken, own.name]
+
+
+def cache_by_rename(root: Path) -> list[Any]:
+    """As `datasets.map`: a temporary file beside the cache, published by a rename."""
+    cache, found = root / "cache.bin", []
+    if not cache.exists():
+        found.append("made")
+        with tempfile.NamedTemporaryFile("wb", dir=root, delete=False) as reserved:
+            pass
+        with open(reserved.name, "wb") as file:
+            file.write(b"mapped")
+        shutil.move(reserved.name, cache)
+    return [*found, cache.read_bytes(), os.path.getsize(cache), sorted(os.listdir(root))]
+
+
+def folder_by_rename(root: Path) -> list[Any]:
+    found = [(root / "data").is_dir()]
+    part = tempfile.mkdtemp(dir=root)
+    Path(part, "shard").write_text("x")
+    os.rename(part, root / "data")
+    return [*found, (root / "data" / "shard").read_text(), os.path.exists(part)]
+
+
+def lock_file(root: Path) -> list[Any]:
+    descriptor = os.open(root / "lock", os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(descriptor)
+    return [(root / "lock").exists()]
+
+
+def start_afresh(root: Path) -> list[Any]:
+    """What an earlier run has left is removed."""
+    found: list[Any] = [(root / "old").exists()]
+    if (root / "old").exists():
+        shutil.rmtree(root / "old")
+    found.append((root / "old").exists())
+    (root / "old").mkdir()
+    (root / "old" / "log").write_text("new")
+    return [*found, os.listdir(root / "old"), (root / "old" / "log").read_text()]
+
+
+def rotate(root: Path) -> list[Any]:
+    if (root / "log.txt").exists():
+        os.replace(root / "log.txt", root / "log.txt.1")
+    (root / "log.txt").write_text("")
+    os.remove(root / "stale")
+    return [os.path.exists(root / "log.txt.1"), os.access(root / "stale", os.R_OK), (root / "log.txt").read_text()]
+
+
+def read_or_make(root: Path) -> list[Any]:
+    found: list[Any] = []
+    try:
+        found.append((root / "state.json").read_text())
+    except FileNotFoundError:
+        found.append("none")
+        (root / "state.json").write_text("0")
+    os.symlink("state.json", root / "latest")
+    return [*found, os.path.lexists(root / "latest"), (root / "latest").read_text()]
+
+
+def by_rank_of_others(root: Path) -> list[Any]:
+    """Another rank makes it in the meantime."""
+    found = [(root / "ready").exists()]
+    subprocess_touch(root / "ready")
+    return [*found, (root / "ready").exists(), os.listdir(root)]
+
+
+def subprocess_touch(path: Path) -> None:
+    import subprocess
+
+    subprocess.run(["touch", path], check=True)
+
+
+ALL: list[SetUpCode] = [
+    run_folder,
+    next_version,
+    cache_by_rename,
+    folder_by_rename,
+    lock_file,
+    start_afresh,
+    rotate,
+    read_or_make,
+    by_rank_of_others,
+]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "root"
+    folder.mkdir()
+    (folder / "stale").write_text("stale")
+    (folder / "log.txt").write_text("of an earlier run\n")
+    (folder / "old").mkdir()
+    (folder / "old" / "log").write_text("old")
+    (folder / "old" / "other").write_text("old")
+    return iter([folder]).__next__()
+
+
+@pytest.mark.parametrize("code", ALL, ids=[code.__name__ for code in ALL])
+def test_set_up_goes_the_same_way_again_and_changes_nothing(code: SetUpCode, root: Path) -> None:
+    first, seen = as_rank(code, root)
+    for path in [p for p in root.rglob("*") if p.is_file() and p.name != "shard"]:
+        with open(path, "a") as file:  # training goes on, and writes
+            file.write("trained\n")
+    for name in ("out", "old"):
+        if (root / name).is_dir():
+            (root / name / "checkpoint.pt").write_text("step 100")
+    before = content(root)
+    if code in (cache_by_rename,):
+        (root / "cache.bin").write_bytes(b"mapped")
+        before = content(root)
+    second = as_joiner(code, root, seen)
+    assert second == first
+    assert content(root) == before
+
+
+def test_what_the_lost_rank_found_is_found(root: Path) -> None:
+    def code(folder: Path) -> list[Any]:
+        return [(folder / "log.txt").read_text(), os.stat(folder / "old").st_ino, sorted(os.listdir(folder))]
+
+    first, seen = as_rank(code, root)
+    (root / "later").write_text("by the job")
+    assert as_joiner(code, root, seen) == first
+
+
+def test_a_check_protects_what_is_there(root: Path) -> None:
+    """Without a record nothing is hidden; what the script removes or replaces stays."""
+    before = content(root)
+
+    def code(folder: Path) -> list[Any]:
+        shutil.rmtree(folder / "old")
+        with tempfile.NamedTemporaryFile("w", dir=folder, delete=False) as file:
+            file.write("new")
+        os.replace(file.name, folder / "log.txt")
+        os.rename(folder / "stale", folder / "moved")
+        os.utime(folder / "log.txt", (0, 0))
+        with pytest.raises(FileExistsError):
+            open(folder / "log.txt", "x").close()
+        return [(folder / "old").exists(), (folder / "log.txt").read_text(), (folder / "stale").exists()]
+
+    assert as_joiner(code, root, FilesSeen()) == [False, "new", False]
+    assert content(root) == before
+
+
+def test_errors_are_those_of_python_and_name_the_users_path(root: Path) -> None:
+    with JoinerFiles(seen=FilesSeen()):
+        with pytest.raises(FileNotFoundError, match=r"No such file or directory: '.*nothing'"):
+            os.stat(root / "nothing")
+        with pytest.raises(FileExistsError):
+            os.mkdir(root / "old")
+        with pytest.raises(IsADirectoryError):
+            os.remove(root / "old")
+        with pytest.raises(NotADirectoryError):
+            os.listdir(root / "stale")
+        with pytest.raises(TypeError):
+            os.stat()  # type: ignore[call-arg]
+        assert os.stat("/", follow_symlinks=False).st_ino == os.lstat("/").st_ino
+
+
+def test_paths_of_any_type_and_descriptors_are_understood(root: Path) -> None:
+    with JoinerFiles(seen=FilesSeen(absent={str(root / "log.txt"): 1})):
+        assert not os.path.exists(os.fsencode(root / "log.txt"))
+        assert os.path.exists(root / "log.txt")
+        descriptor = os.open(root, os.O_RDONLY)
+        assert "old" in os.listdir(descriptor)
+        assert os.stat("old", dir_fd=descriptor).st_ino == (root / "old").stat().st_ino
+        assert b"old" in os.listdir(os.fsencode(root))
+        assert [entry.path for entry in os.scandir(os.fsencode(root)) if entry.is_dir()] == [os.fsencode(root / "old")]
+        os.close(descriptor)
+
+
+def test_recording_changes_nothing_and_ends(root: Path) -> None:
+    functions = os.stat, os.open, os.listdir, open
+    first, seen = as_rank(run_folder, root)
+    assert seen.absent[str(root / "out")] >= 2
+    assert functions == (os.stat, os.open, os.listdir, open)
+    count = dict(seen.absent)
+    assert not (root / "never").exists()
+    assert seen.absent == count
+    assert first[0] == "fresh"
+
+
+def test_too_many_files_to_keep_in_mind_are_told(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files_seen, "_MAX_BYTES", 500)
+    recorder, diversions = SeenRecorder(), Diversions()
+    recorder.divert(diversions)
+    try:
+        assert not recorder.is_full
+        assert not any((root / f"part-{number}").exists() for number in range(50))
+    finally:
+        diversions.end()
+    assert recorder.is_full
+    assert 0 < len(recorder.seen.absent) < 50
+
+
+def test_what_is_asked_when_set_up_is_over_is_told_by_the_present(root: Path) -> None:
+    with JoinerFiles(seen=FilesSeen(absent={str(root / "log.txt"): 2})) as files:
+        assert not (root / "log.txt").exists()
+        files.forget()
+        assert (root / "log.txt").exists()

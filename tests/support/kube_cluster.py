@@ -267,19 +267,21 @@ class KubeCluster:
 
     async def moves(self, play: Play, rank: int = 0) -> None:
         """Returns once somebody's wish to move the rank has been fulfilled."""
-        await self._done(play, self._wish(play, rank))
+        await self.done(play, self._wish(play, rank))
 
     def _wish(self, play: Play, rank: int) -> str:
         meta = {"name": f"wish-{next(self._names)}", "namespace": play.key.namespace}
         spec = {"job": play.key.name, "rank": rank, "reason": "a new fan"}
         return str(self.api.put(MIGRATIONS, {"metadata": meta, "spec": spec})["metadata"]["name"])
 
-    async def _done(self, play: Play, name: str) -> None:
+    async def done(self, play: Play, name: str, within_s: float = WITHIN_S) -> None:
+        """Returns once the wish has been fulfilled."""
+
         def outcome() -> str:
             found = self.api.named(MIGRATIONS, name, play.key.namespace)
             return str((found.get("status") or {}).get("outcome", ""))
 
-        await self.until(outcome)
+        await self.until(outcome, within_s)
         assert outcome() == "committed", self.api.named(MIGRATIONS, name, play.key.namespace)["status"]
 
     async def _run_spares(self) -> None:

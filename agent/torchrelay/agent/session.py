@@ -21,7 +21,7 @@ from torchrelay.protocol.convert import from_proto, wrap
 from torchrelay.protocol.delivery import Outbox
 from torchrelay.protocol.errors import FrameError
 from torchrelay.protocol.messages import AgentHello, Progress, Taken
-from torchrelay.protocol.tls import MAX_MESSAGE_BYTES
+from torchrelay.protocol.names import MAX_MESSAGE_BYTES
 
 log = logging.getLogger(__name__)
 

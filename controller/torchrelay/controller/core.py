@@ -261,6 +261,11 @@ class Core:
             self.found = message
         if self.fallen is not None:
             return
+        if isinstance(message, (msg.LateWorker, msg.RehearserStarted)) and self._is_another_nodes(node, message.worker):
+            self.outbox.log_once(
+                "warning", f"{node} says that it has started {message.worker}, a process of another node"
+            )
+            return
         if isinstance(message, msg.AgentHello):
             self.attach(message, now_s)
         elif isinstance(message, msg.Progress):
@@ -496,6 +501,10 @@ class Core:
     def _aside_set(self, worker: Worker, report: msg.AsideSet, now_s: float) -> None:
         if self.gathering is not None:
             self.gathering.aside_set(worker.worker, report)
+
+    def _is_another_nodes(self, node: str, worker: str) -> bool:
+        known = self.job.workers.get(worker)
+        return known is not None and known.node != node
 
     def _worker(self, node: str, worker: str) -> Worker | None:
         known = self.job.workers.get(worker)

@@ -45,7 +45,11 @@ class Rehearser:
 
     def started(self, node: str, message: RehearserStarted) -> str:
         """Takes the process in, or says why there is none."""
+        if not self._awaited:
+            return ""
         self._awaited -= 1
+        if (known := self._job.workers.get(message.worker)) is not None and not known.rehearses:
+            return f"{message.worker} is another process's name"
         if message.pid == 0:
             return "" if self._awaited else message.reason
         self._job.workers[message.worker] = Worker(message.worker, node, message.pid, NO_RANK, rehearses=True)

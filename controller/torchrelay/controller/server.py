@@ -14,6 +14,7 @@ import grpc
 import grpc.aio
 
 from torchrelay.controller.core import Core
+from torchrelay.controller.memory_share import MemoryShare
 from torchrelay.controller.time_share import TimeShare
 from torchrelay.protocol import relay_pb2, relay_pb2_grpc
 from torchrelay.protocol.convert import from_proto, to_proto, wrap
@@ -88,7 +89,7 @@ class Relay(relay_pb2_grpc.RelayServicer):
     """Orders for an agent that is away are kept until it is back. `listener` hears every event, as watchers do.
 
     `failed(error)` is told what the core has raised, which is a bug, and may set the job aside; without it `run` raises that.
-    `share`: of the processor, where other jobs have theirs.
+    `share`: of the processor, where other jobs have theirs. With `failed` it has a share of memory, too.
     """
 
     def __init__(
@@ -105,6 +106,7 @@ class Relay(relay_pb2_grpc.RelayServicer):
         self._inboxes: dict[str, Inbox] = {}
         self._first: list[JobEvent] = []
         self._latest: deque[JobEvent] = deque(maxlen=LATEST_EVENTS_KEPT)
+        self._memory = MemoryShare(core, self._orders, self._first, self._latest) if failed is not None else None
         self._watchers: set[_Watcher] = set()
         self._progress: JobEvent | None = None
         self._pause, self._pause_s = Pause(), 0.0
@@ -311,6 +313,8 @@ class Relay(relay_pb2_grpc.RelayServicer):
             if (kind in _UNCOUNTED or stream.inbox.is_new(message)) and message is not None:
                 self._core.receive(node, message, time.monotonic())
                 self._flush()
+                if self._memory is not None and kind != _PROGRESS:
+                    self._memory.take(packed.ByteSize(), len(self._core.job.nodes))
         if kind != _PROGRESS:
             stream.something.set()
 

@@ -15,8 +15,10 @@ from typing import Any
 
 from google.protobuf.message import Message
 
+from torchrelay.protocol import messages
 from torchrelay.protocol.convert import from_proto
 from torchrelay.protocol.errors import FrameError
+from torchrelay.protocol.names import MAX_FRAME_BYTES, MAX_MESSAGE_BYTES
 from torchrelay.protocol.wire import field_types
 
 MOST_RANKS = 1 << 17
@@ -77,6 +79,13 @@ _COUNTS: dict[str, int] = {
     **dict.fromkeys(("workers",), MOST_PROCESSES),
     **dict.fromkeys(("digests", "small", "ddp_paths", "late"), MOST_TENSORS),
 }
+_MOST_BYTES: dict[type, int] = {
+    **dict.fromkeys((messages.JournalContent, messages.KeptCopies, messages.CheckpointFile), MAX_MESSAGE_BYTES),
+    messages.FromWorker: 2 * MAX_FRAME_BYTES,
+}
+"""Of what carries journals and files, and of what comes from a process, by the frame that it comes in."""
+WORDS_BYTES = 8 << 20
+"""Of any other message: names, counts, and a launcher's environment for each process of a machine."""
 _ANY_NUMBER = ("value", "mean")
 """Losses and gradients may well be infinite, or none."""
 
@@ -84,6 +93,9 @@ _ANY_NUMBER = ("value", "mean")
 def received(packed: Message) -> Any:
     """The message of a peer. Raises FrameError for one that is not understood, or that no process of ours would send."""
     message = from_proto(packed)
+    most = _MOST_BYTES.get(type(message), WORDS_BYTES)
+    if packed.ByteSize() > most:
+        raise FrameError(f"{type(message).__name__} has more than {most} bytes")
     check(message)
     return message
 

@@ -192,4 +192,6 @@ REHEARSAL_OUTCOMES = {
 """How a rehearsal can end, by its name on the wire."""
 
 MAX_FRAME_BYTES = 16 << 20
-"""Largest message on the unix socket and on gRPC; journals and collective records are far smaller."""
+"""Largest message on the unix socket; journals and collective records are far smaller."""
+MAX_MESSAGE_BYTES = 8 * MAX_FRAME_BYTES
+"""On gRPC: several frames of the unix socket at most, such as the journals of one worker, or a plan with two and a log."""

@@ -19,7 +19,8 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from torchrelay.protocol.errors import UserError
-from torchrelay.protocol.names import MAX_FRAME_BYTES
+from torchrelay.protocol.garbled import Garbled
+from torchrelay.protocol.names import MAX_MESSAGE_BYTES
 
 SERVER_NAME = "torchrelay"
 """The one name in every leaf: what counts is who issued it, not under which address the peer is reached."""
@@ -29,8 +30,6 @@ SERVER_LIFETIME = dt.timedelta(days=365)
 """Of a certificate that no authority stands for: as long as a process may run that has made it."""
 CLOCK_SKEW = dt.timedelta(hours=6)
 
-# A message holds several frames of the unix socket at most: the journals of one worker, or a plan with two and a log.
-MAX_MESSAGE_BYTES = 8 * MAX_FRAME_BYTES
 WINDOW_BYTES = 1 << 20
 """What a stream may have under way, enough for a journal."""
 _COMMON_OPTIONS = [
@@ -47,6 +46,10 @@ SERVER_OPTIONS: list[tuple[str, Any]] = [
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 1),
+    # Who connects and does nothing, before or after it has shown who it is, keeps what a connection costs.
+    ("grpc.server_handshake_timeout_ms", 10_000),
+    ("grpc.max_connection_idle_ms", 60_000),
+    ("grpc.max_concurrent_streams", 64),
 ]
 CHANNEL_OPTIONS: list[tuple[str, Any]] = [
     *_COMMON_OPTIONS,
@@ -235,7 +238,7 @@ def make_server(max_message_bytes: int = MAX_MESSAGE_BYTES, at_once: int | None 
     """
     options = [(name, value) for name, value in SERVER_OPTIONS if name != "grpc.max_receive_message_length"]
     options.append(("grpc.max_receive_message_length", max_message_bytes))
-    return grpc.aio.server(options=options, maximum_concurrent_rpcs=at_once)
+    return grpc.aio.server(interceptors=[Garbled()], options=options, maximum_concurrent_rpcs=at_once)
 
 
 def _server_configuration(leaf: Leaf) -> grpc.ServerCertificateConfiguration:

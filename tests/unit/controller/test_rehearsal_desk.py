@@ -162,3 +162,18 @@ def test_a_check_rehearses_ranks_whose_script_has_ended_as_long_as_they_wait(tmp
     job.settle()
     assert outcomes(job) == [(0, "same", "n0.t0"), (1, "same", "n0.t0")]
     assert job.stop is not None
+
+
+def test_an_agent_that_names_a_process_of_the_job_as_the_one_it_has_started_takes_it_from_nobody(
+    tmp_path: Path,
+) -> None:
+    job = made(tmp_path)
+    ranks = {worker: job.core.job.workers[worker] for worker in job.ranks}
+    job.attach("n9")
+    for node in ("n0", "n9"):
+        for worker in job.ranks:
+            job.give(msg.RehearserStarted(worker, 1), node)
+            job.give(msg.LateWorker(worker, 0, 1), node)
+    assert {worker: job.core.job.workers[worker] for worker in job.ranks} == ranks
+    after(job, FIRST_AFTER_S)
+    assert outcomes(job) == [(0, "same", "n0.t0")]

@@ -65,3 +65,11 @@ def test_what_processes_say_passes(message: Any) -> None:
 def test_what_no_process_would_say_is_refused_with_the_name_of_the_field(message: Any, field: str) -> None:
     with pytest.raises(FrameError, match=field):
         received(wrap(relay_pb2.FromAgent, message))
+
+
+def test_what_is_larger_than_its_kind_can_be_is_refused_before_it_is_looked_at() -> None:
+    launch = {f"VARIABLE_{n}": "x" * 60_000 for n in range(200)}
+    with pytest.raises(FrameError, match="WorkerStarted has more than"):
+        received(wrap(relay_pb2.FromAgent, msg.WorkerStarted("n0.w1", 0, 1, launch)))
+    journal = msg.JournalContent("n0.w1", {5: bytes(30 << 20)}, {}, b"")
+    assert received(wrap(relay_pb2.FromAgent, journal)) == journal

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from torchrelay.agent.health.checkpoints import broken_in, is_checkpoint_file, why_broken
 from torchrelay.protocol.messages import CheckpointFile, CheckpointsFound, FoundCheckpoint
-from torchrelay.protocol.names import JIT_PREFIX, MANIFEST
-from torchrelay.protocol.tls import MAX_MESSAGE_BYTES
+from torchrelay.protocol.names import JIT_PREFIX, MANIFEST, MAX_MESSAGE_BYTES
 
 MOST_CHECKPOINTS = 256
 _STEP = re.compile(r"(?:global_step|iteration|iter|step|checkpoint|ckpt)s?[-_=]?0*(\d+)", re.IGNORECASE)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
 import grpc
@@ -22,13 +24,15 @@ log = logging.getLogger(__name__)
 
 HELLO_S = 30.0
 """For the first message of a stream."""
+MOST_STREAMS_OF_A_POD = 4
+"""One is of use; those before it may not be known to be gone yet."""
 
 
 class Router(relay_pb2_grpc.RelayServicer):
     """`run_for(identity, hello)` finds the job of a pod; it raises RefusedError, or RetryableError where it cannot tell yet.
     `may_launch(identity)` answers a launcher in a pod, and raises the same.
 
-    What commands ask of one job (Watch, Status, ...) is not served here: resources tell it, and take wishes.
+    What commands ask of one job (Watch, Status, ...) is not served here.
     """
 
     def __init__(
@@ -37,8 +41,32 @@ class Router(relay_pb2_grpc.RelayServicer):
         may_launch: Callable[[PodIdentity], Awaitable[LaunchReply]],
     ) -> None:
         self._run_for, self._may_launch = run_for, may_launch
+        self._open: Counter[str] = Counter()
 
     async def Attach(  # the service's name for it
+        self, request_iterator: AsyncIterator[relay_pb2.FromAgent], context: grpc.aio.ServicerContext[Any, Any]
+    ) -> AsyncIterator[relay_pb2.ToAgent]:
+        with self._one_more(context) as is_admitted:
+            if not is_admitted:
+                await context.abort(
+                    grpc.StatusCode.RESOURCE_EXHAUSTED, f"{MOST_STREAMS_OF_A_POD} streams of this pod are open"
+                )
+            async for order in self._attached(request_iterator, context):
+                yield order
+
+    @contextlib.contextmanager
+    def _one_more(self, context: grpc.aio.ServicerContext[Any, Any]) -> Iterator[bool]:
+        """Whether the peer may open one more stream. Each may have a message of the largest size on its way."""
+        peer = _key(context)
+        self._open[peer] += 1
+        try:
+            yield self._open[peer] <= MOST_STREAMS_OF_A_POD
+        finally:
+            self._open[peer] -= 1
+            if not self._open[peer]:
+                del self._open[peer]
+
+    async def _attached(
         self, request_iterator: AsyncIterator[relay_pb2.FromAgent], context: grpc.aio.ServicerContext[Any, Any]
     ) -> AsyncIterator[relay_pb2.ToAgent]:
         try:
@@ -68,6 +96,12 @@ class Router(relay_pb2_grpc.RelayServicer):
         reply: relay_pb2.LaunchReply = to_proto(answer)
         return reply
 
+    async def _served_by_resources(self, request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+        """What commands ask of one job. Said here, since gRPC would log a traceback for each."""
+        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "in a cluster resources tell of a job, and take wishes")
+
+    Watch = Status = Migrate = Stop = Clear = Lead = _served_by_resources
+
 
 def check_hello(identity: PodIdentity, first: relay_pb2.FromAgent | None) -> AgentHello:
     """Raises RefusedError where the first message is none, or speaks for another pod. FrameError if it is not understood."""
@@ -90,6 +124,13 @@ async def _only_once(
     async for packed in rest:
         if packed.WhichOneof("kind") != "agent_hello":
             yield packed
+
+
+def _key(context: grpc.aio.ServicerContext[Any, Any]) -> str:
+    try:
+        return _peer(context).uri
+    except RefusedError:
+        return ""
 
 
 def _peer(context: grpc.aio.ServicerContext[Any, Any]) -> PodIdentity:

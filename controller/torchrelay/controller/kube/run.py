@@ -22,6 +22,7 @@ from torchrelay.controller.kube.story import Story
 from torchrelay.controller.server import Relay
 from torchrelay.controller.time_share import TimeShare
 from torchrelay.protocol import kube_names as kube
+from torchrelay.protocol.errors import RefusedError
 from torchrelay.protocol.health.policy import HealthPolicy
 from torchrelay.protocol.health.policy_file import default_policy
 from torchrelay.protocol.kube_annotations import Wishes
@@ -97,10 +98,11 @@ class JobRun:
         self.core.health.take_policy(self._policy(health) or health)
 
     def failed(self, error: Exception) -> None:
-        """Something of ours has failed in this job: it is unprotected from now on. Other jobs do not notice."""
+        """Something of ours has failed in this job, or its agents go too far: it is unprotected from now on, and others go on."""
         if self.failure:
             return
-        self.failure = f"a fault of torchrelay's: {type(error).__name__}: {error}"[:MOST_CHARS]
+        ours = f"a fault of torchrelay's: {type(error).__name__}: {error}"
+        self.failure = (str(error) if isinstance(error, RefusedError) else ours)[:MOST_CHARS]
         log.error("%s is not protected any more: %s", self.key, self.failure, exc_info=error)
         try:
             self.relay.set_aside(self.failure)

@@ -1,0 +1,52 @@
+"""How much memory one job may take in a controller that has others: what is remembered of it, whatever that is."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import types
+from collections.abc import Iterable
+from typing import Any
+
+from torchrelay.protocol.errors import RefusedError
+
+BUDGET_BYTES = 256 << 20
+"""Of a job of few processes: journals of a migration have some MiB."""
+BUDGET_BYTES_PER_AGENT = 512 << 10
+LOOK_EVERY_BYTES = 8 << 20
+"""So much has to come from agents, or as much as was held the last time, before what is held is counted again."""
+_NOBODYS = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.CodeType, types.FrameType)
+
+
+class MemoryShare:
+    """`roots`: what belongs to the job, and nothing of another one can be reached from."""
+
+    def __init__(self, *roots: Any) -> None:
+        self._roots = roots
+        self._came_bytes, self._next_bytes = 0, LOOK_EVERY_BYTES
+
+    def take(self, size_bytes: int, agents: int) -> None:
+        """A message of that size has been taken in. Raises RefusedError where the job holds more than its share."""
+        self._came_bytes += size_bytes
+        if self._came_bytes < self._next_bytes:
+            return
+        budget_bytes = BUDGET_BYTES + agents * BUDGET_BYTES_PER_AGENT
+        held_bytes = size_of(self._roots, budget_bytes)
+        self._came_bytes, self._next_bytes = 0, max(LOOK_EVERY_BYTES, held_bytes)
+        if held_bytes > budget_bytes:
+            raise RefusedError(f"what its agents have said takes more than {budget_bytes >> 20} MiB in the controller")
+
+
+def size_of(roots: Iterable[Any], most_bytes: int) -> int:
+    """Bytes of all objects that can be reached from there; the counting ends beyond `most_bytes`."""
+    seen: set[int] = set()
+    to_look = list(roots)
+    total = 0
+    while to_look and total <= most_bytes:
+        found = to_look.pop()
+        if id(found) in seen or isinstance(found, _NOBODYS):
+            continue
+        seen.add(id(found))
+        total += sys.getsizeof(found)
+        to_look += gc.get_referents(found)
+    return total

@@ -1,0 +1,549 @@
+"""Attacks on the controller of a cluster: by strangers at its ports, and by pods with certificates."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import gc
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+from attack import strangers
+from attack.draw import Draw, Known
+from attack.tally import Tally
+from support.kube_cluster import SECRET, Play, PodAgent, training_pod
+
+from torchrelay.controller.kube.pods import JobKey, Pod, read_pod
+from torchrelay.protocol import kube_names as kube
+from torchrelay.protocol import messages as msg
+from torchrelay.protocol import relay_pb2, relay_pb2_grpc
+from torchrelay.protocol.convert import wrap
+from torchrelay.protocol.errors import FrameError
+from torchrelay.protocol.incoming import received
+from torchrelay.protocol.names import NO_RANK
+from torchrelay.protocol.pod_tls import PodIdentity, PodLeaf, SigningRequest, anonymous_channel, sign
+from torchrelay.protocol.tls import Credentials
+
+PLANNED, LOSS = "planned", "loss"
+STATES = {
+    PLANNED: ("Begin", "Protect", "Assign", "QuiesceAt", "QuiesceDecided", "Serve", "Plan", "Rebuild", "Commit"),
+    LOSS: ("Interrupt", "FetchJournal", "Assign", "Serve", "Plan", "Rebuild", "Commit"),
+}
+"""Of a job and its migrations, by the order that is given then."""
+NAMESPACE = "attacked"
+Attack = Callable[[], Coroutine[Any, Any, None]]
+STATE_S = 20.0
+MOST_GROWTH_BYTES = 48 << 20
+"""Of what the controller holds once everybody who attacked is gone: fragments of what was there, and counts."""
+MOST_PEAK_BYTES = 768 << 20
+"""Of messages of the largest size, several at once."""
+MOST_DESCRIPTORS = 12
+MOVES_LEAST = 3
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How much of everything."""
+
+    burst: int
+    flood: int
+    connections: int
+    huge: int
+    states: Mapping[str, tuple[str, ...]]
+
+
+FIRST = Extent(burst=20, flood=300, connections=40, huge=3, states={PLANNED: ("Plan",), LOSS: ("Plan",)})
+"""For all that is made once."""
+SHORT = Extent(
+    burst=60,
+    flood=1500,
+    connections=100,
+    huge=3,
+    states={PLANNED: ("QuiesceDecided", "Rebuild"), LOSS: ("Interrupt", "Assign", "Plan")},
+)
+LONG = Extent(burst=1500, flood=60_000, connections=1200, huge=24, states=STATES)
+
+
+class Controlled:
+    """The controller's process; `ask` waits for the answer."""
+
+    def __init__(self, process: asyncio.subprocess.Process, ports: dict[str, int]) -> None:
+        self._process, self.ports = process, ports
+        self._lock = asyncio.Lock()
+
+    @classmethod
+    async def start(cls, errors: Path) -> Controlled:
+        here = Path(__file__).parents[1]
+        environment = {**os.environ, "PYTHONPATH": str(here), "GRPC_VERBOSITY": "NONE"}
+        with errors.open("wb") as stderr:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "attack.controlled",
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=stderr,
+                env=environment,
+                limit=1 << 24,
+            )
+        assert process.stdout is not None
+        first = await asyncio.wait_for(process.stdout.readline(), 60)
+        assert first, f"see {errors}"
+        return cls(process, json.loads(first))
+
+    async def ask(self, do: str, **more: Any) -> Any:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        async with self._lock:
+            self._process.stdin.write(json.dumps({"do": do, **more}).encode() + b"\n")
+            await self._process.stdin.drain()
+            line = await asyncio.wait_for(self._process.stdout.readline(), 60)
+        assert line, "the controller's process has ended"
+        return json.loads(line)
+
+    async def close(self) -> None:
+        if self._process.returncode is None:
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+            try:
+                await asyncio.wait_for(self._process.wait(), 15)
+            except asyncio.TimeoutError:
+                self._process.kill()
+                await self._process.wait()
+
+
+class Hostile(PodAgent):
+    """Answers as an agent of a job would, until the order that it waits for comes: it says all sorts of things then, and answers
+    that order or not."""
+
+    def __init__(self, pods: Attacked, play: Play, pod: Pod, rank: int, launch: dict[str, str] | None = None) -> None:
+        self._pods = pods
+        super().__init__(pods, play, pod, rank, launch)  # type: ignore[arg-type]  # the part of a cluster that it needs
+
+    def _ordered(self, order: Any) -> None:
+        inner = order.order if isinstance(order, msg.ToWorker) else order
+        if type(inner).__name__ == self._pods.at:
+            self._pods.reached += 1
+            for packed in self._pods.absurd(getattr(inner, "generation", 0)):
+                self.send(packed)
+            if self._pods.draw.chance.random() < 0.5:
+                self.heard.append(order)
+                return
+        super()._ordered(order)
+
+
+class Attacked:
+    """A job of whoever attacks, with a certificate for each of its pods. It ends with the `async with`."""
+
+    def __init__(
+        self, controlled: Controlled, name: str, draw: Draw, tally: Tally, at: str = "", burst: int = 0
+    ) -> None:
+        self.controlled, self.name, self.draw, self.tally, self.at, self.burst = (
+            controlled,
+            name,
+            draw,
+            tally,
+            at,
+            burst,
+        )
+        self.reached = 0
+        self.play = Play(JobKey(NAMESPACE, name), 2)
+        self.agents: list[PodAgent] = []
+        self.pods: list[Pod] = []
+        self._authority = Credentials.from_secret(SECRET, "attacker")
+        self._seen: set[str] = set()
+        self._channels: list[grpc.aio.Channel] = []
+        self._changed = asyncio.Event()
+        self.latest: dict[str, Any] = {}
+
+    async def __aenter__(self) -> Attacked:
+        made = await self.controlled.ask("pods", job=self.name, size=self.play.size, annotations={})
+        for rank, pod in enumerate(made):
+            self._take_in(pod, rank)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for agent in self.agents:
+            agent.task.cancel()
+        await asyncio.gather(*(a.task for a in self.agents), return_exceptions=True)
+        for channel in self._channels:
+            await channel.close()
+        for agent in self.agents:
+            agent.heard.clear()
+        self.agents.clear()
+        self.play.agents.clear()
+        self._channels.clear()
+        gc.collect()  # gRPC keeps a connection as long as somebody has a call of its
+        await self.controlled.ask("remove", job=self.name)
+
+    def _take_in(self, made: dict[str, Any], rank: int) -> None:
+        self._seen.add(made["uid"])
+        pod = _pod(made["name"], made["uid"], self.name)
+        self.pods.append(pod)
+        launch = {} if rank == NO_RANK else None
+        agent = Hostile(self, self.play, pod, rank, launch)
+        self.agents.append(agent)
+        self.play.agents.append(agent)
+
+    def leaf(self, pod: Pod, authority: Credentials | None = None) -> PodLeaf:
+        request = SigningRequest()
+        return request.leaf(
+            sign(authority or self._authority, request.pem(), PodIdentity(NAMESPACE, pod.name, pod.uid))
+        )
+
+    def channel(self, pod: Pod, authority: Credentials | None = None) -> grpc.aio.Channel:
+        channel = self.leaf(pod, authority).channel(
+            f"127.0.0.1:{self.controlled.ports['relay']}", self._authority.authority
+        )
+        self._channels.append(channel)
+        return channel
+
+    def something(self) -> None:
+        self._changed.set()
+
+    async def until(self, true: Callable[[], Any], within_s: float) -> bool:
+        end_s = time.monotonic() + within_s
+        while time.monotonic() < end_s:
+            await self.look()
+            if true():
+                return True
+            self._changed.clear()
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), 0.1)
+        return False
+
+    async def look(self) -> None:
+        self.latest = await self.controlled.ask("look", job=self.name)
+        for pod in self.latest["pods"]:
+            if pod["spare"] and pod["uid"] not in self._seen:
+                self._take_in(pod, NO_RANK)
+
+    def known(self, generation: int = 0) -> Known:
+        workers = tuple(a.worker for a in self.agents)
+        step = self.play.step
+        return Known(workers, (-1, 0, 1, generation, generation + 1, step - 1, step, step + 1))
+
+    def absurd(self, generation: int) -> list[relay_pb2.FromAgent]:
+        return [self.one(generation) for _ in range(self.burst)]
+
+    def one(self, generation: int) -> relay_pb2.FromAgent:
+        """One more message; what is going to be left out, and why, is what the one place says that looks at all messages."""
+        name, packed = self.draw.packed(relay_pb2.FromAgent, self.known(generation))
+        kind = f"absurd {name}"
+        self.tally.sent(kind)
+        try:
+            received(packed)
+        except FrameError as e:
+            self.tally.refuse(kind, str(e))
+        return packed
+
+
+def _pod(name: str, uid: str, job: str) -> Pod:
+    manifest = training_pod(JobKey(NAMESPACE, job), 0, 1)
+    manifest["metadata"] |= {"name": name, "uid": uid, "creationTimestamp": "2026-01-01T00:00:00Z"}
+    pod = read_pod(manifest)
+    assert pod is not None
+    return pod
+
+
+class ClusterAttack:
+    def __init__(self, controlled: Controlled, extent: Extent, seed: int, tally: Tally) -> None:
+        self._controlled, self._extent, self._seed, self._tally = controlled, extent, seed, tally
+        self._faults: set[str] = set()
+
+    def _draw(self, what: str) -> Draw:
+        return Draw(f"{self._seed}/{what}")
+
+    async def run(self) -> None:
+        """The first round is there for all that is made once; what is held is compared after it."""
+        await self._round("first", FIRST)
+        before = await self._settled()
+        began_s = time.monotonic()
+        await self._round("main", self._extent)
+        after = await self._settled()
+        self._judge(before, after, time.monotonic() - began_s)
+
+    async def _round(self, name: str, extent: Extent) -> None:
+        for what, attack in self._attacks(name, extent):
+            began, began_s = await self._controlled.ask("state"), time.monotonic()
+            try:
+                await attack()
+            finally:
+                await self._lives(f"{name}/{what}", began, time.monotonic() - began_s)
+
+    def _attacks(self, name: str, extent: Extent) -> list[tuple[str, Attack]]:
+        found: list[tuple[str, Attack]] = []
+        for port_name, port in self._controlled.ports.items():
+            draw, of = self._draw(f"{name}/{port_name}"), functools.partial
+            found.append((f"garbage/{port_name}", of(strangers.garbage, port, draw, self._tally, extent.connections)))
+            found.append((f"half-open/{port_name}", of(self._half_open, port, draw, extent)))
+            if port_name != "ready":
+                found.append((f"tls/{port_name}", of(strangers.bad_tls, port, self._tally, extent.connections)))
+        for kind, states in extent.states.items():
+            for state in states:
+                found.append((f"{kind}/{state}", functools.partial(self._state, name, state, kind, extent)))
+        for attack in (
+            self._enrolment,
+            self._identities,
+            self._flood,
+            self._huge,
+            self._streams,
+            self._bytes,
+            self._annotations,
+        ):
+            found.append((attack.__name__.strip("_"), functools.partial(attack, name, extent)))
+        return found
+
+    async def _half_open(self, port: int, draw: Draw, extent: Extent) -> None:
+        await strangers.half_open(
+            port, draw, self._tally, extent.connections, lambda: asyncio.ensure_future(asyncio.sleep(0.5))
+        )
+
+    async def _enrolment(self, name: str, extent: Extent) -> None:
+        draw, kind = self._draw(f"{name}/enrolment"), "request for a certificate"
+        authority = Credentials.from_secret(SECRET, "attacker").authority
+        async with anonymous_channel(f"127.0.0.1:{self._controlled.ports['enrol']}", authority) as channel:
+            stub = relay_pb2_grpc.EnrolmentStub(channel)
+
+            async def one(number: int) -> None:
+                size = draw.chance.choice((0, 10, 2000, 20_000, 40_000, 200_000))
+                asked = relay_pb2.EnrolRequest(token="t" * size, signing_request=draw.garbage())
+                try:
+                    await stub.Enrol(asked, timeout=10)
+                    self._tally.fail("a certificate was given for nothing")
+                except grpc.aio.AioRpcError as e:
+                    self._tally.refuse(kind, f"{e.code().name}: {e.details()}")
+
+            await asyncio.gather(*(one(n) for n in range(extent.connections)))
+        self._tally.sent(kind, extent.connections)
+
+    async def _identities(self, name: str, extent: Extent) -> None:
+        """Foreign certificates, and pods that speak for others, say nothing, or something else first."""
+        kind, foreign = "stream that is none of ours", Credentials.from_secret(b"f" * 32, "foreign")
+        async with Attacked(self._controlled, f"{name}-who", self._draw(f"{name}/who"), self._tally) as job:
+            pod = job.pods[0]
+            firsts = {
+                "a foreign authority": (wrap(relay_pb2.FromAgent, _hello(pod)), foreign),
+                "another pod": (wrap(relay_pb2.FromAgent, _hello(job.pods[1])), None),
+                "a pod of another namespace": (
+                    wrap(relay_pb2.FromAgent, _hello(_pod("honest-0", "uid-0001", "honest"))),
+                    None,
+                ),
+                "no hello": (wrap(relay_pb2.FromAgent, msg.Progress(())), None),
+                "an empty message": (relay_pb2.FromAgent(), None),
+                "another's worker": (wrap(relay_pb2.FromAgent, _hello(pod, worker=job.agents[1].worker)), None),
+            }
+            for what, (first, authority) in firsts.items():
+                async with job.channel(pod, authority) as channel:
+                    self._tally.sent(kind)
+                    try:
+                        async for _ in relay_pb2_grpc.RelayStub(channel).Attach(_told(first), timeout=5):
+                            self._tally.fail(f"a stream of {what} was taken")
+                            break
+                    except grpc.aio.AioRpcError as e:
+                        if e.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+                            self._tally.fail(f"a stream of {what} was neither taken nor refused")
+                        self._tally.refuse(kind, f"{what}: {e.code().name}")
+            async with job.channel(pod) as channel:
+                stub = relay_pb2_grpc.RelayStub(channel)
+                for call, asked in (
+                    (stub.Status, relay_pb2.Empty()),
+                    (stub.Migrate, relay_pb2.MigrateRequest(rank=0)),
+                    (stub.Stop, relay_pb2.StopRequest(signal=9)),
+                    (stub.Clear, relay_pb2.ClearRequest()),
+                    (stub.Lead, relay_pb2.LeadRequest()),
+                ):
+                    self._tally.sent("command at the port of a cluster")
+                    try:
+                        await call(asked, timeout=5)
+                        self._tally.fail(f"{type(asked).__name__} was answered in a cluster")
+                    except grpc.aio.AioRpcError as e:
+                        self._tally.refuse("command at the port of a cluster", e.code().name)
+
+    async def _state(self, name: str, state: str, kind: str, extent: Extent) -> None:
+        """A job that reaches the state of a migration, and says absurd things in it."""
+        job_name = f"{name}-{state.lower()}-{kind}"
+        draw = self._draw(job_name)
+        async with Attacked(self._controlled, job_name, draw, self._tally, state, extent.burst) as job:
+            protected = await job.until(
+                lambda: job.latest["status"].get("protection") == "protected" or job.latest["failure"] or job.reached,
+                STATE_S,
+            )
+            if not protected:
+                self._tally.fail(f"{job_name} was never protected: {job.latest['status']}")
+                return
+            if kind == PLANNED:
+                await self._controlled.ask("wish", job=job_name, rank=0)
+            else:
+                job.agents[0].die()
+            await job.until(lambda: job.reached, STATE_S)
+            self._tally.sent(f"state {kind}/{state}")
+            if not job.reached:
+                self._tally.fail(f"{job_name} has never come to {state}: {job.latest}")
+            await job.until(lambda: job.latest["failure"] or job.latest["phase"] == "healthy", 1.0)
+            if job.latest["failure"]:
+                self._faults.add(f"{job_name}: {job.latest['failure']}")
+
+    async def _flood(self, name: str, extent: Extent) -> None:
+        """Messages of every kind without an end, as fast as the connection takes them."""
+        async with Attacked(self._controlled, f"{name}-flood", self._draw(f"{name}/flood"), self._tally) as job:
+            await job.until(lambda: job.latest["status"].get("protection") == "protected", STATE_S)
+            for number in range(extent.flood):
+                job.agents[number % len(job.agents)].send(job.one(0))
+                if number % 500 == 0:
+                    await asyncio.sleep(0)
+            await job.until(lambda: not any(a._queue.qsize() for a in job.agents), 10.0)
+
+    async def _huge(self, name: str, extent: Extent) -> None:
+        """Journals as large as a message may be, again and again, and lists of a million."""
+        async with Attacked(self._controlled, f"{name}-huge", self._draw(f"{name}/huge"), self._tally) as job:
+            await job.until(lambda: job.latest["status"].get("protection") == "protected", STATE_S)
+            for number in range(extent.huge):
+                agent = job.agents[number % len(job.agents)]
+                step = number if number % 2 else job.play.step
+                content = msg.JournalContent(agent.worker, {step: bytes(24 << 20)}, {step: bytes(8 << 20)}, b"")
+                agent.send(content)
+                many = tuple(f"model.{n}" for n in range(200_000))
+                agent.say(msg.ReplicaCheck(number, dict.fromkeys(many[:100_000], "aa"), many))
+                agent.send(
+                    msg.WorkerStarted(f"{agent.pod.agent}.{number}", -1, 1, {f"K{n}": "v" * 1000 for n in range(9000)})
+                )
+                self._tally.sent("huge message", 3)
+            await job.until(lambda: not any(a._queue.qsize() for a in job.agents), 20.0)
+
+    async def _streams(self, name: str, extent: Extent) -> None:
+        """Many streams of one pod, and orders that nobody takes."""
+        async with Attacked(self._controlled, f"{name}-streams", self._draw(f"{name}/streams"), self._tally) as job:
+            await job.until(lambda: job.latest["status"].get("protection") == "protected", STATE_S)
+            pod = job.pods[1]
+
+            async def stream(number: int) -> None:
+                self._tally.sent("stream of the same pod")
+                with contextlib.suppress(grpc.aio.AioRpcError):
+                    async with job.channel(pod) as channel:
+                        call = relay_pb2_grpc.RelayStub(channel).Attach(
+                            _told(wrap(relay_pb2.FromAgent, _hello(pod))), timeout=1.5
+                        )
+                        async for _ in call:
+                            break
+                        await asyncio.sleep(0.5)  # and takes nothing
+
+            for _ in range(0, extent.connections // 5, 10):
+                await asyncio.gather(*(stream(n) for n in range(10)))
+
+    async def _bytes(self, name: str, extent: Extent) -> None:
+        """Protocol buffers that are damaged, on a stream that was taken."""
+        draw = self._draw(f"{name}/bytes")
+        async with Attacked(self._controlled, f"{name}-bytes", draw, self._tally) as job:
+            await job.until(lambda: job.latest["status"].get("protection") == "protected", STATE_S)
+            pod = job.pods[1]
+            hello = wrap(relay_pb2.FromAgent, _hello(pod)).SerializeToString()
+            for _ in range(extent.connections // 3):
+                async with job.channel(pod) as channel:
+                    attach = channel.stream_stream("/torchrelay.v1.Relay/Attach")
+
+                    async def told() -> Any:
+                        yield hello
+                        for _ in range(5):
+                            whole = job.draw.packed(relay_pb2.FromAgent, job.known())[1].SerializeToString()
+                            yield draw.damaged(whole)
+
+                    self._tally.sent("damaged protocol buffer", 5)
+                    try:
+                        async for _ in attach(told(), timeout=1.0):
+                            break
+                    except grpc.aio.AioRpcError as e:
+                        self._tally.refuse("damaged protocol buffer", e.code().name)
+
+    async def _annotations(self, name: str, extent: Extent) -> None:
+        """Pods with annotations, labels and claims that make no sense."""
+        draw = self._draw(f"{name}/annotations")
+        names = [
+            v for k, v in vars(kube).items() if k.isupper() and isinstance(v, str) and v.startswith(f"{kube.GROUP}/")
+        ]
+        odd = ("", "-1", "999999999999999999999", "NaN", "{}", "[1", "../..", "\0", "foo", "x" * 5000, "true")
+        for number in range(max(3, extent.connections // 50)):
+            job_name = f"{name}-odd-{number}"
+            given = {
+                n: draw.chance.choice(odd) for n in draw.chance.sample(names, draw.chance.randrange(1, len(names)))
+            }
+            await self._controlled.ask("pods", job=job_name, size=2, annotations=given)
+            self._tally.sent("pods with absurd annotations", 2)
+            await asyncio.sleep(0.2)  # for the mirror to see them
+            await self._controlled.ask("remove", job=job_name)
+
+    async def _lives(self, what: str, began: dict[str, Any], took_s: float) -> None:
+        now = await self._controlled.ask("state")
+        if not now["lives"]:
+            self._tally.fail(f"{what}: the controller has ended: {now['ended']}")
+        if now["failed"]:
+            self._tally.fail(f"{what}: {now['failed']}")
+        if now["still_s"] > 10:
+            self._tally.fail(f"{what}: the loop has stood still for {now['still_s']:.1f} s")
+        peak = now["peak_bytes"] - began["bytes"]
+        if peak > MOST_PEAK_BYTES:
+            self._tally.fail(f"{what}: {peak >> 20} MiB more than before, for a while")
+        new = {text for text in now["faults"] if text not in began["faults"]}
+        for text in new:
+            self._tally.fail(f"{what}: a fault of ours, contained: {text}")
+        kept = (now["bytes"] - began["bytes"]) >> 10
+        held = f"{now['descriptors']} descriptors, {now['tasks']} tasks"
+        print(
+            f"{what} ({took_s:.1f} s): +{peak >> 20} MiB at most, {kept} KiB kept, {held}, {now['moved']} moves",
+            flush=True,
+        )
+
+    async def _settled(self) -> dict[str, Any]:
+        """Once everything that was there for those who attacked is gone, or that has had its time."""
+        end_s = time.monotonic() + 20
+        while True:
+            state: dict[str, Any] = await self._controlled.ask("state")
+            if state["jobs"] <= 1 or time.monotonic() > end_s:
+                return state
+            await asyncio.sleep(0.2)
+
+    def _judge(self, before: dict[str, Any], after: dict[str, Any], took_s: float) -> None:
+        grown, moved = after["bytes"] - before["bytes"], after["moved"] - before["moved"]
+        print(
+            f"{took_s:.0f} s; {before['bytes'] >> 10} KiB before, {after['bytes'] >> 10} KiB after; descriptors "
+            f"{before['descriptors']} and {after['descriptors']}; {moved} moves of the other job, the slowest took "
+            f"{after['slowest_s']} s",
+            flush=True,
+        )
+        if after["jobs"] > 1:
+            self._tally.fail(f"{after['jobs']} jobs are remembered, and one is there")
+        if grown > MOST_GROWTH_BYTES:
+            self._tally.fail(f"the controller holds {grown >> 20} MiB more than before")
+        if after["descriptors"] > before["descriptors"] + MOST_DESCRIPTORS:
+            self._tally.fail(f"{before['descriptors']} descriptors have become {after['descriptors']}")
+        if moved < MOVES_LEAST:
+            self._tally.fail(f"only {moved} moves of the other job meanwhile")
+
+
+def _hello(pod: Pod, worker: str = "") -> msg.AgentHello:
+    workers = (msg.WorkerInfo(worker, 0, 1, {"WORLD_SIZE": "2"}),) if worker else ()
+    return msg.AgentHello(pod.agent, -1, "10.0.0.1", workers, pod.uid)
+
+
+async def _told(first: Any) -> Any:
+    yield first
+    await asyncio.Event().wait()
+
+
+async def attack_cluster(folder: Path, extent: Extent, seed: int) -> Tally:
+    tally = Tally()
+    controlled = await Controlled.start(folder / "controller.log")
+    try:
+        await ClusterAttack(controlled, extent, seed, tally).run()
+    finally:
+        await controlled.close()
+    return tally

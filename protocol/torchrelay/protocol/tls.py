@@ -49,7 +49,7 @@ SERVER_OPTIONS: list[tuple[str, Any]] = [
     # Who connects and does nothing, before or after it has shown who it is, keeps what a connection costs.
     ("grpc.server_handshake_timeout_ms", 10_000),
     ("grpc.max_connection_idle_ms", 60_000),
-    ("grpc.max_concurrent_streams", 64),
+    ("grpc.max_concurrent_streams", 128),
 ]
 CHANNEL_OPTIONS: list[tuple[str, Any]] = [
     *_COMMON_OPTIONS,

@@ -48,7 +48,10 @@ class Divergence:
         if target == self._target:
             return
         self._target, self._told = target, {}
-        self._alike = alike(self._job.checks, target)
+        job = self._job
+        self._alike = alike(
+            {rank: (*job.checks_left.get(rank, ()), *known) for rank, known in job.checks.items()}, target
+        )
 
     def settle(self, now_s: float) -> None:
         """Acts on what was found, as soon as the migration that it was found in allows."""

@@ -197,6 +197,8 @@ class Job:
         self.launch: dict[int, dict[str, str]] = {}
         """What the launcher has told each rank, where that was not an agent."""
         self.checks: dict[int, deque[ReplicaCheck]] = {}
+        self.checks_left: dict[int, deque[ReplicaCheck]] = {}
+        """Of boundaries from which all ranks have gone back."""
         self.journals: dict[int, RankJournal] = {}
         self.quarantine: dict[str, str] = {}
         """Device or node -> why it is given no rank."""
@@ -316,6 +318,8 @@ class Job:
         """All ranks enter anew at `boundary`: what was said of later ones is of processes that are gone."""
         self.journals.clear()
         for rank, checks in self.checks.items():
+            left = self.checks_left.setdefault(rank, deque(maxlen=CHECKS_KEPT))
+            left.extend(c for c in checks if c.boundary > boundary)
             self.checks[rank] = deque((c for c in checks if c.boundary <= boundary), maxlen=CHECKS_KEPT)
         self.clock.go_back()
 

@@ -89,3 +89,21 @@ def test_survivors_that_differ_are_not_let_go_on(tmp_path: Path) -> None:
     assert finished.exit_code == EXIT_SUSPECT_NUMBER
     assert set(job.sent(msg.SaveCheckpoint)) == {"n0.w0", "n0.w2"}
     assert all(order.save_tensors for order in job.sent(msg.SaveCheckpoint).values())
+
+
+def test_ranks_that_have_gone_back_from_where_they_were_apart_may_be_apart_there_again(tmp_path: Path) -> None:
+    job = FakeJob(tmp_path, 2, spares=1, config={"buddy_every": 3})
+    job.train()
+    for worker, rank in job.ranks.items():
+        job.say(worker, check(1, "bb"))
+        job.say(worker, check(4, f"of {rank}"))
+    job.kept["n0"] = tuple(msg.KeptCopy(rank, 3, f"/shm/{rank}", b"copy", b"set-up", "layout") for rank in range(2))
+    job.die("n0.w1")
+    job.settle()
+    (finished,) = job.told(events.MigrationFinished)
+    assert (finished.kind, finished.outcome) == ("rollback", "committed")
+    for rank, worker in job.core.job.holders.items():
+        job.say(worker, check(4, f"of {rank}"))
+    job.settle()
+    assert job.told(events.JobFinished) == []
+    assert job.told(events.HealthVerdict) == []

@@ -37,13 +37,17 @@ class Apart:
 
 
 def alike(checks: Mapping[int, Iterable[ReplicaCheck]], before: int) -> Alike:
-    """What groups of ranks held the same at each boundary before `before` that all of them have told of."""
-    told = {rank: {c.boundary: c for c in known if c.boundary < before} for rank, known in checks.items()}
-    told = {rank: known for rank, known in told.items() if known}
+    """What groups of ranks held the same at each boundary that all of them have told of.
+
+    Only boundaries before `before` speak for that. Later ones, from which ranks have gone back, can only speak against it.
+    """
+    told = {rank: {c.boundary: c for c in known} for rank, known in checks.items()}
+    told = {rank: known for rank, known in told.items() if any(b < before for b in known)}
     if len(told) < 2:
         return {}
-    since = max(c.since for known in told.values() for c in known.values())
-    common = sorted(b for b in set.intersection(*map(set, told.values())) if b > since)
+    since = max(c.since for known in told.values() for b, c in known.items() if b < before)
+    seen = {b for b in set.intersection(*map(set, told.values())) if b > since}
+    common, later = sorted(b for b in seen if b < before), sorted(b for b in seen if b >= before)
     if not common:
         return {}
     newest = {rank: known[common[-1]] for rank, known in told.items()}
@@ -54,7 +58,8 @@ def alike(checks: Mapping[int, Iterable[ReplicaCheck]], before: int) -> Alike:
             held = [_all(known[b]).get(path, "") for b in common]
             kept = path in known[common[-1]].ddp_paths
             if all(held) and (kept or len(common) >= SEEN_EQUAL):
-                groups.setdefault(tuple(held), set()).add(rank)
+                gone = [_all(known[b]).get(path, "") for b in later]
+                groups.setdefault((*held, *gone), set()).add(rank)
         found[path] = [frozenset(group) for group in groups.values() if len(group) > 1]
     return {path: groups for path, groups in found.items() if groups}
 

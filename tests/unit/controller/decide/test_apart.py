@@ -40,6 +40,17 @@ def test_ranks_that_average_now_and_then_are_left_alone() -> None:
     assert alike(apart_at_9, 20) == {}
 
 
+def test_ranks_that_were_apart_where_they_have_gone_back_from_are_left_alone() -> None:
+    """A wrapper holds the model, but its gradients are not averaged in each step."""
+    before = {
+        rank: [check(1, ("w", "b"), w="a", b="p"), check(2, ("w", "b"), w=f"of {rank}", b="q")] for rank in range(2)
+    }
+    known = alike(before, 2)
+    assert known == {"b": [frozenset({0, 1})]}
+    assert apart(known, {rank: check(2, w=f"of {rank}", b="q") for rank in range(2)}) is None
+    assert apart(known, {rank: check(2, w="x", b=f"of {rank}") for rank in range(2)}) is not None
+
+
 def test_equality_by_initialisation_and_what_was_seen_once_only_say_nothing() -> None:
     assert alike({rank: [check(0, w="a")] for rank in range(2)}, 5) == {}
     assert alike({rank: [check(0, w="a"), check(1, w="b")] for rank in range(2)}, 5) == {}

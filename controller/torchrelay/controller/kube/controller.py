@@ -56,7 +56,7 @@ class Controller:
         self._budgets = Budgets(api)
         self._fallback = Fallback(self._ledger)
         self._address = Address(api, settings)
-        self._tender = Tender(self._ledger, self._look)
+        self._tender = Tender(self._ledger, self._look, self._keeper.forget)
         self._pulse = pulse
         self._serves = False
         self._pause = Pause()

@@ -74,6 +74,11 @@ class Keeper:
         await self._free_stranded(run)
         await self._keep_spares(run, template, owner, wishes)
 
+    def forget(self, key: JobKey) -> None:
+        """No job of this name is there: a later one has nothing to do with it."""
+        for kept in (self._templates, self._said, self._held_back):
+            kept.pop(key, None)
+
     def _template(self, key: JobKey) -> Pod | None:
         """A worker's pod of this job, the newest that is known; kept when all are gone."""
         injected = [p for p in self._ledger.pods_of(key) if p.is_injected]

@@ -26,10 +26,18 @@ LOOK_MOST_S = 30.0
 
 
 class Tender:
-    """`look(run)` is one look at one job. A job whose look fails is unprotected, and is looked at more rarely."""
+    """`look(run)` is one look at one job. A job whose look fails is unprotected, and is looked at more rarely.
 
-    def __init__(self, ledger: Ledger, look: Callable[[JobRun], Coroutine[Any, Any, None]]) -> None:
-        self._ledger, self._look = ledger, look
+    `forget(key)` is called once nothing of the name is there any more: what was kept for it would stay for ever.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        look: Callable[[JobRun], Coroutine[Any, Any, None]],
+        forget: Callable[[JobKey], None],
+    ) -> None:
+        self._ledger, self._look, self._forget = ledger, look, forget
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._pauses: dict[str, Pause] = {}
         self._said: dict[JobKey, str] = {}
@@ -58,6 +66,9 @@ class Tender:
             if self._ends:
                 return
             await self._pauses[run.id].sleep(pause_s if run.failure == failed else 0.0)
+        if run.key not in self._ledger.runs:
+            self._said.pop(run.key, None)
+            self._forget(run.key)
 
     async def _once(self, run: JobRun) -> float:
         """How long to wait then."""

@@ -141,3 +141,18 @@ async def slowest_turn_s(cluster: KubeCluster, for_s: float) -> float:
         slowest_s = max(slowest_s, time.thread_time() - before_s)
         assert not cluster.task.done()
     return slowest_s
+
+
+def test_nothing_is_kept_of_a_job_that_is_gone() -> None:
+    async def run() -> None:
+        async with KubeCluster.open() as cluster:
+            job = cluster.job("llama")
+            await cluster.trains(job)
+            keeper = cluster.controller._keeper
+            assert job.key in keeper._templates
+            for pod in cluster.api.all(PODS):
+                cluster.api.remove(PODS, pod["metadata"]["name"])
+            await cluster.until(lambda: job.key not in cluster.controller._ledger.runs)
+            await cluster.until(lambda: job.key not in keeper._templates and job.key not in keeper._said)
+
+    asyncio.run(run())

@@ -54,6 +54,19 @@ class FakeApi:
         if (gone := self.objects.pop(self._key(kind, name, namespace), None)) is not None:
             self._tell(kind, "DELETED", gone)
 
+    def collect(self) -> None:
+        """As the garbage collector does: whatever has owners, none of which is there any more, goes too."""
+        while True:
+            there = {o["metadata"]["uid"] for o in self.objects.values()}
+            gone = [key for key, o in self.objects.items() if _is_orphan(o, there)]
+            if not gone:
+                return
+            for key in gone:
+                found = self.objects.pop(key)
+                for name, queue in self._watchers:
+                    if name == key[0]:
+                        queue.put_nowait(("DELETED", copy.deepcopy(found)))
+
     def _tell(self, kind: Kind, what: str, found: Object) -> None:
         for name, queue in self._watchers:
             if name == kind.name:
@@ -140,6 +153,11 @@ class FakeApi:
 
     def _key(self, kind: Kind, name: str, namespace: str | None) -> tuple[str, str, str]:
         return kind.name, (namespace or "") if kind.namespaced else "", name
+
+
+def _is_orphan(found: Object, there: set[str]) -> bool:
+    owners = found["metadata"].get("ownerReferences") or ()
+    return bool(owners) and not any(o["uid"] in there for o in owners)
 
 
 def _merge(target: Object, patch: Object) -> None:

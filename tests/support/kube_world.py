@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import UserDict
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 from support.fake_kube import FakeApi
-from torchrelay.controller.kube.api import PODS
+from torchrelay.controller.kube.api import PODS, SPARE_POOLS, Object
 from torchrelay.controller.kube.keeper import Keeper
 from torchrelay.controller.kube.ledger import Ledger
 from torchrelay.controller.kube.pods import JobKey, Pod, read_pod
@@ -47,10 +48,26 @@ def manifest(name: str, **spec: Any) -> dict[str, Any]:
     }
 
 
+class Pools(UserDict[JobKey, Object]):
+    """A mirror that is never late."""
+
+    def __init__(self, api: FakeApi) -> None:
+        super().__init__()
+        self._api = api
+
+    def __contains__(self, key: object) -> bool:
+        assert isinstance(key, JobKey)
+        return (SPARE_POOLS.name, key.namespace, key.name) in self._api.objects
+
+    def __getitem__(self, key: JobKey) -> Object:
+        return self._api.objects[SPARE_POOLS.name, key.namespace, key.name]
+
+
 class World:
     def __init__(self) -> None:
         self.api = FakeApi()
         self.ledger = Ledger(self._find, self._remember)
+        self.ledger.pools = Pools(self.api)
         self.scribe = Scribe(self.api, self.ledger)  # type: ignore[arg-type]  # a stand-in
         self.keeper = Keeper(self.api, self.ledger, self.scribe)  # type: ignore[arg-type]  # a stand-in
         self.wishes = Wishes(self.ledger)

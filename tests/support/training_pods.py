@@ -209,9 +209,9 @@ class Training:
         """All ranks wait before that step."""
 
         def held() -> bool | None:
-            ranks = self.resource().get("ranks", ())
-            at = [r["boundary"] for r in ranks]
-            return True if len(at) == self.world_size and min(at) >= step - 1 else None
+            status = self.resource()
+            known = sum(status.get("rankStates", {}).values()) == self.world_size
+            return True if known and status["step"] >= step - 1 else None
 
         wait_for(f"all ranks before step {step}", held, 60.0, self.describe)
 

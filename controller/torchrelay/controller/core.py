@@ -35,7 +35,7 @@ from torchrelay.controller.rank_reports import Handler, RankReports
 from torchrelay.controller.rehearsal_desk import RehearsalDesk
 from torchrelay.controller.requests import Requests
 from torchrelay.controller.spare_pool import SparePool
-from torchrelay.controller.status import aside_status, job_status
+from torchrelay.controller.status import Summary, aside_status, aside_summary, job_status, job_summary
 from torchrelay.controller.watch import HangWatch
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol import migration_events as m
@@ -420,6 +420,13 @@ class Core:
             return aside_status(self._config.run_id, self.job, self.aside.reason)
         lines = self.health.lines()
         return job_status(self._config.run_id, self.job, self.driver, self.pool, self._judge.now(), now_s, lines)
+
+    def summary(self, now_s: float) -> Summary:
+        """As `status`, of bounded size."""
+        if self.aside is not None:
+            return aside_summary(self.job, self.aside.reason)
+        lately = self._judge.lately(now_s)
+        return job_summary(self.job, self.driver, lately.level, lately.reason)
 
     def clear(self, request: msg.ClearRequest) -> msg.ClearReply:
         return self.health.clear(request)

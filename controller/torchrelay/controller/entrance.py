@@ -33,6 +33,8 @@ MISSING_S = 15.0
 LONE_MISSING_S = 3.0
 """As long as an agent may be away from a controller that has met it."""
 WAITED_S = 2.0
+CLAIMS_AT_ONCE = 64
+"""Claims beyond these are taken in by their share: to choose costs a look at all of them."""
 STANDING = ("standing", "finished")
 GLOO = "gloo"
 
@@ -49,6 +51,8 @@ class Entrance:
         self._remembered: dict[int, str] = {}
         self._kept: list[tuple[Worker, WorkerExited]] = []
         self._claims: dict[str, WorkerInfo] = {}
+        self._chosen_of = 0
+        """Of how many claims who has which rank was chosen last."""
         self._is_settled = False
         self._missing_s = MISSING_S
         self.may_live: Callable[[str], bool] = lambda node: True
@@ -115,7 +119,8 @@ class Entrance:
         worker = self._add(node, info, info.rank, now_s)
         if info.rank != NO_RANK:
             self._claims[info.worker] = info
-            self._choose_holders(now_s)
+            if len(self._claims) - self._chosen_of > self._chosen_of // CLAIMS_AT_ONCE:
+                self._choose_holders(now_s)
             if info.protected:
                 worker.armed = Armed(info.rank, job.world_size, GLOO, "")
         self._outbox.log("info", f"{info.worker} was there before this controller: {_what(info.rank)}")
@@ -124,6 +129,7 @@ class Entrance:
 
     def _choose_holders(self, now_s: float) -> TakeOver:
         """For now: whoever is still to come may know better, and has its time."""
+        self._chosen_of = len(self._claims)
         workers, gone = self._job.workers, {worker.worker for worker, _ in self._kept}
         claims = [
             Claim(name, info.rank, info.in_force, info.generation, name in gone or not workers[name].alive)
@@ -144,7 +150,11 @@ class Entrance:
 
     def settle(self, now_s: float) -> None:
         """Once all are there, or their time is over: a migration that the predecessor led is finished, or taken back."""
-        if not self.is_taking_over or self._is_gathering(now_s) or not self._claims:
+        if not self.is_taking_over:
+            return
+        if self._chosen_of != len(self._claims):
+            self._choose_holders(now_s)
+        if self._is_gathering(now_s) or not self._claims:
             return
         self._is_settled = True
         verdict = self._choose_holders(now_s)

@@ -11,6 +11,7 @@ from torchrelay.controller.decide.joins import JoinFailure
 from torchrelay.controller.decide.listed import listed
 from torchrelay.controller.decide.rehearse import Past
 from torchrelay.controller.decide.replaceable import replaceable
+from torchrelay.controller.worker_book import WorkerBook
 from torchrelay.protocol import local_ranks
 from torchrelay.protocol.messages import (
     AgentHello,
@@ -192,7 +193,7 @@ class Job:
         self.nodes: dict[str, Node] = {}
         self.machines: dict[str, str] = {}
         """Node -> the machine that it is on, where nodes share machines."""
-        self.workers: dict[str, Worker] = {}
+        self.workers = WorkerBook()
         self.holders: dict[int, str] = {}
         self.launch: dict[int, dict[str, str]] = {}
         """What the launcher has told each rank, where that was not an agent."""
@@ -290,7 +291,7 @@ class Job:
         if node not in self.starting_again or node not in self.nodes or self.nodes[node].lost:
             return False
         local_rank = rank % self.local_world_size
-        return not any(w.alive and w.node == node and w.local_rank == local_rank for w in self.workers.values())
+        return not any(w.alive and w.local_rank == local_rank for w in self.workers.on(node))
 
     @property
     def boundary(self) -> int:

@@ -29,6 +29,8 @@ STEPS_TIMED = 4
 NOTICING_S = 1.0
 """How late a hang that is due may be seen: agents look and tell that often."""
 
+LATELY_S_PER_RANK = 0.5e-3
+
 
 class Judge:
     """`end_job()` is called once a check is over; not before `is_rehearsing()` says that no rank is rehearsed any more."""
@@ -48,6 +50,7 @@ class Judge:
         self._told: tuple[Any, ...] | None = None
         self._level_told = (Level.PENDING.value, "")
         self._then: tuple[Any, ...] = ()
+        self._lately: tuple[float, Coverage] | None = None
         self._promised: tuple[Coverage, int] | None = None
         self._is_stale = True
         self._is_over = self._held_told = False
@@ -59,6 +62,12 @@ class Judge:
 
     def now(self) -> Coverage:
         return coverage(self.known())
+
+    def lately(self, now_s: float) -> Coverage:
+        """As `now`, of a large job some seconds old at most: it costs in proportion to the job's size."""
+        if self._lately is None or now_s - self._lately[0] >= LATELY_S_PER_RANK * self._job.world_size:
+            self._lately = now_s, self.now()
+        return self._lately[1]
 
     def promised(self) -> tuple[Coverage, int]:
         """What stood when the job was last at rest, and how many spares were ready then."""

@@ -134,7 +134,7 @@ class Nodes:
         return (n for n in self._job.nodes.values() if not n.lost and any(w.alive for w in of.get(n.node, ())))
 
     def _workers_of(self, node: Node) -> list[Worker]:
-        return [w for w in self._job.workers.values() if w.node == node.node]
+        return self._job.workers.on(node.node)
 
     def _judge(self, node: Node, workers: Sequence[Worker], now_s: float) -> None:
         job, away = self._job, node.away_since_s is not None

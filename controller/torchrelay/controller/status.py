@@ -2,12 +2,46 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import islice
+
 from torchrelay.controller.driver import Driver
 from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.spare_pool import SparePool
 from torchrelay.protocol.level import Level
 from torchrelay.protocol.messages import Coverage, JobStatus, RankStatus, Report
 from torchrelay.protocol.phases import PLANNED, Phase
+
+RANK_STATES = ("starting", "running", "standing", "lost", "finished")
+RANKS_NAMED = 64
+
+
+@dataclass(frozen=True)
+class RankState:
+    rank: int
+    worker: str
+    state: str
+
+
+@dataclass(frozen=True)
+class Summary:
+    """`boundary`: what every rank has reached. `states`: how many ranks are in each. `named`: all ranks of a small job; of a large
+    one those that are not in the state that most are in, RANKS_NAMED at most.
+    """
+
+    world_size: int
+    generation: int
+    boundary: int
+    spares_warm: int
+    spares_total: int
+    level: str
+    reason: str
+    migrations_done: int
+    last_migration: str
+    states: dict[str, int]
+    named: tuple[RankState, ...]
 
 
 def job_status(
@@ -39,6 +73,41 @@ def job_status(
         pool.making,
         pool.reason,
     )
+
+
+def job_summary(job: Job, driver: Driver, level: str, reason: str) -> Summary:
+    """What a TrainingJob says: in a large job no more than the exceptional ranks by name."""
+    states = {rank: _state(job, driver, rank) for rank in sorted(job.holders)}
+    return Summary(
+        job.world_size,
+        job.generation,
+        job.boundary,
+        sum(w.warm for w in job.spares),
+        len(job.spares),
+        level,
+        reason,
+        driver.done,
+        _last(driver),
+        *_named(job, states),
+    )
+
+
+def aside_summary(job: Job, reason: str) -> Summary:
+    """Of a job in which something of ours has failed."""
+    states = {rank: "running" if w.alive else "lost" for rank, w in _holders(job)}
+    furthest = min((w.seen_boundary for _, w in _holders(job)), default=-1)
+    level = Level.UNPROTECTED.value
+    return Summary(job.world_size, job.generation, furthest, 0, 0, level, reason, 0, "", *_named(job, states))
+
+
+def _named(job: Job, states: dict[int, str]) -> tuple[dict[str, int], tuple[RankState, ...]]:
+    counts = Counter(states.values())
+    ranks: Iterable[int] = states
+    if len(states) > RANKS_NAMED:
+        usual, _ = counts.most_common(1)[0]
+        ranks = islice((rank for rank, state in states.items() if state != usual), RANKS_NAMED)
+    named = tuple(RankState(rank, job.holders[rank], states[rank]) for rank in ranks)
+    return {state: counts[state] for state in RANK_STATES}, named
 
 
 def aside_status(run_id: str, job: Job, reason: str) -> JobStatus:

@@ -84,7 +84,7 @@ def without_replica(k: Known) -> dict[int, str]:
     found = {}
     for same in alike.values():
         for place, rank in enumerate(same):
-            peers = [*same[place + 1 :][:PEERS], *same[:place][:PEERS]]
+            peers = [*same[place + 1 : place + 1 + PEERS], *same[: min(place, PEERS)]]
             if k.world_size <= SMALL_JOB:
                 peers += [r for r in range(k.world_size) if r != rank and r not in peers]
             if why := _alone(rank, peers, told, until):

@@ -47,12 +47,15 @@ def take_over(claims: Sequence[Claim], remembered: Mapping[int, str]) -> TakeOve
     committed = max((c.in_force for c in claims), default=-1)
     announced = max((c.announced for c in claims), default=-1)
     holders: dict[int, Claim] = {}
-    for rank in sorted({c.rank for c in claims}):
-        able = [c for c in claims if c.rank == rank and _level(c, committed) == committed >= 0]
-        if able:
-            holders[rank] = max(able, key=lambda c: (_level(c, committed), remembered.get(rank) == c.worker, c.worker))
+    able: dict[int, list[Claim]] = {}
+    for claim in claims:
+        if _level(claim, committed) == committed >= 0:
+            able.setdefault(claim.rank, []).append(claim)
+    for rank in sorted(able):
+        holders[rank] = max(able[rank], key=lambda c: (remembered.get(c.rank) == c.worker, c.worker))
     chosen = {rank: c.worker for rank, c in holders.items()}
-    end = tuple(c.worker for c in claims if c.worker not in chosen.values() and not c.gone)
+    with_rank = set(chosen.values())
+    end = tuple(c.worker for c in claims if c.worker not in with_rank and not c.gone)
     late = tuple(c.worker for c in holders.values() if c.in_force < committed == c.announced and not c.gone)
     if late:
         why = f"generation {committed} is in force for some: {', '.join(late)} are let into it too"

@@ -240,7 +240,7 @@ class HealthDesk:
             return [self._job.workers[seen.worker]]
         if seen.worker.startswith("rank "):
             return [w for w in self._job.rank_workers if w.rank == int(seen.worker[5:])]
-        here = [w for w in self._job.workers.values() if w.node == seen.node]
+        here = self._job.workers.on(seen.node)
         users = [w for w in here if seen.device in w.devices]
         everybody = not seen.device or (v.quarantine == k.NODE and not users)
         return here if everybody else users

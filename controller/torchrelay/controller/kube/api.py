@@ -66,6 +66,14 @@ ENDPOINT_SLICES, ENDPOINT_SLICES_BETA = (
     )
     for version in ("v1", "v1beta1")
 )
+ROLES, CLUSTER_ROLES = (
+    Kind("Role", create_namespaced_resource("rbac.authorization.k8s.io", "v1", "Role", "roles")),
+    Kind(
+        "ClusterRole",
+        create_global_resource("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles"),
+        namespaced=False,
+    ),
+)
 TOKEN_REVIEWS = Kind(
     "TokenReview",
     create_global_resource("authentication.k8s.io", "v1", "TokenReview", "tokenreviews"),

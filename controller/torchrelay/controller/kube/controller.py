@@ -13,9 +13,20 @@ from lightkube import operators
 
 from torchrelay.controller.health.policy_watch import PolicyWatch
 from torchrelay.controller.kube.address import Address
-from torchrelay.controller.kube.api import MIGRATIONS, NODES, PODS, QUARANTINES, TRAINING_JOBS, Api, Object, Refused
+from torchrelay.controller.kube.api import (
+    MIGRATIONS,
+    NODES,
+    PODS,
+    QUARANTINES,
+    SPARE_POOLS,
+    TRAINING_JOBS,
+    Api,
+    Object,
+    Refused,
+)
 from torchrelay.controller.kube.budget import Budgets
 from torchrelay.controller.kube.enrolment_limits import MAX_AT_ONCE, MAX_MESSAGE_BYTES
+from torchrelay.controller.kube.expiry import Expiry
 from torchrelay.controller.kube.fallback import Fallback
 from torchrelay.controller.kube.identity import Enrolment
 from torchrelay.controller.kube.informer import Informer
@@ -53,8 +64,9 @@ class Controller:
         self._scribe = Scribe(api, self._ledger)
         self._keeper = Keeper(api, self._ledger, self._scribe, settings.node_grace_s)
         self._wishes = Wishes(self._ledger)
-        self._budgets = Budgets(api)
+        self._budgets = Budgets(api, settings)
         self._fallback = Fallback(self._ledger)
+        self._expiry = Expiry(api, self._ledger, settings.ttl_after_finished_s)
         self._address = Address(api, settings)
         self._tender = Tender(self._ledger, self._look, self._keeper.forget)
         self._pulse = pulse
@@ -71,8 +83,12 @@ class Controller:
         nodes = Informer(self._api, NODES, self._ledger.node_changed)
         self._node_watch = NodeWatch(self._ledger, nodes)
         quarantines = Informer(self._api, QUARANTINES, self._ledger.quarantine_changed)
-        tasks = [asyncio.create_task(informer.run()) for informer in (pods, migrations, nodes, quarantines)]
+        pools = Informer(self._api, SPARE_POOLS, self._ledger.pool_changed, watched)
+        jobs = Informer(self._api, TRAINING_JOBS, self._expiry.changed, watched)
+        informers = (pods, migrations, nodes, quarantines, pools, jobs)
+        tasks = [asyncio.create_task(informer.run()) for informer in informers]
         await pods.listed.wait()
+        await pools.listed.wait()
         await self._take_up()
         servers = [self._relay_server(), self._enrolment_server()]
         for server in servers:
@@ -81,7 +97,7 @@ class Controller:
         self._serves = True
         await self.keep_address()
         try:
-            tasks.append(asyncio.create_task(self._look_after()))
+            tasks += [asyncio.create_task(self._look_after()), asyncio.create_task(self._expiry.run())]
             with self._policy_watched():
                 await _first_failure(tasks)
         finally:

@@ -7,7 +7,7 @@ import re
 import time
 from dataclasses import dataclass
 
-from torchrelay.controller.kube.api import CLAIMS, PODS, SPARE_POOLS, Api, Object, Refused
+from torchrelay.controller.kube.api import CLAIMS, PODS, Api, Object, Refused
 from torchrelay.controller.kube.clone import own_claims, spare_pod
 from torchrelay.controller.kube.decide.force import Stranded, judge_stranded
 from torchrelay.controller.kube.decide.leaver import DELETE, RELEASE, Leaver, judge_leaver
@@ -69,7 +69,9 @@ class Keeper:
                 run.key, f"annotations of pod {template.name} are of no use, and those of its first pod count: {e}"
             )
             wishes = run.wishes
-        owner = await self._scribe.training_job(run.key, template, wishes)
+        if self._scribe.is_removed(run):
+            return
+        owner = await self._scribe.training_job(run, template, wishes)
         await self._clear_up(run)
         await self._free_stranded(run)
         await self._keep_spares(run, template, owner, wishes)
@@ -186,7 +188,7 @@ class Keeper:
         """The pool that says how many spares this job is to have."""
         if not wishes.pool:
             return await self._scribe.spare_pool(key, wishes.spares or 0)
-        pool = await self._api.get(SPARE_POOLS, wishes.pool, key.namespace)
+        pool = self._ledger.pools.get(JobKey(key.namespace, wishes.pool))
         if pool is None:
             self._tell(key, f"there is no SparePool {wishes.pool}, from which its spares were to come")
             return {"metadata": {}, "spec": {"spares": 0}}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
 from typing import Any
 
 from torchrelay.controller.gathering import Restart
@@ -59,6 +59,8 @@ class Ledger:
         self._unready_since_s: dict[str, float] = {}
         self._quarantines, self._wall_s = Quarantines(), wall_s
         self._book = NodeBook()
+        self.pools: MutableMapping[JobKey, dict[str, Any]] = {}
+        """SparePools by namespace and name, as the mirror has them."""
         self.over: list[JobRun] = []
         """Runs that are over and whose place another one has taken."""
 
@@ -85,6 +87,7 @@ class Ledger:
         if (meanwhile := self.runs.get(pod.key)) is not None and meanwhile is not run:
             return meanwhile  # another agent's stream has made it
         run = JobRun(pod.key, size, launch, _wishes(pod), self._health, before.restarts, None, before.losses)
+        run.trained_before, run.follows = trains, pod.key in self.runs
         self.enter(run)
         run.core.entrance.remember(before.holders)
         run.core.job.machines.update(before.machines)
@@ -125,6 +128,7 @@ class Ledger:
         size, losses = run.core.job.world_size, run.losses.known
         new = JobRun(run.key, size, run.launch, run.wishes, self._health, steps, restart, losses)
         new.story.go_on(run.story)
+        new.lineage = run.lineage
         self.over.append(run)
         self.enter(new)
         return new
@@ -174,6 +178,14 @@ class Ledger:
         else:
             concerned = self._quarantines.put(name, read_quarantine(quarantine), self._wall_s())
         self._note_all(concerned)
+
+    def pool_changed(self, pool: dict[str, Any], deleted: bool) -> None:
+        meta = pool["metadata"]
+        key = JobKey(meta["namespace"], meta["name"])
+        if deleted:
+            self.pools.pop(key, None)
+        else:
+            self.pools[key] = pool
 
     def _note_all(self, nodes: Iterable[str]) -> None:
         for node in nodes:

@@ -15,8 +15,11 @@ KEPT = 50
 BEGIN_AGAIN = (kube.JIT_CHECKPOINT, kube.CHECKPOINT)
 
 
+STAMP = "%Y-%m-%dT%H:%M:%SZ"
+
+
 def timestamp(time_s: float) -> str:
-    return dt.datetime.fromtimestamp(time_s, dt.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return dt.datetime.fromtimestamp(time_s, dt.timezone.utc).strftime(STAMP)
 
 
 @dataclass(frozen=True)
@@ -95,7 +98,7 @@ def read_losses(status: Sequence[Mapping[str, Any]]) -> tuple[Loss, ...]:
         Loss(
             int(s["rank"]),
             int(s["step"]),
-            dt.datetime.strptime(s["at"], "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=dt.timezone.utc).timestamp(),
+            dt.datetime.strptime(s["at"], STAMP).replace(tzinfo=dt.timezone.utc).timestamp(),
             s.get("reason", ""),
             s.get("rung", ""),
             float(s.get("seconds", 0.0)),

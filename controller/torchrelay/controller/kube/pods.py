@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from torchrelay.controller.kube.decide.belongs import Workload
 from torchrelay.controller.kube.decide.late import Owner
 from torchrelay.controller.kube.packed import pack, unpack
 from torchrelay.protocol import kube_names as kube
 
 _OVER = ("Succeeded", "Failed")
 _OURS = f"{kube.GROUP}/"
+_JOBSET_API = "jobset.x-k8s.io/v1alpha2"
+_JOBSET_NAME, _JOBSET_UID = "jobset.sigs.k8s.io/jobset-name", "jobset.sigs.k8s.io/jobset-uid"
 _DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 
 
@@ -47,6 +51,7 @@ class Pod:
     created: str
     restarts: bool
     owner: Owner
+    workload: Workload
     annotations: dict[str, str]
     containers: tuple[tuple[str, bool], ...]
     conditions: tuple[Condition, ...]
@@ -116,6 +121,7 @@ def read_pod(manifest: dict[str, Any]) -> Pod | None:
         meta.get("creationTimestamp") or "",
         spec.get("restartPolicy", "Always") != "Never",
         _owner(meta),
+        _workload(meta, labels),
         {k: v for k, v in (meta.get("annotations") or {}).items() if k.startswith(_OURS) or k == _DEFAULT_CONTAINER},
         tuple((c["name"], "terminated" in (c.get("state") or {})) for c in status.get("containerStatuses") or ()),
         tuple(map(_condition, status.get("conditions") or ())),
@@ -126,6 +132,15 @@ def read_pod(manifest: dict[str, Any]) -> Pod | None:
 def _owner(meta: dict[str, Any]) -> Owner:
     owners = (o for o in meta.get("ownerReferences") or () if o.get("controller"))
     return next((Owner(o.get("kind") or "", o.get("uid") or "") for o in owners), Owner())
+
+
+def _workload(meta: dict[str, Any], labels: Mapping[str, str]) -> Workload:
+    """A JobSet's pods are of the Jobs that it makes, and say whose these are."""
+    if (name := labels.get(_JOBSET_NAME)) and (uid := labels.get(_JOBSET_UID)):
+        return Workload(_JOBSET_API, "JobSet", name, uid)
+    owners = (o for o in meta.get("ownerReferences") or () if o.get("controller"))
+    of: dict[str, Any] = next(owners, {})
+    return Workload(of.get("apiVersion") or "", of.get("kind") or "", of.get("name") or "", of.get("uid") or "")
 
 
 def _condition(c: dict[str, Any]) -> Condition:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import base64
 import json
-from collections.abc import Mapping
+import zlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from torchrelay.controller.gathering import Restart
 from torchrelay.controller.kube.losses import Loss, read_losses
 from torchrelay.protocol.errors import FatalError
+
+MOST_CHARS = 1_000_000
+"""An object of the API may have 1.5 MiB."""
 
 
 @dataclass(frozen=True)
@@ -39,18 +44,35 @@ def write_down(restart: Restart, world_size: int, launch: Mapping[str, str]) -> 
     return json.dumps({"worldSize": world_size, **known, **plan}, sort_keys=True)
 
 
+def pack_holders(holders: Mapping[int, str], node_of: Callable[[str], str]) -> str:
+    """Who has which rank, on which node, as text that `recall` understands: about 10 bytes a rank. Empty where it would be larger
+    than MOST_CHARS: then agents alone tell another controller.
+    """
+    known = [(rank, worker, node_of(worker.partition(":")[0])) for rank, worker in sorted(holders.items())]
+    packed = base64.b64encode(zlib.compress(json.dumps(known, separators=(",", ":")).encode())).decode()
+    return packed if len(packed) <= MOST_CHARS else ""
+
+
+def _unpack(packed: str) -> list[tuple[int, str, str]]:
+    """Raises ValueError, zlib.error, TypeError for what is none."""
+    known = json.loads(zlib.decompress(base64.b64decode(packed, validate=True)))
+    return [(int(rank), str(worker), str(node)) for rank, worker, node in known]
+
+
 def recall(status: Mapping[str, Any]) -> Remembered:
     """Raises FatalError for a record that is none."""
-    holders = {r["rank"]: r["worker"] for r in status.get("ranks") or () if r.get("worker")}
-    machines = {r["worker"].rpartition(".")[0]: r["node"] for r in status.get("ranks") or () if r.get("node")}
     restarts = tuple(status.get("restartSteps") or ())
     try:
+        known = [(r["rank"], r["worker"], r.get("node", "")) for r in status.get("ranks") or () if r.get("worker")]
+        known = _unpack(status["holders"]) if status.get("holders") else known
+        holders = {rank: worker for rank, worker, _ in known}
+        machines = {worker.rpartition(".")[0]: node for _, worker, node in known if node}
         losses = read_losses(status.get("losses") or ())
         if not (record := status.get("record")):
             return Remembered(holders, restarts, machines=machines, losses=losses)
-        known = json.loads(record)
-        launch = {int(rank): dict(env) for rank, env in known["launch"].items()}
-        plan = Restart(launch, known["directory"], known["checkpoint"], tuple(known["aside"]), known["step"])
-        return Remembered(holders, restarts, plan, int(known["worldSize"]), dict(known["first"]), machines, losses)
-    except (ValueError, KeyError, TypeError, AttributeError) as e:
+        noted = json.loads(record)
+        launch = {int(rank): dict(env) for rank, env in noted["launch"].items()}
+        plan = Restart(launch, noted["directory"], noted["checkpoint"], tuple(noted["aside"]), noted["step"])
+        return Remembered(holders, restarts, plan, int(noted["worldSize"]), dict(noted["first"]), machines, losses)
+    except (ValueError, KeyError, TypeError, AttributeError, zlib.error) as e:
         raise FatalError(f"a record of a restart that this version does not understand: {e}") from e

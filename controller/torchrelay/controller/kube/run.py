@@ -60,6 +60,12 @@ class JobRun:
         losses: Sequence[Loss] = (),
     ) -> None:
         self.key, self.id = key, secrets.token_hex(3)
+        self.lineage = self.id
+        """The same for all runs of one job, which may begin again."""
+        self.trained_before = restart is not None
+        """Under this controller or another one."""
+        self.follows = False
+        """An earlier job of its name has ended under this controller."""
         self.launch, self.wishes, self.restarts, self.restart = dict(launch), wishes, tuple(restarts), restart
         self.there: Callable[[], Iterable[Pod]] = tuple
         """Its pods, as far as they are known."""
@@ -192,14 +198,14 @@ class JobRun:
     def took_over(self, agent: str) -> bool:
         """Whether a process of the pod holds a rank, or is about to."""
         job = self.core.job
-        return any(w.node == agent for w in job.rank_workers) or any(
-            w.node == agent and w.alive and (w.rank != NO_RANK or w.started_for != NO_RANK)
-            for w in job.workers.values()
+        return any(
+            job.is_holder(w) or (w.alive and (w.rank != NO_RANK or w.started_for != NO_RANK))
+            for w in job.workers.on(agent)
         )
 
     def is_warm(self, agent: str) -> bool:
         """Whether all processes of the pod are warm spares."""
-        return sum(w.node == agent and w.warm for w in self.core.job.spares) >= self.processes
+        return sum(w.is_spare and w.warm for w in self.core.job.workers.on(agent)) >= self.processes
 
     def is_attached(self, agent: str) -> bool:
         """Whether the agent of the pod has come."""
@@ -207,14 +213,15 @@ class JobRun:
 
     def is_here(self, agent: str) -> bool:
         """Whether a process of the pod is known."""
-        return any(w.node == agent for w in self.core.job.workers.values())
+        return bool(self.core.job.workers.on(agent))
 
     def living_in(self, agent: str) -> list[Worker]:
         """All processes of the pod, spares too."""
-        return [w for w in self.core.job.workers.values() if w.node == agent and w.alive]
+        return [w for w in self.core.job.workers.on(agent) if w.alive]
 
     def ranks_in(self, agent: str) -> list[int]:
-        return [w.rank for w in self.core.job.rank_workers if w.node == agent and w.alive]
+        job = self.core.job
+        return sorted(w.rank for w in job.workers.on(agent) if w.alive and job.is_holder(w))
 
     def stays_in(self, agent: str) -> list[int]:
         """Ranks that live in the pod, or are on their way there."""
@@ -225,13 +232,16 @@ class JobRun:
 
     def pod_deleted(self, agent: str, node_is_left: bool, now_s: float) -> None:
         """A pod is being deleted, or is gone from the API; the job is over if somebody deletes all of it."""
-        for worker in self.core.job.rank_workers:
-            if worker.node == agent:
+        job = self.core.job
+        for worker in job.workers.on(agent):
+            if job.is_holder(worker):
                 known = self._deleted.get(worker.rank)
                 if known is None or known[0] != agent:
                     self._deleted[worker.rank] = agent, Deleted(now_s, node_is_left)
+        if len(self._deleted) < job.world_size:
+            return
         deleted = {rank: when for rank, (_, when) in self._deleted.items()}
-        verdict = judge_removal(self.core.job.world_size, deleted, now_s)
+        verdict = judge_removal(job.world_size, deleted, now_s)
         if verdict.removed and self.core.ended is None:
             self.relay.end(EXIT_REMOVED, verdict.reason)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from typing import Any
 
 from torchrelay.controller.kube.api import (
@@ -18,9 +19,11 @@ from torchrelay.controller.kube.api import (
     Object,
     Refused,
 )
+from torchrelay.controller.kube.decide.belongs import Workload, judge_belongs
+from torchrelay.controller.kube.decide.same_job import Found, Here, judge_same_job
 from torchrelay.controller.kube.ledger import Ledger
 from torchrelay.controller.kube.pods import JobKey, Pod
-from torchrelay.controller.kube.remembered import write_down
+from torchrelay.controller.kube.remembered import pack_holders, write_down
 from torchrelay.controller.kube.run import JobRun
 from torchrelay.controller.kube.story import MigrationStory, job_status
 from torchrelay.controller.kube.tellings import Telling, event
@@ -28,6 +31,9 @@ from torchrelay.protocol import kube_names as kube
 from torchrelay.protocol.kube_annotations import Wishes
 
 log = logging.getLogger(__name__)
+
+STEP_WRITES_PER_S = 50.0
+"""How often it is written, for all jobs together, that a job has come further, when that is all there is to say."""
 
 
 class Scribe:
@@ -38,35 +44,75 @@ class Scribe:
         self._jobs: dict[JobKey, Object] = {}
         self._told: dict[JobKey, Object] = {}
         self._told_pools: dict[JobKey, tuple[str, Object]] = {}
+        self._of: dict[JobKey, str] = {}
+        """Whose the known resource is, by lineage."""
+        self._removed: set[str] = set()
+        self._step_due_s: dict[JobKey, float] = {}
+        self._packed: dict[JobKey, tuple[dict[int, str], str]] = {}
 
-    async def training_job(self, key: JobKey, pod: Pod, wishes: Wishes) -> Object:
-        """The TrainingJob resource, made where there is none."""
-        if key in self._jobs:
-            return self._jobs[key]
+    async def training_job(self, run: JobRun, pod: Pod, wishes: Wishes) -> Object:
+        """The job's TrainingJob, made where there is none; what a job of the same name has left there counts no more."""
+        key, belongs = run.key, judge_belongs(p.workload for p in self._ledger.pods_of(run.key) if not p.is_spare)
+        spec = _spec(pod, wishes, belongs.to.uid)
+        references = [_reference(belongs.to)] if belongs.to.uid else []
+        if self._of.get(key) != run.lineage:
+            await self._take_in(run, spec, references)
+        found = self._jobs[key]
+        if spec != {name: found["spec"].get(name) for name in spec}:
+            await self._follow(key, found, spec)
+        if references != (found["metadata"].get("ownerReferences") or []):
+            log.info("%s: %s", key, belongs.reason)
+            patch = {"metadata": {"ownerReferences": references}}
+            self._jobs[key] = await self._api.patch(TRAINING_JOBS, key.name, patch, key.namespace)
+        return self._jobs[key]
+
+    async def _take_in(self, run: JobRun, spec: Object, references: list[Object]) -> None:
+        """Finds the resource, or makes it."""
+        key = run.key
         found = await self._api.get(TRAINING_JOBS, key.name, key.namespace)
         if found is None:
-            spec: Object = {"owner": pod.annotations.get(kube.OWNER, ""), "policy": wishes.policy}
-            spec["fallback"], spec["respawnLimit"] = list(wishes.fallback), wishes.respawn_limit
-            if wishes.spares is not None:
-                spec["spares"] = wishes.spares
-            if wishes.pool:
-                spec["pool"] = wishes.pool
-            found = await self._make_or_find(TRAINING_JOBS, _manifest("TrainingJob", key.namespace, key.name, spec))
-        self._jobs[key] = found
-        return found
+            manifest = _manifest("TrainingJob", key.namespace, key.name, without_none(spec))
+            manifest["metadata"]["ownerReferences"] = references
+            found = await self._make_or_find(TRAINING_JOBS, manifest)
+        else:
+            before = Found((found.get("status") or {}).get("phase", ""), found["spec"].get("workloadUID", ""))
+            verdict = judge_same_job(before, Here(spec["workloadUID"] or "", run.trained_before, run.follows))
+            log.info("%s: its TrainingJob is %s: %s", key, "gone on with" if verdict.same else "new", verdict.reason)
+            if not verdict.same:
+                found = await self._api.patch(TRAINING_JOBS, key.name, {"spec": spec}, key.namespace)
+                await self._set_spares(key, spec["spares"])
+                run.story.begins_anew(verdict.reason, time.time())
+        self._jobs[key], self._of[key] = found, run.lineage
+        self._told.pop(key, None)
+
+    async def _follow(self, key: JobKey, found: Object, spec: Object) -> None:
+        """Annotations have changed: the pods were made anew."""
+        if spec["spares"] != found["spec"].get("spares"):
+            await self._set_spares(key, spec["spares"])
+        self._jobs[key] = await self._api.patch(TRAINING_JOBS, key.name, {"spec": spec}, key.namespace)
+
+    async def _set_spares(self, key: JobKey, spares: int | None) -> None:
+        """Of the job's own pool, if it has one already."""
+        pool = self._ledger.pools.get(key)
+        if spares is not None and pool is not None and pool["spec"].get("job") == key.name:
+            patch = {"spec": {"spares": spares}}
+            self._ledger.pools[key] = await self._api.patch(SPARE_POOLS, key.name, patch, key.namespace)
+
+    def is_removed(self, run: JobRun) -> bool:
+        """Whether the job has ended and somebody has removed its resource: it is not made again."""
+        return run.lineage in self._removed
 
     def known_job(self, key: JobKey) -> Object | None:
         return self._jobs.get(key)
 
     async def spare_pool(self, key: JobKey, spares: int) -> Object:
         """The job's own SparePool, made where there is none; people may change its number. It goes with its TrainingJob."""
-        found = await self._api.get(SPARE_POOLS, key.name, key.namespace)
-        if found is None:
+        if key not in self._ledger.pools:
             manifest = _manifest("SparePool", key.namespace, key.name, {"job": key.name, "spares": spares})
             if owner := self._jobs.get(key):
                 manifest["metadata"]["ownerReferences"] = [_owner(owner)]
-            found = await self._make_or_find(SPARE_POOLS, manifest)
-        return found
+            self._ledger.pools[key] = await self._make_or_find(SPARE_POOLS, manifest)
+        return self._ledger.pools[key]
 
     async def _make_or_find(self, kind: Kind, manifest: Object) -> Object:
         try:
@@ -81,22 +127,41 @@ class Scribe:
     async def write(self, run: JobRun) -> None:
         """All that has changed."""
         await self.write_migrations(run)
-        node_of = {p.name: p.node for p in self._ledger.pods_of(run.key)}
-        status = run.core.status(time.monotonic())
+        now_s = time.monotonic()
+        nodes = {p.name: p.node for p in self._ledger.pods_of(run.key)}
+
+        def node_of(pod: str) -> str:
+            return nodes.get(pod, "")
+
+        summary = run.core.summary(now_s)
         gathers = run.core.gathering.state if run.gathers and run.core.gathering is not None else ""
         record = write_down(run.restart, run.core.job.world_size, run.launch) if gathers and run.restart else ""
         if gathers and run.trouble:
             gathers += f"; {run.trouble}"
-        told = job_status(status, run.story, lambda pod: node_of.get(pod, ""), run.restarts, gathers, record)
+        holders = self._holders(run, node_of) if len(summary.named) < sum(summary.states.values()) else ""
+        told = job_status(summary, run.story, node_of, run.restarts, gathers, record, holders)
         before = self._told.get(run.key, {})
         news = {field: value for field, value in told.items() if field not in before or value != before[field]}
+        if news.keys() == {"step"} and now_s < self._step_due_s.get(run.key, 0.0):
+            return
         if news and run.key in self._jobs:
+            self._step_due_s[run.key] = now_s + len(self._ledger.runs) / STEP_WRITES_PER_S
             self._told[run.key] = told
             try:
                 await self._status(TRAINING_JOBS, run.key.namespace, run.key.name, news)
             except BaseException:
                 self._told.pop(run.key, None)
                 raise
+            if run.key not in self._jobs and run.core.ended is not None:
+                self._removed.add(run.lineage)
+
+    def _holders(self, run: JobRun, node_of: Callable[[str], str]) -> str:
+        """Packed once for as long as nobody has moved."""
+        known = self._packed.get(run.key)
+        if known is None or known[0] != run.core.job.holders:
+            holders = dict(run.core.job.holders)
+            known = self._packed[run.key] = holders, pack_holders(holders, node_of)
+        return known[1]
 
     async def _write_events(self, run: JobRun) -> None:
         """After what they are about has been written. An event that is refused is lost: they are a convenience."""
@@ -167,8 +232,27 @@ class Scribe:
                 raise
             log.warning("%s %s/%s is gone; its status is not written", kind.name, namespace, name)
             if kind is TRAINING_JOBS:
-                for known in (self._jobs, self._told):
+                for known in (self._jobs, self._told, self._of):
                     known.pop(JobKey(namespace, name), None)  # the next look makes it again
+            if kind is SPARE_POOLS:
+                self._ledger.pools.pop(JobKey(namespace, name), None)
+
+
+def _spec(pod: Pod, wishes: Wishes, workload_uid: str) -> Object:
+    """Fields that are None are to be absent."""
+    return {
+        "owner": pod.annotations.get(kube.OWNER) or None,
+        "policy": wishes.policy,
+        "fallback": list(wishes.fallback),
+        "respawnLimit": wishes.respawn_limit,
+        "spares": wishes.spares,
+        "pool": wishes.pool or None,
+        "workloadUID": workload_uid or None,
+    }
+
+
+def without_none(spec: Object) -> Object:
+    return {name: value for name, value in spec.items() if value is not None}
 
 
 def without_empty(status: Object) -> Object:
@@ -188,6 +272,15 @@ def _owner(job: Object) -> Object:
         "kind": "TrainingJob",
         "name": job["metadata"]["name"],
         "uid": job["metadata"]["uid"],
+    }
+
+
+def _reference(workload: Workload) -> Object:
+    return {
+        "apiVersion": workload.api_version,
+        "kind": workload.kind,
+        "name": workload.name,
+        "uid": workload.uid,
     }
 
 

@@ -11,6 +11,9 @@ from torchrelay.protocol.errors import UserError
 NODE_GRACE_S = 60.0
 """How long a node may not answer before pods on it whose ranks live elsewhere are deleted by force."""
 
+TTL_AFTER_FINISHED_S = 86_400.0
+"""How long a TrainingJob is kept after its end; below 0: for ever."""
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -33,6 +36,12 @@ class Settings:
     address: str = ""
     service: str = kube.CONTROLLER_SERVICE
     ready_port: int = kube.READY_PORT
+    ttl_after_finished_s: float = TTL_AFTER_FINISHED_S
+
+    @property
+    def role(self) -> str:
+        """Of the installation: a Role in the namespace that is watched, or a ClusterRole."""
+        return f"{self.service}-jobs"
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> Settings:
@@ -50,8 +59,10 @@ class Settings:
                 environ.get("TORCHRELAY_HEALTH_OBSERVE") == "1",
                 environ.get("TORCHRELAY_POD_IP", ""),
                 environ.get("TORCHRELAY_SERVICE") or kube.CONTROLLER_SERVICE,
+                ttl_after_finished_s=float(environ.get("TORCHRELAY_TTL_AFTER_FINISHED_S") or TTL_AFTER_FINISHED_S),
             )
         except ValueError as e:
             raise UserError(
-                f"TORCHRELAY_RELAY_PORT, TORCHRELAY_ENROLL_PORT and TORCHRELAY_NODE_GRACE_S are numbers: {e}"
+                "TORCHRELAY_RELAY_PORT, TORCHRELAY_ENROLL_PORT, TORCHRELAY_NODE_GRACE_S and "
+                f"TORCHRELAY_TTL_AFTER_FINISHED_S are numbers: {e}"
             ) from e

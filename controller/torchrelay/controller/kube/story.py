@@ -11,6 +11,7 @@ from torchrelay.controller.kube.decide.ladder import TAKEN, Tried
 from torchrelay.controller.kube.losses import Loss, Losses, timestamp
 from torchrelay.controller.kube.rungs import cost, lost_ranks, rung_of, taken_rungs
 from torchrelay.controller.kube.tellings import Telling, tell, tell_rungs
+from torchrelay.controller.status import Summary
 from torchrelay.protocol.errors import FrameError
 from torchrelay.protocol.events import (
     Decision,
@@ -23,13 +24,14 @@ from torchrelay.protocol.events import (
     from_job_event,
 )
 from torchrelay.protocol.level import Level
-from torchrelay.protocol.messages import JobEvent, JobStatus
+from torchrelay.protocol.messages import JobEvent
 from torchrelay.protocol.phases import ABANDONED, CHECKPOINT, COMMITTED, PLANNED, RESUME, Phase
 
 DECISIONS_KEPT = 100
 RESTARTING = "restarting"
 """Phase of a migration, and of its job, while the job waits for processes to begin again in."""
 RESTARTED = "Restarted"
+BEGUN_ANEW = "BegunAnew"
 WAITING = "waiting"
 REFUSED = "refused"
 """Outcome of a planned migration that never began."""
@@ -100,6 +102,10 @@ class Story:
         self.waiting: dict[str, MigrationStory] = {}
         """By name, those that people want and that cannot begin yet."""
         self.finished: JobFinished | None = None
+        self.finished_s = 0.0
+        """The time of day then."""
+        self.anew: dict[str, str] | None = None
+        """The condition that says why what was told of a job of the same name counts no more, if there was one."""
         self.tellings: list[Telling] = []
         """What is to be told as events; whoever tells it takes it out."""
 
@@ -139,6 +145,11 @@ class Story:
             self.losses.begins_again(tried[-1].rung)
             story.status |= {"phase": RESTARTING, "outcome": CHECKPOINT}
         story.changed = True
+
+    def begins_anew(self, reason: str, time_s: float) -> None:
+        """There was a job of the same name."""
+        self.anew = _condition(BEGUN_ANEW, True, BEGUN_ANEW, reason, timestamp(time_s))
+        self.tellings.append(Telling(False, BEGUN_ANEW, reason, time_s))
 
     def recall(self, namespace: str, migrations: Sequence[Mapping[str, Any]]) -> None:
         """Goes on with the migration that another controller has told of, after which the job was to begin again."""
@@ -200,7 +211,7 @@ class Story:
         elif isinstance(what, Protection) and what.level != Level.UNPROTECTED:
             self._began_again(True, what.reason, event.time_s)
         elif isinstance(what, JobFinished):
-            self.finished = what
+            self.finished, self.finished_s = what, event.time_s
 
     def _began_again(self, done: bool, reason: str, time_s: float) -> None:
         story = self._continued
@@ -328,17 +339,18 @@ def _condition(kind: str, holds: bool, reason: str, message: str, at: str) -> di
 
 
 def job_status(
-    status: JobStatus,
+    now: Summary,
     story: Story,
     node_of: Callable[[str], str],
     restarts: Sequence[int],
     gathers: str,
     record: str = "",
+    holders: str = "",
 ) -> dict[str, Any]:
     """Of a TrainingJob. `node_of(pod)`.
 
-    `restarts`: at which steps the job has begun again; `gathers`: how far it is with doing so, or empty. `record`: what another
-    controller needs to go on with that.
+    `restarts`: at which steps the job has begun again; `gathers`: how far it is with doing so, or empty. `record`, `holders`: what
+    another controller needs to go on with that, and who has which rank where not all of them are named.
     """
     ranks = [
         {
@@ -347,33 +359,36 @@ def job_status(
             "node": node_of(pod_of(r.worker)),
             "worker": r.worker,
             "state": r.state,
-            "boundary": r.boundary,
         }
-        for r in status.ranks
+        for r in now.named
     ]
-    return {
-        "phase": RESTARTING.capitalize() if gathers else _phase(status, story),
-        "worldSize": status.world_size,
-        "generation": status.generation,
-        "step": max(0, min((r.boundary for r in status.ranks), default=0)),
+    told: dict[str, Any] = {
+        "phase": RESTARTING.capitalize() if gathers else _phase(now, story),
+        "worldSize": now.world_size,
+        "generation": now.generation,
+        "step": max(0, now.boundary),
+        "rankStates": now.states,
         "ranks": ranks,
-        "spares": status.spares_total,
-        "sparesWarm": status.spares_warm,
-        "protection": status.protection,
-        "protectionReason": gathers or status.protection_reason,
-        "migrations": status.migrations_done,
-        "lastMigration": status.last_migration,
+        "holders": holders,
+        "spares": now.spares_total,
+        "sparesWarm": now.spares_warm,
+        "protection": now.level,
+        "protectionReason": gathers or now.reason,
+        "migrations": now.migrations_done,
+        "lastMigration": now.last_migration,
         "rungs": story.losses.rungs,
         "losses": story.losses.as_status(),
         "restarts": len(restarts),
         "restartSteps": list(restarts),
         "record": record,
+        "finishedAt": timestamp(story.finished_s) if story.finished is not None else "",
     }
+    return told | ({"conditions": [story.anew]} if story.anew is not None else {})
 
 
-def _phase(status: JobStatus, story: Story) -> str:
+def _phase(now: Summary, story: Story) -> str:
     if story.finished is not None:
         return "Failed" if story.finished.exit_code else "Succeeded"
     if any(not m.is_over and m.status for m in story.migrations):
         return "Migrating"
-    return "Running" if len(status.ranks) == status.world_size else "Pending"
+    return "Running" if sum(now.states.values()) == now.world_size else "Pending"

@@ -14,6 +14,8 @@ from torchrelay.protocol import kube_names as kube
 from torchrelay.protocol.errors import RetryableError
 
 HOME = "torchrelay-system"
+SPEC = {"policy": "auto", "fallback": list(kube.FALLBACKS), "respawnLimit": 3, "spares": 1}
+"""Of the job of `World`."""
 
 
 async def seen(w: World) -> None:
@@ -30,15 +32,14 @@ async def seen(w: World) -> None:
 @pytest.mark.parametrize("kind", [TRAINING_JOBS, SPARE_POOLS])
 def test_what_somebody_has_made_in_between_is_taken(kind: object) -> None:
     async def test(w: World) -> None:
-        made = {
-            "TrainingJob": {"metadata": {"name": "llama", "namespace": "team"}, "spec": {"owner": "somebody's"}},
-            "SparePool": {"metadata": {"name": "llama", "namespace": "team"}, "spec": {"job": "llama", "spares": 2}},
-        }
-        w.api.put(kind, made[kind.name])  # type: ignore[attr-defined,arg-type]  # a stand-in
+        specs = {"TrainingJob": SPEC, "SparePool": {"job": "llama", "spares": 2}}
+        made = {"metadata": {"name": "llama", "namespace": "team"}, "spec": specs[kind.name]}  # type: ignore[attr-defined]  # a stand-in
+        uid = w.api.put(kind, made)["metadata"]["uid"]  # type: ignore[arg-type]  # a stand-in
         w.api.hidden = {kind.name}  # type: ignore[attr-defined]  # a stand-in
         w.begin()
         await w.keeper.tend(w.run)
-        assert w.api.named(kind, "llama")["spec"] == made[kind.name]["spec"]  # type: ignore[attr-defined,arg-type]  # a stand-in
+        found = w.api.named(kind, "llama")  # type: ignore[arg-type]  # a stand-in
+        assert (found["metadata"]["uid"], found["spec"]) == (uid, made["spec"])
         assert len(w.spares()) == (2 if kind is SPARE_POOLS else 1)
 
     in_world(test)
@@ -59,7 +60,7 @@ def test_of_two_controllers_that_make_the_authority_both_have_the_same() -> None
 def test_a_spare_whose_making_was_not_answered_is_no_second_one_for_long() -> None:
     async def test(w: World) -> None:
         w.begin()
-        w.api.put(TRAINING_JOBS, {"metadata": {"name": "llama", "namespace": "team"}, "spec": {}})
+        w.api.put(TRAINING_JOBS, {"metadata": {"name": "llama", "namespace": "team"}, "spec": SPEC})
         w.api.put(SPARE_POOLS, {"metadata": {"name": "llama", "namespace": "team"}, "spec": {"spares": 1}})
         w.api.answers_lost = 1
         with pytest.raises(RetryableError):

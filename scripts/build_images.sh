@@ -1,6 +1,6 @@
 #!/bin/sh
 # Builds the images of agent, controller and webhook from one base, which it names by digest: REGISTRY, TAG, PUSH=--push.
-#   --pin   writes the digest of the base into the Dockerfile, and builds nothing
+#   --pin   writes today's digest of the base into the Dockerfile, and builds nothing (docker buildx or skopeo)
 # Exit code 3: this machine has no builder.
 set -eu
 cd "$(dirname "$0")/.."
@@ -30,10 +30,13 @@ elif has podman; then
     builder=podman
 elif has buildah; then
     builder=buildah
+elif [ "${1:-}" = --pin ] && has skopeo; then
+    builder=none
 else
     fail "no builder: install docker with buildx, podman, or buildah" 3
 fi
 
+[ "${1:-}" != --pin ] || base=${base%@*} # what it is called today, though an earlier one stands there
 case $base in
 *@sha256:*) ;;
 *)

@@ -131,6 +131,21 @@ def test_a_container_that_is_started_again_takes_its_own_rank_where_there_is_no_
     wait_until_complete(owned)
 
 
+def test_what_is_made_for_a_job_goes_with_its_workload(owned: Owned) -> None:
+    owned.kind, owned.restart_policy = "StatefulSet", "Always"
+    owned.start()
+    owned.wait_until_ready()
+    kinds = "trainingjobs,sparepools,poddisruptionbudgets"
+
+    def there() -> list[str]:
+        return [f"{o['kind']} {o['metadata']['name']}" for o in owned.kubectl.items(kinds)]
+
+    assert len([name for name in there() if name.endswith(owned.name)]) == 3, there()
+    owned.kubectl("delete", "statefulset", owned.name, "--wait=false")
+    wait_for("nothing of the job", lambda: not [n for n in there() if n.endswith(owned.name)] or None, 90.0, there)
+    wait_for("no spare", lambda: not [p for p in owned.pods() if p.startswith(owned.name)] or None, 90.0, owned.pods)
+
+
 def test_a_stateful_set(owned: Owned, undisturbed: Path) -> None:
     owned.kind, owned.restart_policy = "StatefulSet", "Always"
     owned.start()

@@ -31,6 +31,20 @@ class Restricted(Training):
         return {" ".join(line.split()) for line in found}
 
 
+class ImagesUser(Restricted):
+    """Its image has a user, the pod names none, and nothing may be written but what is mounted."""
+
+    def pod(self, rank: int) -> dict[str, Any]:
+        pod = super().pod(rank)
+        del pod["spec"]["securityContext"]
+        (container,) = pod["spec"]["containers"]
+        container["image"] = "localhost/busybox-1000:1"
+        container["securityContext"]["readOnlyRootFilesystem"] = True
+        container["volumeMounts"].append({"name": "tmp", "mountPath": "/tmp"})  # PyTorch cannot be imported without one
+        pod["spec"]["volumes"].append({"name": "tmp", "emptyDir": {}})
+        return pod
+
+
 @pytest.fixture
 def restricted(kubectl: Kubectl, torchrelay: object, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Any]:
     tmp_path.chmod(0o777)  # another user writes there
@@ -38,6 +52,31 @@ def restricted(kubectl: Kubectl, torchrelay: object, tmp_path: Path, request: py
     job.held = (STEP,)
     yield job
     job.delete()
+
+
+@pytest.fixture
+def images_user(kubectl: Kubectl, torchrelay: object, tmp_path: Path) -> Iterator[ImagesUser]:
+    tmp_path.chmod(0o777)  # another user writes there
+    job = ImagesUser(kubectl, "images-user", tmp_path)
+    job.held = (STEP,)
+    yield job
+    job.delete()
+
+
+def test_a_killed_process_of_an_images_own_user_is_replaced(images_user: ImagesUser, undisturbed: Path) -> None:
+    """The agent is root, and training is not."""
+    images_user.start()
+    images_user.wait_until_ready()
+    images_user.wait_until_held(STEP)
+    pod = f"{images_user.name}-1"
+    assert f"Uid: {USER} {USER} {USER} {USER}" in images_user.users(pod), images_user.users(pod)
+    assert images_user.resource()["protection"] == "protected", images_user.describe()
+    images_user.signal(pod, signal.SIGKILL)
+    images_user.let_pass(STEP)
+    (migration,) = images_user.wait_for_migration()
+    images_user.wait_until_succeeded()
+    assert differences(undisturbed, images_user.out, images_user.world_size) == []
+    assert (migration["kind"], migration["fromPod"]) == ("unplanned", pod), migration
 
 
 def test_a_stopped_process_is_replaced(restricted: Restricted, undisturbed: Path) -> None:

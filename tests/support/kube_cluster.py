@@ -109,13 +109,15 @@ class PodAgent:
                     async for packed in call:
                         self.answered.set()
                         self._ordered(from_proto(packed))
+            self._queue = asyncio.Queue()  # the stream before still waits for the next message of that one
             await asyncio.sleep(0.1)
 
     async def _told(self) -> AsyncIterator[relay_pb2.FromAgent]:
         info = msg.WorkerInfo(self.worker, self.rank, 1, self.launch)
         yield wrap(relay_pb2.FromAgent, msg.AgentHello(self.pod.agent, -1, "10.0.0.1", (info,), self.pod.uid))
+        queue = self._queue
         while True:
-            message = await self._queue.get()
+            message = await queue.get()
             yield message if isinstance(message, relay_pb2.FromAgent) else wrap(relay_pb2.FromAgent, message)
 
     def _ordered(self, order: Any) -> None:
@@ -177,6 +179,7 @@ class KubeCluster:
     def __init__(self, **settings: Any) -> None:
         self.api = FakeApi()
         self.authority = Credentials.from_secret(SECRET, "controller")
+        self.trusted = self.authority.authority
         self.settings = Settings(
             "torchrelay-system",
             "controller-0",
@@ -213,11 +216,31 @@ class KubeCluster:
         return f"127.0.0.1:{self.settings.relay_port}"
 
     def channel(self, pod: Pod) -> grpc.aio.Channel:
+        return self._leaf(pod).channel(self.target, self.trusted)
+
+    def _leaf(self, pod: Pod) -> PodLeaf:
         if pod.uid not in self._leaves:
             request = SigningRequest()
             identity = PodIdentity(pod.key.namespace, pod.name, pod.uid)
             self._leaves[pod.uid] = request.leaf(sign(self.authority, request.pem(), identity))
-        return self._leaves[pod.uid].channel(self.target, self.authority.authority)
+        return self._leaves[pod.uid]
+
+    async def restart(self, authority: Credentials) -> None:
+        """Another controller, with another authority, at the same place. Agents trust whom they did."""
+        gone = [a.task for a in self._agents if a.gone]
+        for task in (self.task, *gone):
+            task.cancel()
+        await asyncio.gather(self.task, *gone, return_exceptions=True)
+        self.authority = authority
+        self.controller = Controller(self.api, self.settings, authority, self.pulse)  # type: ignore[arg-type]  # a stand-in
+        self.task = asyncio.create_task(self.controller.run())
+
+    def renew(self) -> None:
+        """All agents get new certificates, and learn whom to trust: those that connect from now on."""
+        self.trusted = self.authority.authority
+        for agent in self._agents:
+            self._leaves.pop(agent.pod.uid, None)
+            self._leaf(agent.pod)
 
     def something(self) -> None:
         self._changed.set()

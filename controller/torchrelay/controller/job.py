@@ -253,7 +253,7 @@ class Job:
 
     def forget(self, worker: Worker) -> None:
         """It has ended before it took part in anything."""
-        self.workers.pop(worker.worker, None)
+        self.workers.forget(worker.worker)
         if self.is_holder(worker):
             del self.holders[worker.rank]
 
@@ -276,7 +276,7 @@ class Job:
 
     @property
     def spares(self) -> list[Worker]:
-        return sorted((w for w in self.workers.values() if w.is_spare), key=lambda w: w.worker)
+        return sorted((w for w in self.workers.values() if w.rank == NO_RANK and w.is_spare), key=lambda w: w.worker)
 
     def spares_for(self, rank: int) -> list[Worker]:
         return [w for w in self.spares if w.local_rank == rank % self.local_world_size]

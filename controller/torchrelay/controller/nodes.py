@@ -41,6 +41,19 @@ class _Failed:
         return keeper == self.keeper and now_s < self.at_s + self.pause_s
 
 
+WITNESSES = 16
+"""That are named of each sort in a large job."""
+
+
+@dataclass(frozen=True)
+class _Around:
+    """What counts for every node that is silent. `living`: how many ranks there are."""
+
+    living: int
+    witnesses: tuple[Witness, ...]
+    unprotected_because: str
+
+
 class Nodes:
     """`lost(node)` is called when a node was given up, before its workers are; `end_job(exit_code, reason)` ends the job.
 
@@ -66,6 +79,8 @@ class Nodes:
         self._failed: dict[str, _Failed] = {}
         """Copies of a worker's journals that failed last."""
         self._looked_s: float | None = None
+        self._around: _Around | None = None
+        """As it was last seen in this look at all nodes; None where something has been done since."""
         self.to_hang_up: list[str] = []
         """Nodes whose streams are of no use any more; whoever has the streams takes them out."""
 
@@ -114,7 +129,7 @@ class Nodes:
         if self._looked_s is not None and now_s - self._looked_s > OWN_STALL_S:
             self._excuse(now_s - self._looked_s)
         self._looked_s = now_s
-        of = self._job.by_node()
+        of, self._around = self._job.by_node(), None
         for node in list(self._living(of)):
             self._judge(node, of.get(node.node, []), now_s)
         self.assign_keepers(now_s)
@@ -143,27 +158,37 @@ class Nodes:
             self._said[node.node] = ""
             return  # of most nodes at most times: to ask what others say costs a look at all of them
         ranks = tuple(w.rank for w in workers if w.alive and w.rank != NO_RANK)
-        elsewhere = any(w.alive and w.node != node.node for w in job.rank_workers)
-        seen = self._witnesses(node, now_s)
-        because, fenced_after_s = job.unprotected_because(), self._fenced_after_s
-        silence = Silence(node.node, silent_s, away, ranks, not elsewhere, seen, because, fenced_after_s)
+        if self._around is None:
+            self._around = self._look_around(now_s)
+        around = self._around
+        elsewhere = around.living > sum(w.alive and job.is_holder(w) for w in workers)
+        seen = [w for w in around.witnesses if w.node != node.node]
+        because, fenced_after_s = around.unprotected_because, self._fenced_after_s
+        silence = Silence(node.node, silent_s, away, ranks, not elsewhere, tuple(seen), because, fenced_after_s)
         verdict = judge_silence(silence, self._policy)
         if verdict.action == GIVE_UP:
             if self._may_give_up(node.node, now_s):
+                self._around = None
                 self._give_up(node, verdict.reason, now_s)
         elif verdict.action == END:
+            self._around = None
             self._end_job(1, verdict.reason)
         elif verdict.reason != self._said.get(node.node, ""):
             self._said[node.node] = verdict.reason
             if verdict.reason:
                 self._outbox.log("warning", verdict.reason)
 
-    def _witnesses(self, silent: Node, now_s: float) -> tuple[Witness, ...]:
-        return tuple(
-            Witness(w.rank, w.progress.waiting or w.progress.phase in _STANDING, now_s - w.moved_s)
-            for w in self._job.rank_workers
-            if w.alive and w.node != silent.node and w.progress is not None and self._is_heard(w.node, now_s)
-        )
+    def _look_around(self, now_s: float) -> _Around:
+        """Once for all nodes that are silent now: each look is at all ranks."""
+        living = [w for w in self._job.rank_workers if w.alive]
+        witnesses = [
+            Witness(w.rank, w.progress.waiting or w.progress.phase in _STANDING, now_s - w.moved_s, w.node)
+            for w in living
+            if w.progress is not None and self._is_heard(w.node, now_s)
+        ]
+        stuck = [w for w in witnesses if w.stands and w.still_s >= self._policy.node_stuck_s]
+        told = [*stuck[:WITNESSES], *witnesses[:WITNESSES]] if len(witnesses) > 2 * WITNESSES else witnesses
+        return _Around(len(living), tuple(told), self._job.unprotected_because())
 
     def _is_heard(self, node: str, now_s: float) -> bool:
         known = self._job.nodes[node]

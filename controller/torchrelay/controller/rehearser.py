@@ -60,7 +60,7 @@ class Rehearser:
 
     def ended(self, exited: WorkerExited) -> str:
         """Forgets the process; says how it ended, if nobody has ended it from here."""
-        self._job.workers.pop(exited.worker, None)
+        self._job.workers.forget(exited.worker)
         if exited.worker != self.worker:
             return ""
         self.worker = ""

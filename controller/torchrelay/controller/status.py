@@ -53,6 +53,7 @@ def job_status(
     now_s: float,
     health: tuple[str, ...] = (),
 ) -> JobStatus:
+    stands = _stands(driver)
     return JobStatus(
         run_id,
         job.world_size,
@@ -64,7 +65,7 @@ def job_status(
         job.clock.steps_per_s(now_s),
         driver.done,
         _last(driver),
-        tuple(_rank(job, driver, rank) for rank in sorted(job.holders)),
+        tuple(_rank(job, driver, rank, stands) for rank in sorted(job.holders)),
         tuple(_report(w.rank, w.report) for w in job.rank_workers if w.report is not None),
         (coverage,),
         tuple(f"{subject}: {reason}" for subject, reason in job.quarantine.items()),
@@ -77,7 +78,8 @@ def job_status(
 
 def job_summary(job: Job, driver: Driver, level: str, reason: str) -> Summary:
     """What a TrainingJob says: in a large job no more than the exceptional ranks by name."""
-    states = {rank: _state(job, driver, rank) for rank in sorted(job.holders)}
+    stands = _stands(driver)
+    states = {rank: _state(job, driver, rank, stands) for rank in sorted(job.holders)}
     return Summary(
         job.world_size,
         job.generation,
@@ -130,16 +132,23 @@ def _last(driver: Driver) -> str:
     return f"{s.migration} ({s.kind}, rank {s.rank}): {s.phase.value}: {s.reason}"
 
 
-def _rank(job: Job, driver: Driver, rank: int) -> RankStatus:
+def _rank(job: Job, driver: Driver, rank: int, stands: bool) -> RankStatus:
     worker = job.holder(rank)
     progress = worker.progress
     phase = progress.phase if progress else "set-up"
     return RankStatus(
-        rank, worker.worker, worker.node, worker.pid, worker.seen_boundary, phase, _state(job, driver, rank)
+        rank, worker.worker, worker.node, worker.pid, worker.seen_boundary, phase, _state(job, driver, rank, stands)
     )
 
 
-def _state(job: Job, driver: Driver, rank: int) -> str:
+def _stands(driver: Driver) -> bool:
+    """Whether ranks that live wait for a migration."""
+    if driver.phase in (Phase.HEALTHY, Phase.SUSPECTED, Phase.COMMITTED):
+        return False
+    return driver.kind != PLANNED or driver.phase is not Phase.PREPARING
+
+
+def _state(job: Job, driver: Driver, rank: int, stands: bool) -> str:
     worker = job.holder(rank)
     if worker.finishing:
         return "finished"
@@ -148,11 +157,7 @@ def _state(job: Job, driver: Driver, rank: int) -> str:
         return "lost"
     if worker.seen_boundary < 0:
         return "starting"
-    if driver.phase not in (Phase.HEALTHY, Phase.SUSPECTED, Phase.COMMITTED) and (
-        driver.kind != PLANNED or driver.phase is not Phase.PREPARING
-    ):
-        return "standing"
-    return "running"
+    return "standing" if stands else "running"
 
 
 def _report(rank: int, report: Report) -> str:

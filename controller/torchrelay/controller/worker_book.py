@@ -2,32 +2,35 @@
 
 from __future__ import annotations
 
-from collections import UserDict
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from torchrelay.controller.job import Worker
 
 
-class WorkerBook(UserDict[str, "Worker"]):
-    """A worker stays on the node that it came with."""
+class WorkerBook(dict[str, "Worker"]):
+    """A worker stays on the node that it came with. Entries come by `book[name] = worker`, and go by `del` or `forget`."""
 
     def __init__(self) -> None:
-        self._on: dict[str, dict[str, Worker]] = {}
         super().__init__()
+        self._on: dict[str, dict[str, Worker]] = {}
 
     def __setitem__(self, name: str, worker: Worker) -> None:
-        if name in self.data:
-            del self[name]
+        self.forget(name)
         super().__setitem__(name, worker)
         self._on.setdefault(worker.node, {})[name] = worker
 
     def __delitem__(self, name: str) -> None:
-        ours = self._on[self.data[name].node]
-        del ours[name]
-        if not ours:
-            del self._on[self.data[name].node]
+        node = self[name].node
         super().__delitem__(name)
+        del self._on[node][name]
+        if not self._on[node]:
+            del self._on[node]
+
+    def forget(self, name: str) -> None:
+        """One that is not there is forgotten already."""
+        if name in self:
+            del self[name]
 
     def on(self, node: str) -> list[Worker]:
         """Those of one node."""

@@ -30,6 +30,21 @@ SERVER_LIFETIME = dt.timedelta(days=365)
 """Of a certificate that no authority stands for: as long as a process may run that has made it."""
 CLOCK_SKEW = dt.timedelta(hours=6)
 
+<<<<<<< HEAD
+=======
+
+@dataclass(frozen=True)
+class Validity:
+    begins: dt.datetime
+    ends: dt.datetime
+
+
+OF_ITS_JOB = Validity(dt.datetime(2020, 1, 1, tzinfo=dt.timezone.utc), dt.datetime(2120, 1, 1, tzinfo=dt.timezone.utc))
+"""Of an authority that every process of a job derives for itself: no clock may decide its dates, and it ends with the job."""
+
+# A message holds several frames of the unix socket at most: the journals of one worker, or a plan with two and a log.
+MAX_MESSAGE_BYTES = 8 * MAX_FRAME_BYTES
+>>>>>>> 412a95a (The cluster's authority is good for five years; nodes that are silent are judged by one look at all ranks; what a job costs is counted in lines, too; make pin-images; bench of the controller with agents that are connected)
 WINDOW_BYTES = 1 << 20
 """What a stream may have under way, enough for a journal."""
 _COMMON_OPTIONS = [
@@ -92,16 +107,16 @@ def _key_usage(authority: bool) -> x509.KeyUsage:
     )
 
 
-def _authority(key: ec.EllipticCurvePrivateKey) -> x509.Certificate:
-    # Each process signs its own copy; subject and key are all that has to be equal. No clock decides its dates.
+def _authority(key: ec.EllipticCurvePrivateKey, validity: Validity) -> x509.Certificate:
+    # Each process signs its own copy; subject and key are all that has to be equal.
     return (
         x509.CertificateBuilder()
         .subject_name(_name("torchrelay job"))
         .issuer_name(_name("torchrelay job"))
         .public_key(key.public_key())
         .serial_number(1)
-        .not_valid_before(dt.datetime(2020, 1, 1, tzinfo=dt.timezone.utc))
-        .not_valid_after(dt.datetime(2120, 1, 1, tzinfo=dt.timezone.utc))
+        .not_valid_before(validity.begins)
+        .not_valid_after(validity.ends)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_key_usage(authority=True), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
@@ -156,15 +171,17 @@ class Credentials:
     name: str
     _key: ec.EllipticCurvePrivateKey
     others: bytes = b""
+    validity: Validity = OF_ITS_JOB
+    """Of the authority."""
 
     @classmethod
-    def from_secret(cls, secret: bytes, name: str) -> Credentials:
+    def from_secret(cls, secret: bytes, name: str, validity: Validity = OF_ITS_JOB) -> Credentials:
         """Raises UserError for a secret that could be guessed."""
         if len(secret) < MIN_SECRET_BYTES:
             raise UserError(
                 f"the job's secret has {len(secret)} bytes; it needs at least {MIN_SECRET_BYTES}, at random"
             )
-        return cls(name, _authority_key(secret))
+        return cls(name, _authority_key(secret), validity=validity)
 
     def issue(self) -> Leaf:
         """A new leaf with a key of its own."""
@@ -181,7 +198,7 @@ class Credentials:
     @property
     def authority(self) -> bytes:
         """What the others have to trust, as PEM: the own one first."""
-        return _authority(self._key).public_bytes(serialization.Encoding.PEM) + self.others
+        return _authority(self._key, self.validity).public_bytes(serialization.Encoding.PEM) + self.others
 
     def sign(self, builder: x509.CertificateBuilder) -> x509.Certificate:
         """A certificate for somebody who does not know the secret."""

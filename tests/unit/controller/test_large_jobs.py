@@ -1,9 +1,11 @@
-"""What a job costs grows with its size, and no faster: four times the ranks may not cost ten times as much."""
+"""What a job costs grows with its size, and no faster."""
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -12,7 +14,7 @@ from torchrelay.controller.config import ControllerConfig
 from torchrelay.controller.core import Core
 from torchrelay.protocol import messages as msg
 
-SMALL, LARGE, MOST = 400, 1600, 10.0
+SMALL, LARGE, MOST_LINES, MOST = 400, 1600, 5.0, 10.0
 ROUNDS = 3
 
 
@@ -52,6 +54,32 @@ class LargeJob:
     def status(self) -> None:
         assert len(self.core.status(self.now_s).ranks) == self.size
 
+    def summary(self) -> None:
+        self.now_s += 3600.0
+        assert sum(self.core.summary(self.now_s).states.values()) == self.size
+
+    def stand(self) -> None:
+        """Rank 1 is lost, once, and all others stand."""
+        if self.core.driver.migration is None:
+            self.hear(1, msg.WorkerExited("p1:u.1", 137, 9, False))
+            assert self.core.driver.migration is not None
+        generation = self.core.job.generation
+        for rank in range(self.size):
+            if rank != 1:
+                standing = msg.Standing(generation, 5, 5, "body", "", "10.0.0.1", 7000)
+                self.hear(rank, msg.FromWorker(f"p{rank}:u.1", standing))
+
+    def taken_over(self) -> None:
+        """By a controller that is new to it."""
+        core = Core(ControllerConfig("run", self.size, 1, "", "", "", "h", 1, adopted=True), time.time)
+        core.entrance.remember({rank: f"p{rank}:u.1" for rank in range(self.size)})
+        for rank in range(self.size):
+            info = msg.WorkerInfo(f"p{rank}:u.1", rank, 1, {"WORLD_SIZE": str(self.size)}, 0, True, 0)
+            core.attach(msg.AgentHello(f"p{rank}:u", -1, "10.0.0.1", (info,)), self.now_s)
+            core.take()
+        core.tick(self.now_s + 20.0)
+        assert len(core.job.holders) == self.size
+
 
 def fastest_s(work: Callable[[], None]) -> float:
     taken = []
@@ -62,12 +90,38 @@ def fastest_s(work: Callable[[], None]) -> float:
     return min(taken)
 
 
+def lines_of(work: Callable[[], None]) -> int:
+    """How many lines of Python it takes, with each turn of a loop: the same each time, however busy the machine is."""
+    count, before = 0, sys.gettrace()
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal count
+        count += event == "line"
+        return trace
+
+    sys.settrace(trace)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+LOOKS = ("progress", "tick", "status", "summary", "taken_over", "stand")
+
+
 def test_what_a_job_costs_grows_with_its_size_and_no_faster() -> None:
     small, large = LargeJob(SMALL), LargeJob(LARGE)
     assert large.core.job.protection == "on"
-    for name in ("progress", "tick", "status"):
-        ratio = fastest_s(getattr(large, name)) / fastest_s(getattr(small, name))
-        assert ratio < MOST, f"{name}: {ratio:.1f} times as much for {LARGE // SMALL} times the ranks"
+    grows = {n: round(lines_of(getattr(large, n)) / lines_of(getattr(small, n)), 2) for n in LOOKS}
+    assert max(grows.values()) < MOST_LINES, f"times the lines for {LARGE // SMALL} times the ranks: {grows}"
+
+
+def test_nor_does_the_time_that_loops_of_c_take() -> None:
+    """What `x in a_list`, a copy of a list or a comparison of long ones cost is in no line of Python."""
+    small, large = LargeJob(SMALL), LargeJob(LARGE)
+    grows = {n: round(fastest_s(getattr(large, n)) / fastest_s(getattr(small, n)), 1) for n in LOOKS}
+    assert max(grows.values()) < MOST, f"times the time for {LARGE // SMALL} times the ranks: {grows}"
 
 
 @pytest.mark.parametrize("size", [10_000, 100_000])

@@ -103,3 +103,11 @@ def test_the_base_can_be_pinned_once_for_all_builds(project: Path) -> None:
     assert build(project).returncode == 0
     assert calls(project, "imagetools") == []
     assert all(f"slim-trixie@{DIGEST}" in line for line in calls(project, "--target"))
+
+
+def test_to_pin_needs_no_builder_and_takes_the_digest_of_today(project: Path) -> None:
+    for digest in (DIGEST, "sha256:" + "2" * 64):
+        add_tool(project, "skopeo", digest)
+        assert build(project, "--pin").returncode == 0
+        assert f"slim-trixie@{digest}\n" in (project / "deploy/docker/Dockerfile").read_text()
+    assert len(calls(project, "inspect")) == 2

@@ -17,11 +17,12 @@ WAIT, GIVE_UP, END = "wait", "give-up", "end"
 
 @dataclass(frozen=True)
 class Witness:
-    """A living rank on a node that is heard of. `stands`: it waits for others; `still_s`: since it last moved."""
+    """A living rank on `node`, which is heard of. `stands`: it waits for others; `still_s`: since it last moved."""
 
     rank: int
     stands: bool
     still_s: float
+    node: str = ""
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ def judge_silence(silence: Silence, policy: Policy) -> Verdict:
         if silent_s < policy.agent_grace_s:
             return Verdict(WAIT, f"the agent of {node} {how}, and no rank can be replaced: {because}")
         return Verdict(END, f"{heard}, and no rank can be replaced: {because}")
-    stuck = [w.rank for w in silence.witnesses if w.stands and w.still_s >= policy.node_stuck_s]
+    stuck = sorted({w.rank for w in silence.witnesses if w.stands and w.still_s >= policy.node_stuck_s})
     if stuck:
         return Verdict(GIVE_UP, f"{heard}, and {_ranks(stuck)} for it")
     if silence.witnesses:

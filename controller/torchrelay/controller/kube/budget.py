@@ -45,8 +45,8 @@ class Budgets:
         self._kind: Kind = BUDGETS
         self._role: Object | None = None
 
-    async def tend(self, run: JobRun, owner: Object, leaving: bool) -> None:
-        """`leaving`: whether a rank has to leave its node."""
+    async def tend(self, run: JobRun, owner: Object | None, leaving: bool) -> None:
+        """`owner`: the job's TrainingJob, if there is one. `leaving`: whether a rank has to leave its node."""
         now_s = time.monotonic()
         since_s = self._since_s.setdefault(run.key, now_s) if leaving else now_s
         if not leaving:
@@ -55,14 +55,17 @@ class Budgets:
         movable = job.protection == "on" and run.wishes.policy != kube.POLICY_OBSERVE
         spares = len(job.spares) + max(map(job.spares_to_come, range(run.processes)))
         verdict = judge_eviction(Situation(run.runs, movable, spares, now_s - since_s, run.wishes.spare_wait_s))
-        if self._held.get(run.key) is verdict.hold_off:
+        if self._held.get(run.key) is verdict.hold_off or (verdict.hold_off and owner is None):
             return
         log.info("%s: evictions are %s: %s", run.key, "held off" if verdict.hold_off else "let through", verdict.reason)
         if verdict.hold_off:
+            assert owner is not None
+            run.holds_off = True
             reference = await self._installation() or _reference("TrainingJob", kube.API_VERSION, owner)
             await self._make(run.key, reference)
         else:
             await self._delete(run.key)
+            run.holds_off = False
         self._held[run.key] = verdict.hold_off
 
     async def _make(self, key: JobKey, owner: Object) -> None:

@@ -217,8 +217,7 @@ class Controller:
             self._fallback.look(run, time.monotonic())
             await self._keeper.tend(run)
         await self._scribe.write(run)
-        if (owner := self._scribe.known_job(run.key)) is not None:
-            await self._budgets.tend(run, owner, self._ledger.has_to_leave(run))
+        await self._budgets.tend(run, self._scribe.known_job(run.key), self._ledger.has_to_leave(run))
 
     def _tell(self, subject: str, text: str) -> None:
         if self._said.get(subject) != text:

@@ -56,6 +56,7 @@ class Ledger:
         """By uid: all pods of ours."""
         self.runs: dict[JobKey, JobRun] = {}
         self._nodes: dict[str, dict[str, Any]] = {}
+        self._facts: dict[str, NodeFacts] = {}
         self._unready_since_s: dict[str, float] = {}
         self._quarantines, self._wall_s = Quarantines(), wall_s
         self._book = NodeBook()
@@ -155,13 +156,15 @@ class Ledger:
         self._note_all(self._quarantines.drop_over(self._wall_s()))
         self.over = [r for r in self.over if r.story.tellings or any(m.changed for m in r.story.migrations)]
         for key, run in list(self.runs.items()):
-            if run.is_over and not self.pods_of(key) and not any(m.changed for m in run.story.migrations):
+            told = not run.holds_off and not any(m.changed for m in run.story.migrations)
+            if run.is_over and not self.pods_of(key) and told:
                 del self.runs[key]
 
     def node_changed(self, manifest: dict[str, Any], deleted: bool) -> None:
         name = manifest["metadata"]["name"]
         if deleted:
             self._nodes.pop(name, None)
+            self._facts.pop(name, None)
             self._book.forget(name)
         else:
             self._nodes[name] = slim(manifest)
@@ -192,13 +195,13 @@ class Ledger:
             self._note(node)
 
     def _note(self, node: str) -> None:
-        if (facts := self.facts(node)) is not None:
+        if (manifest := self._nodes.get(node)) is not None:
+            facts = self._facts[node] = read_node(manifest, self._quarantines.notices(node))
             self._book.note(facts, time.monotonic())
 
     def facts(self, node: str) -> NodeFacts | None:
-        """None of a node that is not known."""
-        manifest = self._nodes.get(node)
-        return read_node(manifest, self._quarantines.notices(node)) if manifest is not None else None
+        """None of a node that is not known. The same object as long as nothing has changed."""
+        return self._facts.get(node)
 
     def take_policy(self, policy: HealthPolicy) -> None:
         """It counts from now on, for jobs that run too."""
@@ -212,8 +215,8 @@ class Ledger:
 
     def has_to_leave(self, run: JobRun) -> bool:
         """Whether some rank of the job must not stay where it is."""
-        ranked = [p for p in self.pods_of(run.key) if run.ranks_in(p.agent)]
-        return any(p.leaves or self.why_not(p.node) for p in ranked)
+        leaving = [p for p in self.pods_of(run.key) if p.leaves or self.why_not(p.node)]
+        return any(run.ranks_in(p.agent) for p in leaving)
 
     def unready_s(self, node: str, now_s: float) -> float:
         """How long the node has been seen not ready; 0 if it is ready."""

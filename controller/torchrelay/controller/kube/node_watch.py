@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import dataclass
 
 from torchrelay.controller.kube.informer import Informer
 from torchrelay.controller.kube.ledger import Ledger
@@ -16,38 +17,57 @@ from torchrelay.protocol.messages import HealthSignal, HealthSignals
 SOURCE = "cluster"
 
 
+@dataclass
+class _Looked:
+    """What was known of a pod and its node at the last look. `evidence`: a taint that was there when a pod came is one that it
+    tolerates. `broken`: as the job was told."""
+
+    evidence: NodeEvidence
+    pod: Pod | None = None
+    facts: NodeFacts | None = None
+    broken: str = ""
+
+    def is_new(self, pod: Pod, facts: NodeFacts | None, broken: str) -> bool:
+        return self.pod is not pod or self.facts is not facts or self.broken != broken
+
+
 class NodeWatch:
     """`nodes`: the mirror that fills the ledger."""
 
     def __init__(self, ledger: Ledger, nodes: Informer) -> None:
         self._ledger, self._nodes = ledger, nodes
-        self._evidence: dict[tuple[str, str], NodeEvidence] = {}
-        """By run and agent: a taint that was there when a pod came is one that it tolerates."""
-        self._told_broken: dict[tuple[str, str], str] = {}
+        self._looked: dict[str, dict[str, _Looked]] = {}
+        """By run and agent."""
 
     def look(self, run: JobRun) -> None:
         """Tells a job what has begun or is over. To be called often; costs little while nothing changes."""
         if not self._nodes.listed.is_set():
             return  # every taint would look new
-        there = set()
+        if run.is_over:
+            self._looked.pop(run.id, None)
+            return
+        before, broken = self._looked.get(run.id, {}), self._nodes.broken
+        now: dict[str, _Looked] = {}
+        changed = []
+        for pod in self._ledger.pods_of(run.key):
+            if run.is_attached(pod.agent):
+                looked = before.get(pod.agent) or _Looked(NodeEvidence())
+                now[pod.agent] = looked
+                if looked.is_new(pod, self._ledger.facts(pod.node), broken):
+                    changed.append(pod)
+        self._looked[run.id] = now
         # Spares first: a rank that leaves in the same look goes to none that has to leave, too.
-        for pod in sorted(self._ledger.pods_of(run.key), key=lambda p: bool(run.ranks_in(p.agent))):
-            if not run.is_over and run.is_attached(pod.agent):
-                there.add((run.id, pod.agent))
-                self._look_at(run, pod)
-        for kept in (self._evidence, self._told_broken):
-            for gone in [key for key in kept if key[0] == run.id and key not in there]:
-                del kept[gone]
+        for pod in sorted(changed, key=lambda p: bool(run.ranks_in(p.agent))):
+            self._look_at(run, pod, now[pod.agent], broken)
 
-    def _look_at(self, run: JobRun, pod: Pod) -> None:
-        key = run.id, pod.agent
-        facts = self._ledger.facts(pod.node) or NodeFacts()
+    def _look_at(self, run: JobRun, pod: Pod, looked: _Looked, broken: str) -> None:
+        known, told = self._ledger.facts(pod.node), looked.broken
+        looked.pod, looked.facts, looked.broken = pod, known, broken
+        facts = known or NodeFacts()
         facts = dataclasses.replace(facts, notices=(*facts.notices, *pod_notices(pod)))
-        signals = self._evidence.setdefault(key, NodeEvidence()).update(facts)
-        broken = self._nodes.broken
-        if broken and self._told_broken.get(key) != broken:
+        signals = looked.evidence.update(facts)
+        if broken and told != broken:
             text = f"the cluster's nodes cannot be watched: {broken}"
             signals = (*signals, HealthSignal(k.SOURCE_DEAD, SOURCE, detail=text))
-        self._told_broken[key] = broken
         if signals:
             run.relay.evidence(pod.agent, HealthSignals(signals))

@@ -79,7 +79,8 @@ class NodeBook:
 
     def why_leave(self, node: str, policy: HealthPolicy, now_s: float) -> str:
         """The reason of the verdict that nothing is to stay there; empty where there is none, or it is to be observed only."""
-        history = self._history.get(node, History())
+        if (history := self._history.get(node)) is None:
+            return ""
         for newest in history.levels():
             verdict = classify(history, newest, policy, now_s)
             if verdict.quarantine == k.NODE and verdict.action in (k.MIGRATE, k.REPLACE) and not verdict.observe:

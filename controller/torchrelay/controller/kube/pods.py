@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from torchrelay.controller.kube.decide.belongs import Workload
@@ -62,7 +63,7 @@ class Pod:
         """A new copy each time, which costs something."""
         return unpack(self.packed)
 
-    @property
+    @cached_property
     def agent(self) -> str:
         """The name under which its agent speaks."""
         return f"{self.name}:{self.uid[:8]}"

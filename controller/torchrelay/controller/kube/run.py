@@ -64,6 +64,8 @@ class JobRun:
         """The same for all runs of one job, which may begin again."""
         self.trained_before = restart is not None
         """Under this controller or another one."""
+        self.holds_off = False
+        """There is something that holds off evictions of its pods, and has to be taken away."""
         self.follows = False
         """An earlier job of its name has ended under this controller."""
         self.launch, self.wishes, self.restarts, self.restart = dict(launch), wishes, tuple(restarts), restart

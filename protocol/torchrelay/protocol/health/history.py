@@ -61,6 +61,8 @@ class History:
 
     def levels(self) -> Iterator[Seen]:
         """The newest of each level: what may be due by time alone."""
+        if not self._kept:
+            return  # of most nodes at most times
         for kind in LEVELS:
             for kept in self.subjects(kind):
                 if kept:

@@ -112,3 +112,20 @@ def test_one_of_an_installation_that_is_no_more_is_made_anew() -> None:
         assert [o["uid"] for b in w.api.all(BUDGETS) for o in b["metadata"]["ownerReferences"]] == ["role-1"]
 
     in_world(test)
+
+
+def test_it_is_taken_away_though_the_pods_and_the_resource_of_the_job_went_first() -> None:
+    async def test(w: World) -> None:
+        await protected(w)
+        budgets = Budgets(w.api, SETTINGS)  # type: ignore[arg-type]  # a stand-in
+        await budgets.tend(w.run, w.api.named(TRAINING_JOBS, "llama"), False)
+        w.run.core.end_job(143, "deleted")
+        w.ledger.pods.clear()
+        w.ledger.drop_old()
+        assert w.ledger.knows(w.run)
+        await budgets.tend(w.run, None, False)
+        assert w.api.all(BUDGETS) == []
+        w.ledger.drop_old()
+        assert not w.ledger.knows(w.run)
+
+    in_world(test)

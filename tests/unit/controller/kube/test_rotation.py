@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import dataclasses
+import datetime as dt
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -11,17 +13,19 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
+from cryptography import x509
 from support.fake_kube import FakeApi
+from support.kube_cluster import SECRET, KubeCluster
 from support.token_review import review_of
 
 from torchrelay.agent.pod.enrolment import PodCredentials
 from torchrelay.controller.kube.api import SECRETS, TOKEN_REVIEWS
-from torchrelay.controller.kube.authority import open_authority
+from torchrelay.controller.kube.authority import AUTHORITY_LIFETIME, open_authority, why_exchange
 from torchrelay.controller.kube.identity import Enrolment
 from torchrelay.protocol import kube_names as kube
 from torchrelay.protocol import relay_pb2, relay_pb2_grpc
 from torchrelay.protocol.errors import FatalError
-from torchrelay.protocol.tls import Credentials, make_server
+from torchrelay.protocol.tls import Credentials, Validity, make_server
 
 HOME = "torchrelay-system"
 OLD, NEW = bytes(32), bytes(31) + b"\x01"
@@ -180,5 +184,68 @@ def test_a_secret_that_cannot_be_meant_is_named() -> None:
         )
         with pytest.raises(FatalError, match="secret in the Secret torchrelay-ca is no base64"):
             await open_authority(cluster.api, HOME)  # type: ignore[arg-type]  # a stand-in
+
+    in_cluster(test)
+
+
+def test_a_job_trains_on_through_all_steps_and_its_ranks_can_move() -> None:
+    async def run() -> None:
+        new, old = Credentials.from_secret(NEW, "controller"), Credentials.from_secret(SECRET, "controller")
+        steps = (
+            dataclasses.replace(old, others=new.authority),
+            dataclasses.replace(new, others=old.authority),
+            new,
+        )
+        async with KubeCluster.open() as cluster:
+            job = cluster.job("llama")
+            await cluster.trains(job)
+            for step in steps:
+                await cluster.restart(step)
+                await cluster.moves(job)  # with what agents had before
+                cluster.renew()
+            assert cluster.outcomes(job) == ["committed"] * len(steps)
+
+    asyncio.run(run())
+
+
+def authority_of(published: bytes) -> x509.Certificate:
+    return x509.load_pem_x509_certificate(published)
+
+
+def test_the_authority_is_good_for_years_from_the_day_of_its_secret() -> None:
+    async def test(cluster: Cluster) -> None:
+        await cluster.start(secret=b"2026-03-04:" + OLD)
+        ends = authority_of(cluster.published).not_valid_after_utc
+        assert ends == dt.datetime(2026, 3, 4, tzinfo=dt.timezone.utc) + AUTHORITY_LIFETIME
+        assert dt.timedelta(days=6 * 365) > AUTHORITY_LIFETIME
+
+    in_cluster(test)
+
+
+def test_a_secret_that_is_made_has_the_day_of_today() -> None:
+    async def test(cluster: Cluster) -> None:
+        today = dt.datetime(2030, 5, 6, 7, tzinfo=dt.timezone.utc)
+        authority = await open_authority(cluster.api, HOME, lambda: today)  # type: ignore[arg-type]  # a stand-in
+        again = await open_authority(cluster.api, HOME, lambda: today)  # type: ignore[arg-type]  # a stand-in
+        assert authority.validity == again.validity
+        assert authority.validity.ends == dt.datetime(2030, 5, 6, tzinfo=dt.timezone.utc) + AUTHORITY_LIFETIME
+
+    in_cluster(test)
+
+
+@pytest.mark.parametrize(("days_left", "says"), [(181, ""), (179, "exchange it before")])
+def test_its_end_is_announced(days_left: int, says: str) -> None:
+    now = dt.datetime(2030, 1, 1, tzinfo=dt.timezone.utc)
+    said = why_exchange(Validity(now, now + dt.timedelta(days=days_left)), now)
+    assert says in said
+    assert bool(said) is bool(says)
+
+
+def test_one_whose_time_is_over_ends_the_controller_in_words() -> None:
+    async def test(cluster: Cluster) -> None:
+        with pytest.raises(FatalError, match=r"ends on 2025-.*docs/security.md"):
+            await cluster.start(secret=b"2020-03-04:" + OLD)
+        with pytest.raises(FatalError, match="begins with no day"):
+            await cluster.start(secret=b"2020-99-04:" + OLD)
 
     in_cluster(test)

@@ -63,15 +63,16 @@ def images_user(kubectl: Kubectl, torchrelay: object, tmp_path: Path) -> Iterato
     job.delete()
 
 
-def test_a_killed_process_of_an_images_own_user_is_replaced(images_user: ImagesUser, undisturbed: Path) -> None:
-    """The agent is root, and training is not."""
+def test_a_pod_whose_image_has_a_user_of_its_own_is_replaced(images_user: ImagesUser, undisturbed: Path) -> None:
+    """The agent is root, which nobody has forbidden, and training is not."""
     images_user.start()
     images_user.wait_until_ready()
     images_user.wait_until_held(STEP)
     pod = f"{images_user.name}-1"
     assert f"Uid: {USER} {USER} {USER} {USER}" in images_user.users(pod), images_user.users(pod)
     assert images_user.resource()["protection"] == "protected", images_user.describe()
-    images_user.signal(pod, signal.SIGKILL)
+    images_user.wait_until_copied(1)
+    images_user.kubectl("delete", "pod", pod, "--force", "--grace-period=0")
     images_user.let_pass(STEP)
     (migration,) = images_user.wait_for_migration()
     images_user.wait_until_succeeded()

@@ -8,7 +8,7 @@ PUSH ?=
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
 STAMP := $(VENV)/.installed
 
-.PHONY: venv demo test test-long attack e2e e2e-core e2e-kind lint fmt bench relay-score wild soak gpu-check proto images clean
+.PHONY: venv demo test test-long attack e2e e2e-core e2e-kind lint fmt bench relay-score wild soak gpu-check proto images pin-images clean
 
 venv: $(STAMP)
 
@@ -81,3 +81,20 @@ attack: venv
 	PYTHONPATH=tests $(VENV)/bin/python -m attack
 
 # SOAK_S: for how many seconds faults come; SOAK_SEED: repeats their draws; SOAK_MACHINES=2: all of them on two machines
+soak: venv
+	PYTHONPATH=tests $(VENV)/bin/python -m soak
+
+gpu-check: venv
+	$(VENV)/bin/python scripts/gpu_eyes_check.py
+	$(VENV)/bin/python scripts/gpu_check.py
+
+# for both architectures, with whatever builder is there; nothing is pushed unless PUSH=--push
+images:
+	REGISTRY="$(REGISTRY)" TAG="$(TAG)" PUSH="$(PUSH)" scripts/build_images.sh
+
+# the digest of today's base into the Dockerfile; a registry has to be reached
+pin-images:
+	scripts/build_images.sh --pin
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache demo-out

@@ -30,8 +30,6 @@ SERVER_LIFETIME = dt.timedelta(days=365)
 """Of a certificate that no authority stands for: as long as a process may run that has made it."""
 CLOCK_SKEW = dt.timedelta(hours=6)
 
-<<<<<<< HEAD
-=======
 
 @dataclass(frozen=True)
 class Validity:
@@ -42,9 +40,6 @@ class Validity:
 OF_ITS_JOB = Validity(dt.datetime(2020, 1, 1, tzinfo=dt.timezone.utc), dt.datetime(2120, 1, 1, tzinfo=dt.timezone.utc))
 """Of an authority that every process of a job derives for itself: no clock may decide its dates, and it ends with the job."""
 
-# A message holds several frames of the unix socket at most: the journals of one worker, or a plan with two and a log.
-MAX_MESSAGE_BYTES = 8 * MAX_FRAME_BYTES
->>>>>>> 412a95a (The cluster's authority is good for five years; nodes that are silent are judged by one look at all ranks; what a job costs is counted in lines, too; make pin-images; bench of the controller with agents that are connected)
 WINDOW_BYTES = 1 << 20
 """What a stream may have under way, enough for a journal."""
 _COMMON_OPTIONS = [

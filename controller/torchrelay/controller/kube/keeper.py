@@ -78,6 +78,7 @@ class Keeper:
 
     def forget(self, key: JobKey) -> None:
         """No job of this name is there: a later one has nothing to do with it."""
+        self._scribe.forget(key)
         for kept in (self._templates, self._said, self._held_back):
             kept.pop(key, None)
 

@@ -46,7 +46,7 @@ class Scribe:
         self._told_pools: dict[JobKey, tuple[str, Object]] = {}
         self._of: dict[JobKey, str] = {}
         """Whose the known resource is, by lineage."""
-        self._removed: set[str] = set()
+        self._removed: dict[JobKey, str] = {}
         self._step_due_s: dict[JobKey, float] = {}
         self._packed: dict[JobKey, tuple[dict[int, str], str]] = {}
 
@@ -100,7 +100,13 @@ class Scribe:
 
     def is_removed(self, run: JobRun) -> bool:
         """Whether the job has ended and somebody has removed its resource: it is not made again."""
-        return run.lineage in self._removed
+        return self._removed.get(run.key) == run.lineage
+
+    def forget(self, key: JobKey) -> None:
+        """Nothing of the name is there any more."""
+        kept = (self._jobs, self._of, self._told, self._told_pools, self._removed, self._step_due_s, self._packed)
+        for of in kept:
+            of.pop(key, None)
 
     def known_job(self, key: JobKey) -> Object | None:
         return self._jobs.get(key)
@@ -153,7 +159,7 @@ class Scribe:
                 self._told.pop(run.key, None)
                 raise
             if run.key not in self._jobs and run.core.ended is not None:
-                self._removed.add(run.lineage)
+                self._removed[run.key] = run.lineage
 
     def _holders(self, run: JobRun, node_of: Callable[[str], str]) -> str:
         """Packed once for as long as nobody has moved."""

@@ -42,6 +42,8 @@ STATES = {
 NAMESPACE = "attacked"
 Attack = Callable[[], Coroutine[Any, Any, None]]
 STATE_S = 20.0
+SETTLE_S = 80.0
+"""Connections that do nothing are closed after a minute."""
 MOST_GROWTH_BYTES = 64 << 20
 """Of what the controller holds once everybody who attacked is gone: fragments of what was there, and counts."""
 MOST_PEAK_BYTES = 768 << 20
@@ -271,7 +273,7 @@ class ClusterAttack:
         before = await self._settled()
         began_s = time.monotonic()
         await self._round("main", self._extent)
-        after = await self._settled()
+        after = await self._settled(before["descriptors"] + MOST_DESCRIPTORS)
         self._judge(before, after, time.monotonic() - began_s)
 
     async def _round(self, name: str, extent: Extent) -> None:
@@ -504,12 +506,12 @@ class ClusterAttack:
             flush=True,
         )
 
-    async def _settled(self) -> dict[str, Any]:
+    async def _settled(self, descriptors: int = 1 << 20) -> dict[str, Any]:
         """Once everything that was there for those who attacked is gone, or that has had its time."""
-        end_s = time.monotonic() + 20
+        end_s = time.monotonic() + SETTLE_S
         while True:
             state: dict[str, Any] = await self._controlled.ask("state")
-            if state["jobs"] <= 1 or time.monotonic() > end_s:
+            if (state["jobs"] <= 1 and state["descriptors"] <= descriptors) or time.monotonic() > end_s:
                 return state
             await asyncio.sleep(0.2)
 

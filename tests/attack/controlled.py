@@ -23,6 +23,7 @@ from torchrelay.controller.kube.api import MIGRATIONS, PODS, SPARE_POOLS, TRAINI
 from torchrelay.controller.kube.pods import JobKey, read_pod
 from torchrelay.controller.kube.readiness import serve_readiness
 from torchrelay.protocol import kube_names as kube
+from torchrelay.protocol.errors import RefusedError
 from torchrelay.protocol.names import NO_RANK
 
 SAMPLE_S = 0.05
@@ -90,6 +91,8 @@ class Faults(logging.Handler):
         self.seen: Counter[str] = Counter()
 
     def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info and isinstance(record.exc_info[1], RefusedError):
+            return  # its agents have gone too far, as they were meant to
         where = ""
         if record.exc_info and (trace := record.exc_info[2]) is not None:
             while trace.tb_next is not None:

@@ -287,7 +287,7 @@ def test_the_job_is_stopped_with_the_signal_first_and_the_agent_ends_with_the_ex
                 "n0.w1": WorkerExited("n0.w1", 5, 0, False),
                 "n0.s0": WorkerExited("n0.s0", 143, signal.SIGTERM, False),
             }
-            assert not node.journals.exists()
+            assert list(node.journals.iterdir()) == []
             assert not list(node.run_dir.glob("*.sock"))
 
     run(scenario())

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 
 from faults.conftest import Undisturbed
 from integration.cli_harness import Cli, eventually
-from support.machines import Fleet, lose
+from support.machines import Fleet, descendants, lose, worker_of
 from support.training import differences
 
 SCRIPT = "ddp.py"
@@ -69,4 +71,31 @@ def test_without_a_machine_that_does_not_come_back_the_ranks_enter_on_the_other_
     (restart,) = fleet.events(1, "job_restarted")
     assert (restart["rung"], restart["boundary"]) == ("jit-checkpoint", 19), said
     assert "machine 0 did not come back within 30 s (--machine-wait): the job goes on without" in said
+    assert differences(reference, fleet.out, 2) == [], said
+
+
+def test_a_machine_that_is_lost_with_all_ranks_was_not_promised_and_all_begin_again_once_it_is_back(
+    undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    reference, holds = undisturbed(SCRIPT, ranks=2), tmp_path / "holds"
+    holds.mkdir()
+    with Cli(tmp_path) as cli:
+        environment = {"HOLD_STEPS": "20,30", "HOLD_FOLDER": str(holds)}
+        fleet = Fleet(cli, "--respawn-limit=0", "--lease=20s", spares=(0, 1), script=SCRIPT, **environment)
+        eventually("step 20", lambda: fleet.boundary(0) == 19)
+        (holder,) = (pid for pid in descendants(fleet.commands[0].pid) if worker_of(pid) == "n0.w0")
+        os.kill(holder, signal.SIGKILL)
+        (holds / "20").touch()
+        eventually("rank 0 is on the other machine", lambda: fleet.moved(0) == [0])
+        eventually("its spare is there again", lambda: fleet.events(0, "protection")[-1]["level"] != "armed")
+        told = fleet.events(0, "protection")[-1]
+        assert (told["level"], "all ranks are on n1, so no rank would be left" in told["reason"]) == ("partly", True)
+        lose(fleet.commands[1])
+        (holds / "30").touch()
+        eventually("it is started anew", lambda: fleet.events(0, "job_restarted"))
+        back = fleet.start(1, "-again")
+        said = fleet.end(fleet.commands[0], back)
+    assert (fleet.commands[0].returncode, back.returncode) == (0, 0), said
+    (restart,) = fleet.events(0, "job_restarted")
+    assert restart["rung"] == "script", said
     assert differences(reference, fleet.out, 2) == [], said

@@ -79,6 +79,7 @@ class Judge:
 
     def known(self) -> Known:
         job, policy, every = self._job, self._config.policy, self._config.buddy_every
+        ready, coming = self._spares()
         known = Known(
             job.world_size,
             job.protection,
@@ -87,19 +88,21 @@ class Judge:
             {rank: tuple(checks) for rank, checks in job.checks.items()},
             job.clock.median_step_s,
             threshold_s(job.clock.median_step_s, policy) + NOTICING_S,
-            len(job.nodes),
-            frozenset(w.rank for w in job.rank_workers if w.copied_to),
-            max(every, 0),
-            frozenset(w.rank for w in job.rank_workers if w.copy_on),
-            self._config.buddy_sync,
-            dict(job.rehearsals.judged),
-            job.rehearsals.open or job.rehearsals.barred,
-            *self._spares(),
-            job.losses_barred or self._config.spares_barred,
-            self._short_of_spares(),
-            self._respawns.is_on,
-            self._respawns.spent,
+            nodes=len(job.nodes),
+            copied=frozenset(w.rank for w in job.rank_workers if w.copied_to),
+            copy_every=max(every, 0),
+            kept_elsewhere=frozenset(w.rank for w in job.rank_workers if w.copy_on),
+            copy_sync=self._config.buddy_sync,
+            rehearsed=dict(job.rehearsals.judged),
+            rehearsal_open=job.rehearsals.open or job.rehearsals.barred,
+            spares_ready=ready,
+            spares_coming=coming,
+            losses_barred=job.losses_barred or self._config.spares_barred,
+            short_of_spares=self._short_of_spares(),
+            respawns=self._respawns.is_on,
+            respawns_spent=self._respawns.spent,
             refilling=self._pool.has_refilled,
+            machine_of=self._machine_of(),
         )
         joiner, checkpoint = self._lacks(known)
         known = replace(known, joiner_lacks=joiner, checkpoint_lacks=checkpoint)
@@ -135,6 +138,12 @@ class Judge:
         )
         starting = sum(not w.warm for w in job.spares)
         return ready, starting + max(job.spares_to_come(i) for i in range(job.local_world_size))
+
+    def _machine_of(self) -> dict[int, str]:
+        """By rank; none where all is on one machine, and in pods, which a cluster puts on machines as it likes."""
+        if self._config.adopted or len(self._job.nodes) < 2:
+            return {}
+        return {w.rank: w.node for w in self._job.rank_workers}
 
     def _short_of_spares(self) -> str:
         """The machine whose ranks the spares elsewhere could not take over. In pods others are made when they are needed."""

@@ -30,6 +30,8 @@ class Known:
     step_s: float
     hang_s: float
     nodes: int = 1
+    machine_of: Mapping[int, str] = field(default_factory=dict)
+    """By rank, where machines can be lost with all that is on them; empty in pods."""
     copied: frozenset[int] = frozenset()
     """Ranks whose journals another node has whole copies of."""
     copy_every: int = 0
@@ -73,6 +75,11 @@ def without_replica(k: Known) -> dict[int, str]:
 
     In a large job only ranks that have said the same at all boundaries are compared, which takes time in proportion to its size.
     """
+    return _without(k, {})
+
+
+def _without(k: Known, machine_of: Mapping[int, str]) -> dict[int, str]:
+    """`machine_of`: where only ranks on other machines count; empty: all do."""
     compared = _compared(k)
     if not compared:
         return {}
@@ -83,10 +90,13 @@ def without_replica(k: Known) -> dict[int, str]:
         alike.setdefault(tuple(c.mark for c in checks), []).append(rank)
     found = {}
     for same in alike.values():
+        spread = list({machine_of.get(r): r for r in reversed(same)}.values())[-PEERS - 1 :] if machine_of else []
         for place, rank in enumerate(same):
-            peers = [*same[place + 1 : place + 1 + PEERS], *same[: min(place, PEERS)]]
+            peers = spread if machine_of else [*same[place + 1 : place + 1 + PEERS], *same[: min(place, PEERS)]]
             if k.world_size <= SMALL_JOB:
-                peers += [r for r in range(k.world_size) if r != rank and r not in peers]
+                peers = [*peers, *(r for r in range(k.world_size) if r != rank and r not in peers)]
+            if machine_of:
+                peers = [r for r in peers if machine_of.get(r) != machine_of.get(rank)]
             if why := _alone(rank, peers, told, until):
                 found[rank] = why
     return dict(sorted(found.items()))
@@ -145,12 +155,20 @@ def goes_back(k: Known, gaps: Sequence[RankGap]) -> set[int]:
     return {rank for g in gaps if g.effect == GOES_BACK for rank in g.ranks}
 
 
+def on_one_machine(k: Known) -> str:
+    """Why the loss of a machine leaves nobody, though there are others; empty if it does not."""
+    machines = set(k.machine_of.values())
+    return f"all ranks are on {min(machines)}, so no rank would be left" if len(machines) == 1 else ""
+
+
 def machine_uncovered(k: Known) -> str:
     """Why the loss of a machine ends the job, though that of a process would not; empty if it does not."""
+    if together := on_one_machine(k):
+        return together
     missing = sorted(set(range(k.world_size)) - k.copied)
     if missing:
         return f"no other machine has the journals of rank {listed(missing)} yet"
-    alone = [rank for rank in without_replica(k) if rank not in k.kept_elsewhere]
+    alone = [rank for rank in _without(k, k.machine_of) if rank not in k.kept_elsewhere]
     if alone:
         return f"no other machine has a copy of the state of rank {listed(alone)}"
     return k.short_of_spares

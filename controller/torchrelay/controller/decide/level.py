@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from torchrelay.controller.decide.known import Known, goes_back, machine_uncovered, steps_back
+from torchrelay.controller.decide.known import Known, goes_back, machine_uncovered, on_one_machine, steps_back
 from torchrelay.controller.decide.listed import listed
 from torchrelay.protocol.level import Level
 from torchrelay.protocol.messages import RankGap
@@ -110,7 +110,7 @@ def _with_machines(k: Known, level: Level, what: str) -> Protection:
     if k.nodes < 2:
         return Protection(level, what)
     if machine_uncovered(k):
-        lacks = k.short_of_spares or "no other machine has all that its ranks hold yet"
+        lacks = on_one_machine(k) or k.short_of_spares or "no other machine has all that its ranks hold yet"
         return Protection(Level.PARTLY, f"{what}; but the loss of a whole machine ends the job: {lacks}")
     return Protection(level, f"{what}, and so can those of a machine that is lost: {LED}")
 

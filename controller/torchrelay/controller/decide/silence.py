@@ -73,7 +73,9 @@ def judge_silence(silence: Silence, policy: Policy) -> Verdict:
         if silent_s < policy.agent_grace_s:
             return Verdict(WAIT, f"the agent of {node} {how}; it has spares only")
         return Verdict(GIVE_UP, f"{heard}; it had spares only")
-    because = "all ranks are there" if silence.all_ranks else silence.unprotected_because
+    proves_itself = 0 < silence.fenced_after_s < NEVER
+    nobody_left = "all ranks are there" if silence.all_ranks and not proves_itself else ""
+    because = nobody_left or silence.unprotected_because
     if because:
         if silent_s < policy.agent_grace_s:
             return Verdict(WAIT, f"the agent of {node} {how}, and no rank can be replaced: {because}")

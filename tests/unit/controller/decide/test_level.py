@@ -82,6 +82,32 @@ def test_a_machine_is_covered_only_once_others_have_its_journals() -> None:
     assert "a machine that is lost: that of the controller too, if" in told.reason
 
 
+def test_a_machine_with_all_ranks_leaves_nobody_when_it_is_lost() -> None:
+    copied = frozenset({0, 1})
+    told = found(nodes=2, copied=copied, kept_elsewhere=copied, machine_of={0: "n1", 1: "n1"})
+    assert told.level is Level.PARTLY
+    assert "all ranks are on n1, so no rank would be left" in told.reason
+    assert found(nodes=2, copied=copied, machine_of={0: "n0", 1: "n1"}).level is Level.PROTECTED
+
+
+@pytest.mark.parametrize("ranks", [4, 130])
+def test_who_holds_the_same_on_the_same_machine_alone_is_of_no_use_when_that_is_lost(ranks: int) -> None:
+    half = ranks // 2
+    checks = {rank: (ReplicaCheck(4, {"w": str(rank // half)}, ("w",)),) for rank in range(ranks)}
+    everywhere: dict[str, object] = {
+        "world_size": ranks,
+        "reports": dict.fromkeys(range(ranks), SETTLED),
+        "checks": checks,
+        "nodes": 2,
+        "copied": frozenset(range(ranks)),
+    }
+    beside = {rank: f"n{rank // half}" for rank in range(ranks)}
+    assert found(**everywhere, machine_of=beside).level is Level.PARTLY
+    assert found(**everywhere, machine_of=beside, kept_elsewhere=frozenset(range(ranks))).level is Level.PROTECTED
+    across = {rank: f"n{rank % 2}" for rank in range(ranks)}
+    assert found(**everywhere, machine_of=across).level is Level.PROTECTED
+
+
 def test_what_somebody_has_chosen_comes_before_what_could_be() -> None:
     assert found(losses_barred="its policy is planned-only") == Protection(
         Level.PARTLY, "only planned moves: its policy is planned-only"

@@ -10,6 +10,7 @@ from torchrelay.controller.decide.copies import choose_keeper
 from torchrelay.controller.decide.silence import (
     END,
     GIVE_UP,
+    NEVER,
     WAIT,
     Silence,
     Verdict,
@@ -77,6 +78,13 @@ def test_an_unprotected_job_ends_after_its_grace() -> None:
 
 def test_a_node_with_all_ranks_cannot_be_replaced() -> None:
     assert judged(all_ranks=True, witnesses=(), silent_s=30.0).action == END
+
+
+def test_a_machine_with_all_ranks_is_given_up_once_its_lease_is_over() -> None:
+    alone: dict[str, Any] = {"all_ranks": True, "witnesses": (), "fenced_after_s": 70.0}
+    assert judged(**alone, silent_s=69.0).action == WAIT
+    assert judged(**alone, silent_s=70.0).action == GIVE_UP
+    assert judged(**{**alone, "fenced_after_s": NEVER}, silent_s=70.0).action == END
 
 
 def test_a_node_with_spares_alone_is_nobodys_loss() -> None:

@@ -35,6 +35,8 @@ TRAINS = """
 """
 RUN = ("run", "--nproc-per-node", "2", "--respawn-limit", "0", "--json", "--events", "events.jsonl", "--jit-dir", "jit")
 LOSS = ("--inject", "kill:rank=1,step=20")
+NO_COPIES = ("--buddy-every", "0")
+"""Copies of the first steps would be a rung of their own, where ranks hear late that nobody needs them."""
 
 
 @pytest.fixture
@@ -86,7 +88,7 @@ def test_where_the_first_folder_cannot_be_written_the_second_one_is_and_the_job_
 
 
 def test_where_nothing_can_be_written_the_next_rung_is_tried_with_the_reason(cli: Cli, expected: list[str]) -> None:
-    out, err, summary = ends(cli.start(*RUN, *LOSS, "SCRIPT", script=TRAINS, SPOILS="jit"))
+    out, err, summary = ends(cli.start(*RUN, *NO_COPIES, *LOSS, "SCRIPT", script=TRAINS, SPOILS="jit"))
     assert summary["exit_code"] == 0, err
     (restart,) = summary["restarts"]
     assert (restart["rung"], restart["boundary"]) == ("script", -1)
@@ -95,7 +97,7 @@ def test_where_nothing_can_be_written_the_next_rung_is_tried_with_the_reason(cli
 
 
 def test_a_rank_that_lives_is_not_killed_where_its_state_cannot_be_saved(cli: Cli) -> None:
-    _, err, summary = ends(cli.start(*RUN, "--max-restarts=0", *LOSS, "SCRIPT", script=TRAINS, SPOILS="jit"))
+    _, err, summary = ends(cli.start(*RUN, *NO_COPIES, "--max-restarts=0", *LOSS, "SCRIPT", script=TRAINS, SPOILS="jit"))
     assert summary["exit_code"] == 137, err
     assert "rank 1" in summary["reason"]
     assert "the checkpoint cannot be written to any folder of --jit-dir" in summary["reason"]
@@ -148,7 +150,7 @@ def test_the_command_that_a_message_tells_to_type_is_whole_and_goes_on_when_past
         "second place",
         "--spares",
         "0",
-        "--buddy-every=0",
+        *NO_COPIES,
         "--rehearse-every",
         "0",
         "--max-restarts=0",

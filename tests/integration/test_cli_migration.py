@@ -182,8 +182,8 @@ def test_where_no_rank_is_left_the_script_starts_from_its_beginning_and_ends_the
         'assert os.environ["TORCHELASTIC_RESTART_COUNT"] == "0", "begun anew"\n    for step in range',
     )
     process = cli.start(
-        *("run", "--nproc-per-node", "2", "--json", "--inject", "kill:rank=1,step=20"),
-        *("--inject", "kill:rank=0,step=20", "SCRIPT"),
+        *("run", "--nproc-per-node", "2", "--json", "--buddy-every", "0"),
+        *("--inject", "kill:rank=1,step=20", "--inject", "kill:rank=0,step=20", "SCRIPT"),
         script=fails,
         STEPS="60",
     )

@@ -97,7 +97,9 @@ def test_where_nothing_can_be_written_the_next_rung_is_tried_with_the_reason(cli
 
 
 def test_a_rank_that_lives_is_not_killed_where_its_state_cannot_be_saved(cli: Cli) -> None:
-    _, err, summary = ends(cli.start(*RUN, *NO_COPIES, "--max-restarts=0", *LOSS, "SCRIPT", script=TRAINS, SPOILS="jit"))
+    _, err, summary = ends(
+        cli.start(*RUN, *NO_COPIES, "--max-restarts=0", *LOSS, "SCRIPT", script=TRAINS, SPOILS="jit")
+    )
     assert summary["exit_code"] == 137, err
     assert "rank 1" in summary["reason"]
     assert "the checkpoint cannot be written to any folder of --jit-dir" in summary["reason"]

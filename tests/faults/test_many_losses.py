@@ -28,6 +28,9 @@ SETTLED_AFTER = 3
 STAYS = "n0.w0"
 GROWTH_BYTES = 150 << 10
 """For each further loss at most so much, of what is remembered of each process that there was."""
+WARM_UP_BYTES = 2 << 20
+"""What allocators keep of the first losses, and what a migration holds while it runs: 1.6 MiB between the third and the sixth
+loss, about 120 KiB a loss from the sixth on."""
 LOSS_S = 40.0
 
 
@@ -116,6 +119,6 @@ def test_losses_in_a_row_find_a_new_spare_each_and_leave_nothing_behind(
             least_late, most_early = min(getattr(p, seen) for p in late), max(getattr(p, seen) for p in early)
             assert least_late <= most_early, (name, seen, [getattr(p[name], seen) for p in held.parts])
         grown = now.anonymous_bytes - before.anonymous_bytes
-        assert grown <= (1 << 20) + GROWTH_BYTES * losses, (name, [p[name].anonymous_bytes for p in held.parts])
+        assert grown <= WARM_UP_BYTES + GROWTH_BYTES * losses, (name, [p[name].anonymous_bytes for p in held.parts])
     assert held.files[-1] <= max(held.files[:SETTLED_AFTER]), held.files
     assert sorted(temporary.iterdir()) == []

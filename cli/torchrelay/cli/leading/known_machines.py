@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from torchrelay.cli.shared_folder import remove_if_empty
 from torchrelay.protocol.names import machines_file, mark_file
 
 
@@ -66,5 +67,4 @@ def remove_machines(folder: Path, run_id: str, jobs: Sequence[str]) -> None:
     if known is not None and known.job in jobs:
         (folder / machines_file(run_id)).unlink(missing_ok=True)
     (folder / mark_file(run_id)).unlink(missing_ok=True)
-    if folder.is_dir() and not any(folder.iterdir()):
-        folder.rmdir()
+    remove_if_empty(folder)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from torchrelay.cli.restarting.choice import Saved
+from torchrelay.cli.shared_folder import remove_if_empty
 from torchrelay.protocol.names import MANIFEST
 
 KEPT = 2
@@ -37,7 +38,7 @@ def remove_old(jit_dirs: Sequence[Path], run_id: str, keep: int) -> None:
             shutil.rmtree(folder, ignore_errors=True)
     if not keep:
         for folder in jit_dirs:
-            _remove_empty(folder)
+            remove_if_empty(folder)
 
 
 def remove_forgotten(jit_dirs: Iterable[Path], now_s: float) -> None:
@@ -75,8 +76,3 @@ def _checkpoints(jit_dir: Path) -> Iterator[tuple[tuple[str, int, int], Path]]:
     for folder in sorted(jit_dir.iterdir()) if jit_dir.is_dir() else ():
         if (match := _NAME.fullmatch(folder.name)) and folder.is_dir() and not folder.is_symlink():
             yield (match[1], int(match[2] or 0), int(match[3])), folder
-
-
-def _remove_empty(folder: Path) -> None:
-    if folder.is_dir() and not any(folder.iterdir()):
-        folder.rmdir()

@@ -15,10 +15,10 @@ import pytest
 from integration.cli_harness import eventually
 
 from torchrelay.agent.journal_copies import JournalCopies as Keeper
-from torchrelay.agent.journal_copies import _context
 from torchrelay.protocol import journal_copy as wire
 from torchrelay.protocol.messages import Commit, CopyJournals, JournalContent, JournalCopyLost, JournalsCopied
 from torchrelay.protocol.tls import of_one_server
+from torchrelay.protocol.tls_contexts import of_server, to_one_server
 from torchrelay.shim.journal import remote_copies
 from torchrelay.shim.journal.remote_copies import CopiedJournal, JournalCopies
 from torchrelay.shim.recovery.survivor import Recovery
@@ -69,7 +69,7 @@ class KeeperThread:
 
     def stranger(self) -> socket.socket:
         """Knows the keeper, and what it is told by it, but need not know the token."""
-        context = remote_copies.context_for(wire.read_invitation(self.keeper.invitation)[1])
+        context = to_one_server(wire.read_invitation(self.keeper.invitation)[1])
         return context.wrap_socket(self.without_tls())
 
     def close(self) -> None:
@@ -84,7 +84,7 @@ class SilentKeeper:
 
     def __init__(self) -> None:
         key, certificate = of_one_server("silent")
-        self._context, self._invitation = _context(key + certificate), wire.invitation(bytes(32), certificate)
+        self._context, self._invitation = of_server(key + certificate), wire.invitation(bytes(32), certificate)
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._connections: list[socket.socket] = []
         self._thread = threading.Thread(target=self._accept)

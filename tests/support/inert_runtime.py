@@ -83,7 +83,7 @@ class Runtime:
         sock.connect(config.socket)
         version = ".".join(map(str, sys.version_info[:3]))
         sock.sendall(wire.encode(Hello(config.worker, config.token, os.getpid(), version, config.spare)))
-        if wire.receive(sock, wire.ORDERS) != Ack():
+        if not isinstance(wire.receive(sock, wire.ORDERS), Ack):
             raise RefusedError("no Ack")
         runtime = cls(Path(config.journal, "calls"), config.spare)
         sock.detach()  # an object would warn when the interpreter ends and it is still open

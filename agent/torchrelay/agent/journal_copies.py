@@ -6,9 +6,7 @@ import asyncio
 import contextlib
 import hmac
 import logging
-import os
 import secrets
-import ssl
 from collections.abc import Callable
 
 from torchrelay.protocol import journal_copy as wire
@@ -16,6 +14,7 @@ from torchrelay.protocol.addresses import bind_address
 from torchrelay.protocol.errors import FatalError, FrameError
 from torchrelay.protocol.messages import JournalContent
 from torchrelay.protocol.tls import of_one_server
+from torchrelay.protocol.tls_contexts import of_server
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +42,7 @@ class JournalCopies:
                 self._connected,
                 bind_address(self._host),
                 0,
-                ssl=_context(self._key + self._certificate),
+                ssl=of_server(self._key + self._certificate),
                 ssl_handshake_timeout=GREETING_TIMEOUT_S,
             )
         except OSError as e:
@@ -108,16 +107,3 @@ class JournalCopies:
         if self._is_own(worker):
             raise FrameError(f"{worker} is a worker of this node")
         return worker
-
-
-def _context(identity: str) -> ssl.SSLContext:
-    """`identity`: key and certificate, PEM. Python takes them from a file alone: one that never has a name. Raises OSError."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_3
-    file = os.memfd_create("torchrelay-identity", os.MFD_CLOEXEC)
-    try:
-        os.write(file, identity.encode())
-        context.load_cert_chain(f"/proc/self/fd/{file}")
-    finally:
-        os.close(file)
-    return context

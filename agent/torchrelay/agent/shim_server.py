@@ -23,6 +23,7 @@ from torchrelay.protocol import wire
 from torchrelay.protocol.errors import FrameError, RefusedError, TorchrelayError, UserError
 from torchrelay.protocol.messages import Ack, Hello
 from torchrelay.protocol.names import WorkerId
+from torchrelay.protocol.tls import of_one_server
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +56,8 @@ class ShimServer:
         self._strangers: set[_Connection] = set()
         self._waiting: dict[WorkerId, list[bytes]] = {}
         self._named: set[str] = set()
+        self._identity = "".join(of_one_server("torchrelay tensors"))
+        """For all processes of the node: they trust each other."""
 
     def start(self) -> None:
         """Listens. The folder must be the user's alone. Raises UserError if it cannot."""
@@ -155,7 +158,7 @@ class ShimServer:
         self._strangers.discard(connection)
         self._connected[worker] = connection
         connection.worker = worker
-        connection.send(wire.encode(Ack()))
+        connection.send(wire.encode(Ack(self._identity)))
         for data in self._waiting.pop(worker, []):
             connection.send(data)
         # The token is between the two of us; the pid is the kernel's word.

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from torchrelay.protocol.errors import UserError
 
-OFF, INTEGRITY = "off", "integrity"
-CHOICES = (OFF, INTEGRITY)
-"""`integrity`: nobody can change what goes between ranks, or send it in a rank's place; whoever listens can read it."""
+OFF, INTEGRITY, FULL = "off", "integrity", "full"
+CHOICES = (OFF, INTEGRITY, FULL)
+"""`integrity`: nobody can change what goes between ranks, or send it in a rank's place; whoever listens can read it.
+`full`: nobody can read it either."""
 
 
 def checked(text: str) -> str:

@@ -7,7 +7,12 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Ack:
-    """The agent has taken the report that needs an answer (Hello, FaultInjected)."""
+    """The agent has taken the report that needs an answer (Hello, FaultInjected).
+
+    `identity`: to Hello, key and certificate (PEM) with which the process serves others by TLS. Not for other eyes.
+    """
+
+    identity: str = ""
 
 
 @dataclass(frozen=True)

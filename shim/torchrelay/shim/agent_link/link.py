@@ -39,6 +39,8 @@ class AgentLink:
         self._away = False
         self._said = LastReports()
         self.lost = False
+        self.identity = ""
+        """Key and certificate (PEM) that the agent has made for this process."""
 
     @classmethod
     def connect(cls, path: str, hello: Hello, timeout_s: float = 30.0) -> AgentLink:
@@ -53,6 +55,7 @@ class AgentLink:
             answer = wire.receive(sock, wire.ORDERS)
             if not isinstance(answer, Ack):
                 raise RefusedError(f"the agent answered {type(answer).__name__} to the first message")
+            link.identity = answer.identity
             sock.settimeout(None)
         except BaseException:
             sock.close()

@@ -14,6 +14,7 @@ from torchrelay.protocol import journal_copy as wire
 from torchrelay.protocol.errors import FrameError, JournalError
 from torchrelay.protocol.journal import JournalWriter, read_journal
 from torchrelay.protocol.messages import CopyJournals, JournalCopyLost, JournalsCopied
+from torchrelay.protocol.tls_contexts import to_one_server
 from torchrelay.shim.agent_link.link import AgentLink
 
 if TYPE_CHECKING:
@@ -28,21 +29,6 @@ STANDING_TIMEOUT_S = 1.0
 def _shut_down(connection: socket.socket) -> None:
     """Not by its own method, which would take TLS away from under the thread that waits."""
     socket.socket.shutdown(connection, socket.SHUT_RDWR)
-
-
-def context_for(certificate: str) -> ssl.SSLContext:
-    """Trusts the holder of this one certificate (PEM) and nobody else. Raises FrameError for what is none."""
-    import ssl  # most jobs have one node, and send no copies
-
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version = ssl.TLSVersion.TLSv1_3
-    context.check_hostname = False  # it is known by itself, not by where it is
-    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    try:
-        context.load_verify_locations(cadata=certificate)
-    except (ssl.SSLError, ValueError) as e:
-        raise FrameError(f"the keeper's certificate cannot be read: {e}") from e
-    return context
 
 
 class JournalCopies:
@@ -145,7 +131,7 @@ class JournalCopies:
         self._keeper = order.node
         try:
             token, certificate = wire.read_invitation(order.token)
-            self._opening, self._context = wire.greeting(token, self._worker), context_for(certificate)
+            self._opening, self._context = wire.greeting(token, self._worker), to_one_server(certificate)
             family, kind, protocol, _, address = socket.getaddrinfo(order.host, order.port, type=socket.SOCK_STREAM)[0]
             self._connection = socket.socket(family, kind, protocol)
             self._connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

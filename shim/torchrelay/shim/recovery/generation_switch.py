@@ -197,6 +197,7 @@ class Attempt:
             deadline_s=SERVE_S,
             log=_say_on_stderr,
             protection=self._engine.protection,
+            identity=self._link.identity,
         )
         self._donors.append(donor)
         self._link.send(Serving(order.generation, self._engine.comms.address, donor.start()))

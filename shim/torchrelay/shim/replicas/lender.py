@@ -48,6 +48,7 @@ class Lender:
             deadline_s=DEADLINE_S,
             log=_say,
             protection=self._protection,
+            identity=self._link.identity,
         )
         self._donors.append(donor)
         return donor.start()

@@ -58,6 +58,7 @@ class Giver:
             deadline_s=DEADLINE_S,
             log=_say,
             protection=self._protection,
+            identity=self._link.identity,
         )
         with self._lock:
             if self._paused is not None:

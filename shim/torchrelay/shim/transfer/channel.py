@@ -8,8 +8,12 @@ import socket
 import struct
 import threading
 import time
+from typing import TYPE_CHECKING
 
-from torchrelay.protocol.errors import ChannelClosedError
+from torchrelay.protocol.errors import ChannelClosedError, RefusedError
+
+if TYPE_CHECKING:
+    import ssl
 
 STALL_S = 15.0
 """A peer that is in the middle of a message and moves no byte for so long is gone."""
@@ -19,14 +23,14 @@ _TIMEVAL = struct.Struct("ll")
 
 
 def _reason(error: OSError) -> str:
-    return "nothing moved in time" if isinstance(error, BlockingIOError) else str(error)
+    return "nothing moved in time" if isinstance(error, (BlockingIOError, TimeoutError)) else str(error)
 
 
 class Channel:
     """A connected TCP socket with a deadline (of time.monotonic). Every failure is a ChannelClosedError.
 
     The socket blocks, and the kernel minds the time: with Python's own time-outs each call would wait and move what
-    there is many times over, and fight with the other threads for the interpreter lock each time.
+    there is many times over, and fight with the other threads for the interpreter lock each time. Only TLS needs them.
     """
 
     def __init__(self, sock: socket.socket, deadline: float) -> None:
@@ -35,6 +39,9 @@ class Channel:
         self._sent: hmac.HMAC | None = None
         self._received: hmac.HMAC | None = None
         """Over all bytes of one direction since `authenticate`; None: nothing is added to what is sent."""
+        self._encrypted = False
+        self._ahead = b""
+        """What `wait` has read of an encrypted message to see that it has begun."""
         self.deadline = deadline
         self.patience_s: float | None = None
         """How long the peer may say nothing; None: until the deadline, and STALL_S in the middle of a message."""
@@ -47,6 +54,34 @@ class Channel:
             return bool(self._socket.getpeername()[0] == self._socket.getsockname()[0])
         except OSError as e:
             raise ChannelClosedError(f"the peer of the tensor channel is gone: {e}") from e
+
+    def encrypt(self, context: ssl.SSLContext, *, as_server: bool) -> bytes:
+        """TLS from here on. Returns the certificate (DER) that the peer has shown; empty: none.
+
+        Raises RefusedError where the peer does not speak TLS, ChannelClosedError.
+        """
+        import ssl
+
+        with self._closing:
+            try:
+                self._socket = sock = context.wrap_socket(
+                    self._socket, server_side=as_server, do_handshake_on_connect=False, suppress_ragged_eofs=False
+                )
+            except OSError as e:
+                raise ChannelClosedError(f"the peer of the tensor channel is gone: {_reason(e)}") from e
+        self._encrypted = True
+        try:
+            self._limit(socket.SO_RCVTIMEO, STALL_S)
+            sock.do_handshake()
+        except (ssl.SSLEOFError, ssl.SSLZeroReturnError) as e:
+            raise ChannelClosedError("the peer closed the tensor channel before it was encrypted") from e
+        except ssl.SSLError as e:
+            raise RefusedError(
+                f"no TLS with the peer ({e.reason}): --transfer-encryption has to be the same on all machines"
+            ) from e
+        except OSError as e:
+            raise ChannelClosedError(f"encrypting the tensor channel failed: {_reason(e)}") from e
+        return sock.getpeercert(binary_form=True) or b""
 
     def authenticate(self, ours: bytes, theirs: bytes) -> None:
         """From here on `sign` and `check` prove who has sent all bytes before them, with a key for each direction."""
@@ -67,11 +102,15 @@ class Channel:
             raise ChannelClosedError("what came on the tensor channel is not what the peer has sent")
 
     def _limit(self, option: int, longest_s: float | None) -> None:
+        """Of the next call. `option`: SO_RCVTIMEO or SO_SNDTIMEO. Raises ChannelClosedError when the deadline has passed."""
         left_s = self.deadline - time.monotonic()
         if left_s <= 0:
             raise ChannelClosedError("the deadline of the tensor channel passed")
         # The kernel takes 0 for "for ever".
         limit_s = max(left_s if longest_s is None else min(left_s, longest_s), 0.001)
+        if self._encrypted:
+            self._socket.settimeout(limit_s)  # Python repeats what the kernel ends, so it has to mind the time itself
+            return
         seconds = int(limit_s)
         self._socket.setsockopt(socket.SOL_SOCKET, option, _TIMEVAL.pack(seconds, int((limit_s - seconds) * 1e6)))
 
@@ -96,7 +135,9 @@ class Channel:
             self._received.update(view)
 
     def _fill(self, view: memoryview) -> None:
-        got = 0
+        got = min(len(view), len(self._ahead))
+        if got:
+            view[:got], self._ahead = self._ahead[:got], self._ahead[got:]
         try:
             while got < len(view):
                 self._limit(socket.SO_RCVTIMEO, self.patience_s or STALL_S)
@@ -117,7 +158,10 @@ class Channel:
         """Returns when the peer has begun a message."""
         try:
             self._limit(socket.SO_RCVTIMEO, self.patience_s)
-            begun = self._socket.recv(1, socket.MSG_PEEK)
+            if self._encrypted:
+                begun = self._ahead = self._ahead or self._socket.recv(1)
+            else:
+                begun = self._socket.recv(1, socket.MSG_PEEK)
         except OSError as e:
             raise ChannelClosedError(f"waiting for the peer of the tensor channel failed: {_reason(e)}") from e
         if not begun:
@@ -130,7 +174,8 @@ class Channel:
         that the thread looks at it again.
         """
         with self._closing, contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
+            # Not by its own method, which would take TLS away from under the thread that waits.
+            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
     def close(self) -> None:
         """To be called when no other thread is in this channel."""

@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping
 import torch
 
 from torchrelay.protocol.errors import ChannelClosedError, FrameError, RefusedError, TorchrelayError
-from torchrelay.protocol.transfer_protection import INTEGRITY
+from torchrelay.protocol.transfer_protection import FULL, INTEGRITY
 from torchrelay.shim.transfer import layout, requests
 from torchrelay.shim.transfer.channel import Channel
-from torchrelay.shim.transfer.handshake import admit
+from torchrelay.shim.transfer.handshake import Identity, admit
 from torchrelay.shim.transfer.lanes import Lanes
 from torchrelay.shim.transfer.source import Source
 
@@ -44,8 +44,9 @@ class Donor:
     """Serves `tensors` until `close`, or until `deadline_s` after `start`, in threads of its own.
 
     They must not change meanwhile. Whoever is not at `peer_host`, or does not prove to hold `token` for `generation`,
-    is turned away and logged once; the right peer is served all the same. `protection`: of what goes to another machine.
-    Raises RefusedError when `peer_host` cannot be resolved, UnsupportedError for tensors without plain bytes.
+    is turned away and logged once; the right peer is served all the same. `protection`: of what goes to another machine; `identity`:
+    key and certificate (PEM) for `full`.
+    Raises RefusedError when `peer_host` cannot be resolved or `full` has no identity, UnsupportedError for tensors without plain bytes.
     """
 
     def __init__(
@@ -59,12 +60,14 @@ class Donor:
         deadline_s: float,
         log: Callable[[str], None],
         protection: str = INTEGRITY,
+        identity: str = "",
     ) -> None:
         self._source = Source(tensors)
         self._manifest = layout.encode(self._source.infos)
         self._bind_host = bind_host
         self._generation = generation
         self._token, self._protection = token, protection
+        self._identity = Identity(identity) if protection == FULL else None
         self._peers = _addresses(peer_host)
         self._deadline_s = deadline_s
         self._log = log
@@ -185,7 +188,8 @@ class Donor:
         lanes = Lanes()
         admitted = False
         try:
-            admit(channel, self._generation, self._token, time.monotonic() + _HELLO_DEADLINE_S, self._protection)
+            soon = time.monotonic() + _HELLO_DEADLINE_S
+            admit(channel, self._generation, self._token, soon, self._protection, self._identity)
             admitted = True
             with self._lock:
                 self._pending.pop(channel, None)

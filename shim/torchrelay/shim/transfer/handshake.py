@@ -5,22 +5,29 @@ receiver -> donor      hello: magic, version, generation, connection, protection
 donor    -> receiver   answer: code, HMAC-SHA256 that only a holder of the token can make
 
 Between machines all that follows is authenticated, message by message, with keys that both make of the token and their nonces.
+
+With `full` all of this is said within TLS 1.3. The donor's certificate is its agent's work, and nobody vouches for it: both proofs
+are over the certificate that the receiver has seen, so one of whoever sits between them makes both worthless (as
+tls-server-end-point of RFC 5929). Where TLS is due, neither side speaks without.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import hmac
 import os
 import struct
 from typing import NamedTuple
 
+from torchrelay.protocol import tls_contexts
 from torchrelay.protocol.errors import ChannelClosedError, RefusedError
-from torchrelay.protocol.transfer_protection import INTEGRITY, OFF
+from torchrelay.protocol.transfer_protection import FULL, INTEGRITY, OFF
 from torchrelay.shim.transfer.channel import Channel
 
 _MAGIC = b"TRTENSOR"
 _VERSION = 2
+_CERTIFICATE = "-----BEGIN CERTIFICATE-----"
 _NONCE_BYTES = 32
 _GREETING = struct.Struct(f"!8sH{_NONCE_BYTES}s")
 _HELLO = struct.Struct(f"!8sHQH?{_NONCE_BYTES}s32s")
@@ -43,36 +50,68 @@ class _Terms(NamedTuple):
     protected: bool
     receivers_nonce: bytes
     donors_nonce: bytes
+    certificate: bytes = b""
+    """The hash of the donor's, as this side knows it; empty without TLS."""
 
     def secret(self, purpose: bytes) -> bytes:
         text = purpose + struct.pack("!QH?", self.generation, self.connection, self.protected)
-        return hmac.digest(self.token.encode(), text + self.receivers_nonce + self.donors_nonce, "sha256")
+        text += self.receivers_nonce + self.donors_nonce + self.certificate
+        return hmac.digest(self.token.encode(), text, "sha256")
+
+
+class Identity:
+    """The donor's in TLS; `pem`: key and certificate. Raises RefusedError for what is none."""
+
+    def __init__(self, pem: str) -> None:
+        import ssl
+
+        try:
+            self.context = tls_contexts.of_server(pem)
+            der = ssl.PEM_cert_to_DER_cert(pem[pem.index(_CERTIFICATE) :])
+        except (OSError, ValueError) as e:
+            raise RefusedError(
+                f"there is no certificate for tensors that go to another machine, which have to be encrypted: {e}"
+            ) from e
+        self.fingerprint = hashlib.sha256(der).digest()
 
 
 def _wanted(channel: Channel, protection: str) -> bool:
     return protection != OFF and not channel.is_local()
 
 
-def admit(channel: Channel, generation: int, token: str, deadline: float, protection: str = INTEGRITY) -> None:
-    """The donor's side: returns when the peer is the right one.
+def admit(
+    channel: Channel,
+    generation: int,
+    token: str,
+    deadline: float,
+    protection: str = INTEGRITY,
+    identity: Identity | None = None,
+) -> None:
+    """The donor's side: returns when the peer is the right one. `identity`: for `full`.
 
     Raises RefusedError with the reason, after telling the peer; ChannelClosedError when it says nothing in time.
     """
     nonce = os.urandom(_NONCE_BYTES)
     later, channel.deadline = channel.deadline, min(deadline, channel.deadline)
+    wanted, certificate = _wanted(channel, protection), b""
+    if wanted and protection == FULL:
+        if identity is None:
+            raise RefusedError("what goes to other machines has to be encrypted, and there is no certificate for it")
+        channel.encrypt(identity.context, as_server=True)
+        certificate = identity.fingerprint
     channel.send(_GREETING.pack(_MAGIC, _VERSION, nonce))
     magic, version, asked, connection, protected, theirs, proof = _HELLO.unpack(channel.receive(_HELLO.size))
     if magic != _MAGIC or version != _VERSION:
         raise _refused(channel, _NOT_UNDERSTOOD, "what it sent is no greeting of this protocol")
-    terms = _Terms(token, asked, connection, protected, theirs, nonce)
+    terms = _Terms(token, asked, connection, protected, theirs, nonce, certificate)
     if not hmac.compare_digest(proof, terms.secret(b"receiver")):
         raise _refused(channel, _WRONG_TOKEN, "wrong token")
     if asked != generation:
         raise _refused(channel, _WRONG_GENERATION, f"generation {asked} was asked for, this is {generation}")
-    if _wanted(channel, protection) and not protected:
+    if wanted and not protected:
         raise _refused(channel, _UNPROTECTED, "it asked for tensors without protection, between machines")
     channel.send(_ANSWER.pack(_WELCOME, terms.secret(b"donor")))
-    if protected:
+    if protected and not certificate:
         channel.authenticate(terms.secret(b"from donor"), terms.secret(b"from receiver"))
     channel.deadline = later
 
@@ -85,11 +124,15 @@ def _refused(channel: Channel, code: int, reason: str) -> RefusedError:
 
 def introduce(channel: Channel, generation: int, token: str, connection: int, protection: str = INTEGRITY) -> None:
     """The receiver's side. Raises RefusedError when either side turns the other away, ChannelClosedError."""
+    wanted, certificate = _wanted(channel, protection), b""
+    if wanted and protection == FULL:
+        shown = channel.encrypt(tls_contexts.to_whoever_proves_it(), as_server=False)
+        certificate = hashlib.sha256(shown).digest()
     magic, version, theirs = _GREETING.unpack(channel.receive(_GREETING.size))
     if magic != _MAGIC or version != _VERSION:
         raise RefusedError("what answers there is no donor of this version")
     nonce = os.urandom(_NONCE_BYTES)
-    terms = _Terms(token, generation, connection, _wanted(channel, protection), nonce, theirs)
+    terms = _Terms(token, generation, connection, wanted, nonce, theirs, certificate)
     proof = terms.secret(b"receiver")
     channel.send(_HELLO.pack(_MAGIC, _VERSION, generation, connection, terms.protected, nonce, proof))
     code, answer = _ANSWER.unpack(channel.receive(_ANSWER.size))
@@ -97,5 +140,5 @@ def introduce(channel: Channel, generation: int, token: str, connection: int, pr
         raise RefusedError(f"the donor refused: {_REASONS.get(code, 'for a reason that is not known here')}")
     if not hmac.compare_digest(answer, terms.secret(b"donor")):
         raise RefusedError("the donor does not hold the token of this migration")
-    if terms.protected:
+    if terms.protected and not certificate:
         channel.authenticate(terms.secret(b"from receiver"), terms.secret(b"from donor"))

@@ -20,7 +20,7 @@ from torchrelay.protocol.names import NO_RANK
 def test_a_process_is_told_what_the_controller_says(in_world: Any) -> None:
     async def test(w: World) -> None:
         shim = await w.shim()
-        assert await shim.hear() == msg.Ack()
+        assert isinstance(await shim.hear(), msg.Ack)
         await w.until(lambda: w.session.of(msg.WorkerStarted))
         assert w.session.of(msg.WorkerStarted) == [msg.WorkerStarted(WORKER, 1, os.getpid(), LAUNCH)]
         w.order(msg.Begin(WORKER, "", True))
@@ -240,7 +240,7 @@ def test_a_process_that_an_agent_before_this_one_knew_keeps_its_name_and_goes_on
         await w.until(w.config.socket.exists)
         shim = Shim(*await asyncio.open_unix_connection(str(w.config.socket)))
         shim.say(AGAIN)
-        assert await shim.hear() == msg.Ack()
+        assert isinstance(await shim.hear(), msg.Ack)
         await w.until(lambda: w.node._hello().workers)
         (info,) = w.node._hello().workers
         assert info == msg.WorkerInfo(AGAIN.worker, 1, os.getpid(), LAUNCH, 5, True, 4)

@@ -32,9 +32,9 @@ def test_a_launcher_is_no_process_of_the_job_and_several_processes_are_told_why(
             shim = Shim(*await asyncio.open_unix_connection(str(w.config.socket)))
             w._shims.append(shim)
             shim.say(hello)
-            assert await shim.hear() == msg.Ack()
+            assert isinstance(await shim.hear(), msg.Ack)
         rank = await w.shim(launch={**LAUNCH, "LOCAL_WORLD_SIZE": "1"})
-        assert await rank.hear() == msg.Ack()
+        assert isinstance(await rank.hear(), msg.Ack)
         await w.until(lambda: w.session.of(msg.WorkerStarted))
         assert asked == [True, False]
         assert [s.worker for s in w.session.of(msg.WorkerStarted)] == [WORKER]
@@ -62,7 +62,7 @@ def several(local_rank: int, rank: int = 0) -> dict[str, str]:
 def test_of_what_torchrun_starts_each_local_rank_is_a_process_of_the_job(in_world: Any) -> None:
     async def test(w: World) -> None:
         shims = [await w.shim(launch=several(n, 2 + n)) for n in range(2)]
-        assert [await s.hear() for s in shims] == [msg.Ack()] * 2
+        assert all([isinstance(await s.hear(), msg.Ack) for s in shims])
         await w.until(lambda: len(w.session.of(msg.WorkerStarted)) == 2)
         started = {s.rank: s.worker for s in w.session.of(msg.WorkerStarted)}
         assert sorted(started) == [2, 3]
@@ -74,7 +74,7 @@ def test_of_what_torchrun_starts_each_local_rank_is_a_process_of_the_job(in_worl
         shims[at].close()
         await w.until(lambda: [e.worker for e in w.session.of(msg.WorkerExited)] == [started[2]])
         again = await w.shim(spare=True, launch=several(0, 2))
-        assert await again.hear() == msg.Ack()
+        assert isinstance(await again.hear(), msg.Ack)
         await w.until(lambda: len(w.session.of(msg.WorkerStarted)) == 3)
         new = w.session.of(msg.WorkerStarted)[-1]
         assert (new.rank, new.worker in started.values()) == (NO_RANK, False)
@@ -107,7 +107,7 @@ def test_one_that_is_parked_and_comes_back_takes_no_protection_from_the_others(i
             name, launch = f"{w.config.node}.{number}", several(number - 1, max(rank, 0))
             spare = rank == NO_RANK
             shim.say(msg.Hello(name, TOKEN, 1, "3", spare, launch, True, 1, 0, is_protected))
-            assert await shim.hear() == msg.Ack()
+            assert isinstance(await shim.hear(), msg.Ack)
         await w.until(lambda: len(w.node._hello().workers) == 2)
         assert mark.exists()
 

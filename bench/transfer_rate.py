@@ -1,7 +1,7 @@
 """Rate of the tensor channel between two processes, against a bare socket copy of the same bytes in the same run.
 
 The ways alternate, so that a busy machine slows them alike; medians over the rounds. `without sums` is the channel with its
-content check switched off, to show what the check costs; `integrity` is the channel as it is between machines by default: both
+content check switched off, to show what the check costs; `integrity` and `full` are the channel as it is between machines: both
 ends are made to think that they are on two.
 """
 
@@ -21,6 +21,8 @@ from collections.abc import Callable, Iterator
 
 import torch
 
+from torchrelay.protocol.tls import of_one_server
+from torchrelay.protocol.transfer_protection import FULL, INTEGRITY
 from torchrelay.shim.tensors.digest import digests
 from torchrelay.shim.tensors.tensor_bytes import memory, size_bytes
 from torchrelay.shim.transfer import Donor, lanes, receive
@@ -29,6 +31,7 @@ from torchrelay.shim.transfer.channel import Channel
 HOST = "127.0.0.1"
 TOKEN = "bench"
 STEP_BYTES = 4 << 20
+BETWEEN_MACHINES = (INTEGRITY, FULL)
 
 
 def make(large: int, large_bytes: int, tiny: int) -> dict[str, torch.Tensor]:
@@ -107,10 +110,18 @@ def serve(way: str, arguments: argparse.Namespace) -> None:
         return
     if way == "without sums":
         lanes.row_sums = without_sums
-    elif way == "integrity":
+    elif way in BETWEEN_MACHINES:
         Channel.is_local = elsewhere
     donor = Donor(
-        tensors, bind_host=HOST, generation=1, token=TOKEN, peer_host=HOST, deadline_s=3600, log=lambda text: None
+        tensors,
+        bind_host=HOST,
+        generation=1,
+        token=TOKEN,
+        peer_host=HOST,
+        deadline_s=3600,
+        log=lambda text: None,
+        protection=way if way in BETWEEN_MACHINES else INTEGRITY,
+        identity="".join(of_one_server("bench")),
     )
     print(donor.start(), flush=True)
     sys.stdin.read()
@@ -142,7 +153,7 @@ def measure(arguments: argparse.Namespace) -> tuple[int, dict[str, list[float]]]
         in_threads(receive_all, [(socket.create_connection((HOST, port)), part) for part in parts])
         return time.monotonic() - started
 
-    def channel(process: subprocess.Popen[str], port: int) -> float:
+    def channel(process: subprocess.Popen[str], port: int, protection: str = INTEGRITY) -> float:
         stats = receive(
             HOST,
             port,
@@ -151,16 +162,18 @@ def measure(arguments: argparse.Namespace) -> tuple[int, dict[str, list[float]]]
             place=lambda infos: destinations,
             connections=arguments.connections,
             deadline_s=600,
+            protection=protection,
         )
         assert stats.size_bytes == total
         return stats.elapsed_s
 
-    seconds: dict[str, list[float]] = {"bare": [], "channel": [], "integrity": [], "without sums": []}
+    seconds: dict[str, list[float]] = {"bare": [], "channel": [], "integrity": [], "full": [], "without sums": []}
     with (
         server("bare") as one,
         server("channel") as two,
         server("without sums") as three,
         server("integrity") as four,
+        server("full") as five,
     ):
         for turn in range(arguments.rounds + 1):
             taken = {"bare": bare(*one), "channel": channel(*two)}
@@ -168,6 +181,7 @@ def measure(arguments: argparse.Namespace) -> tuple[int, dict[str, list[float]]]
                 taken["without sums"] = channel(*three)
             with between_machines():
                 taken["integrity"] = channel(*four)
+                taken["full"] = channel(*five, FULL)
             # The first round touches all memory for the first time.
             if turn:
                 for way, value in taken.items():
@@ -219,7 +233,7 @@ def main() -> None:
     parser.add_argument("--tiny", type=int, default=5000, help="number of tensors of 4 to 400 bytes")
     parser.add_argument("--connections", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--serve", choices=("bare", "channel", "without sums", "integrity"), help=argparse.SUPPRESS)
+    parser.add_argument("--serve", choices=("bare", "channel", "without sums", *BETWEEN_MACHINES), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.quick:
         arguments.bytes, arguments.tiny, arguments.rounds = 64 << 20, 1000, 3

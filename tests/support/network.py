@@ -39,9 +39,13 @@ class Network:
     def host(self, machine: int) -> str:
         return f"10.213.0.{machine + 1}"
 
+    def namespace(self, machine: int) -> str:
+        """The file of that machine's namespace."""
+        return f"/proc/{self._machines[machine]}/ns/net"
+
     def inside(self, machine: int) -> list[str]:
         """In front of a command that is to run on that machine."""
-        return ["nsenter", f"--net=/proc/{self._machines[machine]}/ns/net"]
+        return ["nsenter", f"--net={self.namespace(machine)}"]
 
     def cut_off(self, machine: int) -> None:
         """What it sends, and what is sent to it, gets lost from now on; no connection ends."""

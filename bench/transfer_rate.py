@@ -233,7 +233,9 @@ def main() -> None:
     parser.add_argument("--tiny", type=int, default=5000, help="number of tensors of 4 to 400 bytes")
     parser.add_argument("--connections", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--serve", choices=("bare", "channel", "without sums", *BETWEEN_MACHINES), help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--serve", choices=("bare", "channel", "without sums", *BETWEEN_MACHINES), help=argparse.SUPPRESS
+    )
     arguments = parser.parse_args()
     if arguments.quick:
         arguments.bytes, arguments.tiny, arguments.rounds = 64 << 20, 1000, 3

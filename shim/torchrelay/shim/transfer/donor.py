@@ -44,9 +44,10 @@ class Donor:
     """Serves `tensors` until `close`, or until `deadline_s` after `start`, in threads of its own.
 
     They must not change meanwhile. Whoever is not at `peer_host`, or does not prove to hold `token` for `generation`,
-    is turned away and logged once; the right peer is served all the same. `protection`: of what goes to another machine; `identity`:
-    key and certificate (PEM) for `full`.
-    Raises RefusedError when `peer_host` cannot be resolved or `full` has no identity, UnsupportedError for tensors without plain bytes.
+    is turned away and logged once; the right peer is served all the same. `protection`: of what goes to another machine;
+    `identity`: key and certificate (PEM) for `full`.
+    Raises RefusedError when `peer_host` cannot be resolved or `full` has no identity,
+    UnsupportedError for tensors without plain bytes.
     """
 
     def __init__(

@@ -19,6 +19,8 @@ HERE, BOUNDARY, GENERATION = "127.0.0.1", 6, 2
 
 
 class Link:
+    identity = ""
+
     def __init__(self) -> None:
         self.sent: list[Any] = []
 

@@ -20,6 +20,8 @@ EVERY = 3
 
 
 class Link:
+    identity = ""
+
     def __init__(self) -> None:
         self.sent: list[Any] = []
         self.said = threading.Event()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dis
 import functools
 import linecache
-import os
 import sys
 import threading
 import time
@@ -20,14 +19,15 @@ from typing import Any
 import torch
 
 from torchrelay.protocol.messages import Explain, Explained
+from torchrelay.shim.adapters.frames import is_module_frame, read_locals
 from torchrelay.shim.agent_link.link import AgentLink
 from torchrelay.shim.comm.communicators import Communicators
+from torchrelay.shim.script.hidden_frames import is_ours
 
 SAMPLE_S = 0.02
 _LEAST_SAMPLES = 8
 _MAX_FRAMES = 60
 _MAX_NAMES = 64
-_OURS = os.path.dirname(os.path.abspath(__file__))
 _FAULTS = "fault_injection.py"
 """A fault of --inject stands for what the user's own code might do."""
 _VALUES = (int, float, complex, bool, str, bytes, type(None))
@@ -93,8 +93,7 @@ def watch(
 def _frames(frame: FrameType | None) -> Iterator[FrameType]:
     count = 0
     while frame is not None and count < _MAX_FRAMES:
-        file = frame.f_code.co_filename
-        if not file.startswith(_OURS) or file.endswith(_FAULTS):
+        if not is_ours(frame) or frame.f_code.co_filename.endswith(_FAULTS):
             count += 1
             yield frame
         frame = frame.f_back
@@ -107,12 +106,10 @@ def _sight(frame: FrameType) -> Sight:
 
 
 def _at_hand(frame: FrameType) -> tuple[Any, ...]:
-    values = frame.f_locals
     known: list[Any] = []
-    if values is not frame.f_globals:
-        for name in frame.f_code.co_varnames[:_MAX_NAMES]:
-            if name in values:
-                known.append(_look(values[name], into=True))
+    if not is_module_frame(frame):
+        values = read_locals(frame, frame.f_code.co_varnames[:_MAX_NAMES])
+        known += [_look(value, into=True) for value in values.values()]
     for name in frame.f_code.co_names[:_MAX_NAMES]:
         if name in frame.f_globals:
             known.append(_look(frame.f_globals[name], into=True))

@@ -11,9 +11,8 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, Protocol
 
-from torchrelay.shim.script.hidden_frames import hide_all
+from torchrelay.shim.script.hidden_frames import hide_all, is_ours
 
-_OURS = "torchrelay.shim"
 INJECTED = "injected by torchrelay: "
 """How the error of an injected fault begins, which is to reach the script."""
 
@@ -125,6 +124,6 @@ def is_called_by(frame: FrameType, *modules: str) -> bool:
 def caller(frame: FrameType) -> FrameType:
     """The frame that has called us: the first one, from `frame` outwards, that is not of the shim."""
     found: FrameType | None = frame
-    while found is not None and str(found.f_globals.get("__name__", "")).startswith(_OURS):
+    while found is not None and is_ours(found):
         found = found.f_back
     return found or frame

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from types import TracebackType
+from types import FrameType, TracebackType
 
 _OURS = "torchrelay.shim"
 
@@ -23,12 +23,12 @@ def hide_our_frames(error: BaseException) -> None:
 
 
 def _without_ours(traceback: TracebackType | None) -> TracebackType | None:
-    while traceback is not None and _is_ours(traceback):
+    while traceback is not None and is_ours(traceback.tb_frame):
         traceback = traceback.tb_next
     entry = traceback
     while entry is not None:
         following = entry.tb_next
-        while following is not None and _is_ours(following):
+        while following is not None and is_ours(following.tb_frame):
             following = following.tb_next
         if following is not entry.tb_next:
             entry.tb_next = following
@@ -36,8 +36,9 @@ def _without_ours(traceback: TracebackType | None) -> TracebackType | None:
     return traceback
 
 
-def _is_ours(entry: TracebackType) -> bool:
-    name = entry.tb_frame.f_globals.get("__name__")
+def is_ours(frame: FrameType) -> bool:
+    """Return whether the frame runs code of the shim."""
+    name = frame.f_globals.get("__name__")
     return isinstance(name, str) and (name == _OURS or name.startswith(_OURS + "."))
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import FrameType
+from types import FrameType, FunctionType
 from typing import Any
 
 import pytest
@@ -147,3 +148,36 @@ def test_an_object_that_computes_its_attributes_is_not_asked() -> None:
 
     with running(hold) as look:
         assert watch(look, WATCH_S, time.sleep, time.monotonic) == "circling"
+
+
+def test_what_the_thread_lets_go_of_after_it_was_watched_is_free() -> None:
+    """Before Python 3.13 a frame keeps what it is asked for: an error, which keeps its frames, and communicators with them."""
+    watched, freed = threading.Event(), threading.Event()
+
+    def let_go(box: Box) -> None:
+        held = Box()
+        weakref.finalize(held, freed.set)
+        while not watched.is_set():
+            pass
+        held = box
+        while box.on:
+            pass
+
+    with running(let_go) as look:
+        assert watch(look, WATCH_S, time.sleep, time.monotonic) == "circling"
+        assert not freed.is_set()
+        watched.set()
+        assert freed.wait(10)
+
+
+def test_calls_of_ours_are_left_out() -> None:
+    ours = FunctionType(wait_in_c.__code__, {"time": time, "WATCH_S": WATCH_S, "__name__": "torchrelay.shim.comm.gate"})
+
+    def call_ours(box: Box) -> None:
+        ours(box)
+
+    with running(call_ours) as look:
+        while (frame := look()) is not None and frame.f_code is not wait_in_c.__code__:
+            time.sleep(0.001)
+        calls = stack_of(frame)
+    assert calls[0].startswith("call_ours (")

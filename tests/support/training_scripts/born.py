@@ -1,6 +1,8 @@
 """Training itself makes what it goes on with: a metric, and state of the model. Usage: born.py OUT"""
 
 import sys
+import threading
+import types
 
 import common
 import final_state
@@ -23,6 +25,13 @@ class Mean(nn.Module):
 
     def forward(self):
         return self.total.item() / max(self.count, 1)
+
+
+class Turns(threading.local):
+    """As the locks of metrics have it: what each thread that comes to it has for itself."""
+
+    def __init__(self, *, first):
+        self.count = first
 
 
 class Body(nn.Module):
@@ -59,10 +68,13 @@ def main():
             optimizer.step()
             if "loss" not in metrics:
                 metrics["loss"] = Mean()
+                metrics["turns"], metrics["seen"] = Turns(first=3), types.SimpleNamespace(count=0)
+            metrics["turns"].count += 1
+            metrics["seen"].count += metrics["turns"].count
             metrics["loss"].update(loss.item())
             losses.append(metrics["loss"]())
     body = model.module
-    final_state.write(out, losses, model, optimizer, memory=body.memory, shift=body.shift)
+    final_state.write(out, losses, model, optimizer, memory=body.memory, shift=body.shift, seen=metrics["seen"].count)
     common.end()
 
 

@@ -47,8 +47,8 @@ def of_fields(obj: Any) -> list[int]:
     if type(fields) is not dict:
         return []
     offset = type(obj).__dictoffset__
-    for place in (offset, _MANAGED_OFFSET):
-        if place != -1 and place % _WORD_BYTES == 0 and place != 0 and _at(id(obj) + place) == id(fields):
+    for place in (offset, _MANAGED_OFFSET) if offset > 0 else (_MANAGED_OFFSET,):
+        if place % _WORD_BYTES == 0 and _at(id(obj) + place) == id(fields):
             return [id(obj) + place, of_dict(fields)]
     return []
 

@@ -31,7 +31,6 @@ _LOCKS: dict[type, Any] = {
     type(threading.RLock()): threading.RLock,
     threading.Condition: threading.Condition,
     threading.Event: threading.Event,
-    threading.local: threading.local,
 }
 """Nobody holds them at the head of a step."""
 

@@ -12,6 +12,7 @@ import itertools
 import pathlib
 import random
 import sys
+import threading
 import types
 import uuid
 from typing import Any
@@ -275,6 +276,8 @@ def _find(cls: type) -> Kind:
             return kind
     if _is_handle(cls):
         return Kind.HANDLE
+    if cls is threading.local:
+        return Kind.ATTRS
     module = cls.__module__ or ""
     if module.split(".")[0] in _MACHINERY or any(module.startswith(m) for m in _TORCH_MACHINERY):
         return Kind.OPAQUE

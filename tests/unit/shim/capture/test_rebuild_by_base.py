@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import collections
 import copy
+import ctypes
 import dataclasses
 import datetime
 import decimal
@@ -16,6 +17,9 @@ import queue
 import re
 import threading
 import time
+import types
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -141,6 +145,23 @@ class Task:
     def __init__(self) -> None:
         self.lock, self.again, self.done = threading.Lock(), threading.RLock(), threading.Event()
         self.progress, self.color = 0, Color.RED
+
+
+class Account(threading.local):
+    """As filelock's context of a lock: each thread that comes to it has it made anew, with what it was made with."""
+
+    def __init__(self, owner: str, *, limit: int) -> None:
+        self.owner, self.limit, self.count = owner, limit, 0
+
+
+class Options(types.SimpleNamespace):
+    pass
+
+
+class Point(ctypes.Structure):
+    """What it holds is in memory of its base in C, where no attribute leads."""
+
+    _fields_ = (("x", ctypes.c_int),)
 
 
 def same_step(space: dict[str, Any], change: Any) -> None:
@@ -294,6 +315,72 @@ def test_fresh_locks_stand_where_locks_were() -> None:
     lock = own.lock
     carry({"task": task}, {"task": own})
     assert own.lock is lock
+
+
+def in_another_thread(call: Callable[[], Any]) -> Any:
+    with ThreadPoolExecutor(1) as other:
+        return other.submit(call).result()
+
+
+def plain_local(**values: Any) -> threading.local:
+    local = threading.local()
+    local.__dict__.update(values)
+    return local
+
+
+def test_what_a_thread_keeps_for_itself_is_taken_back() -> None:
+    account, local = Account("a", limit=3), plain_local(depth=1, seen=[1])
+
+    def change() -> None:
+        account.count, account.limit, local.depth = 5, 4, 2
+        local.seen.append(2)
+        local.born = 1
+        del account.owner
+
+    same_step({"account": account, "local": local}, change)
+    assert vars(account) == {"owner": "a", "limit": 3, "count": 0}
+    assert vars(local) == {"depth": 1, "seen": [1]}
+
+
+def test_what_a_thread_keeps_for_itself_comes_into_what_set_up_has_made() -> None:
+    account, local = Account("a", limit=3), plain_local(depth=2, seen=[1])
+    account.count = 7
+    target = {"account": Account("b", limit=0), "local": plain_local(depth=0)}
+    there = dict(target)
+    carry({"account": account, "local": local}, target).check_complete()
+    assert target == there
+    assert (vars(target["account"]), vars(target["local"])) == (vars(account), vars(local))
+
+
+def test_what_a_thread_keeps_for_itself_is_made_with_what_it_was_made_with() -> None:
+    account, local = Account("a", limit=3), plain_local(depth=2)
+    account.count = 7
+    in_another_thread(lambda: setattr(account, "count", 9))
+    target: dict[str, Any] = {"kept": []}
+    carry({"kept": [account, local]}, target).check_complete()
+    made, other = target["kept"]
+    assert (type(made), vars(made)) == (Account, {"owner": "a", "limit": 3, "count": 7})
+    assert (type(other), vars(other)) == (threading.local, {"depth": 2})
+    assert in_another_thread(lambda: dict(vars(made))) == {"owner": "a", "limit": 3, "count": 0}
+    assert in_another_thread(lambda: dict(vars(other))) == {}
+
+
+def test_what_was_made_with_something_that_does_not_pickle_is_refused() -> None:
+    with pytest.raises(StateMismatchError, match="Account"):
+        carry({"kept": {"a": Account(memoryview(b"a"), limit=3)}}, {"kept": {}}).check_complete()  # type: ignore[arg-type]
+
+
+def test_objects_are_made_by_the_base_in_c_that_their_class_has() -> None:
+    class_of = types.SimpleNamespace(step=1, seen=[1])
+    target: dict[str, Any] = {"kept": []}
+    carry({"kept": [class_of, Options(step=2)]}, target).check_complete()
+    assert target["kept"] == [class_of, Options(step=2)]
+    assert type(target["kept"][1]) is Options
+
+
+def test_what_a_base_in_c_keeps_of_its_own_is_not_made_empty() -> None:
+    with pytest.raises(StateMismatchError, match="Point"):
+        carry({"kept": {"a": Point(3)}}, {"kept": {}}).check_complete()
 
 
 def test_what_pickles_but_cannot_be_put_back_is_refused_once_the_step_has_changed_it() -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pickle
+import threading
 from typing import TYPE_CHECKING, Any
 
-from torchrelay.shim.capture import callables
+from torchrelay.shim.adapters import thread_locals
+from torchrelay.shim.capture import by_value, callables
+from torchrelay.shim.capture.base_types import make_object
 from torchrelay.shim.capture.edges import same_mapping
 from torchrelay.shim.capture.handler import Handler, attribute, encode_mapping
 from torchrelay.shim.capture.kinds import Kind
@@ -37,15 +41,24 @@ def _undo(node: Node) -> None:
     set_attributes(node.obj, node.content, remove_new=True)
 
 
+def _made_with(obj: Any) -> bytes | None:
+    """What making another one takes, pickled: a `threading.local` keeps that for the threads that come to it later."""
+    if not issubclass(type(obj), threading.local):
+        return None
+    arguments = thread_locals.arguments(obj)
+    return (None if arguments is None else by_value.dumps(arguments)) or _NOT_TOLD
+
+
+_NOT_TOLD = b""
+
+
 def _make(rebuild: Rebuild, node: EncodedNode) -> Any:
-    if node.cls is None:
+    args, named = pickle.loads(node.extra) if node.extra else ((), {})
+    made = make_object(node.cls, args, named) if node.cls is not None and node.extra != _NOT_TOLD else None
+    if made is None:
         rebuild.lacks(node)
         return ABSENT
-    try:
-        return object.__new__(node.cls)
-    except TypeError:  # of a base in C that has to make it
-        rebuild.lacks(node)
-        return ABSENT
+    return made
 
 
 def fill_attributes(rebuild: Rebuild, node: EncodedNode, obj: Any) -> None:
@@ -63,6 +76,7 @@ HANDLERS = (
         same=_same,
         undo=_undo,
         encode=encode_mapping,
+        extra=_made_with,
         make=_make,
         fill=fill_attributes,
         child=_child,

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from torch.utils.data import IterableDataset
 
 from torchrelay.shim.capture.aliases import Alias
+from torchrelay.shim.capture.alike import alike
 from torchrelay.shim.capture.bound_tensors import BUFFERS, Form
 from torchrelay.shim.capture.encode import EncodedNode
 from torchrelay.shim.capture.host_state import Inside, LargeTensor, Nth, path_of
@@ -152,7 +153,7 @@ class Comparison:
             self._tensors((), was, content)
         elif kind in (Kind.GENERATOR, Kind.ITERATOR) and was is not None and content is not None:
             self._iterators(was, content)
-        elif kind is not Kind.UNKNOWN and not _equal(was, content):
+        elif kind is not Kind.UNKNOWN and not alike(was, content):
             self._differ((), _shown(was), _shown(content))
         return True
 
@@ -161,7 +162,7 @@ class Comparison:
         for was, content in zip(then, now):
             if isinstance(was, dict):
                 self._mappings(was, content, whole=False)
-            elif not _equal(was, content):
+            elif not alike(was, content):
                 self._differ((), f"at {was}", f"at {content}")
 
     def _mappings(self, then: dict[Any, Any], now: dict[Any, Any], *, whole: bool) -> None:
@@ -184,7 +185,7 @@ class Comparison:
     def _sets(self, then: tuple[Any, ...], now: tuple[Any, ...]) -> None:
         """Values one by one. Other elements are counted: a set has no order by which one of them could be found."""
         (was, *others), (values, *more) = then, now
-        if was != values:
+        if not alike(was, values):
             self._differ((), _shown(was), _shown(values))
         counts = [len(keys) + unknown for keys, unknown in (others, more)]
         if counts[0] != counts[1]:
@@ -251,7 +252,7 @@ class Comparison:
 
     def _values(self, keys: tuple[Any, ...], then: Any, now: Any) -> None:
         if type(then) is not tuple or type(now) is not tuple or then[0] != now[0]:
-            same = type(then) is type(now) is not tuple and _equal(then, now)
+            same = type(then) is type(now) is not tuple and alike(then, now)
             if not same and not self._is_left(then):
                 self._differ(keys, self._what(then, self._then), self._what(now, self._now))
         elif then[0] == VALUE or (then[0] != TUPLE and self._is_left(then)):
@@ -267,7 +268,7 @@ class Comparison:
                 self._differ(keys, _shown_form(then[1]), _shown_form(now[1]))
         elif then[0] in (TUPLE, METHOD, PARTIAL):
             self._parts(keys, then, now)
-        elif then != now:
+        elif not alike(then, now):
             self._differ(keys, self._what(then, self._then), self._what(now, self._now))
 
     def _parts(self, keys: tuple[Any, ...], then: tuple[Any, ...], now: tuple[Any, ...]) -> None:
@@ -343,21 +344,6 @@ def _children(nodes: Sequence[EncodedNode]) -> dict[int, list[tuple[Any, int]]]:
 def _is_stream(node: EncodedNode) -> bool:
     """What is read from one comes again from the record."""
     return node.cls is None or issubclass(node.cls, IterableDataset)
-
-
-def _equal(a: Any, b: Any) -> bool:
-    """Bit by bit, of plain values and of what generators and arrays are made of."""
-    if type(a) is not type(b):
-        return False
-    if isinstance(a, float):
-        return bool(a.hex() == b.hex())
-    if isinstance(a, (tuple, list)):
-        return len(a) == len(b) and all(map(_equal, a, b))
-    if isinstance(a, dict):
-        return a.keys() == b.keys() and all(_equal(a[k], b[k]) for k in a)
-    if hasattr(a, "tobytes"):  # an array of numpy, which need not be there
-        return bool((a.shape, str(a.dtype), a.tobytes()) == (b.shape, str(b.dtype), b.tobytes()))
-    return bool(a == b)
 
 
 def _type_of(node: EncodedNode) -> str:

@@ -28,7 +28,7 @@ PLAIN = frozenset(
 )
 """Immutable, with nothing below: pickled as they are. The walk's fast path is one look-up in here."""
 
-_BY_VALUE = (
+BY_VALUE = (
     enum.Enum,
     pathlib.PurePath,
     datetime.date,
@@ -257,7 +257,7 @@ def kind_of(cls: type) -> Kind:
 
 
 def _find(cls: type) -> Kind:
-    if cls in PLAIN or issubclass(cls, _BY_VALUE):
+    if cls in PLAIN or issubclass(cls, BY_VALUE):
         return Kind.PLAIN
     if issubclass(cls, ReplayPoint):
         return Kind.REPLAY_POINT

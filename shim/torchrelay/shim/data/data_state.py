@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from torchrelay.shim.capture import after_draw
+from torchrelay.shim.capture.alike import alike
 from torchrelay.shim.capture.handlers import random_state
 from torchrelay.shim.capture.host_state import Deep
 from torchrelay.shim.capture.kinds import PLAIN, Kind, kind_of
@@ -41,7 +42,7 @@ class SamplerState:
         found = []
         for sampler, (generators, containers) in zip(self._samplers, self._taken):
             kept = {
-                k: v for k, v in containers.items() if _size(v) <= MOST_ITEMS or _differs(getattr(sampler, k, None), v)
+                k: v for k, v in containers.items() if _size(v) <= MOST_ITEMS or not alike(getattr(sampler, k, None), v)
             }
             found.append((generators, kept))
         return pickle.dumps(found) if any(map(any, found)) else b""
@@ -78,16 +79,6 @@ def _containers(sampler: Any) -> dict[str, Any]:
 
 def _size(value: Any) -> int:
     return int(value.numel()) if isinstance(value, torch.Tensor) else int(getattr(value, "size", None) or len(value))
-
-
-def _differs(now: Any, then: Any) -> bool:
-    if type(now) is not type(then):
-        return True
-    if isinstance(then, torch.Tensor):
-        return not torch.equal(now, then)
-    if kind_of(type(then)) is Kind.NDARRAY:
-        return bool(now.shape != then.shape or now.tobytes() != then.tobytes())
-    return bool(now != then)
 
 
 def _fill(sampler: Any, name: str, items: Any) -> None:

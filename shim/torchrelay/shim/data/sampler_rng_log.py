@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from torchrelay.shim.capture import rng
+from torchrelay.shim.capture.alike import alike
 from torchrelay.shim.capture.loader_order import Order, order_generators, order_of, set_order
 from torchrelay.shim.journal.payload import Turn
 
@@ -54,8 +55,8 @@ class Turns:
             return next_index()
         finally:
             now = self._now(loader)
-            if now != before:
-                self.moved |= {a for a, state in before.others.items() if state != now.others.get(a)}
+            if not alike(now, before):
+                self.moved |= {a for a, state in before.others.items() if not alike(state, now.others.get(a))}
                 if self._after is not None:
                     self._compare(before, now, self._after)
             self._after = now
@@ -63,11 +64,11 @@ class Turns:
 
     def _compare(self, before: _Now, now: _Now, then: _Now) -> None:
         moved = any(b != a and b != t for b, a, t in zip(before.generators, now.generators, then.generators))
-        if moved or (before.order != now.order and before.order != then.order):
+        if moved or not (alike(before.order, now.order) or alike(before.order, then.order)):
             self.found.append(Turn(self._asked, before.generators, before.order))
         self.cannot_be_led |= len(self.found) > MOST
         for address in self.moved & then.others.keys():
-            self.cannot_be_led |= before.others[address] != then.others[address]
+            self.cannot_be_led |= not alike(before.others[address], then.others[address])
 
     def _now(self, loader: Any) -> _Now:
         others = self._others()

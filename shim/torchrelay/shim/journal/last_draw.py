@@ -16,6 +16,7 @@ import torch
 
 from torchrelay.shim.adapters import plain_iterators
 from torchrelay.shim.capture import after_draw, rng, small, stands
+from torchrelay.shim.capture.alike import alike
 from torchrelay.shim.capture.edges import flat, same_items, same_mapping
 from torchrelay.shim.capture.encode import Encoder, pickled
 from torchrelay.shim.capture.host_state import HostState, Node
@@ -197,9 +198,7 @@ def _is_as_it_was(node: Node, state: HostState) -> bool:
         return same_mapping(then, now)
     if node.kind is Kind.LIST or node.kind is Kind.DEQUE:
         return type(now) is list and same_items(then, now)
-    if node.kind is Kind.NDARRAY:
-        return type(now) is type(then) and bool(now.shape == then.shape and now.tobytes() == then.tobytes())
-    return node.kind is Kind.TENSOR and bool(then == now)
+    return node.kind in (Kind.NDARRAY, Kind.TENSOR) and alike(then, now)
 
 
 def _values(node: Node) -> list[Any]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.capture import small
 from torchrelay.shim.capture.aliases import Alias, as_tensor, is_by_value, memory_of
+from torchrelay.shim.capture.alike import alike
 from torchrelay.shim.capture.handler import Handler, of_same_class
 from torchrelay.shim.capture.kinds import Kind
 from torchrelay.shim.capture.replay_point import ABSENT
@@ -38,7 +39,7 @@ def _same(trees: ModuleTrees, node: Node) -> bool:
         return True
     if then is None:
         return True
-    return bool(now.shape == then.shape and now.dtype == then.dtype and now.tobytes() == then.tobytes())
+    return alike(now, then)
 
 
 def put(obj: Any, content: Any) -> None:

@@ -222,18 +222,23 @@ def _capture_set(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> Non
 
 
 def _same_set(trees: ModuleTrees, node: Node) -> bool:
+    return _holds(node)
+
+
+def _holds(node: Node) -> bool:
+    """Whether its elements are the objects that they were."""
     return {*map(id, set.__iter__(node.obj))} == {*map(id, node.content)}
 
 
 def _undo_set(node: Node) -> None:
-    if set_items(node.obj) != node.content:
+    if not _holds(node):
         put_set_items(node.obj, node.content)
 
 
 def _encode_set(encoder: Encoder, node: Node) -> Any:
     """Values; other elements that can be written; how many cannot."""
     values = {element for element in node.content if is_value(element)}
-    others = [write(encoder, element) for element in node.content if element not in values]
+    others = [write(encoder, element) for element in node.content if not is_value(element)]
     return values, [key for key in others if key is not None], others.count(None)
 
 

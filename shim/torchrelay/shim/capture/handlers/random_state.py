@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from torchrelay.shim.capture import small
+from torchrelay.shim.capture.alike import alike
 from torchrelay.shim.capture.handler import Handler, not_made
 from torchrelay.shim.capture.kinds import Kind, kind_of
 from torchrelay.shim.capture.parts import numpy_random_state
@@ -66,11 +67,11 @@ def _same_torch(trees: ModuleTrees, node: Node) -> bool:
 
 
 def _same_python(trees: ModuleTrees, node: Node) -> bool:
-    return bool(node.obj.getstate() == node.content)
+    return alike(node.obj.getstate(), node.content)
 
 
-def _never_the_same(trees: ModuleTrees, node: Node) -> bool:
-    return False
+def _same_numpy(trees: ModuleTrees, node: Node) -> bool:
+    return alike(numpy_random_state(node.obj), node.content)
 
 
 def _undo(node: Node) -> None:
@@ -121,7 +122,7 @@ HANDLERS = (
     Handler(
         Kind.NUMPY_RANDOM,
         capture=_capture_numpy,
-        same=_never_the_same,
+        same=_same_numpy,
         undo=_undo,
         make=_make_numpy,
         fill=_fill,

@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 
 from torchrelay.cli.options import RunOptions
-from torchrelay.protocol.faults import CONTROLLER
+from torchrelay.protocol.faults import CONTROLLER, parse_fault
 
 MOST_SOURCES = 300
 """A folder with more than that is no script's own: it is not looked through."""
@@ -67,8 +67,12 @@ def python_version(options: RunOptions) -> str:
 
 
 def faults_of_all(options: RunOptions) -> list[str]:
-    """Those that every machine has to be given: all but the ones that strike the controller, on its own machine."""
-    return sorted(str(fault) for fault in options.faults if fault.kind != CONTROLLER)
+    """Return what every machine has to be given: all faults but those that strike the controller, on its own machine.
+
+    Those that have struck are among them: the command of a machine that comes back after a restart does not know of them.
+    """
+    given = (parse_fault(text, options.world_size) for text in options.given.inject)
+    return sorted(str(fault) for fault in given if fault.kind != CONTROLLER)
 
 
 def _python_files(folder: Path, depth: int) -> Iterator[Path]:

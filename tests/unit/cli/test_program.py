@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,13 @@ def test_only_faults_that_strike_the_controller_are_one_machines_own(tmp_path: P
     (tmp_path / "train.py").touch()
     inject = ("kill:rank=0,step=3", "controller:rank=0,step=4")
     assert program.faults_of_all(options(tmp_path / "train.py", inject=inject)) == ["kill:rank=0,step=3,phase=forward"]
+
+
+def test_faults_that_have_struck_before_a_restart_are_still_among_those_of_all(tmp_path: Path) -> None:
+    """A machine that comes back is given its whole command again, and must not be refused for it."""
+    (tmp_path / "train.py").touch()
+    first = options(tmp_path / "train.py", inject=("kill:rank=0,step=3",))
+    assert program.faults_of_all(replace(first, faults=())) == program.faults_of_all(first)
 
 
 def test_the_command_is_one_that_the_users_shell_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,9 +11,10 @@ from typing import Any
 from torchrelay.controller.config import ControllerConfig
 from torchrelay.controller.decide.buddies import choose_every
 from torchrelay.controller.decide.coverage import coverage
-from torchrelay.controller.decide.elsewhere import places
+from torchrelay.controller.decide.elsewhere import places as free_places
 from torchrelay.controller.decide.hang import threshold_s
 from torchrelay.controller.decide.known import Known, is_compared, without_replica
+from torchrelay.controller.decide.lost_together import places
 from torchrelay.controller.decide.room import checkpoint_lacks, joiner_lacks
 from torchrelay.controller.job import Job
 from torchrelay.controller.outbox import Outbox
@@ -80,6 +81,7 @@ class Judge:
     def known(self) -> Known:
         job, policy, every = self._job, self._config.policy, self._config.buddy_every
         ready, coming = self._spares()
+        lost = places(job.nodes, job.machines)
         known = Known(
             job.world_size,
             job.protection,
@@ -89,9 +91,11 @@ class Judge:
             job.clock.median_step_s,
             threshold_s(job.clock.median_step_s, policy) + NOTICING_S,
             nodes=len(job.nodes),
-            copied=frozenset(w.rank for w in job.rank_workers if w.copied_to),
+            place=lost.kind,
+            leads_itself=not self._config.adopted,
+            copied=frozenset(w.rank for w in job.rank_workers if lost.apart(w.node, w.copied_to)),
             copy_every=max(every, 0),
-            kept_elsewhere=frozenset(w.rank for w in job.rank_workers if w.copy_on),
+            kept_elsewhere=frozenset(w.rank for w in job.rank_workers if lost.apart(w.node, w.copy_on)),
             copy_sync=self._config.buddy_sync,
             rehearsed=dict(job.rehearsals.judged),
             rehearsal_open=job.rehearsals.open or job.rehearsals.barred,
@@ -102,7 +106,7 @@ class Judge:
             respawns=self._respawns.is_on,
             respawns_spent=self._respawns.spent,
             refilling=self._pool.has_refilled,
-            machine_of=self._machine_of(),
+            machine_of={w.rank: lost.of[w.node] for w in job.rank_workers} if len(job.nodes) > 1 else {},
         )
         joiner, checkpoint = self._lacks(known)
         known = replace(known, joiner_lacks=joiner, checkpoint_lacks=checkpoint)
@@ -139,12 +143,6 @@ class Judge:
         starting = sum(not w.warm for w in job.spares)
         return ready, starting + max(job.spares_to_come(i) for i in range(job.local_world_size))
 
-    def _machine_of(self) -> dict[int, str]:
-        """By rank; none where all is on one machine, and in pods, which a cluster puts on machines as it likes."""
-        if self._config.adopted or len(self._job.nodes) < 2:
-            return {}
-        return {w.rank: w.node for w in self._job.rank_workers}
-
     def _short_of_spares(self) -> str:
         """The machine whose ranks the spares elsewhere could not take over. In pods others are made when they are needed."""
         job = self._job
@@ -159,7 +157,7 @@ class Judge:
         for node, count in sorted(ranks.items()):
             elsewhere = ready.total() - ready[node]
             if elsewhere < count:
-                elsewhere += places([m for m in with_places if m.node != node], count - elsewhere)
+                elsewhere += free_places([m for m in with_places if m.node != node], count - elsewhere)
             if elsewhere < count:
                 return f"spares and free places elsewhere could take over {elsewhere} of {count} ranks of {node}"
         return ""
@@ -177,6 +175,7 @@ class Judge:
             self._respawns.is_on,
             self._respawns.spent,
             len(job.nodes),
+            tuple(job.machines.values()),
             sum(bool(w.copied_to) for w in job.rank_workers),
         )
         if not self._is_stale and facts == self._then:

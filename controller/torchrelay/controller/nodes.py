@@ -227,7 +227,8 @@ class Nodes:
             if keeper == worker.copies_to or (failed is not None and failed.bars(keeper, now_s)):
                 continue
             kept = job.nodes.get(worker.copies_to)
-            if kept is not None and not (kept.lost or kept.released) and worker.copied_to:
+            beside = ring.are_beside(worker.node, worker.copies_to) and not ring.are_beside(worker.node, keeper)
+            if kept is not None and not (kept.lost or kept.released) and worker.copied_to and not beside:
                 continue  # copies that are whole are not given up because an agent stays away for a moment
             worker.copies_to, worker.copied_to = keeper, ""
             known = job.nodes.get(keeper)

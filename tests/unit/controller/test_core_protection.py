@@ -210,3 +210,36 @@ def test_a_spare_on_the_same_machine_alone_does_not_cover_the_machine(tmp_path: 
     last = job.told(events.Protection)[-1]
     assert last.level == "partly"
     assert "spares and free places elsewhere could take over 0 of 1 ranks of n0" in last.reason
+
+
+def in_pods(tmp_path: Path, machines: str, copied_to: str) -> tuple[str, str]:
+    """Return the level and the reason of a job of three pods with a rank each. `machines`, `copied_to`: pod by pod."""
+    job = FakeJob(tmp_path, 3, 1, nnodes=3, config={"adopted": True})
+    job.core.job.machines.update(zip(("n0", "n1", "n2"), machines.split()))
+    job.train()
+    for worker, keeper in zip(job.ranks, copied_to.split()):
+        job.say(worker, report())
+        held = job.core.job.workers[worker]
+        held.copies_to = held.copied_to = keeper
+    job.tick(1.0)
+    last = job.told(events.Protection)[-1]
+    return last.level, last.reason
+
+
+def test_pods_that_share_a_machine_promise_nothing_for_the_machine(tmp_path: Path) -> None:
+    """One machine's loss takes all of them, and the copies with them."""
+    level, reason = in_pods(tmp_path, "m0 m0 m0", "n1 n2 n0")
+    assert level == "protected"
+    assert reason.endswith("and so can those of a pod that is lost")
+
+
+def test_pods_on_several_machines_cover_each_machine_where_the_copies_are_on_another_one(tmp_path: Path) -> None:
+    level, reason = in_pods(tmp_path, "m0 m0 m1", "n2 n2 n0")
+    assert level == "protected"
+    assert reason.endswith("and so can those of a machine that is lost")
+
+
+def test_a_copy_in_another_pod_of_the_same_machine_does_not_cover_the_machine(tmp_path: Path) -> None:
+    level, reason = in_pods(tmp_path, "m0 m0 m1", "n1 n2 n0")
+    assert level == "partly"
+    assert "the loss of a whole machine ends the job: no other machine has all that its ranks hold yet" in reason

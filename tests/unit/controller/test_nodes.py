@@ -212,3 +212,17 @@ def test_copies_are_kept_on_another_machine_than_the_rank_s(tmp_path: Path) -> N
     job.tick(1.0)
     keepers = {worker: order.node for worker, order in job.sent(msg.CopyJournals).items()}
     assert keepers == {"n0.w0": "n2", "n1.w0": "n3", "n2.w0": "n0", "n3.w0": "n1"}
+
+
+def test_a_whole_copy_beside_its_rank_is_given_up_for_one_on_another_machine(tmp_path: Path) -> None:
+    """Where the pods of the other machine came later, or their machine was not known yet."""
+    job = FakeJob(tmp_path, world_size=3, nnodes=3, config={"adopted": True})
+    job.core.job.machines.update(n0="m0", n1="m0", n2="m0")
+    job.train()
+    job.tick(1.0)
+    before = job.sent(msg.CopyJournals)["n0.w0"].node
+    assert before == "n1"
+    job.say("n0.w0", msg.JournalsCopied(before, 5))
+    job.core.job.machines["n2"] = "m1"
+    job.tick(1.0)
+    assert job.sent(msg.CopyJournals)["n0.w0"].node == "n2"

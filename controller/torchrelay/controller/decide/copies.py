@@ -38,6 +38,10 @@ class Ring:
         there = self._on[self._next[self._machines.get(node, node)]]
         return there[self._among[node] % len(there)]
 
+    def are_beside(self, node: str, other: str) -> bool:
+        """Return whether both are on one machine."""
+        return self._machines.get(node, node) == self._machines.get(other, other)
+
 
 def choose_keeper(node: str, nodes: Sequence[str], machines: Mapping[str, str]) -> str:
     """As `Ring.keeper_of`, for one node. `nodes`: those that are there."""

@@ -117,11 +117,12 @@ def _goes_back(k: Known, gaps: Sequence[RankGap]) -> bool:
 
 def _of_a_machine(k: Known, process: str) -> Against:
     """`process`: what is true of a process that dies, which is the most that can be true of all of a machine's."""
-    what = "a machine that is lost"
+    what = f"a {k.place} that is lost"
     if process == NO:
         return Against(what, NO, "as for a process")
     if lacks := machine_uncovered(k):
         return Against(what, NO, lacks)
     who = "spares on the others take over, or processes that are started there"
-    how = f"{who}, from copies of the journals ({LED}); not from two at once"
+    led = f" ({LED})" if k.leads_itself else ""
+    how = f"{who}, from copies of the journals{led}; not from two at once"
     return Against(what, SOME, how)

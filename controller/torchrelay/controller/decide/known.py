@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from torchrelay.controller.decide.donors import is_replica
 from torchrelay.controller.decide.listed import listed
+from torchrelay.controller.decide.lost_together import MACHINE
 from torchrelay.protocol.messages import Gap, RankGap, Rehearsed, ReplicaCheck, Report
 from torchrelay.protocol.names import ALONE, BARS, BARS_LATER, GOES_BACK, NO_JOINER, PART_OF_STEP
 
@@ -30,14 +31,18 @@ class Known:
     step_s: float
     hang_s: float
     nodes: int = 1
+    place: str = MACHINE
+    """What can be lost with all that is on it: a machine, or a pod where all pods of the job share one machine."""
     machine_of: Mapping[int, str] = field(default_factory=dict)
-    """By rank, where machines can be lost with all that is on them; empty in pods."""
+    """By rank, where there are two such places or more."""
+    leads_itself: bool = True
+    """The controller is on one of the machines."""
     copied: frozenset[int] = frozenset()
-    """Ranks whose journals another node has whole copies of."""
+    """Ranks whose journals another place has whole copies of."""
     copy_every: int = 0
     """Steps between two copies of each rank's state in host memory; 0: there are none, or that is not chosen yet."""
     kept_elsewhere: frozenset[int] = frozenset()
-    """Ranks of whose state another node has a whole copy."""
+    """Ranks of whose state another place has a whole copy."""
     copy_sync: bool = False
     """No step begins before the copies at its head are whole."""
     rehearsed: Mapping[int, Rehearsed] = field(default_factory=dict)
@@ -49,7 +54,7 @@ class Known:
     losses_barred: str = ""
     """Why lost ranks are not replaced, by somebody's choice."""
     short_of_spares: str = ""
-    """Which machine has more ranks than there are spares on others; empty if none has."""
+    """Which place has more ranks than there are spares on others; empty if none has."""
     respawns: bool = False
     """A process is started in the place of a lost one's, where there is no spare."""
     respawns_spent: str = ""
@@ -156,21 +161,21 @@ def goes_back(k: Known, gaps: Sequence[RankGap]) -> set[int]:
 
 
 def on_one_machine(k: Known) -> str:
-    """Why the loss of a machine leaves nobody, though there are others; empty if it does not."""
+    """Return why the loss of one place leaves nobody, though there are others; empty if it does not."""
     machines = set(k.machine_of.values())
     return f"all ranks are on {min(machines)}, so no rank would be left" if len(machines) == 1 else ""
 
 
 def machine_uncovered(k: Known) -> str:
-    """Why the loss of a machine ends the job, though that of a process would not; empty if it does not."""
+    """Return why the loss of a place ends the job, though that of a process would not; empty if it does not."""
     if together := on_one_machine(k):
         return together
     missing = sorted(set(range(k.world_size)) - k.copied)
     if missing:
-        return f"no other machine has the journals of rank {listed(missing)} yet"
+        return f"no other {k.place} has the journals of rank {listed(missing)} yet"
     alone = [rank for rank in _without(k, k.machine_of) if rank not in k.kept_elsewhere]
     if alone:
-        return f"no other machine has a copy of the state of rank {listed(alone)}"
+        return f"no other {k.place} has a copy of the state of rank {listed(alone)}"
     return k.short_of_spares
 
 

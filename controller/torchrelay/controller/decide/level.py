@@ -110,9 +110,10 @@ def _with_machines(k: Known, level: Level, what: str) -> Protection:
     if k.nodes < 2:
         return Protection(level, what)
     if machine_uncovered(k):
-        lacks = on_one_machine(k) or k.short_of_spares or "no other machine has all that its ranks hold yet"
-        return Protection(Level.PARTLY, f"{what}; but the loss of a whole machine ends the job: {lacks}")
-    return Protection(level, f"{what}, and so can those of a machine that is lost: {LED}")
+        lacks = on_one_machine(k) or k.short_of_spares or f"no other {k.place} has all that its ranks hold yet"
+        return Protection(Level.PARTLY, f"{what}; but the loss of a whole {k.place} ends the job: {lacks}")
+    led = f": {LED}" if k.leads_itself else ""
+    return Protection(level, f"{what}, and so can those of a {k.place} that is lost{led}")
 
 
 def _instead(k: Known, gaps: Sequence[RankGap], refuted: Sequence[int]) -> str:

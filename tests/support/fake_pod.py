@@ -114,4 +114,6 @@ class FakePod:
                 report = wire.receive(connection, wire.REPORTS)
                 self.reports.setdefault(hello.pid, []).append(report)
                 if isinstance(report, Armed):
-                    connection.sendall(wire.encode(Protect(True, "all ranks are armed")))
+                    connection.sendall(
+                        wire.encode(Protect(True, "all ranks are armed", bytes(names.GATE_SECRET_BYTES)))
+                    )

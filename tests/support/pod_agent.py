@@ -17,7 +17,7 @@ from support.pod_node_world import FakeSession
 from torchrelay.agent.pod.config import PodConfig
 from torchrelay.agent.pod.node import PodNode
 from torchrelay.protocol import messages as msg
-from torchrelay.protocol.names import WorkerId
+from torchrelay.protocol.names import GATE_SECRET_BYTES, WorkerId
 
 
 class Controller(FakeSession):
@@ -31,7 +31,7 @@ class Controller(FakeSession):
         if isinstance(message, msg.WorkerStarted):
             self._order(message.worker, msg.Begin(message.worker, "", False))
         elif isinstance(message, msg.FromWorker) and isinstance(message.report, msg.Armed):
-            self._order(message.worker, msg.Protect(True, "all ranks are armed"))
+            self._order(message.worker, msg.Protect(True, "all ranks are armed", bytes(GATE_SECRET_BYTES)))
         elif isinstance(message, msg.FromWorker) and isinstance(message.report, msg.Finishing):
             self._order(message.worker, msg.MayFinish())
         elif isinstance(message, msg.WorkerExited):

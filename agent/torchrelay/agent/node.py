@@ -205,8 +205,16 @@ class Node:
 
     def _info(self, child: Child) -> WorkerInfo:
         worker, standing = child.spec.worker, self._standings[child.spec.worker]
-        generation, protected, in_force = standing.generation, standing.protected, standing.in_force
-        return WorkerInfo(worker, self._ranks[worker], child.process.pid, {}, generation, protected, in_force)
+        return WorkerInfo(
+            worker,
+            self._ranks[worker],
+            child.process.pid,
+            {},
+            standing.generation,
+            standing.protected,
+            standing.in_force,
+            standing.gate_secret,
+        )
 
     def _send(self, message: Any) -> None:
         try:

@@ -11,11 +11,15 @@ from torchrelay.protocol.messages import Assign, Commit, FromWorker, Protect, Wo
 
 @dataclass
 class Standing:
-    """`generation`, `protected`, `in_force`: as in WorkerInfo. `said`: what it has said of itself; `exited`: how it ended."""
+    """`generation`, `protected`, `in_force`, `gate_secret`: as in WorkerInfo.
+
+    `said`: what it has said of itself; `exited`: how it ended.
+    """
 
     generation: int = 0
     in_force: int = -1
     protected: bool = False
+    gate_secret: bytes = field(default=b"", repr=False)
     said: LastReports = field(default_factory=LastReports)
     exited: WorkerExited | None = None
 
@@ -27,7 +31,7 @@ class Standing:
         elif isinstance(order, Commit):
             self.in_force = order.generation
         elif isinstance(order, Protect):
-            self.protected = order.on
+            self.protected, self.gate_secret = order.on, order.gate_secret
 
     def again(self, worker: str) -> list[Any]:
         """The messages that tell it, in the order in which they were told at first."""

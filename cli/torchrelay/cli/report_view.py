@@ -12,6 +12,7 @@ from torchrelay.cli import render
 from torchrelay.protocol.level import Level
 from torchrelay.protocol.messages import Coverage, RankGap
 from torchrelay.protocol.names import GAP_EFFECTS
+from torchrelay.protocol.transfer_protection import MEANINGS
 
 _ANSWERS = {"yes": "green", "partly": "yellow", "no": "red"}
 
@@ -30,6 +31,8 @@ def report_view(c: Coverage, world_size: int) -> RenderableType:
         head.add_row("cost", Text(_cost(c)))
         if c.copy_every:
             head.add_row("copies", Text(_copies(c)))
+    if c.transfer_encryption:
+        head.add_row("between machines", Text(_between_machines(c.transfer_encryption)))
     parts: list[RenderableType] = [head]
     if c.against:
         parts += [Text(), _against(c)]
@@ -70,6 +73,16 @@ def _copies(c: Coverage) -> str:
         f"{render.size(c.copy_bytes)} of each rank's state in host memory every {c.copy_every} steps, two of them kept; "
         f"{'training waits until all ranks have theirs: ' if c.copy_sync else ''}"
         f"one takes {c.copy_s * 1e3:.2f} ms of the training thread, {share_s * 1e3:.3f} ms a step"
+    )
+
+
+def _between_machines(chosen: str) -> str:
+    choices = chosen.split(",")
+    said = "; ".join(f"--transfer-encryption {choice}: {MEANINGS.get(choice, 'unknown here')}" for choice in choices)
+    return (
+        said
+        if len(choices) == 1
+        else f"{said}. It has to be the same on all machines, or ranks may not be able to move between them"
     )
 
 

@@ -116,6 +116,7 @@ class Entrance:
         job = self._job
         self._first_s = now_s if self._first_s is None else self._first_s
         job.generation = max(job.generation, info.generation)
+        job.gate_secret = job.gate_secret or info.gate_secret
         worker = self._add(node, info, info.rank, now_s)
         if info.rank != NO_RANK:
             self._claims[info.worker] = info

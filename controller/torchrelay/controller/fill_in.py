@@ -1,15 +1,17 @@
-"""Fills in what the migration protocol leaves open in orders: journals, environments, folders."""
+"""Fills in what the migration protocol leaves open in orders: journals, environments, folders, secrets."""
 
 from __future__ import annotations
 
 import dataclasses
+import secrets
 
 from torchrelay.controller.checkpoint import JobCheckpoint, tensors_folder
 from torchrelay.controller.config import ControllerConfig
 from torchrelay.controller.job import Job
 from torchrelay.controller.rollback import Rollback
 from torchrelay.protocol.launch_env import torchrun_env
-from torchrelay.protocol.messages import Assign, Plan, SaveCheckpoint, Serve, ShimOrder
+from torchrelay.protocol.messages import Assign, Plan, Rebuild, SaveCheckpoint, Serve, ShimOrder
+from torchrelay.protocol.names import GATE_SECRET_BYTES
 from torchrelay.protocol.phases import RESUME, ROLLBACK
 
 
@@ -18,9 +20,15 @@ class Filler:
         self._config, self._job, self._rollback = config, job, rollback
         self._assigned: dict[int, bytes] = {}
         """The record of the set-up that whoever is to take over a rank has begun with."""
+        self._gate_secret = (0, b"")
+        """Of the newest generation that connects its ranks."""
 
     def fill_in(self, kind: str, rank: int, order: ShimOrder, checkpoint: JobCheckpoint | None) -> ShimOrder:
         """`kind`: of the migration; `checkpoint`: what all ranks enter from, on resume."""
+        if isinstance(order, Rebuild):
+            if self._gate_secret[0] != order.generation:
+                self._gate_secret = order.generation, secrets.token_bytes(GATE_SECRET_BYTES)
+            return dataclasses.replace(order, gate_secret=self._gate_secret[1])
         if kind == ROLLBACK and isinstance(order, (Assign, Plan)):
             return self._from_copy(rank, order)
         if kind == ROLLBACK and isinstance(order, Serve):

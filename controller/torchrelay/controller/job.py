@@ -219,6 +219,8 @@ class Job:
         self.join_failures: list[JoinFailure] = []
         """Of the lost ranks that are being replaced now, in the order in which they were told."""
         self.generation = 0
+        self.gate_secret = b""
+        """Of the first generation, once ranks have been told: by this controller, or by one before it."""
         self.protection = "pending"
         self.protection_reason = "no rank has set up its process group yet"
         self.clock = StepClock()

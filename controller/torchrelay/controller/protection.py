@@ -5,6 +5,7 @@ How far that protects the job is for `decide/level.py` to say.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
 
 from torchrelay.controller.config import ControllerConfig
@@ -13,6 +14,7 @@ from torchrelay.controller.driver import Driver
 from torchrelay.controller.job import Job
 from torchrelay.controller.outbox import Outbox
 from torchrelay.protocol import messages as msg
+from torchrelay.protocol.names import GATE_SECRET_BYTES
 from torchrelay.protocol.phases import Phase
 
 
@@ -50,9 +52,12 @@ class ProtectionDesk:
 
     def _protect(self, on: bool, reason: str) -> None:
         self._job.protection, self._job.protection_reason = "on" if on else "off", reason
+        if on and not self._job.gate_secret:
+            self._job.gate_secret = secrets.token_bytes(GATE_SECRET_BYTES)
         self._news()
+        order = msg.Protect(on, reason, self._job.gate_secret if on else b"")
         for worker in self._job.rank_workers:
             if worker.alive:
-                self._outbox.to_worker(worker.worker, msg.Protect(on, reason))
+                self._outbox.to_worker(worker.worker, order)
         if on:
             self._driver.clear_checkpoints(keep=1)

@@ -224,7 +224,7 @@ Event = (
 
 @dataclass(frozen=True)
 class Order:
-    """Send `order` to `worker`. Journals in Assign and Plan are left for the controller to fill in."""
+    """Send `order` to `worker`. Journals in Assign and Plan, and secrets, are left for the controller to fill in."""
 
     worker: str
     rank: int

@@ -191,6 +191,8 @@ REHEARSAL_OUTCOMES = {
 }
 """How a rehearsal can end, by its name on the wire."""
 
+GATE_SECRET_BYTES = 32
+"""Of what the ranks of a generation prove to each other when they connect (`Protect`, `Rebuild`)."""
 MAX_FRAME_BYTES = 16 << 20
 """Largest message on the unix socket; journals and collective records are far smaller."""
 MAX_MESSAGE_BYTES = 8 * MAX_FRAME_BYTES

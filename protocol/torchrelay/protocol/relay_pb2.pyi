@@ -94,7 +94,7 @@ class Disabled(_message.Message):
     def __init__(self, reason: _Optional[str] = ...) -> None: ...
 
 class Report(_message.Message):
-    __slots__ = ("file", "line", "device_state_bytes", "journal_bytes", "tensors", "unprotected", "notes", "gaps", "boundary", "settled", "head_s", "gate_s", "barrier_s", "memory_bytes", "copy_every", "copy_bytes", "copy_s", "copy_failed", "shape", "group_timeout_s", "share", "share_p95")
+    __slots__ = ("file", "line", "device_state_bytes", "journal_bytes", "tensors", "unprotected", "notes", "gaps", "boundary", "settled", "head_s", "gate_s", "barrier_s", "memory_bytes", "copy_every", "copy_bytes", "copy_s", "copy_failed", "shape", "group_timeout_s", "share", "share_p95", "transfer_encryption")
     FILE_FIELD_NUMBER: _ClassVar[int]
     LINE_FIELD_NUMBER: _ClassVar[int]
     DEVICE_STATE_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -117,6 +117,7 @@ class Report(_message.Message):
     GROUP_TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
     SHARE_FIELD_NUMBER: _ClassVar[int]
     SHARE_P95_FIELD_NUMBER: _ClassVar[int]
+    TRANSFER_ENCRYPTION_FIELD_NUMBER: _ClassVar[int]
     file: str
     line: int
     device_state_bytes: int
@@ -139,7 +140,8 @@ class Report(_message.Message):
     group_timeout_s: float
     share: float
     share_p95: float
-    def __init__(self, file: _Optional[str] = ..., line: _Optional[int] = ..., device_state_bytes: _Optional[int] = ..., journal_bytes: _Optional[int] = ..., tensors: _Optional[int] = ..., unprotected: _Optional[_Iterable[str]] = ..., notes: _Optional[_Iterable[str]] = ..., gaps: _Optional[_Iterable[_Union[Gap, _Mapping]]] = ..., boundary: _Optional[int] = ..., settled: _Optional[bool] = ..., head_s: _Optional[float] = ..., gate_s: _Optional[float] = ..., barrier_s: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., copy_every: _Optional[int] = ..., copy_bytes: _Optional[int] = ..., copy_s: _Optional[float] = ..., copy_failed: _Optional[str] = ..., shape: _Optional[int] = ..., group_timeout_s: _Optional[float] = ..., share: _Optional[float] = ..., share_p95: _Optional[float] = ...) -> None: ...
+    transfer_encryption: str
+    def __init__(self, file: _Optional[str] = ..., line: _Optional[int] = ..., device_state_bytes: _Optional[int] = ..., journal_bytes: _Optional[int] = ..., tensors: _Optional[int] = ..., unprotected: _Optional[_Iterable[str]] = ..., notes: _Optional[_Iterable[str]] = ..., gaps: _Optional[_Iterable[_Union[Gap, _Mapping]]] = ..., boundary: _Optional[int] = ..., settled: _Optional[bool] = ..., head_s: _Optional[float] = ..., gate_s: _Optional[float] = ..., barrier_s: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., copy_every: _Optional[int] = ..., copy_bytes: _Optional[int] = ..., copy_s: _Optional[float] = ..., copy_failed: _Optional[str] = ..., shape: _Optional[int] = ..., group_timeout_s: _Optional[float] = ..., share: _Optional[float] = ..., share_p95: _Optional[float] = ..., transfer_encryption: _Optional[str] = ...) -> None: ...
 
 class Gap(_message.Message):
     __slots__ = ("kind", "effect", "text", "file", "line")
@@ -620,12 +622,14 @@ class EndNow(_message.Message):
     def __init__(self, exit_code: _Optional[int] = ..., again: _Optional[bool] = ...) -> None: ...
 
 class Protect(_message.Message):
-    __slots__ = ("on", "reason")
+    __slots__ = ("on", "reason", "gate_secret")
     ON_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    GATE_SECRET_FIELD_NUMBER: _ClassVar[int]
     on: bool
     reason: str
-    def __init__(self, on: _Optional[bool] = ..., reason: _Optional[str] = ...) -> None: ...
+    gate_secret: bytes
+    def __init__(self, on: _Optional[bool] = ..., reason: _Optional[str] = ..., gate_secret: _Optional[bytes] = ...) -> None: ...
 
 class Assign(_message.Message):
     __slots__ = ("generation", "rank", "world_size", "env", "set_up")
@@ -773,16 +777,18 @@ class Plan(_message.Message):
     def __init__(self, generation: _Optional[int] = ..., target: _Optional[int] = ..., action: _Optional[str] = ..., journal: _Optional[bytes] = ..., gate_journal: _Optional[bytes] = ..., collective_log: _Optional[bytes] = ..., ddp_layout: _Optional[str] = ..., donor_host: _Optional[str] = ..., donor_port: _Optional[int] = ..., token: _Optional[str] = ..., directory: _Optional[str] = ..., offline: _Optional[bool] = ..., late: _Optional[_Mapping[str, int]] = ..., donor_collectives: _Optional[int] = ..., place: _Optional[str] = ..., kept: _Optional[str] = ..., set_up: _Optional[bytes] = ..., after: _Optional[bytes] = ..., more_hosts: _Optional[_Iterable[str]] = ..., more_ports: _Optional[_Iterable[int]] = ..., left: _Optional[str] = ...) -> None: ...
 
 class Rebuild(_message.Message):
-    __slots__ = ("generation", "target", "store_host", "store_port")
+    __slots__ = ("generation", "target", "store_host", "store_port", "gate_secret")
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
     STORE_HOST_FIELD_NUMBER: _ClassVar[int]
     STORE_PORT_FIELD_NUMBER: _ClassVar[int]
+    GATE_SECRET_FIELD_NUMBER: _ClassVar[int]
     generation: int
     target: int
     store_host: str
     store_port: int
-    def __init__(self, generation: _Optional[int] = ..., target: _Optional[int] = ..., store_host: _Optional[str] = ..., store_port: _Optional[int] = ...) -> None: ...
+    gate_secret: bytes
+    def __init__(self, generation: _Optional[int] = ..., target: _Optional[int] = ..., store_host: _Optional[str] = ..., store_port: _Optional[int] = ..., gate_secret: _Optional[bytes] = ...) -> None: ...
 
 class Commit(_message.Message):
     __slots__ = ("generation",)
@@ -935,7 +941,7 @@ class ClearCheckpoints(_message.Message):
     def __init__(self, folder: _Optional[str] = ..., job: _Optional[str] = ..., keep: _Optional[int] = ...) -> None: ...
 
 class WorkerInfo(_message.Message):
-    __slots__ = ("worker", "rank", "pid", "launch", "generation", "protected", "in_force")
+    __slots__ = ("worker", "rank", "pid", "launch", "generation", "protected", "in_force", "gate_secret")
     class LaunchEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -950,6 +956,7 @@ class WorkerInfo(_message.Message):
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     PROTECTED_FIELD_NUMBER: _ClassVar[int]
     IN_FORCE_FIELD_NUMBER: _ClassVar[int]
+    GATE_SECRET_FIELD_NUMBER: _ClassVar[int]
     worker: str
     rank: int
     pid: int
@@ -957,7 +964,8 @@ class WorkerInfo(_message.Message):
     generation: int
     protected: bool
     in_force: int
-    def __init__(self, worker: _Optional[str] = ..., rank: _Optional[int] = ..., pid: _Optional[int] = ..., launch: _Optional[_Mapping[str, str]] = ..., generation: _Optional[int] = ..., protected: _Optional[bool] = ..., in_force: _Optional[int] = ...) -> None: ...
+    gate_secret: bytes
+    def __init__(self, worker: _Optional[str] = ..., rank: _Optional[int] = ..., pid: _Optional[int] = ..., launch: _Optional[_Mapping[str, str]] = ..., generation: _Optional[int] = ..., protected: _Optional[bool] = ..., in_force: _Optional[int] = ..., gate_secret: _Optional[bytes] = ...) -> None: ...
 
 class Program(_message.Message):
     __slots__ = ("script", "sha256", "sources", "python", "torch", "inject", "resume_command", "jit_dirs", "jit_marks", "jit_given")
@@ -1546,7 +1554,7 @@ class RankGap(_message.Message):
     def __init__(self, ranks: _Optional[_Iterable[int]] = ..., kind: _Optional[str] = ..., effect: _Optional[str] = ..., text: _Optional[str] = ..., file: _Optional[str] = ..., line: _Optional[int] = ...) -> None: ...
 
 class Coverage(_message.Message):
-    __slots__ = ("level", "reason", "file", "line", "against", "gaps", "notes", "step_s", "head_s", "gate_s", "barrier_s", "journal_bytes", "memory_bytes", "device_state_bytes", "tensors", "copy_every", "copy_bytes", "copy_s", "copy_sync", "rehearsed", "share", "share_p95")
+    __slots__ = ("level", "reason", "file", "line", "against", "gaps", "notes", "step_s", "head_s", "gate_s", "barrier_s", "journal_bytes", "memory_bytes", "device_state_bytes", "tensors", "copy_every", "copy_bytes", "copy_s", "copy_sync", "rehearsed", "share", "share_p95", "transfer_encryption")
     LEVEL_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     FILE_FIELD_NUMBER: _ClassVar[int]
@@ -1569,6 +1577,7 @@ class Coverage(_message.Message):
     REHEARSED_FIELD_NUMBER: _ClassVar[int]
     SHARE_FIELD_NUMBER: _ClassVar[int]
     SHARE_P95_FIELD_NUMBER: _ClassVar[int]
+    TRANSFER_ENCRYPTION_FIELD_NUMBER: _ClassVar[int]
     level: str
     reason: str
     file: str
@@ -1591,7 +1600,8 @@ class Coverage(_message.Message):
     rehearsed: _containers.RepeatedScalarFieldContainer[str]
     share: float
     share_p95: float
-    def __init__(self, level: _Optional[str] = ..., reason: _Optional[str] = ..., file: _Optional[str] = ..., line: _Optional[int] = ..., against: _Optional[_Iterable[_Union[Against, _Mapping]]] = ..., gaps: _Optional[_Iterable[_Union[RankGap, _Mapping]]] = ..., notes: _Optional[_Iterable[str]] = ..., step_s: _Optional[float] = ..., head_s: _Optional[float] = ..., gate_s: _Optional[float] = ..., barrier_s: _Optional[float] = ..., journal_bytes: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., device_state_bytes: _Optional[int] = ..., tensors: _Optional[int] = ..., copy_every: _Optional[int] = ..., copy_bytes: _Optional[int] = ..., copy_s: _Optional[float] = ..., copy_sync: _Optional[bool] = ..., rehearsed: _Optional[_Iterable[str]] = ..., share: _Optional[float] = ..., share_p95: _Optional[float] = ...) -> None: ...
+    transfer_encryption: str
+    def __init__(self, level: _Optional[str] = ..., reason: _Optional[str] = ..., file: _Optional[str] = ..., line: _Optional[int] = ..., against: _Optional[_Iterable[_Union[Against, _Mapping]]] = ..., gaps: _Optional[_Iterable[_Union[RankGap, _Mapping]]] = ..., notes: _Optional[_Iterable[str]] = ..., step_s: _Optional[float] = ..., head_s: _Optional[float] = ..., gate_s: _Optional[float] = ..., barrier_s: _Optional[float] = ..., journal_bytes: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., device_state_bytes: _Optional[int] = ..., tensors: _Optional[int] = ..., copy_every: _Optional[int] = ..., copy_bytes: _Optional[int] = ..., copy_s: _Optional[float] = ..., copy_sync: _Optional[bool] = ..., rehearsed: _Optional[_Iterable[str]] = ..., share: _Optional[float] = ..., share_p95: _Optional[float] = ..., transfer_encryption: _Optional[str] = ...) -> None: ...
 
 class JobStatus(_message.Message):
     __slots__ = ("run_id", "world_size", "generation", "spares_warm", "spares_total", "protection", "protection_reason", "steps_per_s", "migrations_done", "last_migration", "ranks", "reports", "coverage", "quarantine", "health", "spares_wanted", "spares_making", "spares_reason")

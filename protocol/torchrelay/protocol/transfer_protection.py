@@ -11,6 +11,11 @@ OFF, INTEGRITY, FULL = "off", "integrity", "full"
 CHOICES = (OFF, INTEGRITY, FULL)
 """`integrity`: nobody can change what goes between ranks, or send it in a rank's place; whoever listens can read it.
 `full`: nobody can read it either."""
+MEANINGS = {
+    OFF: "whoever is on the network between machines can read and change tensors on their way",
+    INTEGRITY: "nobody on the network between machines can change tensors on their way, whoever listens there can read them",
+    FULL: "nobody on the network between machines can read or change tensors on their way",
+}
 
 
 def checked(text: str) -> str:

@@ -354,10 +354,10 @@ class Runtime:
             raise UnsupportedError(f"the process group uses {backend}; only gloo can be migrated yet")
         journal = self._make_journal()  # before the others count on this rank
         self.link.send(Armed(rank, world_size, backend, torch.__version__))
-        if not self._answered.wait(_PROTECT_TIMEOUT_S) or self._protect is None or not self._protect.on:
+        answered, protect = self._answered.wait(_PROTECT_TIMEOUT_S), self._protect
+        if not answered or protect is None or not protect.on:
             journal.close()
-            reason = self._protect.reason if self._protect is not None else "the controller did not answer"
-            raise UnsupportedError(reason)
+            raise UnsupportedError(protect.reason if protect is not None else "the controller did not answer")
         store = c10d._get_default_store()
         try:
             engine = self._make_engine(rank, world_size, journal)
@@ -365,7 +365,7 @@ class Runtime:
             decline_gate(store, rank)
             raise
         engine.comms.now.inodes |= inodes
-        engine.comms.connect_gate(store)
+        engine.comms.connect_gate(store, protect.gate_secret)
         self._set_engine(engine)
         self._go_live(engine)
         self._tell_of_its_end()

@@ -6,9 +6,11 @@ from torchrelay.protocol.messages import Armed, Commit, FromWorker, Interrupt, P
 
 def test_orders_tell_which_generation_a_process_has_heard_of_and_which_it_was_let_into() -> None:
     standing = Standing()
-    standing.ordered(Protect(True, ""))
+    standing.ordered(Protect(True, "", b"secret"))
     standing.ordered(Interrupt(2, ""))
     assert (standing.generation, standing.in_force, standing.protected) == (2, -1, True)
+    assert standing.gate_secret == b"secret"
+    assert "secret'" not in repr(standing)
     standing.ordered(Commit(2))
     assert (standing.generation, standing.in_force) == (2, 2)
     standing.ordered(Protect(False, ""))

@@ -89,6 +89,23 @@ def test_every_level_can_be_shown(level: str) -> None:
     assert "train.py:30" in shown(dataclasses.replace(REPORT, level=level, against=()))
 
 
+def test_how_tensors_are_protected_between_machines_is_shown_where_there_are_several() -> None:
+    assert "encryption" not in shown(REPORT)
+    meanings = {
+        "off": "can read and change tensors",
+        "integrity": "nobody on the network between machines can change tensors on their way, whoever listens",
+        "full": "can read or change tensors",
+    }
+    for chosen, means in meanings.items():
+        text = " ".join(shown(dataclasses.replace(REPORT, transfer_encryption=chosen)).split())
+        assert f"between machines --transfer-encryption {chosen}: " in text
+        assert means in text
+        assert "has to be the same" not in text
+    text = " ".join(shown(dataclasses.replace(REPORT, transfer_encryption="full,off")).split())
+    assert "--transfer-encryption off: " in text
+    assert "It has to be the same on all machines" in text
+
+
 def test_what_copies_of_the_state_cost_is_shown_where_there_are_any() -> None:
     assert "host memory" not in shown(REPORT)
     copied = dataclasses.replace(REPORT, copy_every=50, copy_bytes=1 << 20, copy_s=0.01)

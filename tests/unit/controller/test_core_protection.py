@@ -13,7 +13,7 @@ from support.fake_job import FakeJob
 from torchrelay.controller.config import Policy
 from torchrelay.protocol import events
 from torchrelay.protocol import messages as msg
-from torchrelay.protocol.names import BARS, BARS_LATER
+from torchrelay.protocol.names import BARS, BARS_LATER, GATE_SECRET_BYTES
 
 ITERATOR = msg.Gap("iterator", BARS, "it (cycle): what it yields next cannot be captured", "train.py", 7)
 LATER = msg.Gap("kept-workers", BARS_LATER, "persistent_workers", "train.py", 9)
@@ -243,3 +243,26 @@ def test_a_copy_in_another_pod_of_the_same_machine_does_not_cover_the_machine(tm
     level, reason = in_pods(tmp_path, "m0 m0 m1", "n1 n2 n0")
     assert level == "partly"
     assert "the loss of a whole machine ends the job: no other machine has all that its ranks hold yet" in reason
+
+
+def test_all_ranks_of_a_generation_are_given_one_secret_and_each_generation_another(tmp_path: Path) -> None:
+    job = FakeJob(tmp_path, spares=2)
+    job.train()
+    given = [{order.gate_secret for order in job.sent(msg.Protect).values()}]
+    for worker in ("n0.w1", "n0.w0"):
+        job.die(worker)
+        job.settle()
+        rebuild = job.sent(msg.Rebuild)
+        newest = max(order.generation for order in rebuild.values())
+        members = {name: order for name, order in rebuild.items() if order.generation == newest}
+        assert sorted(members) == sorted(job.core.job.holders.values())
+        given.append({order.gate_secret for order in members.values()})
+    assert [len(secrets) for secrets in given] == [1, 1, 1]
+    assert len(set.union(*given)) == 3
+    assert {len(secret) for secret in set.union(*given)} == {GATE_SECRET_BYTES}
+
+
+def test_ranks_that_are_not_protected_are_given_no_secret(tmp_path: Path) -> None:
+    job = FakeJob(tmp_path)
+    job.say("n0.w0", msg.Disabled("no torch"))
+    assert {order.gate_secret for order in job.sent(msg.Protect).values()} == {b""}

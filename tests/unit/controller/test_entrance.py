@@ -113,6 +113,15 @@ def test_a_new_controller_takes_over_what_trains_and_tells_nobody_to_begin() -> 
     assert (world.core.job.generation, world.core.job.protection) == (5, "on")
 
 
+def test_ranks_that_a_controller_had_no_time_to_tell_are_given_the_secret_that_the_others_have() -> None:
+    """It went when one of them had been told; both connect their first gate now."""
+    world, secret = World({0: "a.1", 1: "b.1"}), b"of the controller before".ljust(32)
+    world.attach("a", msg.WorkerInfo("a.1", 0, 1, LAUNCH, 0, True, 0, secret))
+    orders = world.attach("b", msg.WorkerInfo("b.1", 1, 1, LAUNCH, 0, False, 0))
+    orders += world.say("b", "b.1", msg.Armed(1, 2, "gloo", ""))
+    assert {o.gate_secret for o in orders if isinstance(o, msg.Protect)} == {secret}
+
+
 def test_an_agent_tells_of_all_its_processes_once() -> None:
     world = World({0: "a.1", 1: "a.2"})
     orders = world.attach("a", trains(0, "a"), msg.WorkerInfo("a.2", 1, 1, LAUNCH, 0, True, 0)) + world.tick()

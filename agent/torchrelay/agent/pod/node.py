@@ -398,4 +398,5 @@ def _info(process: _Process) -> WorkerInfo:
         generation,
         process.standing.protected,
         process.standing.in_force,
+        process.standing.gate_secret,
     )

@@ -15,7 +15,7 @@ class WorkerInfo:
 
     `generation`: the newest that it has heard of; -1 as long as no controller has said what it is. `protected`: as in Protect.
     `in_force`: the generation in which it holds its rank; -1 as long as it has not been let into any.
-    All three are for a controller that is new to a job which trains.
+    `gate_secret`: the one in that Protect. All four are for a controller that is new to a job which trains.
     """
 
     worker: str
@@ -25,6 +25,7 @@ class WorkerInfo:
     generation: int = -1
     protected: bool = False
     in_force: int = -1
+    gate_secret: bytes = field(default=b"", repr=False)
 
 
 @dataclass(frozen=True)

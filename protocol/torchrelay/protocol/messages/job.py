@@ -73,6 +73,8 @@ class Coverage:
     share: float = 0.0
     """Of a step, that capture takes: as in Report, of the rank that has the highest."""
     share_p95: float = 0.0
+    transfer_encryption: str = ""
+    """How tensors are protected between machines, as in Report; several, with commas, where ranks differ. Empty on one machine."""
 
 
 @dataclass(frozen=True)

@@ -54,6 +54,8 @@ class Report:
     share: float = 0.0
     """Of a step, that capture takes in processor time: median of the latest steps; `share_p95`: 95 % of them stay below."""
     share_p95: float = 0.0
+    transfer_encryption: str = ""
+    """One of `transfer_protection.CHOICES`."""
 
 
 @dataclass(frozen=True)

@@ -46,10 +46,14 @@ class EndNow:
 
 @dataclass(frozen=True)
 class Protect:
-    """All ranks are armed (`on`), or at least one is not and the job runs unprotected."""
+    """All ranks are armed (`on`), or at least one is not and the job runs unprotected.
+
+    `gate_secret`: what ranks prove to each other when they connect the first generation's gate. Not for other eyes.
+    """
 
     on: bool
     reason: str
+    gate_secret: bytes = field(default=b"", repr=False)
 
 
 @dataclass(frozen=True)
@@ -172,10 +176,13 @@ class Plan:
 
 @dataclass(frozen=True)
 class Rebuild:
+    """Connect all communicators anew. `gate_secret`: of this generation, as in Protect."""
+
     generation: int
     target: int
     store_host: str
     store_port: int
+    gate_secret: bytes = field(default=b"", repr=False)
 
 
 @dataclass(frozen=True)

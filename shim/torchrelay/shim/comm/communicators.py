@@ -19,12 +19,14 @@ import torch.distributed as dist
 
 from torchrelay.protocol.addresses import bind_address
 from torchrelay.protocol.errors import UnsupportedError
+from torchrelay.protocol.names import GATE_SECRET_BYTES
 from torchrelay.shim.adapters import process_group as groups
 from torchrelay.shim.adapters import sockets
 from torchrelay.shim.adapters.old_backends import OldBackends
 from torchrelay.shim.comm import gate
 from torchrelay.shim.comm.forgotten_waits import ForgottenWaits
-from torchrelay.shim.comm.gate import Gate, GateListener
+from torchrelay.shim.comm.gate import Gate
+from torchrelay.shim.comm.gate_links import GateListener
 from torchrelay.shim.comm.peer_links import Links
 
 CONNECT_TIMEOUT = timedelta(seconds=60)
@@ -88,8 +90,8 @@ class Communicators:
         with self._lock:
             return set(self.now.inodes)
 
-    def connect_gate(self, store: Any) -> None:
-        """The gate of the first generation. Raises UnsupportedError for a group that is not gloo."""
+    def connect_gate(self, store: Any, secret: bytes) -> None:
+        """The gate of the first generation; `secret`: as in Protect. Raises UnsupportedError for a group that is not gloo."""
         for group in groups.groups():
             if groups.backend_name(group) != "gloo":
                 raise UnsupportedError(
@@ -97,29 +99,46 @@ class Communicators:
                 )
         try:
             with self.connecting():
-                self._connect_gate(_first_gate(store))
+                self._connect_gate(_first_gate(store), secret)
         except Exception:
             decline_gate(store, self.rank)
             raise
 
-    def _connect_gate(self, store: Any) -> None:
-        deadline = time.monotonic() + CONNECT_TIMEOUT.total_seconds()
-        listener = GateListener(bind_address(self.address))
+    def _connect_gate(self, store: Any, secret: bytes) -> None:
+        if len(secret) < GATE_SECRET_BYTES:
+            raise UnsupportedError(
+                "the controller sends no secret for the gate's connections: it is of an earlier version than this process"
+            )
+        deadline, generation = time.monotonic() + CONNECT_TIMEOUT.total_seconds(), self.now.number
+        listener = GateListener(bind_address(self.address), secret, generation, self.rank)
         with self._lock:
             self._listener = listener
         try:
             self.now.gate = gate.connect(
-                self.rank, self.world_size, store, self.address, listener, lambda: deadline - time.monotonic()
+                self.rank,
+                self.world_size,
+                store,
+                self.address,
+                listener,
+                generation,
+                secret,
+                lambda: deadline - time.monotonic(),
             )
         finally:
             with self._lock:
                 self._listener = None
 
     def rebuild(
-        self, generation: int, host: str, port: int, is_over: Callable[[int], bool] = lambda generation: False
+        self,
+        generation: int,
+        host: str,
+        port: int,
+        secret: bytes,
+        is_over: Callable[[int], bool] = lambda generation: False,
     ) -> None:
         """Connects every group anew, with the same ranks in the same order, through the store at `host:port`.
 
+        `secret`: as in Rebuild.
         `is_over(generation)`: whether a newer one was announced, or this one abandoned. Raises RuntimeError when peers do not
         come or the generation is broken meanwhile.
         """
@@ -135,7 +154,7 @@ class Communicators:
             if is_over(generation):  # from here on whoever hears of it shuts this store's socket
                 raise RuntimeError(f"torchrelay: generation {generation} is over before its communicators stand")
             prefix = f"torchrelay/{generation}"
-            self._connect_gate(dist.PrefixStore(prefix, store))
+            self._connect_gate(dist.PrefixStore(prefix, store), secret)
             for group in groups.groups():
                 ranks = groups.group_ranks(group)
                 own = dist.PrefixStore(f"{prefix}/{groups.name_of(group)}", store)

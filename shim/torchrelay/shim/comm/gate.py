@@ -7,76 +7,22 @@ for Barrier Synchronization, 1988). A barrier of gloo does the same, but wakes t
 
 from __future__ import annotations
 
-import contextlib
-import secrets
 import select
 import socket
 import struct
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.shim.comm.gate_links import Call, GateListener, Link
 
 _MESSAGE = struct.Struct("<qqq")
 """Generation, number of the gate, and flags of everybody heard of so far."""
 _AGREED, _YES, _BUSY = 1, 2, 4
 """Whether all said the same, whether one said yes, and whether one said that it is busy."""
 _OF_ANY = _YES | _BUSY
-_HELLO = struct.Struct("<16sqq")
-"""Token of the rank that is called, the caller's rank, the round."""
-_HELLO_TIMEOUT_S = 5.0
-
-
-class GateListener:
-    """Where peers connect to."""
-
-    def __init__(self, bind_host: str) -> None:
-        self.token = secrets.token_bytes(16)
-        self._closing = threading.Lock()
-        family, kind, protocol, _, address = socket.getaddrinfo(bind_host, 0, type=socket.SOCK_STREAM)[0]
-        self._socket = socket.socket(family, kind, protocol)
-        self._socket.bind(address)
-        self._socket.listen(128)
-        self.port = int(self._socket.getsockname()[1])
-
-    def accept(self, timeout_s: float) -> tuple[int, int, socket.socket] | None:
-        """Caller's rank, round, connection; None for a caller without the token. Raises OSError."""
-        self._socket.settimeout(timeout_s)
-        connection, _ = self._socket.accept()
-        connection.settimeout(_HELLO_TIMEOUT_S)
-        try:
-            token, rank, number = _HELLO.unpack(_receive(connection, _HELLO.size))
-        except OSError:
-            token, rank, number = b"", -1, -1
-        if not secrets.compare_digest(token, self.token):
-            connection.close()
-            return None
-        return rank, number, connection
-
-    def wake(self) -> None:
-        """`accept` raises OSError from here on. On any thread."""
-        with self._closing, contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
-
-    def close(self) -> None:
-        """On the thread that accepts: closed under it, the descriptor could be another file's when it waits again."""
-        with self._closing:
-            self._socket.close()
-
-
-class _Connection(socket.socket):
-    """Closed without a ResourceWarning when the process ends: the script's own warnings are not ours to add to."""
-
-    def __init__(self, made: socket.socket) -> None:
-        super().__init__(fileno=made.detach())
-        self.settimeout(None)
-        self.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-
-    def __del__(self) -> None:
-        self.close()
 
 
 @dataclass
@@ -93,8 +39,8 @@ class _Pass:
 class Gate:
     """The connections of one generation; `ups[k]` and `downs[k]` are those of round k."""
 
-    def __init__(self, ups: list[socket.socket], downs: list[socket.socket]) -> None:
-        self._rounds = list(zip(map(_Connection, ups), map(_Connection, downs)))
+    def __init__(self, ups: list[Link], downs: list[Link]) -> None:
+        self._rounds = list(zip(ups, downs))
         self._open: _Pass | None = None
         """A meeting that was left early."""
 
@@ -128,11 +74,11 @@ class Gate:
             while p.round < len(self._rounds):
                 up, down = self._rounds[p.round]
                 if not p.sent:
-                    up.send(_MESSAGE.pack(p.generation, p.number, p.flags), socket.MSG_NOSIGNAL)
+                    up.say(_MESSAGE.pack(p.generation, p.number, p.flags))
                     p.sent = True
                 if until_s is not None and not _is_there(down, until_s):
                     return False
-                generation, number, flags = _MESSAGE.unpack(_receive(down, _MESSAGE.size))
+                generation, number, flags = _MESSAGE.unpack(down.hear(_MESSAGE.size))
                 if generation != p.generation or (number != p.number and -1 not in (p.number, number)):
                     flags &= ~_AGREED
                 p.flags = (p.flags & flags & _AGREED) | ((p.flags | flags) & _OF_ANY)
@@ -156,16 +102,6 @@ def _is_there(connection: socket.socket, until_s: float) -> bool:
     return bool(poll.poll(max(until_s - time.monotonic(), 0.0) * 1e3))
 
 
-def _receive(connection: socket.socket, size_bytes: int) -> bytes:
-    data = connection.recv(size_bytes, socket.MSG_WAITALL)
-    while len(data) < size_bytes:
-        more = connection.recv(size_bytes - len(data), socket.MSG_WAITALL)  # a signal can cut MSG_WAITALL short
-        if not more:
-            raise ConnectionResetError("the peer is gone")
-        data += more
-    return data
-
-
 def distances(world_size: int) -> list[int]:
     """How far the peers of each round are away."""
     return [1 << k for k in range((world_size - 1).bit_length())]
@@ -177,29 +113,45 @@ def key_of(rank: int) -> str:
 
 
 def connect(
-    rank: int, world_size: int, store: Any, address: str, listener: GateListener, deadline_s: Callable[[], float]
+    rank: int,
+    world_size: int,
+    store: Any,
+    address: str,
+    listener: GateListener,
+    generation: int,
+    secret: bytes,
+    deadline_s: Callable[[], float],
 ) -> Gate:
-    """Meets the peers through `store`. `deadline_s`: seconds that are left. Raises RuntimeError when one does not come."""
-    ups: dict[int, socket.socket] = {}
-    downs: dict[int, socket.socket] = {}
+    """Meets the peers through `store`. `secret`: of the generation, as all of its ranks were told by the controller.
+
+    `deadline_s`: seconds that are left. Raises RuntimeError when a peer does not come, or does not hold the secret.
+    """
+    calls: dict[int, Call] = {}
+    ups: dict[int, Link] = {}
+    downs: dict[int, Link] = {}
     rounds = distances(world_size)
     try:
-        store.set(key_of(rank), b"%s %d %s" % (address.encode(), listener.port, listener.token.hex().encode()))
+        store.set(key_of(rank), b"%s %d %s" % (address.encode(), listener.port, listener.nonce.hex().encode()))
         for number, distance in enumerate(rounds):
             peer = (rank + distance) % world_size
             told = store.get(key_of(peer)).decode().split()
             if len(told) != 3:
                 raise RuntimeError(f"torchrelay: rank {peer} could not connect its gate")
-            host, port, token = told
-            ups[number] = socket.create_connection((host, int(port)), timeout=max(deadline_s(), 0.1))
-            ups[number].sendall(_HELLO.pack(bytes.fromhex(token), rank, number))
+            where, nonce = (told[0], int(told[1])), bytes.fromhex(told[2])
+            left_s = max(deadline_s(), 0.1)
+            calls[number] = Call(where, nonce, secret, generation, rank, peer, number, left_s)
         while len(downs) < len(rounds):
             caller = listener.accept(max(deadline_s(), 0.1))
-            if caller is not None and caller[1] in range(len(rounds)):
-                downs[caller[1]] = caller[2]
-    except (OSError, RuntimeError) as e:
-        for connection in (*ups.values(), *downs.values()):
-            connection.close()
+            if caller is not None and downs.setdefault(*caller) is not caller[1]:
+                caller[1].close()  # somebody says a hello again that he has heard
+        # Not before: a peer answers while it accepts, and it calls first, too.
+        for number, call in calls.items():
+            ups[number] = call.answered(max(deadline_s(), 0.1))
+    except (OSError, ValueError, RuntimeError) as e:
+        for call in calls.values():
+            call.close()
+        for link in (*ups.values(), *downs.values()):
+            link.close()
         if isinstance(e, RuntimeError):
             raise
         raise RuntimeError(f"torchrelay: Connection closed while the gate was connected: {e}") from e

@@ -215,7 +215,9 @@ class Joiner:
         self._inject("rebuild")
         fsdp2.reset()
         pipelining.reset(order.target)
-        engine.comms.rebuild(order.generation, order.store_host, order.store_port, engine.recovery.is_over)
+        engine.comms.rebuild(
+            order.generation, order.store_host, order.store_port, order.gate_secret, engine.recovery.is_over
+        )
         layouts = ddp_layouts.prepare_joiner(engine.wrapped, plan.ddp_layout, order.target, engine.comms.lend_name)
         engine.layouts.adopt(order.target, engine.wrapped, layouts)
         self._send(Rebuilt(order.generation, time.monotonic() - started))

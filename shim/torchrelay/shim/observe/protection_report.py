@@ -233,6 +233,7 @@ class Reporter:
                 shape,
                 engine.comms.timeout_s(),
                 *engine.budget.shares(),
+                engine.protection,
             )
         )
 

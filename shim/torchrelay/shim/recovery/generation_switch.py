@@ -211,7 +211,9 @@ class Attempt:
         fsdp2.reset()
         pipelining.reset(order.target)
         engine.saves.exchange_begins()
-        engine.comms.rebuild(order.generation, order.store_host, order.store_port, self._recovery.is_over)
+        engine.comms.rebuild(
+            order.generation, order.store_host, order.store_port, order.gate_secret, self._recovery.is_over
+        )
         engine.layouts.prepare_survivor(engine.wrapped, order.target, engine.comms.lend_name)
         self._link.send(Rebuilt(order.generation, time.monotonic() - started))
         self._inject("verify")

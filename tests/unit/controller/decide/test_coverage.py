@@ -36,6 +36,13 @@ def known(*reports: Report, **changes: object) -> Known:
     return dataclasses.replace(made, **changes)  # type: ignore[arg-type]  # of any of its fields
 
 
+def test_the_report_says_how_tensors_are_protected_between_machines() -> None:
+    made = [report(transfer_encryption=chosen) for chosen in ("integrity", "integrity", "off")]
+    assert coverage(known(*made, nodes=1)).transfer_encryption == "", "there is nothing between them"
+    assert coverage(known(*made[:2], nodes=2)).transfer_encryption == "integrity"
+    assert coverage(known(*made, nodes=2)).transfer_encryption == "integrity,off"
+
+
 def test_a_job_without_gaps_is_protected_with_the_highest_cost_of_a_rank() -> None:
     found = coverage(known(report(), report(head_s=0.002)))
     assert (found.level, found.file, found.line, found.head_s, found.step_s) == (

@@ -12,6 +12,7 @@ import torch.distributed as dist
 
 from torchrelay.protocol import journal
 from torchrelay.protocol.messages import Armed, Assign, Disabled, OrderFailed, Protect
+from torchrelay.protocol.names import GATE_SECRET_BYTES
 from torchrelay.shim.agent_link import announced_exit
 from torchrelay.shim.agent_link.config import ShimConfig
 from torchrelay.shim.runtime import Runtime
@@ -29,7 +30,7 @@ class FakeLink:
     def send(self, report: Any) -> None:
         self.sent.append(report)
         if isinstance(report, Armed):
-            self._handle(Protect(True, "all ranks are armed"))
+            self._handle(Protect(True, "all ranks are armed", bytes(GATE_SECRET_BYTES)))
 
     def close_in_child(self) -> None:
         pass

@@ -12,9 +12,12 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 
-from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
+from torchrelay.protocol.names import GATE_SECRET_BYTES
 from torchrelay.shim.comm import communicators
 from torchrelay.shim.comm.communicators import Communicators, is_communication_failure, join_store, serve_store
+
+SECRET = b"of the generation".ljust(GATE_SECRET_BYTES, b".")
 
 
 @pytest.fixture
@@ -31,7 +34,7 @@ def both(pool: ThreadPoolExecutor, ranks: list[Communicators], act: Callable[[Co
 def ranks(pool: ThreadPoolExecutor) -> list[Communicators]:
     ranks = [Communicators(rank, 2, "127.0.0.1") for rank in range(2)]
     store, port = serve_store()
-    both(pool, ranks, lambda c: c.rebuild(1, "127.0.0.1", port))
+    both(pool, ranks, lambda c: c.rebuild(1, "127.0.0.1", port, SECRET))
     ranks[0].now.stores.append(store)
     return ranks
 
@@ -71,7 +74,7 @@ def test_an_abandoned_generation_leaves_the_one_before_whole(
     for each in ranks:
         each.committed()
     store, port = serve_store()
-    both(pool, ranks, lambda c: c.rebuild(2, "127.0.0.1", port))
+    both(pool, ranks, lambda c: c.rebuild(2, "127.0.0.1", port, SECRET))
     assert [c.now.number for c in ranks] == [2, 2]
     both(pool, ranks, lambda c: c.go_back())
     assert [c.now.number for c in ranks] == [1, 1]
@@ -86,7 +89,7 @@ def test_who_waits_for_a_joiner_that_is_lost_comes_loose_when_its_move_is_abando
         each.committed()
     _store, port = serve_store()
     abandoned = threading.Event()
-    alone = pool.submit(ranks[0].rebuild, 2, "127.0.0.1", port, lambda generation: abandoned.is_set())
+    alone = pool.submit(ranks[0].rebuild, 2, "127.0.0.1", port, SECRET, lambda generation: abandoned.is_set())
     while ranks[0].now.number != 2:
         pass
     abandoned.set()
@@ -103,12 +106,19 @@ def test_a_generation_that_is_over_before_it_is_built_is_not_waited_for(ranks: l
         each.committed()
     _store, port = serve_store()
     with pytest.raises(RuntimeError, match="generation 2 is over before its communicators stand"):
-        ranks[0].rebuild(2, "127.0.0.1", port, lambda generation: generation == 2)
+        ranks[0].rebuild(2, "127.0.0.1", port, SECRET, lambda generation: generation == 2)
+
+
+def test_without_a_secret_no_gate_is_connected(ranks: list[Communicators]) -> None:
+    store, port = serve_store()
+    with pytest.raises(UnsupportedError, match="no secret for the gate"):
+        ranks[0].rebuild(2, "127.0.0.1", port, b"short")
+    assert store.num_keys() == 0, "nothing was said of where it listens"
 
 
 def test_two_generations_do_not_hear_each_other(ranks: list[Communicators], pool: ThreadPoolExecutor) -> None:
     store, port = serve_store()
-    both(pool, ranks, lambda c: c.rebuild(2, "127.0.0.1", port))
+    both(pool, ranks, lambda c: c.rebuild(2, "127.0.0.1", port, SECRET))
     for each in ranks:
         each.committed()
     both(pool, ranks, lambda c: c.verify(1))

@@ -13,11 +13,24 @@ import pytest
 import torch.distributed as dist
 
 from torchrelay.protocol.errors import StateMismatchError
-from torchrelay.shim.comm import gate
+from torchrelay.protocol.names import GATE_SECRET_BYTES
+from torchrelay.shim.comm import gate_links
 from torchrelay.shim.comm.communicators import join_store, serve_store
-from torchrelay.shim.comm.gate import Gate, GateListener, connect, distances
+from torchrelay.shim.comm.gate import Gate, connect, distances
+from torchrelay.shim.comm.gate_links import GateListener
 
 _names = itertools.count()
+SECRET = b"of the generation".ljust(GATE_SECRET_BYTES, b".")
+
+
+@pytest.fixture(params=["one machine", "machines"])
+def machines(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "machines":
+        monkeypatch.setattr(gate_links, "is_local", lambda connection: False)
+
+
+def listening(rank: int, secret: bytes = SECRET, generation: int = 0) -> GateListener:
+    return GateListener("127.0.0.1", secret, generation, rank)
 
 
 @pytest.fixture(scope="module")
@@ -39,8 +52,9 @@ def meet(pool: ThreadPoolExecutor, port: int, world_size: int) -> list[Gate]:
     def one(rank: int) -> Gate:
         store = dist.PrefixStore(name, join_store("127.0.0.1", port))
         deadline = time.monotonic() + 30
-        listener = GateListener("127.0.0.1")
-        return connect(rank, world_size, store, "127.0.0.1", listener, lambda: deadline - time.monotonic())
+        return connect(
+            rank, world_size, store, "127.0.0.1", listening(rank), 0, SECRET, lambda: deadline - time.monotonic()
+        )
 
     return [future.result(60) for future in [pool.submit(one, rank) for rank in range(world_size)]]
 
@@ -53,7 +67,9 @@ def test_the_number_of_rounds_grows_with_the_logarithm(world_size: int, rounds: 
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3, 5, 8])
-def test_nobody_passes_before_the_last_one_is_there(pool: ThreadPoolExecutor, port: int, world_size: int) -> None:
+def test_nobody_passes_before_the_last_one_is_there(
+    machines: None, pool: ThreadPoolExecutor, port: int, world_size: int
+) -> None:
     gates = meet(pool, port, world_size)
     for number in range(3):
         late = number % world_size
@@ -108,7 +124,7 @@ def test_in_a_gate_all_hear_alike_whether_one_says_yes_and_none_is_busy(
 
 @pytest.mark.parametrize("world_size", [2, 3, 5])
 def test_a_meeting_that_was_left_early_is_gone_on_with_before_the_next_gate(
-    pool: ThreadPoolExecutor, port: int, world_size: int
+    machines: None, pool: ThreadPoolExecutor, port: int, world_size: int
 ) -> None:
     *early, late = meet(pool, port, world_size)
     assert [g.meet(0, 4, False, 0.0) for g in early] == [None] * len(early)
@@ -146,10 +162,10 @@ def test_a_rank_that_dies_frees_the_one_that_waits_for_it(pool: ThreadPoolExecut
         gates[0].wait(0, 2)
 
 
-def test_a_caller_without_the_token_is_turned_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gate, "_HELLO_TIMEOUT_S", 0.2)
-    listener = GateListener("127.0.0.1")
-    for sent in (b"GET / HTTP/1.1\r\n\r\n" + bytes(32), b"", b"short"):
+def test_a_caller_without_the_secret_is_turned_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate_links, "_HELLO_TIMEOUT_S", 0.2)
+    listener = listening(0)
+    for sent in (b"GET / HTTP/1.1\r\n\r\n" + bytes(96), b"", b"short"):
         stranger = socket.create_connection(("127.0.0.1", listener.port))
         stranger.sendall(sent)
         assert listener.accept(30) is None
@@ -158,7 +174,7 @@ def test_a_caller_without_the_token_is_turned_away(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_rank_that_waits_for_callers_comes_loose_when_it_is_woken() -> None:
-    listener = GateListener("127.0.0.1")
+    listener = listening(0)
     accepting = threading.Event()
     failed: list[OSError] = []
 
@@ -184,19 +200,19 @@ def test_of_a_gate_whose_store_is_lost_no_socket_is_left_open() -> None:
         def set(self, key: str, value: bytes) -> None:
             raise dist.DistNetworkError("Failed to recv, got 0 bytes")
 
-    listener = GateListener("127.0.0.1")
+    listener = listening(0)
     with pytest.raises(dist.DistNetworkError):
-        connect(0, 2, Lost(), "127.0.0.1", listener, lambda: 30.0)
+        connect(0, 2, Lost(), "127.0.0.1", listener, 0, SECRET, lambda: 30.0)
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", listener.port), timeout=30)
 
 
 def test_a_peer_that_never_comes_is_an_error(port: int) -> None:
     store = dist.PrefixStore(f"test-{next(_names)}", join_store("127.0.0.1", port))
-    peer = GateListener("127.0.0.1")
-    store.set("gate/1", b"127.0.0.1 %d %s" % (peer.port, peer.token.hex().encode()))
+    peer = listening(1)
+    store.set("gate/1", b"127.0.0.1 %d %s" % (peer.port, peer.nonce.hex().encode()))
     with pytest.raises(RuntimeError, match="gate was connected"):
-        connect(0, 2, store, "127.0.0.1", GateListener("127.0.0.1"), lambda: 0.2)
+        connect(0, 2, store, "127.0.0.1", listening(0), 0, SECRET, lambda: 0.2)
     peer.close()
 
 
@@ -204,4 +220,4 @@ def test_a_peer_that_says_it_cannot_is_not_waited_for(port: int) -> None:
     store = dist.PrefixStore(f"test-{next(_names)}", join_store("127.0.0.1", port))
     store.set("gate/1", b"")
     with pytest.raises(RuntimeError, match="rank 1 could not connect its gate"):
-        connect(0, 2, store, "127.0.0.1", GateListener("127.0.0.1"), lambda: 60.0)
+        connect(0, 2, store, "127.0.0.1", listening(0), 0, SECRET, lambda: 60.0)

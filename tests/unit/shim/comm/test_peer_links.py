@@ -11,6 +11,7 @@ from unit.shim.adapters.test_tcp import LONG_S, End, connect, reading, until
 from torchrelay.shim.adapters import sockets, tcp
 from torchrelay.shim.comm import peer_links
 from torchrelay.shim.comm.gate import Gate
+from torchrelay.shim.comm.gate_links import Link
 from torchrelay.shim.comm.peer_links import Links
 
 
@@ -94,7 +95,7 @@ def test_a_rank_at_its_gate_comes_loose_though_no_packet_comes(pairs: list[End])
     for end in (up, cut_above, down, cut_below):
         tcp.drop_all(end.fileno())
     names = {inode(up), inode(down)}
-    gate = Gate([up], [down])
+    gate = Gate([Link(up)], [Link(down)])
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(gate.wait, 0, 1)
         cut_below.sendall(b"x")

@@ -212,7 +212,7 @@ def shares(of: list[float]) -> dict[str, float]:
     return {"median": share(of, 0.5), "p99": share(of, 0.99), "most": share(of, 1.0), "count": len(of)}
 
 
-async def measure(jobs: int, ranks: int, kills: int, seconds: float, processes: int) -> dict[str, Any]:
+async def measure(jobs: int, ranks: int, kills: int, seconds: float, processes: int) -> dict[str, Any]:  # noqa: C901 - one measurement from its beginning to its end
     async with Cluster.open() as cluster:
         assert isinstance(cluster, Cluster)
         children, context = [], multiprocessing.get_context("spawn")

@@ -304,7 +304,7 @@ class FakeJob:
             return [msg.RehearserStarted(worker, 0, self.no_memory)]
         return [msg.RehearserStarted(worker, 500), msg.FromWorker(worker, msg.Warm("2.13"))]
 
-    def _reports(self, worker: str, order: msg.ShimOrder) -> list[msg.ShimReport]:
+    def _reports(self, worker: str, order: msg.ShimOrder) -> list[msg.ShimReport]:  # noqa: C901 - one case for each order
         g, b = getattr(order, "generation", 0), self.boundary
         match order:
             case msg.Interrupt() if worker not in self.joining:

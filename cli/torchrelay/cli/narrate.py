@@ -31,7 +31,7 @@ def line(text: str, style: str = "") -> Text:
     return Text.assemble(("torchrelay: ", "bold"), (text, style))
 
 
-def notes(before: Summary, event: events.Occurrence) -> list[Text]:
+def notes(before: Summary, event: events.Occurrence) -> list[Text]:  # noqa: C901 - one case for each event
     """What one event is worth telling. `before`: the summary without it."""
     match event:
         case events.JobStarted():

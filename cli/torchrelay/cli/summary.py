@@ -208,7 +208,7 @@ def as_json(summary: Summary, exit_code: int, never_fired: list[str]) -> dict[st
     }
 
 
-def fold(s: Summary, event: events.Occurrence, time_s: float) -> Summary:
+def fold(s: Summary, event: events.Occurrence, time_s: float) -> Summary:  # noqa: C901 - one case for each event
     """The summary after one more event, which happened at `time_s`."""
     match event:
         case events.JobStarted():

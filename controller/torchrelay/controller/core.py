@@ -248,7 +248,7 @@ class Core:
                 self.gathering.detached(node)
             self.outbox.log("warning", f"the agent of {node} is away")
 
-    def receive(self, node: str, message: msg.FromAgent, now_s: float) -> None:
+    def receive(self, node: str, message: msg.FromAgent, now_s: float) -> None:  # noqa: C901 - one case for each message
         """Takes a report of the agent of `node`. What comes after the job's end is of no interest."""
         self._now_s = now_s
         if self.ended is not None or self.nodes.is_lost(node) or node in self._refused:

@@ -317,7 +317,7 @@ class Driver:
         self._announced = s.kind
         self._outbox.emit(MigrationStarted(s.migration, s.kind, s.rank, s.reason, s.generation))
 
-    def _carry_out(self, s: State, instruction: m.Instruction, now_s: float) -> None:
+    def _carry_out(self, s: State, instruction: m.Instruction, now_s: float) -> None:  # noqa: C901 - one case for each instruction
         out = self._outbox
         match instruction:
             case m.Order(worker, rank, order):

@@ -364,22 +364,9 @@ class Relay(relay_pb2_grpc.RelayServicer):
             if node in self._streams:
                 self._streams[node].end()
         for node, order in orders:
-            waiting = self._orders.setdefault(node, deque())
-            waiting.append(order)
-            if len(waiting) > MOST_ORDERS:
-                waiting.clear()
-                raise FatalError(f"the agent of {node} takes no orders: {MOST_ORDERS} wait for it")
-            if node in self._streams:
-                self._streams[node].something.set()
+            self._queue(node, order)
         for event in events:
-            if self._listener is not None:
-                self._listener(event)
-            if event.name == _PASSING:
-                self._progress = event
-            else:
-                (self._first if len(self._first) < FIRST_EVENTS_KEPT else self._latest).append(event)
-            for watcher in self._watchers:
-                watcher.tell(event, self._progress)
+            self._tell(event)
         if self._core.leading.stood_down:
             self.resign()
         if self._core.ended is not None and not self._ended.is_set():
@@ -388,3 +375,22 @@ class Relay(relay_pb2_grpc.RelayServicer):
                 watcher.queue.put_nowait(None)
         if self._ended.is_set() or self._core.tick_every_s(time.monotonic()) < self._pause_s:
             self._pause.end()
+
+    def _queue(self, node: str, order: ToAgent) -> None:
+        waiting = self._orders.setdefault(node, deque())
+        waiting.append(order)
+        if len(waiting) > MOST_ORDERS:
+            waiting.clear()
+            raise FatalError(f"the agent of {node} takes no orders: {MOST_ORDERS} wait for it")
+        if node in self._streams:
+            self._streams[node].something.set()
+
+    def _tell(self, event: JobEvent) -> None:
+        if self._listener is not None:
+            self._listener(event)
+        if event.name == _PASSING:
+            self._progress = event
+        else:
+            (self._first if len(self._first) < FIRST_EVENTS_KEPT else self._latest).append(event)
+        for watcher in self._watchers:
+            watcher.tell(event, self._progress)

@@ -83,10 +83,23 @@ def parse_fault(text: str, world_size: int | None = None) -> Fault:
     kind, _, rest = text.partition(":")
     if kind not in KINDS:
         raise UserError(f"--inject {text}: unknown fault {kind!r}; use one of {', '.join(KINDS)}")
+    values = _settings(text, kind, rest)
+    rank, step = _number(text, values, "rank"), _number(text, values, "step")
+    if rank is None or step is None:
+        raise UserError(f"--inject {text}: rank= and step= are needed, as in {kind}:rank=1,step=30")
+    if step < 1:
+        raise UserError(f"--inject {text}: steps count from 1")
+    if world_size is not None and rank >= world_size:
+        raise UserError(f"--inject {text}: there is no rank {rank}; the job has ranks 0 to {world_size - 1}")
+    code, phase = _code(text, kind, values), _phase(text, kind, values.get("phase", "forward"))
+    return Fault(kind, rank, step, phase, code, _slow(text, values.get("slow")))
+
+
+def _settings(text: str, kind: str, rest: str) -> dict[str, str]:
     values: dict[str, str] = {}
+    allowed = ("rank", "step", "phase", *_OPTIONS.get(kind, ()))
     for part in filter(None, rest.split(",")):
         key, equals, value = part.partition("=")
-        allowed = ("rank", "step", "phase", *_OPTIONS.get(kind, ()))
         if not equals or key not in allowed:
             raise UserError(
                 f"--inject {text}: {part!r} is not understood; {kind} takes {', '.join(k + '=' for k in allowed)}"
@@ -94,30 +107,35 @@ def parse_fault(text: str, world_size: int | None = None) -> Fault:
         if key in values:
             raise UserError(f"--inject {text}: {key}= is given twice")
         values[key] = value
-    numbers = {}
-    for key in ("rank", "step", "code"):
-        if key in values:
-            if not values[key].isascii() or not values[key].isdigit():
-                raise UserError(f"--inject {text}: {key}={values[key]} is not a whole number from 0")
-            numbers[key] = int(values[key])
-    if "rank" not in numbers or "step" not in numbers:
-        raise UserError(f"--inject {text}: rank= and step= are needed, as in {kind}:rank=1,step=30")
-    if numbers["step"] < 1:
-        raise UserError(f"--inject {text}: steps count from 1")
-    if world_size is not None and numbers["rank"] >= world_size:
-        raise UserError(f"--inject {text}: there is no rank {numbers['rank']}; the job has ranks 0 to {world_size - 1}")
-    code = numbers.get("code", DEFAULT_XID if kind == "xid" else 1)
+    return values
+
+
+def _number(text: str, values: dict[str, str], key: str) -> int | None:
+    if key not in values:
+        return None
+    if not values[key].isascii() or not values[key].isdigit():
+        raise UserError(f"--inject {text}: {key}={values[key]} is not a whole number from 0")
+    return int(values[key])
+
+
+def _code(text: str, kind: str, values: dict[str, str]) -> int:
+    code = _number(text, values, "code")
+    if code is None:
+        return DEFAULT_XID if kind == "xid" else 1
     if kind == "exit" and not 1 <= code <= 255:
         raise UserError(f"--inject {text}: code= is an exit code from 1 to 255")
     if kind == "xid" and not 1 <= code <= 999:
         raise UserError(f"--inject {text}: code= is the number of an XID, as in code=79")
-    phase = values.get("phase", "forward")
+    return code
+
+
+def _phase(text: str, kind: str, phase: str) -> str:
     if phase not in (*INJECT_PHASES, COPY, *MIGRATION_PHASES, SAVE):
         known = ", ".join((*INJECT_PHASES, COPY, *MIGRATION_PHASES, SAVE))
         raise UserError(f"--inject {text}: unknown phase {phase!r}; use one of {known}")
     if phase in (*MIGRATION_PHASES, SAVE) and kind not in _IN_MIGRATIONS:
         raise UserError(f"--inject {text}: in the {phase} of a migration there is only {' and '.join(_IN_MIGRATIONS)}")
-    return Fault(kind, numbers["rank"], numbers["step"], phase, code, _slow(text, values.get("slow")))
+    return phase
 
 
 def _slow(text: str, value: str | None) -> float:

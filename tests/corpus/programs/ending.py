@@ -12,7 +12,7 @@ import numpy
 import torch
 
 
-def _feed(digest, value):
+def _feed(digest, value):  # noqa: C901 - a program of the corpus, written as users write
     if hasattr(value, "to_local"):
         value = value.to_local()
     if isinstance(value, torch.Tensor):

@@ -68,7 +68,7 @@ def score(average, x, y):
     return [loss, *(float(p.numpy().sum()) for p in average.parameters())]
 
 
-def main():
+def main():  # noqa: C901 - a training script, written as users write
     common.start()
     model = common.model()
     what = sys.argv[2:]

@@ -262,7 +262,7 @@ class PodNode:
             log.info("%s is gone", worker)
             self._send(process.standing.exited)
 
-    def _ordered(self, order: Any) -> None:
+    def _ordered(self, order: Any) -> None:  # noqa: C901 - one case for each order
         if isinstance(order, ToWorker):
             self._pass_on(WorkerId(order.worker), order.order)
         elif isinstance(order, Fence):

@@ -171,9 +171,7 @@ def _value(where: str, key: str, value: Any) -> Any:
     if key == "codes":
         return _whole_numbers(where, key, value)
     if key == "bits":
-        if not isinstance(value, dict) or not all(type(k) is int and 1 <= k <= 7 for k in value):
-            raise UserError(f"{where}: bits is {value!r}; give a list of bits for each register from 1 to 7")
-        return {k: _whole_numbers(where, f"bits: {k}", v) for k, v in value.items()}
+        return _bits(where, value)
     if not isinstance(value, str):
         raise UserError(f"{where}: {key} is {value!r}; give text")
     if key in ("match", "same"):
@@ -182,6 +180,12 @@ def _value(where: str, key: str, value: Any) -> Any:
         except re.error as e:
             raise UserError(f"{where}: {key} is no regular expression: {e}") from e
     return value
+
+
+def _bits(where: str, value: Any) -> dict[int, tuple[int, ...]]:
+    if not isinstance(value, dict) or not all(type(k) is int and 1 <= k <= 7 for k in value):
+        raise UserError(f"{where}: bits is {value!r}; give a list of bits for each register from 1 to 7")
+    return {k: _whole_numbers(where, f"bits: {k}", v) for k, v in value.items()}
 
 
 def _whole_numbers(where: str, key: str, value: Any) -> tuple[int, ...]:

@@ -21,7 +21,7 @@ _EXACT = frozenset({int, str, bytes, bool, type(None)})
 """Of these `==` tells all."""
 
 
-def alike(a: Any, b: Any) -> bool:
+def alike(a: Any, b: Any) -> bool:  # noqa: C901 - one case for each type
     """Return whether they are of one type and content; two that nothing is known of are if pickle writes the same of both."""
     cls = type(a)
     if cls is not type(b):

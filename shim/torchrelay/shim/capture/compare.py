@@ -126,7 +126,7 @@ class Comparison:
         path = path_of(self._then, a, *keys) or str(self._then[a].key)
         self._found.append(Difference(path, was, now, b, keys[-1] if keys else None))
 
-    def _nodes(self, then: EncodedNode, now: EncodedNode) -> bool:
+    def _nodes(self, then: EncodedNode, now: EncodedNode) -> bool:  # noqa: C901 - one case for each kind of state
         """Whether what hangs below them can be compared, too."""
         if then.kind is not now.kind or (then.cls is not None and now.cls is not None and then.cls is not now.cls):
             self._differ((), _type_of(then), _type_of(now))

@@ -256,7 +256,7 @@ def kind_of(cls: type) -> Kind:
     return kind
 
 
-def _find(cls: type) -> Kind:
+def _find(cls: type) -> Kind:  # noqa: C901 - one question after the other, in the order that decides
     if cls in PLAIN or issubclass(cls, BY_VALUE):
         return Kind.PLAIN
     if issubclass(cls, ReplayPoint):

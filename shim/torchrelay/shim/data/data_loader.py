@@ -25,7 +25,7 @@ from torchrelay.shim.journal.payload import LoaderRecord
 from torchrelay.shim.script.guard import Guard
 
 
-def install(draws: Draws, on_training_thread: Callable[[], bool], guard: Guard) -> None:
+def install(draws: Draws, on_training_thread: Callable[[], bool], guard: Guard) -> None:  # noqa: C901 - four hooks that share their variables
     """Hooks into the iterator class; does nothing until `draws.live` or `draws.expected`."""
 
     def _next_index(plain: Callable[[Any], Any], self: Any) -> Any:

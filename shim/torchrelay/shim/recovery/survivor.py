@@ -56,7 +56,7 @@ class Recovery:
         self._going_back: tuple[Attempt, BaseException | None] | None = None
         """What is followed further at the head of the step, and what failed in the step."""
 
-    def handle(self, order: ShimOrder) -> None:
+    def handle(self, order: ShimOrder) -> None:  # noqa: C901 - one case for each order
         """On the link's thread."""
         if isinstance(order, Interrupt):
             with self._news:

@@ -110,7 +110,7 @@ class Updates:
                         raise
                     self._gate_unprotected()
 
-    def _before_step(self, frame: FrameType, optimizer: torch.optim.Optimizer | None, *, whole: bool) -> None:
+    def _before_step(self, frame: FrameType, optimizer: torch.optim.Optimizer | None, *, whole: bool) -> None:  # noqa: C901 - one question after the other, in the order that decides
         engine = self._engine
         self._depth += 1
         if self._depth > 1 or self.whole.open:

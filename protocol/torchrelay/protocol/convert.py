@@ -35,11 +35,6 @@ def _union_members(union: str) -> dict[str, type]:
     return {member_name(c.__name__): c for c in typing.get_args(getattr(messages, union))}
 
 
-@functools.cache
-def _union_name(hint: Any) -> str:
-    return next(name for name in UNIONS if getattr(messages, name) == hint)
-
-
 def _is_union(hint: Any) -> bool:
     return isinstance(hint, types.UnionType)
 

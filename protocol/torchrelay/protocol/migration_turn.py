@@ -21,7 +21,6 @@ from torchrelay.protocol.phases import (
     ABANDONED,
     COMMITTED,
     PLANNED,
-    RESUME,
     ROW_OF_PHASE,
     UNPLANNED,
     Deadlines,
@@ -184,7 +183,3 @@ def finish_committed(turn: Turn, reason: str) -> None:
     for lost in s.postponed:
         turn.do(LoseRank(lost))
     s.postponed.clear()
-
-
-def is_resume(turn: Turn) -> bool:
-    return turn.state.kind == RESUME

@@ -22,10 +22,6 @@ if TYPE_CHECKING:
     from torchrelay.shim.capture.walk import Walk
 
 
-def capture_leaf(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> None:
-    walk.add(kind, obj, parent, key, None)
-
-
 def nothing(*_: Any) -> None:
     """For what goes back, or comes back, by itself."""
 

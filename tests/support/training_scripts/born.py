@@ -49,12 +49,15 @@ class Body(nn.Module):
         return self.last(x - self.shift) / self.memory["calls"]
 
 
-def main():
-    (out,) = sys.argv[1:]
+def main(out, rate=0.01, width=8):
+    options = locals()  # a dictionary that the frame keeps, before Python 3.13
     _, world_size = common.start()
+    told = [f"{name}: {type(value).__name__}" for name, value in options.items()]
+    for name, value in options.items():
+        told.append(f"{name}: {type(value).__name__}")
     model = DistributedDataParallel(Body(), bucket_cap_mb=0.0005)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-    sampler = DistributedSampler(TensorDataset(*common.data(8 * 4 * world_size)))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rate)
+    sampler = DistributedSampler(TensorDataset(*common.data(width * 4 * world_size)))
     loader = DataLoader(sampler.dataset, batch_size=4, sampler=sampler)
     losses, metrics = [], {}
     for epoch in range(4):
@@ -74,9 +77,17 @@ def main():
             metrics["loss"].update(loss.item())
             losses.append(metrics["loss"]())
     body = model.module
-    final_state.write(out, losses, model, optimizer, memory=body.memory, shift=body.shift, seen=metrics["seen"].count)
+    final_state.write(
+        out,
+        losses,
+        model,
+        optimizer,
+        memory=body.memory,
+        shift=body.shift,
+        seen=[metrics["seen"].count, told, sorted(options)],
+    )
     common.end()
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

@@ -74,6 +74,55 @@ def test_the_locals_that_the_script_keeps_stay_its_own() -> None:
     assert kept["batch"] is batch
 
 
+def test_what_locals_has_given_to_the_script_is_not_filled_anew() -> None:
+    """As a command's options are taken: `config = locals()`. It is the frame's own dictionary before Python 3.13."""
+
+    def command(backend: str = "gloo", size: int = 1) -> tuple[list[Any], dict[str, Any], dict[str, Any]]:
+        config = locals()
+        later, size = 3, 2
+        seen = []
+        for name, value in config.items():
+            read = frames.read_locals(sys._getframe())
+            seen.append((name, value))
+        return seen, dict(config), {**read, "later": later}
+
+    seen, config, read = command()
+    assert seen == [("backend", "gloo"), ("size", 1)]
+    assert config == {"backend": "gloo", "size": 1}
+    assert (read["backend"], read["size"], read["later"], read["config"] is not None) == ("gloo", 2, 3, True)
+
+
+def test_variables_that_are_shared_gone_or_not_bound_yet_are_told_beside_locals_too() -> None:
+    def outer() -> tuple[dict[str, Any], dict[str, Any]]:
+        shared, gone = [1], 2
+        given = locals()
+
+        def inner() -> Any:
+            return shared, unbound
+
+        shared = [2]
+        del gone
+        found = frames.read_locals(sys._getframe(), ("shared", "gone", "unbound", "nowhere", "given"))
+        assert given["shared"] == [1]
+        unbound = 1
+        del given, inner
+        return found, {"unbound": unbound}
+
+    found, _ = outer()
+    assert [*found] == ["shared", "given"]
+    assert found["shared"] == [2]
+
+
+def test_what_is_bound_from_outside_is_not_put_into_what_locals_has_given() -> None:
+    def outer() -> tuple[int, dict[str, Any]]:
+        count = 1
+        given = locals()
+        frames.set_locals(sys._getframe(), {"count": 5})
+        return count, dict(given)
+
+    assert outer() == (5, {"count": 1})
+
+
 def test_the_globals_of_a_module_stay_where_they_are() -> None:
     namespace: dict[str, Any] = {"read_locals": frames.read_locals, "getframe": sys._getframe}
     exec(compile("before = 1\nread = read_locals(getframe())", "<script>", "exec"), namespace)

@@ -23,18 +23,18 @@ def _encode(encoder: Encoder, node: Node) -> Any:
 
 
 def _undo_frame(node: Node) -> None:
-    now = node.obj.f_locals
+    now = frames.read_locals(node.obj)
     changed = {k: v for k, v in node.content.items() if now.get(k, ABSENT) is not v}
     if changed:
         frames.set_locals(node.obj, changed)
 
 
 def _fill_frame(rebuild: Rebuild, node: EncodedNode, obj: Any) -> None:
-    frames.set_locals(obj, rebuild.mapping(node.content, obj.f_locals))
+    frames.set_locals(obj, rebuild.mapping(node.content, frames.read_locals(obj)))
 
 
 def _local(parent: Any, key: Any) -> Any:
-    return parent.f_locals.get(key, ABSENT)
+    return frames.read_locals(parent, (key,)).get(key, ABSENT)
 
 
 def _undo_globals(node: Node) -> None:

@@ -29,6 +29,9 @@ END_S = 600.0
 """How long the steps that are left may take, once no fault comes any more and they are quick."""
 LOOK_S = 0.2
 ASK_S = 60.0
+PATIENCE_S = 30.0
+"""A fault that the job cannot take for so long gives way to the next one: ranks that are all on one machine stay there, and the
+loss of a machine would wait to the end."""
 OFTEN = 100_000
 _SIGNALS = {KILL: signal.SIGKILL, "stop": signal.SIGSTOP}
 
@@ -171,7 +174,7 @@ class _Job:
                 self._hurry.touch()
             if self._gone is not None:
                 self._bring_back(self._gone)
-            elif now_s >= next_s and now_s < until_s and self._strike(fault):
+            elif next_s <= now_s < until_s and (self._strike(fault) or now_s >= next_s + PATIENCE_S):
                 fault = draw(self._chance, self._shape.world_size, self._shape.machines)
                 next_s = time.monotonic() + fault.pause_s
             time.sleep(LOOK_S)

@@ -134,7 +134,7 @@ def test_the_newest_checkpoint_is_cut_off_and_the_one_before_is_taken(training: 
     lose(training, f"{training.name}-1", STEP + 5)
     (fallen,) = wait_for_rungs(training)
     for rung in ("next-spare", "jit-checkpoint"):
-        assert rungs(fallen)[rung] == ("refused", "is not among the rungs that the job allows")
+        assert rungs(fallen)[rung] == ("refused", "is not among what the job allows")
     outcome, reason = rungs(fallen)["checkpoint"]
     assert (outcome, f"{NEWER} is not whole" in reason, f"{SAVED} is the newest whole" in reason) == (
         "taken",

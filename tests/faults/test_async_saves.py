@@ -62,7 +62,7 @@ def test_a_rank_that_moves_takes_its_save_along(
     run = relay(tmp_path, SCRIPT, "ddp", saves, ranks=ranks, inject=planned, planned_at=[5], environment=slow)
     assert run.status == 0, run.told()
     assert [(m["kind"], m["rank"]) for m in run.committed()] == [("planned", moved)], run.told()
-    (stop,) = (found for e in run.named("decision") if (found := re.search(r"stop at boundary (\d+)", e["text"])))
+    (stop,) = (found for e in run.named("decision") if (found := re.search(r"stop after step (\d+)", e["text"])))
     assert int(stop[1]) < 17, run.told()
     assert differences(undisturbed(SCRIPT, "ddp", saves, ranks=ranks), run.out, ranks) == [], run.told()
 

@@ -22,7 +22,7 @@ def test_a_migration_whose_controller_dies_is_done_by_the_next_one(
     run = relay(tmp_path, SCRIPT, ranks=RANKS, spares=2, inject=faults)
     assert_unharmed(run, undisturbed(SCRIPT, ranks=RANKS), RANKS, faults, 1)
     assert [e["outcome"] for e in run.named("taken_over")] != []
-    assert "the controller was ended by SIGKILL: training goes on, and another one takes its place" in run.told()
+    assert "the controller was ended by SIGKILL: training goes on, and another controller is started" in run.told()
 
 
 def test_the_controller_that_takes_over_replaces_ranks_that_are_lost_later(

@@ -13,7 +13,7 @@ def test_a_rank_that_goes_its_own_way_after_it_was_replaced_stops_the_job_with_a
     (verdict,) = run.named("health_verdict")
     assert verdict["action"] == "stop", run.told()
     assert "ranks 0, 1 differ in module0." in verdict["reason"], run.told()
-    assert "at boundary 11" in verdict["reason"], run.told()
+    assert "after step 11" in verdict["reason"], run.told()
     (saved,) = run.named("checkpoint_saved")
     held = [path.read_bytes() for path in sorted(Path(saved["directory"]).glob("**/tensors-*.bin"))]
     assert len(held) == 2, sorted(Path(saved["directory"]).glob("**/*"))

@@ -74,4 +74,4 @@ def test_replicas_that_differ_name_the_rank_that_disagrees(tmp_path: Path) -> No
     assert run.status == EXIT_SUSPECT_NUMBER, run.told()
     (verdict,) = run.named("health_verdict")
     assert (verdict["rule"], verdict["action"], verdict["ranks"]) == ("replicas", "stop", [1]), run.told()
-    assert f"differ at boundary {STEP}" in verdict["reason"], run.told()
+    assert f"differ after step {STEP}" in verdict["reason"], run.told()

@@ -76,5 +76,5 @@ def test_whoever_holds_the_only_replica_and_has_not_been_let_through_the_gate_go
     run = relay(tmp_path, SHARDED, ranks=4, inject=[fault], environment=environment)
     assert_unharmed(run, undisturbed(SHARDED, ranks=4), 4, [fault], 1)
     decided = [event["text"] for event in run.named("decision")]
-    assert "rank 1 passes the gate of step 6, as others have done" in decided, run.told()
+    assert "rank 1 makes the update of step 6, as others have done" in decided, run.told()
     assert any("rank 1 gives its tensors to rank 3" in text for text in decided), run.told()

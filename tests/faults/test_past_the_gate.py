@@ -23,8 +23,8 @@ def lose(tmp_path: Path, rank: int, *args: str, ahead: str = "") -> Finished:
 
 def assert_finished_from_the_gate(run: Finished, rank: int, others: str = "") -> None:
     decided = " ".join(event["text"] for event in run.named("decision"))
-    assert f"all meet at boundary {STEP}: {others}" in decided, run.told()
-    expected = f"rank {rank} walks through step {STEP} from the gate on, since its journal ends at {STEP - 1}"
+    assert f"all meet after step {STEP}: {others}" in decided, run.told()
+    expected = f"rank {rank} goes through step {STEP} from its update on, since its journal ends after step {STEP - 1}"
     assert expected in decided, run.told()
     assert [m["ranks"] for m in run.committed()] == [[rank]], run.told()
 
@@ -34,7 +34,7 @@ def test_the_first_behind_the_gate_is_lost(rank: int, undisturbed: Undisturbed, 
     run = lose(tmp_path, rank, "mean")
     assert_unharmed(run, undisturbed(SCRIPT, "mean", ranks=RANKS), RANKS, [], 1)
     left = ", ".join(str(r) for r in range(RANKS) if r != rank)
-    assert_finished_from_the_gate(run, rank, f"ranks {left} (past its gate) finish step {STEP}")
+    assert_finished_from_the_gate(run, rank, f"ranks {left} finish step {STEP}")
     assert run.committed()[0]["steps_redone"] == 0
 
 
@@ -43,7 +43,7 @@ def test_the_last_behind_the_gate_is_lost(rank: int, ahead: str, undisturbed: Un
     run = lose(tmp_path, rank, ahead=ahead)
     assert_unharmed(run, undisturbed(SCRIPT, ranks=RANKS), RANKS, [], 1)
     left = ahead.replace(",", ", ")
-    assert_finished_from_the_gate(run, rank, f"ranks {left} (before its gate) redo step {STEP + 1}")
+    assert_finished_from_the_gate(run, rank, f"ranks {left} go back and do step {STEP + 1} again")
 
 
 WRITES = [

@@ -47,7 +47,7 @@ def test_a_copy_that_is_half_written_counts_for_nothing(undisturbed: Undisturbed
     assert (run.status, run.faults()) == (0, [fault]), run.told()
     (migration,) = run.committed()
     assert (migration["kind"], migration["steps_redone"]) == ("rollback", 4), run.told()
-    assert any("their copies of boundary 3;" in e["text"] for e in run.named("decision")), run.told()
+    assert any("their copies of step 3;" in e["text"] for e in run.named("decision")), run.told()
     assert differences(undisturbed(SCRIPT, ranks=RANKS), run.out, RANKS) == [], run.told()
 
 
@@ -113,7 +113,7 @@ def test_without_copies_the_loss_ends_the_job_and_says_why(tmp_path: Path) -> No
     assert run.status == 137, run.told()
     (finished,) = run.named("migration_finished")
     assert finished["outcome"] == "abandoned", run.told()
-    assert "no survivor holds a replica of the tensors of rank 1" in finished["reason"], run.told()
+    assert "no rank that is left holds the same tensors as rank 1" in finished["reason"], run.told()
 
 
 def test_ranks_that_hold_the_same_stop_copying(undisturbed: Undisturbed, tmp_path: Path) -> None:

@@ -227,7 +227,7 @@ def test_another_controller_takes_the_place_of_one_that_dies(cli: Cli, tmp_path:
     (tmp_path / "end").touch()
     out, err = process.communicate(timeout=120)
     assert sorted(out.splitlines()) == ["rank 0 saw the end", "rank 1 saw the end"]
-    assert "the controller was ended by SIGKILL: training goes on, and another one takes its place" in err
+    assert "the controller was ended by SIGKILL: training goes on, and another controller is started" in err
     assert process.returncode == 0
 
 

@@ -16,7 +16,7 @@ MaxRestarts = Annotated[
     typer.Option(
         metavar="N",
         help="How often all processes may be started anew where no rank can take over: from a just-in-time checkpoint, at the "
-        "same step, else from the script's beginning. Default: 3, and for a script that fails by itself 0. One machine only.",
+        "same step, else from the script's beginning. Default: 3, and for a script that fails by itself 0.",
         rich_help_panel=_TORCHRUN,
     ),
 ]

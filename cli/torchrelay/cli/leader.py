@@ -93,7 +93,7 @@ class Leader:
         if not because and self._short_lives >= SHORT_LIVES:
             because = f"{SHORT_LIVES} in a row have ended within {SHORT_LIFE_S:g} s"
         if not because:
-            self._say(f"{how}: training goes on, and another one takes its place", "yellow")
+            self._say(f"{how}: training goes on, and another controller is started", "yellow")
             try:
                 epoch = next_epoch(known.epoch, self._options.node_rank, self._options.nnodes) if known.epoch else 0
                 if await self._start(self._config | successor(self._options, summary, self._port(), known, epoch)):

@@ -351,7 +351,7 @@ def _check_faults(given: GivenOptions, faults: Iterable[Fault], nnodes: int, npr
     for fault in faults:
         if fault.phase == COPY and given.buddy_every <= 0:
             raise UserError(
-                f"--inject {fault}: nothing is copied; give --buddy-every, with a copy at the head of that step"
+                f"--inject {fault}: nothing is copied; give --buddy-every, with a copy at the beginning of that step"
             )
         leads = _leads_first(given.node_rank, _controllers(given, nnodes))
         if fault.kind == CONTROLLER and (not leads or fault.rank // nproc != given.node_rank):

@@ -60,8 +60,8 @@ def _cost(c: Coverage) -> str:
     share = f" ({100 * work_s / c.step_s:.1f} % of a step of {c.step_s * 1e3:.1f} ms)" if c.step_s else ""
     steps = f", in 95 % of steps below {100 * c.share_p95:.1f} %" if c.share_p95 else ""
     return (
-        f"{work_s * 1e3:.2f} ms a step on the training thread{share}{steps}, and {c.barrier_s * 1e3:.2f} ms or more in the gate; "
-        f"{render.size(c.memory_bytes)} of shared memory a rank"
+        f"{work_s * 1e3:.2f} ms a step on the training thread{share}{steps}, "
+        f"and {c.barrier_s * 1e3:.2f} ms or more of waiting; {render.size(c.memory_bytes)} of shared memory a rank"
     )
 
 

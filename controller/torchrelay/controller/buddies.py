@@ -53,7 +53,7 @@ class Buddies:
 
     def taken(self, worker: Worker, report: CopyTaken, now_s: float) -> None:
         if report.reason:
-            text = f"rank {worker.rank} could not fetch the copy of rank {report.rank} of boundary {report.boundary}"
+            text = f"rank {worker.rank} could not fetch the copy of rank {report.rank} after step {report.boundary}"
             self._outbox.log_once("warning", f"{text}: {report.reason}")
         elif report.rank in self._job.holders:
             self._job.holder(report.rank).copy_on = worker.node

@@ -302,7 +302,9 @@ class Core:
         elif isinstance(message, msg.RehearserStarted):
             self._rehearsals.started(node, message, now_s)
         elif (worker := self._worker(node, message.worker)) is None:
-            self.outbox.log_once("warning", f"{node} speaks of {message.worker}, which is none of its workers")
+            self.outbox.log_once(
+                "warning", f"{node} sent a message of {message.worker}, which is none of its workers: it is left out"
+            )
         elif isinstance(message, msg.FromWorker):
             self._handlers[type(message.report)](worker, message.report, now_s)
         elif isinstance(message, msg.WorkerExited) and worker.rehearses:

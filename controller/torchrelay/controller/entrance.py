@@ -168,7 +168,10 @@ class Entrance:
         for worker in verdict.abandon:
             self._outbox.to_worker(worker, Abandon(verdict.generation, verdict.reason))
         for worker in verdict.end:
-            self._outbox.log("warning", f"{worker} says rank {self._job.workers[worker].rank}, and is ended")
+            self._outbox.log(
+                "warning",
+                f"{worker} says that it has rank {self._job.workers[worker].rank}, which another process has: it is ended",
+            )
             self._outbox.to_agent_of(worker, Fence(worker))
 
     def keeps(self, worker: Worker, exited: WorkerExited, now_s: float) -> bool:

@@ -45,7 +45,7 @@ class ProtectionDesk:
             if odd:
                 self._protect(False, f"the script made a process group of {odd[0].world_size}, not {job.world_size}")
             elif len(armed) == job.world_size:
-                self._protect(True, "all ranks are armed")
+                self._protect(True, "all ranks are watched")
             elif armed:
                 missing = sorted(set(range(job.world_size)) - {a.rank for a in armed})
                 job.protection_reason = f"ranks {listed(missing)} have not set up their process group yet"

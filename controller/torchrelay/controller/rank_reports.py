@@ -141,7 +141,9 @@ class RankReports:
     def _for_the_migration(self, worker: Worker, report: Any, now_s: float) -> None:
         if self._driver.migration is None:
             if not isinstance(report, (msg.Resumed, msg.FirstStep)):
-                self._outbox.log_once("info", f"{type(report).__name__} of {worker.worker} ignored: no migration is on")
+                self._outbox.log_once(
+                    "info", f"{type(report).__name__} of {worker.worker} is ignored: no migration is under way"
+                )
             return
         if isinstance(report, msg.CheckpointSaved):
             self._driver.saved(worker.rank, report.size_bytes)

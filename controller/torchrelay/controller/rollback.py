@@ -155,7 +155,7 @@ class Rollback:
         given = "".join(f"; rank {giver} gives that of rank {rank}" for rank, giver in givers.items())
         return m.TargetDecided(
             boundary,
-            f"all ranks enter at boundary {boundary} from their copies{given}",
+            f"all ranks go on after step {boundary}, from their copies{given}",
             actions={},
             entries=dict.fromkeys(range(s.world_size), "enter"),
             donors=givers,
@@ -175,7 +175,7 @@ class Rollback:
         self._in_place |= set(stale)
         self._job.go_back(step.boundary)
         redone = self._furthest - step.boundary
-        reason = f"all ranks go back to their copies of boundary {step.boundary}; {redone} steps are done again"
+        reason = f"all ranks go back to their copies of step {step.boundary}; {redone} steps are done again"
         return m.RollBackDecided(step.boundary, redone, f"{reason}: {why}", stale)
 
     def folder_of(self, token: str) -> str:

@@ -34,7 +34,7 @@ def planned_target(job: Job, state: State, new_token: Callable[[], str]) -> Answ
     help_text = f", with help from ranks {', '.join(map(str, helpers))}, which hold the same" if helpers else ""
     return TargetDecided(
         boundary,
-        f"all stand at boundary {boundary}; {state.lost[rank]} hands rank {rank} over by itself{help_text}",
+        f"all stand after step {boundary}; {state.lost[rank]} hands rank {rank} over by itself{help_text}",
         actions=dict.fromkeys(state.survivors, "stay"),
         entries={rank: entry.action},
         donors={rank: rank},
@@ -47,7 +47,7 @@ def planned_target(job: Job, state: State, new_token: Callable[[], str]) -> Answ
 def resume_target(checkpoint: JobCheckpoint, folder: str) -> Answer:
     return TargetDecided(
         checkpoint.target,
-        f"all ranks enter at boundary {checkpoint.target} from {folder}",
+        f"all ranks go on after step {checkpoint.target} from {folder}",
         actions={},
         entries={rank: part.action for rank, part in checkpoint.ranks.items()},
         donors={},
@@ -72,8 +72,8 @@ def unplanned_target(
     if isinstance(target, Cannot):
         return TargetImpossible(target.reason)
     if behind := still_at_gate(standings, target.boundary):
-        who = f"rank {behind[0]} passes" if len(behind) == 1 else f"ranks {', '.join(map(str, behind))} pass"
-        return GateToPass(tuple(behind), f"{who} the gate of step {target.boundary}, as others have done")
+        who = f"rank {behind[0]} makes" if len(behind) == 1 else f"ranks {', '.join(map(str, behind))} make"
+        return GateToPass(tuple(behind), f"{who} the update of step {target.boundary}, as others have done")
     reasons = [target.reason]
     entries: dict[int, Entry] = {}
     donors: dict[int, int] = {}

@@ -40,7 +40,7 @@ def preparing_late(turn: Turn) -> None:
     s = turn.state
     unready = [rank for rank, joiner in sorted(s.joiners.items()) if not joiner.prepared]
     if s.kind == PLANNED:
-        abandon(turn, "no joiner was ready in time")
+        abandon(turn, "no process was ready in time to take over")
     elif s.kind == UNPLANNED and (waiting := sorted(s.lost.keys() - s.joiners.keys())):
         s.no_spare = f"no spare got ready for ranks {waiting} within {turn.now_s - s.phase_since_s:.0f} s"
         turn.do(Noted(s.no_spare))
@@ -55,7 +55,7 @@ def quiescing_late(turn: Turn) -> None:
     s = turn.state
     if s.kind == PLANNED:
         silent = sorted(s.holders.keys() - s.standings.keys())
-        abandon(turn, f"ranks {silent} did not get to boundary {s.quiesce_boundary} in time")
+        abandon(turn, f"ranks {silent} did not get to the end of step {s.quiesce_boundary} in time")
     elif s.asked:
         abandon(turn, "all ranks stand, but where they go on from was not known in time")
     else:
@@ -85,9 +85,9 @@ def rebuilding_late(turn: Turn) -> None:
 def verifying_late(turn: Turn) -> None:
     s = turn.state
     if s.kind == PLANNED:
-        abandon(turn, "the new generation could not be verified in time")
+        abandon(turn, "ranks could not agree in time that all are at the same step")
     else:
-        _give_up_on(turn, sorted(s.members.keys() - s.verified), "verify the new generation")
+        _give_up_on(turn, sorted(s.members.keys() - s.verified), "agree with the others on the step")
 
 
 def committed_late(turn: Turn) -> None:

@@ -209,8 +209,8 @@ def standing(turn: Turn, said: Said) -> None:
         if report.position != "head" or report.boundary != s.quiesce_boundary:
             abandon(
                 turn,
-                f"rank {said.rank} stands at boundary {report.boundary} ({report.position}) "
-                f"instead of at the head of {s.quiesce_boundary}",
+                f"rank {said.rank} stands after step {report.boundary} ({report.position}) "
+                f"instead of between step {s.quiesce_boundary} and the next one",
             )
             return
         if s.stopped_since_s is None:
@@ -246,9 +246,9 @@ def quiesce_answer(turn: Turn, said: Said) -> None:
     s.quiesce_tries += 1
     late = [rank for rank, accepted in sorted(s.quiesce_answers.items()) if not accepted]
     if s.quiesce_tries >= turn.deadlines.quiesce_tries:
-        abandon(turn, f"ranks {late} were past every boundary that was proposed, {s.quiesce_tries} times")
+        abandon(turn, f"ranks {late} were past each step at which all were to stop, {s.quiesce_tries} times")
         return
-    turn.do(Noted(f"boundary {s.quiesce_boundary} lay behind ranks {late} already; a later one is tried"))
+    turn.do(Noted(f"ranks {late} were past step {s.quiesce_boundary} already; a later step is tried"))
     turn.do(ChooseBoundary(s.quiesce_tries))
 
 
@@ -339,7 +339,7 @@ def _come_apart(s: State, rank: int, difference: str) -> str:
         named = ", ".join(map(str, sorted((donor, *helpers))))
         found = f"ranks {named} were taken to hold the same, and do not"
     else:
-        found = f"rank {donor} does not hold what the donor before it had given"
+        found = f"rank {donor} does not hold what another rank had begun to give"
     return (
         f"{found} ({difference}); all of rank {rank} is from rank {donor}. A device may compute wrongly: "
         "--watch replicas says whose, from three ranks on"

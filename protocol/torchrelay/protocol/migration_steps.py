@@ -186,7 +186,7 @@ def advance_committed(turn: Turn) -> None:
     resumed = s.resumed | s.finished
     stepped = resumed if s.offline else s.stepped | s.finished
     if resumed.issuperset(s.members) and stepped.issuperset(s.members):
-        finish_committed(turn, "every rank has done a step in the new generation")
+        finish_committed(turn, "every rank has done a step since")
 
 
 def arrive_checkpointing(turn: Turn) -> None:

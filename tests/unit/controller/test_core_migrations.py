@@ -92,7 +92,7 @@ def test_nobody_gives_or_saves_tensors_that_lack_an_update_which_others_have_mad
     first = min(orders.index(kind) for kind in (msg.Serve, msg.SaveCheckpoint) if kind in orders)
     assert orders.index(msg.PassGate) < first
     decided = [d.text for d in job.told(events.Decision)]
-    assert "rank 2 passes the gate of step 5, as others have done" in decided
+    assert "rank 2 makes the update of step 5, as others have done" in decided
 
 
 def test_each_migration_has_tokens_of_its_own(job: FakeJob) -> None:
@@ -257,7 +257,7 @@ def test_without_a_replica_the_job_ends_with_the_reason(tmp_path: Path) -> None:
     job.settle()
     assert job.stop is not None
     assert job.stop.exit_code == 137
-    assert "no survivor holds a replica" in job.stop.reason
+    assert "no rank that is left holds the same tensors" in job.stop.reason
 
 
 def test_a_stopped_process_is_suspected_confirmed_and_replaced(job: FakeJob) -> None:

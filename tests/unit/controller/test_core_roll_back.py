@@ -103,7 +103,7 @@ def test_without_copies_of_all_ranks_the_job_ends_with_both_reasons(job: FakeJob
     job.die("n0.w1")
     job.settle()
     assert job.stop is not None
-    assert "no survivor holds a replica of the tensors of rank 1" in job.stop.reason
+    assert "no rank that is left holds the same tensors as rank 1" in job.stop.reason
     assert "there is no whole copy of the state of rank 1 yet" in job.stop.reason
 
 
@@ -242,7 +242,7 @@ def test_a_copy_is_handed_to_the_buddy_on_the_other_node_and_the_report_knows(tm
 def test_a_copy_that_could_not_be_fetched_is_told(tmp_path: Path) -> None:
     job = sharded(tmp_path, nnodes=2)
     job.say("n0.w0", msg.CopyTaken(1, 3, 0, "ChannelClosedError: gone"))
-    assert any("could not fetch the copy of rank 1 of boundary 3" in e.text for e in job.told(events.Log))
+    assert any("could not fetch the copy of rank 1 after step 3" in e.text for e in job.told(events.Log))
     assert job.core.job.holder(1).copy_on == ""
 
 
@@ -309,7 +309,7 @@ def test_where_the_buddy_is_lost_too_the_job_ends_and_says_why(tmp_path: Path) -
     job.kept["n2"] = (copy(2, 3),)
     lose_machine(job, "n1")
     (over,) = job.told(events.JobFinished)
-    assert "no survivor holds a replica of the tensors of rank 1" in over.reason
+    assert "no rank that is left holds the same tensors as rank 1" in over.reason
     assert "there is no whole copy of the state of rank 1 yet" in over.reason
     assert job.sent(msg.Commit) == {}
 

@@ -64,7 +64,7 @@ def test_journals_of_steps_that_were_done_after_the_first_read_are_found_by_a_se
     }
     assert reads(job) == ["n1.w0", "n1.w0", "n1.w1", "n1.w1"]
     (said,) = [d.text for d in job.told(events.Decision) if "read again" in d.text]
-    assert "boundary 5 is out of reach" in said
+    assert "the state after step 5 cannot be made of that" in said
 
 
 def test_copies_that_reach_far_enough_are_read_once(job: FakeJob) -> None:
@@ -76,7 +76,7 @@ def test_copies_that_reach_far_enough_are_read_once(job: FakeJob) -> None:
 def test_copies_that_stay_behind_are_given_up_after_the_second_read(job: FakeJob) -> None:
     lose(job, 3)
     reason = refusal(job)
-    assert "boundary 5 is out of reach" in reason
+    assert "the state after step 5 cannot be made of that" in reason
     assert "also after the copies were read again" in reason
     assert reads(job) == ["n1.w0", "n1.w0", "n1.w1", "n1.w1"]
 
@@ -154,4 +154,4 @@ def test_what_a_dead_process_left_on_its_own_node_is_read_once(tmp_path: Path) -
     job.die("n0.w1")
     job.settle()
     assert reads(job) == ["n0.w1"]
-    assert refusal(job).endswith("boundary 5 is out of reach")
+    assert refusal(job).endswith("the state after step 5 cannot be made of that")

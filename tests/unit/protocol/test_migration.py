@@ -24,7 +24,7 @@ def test_an_undisturbed_migration_walks_through_its_phases_once(kind: str) -> No
     begin(world, kind)
     world.run()
     assert world.phases == WALKS[kind]
-    assert world.finished == m.Finished("committed", "every rank has done a step in the new generation")
+    assert world.finished == m.Finished("committed", "every rank has done a step since")
     assert world.state.generation == 5
 
 
@@ -182,7 +182,9 @@ def test_donors_that_do_not_hold_the_same_are_told_of_and_the_migration_goes_on(
     world.run()
     (note,) = (i for i in world.did if isinstance(i, m.Noted) and i.warning)
     found = (
-        "ranks 0, 2 were taken to hold the same, and do not" if helps else "rank 0 does not hold what the donor before"
+        "ranks 0, 2 were taken to hold the same, and do not"
+        if helps
+        else "rank 0 does not hold what another rank had begun"
     )
     assert note.text.startswith(found)
     assert "(large.0); all of rank 1 is from rank 0" in note.text
@@ -340,7 +342,7 @@ def test_who_stands_at_a_gate_that_others_have_passed_goes_past_it_before_anybod
     assert m.Noted("others have passed it") in world.did
     assert world.state.standings[0].position == "after"
     world.run()
-    assert world.finished == m.Finished("committed", "every rank has done a step in the new generation")
+    assert world.finished == m.Finished("committed", "every rank has done a step since")
 
 
 def test_who_does_not_stand_again_behind_the_gate_is_lost_too() -> None:
@@ -354,7 +356,7 @@ def test_who_does_not_stand_again_behind_the_gate_is_lost_too() -> None:
     world.pass_deadline()
     assert world.state.lost == {0: "w0", 1: "w1"}
     world.run()
-    assert world.finished == m.Finished("committed", "every rank has done a step in the new generation")
+    assert world.finished == m.Finished("committed", "every rank has done a step since")
 
 
 def test_a_rank_that_finishes_its_script_counts_as_resumed() -> None:
@@ -389,4 +391,4 @@ def test_a_planned_move_is_off_if_a_rank_stands_anywhere_but_where_it_was_agreed
     world.feed(m.Said(0, "w0", msg.Standing(5, boundary, boundary, position, "", "h", 1)))
     assert world.finished is not None
     assert (world.finished.outcome, world.finished.fatal) == ("abandoned", False)
-    assert f"rank 0 stands at boundary {boundary} ({position})" in world.finished.reason
+    assert f"rank 0 stands after step {boundary} ({position})" in world.finished.reason

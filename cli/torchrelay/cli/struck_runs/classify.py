@@ -159,7 +159,7 @@ def _where(ran: Ran) -> str:
     under_way = [m for m in ran.summary.moves if m.outcome == "under way"]
     if under_way:
         return f"a migration stood in {under_way[-1].phase or 'its first phase'}"
-    return f"{_why_not(ran) or _protection(ran) or 'no migration was under way'}, at boundary {ran.summary.boundary}"
+    return f"{_why_not(ran) or _protection(ran) or 'no migration was under way'}, after step {ran.summary.boundary}"
 
 
 def told_of(migration: Migration) -> str:

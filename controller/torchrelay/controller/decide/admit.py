@@ -35,7 +35,8 @@ def admit(a: Applicant) -> Admission:
         return Admission(NO_RANK, f"{a.worker} is a spare")
     if not 0 <= a.rank < a.world_size:
         return Admission(
-            NO_RANK, f"{a.worker} says rank {a.rank}, but the job has ranks 0 to {a.world_size - 1}: it is a spare"
+            NO_RANK,
+            f"{a.worker} says that it has rank {a.rank}, but the job has ranks 0 to {a.world_size - 1}: it is a spare",
         )
     if not a.holder:
         return Admission(a.rank, f"{a.worker} is rank {a.rank}")

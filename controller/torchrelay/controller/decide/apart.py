@@ -31,7 +31,7 @@ class Apart:
         named = ", ".join(map(str, self.ranks))
         more = f" and {self.count - 1} more" if self.count > 1 else ""
         return (
-            f"after a migration, ranks {named} differ in {self.path}{more} at boundary {self.boundary}, "
+            f"after a migration, ranks {named} differ in {self.path}{more} after step {self.boundary}, "
             "which they held alike before it"
         )
 

@@ -58,9 +58,9 @@ def choose_donor(
         helpers = choose_helpers(rank, others, standings, busy, nodes)
         return Donor(rank, f"{_who(rank, helpers)} to rank {lost}: {why}", helpers)
     if not can_serve:
-        return Cannot(f"no survivor holds the tensors of boundary {target}")
+        return Cannot(f"no rank that is left holds the tensors as they were after step {target}")
     listed = "; ".join(f"rank {r}: {why}" for r, why in why_not.items())
-    return Cannot(f"no survivor holds a replica of the tensors of rank {lost} ({listed})")
+    return Cannot(f"no rank that is left holds the same tensors as rank {lost} ({listed})")
 
 
 def choose_helpers(
@@ -120,8 +120,8 @@ def is_replica(
 def _equal_digests(ours: ReplicaCheck, theirs: ReplicaCheck) -> tuple[bool, str]:
     differing = [path for path, digest in ours.digests.items() if theirs.digests.get(path) != digest]
     if differing:
-        return False, f"{len(differing)} tensors differed at boundary {ours.boundary}, such as {min(differing)}"
-    return True, f"all {len(ours.digests)} tensors were bitwise equal at boundary {ours.boundary}"
+        return False, f"{len(differing)} tensors differed after step {ours.boundary}, such as {min(differing)}"
+    return True, f"all {len(ours.digests)} tensors were bitwise equal after step {ours.boundary}"
 
 
 def _always_equal(
@@ -139,7 +139,7 @@ def _always_equal(
         differed = [path for path in ours[newest].digests if path not in kept and a.get(path) != b.get(path)]
         if differed:
             return False, (
-                f"{min(differed)} was equal at boundary {newest} and not at boundary {boundary}: nothing keeps it equal"
+                f"{min(differed)} was equal after step {newest} and not after step {boundary}: nothing keeps it equal"
             )
     return True, why
 

@@ -175,7 +175,7 @@ def _ranks(waiting: Sequence[Vital]) -> str:
 
 def _evidence(vitals: Sequence[Vital]) -> str:
     return "; ".join(
-        f"rank {v.rank}: boundary {v.boundary}, {v.phase}{', waiting' if v.waiting else ''}, state {v.process_state}, "
+        f"rank {v.rank}: {v.boundary} steps done, {v.phase}{', waiting' if v.waiting else ''}, state {v.process_state}, "
         f"silent for {v.silent_s:.1f} s"
         for v in vitals
     )

@@ -111,7 +111,7 @@ def _alone(rank: int, peers: Sequence[int], told: Mapping[int, Sequence[ReplicaC
     if len(told) == 1:
         newest = next(c for c in told[rank] if c.boundary == until)
         return "there is no other rank" if newest.digests else ""
-    why = f"no other rank held the same at boundary {until}"
+    why = f"no other rank held the same after step {until}"
     for peer in peers:
         holds, why = is_replica(told[rank], told[peer], until, (rank, peer))
         if holds:

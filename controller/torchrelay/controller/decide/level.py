@@ -52,7 +52,7 @@ def _with_all_the_room(k: Known, gaps: Sequence[RankGap]) -> Protection:
     if k.protection == "pending":
         return Protection(Level.PENDING, k.protection_reason)
     if any(rank not in k.reports or not k.reports[rank].settled for rank in range(k.world_size)):
-        return Protection(Level.ARMED, "all ranks are armed, and the training loop has not come round yet")
+        return Protection(Level.ARMED, "all ranks are watched, and the training loop has not come round yet")
     best = _with_a_spare(k, gaps)
     if k.spares_ready or not best.level.promises:
         return best

@@ -24,5 +24,5 @@ def choose_boundary(furthest: int, median_step_s: float, tries: int, policy: Pol
         steps += math.ceil(policy.quiesce_margin_s / median_step_s)
     steps <<= tries
     boundary = furthest + steps
-    reason = f"all are to stop at boundary {boundary}, {steps} steps ahead of the fastest rank"
+    reason = f"all are to stop after step {boundary}, {steps} steps ahead of the fastest rank"
     return QuiescePoint(boundary, 3 * steps * median_step_s, reason)

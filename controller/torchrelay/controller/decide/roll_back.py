@@ -38,7 +38,7 @@ def choose_step(
     common = set.intersection(*(set(held[rank]) for rank in places))
     if not common:
         have = "; ".join(f"rank {rank}: {_listed(held[rank])}" for rank in sorted(places))
-        return Cannot(f"the copies of the ranks are of no common boundary ({have})")
+        return Cannot(f"the copies of the ranks are of no common step ({have})")
     refusals = {b: choose_givers({rank: held[rank][b] for rank in places}, places) for b in common}
     at_hand = [b for b, givers in refusals.items() if not isinstance(givers, Cannot)]
     if not at_hand:
@@ -49,7 +49,7 @@ def choose_step(
     furthest = max((s.gates_passed + (s.position in _UNDER_WAY) for s in standings.values()), default=seen_boundary + 1)
     redone = max(furthest - boundary, 0)
     again = "1 step is" if redone == 1 else f"{redone} steps are"
-    return Step(boundary, redone, f"all ranks go back to their copies of boundary {boundary}; {again} done again")
+    return Step(boundary, redone, f"all ranks go back to their copies of step {boundary}; {again} done again")
 
 
 def choose_givers(held: Mapping[int, Collection[str]], places: Mapping[int, str]) -> dict[int, int] | Cannot:

@@ -19,8 +19,8 @@ class OutOfReach(Cannot):
 
 
 _NO_WAY = {
-    "astray": "stands where no boundary can be gone back to: in the first iteration of a further training loop, or in a step that "
-    "began in a loop that is over",
+    "astray": "stands where it cannot go back to the beginning of its step: in the first iteration of a further training "
+    "loop, or in a step that began in a loop that is over",
     "once": "was interrupted after optimizer step {step}, in a forward, backward, pipeline step or message that cannot be called "
     "again",
 }
@@ -68,15 +68,15 @@ def decide_target(standings: Mapping[int, Standing]) -> Target | Cannot:
     places = {rank: s.place for rank, s in sorted(standings.items()) if s.boundary == boundary and s.place}
     if len(set(places.values())) > 1:
         return Cannot(
-            f"ranks {', '.join(map(str, places))} are at boundary {boundary} in different loops, between two that train"
+            f"ranks {', '.join(map(str, places))} are after step {boundary} in different loops, between two that train"
         )
     actions: dict[int, str] = {}
     for rank, s in sorted(standings.items()):
         action = _action(s, boundary)
         if action is None:
             return Cannot(
-                f"rank {rank} stands at boundary {s.boundary} ({s.position}, {s.gates_passed} gates passed) and cannot "
-                f"get to boundary {boundary}, where others are: {s.detail or 'no further detail'}"
+                f"rank {rank} has done {s.boundary} steps and stands in the next one ({s.position}, {s.gates_passed} updates "
+                f"begun); it cannot get to the end of step {boundary}, where others are: {s.detail or 'no further detail'}"
             )
         actions[rank] = action
     offline = any(s.position == "finished" for s in standings.values())
@@ -121,8 +121,8 @@ def _action(s: Standing, target: int) -> str | None:
 
 def _reason(boundary: int, actions: Mapping[int, str], offline: bool) -> str:
     what = {
-        "forward": f"(past its gate) finish step {boundary}",
-        "rewind": f"(before its gate) redo step {boundary + 1}",
+        "forward": f"finish step {boundary}",
+        "rewind": f"go back and do step {boundary + 1} again",
         "stay": "are there",
     }
     parts = [
@@ -132,7 +132,7 @@ def _reason(boundary: int, actions: Mapping[int, str], offline: bool) -> str:
     ]
     if offline:
         parts.append("some script has reached its end, so no communicator is needed any more")
-    return f"all meet at boundary {boundary}: " + "; ".join(parts)
+    return f"all meet after step {boundary}: " + "; ".join(parts)
 
 
 def decide_entry(
@@ -146,23 +146,24 @@ def decide_entry(
     if target in boundaries and donor is not None and donor.boundary < target:
         if not by_shadow:
             return Cannot(
-                f"rank {rank} was at boundary {target}, and the rank that would give its tensors is not: "
+                f"rank {rank} was through with step {target}, and the rank that would give its tensors is not: "
                 "what it has yet to write after its optimizer step would be missing"
             )
         return Entry(
             "shadow",
-            f"rank {rank} walks through step {target} from the gate on, since the rank that gives its tensors is not "
+            f"rank {rank} goes through step {target} from its update on, since the rank that gives its tensors is not "
             "through with what follows the optimizer step",
         )
     if target in boundaries:
-        return Entry("enter", f"rank {rank} enters at boundary {target}, which its journal holds")
+        return Entry("enter", f"rank {rank} goes on after step {target}, as its journal has it")
     if by_shadow:
         return Entry(
             "shadow",
-            f"rank {rank} walks through step {target} from the gate on, since its journal ends at {target - 1}",
+            f"rank {rank} goes through step {target} from its update on, since its journal ends after step {target - 1}",
         )
     held = ", ".join(map(str, sorted(boundaries))) or "none"
     at_gates = ", ".join(map(str, sorted(gates))) or "none"
     return OutOfReach(
-        f"the journal of rank {rank} has boundaries {held} and gates {at_gates}: boundary {target} is out of reach"
+        f"the journal of rank {rank} has the state after steps {held}, and before the updates of steps {at_gates}: "
+        f"the state after step {target} cannot be made of that"
     )

@@ -58,13 +58,13 @@ def take_over(claims: Sequence[Claim], remembered: Mapping[int, str]) -> TakeOve
     end = tuple(c.worker for c in claims if c.worker not in with_rank and not c.gone)
     late = tuple(c.worker for c in holders.values() if c.in_force < committed == c.announced and not c.gone)
     if late:
-        why = f"generation {committed} is in force for some: {', '.join(late)} are let into it too"
+        why = f"the migration was done for some ranks already, so {', '.join(late)} go on with them"
         return TakeOver(chosen, committed, commit=late, end=end, reason=why)
     if announced > committed and not any(c.gone for c in holders.values()):
-        why = f"the migration to generation {announced} was not done when its controller ended: all go on as before"
+        why = "the migration was not done when its controller ended: all go on as before"
         return TakeOver(chosen, announced, abandon=tuple(chosen.values()), end=end, reason=why)
     if announced > committed:
-        why = f"the migration to generation {announced} was not done when its controller ended: it begins anew"
+        why = "the migration was not done when its controller ended: it begins anew"
         return TakeOver(chosen, announced, end=end, reason=why)
     return TakeOver(chosen, committed, end=end)
 

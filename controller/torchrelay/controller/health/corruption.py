@@ -35,6 +35,6 @@ def odd_one_out(checks: Mapping[int, Sequence[ReplicaCheck]], world_size: int) -
         return None
     ((rank, paths),) = suspects.items()
     return rank, (
-        f"{len(paths)} tensors of rank {rank} ({paths[0]}, ...) differ at boundary {common[-1]} from those of all other "
-        f"ranks, which agree; at boundary {common[-2]} all were equal"
+        f"{len(paths)} tensors of rank {rank} ({paths[0]}, ...) differ after step {common[-1]} from those of all other "
+        f"ranks, which agree; after step {common[-2]} all were equal"
     )

@@ -41,7 +41,7 @@ class Address:
             await self._api.patch(self._kind, name, {part: wanted[part] for part in ("endpoints", "ports")}, namespace)
         else:
             return
-        log.info("agents are led to %s", self._settings.address)
+        log.info("agents find this controller at %s", self._settings.address)
 
     async def _create(self, wanted: Object) -> None:
         try:

@@ -98,7 +98,10 @@ class Router(relay_pb2_grpc.RelayServicer):
 
     async def _served_by_resources(self, request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
         """What commands ask of one job. Said here, since gRPC would log a traceback for each."""
-        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "in a cluster resources tell of a job, and take wishes")
+        await context.abort(
+            grpc.StatusCode.UNIMPLEMENTED,
+            "in a cluster, look at the job's TrainingJob, and create a Migration to move a rank",
+        )
 
     Watch = Status = Migrate = Stop = Clear = Lead = _served_by_resources
 

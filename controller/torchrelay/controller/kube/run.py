@@ -261,7 +261,7 @@ def _config(run: JobRun, world_size: int) -> ControllerConfig:
     if world_size % processes:
         processes = 1  # such a job is not protected, and its processes are told why
     acts = wishes.policy == kube.POLICY_AUTO
-    barred = "{} is not among the rungs that the job allows (annotation fallback)"
+    barred = "{} is not among what the job allows (annotation fallback)"
     jit_barred = "" if kube.JIT_CHECKPOINT in wishes.fallback else barred.format(kube.JIT_CHECKPOINT)
     worn_out = {step for step in run.restarts if run.restarts.count(step) >= MAX_RESTARTS_AT_STEP}
     return ControllerConfig(

@@ -77,7 +77,7 @@ class Scribe:
         else:
             before = Found((found.get("status") or {}).get("phase", ""), found["spec"].get("workloadUID", ""))
             verdict = judge_same_job(before, Here(spec["workloadUID"] or "", run.trained_before, run.follows))
-            log.info("%s: its TrainingJob is %s: %s", key, "gone on with" if verdict.same else "new", verdict.reason)
+            log.info("%s: its TrainingJob is %s: %s", key, "kept" if verdict.same else "new", verdict.reason)
             if not verdict.same:
                 found = await self._api.patch(TRAINING_JOBS, key.name, {"spec": spec}, key.namespace)
                 await self._set_spares(key, spec["spares"])

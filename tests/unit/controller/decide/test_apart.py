@@ -18,7 +18,7 @@ def test_what_was_equal_at_all_boundaries_and_is_not_any_more_is_named_with_its_
     found = apart(known, {0: check(6, w="x", b="p"), 1: check(6, w="x", b="p"), 2: check(6, w="y", b="p")})
     assert found is not None
     assert (found.ranks, found.path, found.count, found.boundary) == ((0, 1, 2), "w", 1, 6)
-    assert "ranks 0, 1, 2 differ in w at boundary 6" in found.reason()
+    assert "ranks 0, 1, 2 differ in w after step 6" in found.reason()
 
 
 def test_two_ranks_that_have_told_are_enough() -> None:

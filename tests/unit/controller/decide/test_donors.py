@@ -23,14 +23,14 @@ HERE = {0: at(9, 9), 2: at(9, 9)}
 def test_equal_contents_at_a_common_boundary_make_a_donor() -> None:
     checks = {0: [check(4, a="1", b="3")], 1: [check(4, a="1", b="2")], 2: [check(4, a="1", b="2", c="9")]}
     donor = choose_donor(1, 9, HERE, checks)
-    assert donor == Donor(2, "rank 2 gives its tensors to rank 1: all 2 tensors were bitwise equal at boundary 4")
+    assert donor == Donor(2, "rank 2 gives its tensors to rank 1: all 2 tensors were bitwise equal after step 4")
 
 
 def test_the_newest_common_check_counts() -> None:
     equal_once = [check(2, a="1"), check(4, a="1")]
     donor = choose_donor(1, 9, {0: at(9, 9)}, {0: equal_once, 1: [check(2, a="1"), check(4, a="2"), check(6, a="1")]})
     assert isinstance(donor, Cannot)
-    assert "differed at boundary 4, such as a" in donor.reason
+    assert "differed after step 4, such as a" in donor.reason
 
 
 def test_equality_by_initialisation_proves_nothing() -> None:
@@ -86,7 +86,7 @@ def test_only_ranks_that_have_the_targets_tensors_can_give_them() -> None:
     assert isinstance(donor, Donor)
     assert donor.rank == 2
     nobody = choose_donor(1, 9, {0: at(8, 8, "gate")}, checks)
-    assert nobody == Cannot("no survivor holds the tensors of boundary 9")
+    assert nobody == Cannot("no rank that is left holds the tensors as they were after step 9")
 
 
 def test_who_is_at_the_target_already_is_preferred_then_the_lowest_rank() -> None:
@@ -150,7 +150,7 @@ def test_all_that_hold_the_same_give_at_once() -> None:
 )
 def test_who_stands_elsewhere_does_not_help(elsewhere: Standing) -> None:
     donor = choose_donor(1, 9, {0: at(9, 9), 2: elsewhere}, SAME)
-    assert donor == Donor(0, "rank 0 gives its tensors to rank 1: all 1 tensors were bitwise equal at boundary 4")
+    assert donor == Donor(0, "rank 0 gives its tensors to rank 1: all 1 tensors were bitwise equal after step 4")
 
 
 def test_who_holds_something_else_does_not_help() -> None:
@@ -172,6 +172,6 @@ def test_ranks_that_average_now_and_then_hold_the_same_at_some_boundaries_only()
     checks = {rank: [check(1, w="a"), check(3, w=str(rank)), check(8, w="b")] for rank in range(2)}
     donor = choose_donor(1, 10, {0: at(10, 10)}, checks)
     assert isinstance(donor, Cannot)
-    assert "w was equal at boundary 8 and not at boundary 3" in donor.reason
+    assert "w was equal after step 8 and not after step 3" in donor.reason
     kept_equal = {rank: [check(3, "w", w=str(rank)), check(8, "w", w="b")] for rank in range(2)}
     assert isinstance(choose_donor(1, 10, {0: at(10, 10)}, kept_equal), Donor)

@@ -97,7 +97,7 @@ def test_the_reason_names_numbers_and_witnesses() -> None:
     assert found.reason == (
         "rank 1 has shown no progress for 9.5 s (a step takes 1.00 s, the limit is 7.0 s) while ranks 0, 2 wait"
     )
-    assert "rank 2: boundary 5, body, waiting, state S, silent for 9.0 s" in found.evidence
+    assert "rank 2: 5 steps done, body, waiting, state S, silent for 9.0 s" in found.evidence
 
 
 def test_code_that_runs_in_circles_is_a_hang_wherever_it_is() -> None:

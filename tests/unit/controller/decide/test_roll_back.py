@@ -18,7 +18,7 @@ def test_the_newest_step_of_which_all_ranks_have_whole_copies_is_taken() -> None
     step = choose_step(held, HERE, standing(9))
     assert isinstance(step, Step)
     assert (step.boundary, step.redone) == (6, 4)
-    assert step.reason == "all ranks go back to their copies of boundary 6; 4 steps are done again"
+    assert step.reason == "all ranks go back to their copies of step 6; 4 steps are done again"
 
 
 @pytest.mark.parametrize(("position", "redone"), [("body", 3), ("gate", 3), ("head", 2), ("after", 2), ("torn", 2)])
@@ -72,5 +72,5 @@ def test_what_cannot_be_gone_back_to_is_said() -> None:
         "there is no whole copy of the state of rank 1 yet"
     )
     assert choose_step({0: {6: ["n0"]}, 1: {3: ["n0"]}}, HERE, standing(8)) == Cannot(
-        "the copies of the ranks are of no common boundary (rank 0: 6; rank 1: 3)"
+        "the copies of the ranks are of no common step (rank 0: 6; rank 1: 3)"
     )

@@ -37,7 +37,7 @@ def test_the_target_follows_from_the_gates(
     target = decide_target(dict(enumerate(standings)))
     assert isinstance(target, Target)
     assert (target.boundary, list(target.actions.values()), target.offline) == (boundary, actions, offline)
-    assert f"boundary {boundary}" in target.reason
+    assert f"after step {boundary}" in target.reason
 
 
 def test_who_has_its_gradients_and_not_its_update_is_not_there_yet() -> None:
@@ -50,11 +50,11 @@ def test_who_has_its_gradients_and_not_its_update_is_not_there_yet() -> None:
     ("standings", "why"),
     [
         ([], "no rank is left"),
-        ([at(6, 6, "head"), at(5, 5, "body")], "rank 1 stands at boundary 5 .* cannot get to boundary 6"),
+        ([at(6, 6, "head"), at(5, 5, "body")], "rank 1 has done 5 steps .* cannot get to the end of step 6"),
         ([at(7, 7, "head"), at(5, 6, "after")], "rank 1"),
         ([at(-1, 0, "body")], "rank 0"),
         ([at(6, 7, "after"), at(6, 6, "finished")], "rank 1"),
-        ([at(5, 5, "body"), at(5, 5, "behind")], r"rank 1 stands at boundary 5 \(behind"),
+        ([at(5, 5, "body"), at(5, 5, "behind")], r"rank 1 has done 5 steps and stands in the next one \(behind"),
     ],
 )
 def test_ranks_that_cannot_meet_are_named(standings: list[Standing], why: str) -> None:
@@ -79,7 +79,7 @@ def test_a_joiner_enters_where_the_journal_ends_or_walks_the_last_step(
 def test_a_journal_that_does_not_reach_the_target_is_no_way_in(boundaries: set[int], gates: set[int]) -> None:
     entry = decide_entry(1, 6, boundaries, gates)
     assert isinstance(entry, Cannot)
-    assert "boundary 6" in entry.reason
+    assert "step 6" in entry.reason
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,10 @@ def test_nobody_takes_over_while_a_sharded_model_is_used_after_the_update() -> N
 
 @pytest.mark.parametrize(
     ("position", "why"),
-    [("astray", "where no boundary can be gone back to"), ("once", "interrupted after optimizer step 6, in a forward")],
+    [
+        ("astray", "where it cannot go back to the beginning of its step"),
+        ("once", "interrupted after optimizer step 6, in a forward"),
+    ],
 )
 def test_nobody_goes_on_where_one_rank_cannot(position: str, why: str) -> None:
     target = decide_target({0: at(6, 6, "head"), 1: at(5, 6, position)})
@@ -157,4 +160,4 @@ def test_one_number_in_two_loops_is_no_meeting_place() -> None:
     assert isinstance(decide_target({0: here, 1: here, 2: at(5, 6, "after")}), Target)
     target = decide_target({0: here, 1: there})
     assert isinstance(target, Cannot)
-    assert "ranks 0, 1 are at boundary 6 in different loops" in target.reason
+    assert "ranks 0, 1 are after step 6 in different loops" in target.reason

@@ -13,8 +13,8 @@ def test_a_rank_that_left_its_replicas_is_suspected() -> None:
     found = odd_one_out(checks(("a", "b"), ("a", "X"), ("a", "b")), 3)
     assert found is not None
     assert found[0] == 1
-    assert "differ at boundary 20" in found[1]
-    assert "at boundary 10 all were equal" in found[1]
+    assert "differ after step 20" in found[1]
+    assert "after step 10 all were equal" in found[1]
 
 
 def test_equal_ranks_and_ranks_that_never_were_equal_are_not() -> None:

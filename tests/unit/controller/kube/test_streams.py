@@ -49,7 +49,7 @@ def test_a_command_at_the_port_of_a_cluster_is_turned_away_without_a_traceback(
             job = cluster.job("llama")
             await cluster.trains(job)
             async with cluster.channel(job.agents[0].pod) as channel:
-                with pytest.raises(grpc.aio.AioRpcError, match="in a cluster resources tell of a job"):
+                with pytest.raises(grpc.aio.AioRpcError, match="in a cluster, look at the job's TrainingJob"):
                     await relay_pb2_grpc.RelayStub(channel).Stop(relay_pb2.StopRequest(signal=9))
 
     asyncio.run(run())

@@ -81,7 +81,7 @@ def choose_rung(s: Situation) -> Rung:
     tried = [Tried(name, REFUSED, _above(s, name, refusal)) for name, refusal in above]
     for name, choose in ((kube.JIT_CHECKPOINT, _jit_checkpoint), (kube.CHECKPOINT, _checkpoint)):
         if name not in s.allowed:
-            tried.append(Tried(name, REFUSED, "is not among the rungs that the job allows"))
+            tried.append(Tried(name, REFUSED, "is not among what the job allows"))
             continue
         found, because, aside = choose(s) if not _comes_again(s) else (None, _comes_again(s), ())
         tried.append(Tried(name, TAKEN if found is not None else REFUSED, because))
@@ -92,7 +92,7 @@ def choose_rung(s: Situation) -> Rung:
 
 def _above(s: Situation, rung: str, refusal: str) -> str:
     if rung not in s.allowed:
-        return "is not among the rungs that the job allows"
+        return "is not among what the job allows"
     return refusal or "another process for the rank is of no use here"
 
 
@@ -108,7 +108,7 @@ def _jit_checkpoint(s: Situation) -> tuple[Found | None, str, tuple[str, ...]]:
         return None, f"no checkpoint can be saved: {s.jit_refused}", ()
     if _worn_out(s, s.jit_step):
         return None, f"the job has begun again at step {s.jit_step} {MAX_RESTARTS_AT_STEP} times", ()
-    return Found(s.jit, s.jit_step, ours=True), f"survivors have saved step {s.jit_step} in {s.jit}", ()
+    return Found(s.jit, s.jit_step, ours=True), f"the ranks that live have saved step {s.jit_step} in {s.jit}", ()
 
 
 def _checkpoint(s: Situation) -> tuple[Found | None, str, tuple[str, ...]]:

@@ -57,7 +57,7 @@ def test_a_just_in_time_checkpoint_wears_out_too() -> None:
 def test_only_rungs_that_are_allowed_are_tried() -> None:
     rung = choose_rung(change(SAVED, allowed=(kube.CHECKPOINT,), found=[Found("/c/20", 20)]))
     assert rung.rung == kube.CHECKPOINT
-    assert [t.reason for t in rung.tried[:3]] == ["is not among the rungs that the job allows"] * 3
+    assert [t.reason for t in rung.tried[:3]] == ["is not among what the job allows"] * 3
 
 
 def test_a_folder_that_nobody_can_look_into_is_said() -> None:

@@ -14,8 +14,9 @@ from torchrelay.agent import priority
 from torchrelay.agent.priority import Priorities, can_return
 
 _STARTS = "threading.Thread(target=threading.Event().wait, daemon=True).start()"
-_WITH_A_THREAD = f"import threading, sys; {_STARTS}; print(flush=True); sys.stdin.read()"
-_STARTS_ONE = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {_WITH_A_THREAD!r}])"
+_WHEN_TOLD = "import os; os.read(0, 1)"
+_WITH_A_THREAD = f"{_WHEN_TOLD}; import threading, sys; {_STARTS}; print(flush=True); sys.stdin.read()"
+_STARTS_ONE = f"{_WHEN_TOLD}; import subprocess, sys; subprocess.run([sys.executable, '-c', {_WITH_A_THREAD!r}])"
 
 
 @pytest.fixture(params=[_WITH_A_THREAD, _STARTS_ONE], ids=["itself", "through a wrapper"])
@@ -27,6 +28,15 @@ def process(request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[bytes]]
         process.communicate(b"")
 
 
+def let_it_start_a_thread(process: subprocess.Popen[bytes]) -> None:
+    """Return once the thread is there."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(b"12")  # a byte for the wrapper, and one for what it starts
+    process.stdin.flush()
+    process.stdout.readline()
+
+
 def policies(pid: int) -> set[int]:
     """Of all threads of the process and of what it has started."""
     return {os.sched_getscheduler(int(t)) for p in priority._tree(pid) for t in os.listdir(f"/proc/{p}/task")}
@@ -36,8 +46,7 @@ def policies(pid: int) -> set[int]:
 def test_all_threads_give_way_and_all_of_them_return(process: subprocess.Popen[bytes]) -> None:
     priorities = Priorities()
     priorities.lower(process.pid)
-    assert process.stdout is not None
-    process.stdout.readline()  # the thread is there, started by one that gives way
+    let_it_start_a_thread(process)
     assert policies(process.pid) == {os.SCHED_IDLE}
     priorities.raise_(process.pid)
     assert policies(process.pid) == {os.SCHED_OTHER}
@@ -48,8 +57,7 @@ def test_where_nobody_may_take_it_back_processes_keep_their_priority(
 ) -> None:
     monkeypatch.setattr(priority, "can_return", lambda: False)
     Priorities().lower(process.pid)
-    assert process.stdout is not None
-    process.stdout.readline()
+    let_it_start_a_thread(process)
     assert policies(process.pid) == {os.SCHED_OTHER}
 
 

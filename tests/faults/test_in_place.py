@@ -30,15 +30,3 @@ def test_a_process_that_took_over_a_rank_can_go_back_past_what_it_has_never_seen
     faults = ["kill:rank=0,step=3,phase=after-step", "kill:rank=1,step=5,phase=backward"]
     run = relay(tmp_path, "target_network.py", ranks=RANKS, spares=2, inject=faults)
     assert_unharmed(run, undisturbed("target_network.py", ranks=RANKS), RANKS, faults, 2)
-
-
-def test_a_momentum_encoder_that_is_written_past_torchs_counts_goes_back_from_the_first_step_on(
-    undisturbed: Undisturbed, tmp_path: Path
-) -> None:
-    faults = [
-        "kill:rank=1,step=1,phase=backward",
-        "kill:rank=0,step=5,phase=backward",
-        "kill:rank=1,step=8,phase=after-step",
-    ]
-    run = relay(tmp_path, "momentum.py", ranks=RANKS, spares=3, inject=faults)
-    assert_unharmed(run, undisturbed("momentum.py", ranks=RANKS), RANKS, faults, 3)

@@ -45,7 +45,6 @@ def script(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[LoopScri
     script = LoopScript(monkeypatch, tmp_path)
     yield script
     script.engine.comms.waits.renewed(sys.maxsize)
-    script.engine.updates.writes.drop()
 
 
 @pytest.fixture

@@ -57,7 +57,6 @@ class LeftLoops:
         return engine.position == "body" and not has_begun and engine.shadow is None and commit.boundary > 0
 
     def _withdraw(self, commit: Commit) -> None:
-        self._engine.updates.writes.drop()
         self._engine.journal.write_boundary(commit.boundary, b"")
 
     def _pass_over(self) -> None:

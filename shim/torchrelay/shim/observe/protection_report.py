@@ -68,7 +68,6 @@ class Reporter:
             self._engine.writer.shape,
             self._engine.draws.batches.written,
             self._engine.updates.writes.copied_bytes,
-            self._engine.updates.writes.too_large,
             self._engine.gradients.most_copied_bytes,
         )
         told = (
@@ -266,8 +265,6 @@ class Reporter:
         found += self._no_way_in(commit)
         found += self._unknown(commit)
         found += self._kept_workers(commit)
-        if self._engine.updates.writes.too_large:
-            found.append(Gap("early-writes", ALONE, self._engine.updates.writes.too_large))
         found += [
             Gap(
                 "large-fresh-tensor",

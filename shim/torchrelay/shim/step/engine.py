@@ -126,7 +126,7 @@ class Engine:
         self.fails_closed, self.give_up = self.unprotected.fails_closed, self.unprotected.give_up
         self.left, self.again = LeftLoops(self), DoneAgain()
         self.ended = self.left.ended
-        self.summed_up = self.updates.summed_up
+        self.summed_up = self.again.summed_up
         self.saves = AsyncSaves(self)
         self.beside, self.dispatched = Beside(self).call, self.saves.dispatched
 

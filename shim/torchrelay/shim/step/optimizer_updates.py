@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -75,11 +74,6 @@ class Updates:
             self.early.put_back(commit.state)
         if commit is not None and target == commit.boundary:
             self.writes.put_back(commit.state)
-
-    def summed_up(self, tensors: Sequence[torch.Tensor]) -> None:
-        """The result of a collective of SUMS_UP is in `tensors`."""
-        self._engine.again.summed_up(tensors)
-        self.writes.summed_up(tensors)
 
     def late_now(self) -> dict[str, int]:
         """What was written between the last optimizer step and the place where this rank's tensors are those of."""

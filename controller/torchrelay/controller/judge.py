@@ -11,10 +11,10 @@ from typing import Any
 from torchrelay.controller.config import ControllerConfig
 from torchrelay.controller.decide.buddies import choose_every
 from torchrelay.controller.decide.coverage import coverage
-from torchrelay.controller.decide.elsewhere import places as free_places
+from torchrelay.controller.decide.elsewhere import places
 from torchrelay.controller.decide.hang import threshold_s
 from torchrelay.controller.decide.known import Known, is_compared, without_replica
-from torchrelay.controller.decide.lost_together import places
+from torchrelay.controller.decide.lost_together import lost_together
 from torchrelay.controller.decide.room import checkpoint_lacks, joiner_lacks
 from torchrelay.controller.job import Job
 from torchrelay.controller.outbox import Outbox
@@ -81,7 +81,7 @@ class Judge:
     def known(self) -> Known:
         job, policy, every = self._job, self._config.policy, self._config.buddy_every
         ready, coming = self._spares()
-        lost = places(job.nodes, job.machines)
+        lost = lost_together(job.nodes, job.machines)
         known = Known(
             job.world_size,
             job.protection,
@@ -157,7 +157,7 @@ class Judge:
         for node, count in sorted(ranks.items()):
             elsewhere = ready.total() - ready[node]
             if elsewhere < count:
-                elsewhere += free_places([m for m in with_places if m.node != node], count - elsewhere)
+                elsewhere += places([m for m in with_places if m.node != node], count - elsewhere)
             if elsewhere < count:
                 return f"spares and free places elsewhere could take over {elsewhere} of {count} ranks of {node}"
         return ""

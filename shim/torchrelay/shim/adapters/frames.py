@@ -53,7 +53,9 @@ def set_locals(frame: FrameType, values: Mapping[str, Any]) -> None:
     if is_module_frame(frame):
         frame.f_globals.update(values)
         return
-    given = frame_memory.given_by_locals(frame) if frame_memory.WORKS else None
+    # What the frame of a class's body keeps is the class's own namespace, and not for us to put back.
+    is_function = bool(frame.f_code.co_flags & inspect.CO_OPTIMIZED)
+    given = frame_memory.given_by_locals(frame) if frame_memory.WORKS and is_function else None
     before = dict(given) if given is not None else {}
     known = set(frame.f_code.co_varnames) | set(frame.f_code.co_cellvars) | set(frame.f_code.co_freevars)
     proxy = frame.f_locals

@@ -79,7 +79,7 @@ def content(obj: Any) -> bytes | None:
     pickler.fast = True
     try:
         pickler.dump(obj)
-    except Exception:  # noqa: BLE001 - as above
+    except Exception:  # noqa: BLE001 - whatever the script's objects do when they are asked, it goes on
         return None
     return written.getvalue()
 
@@ -88,7 +88,7 @@ def comes_back(written: bytes) -> bool:
     """Whether another process can make the object of what was written."""
     try:
         pickle.loads(written)
-    except Exception:  # noqa: BLE001 - as above
+    except Exception:  # noqa: BLE001 - whatever the script's objects do when they are asked, it goes on
         return False
     return True
 
@@ -98,7 +98,7 @@ def is_equal(written: bytes, obj: Any) -> bool:
     try:
         made = pickle.loads(written)
         return hash(made) == hash(obj) and bool(made == obj)
-    except Exception:  # noqa: BLE001 - as above
+    except Exception:  # noqa: BLE001 - whatever the script's objects do when they are asked, it goes on
         return False
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from torchrelay.controller.decide.lost_together import MACHINE, POD, places
+from torchrelay.controller.decide.lost_together import MACHINE, POD, lost_together
 
 
 def test_a_node_is_its_own_machine_where_nothing_else_is_known() -> None:
-    found = places(["n0", "n1"], {})
+    found = lost_together(["n0", "n1"], {})
     assert found.kind == MACHINE
     assert found.apart("n0", "n1")
     assert not found.apart("n0", "n0")
@@ -14,17 +14,17 @@ def test_a_node_is_its_own_machine_where_nothing_else_is_known() -> None:
 
 
 def test_pods_of_one_machine_are_lost_with_it() -> None:
-    found = places(["a", "b", "c"], {"a": "m0", "b": "m0", "c": "m1"})
+    found = lost_together(["a", "b", "c"], {"a": "m0", "b": "m0", "c": "m1"})
     assert found.kind == MACHINE
     assert not found.apart("a", "b")
     assert found.apart("a", "c")
 
 
 def test_pods_that_all_share_one_machine_are_lost_one_by_one() -> None:
-    found = places(["a", "b"], {"a": "m0", "b": "m0"})
+    found = lost_together(["a", "b"], {"a": "m0", "b": "m0"})
     assert found.kind == POD
     assert found.apart("a", "b")
 
 
 def test_one_node_is_a_machine() -> None:
-    assert places(["a"], {"a": "m0"}).kind == MACHINE
+    assert lost_together(["a"], {"a": "m0"}).kind == MACHINE

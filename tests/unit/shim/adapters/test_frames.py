@@ -55,6 +55,28 @@ def test_other_locals_are_left_as_they_are() -> None:
     assert outer() == [1, 1]
 
 
+def test_the_namespace_of_a_class_that_is_being_made_is_left_alone() -> None:
+    class Seen(dict[str, Any]):
+        emptied = False
+
+        def clear(self) -> None:
+            Seen.emptied = True
+            super().clear()
+
+    class Kind(type):
+        @classmethod
+        def __prepare__(mcs, name: str, bases: tuple[type, ...], /, **_: Any) -> Seen:
+            return Seen()
+
+    class Body(metaclass=Kind):
+        value = 1
+        frames.set_locals(sys._getframe(), {"unknown": 2})
+        later = 3
+
+    assert (Body.value, Body.later) == (1, 3)
+    assert not Seen.emptied
+
+
 class Batch:
     pass
 

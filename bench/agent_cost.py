@@ -19,7 +19,7 @@ import psutil
 
 from torchrelay.agent.fake_machine.machine import FakeMachine
 from torchrelay.agent.health.eyes import Eyes
-from torchrelay.agent.health.places import Places
+from torchrelay.agent.health.places import WatchedPlaces
 from torchrelay.protocol.names import WorkerId
 
 DEVICES = 8
@@ -49,7 +49,7 @@ async def measure(seconds: float) -> dict[str, float]:
                 ready.set()
 
         workers = [WorkerId(f"n0.w{i}") for i in range(DEVICES)]
-        eyes = Eyes(Places(folder), workers, {}, send, lambda pid: None)
+        eyes = Eyes(WatchedPlaces(folder), workers, {}, send, lambda pid: None)
         task = asyncio.ensure_future(eyes.run())
         await ready.wait()
         own = psutil.Process()

@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from support.http_api import HttpApi
 
 from torchrelay.webhook.inject import injected
-from torchrelay.webhook.settings import Settings
+from torchrelay.webhook.settings import WebhookSettings
 
 PODS_OF_A_NODE = 8
 MIB = 1 << 20
@@ -126,7 +126,7 @@ def migration(job: str) -> dict:
 
 def fill(api: HttpApi, jobs: int, size: int) -> int:
     """How large all pods are together, as JSON."""
-    settings, total_bytes = Settings(sidecar="native"), 0
+    settings, total_bytes = WebhookSettings(sidecar="native"), 0
     for number in range(jobs * size // PODS_OF_A_NODE):
         api.put("nodes", node(f"node-{number}"))
     for number in range(jobs):

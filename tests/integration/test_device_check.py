@@ -13,7 +13,7 @@ from support.fake_machines import fake_machine
 from torchrelay.agent.fake_machine.machine import FakeMachine
 from torchrelay.agent.health import check as check_module
 from torchrelay.agent.health.check import check
-from torchrelay.agent.health.places import Places
+from torchrelay.agent.health.places import WatchedPlaces
 from torchrelay.protocol.health import kinds as k
 from torchrelay.protocol.messages import DeviceChecked
 
@@ -24,7 +24,7 @@ def machine(tmp_path: Path) -> FakeMachine:
 
 
 def looked_at(machine: FakeMachine, subject: str) -> DeviceChecked:
-    return asyncio.run(check("n0", Places(str(machine.root)).probes(), subject))
+    return asyncio.run(check("n0", WatchedPlaces(str(machine.root)).probes(), subject))
 
 
 def test_healthy_devices_show_nothing(machine: FakeMachine) -> None:
@@ -47,7 +47,7 @@ def test_a_device_that_cannot_be_read_is_not_found(machine: FakeMachine, monkeyp
     assert looked_at(machine, gpu(0)).found
     with exporter() as found_elsewhere:
         found_elsewhere.values["DCGM_FI_DEV_PCIE_REPLAY_COUNTER", 1] = 0.0
-        both = Places(str(machine.root), dcgm=found_elsewhere.url).probes()
+        both = WatchedPlaces(str(machine.root), dcgm=found_elsewhere.url).probes()
         assert not asyncio.run(check("n0", both, gpu(1))).found, "an exporter can go on about what is lost"
     monkeypatch.setattr(check_module, "LIMIT_S", 3.0)
     machine.hang("nvmlDeviceGetFieldValues")

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 from integration.cli_harness import eventually
 
-from torchrelay.agent.journal_copies import JournalCopies as Keeper
+from torchrelay.agent.journal_copies import KeptJournals as Keeper
 from torchrelay.protocol import journal_copy as wire
 from torchrelay.protocol.messages import Commit, CopyJournals, JournalContent, JournalCopyLost, JournalsCopied
 from torchrelay.protocol.tls import of_one_server
 from torchrelay.protocol.tls_contexts import of_server, to_one_server
 from torchrelay.shim.journal import remote_copies
-from torchrelay.shim.journal.remote_copies import CopiedJournal, JournalCopies
+from torchrelay.shim.journal.remote_copies import CopiedJournal, RemoteJournalCopies
 from torchrelay.shim.recovery.survivor import Recovery
 
 OWN, OTHER = "n0.w0", "n1.w0"
@@ -119,7 +119,7 @@ class Rank:
 
     def __init__(self, folder: Path, worker: str = OTHER) -> None:
         self.link = Link()
-        self.copies = JournalCopies(self.link, worker, folder)  # type: ignore[arg-type]  # it stands for one
+        self.copies = RemoteJournalCopies(self.link, worker, folder)  # type: ignore[arg-type]  # it stands for one
         self.journal = CopiedJournal(folder, self.copies)
         self.journal.write_set_up(b"set-up")
         self.step = 0

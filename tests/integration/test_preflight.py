@@ -14,7 +14,7 @@ import pytest
 from integration.cli_harness import SECRET, TIMEOUT_S, Cli
 from support.ports import free_port
 
-from torchrelay.cli.preflight.finding import Mark
+from torchrelay.cli.preflight.finding import FindingMark
 
 TRAINS = """
     import os, pathlib, time, torch, torch.distributed as dist
@@ -196,4 +196,4 @@ def test_doctor_ends_with_1_and_says_what_to_do_where_something_is_wrong(cli: Cl
     assert wrong["jit-dir"]["remedy"] == "give another folder: --jit-dir DIR"
     plain = cli.run("doctor", "--jit-dir", "/proc/x", "SCRIPT")
     assert plain.returncode == 1
-    assert f"{Mark.BAD.sign} --jit-dir /proc/x: nothing can be written into /proc" in plain.stdout
+    assert f"{FindingMark.BAD.sign} --jit-dir /proc/x: nothing can be written into /proc" in plain.stdout

@@ -20,7 +20,7 @@ from torchrelay.protocol.errors import ChannelClosedError, FrameError, Retryable
 from torchrelay.shim.transfer import channel as channel_module
 from torchrelay.shim.transfer import receiver
 from torchrelay.shim.transfer.sink import Sink
-from torchrelay.shim.transfer.source import Source
+from torchrelay.shim.transfer.source import TensorSource
 
 LARGE = {"large": torch.rand(5 << 20, generator=torch.Generator().manual_seed(1))}
 TINY = {f"tiny.{i}": torch.rand(200, generator=torch.Generator().manual_seed(i)) for i in range(3000)}
@@ -177,7 +177,7 @@ def test_a_donor_that_cannot_read_its_tensors_says_so_and_ends_the_connection(
     def fail(*arguments: object) -> None:
         raise RuntimeError("the device failed")
 
-    monkeypatch.setattr(Source, "write_chunk", fail)
+    monkeypatch.setattr(TensorSource, "write_chunk", fail)
     with serving(LARGE) as (_, port, log), pytest.raises(ChannelClosedError):
         take(port, blank(LARGE))
     assert any("the device failed" in text for text in log)

@@ -11,7 +11,7 @@ from typing import Any
 from torchrelay.controller.checkpoint import JobCheckpoint
 from torchrelay.controller.config import ControllerConfig
 from torchrelay.controller.core import Core
-from torchrelay.controller.gathering import Restart
+from torchrelay.controller.gathering import RestartPlan
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol.events import Occurrence, from_job_event
 from torchrelay.protocol.health.policy import HealthPolicy
@@ -36,7 +36,7 @@ class FakeJob:
         checkpoint: JobCheckpoint | None = None,
         config: dict[str, Any] | None = None,
         health: HealthPolicy | None = None,
-        restart: Restart | None = None,
+        restart: RestartPlan | None = None,
         files: dict[str, bytes] | None = None,
         missing: Collection[str] = (),
     ) -> None:

@@ -8,7 +8,7 @@ import itertools
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from torchrelay.controller.kube.api import ALL, CONFLICT, NOT_FOUND, Kind, Object, Refused
+from torchrelay.controller.kube.api import ALL, CONFLICT, NOT_FOUND, Object, ObjectKind, Refused
 from torchrelay.protocol.errors import RetryableError
 
 FORBIDDEN = 403
@@ -35,7 +35,7 @@ class FakeApi:
         self._numbers = itertools.count(1)
         self._watchers: list[tuple[str, asyncio.Queue[tuple[str, Object]]]] = []
 
-    def put(self, kind: Kind, manifest: Object) -> Object:
+    def put(self, kind: ObjectKind, manifest: Object) -> Object:
         """As if it had been there before."""
         made = copy.deepcopy(manifest)
         meta = made["metadata"]
@@ -49,7 +49,7 @@ class FakeApi:
         self.objects[key] = made
         return copy.deepcopy(made)
 
-    def remove(self, kind: Kind, name: str, namespace: str | None = "team") -> None:
+    def remove(self, kind: ObjectKind, name: str, namespace: str | None = "team") -> None:
         """As if somebody else had deleted it."""
         if (gone := self.objects.pop(self._key(kind, name, namespace), None)) is not None:
             self._tell(kind, "DELETED", gone)
@@ -67,29 +67,31 @@ class FakeApi:
                     if name == key[0]:
                         queue.put_nowait(("DELETED", copy.deepcopy(found)))
 
-    def _tell(self, kind: Kind, what: str, found: Object) -> None:
+    def _tell(self, kind: ObjectKind, what: str, found: Object) -> None:
         for name, queue in self._watchers:
             if name == kind.name:
                 queue.put_nowait((what, copy.deepcopy(found)))
 
-    def named(self, kind: Kind, name: str, namespace: str = "team") -> Object:
+    def named(self, kind: ObjectKind, name: str, namespace: str = "team") -> Object:
         return self.objects[self._key(kind, name, namespace)]
 
-    def all(self, kind: Kind) -> list[Object]:
+    def all(self, kind: ObjectKind) -> list[Object]:
         return [o for (of, _, _), o in self.objects.items() if of == kind.name]
 
-    async def list(self, kind: Kind, namespace: str = ALL, labels: Any = None) -> tuple[list[Object], str]:
+    async def list(self, kind: ObjectKind, namespace: str = ALL, labels: Any = None) -> tuple[list[Object], str]:
         self._check()
         return copy.deepcopy(self.all(kind)), "1"
 
-    async def scan(self, kind: Kind, take: Callable[[Object], None], namespace: str = ALL, labels: Any = None) -> str:
+    async def scan(
+        self, kind: ObjectKind, take: Callable[[Object], None], namespace: str = ALL, labels: Any = None
+    ) -> str:
         found, version = await self.list(kind, namespace, labels)
         for each in found:
             take(each)
         return version
 
     async def watch(
-        self, kind: Kind, version: str, namespace: str = ALL, labels: Any = None
+        self, kind: ObjectKind, version: str, namespace: str = ALL, labels: Any = None
     ) -> AsyncIterator[tuple[str, Object]]:
         self._check()
         queue: asyncio.Queue[tuple[str, Object]] = asyncio.Queue()
@@ -97,14 +99,14 @@ class FakeApi:
         while True:
             yield await queue.get()
 
-    async def get(self, kind: Kind, name: str, namespace: str | None = None) -> Object | None:
+    async def get(self, kind: ObjectKind, name: str, namespace: str | None = None) -> Object | None:
         self._check("get", kind, name)
         if kind.name in self.hidden:
             self.hidden.remove(kind.name)
             return None
         return copy.deepcopy(self.objects.get(self._key(kind, name, namespace)))
 
-    async def create(self, kind: Kind, manifest: Object) -> Object:
+    async def create(self, kind: ObjectKind, manifest: Object) -> Object:
         self._check("create", kind, manifest["metadata"].get("name", ""))
         self.asked[kind.name] = self.asked.get(kind.name, 0) + 1
         if kind.version in self.unknown:
@@ -116,7 +118,7 @@ class FakeApi:
             raise Refused(CONFLICT, f"{meta['name']} exists")
         return self._answered(self.put(kind, manifest))
 
-    async def replace(self, kind: Kind, manifest: Object) -> Object:
+    async def replace(self, kind: ObjectKind, manifest: Object) -> Object:
         self._check()
         meta = manifest["metadata"]
         there = self.objects.get(self._key(kind, meta["name"], meta.get("namespace")))
@@ -125,7 +127,7 @@ class FakeApi:
         return self.put(kind, manifest)
 
     async def patch(
-        self, kind: Kind, name: str, patch: Object, namespace: str | None = None, status: bool = False
+        self, kind: ObjectKind, name: str, patch: Object, namespace: str | None = None, status: bool = False
     ) -> Object:
         self._check("patch", kind, name)
         found = self.objects.get(self._key(kind, name, namespace))
@@ -135,7 +137,9 @@ class FakeApi:
         self._tell(kind, "MODIFIED", found)
         return self._answered(copy.deepcopy(found))
 
-    async def delete(self, kind: Kind, name: str, namespace: str | None = None, grace_s: int | None = None) -> None:
+    async def delete(
+        self, kind: ObjectKind, name: str, namespace: str | None = None, grace_s: int | None = None
+    ) -> None:
         self._check("delete", kind, name)
         self.remove(kind, name, namespace)
 
@@ -145,13 +149,13 @@ class FakeApi:
             raise RetryableError("the API server cannot be reached: the connection was cut")
         return found
 
-    def _check(self, verb: str = "", kind: Kind | None = None, name: str = "") -> None:
+    def _check(self, verb: str = "", kind: ObjectKind | None = None, name: str = "") -> None:
         if kind is not None:
             self.calls.append((verb, kind.name, name))
         if self.away:
             raise RetryableError("the API server cannot be reached")
 
-    def _key(self, kind: Kind, name: str, namespace: str | None) -> tuple[str, str, str]:
+    def _key(self, kind: ObjectKind, name: str, namespace: str | None) -> tuple[str, str, str]:
         return kind.name, (namespace or "") if kind.namespaced else "", name
 
 

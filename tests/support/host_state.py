@@ -8,7 +8,7 @@ from typing import Any
 from torchrelay.shim.capture import encode
 from torchrelay.shim.capture.host_state import HostState
 from torchrelay.shim.capture.modules import ModuleTrees
-from torchrelay.shim.capture.rebuild import Rebuild
+from torchrelay.shim.capture.rebuild import StateRebuild
 from torchrelay.shim.capture.walk import Walk
 from torchrelay.shim.script.save_future import SaveId
 
@@ -25,9 +25,9 @@ def no_saves(save: SaveId) -> Any:
     raise AssertionError(f"nobody has begun {save}")
 
 
-def carry(source: dict[str, Any], target: dict[str, Any]) -> Rebuild:
+def carry(source: dict[str, Any], target: dict[str, Any]) -> StateRebuild:
     """What a joiner does that has built `target` where the lost rank had `source`."""
-    rebuild = Rebuild([], {"script": target}, no_saves)
+    rebuild = StateRebuild([], {"script": target}, no_saves)
     rebuild.resolve(encode.decode(pickle.loads(journal(source))))
     rebuild.fill()
     return rebuild

@@ -18,7 +18,7 @@ from torchrelay.controller.kube.api import MIGRATIONS, PODS, TRAINING_JOBS, Obje
 from torchrelay.controller.kube.controller import Controller
 from torchrelay.controller.kube.pods import JobKey, Pod, read_pod
 from torchrelay.controller.kube.pulse import Pulse
-from torchrelay.controller.kube.settings import Settings
+from torchrelay.controller.kube.settings import ClusterSettings
 from torchrelay.protocol import kube_names as kube
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol import relay_pb2, relay_pb2_grpc
@@ -180,7 +180,7 @@ class KubeCluster:
         self.api = FakeApi()
         self.authority = Credentials.from_secret(SECRET, "controller")
         self.trusted = self.authority.authority
-        self.settings = Settings(
+        self.settings = ClusterSettings(
             "torchrelay-system",
             "controller-0",
             host="127.0.0.1",

@@ -10,15 +10,15 @@ from typing import Any
 
 from support.fake_kube import FakeApi
 from torchrelay.controller.kube.api import PODS, SPARE_POOLS, Object
-from torchrelay.controller.kube.keeper import Keeper
+from torchrelay.controller.kube.keeper import SpareKeeper
 from torchrelay.controller.kube.ledger import Ledger
 from torchrelay.controller.kube.pods import JobKey, Pod, read_pod
 from torchrelay.controller.kube.remembered import Remembered
 from torchrelay.controller.kube.run import JobRun
 from torchrelay.controller.kube.scribe import Scribe
-from torchrelay.controller.kube.wishes import Wishes
+from torchrelay.controller.kube.wishes import MigrationRequests
 from torchrelay.protocol import messages as msg
-from torchrelay.protocol.kube_annotations import Wishes as Asked
+from torchrelay.protocol.kube_annotations import PodAnnotations as Asked
 from torchrelay.protocol.pod_tls import PodIdentity
 
 KEY = JobKey("team", "llama")
@@ -69,8 +69,8 @@ class World:
         self.ledger = Ledger(self._find, self._remember)
         self.ledger.pools = Pools(self.api)
         self.scribe = Scribe(self.api, self.ledger)  # type: ignore[arg-type]  # a stand-in
-        self.keeper = Keeper(self.api, self.ledger, self.scribe)  # type: ignore[arg-type]  # a stand-in
-        self.wishes = Wishes(self.ledger)
+        self.keeper = SpareKeeper(self.api, self.ledger, self.scribe)  # type: ignore[arg-type]  # a stand-in
+        self.wishes = MigrationRequests(self.ledger)
         self.remembered = Remembered()
         for rank in range(2):
             self.add(manifest(f"llama-{rank}"))

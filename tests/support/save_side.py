@@ -14,13 +14,13 @@ from support.loop_script import LoopScript
 from torchrelay.protocol.messages import Interrupt
 from torchrelay.shim.comm.communicators import Generation
 from torchrelay.shim.saves.async_saves import AsyncSaves
-from torchrelay.shim.saves.save_agreement import Agreement, Report
+from torchrelay.shim.saves.save_agreement import SaveAgreement, SaveReport
 from torchrelay.shim.saves.save_under_way import Save
 from torchrelay.shim.script.save_future import SaveFuture, SaveId
 
 PATIENCE_S = 10.0
 GROUP = "saving"
-UNDER_WAY, THROUGH = Report({GROUP: 1}, {SaveId(GROUP, 1): True}), Report({GROUP: 1}, {})
+UNDER_WAY, THROUGH = SaveReport({GROUP: 1}, {SaveId(GROUP, 1): True}), SaveReport({GROUP: 1}, {})
 
 
 class Side:
@@ -52,10 +52,10 @@ class Side:
     def announce(self, generation: int) -> None:
         self.engine.recovery.handle(Interrupt(generation, "a rank is lost"))
 
-    def enter(self, generation: int, *others: Report, **how: Any) -> None:
+    def enter(self, generation: int, *others: SaveReport, **how: Any) -> None:
         store = dist.HashStore()
         for rank, report in enumerate(others, 1):
-            Agreement(generation, rank, 1 + len(others), store).publish(report)
+            SaveAgreement(generation, rank, 1 + len(others), store).publish(report)
         self.engine.comms.world_size = 1 + len(others)
         self.engine.comms.now = Generation(generation, stores=[store])
         self.saves.entered(generation, **how)
@@ -97,7 +97,7 @@ def joined(side: Side) -> AsyncSaves:
     return joiner
 
 
-def enter(side: Side, joiner: AsyncSaves, *others: Report) -> dist.Store:
+def enter(side: Side, joiner: AsyncSaves, *others: SaveReport) -> dist.Store:
     side.saves = joiner
     side.enter(1, *others)
     store: dist.Store = side.engine.comms.now.stores[0]

@@ -21,7 +21,7 @@ ENVIRON = dict(os.environ)
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 from torchrelay.agent.config import AgentConfig, load_config  # noqa: E402 - behind the variable
-from torchrelay.agent.node import Node  # noqa: E402 - behind the variable
+from torchrelay.agent.node import NodeAgent  # noqa: E402 - behind the variable
 from torchrelay.protocol.errors import TorchrelayError, UserError  # noqa: E402 - behind the variable
 from torchrelay.protocol.names import EXIT_USAGE  # noqa: E402 - behind the variable
 
@@ -59,7 +59,7 @@ def _on_stdin(turn_to: Callable[[str], None], end: Callable[[], None]) -> None:
 
 
 async def _run(config: AgentConfig, secret: bytes) -> int:
-    node = Node(config, secret, ENVIRON)
+    node = NodeAgent(config, secret, ENVIRON)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, node.stop, 128 + number, number, f"the agent got {number.name}")

@@ -22,7 +22,7 @@ GREETING_TIMEOUT_S = 10.0
 MAX_CONNECTIONS = 1024
 
 
-class JournalCopies:
+class KeptJournals:
     """`is_own(worker)`: whether it is one of this node's, whose journals are in its own shared memory."""
 
     def __init__(self, host: str, is_own: Callable[[str], bool]) -> None:

@@ -22,10 +22,10 @@ from torchrelay.agent.fake_machine.strike import strike
 from torchrelay.agent.fault_book import FaultBook
 from torchrelay.agent.health.check import check
 from torchrelay.agent.health.eyes import Eyes
-from torchrelay.agent.health.places import Places
+from torchrelay.agent.health.places import WatchedPlaces
 from torchrelay.agent.health.process import exit_reason
 from torchrelay.agent.health.vitals import Vitals
-from torchrelay.agent.journal_copies import JournalCopies
+from torchrelay.agent.journal_copies import KeptJournals
 from torchrelay.agent.journal_keeper import JournalKeeper
 from torchrelay.agent.late_processes import LateProcesses
 from torchrelay.agent.launch import WorkerSpec, node_env, worker_specs
@@ -35,8 +35,8 @@ from torchrelay.agent.room import RoomWatch
 from torchrelay.agent.scratch import remove_scratch
 from torchrelay.agent.session import Session
 from torchrelay.agent.shim_server import ShimEvents, ShimServer
-from torchrelay.agent.standing import Standing
-from torchrelay.agent.supervise import Child, Supervisor
+from torchrelay.agent.standing import AgentStanding
+from torchrelay.agent.supervise import Supervisor, TrainingProcess
 from torchrelay.protocol.errors import FrameError
 from torchrelay.protocol.faults import CONTROLLER, Fault, parse_fault
 from torchrelay.protocol.kept import whole_copies
@@ -84,7 +84,7 @@ FLUSH_S = 5.0
 RESTART_S = 1.0
 
 
-class Node:
+class NodeAgent:
     """`environ` is what the training processes inherit."""
 
     def __init__(self, config: AgentConfig, secret: bytes, environ: Mapping[str, str]) -> None:
@@ -99,8 +99,8 @@ class Node:
         """By any process of this node, so far."""
         self._gone: dict[WorkerId, WorkerExited] = {}
         """How processes ended of which nothing else is kept."""
-        self._standings: dict[WorkerId, Standing] = {}
-        self._copies = JournalCopies(config.host, lambda worker: worker in self._ranks)
+        self._standings: dict[WorkerId, AgentStanding] = {}
+        self._copies = KeptJournals(config.host, lambda worker: worker in self._ranks)
         self._finishing: set[WorkerId] = set()
         self._excused: set[WorkerId] = set()
         self._pids: dict[WorkerId, int] = {}
@@ -114,7 +114,7 @@ class Node:
         self._shims: ShimServer
         self._session: Session
         self._machine = FakeMachine(Path(config.machine)) if config.machine else None
-        self._places = Places(config.machine, config.host, config.watched, config.notices, config.dcgm)
+        self._places = WatchedPlaces(config.machine, config.host, config.watched, config.notices, config.dcgm)
         self._room = RoomWatch(Path(config.journal_dir), tuple(map(Path, config.jit_dirs)), self._send)
         self._eyes = Eyes(self._places, list(config.workers()), environ, self._send, self._worker_with)
 
@@ -182,7 +182,7 @@ class Node:
     def _begins(self, worker: WorkerId, rank: int = NO_RANK) -> None:
         self._ranks[worker] = rank
         self._ranks_held.add(rank)
-        self._standings[worker] = Standing(in_force=-1 if rank == NO_RANK else 0)
+        self._standings[worker] = AgentStanding(in_force=-1 if rank == NO_RANK else 0)
 
     def _hello(self) -> AgentHello:
         children = self._supervisor.children
@@ -203,7 +203,7 @@ class Node:
             spares=0 if self._config.joins else self._config.spares,  # the job has its number already
         )
 
-    def _info(self, child: Child) -> WorkerInfo:
+    def _info(self, child: TrainingProcess) -> WorkerInfo:
         worker, standing = child.spec.worker, self._standings[child.spec.worker]
         return WorkerInfo(
             worker,
@@ -274,7 +274,7 @@ class Node:
     def _worker_with(self, pid: int) -> WorkerId | None:
         return next((w for w, its in self._pids.items() if its == pid), None)
 
-    def _exited(self, child: Child) -> None:
+    def _exited(self, child: TrainingProcess) -> None:
         worker = child.spec.worker
         if child.signal == signal.SIGKILL and not child.fenced:
             self._eyes.explain_kill(worker, child.process.pid)
@@ -425,7 +425,7 @@ class Node:
                 self._govern_alone()
             await self._pause.sleep(self._cadence.pause_s(seen))
 
-    def _look(self, child: Child, now_s: float, ask_kernel: bool) -> WorkerProgress:
+    def _look(self, child: TrainingProcess, now_s: float, ask_kernel: bool) -> WorkerProgress:
         worker = child.spec.worker
         pid = self._pids.get(worker, child.process.pid)
         # Of a stop the kernel tells the parent alone, which is a wrapper of the user's here.

@@ -20,14 +20,14 @@ class Holder:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class OrphanVerdict:
     """Who may leave, and whether the node ends."""
 
     may_finish: tuple[WorkerId, ...]
     stop: StopJob | None
 
 
-def judge(holders: Iterable[Holder], finishing: Collection[WorkerId]) -> Verdict:
+def judge(holders: Iterable[Holder], finishing: Collection[WorkerId]) -> OrphanVerdict:
     """Ranks at their end may leave; a failed rank ends the node, and so does the last one that leaves."""
     holders = list(holders)
     failed = next((h for h in holders if h.exit_code), None)
@@ -37,4 +37,4 @@ def judge(holders: Iterable[Holder], finishing: Collection[WorkerId]) -> Verdict
         stop = StopJob(failed.exit_code or 1, signal.SIGTERM, f"rank {failed.rank} failed and no controller is there")
     elif holders and not living:
         stop = StopJob(0, signal.SIGTERM, "all ranks are done and no controller is there")
-    return Verdict(tuple(h.worker for h in living if h.worker in finishing), stop)
+    return OrphanVerdict(tuple(h.worker for h in living if h.worker in finishing), stop)

@@ -50,7 +50,7 @@ def streams_of(setting: int | dict[int, int], local_rank: int | None) -> int:
 
 
 @dataclass
-class Follower:
+class FileFollower:
     """One file of one process, repeated on the console."""
 
     path: Path
@@ -95,7 +95,7 @@ class Output:
         self._tee, self._redirects = parse_streams("tee", tee), parse_streams("redirects", redirects)
         self._log_dir, self._run_id, self._role = log_dir, run_id, role
         self._folder: Path | None = None
-        self._followers: list[Follower] = []
+        self._followers: list[FileFollower] = []
         self._over: set[str] = set()
         """Workers that have ended, and whose output is followed to its end only."""
         self._local_ranks: dict[str, int | None] = {}
@@ -116,7 +116,9 @@ class Output:
                 files[stream] = open(path, "wb")  # noqa: SIM115  # the child's stream
                 if teed & stream or local_rank is None:
                     console = (sys.stdout if stream == STDOUT else sys.stderr).buffer
-                    self._followers.append(Follower(path, console, partial(self._prefix, worker, name, stream), worker))
+                    self._followers.append(
+                        FileFollower(path, console, partial(self._prefix, worker, name, stream), worker)
+                    )
         return files
 
     def assign(self, worker: str, local_rank: int) -> None:

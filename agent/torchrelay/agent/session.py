@@ -18,7 +18,7 @@ import grpc.aio
 
 from torchrelay.protocol import relay_pb2, relay_pb2_grpc
 from torchrelay.protocol.convert import from_proto, wrap
-from torchrelay.protocol.delivery import Outbox
+from torchrelay.protocol.delivery import AgentOutbox
 from torchrelay.protocol.errors import FrameError
 from torchrelay.protocol.messages import AgentHello, Progress, Taken
 from torchrelay.protocol.names import MAX_MESSAGE_BYTES
@@ -54,7 +54,7 @@ class Session:
     ) -> None:
         self._credentials, self._controller = credentials, controller
         self._hello, self._on_order = hello, on_order
-        self._outbox: Outbox[relay_pb2.FromAgent] = Outbox()
+        self._outbox: AgentOutbox[relay_pb2.FromAgent] = AgentOutbox()
         self._name = secrets.token_hex(8)
         self._progress: relay_pb2.FromAgent | None = None
         self._something, self._taken = asyncio.Event(), asyncio.Event()
@@ -87,7 +87,7 @@ class Session:
 
     def renew(self) -> None:
         """Opens the stream anew, as one that has said nothing yet: what was said belongs to what is over."""
-        self._outbox, self._progress = Outbox(), None
+        self._outbox, self._progress = AgentOutbox(), None
         self._name = secrets.token_hex(8)
         self._renewed.set()
 

@@ -10,7 +10,7 @@ from torchrelay.protocol.messages import Assign, Commit, FromWorker, Protect, Wo
 
 
 @dataclass
-class Standing:
+class AgentStanding:
     """`generation`, `protected`, `in_force`, `gate_secret`: as in WorkerInfo.
 
     `said`: what it has said of itself; `exited`: how it ended.

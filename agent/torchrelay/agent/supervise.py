@@ -37,7 +37,7 @@ def _die_with_parent(parent_pid: int) -> None:
 
 
 @dataclass
-class Child:
+class TrainingProcess:
     """One training process. `exit_code` is 128 + signal where a signal ended it."""
 
     spec: WorkerSpec
@@ -51,8 +51,8 @@ class Child:
 class Supervisor:
     """`on_exit` is called once for each process, after it was collected."""
 
-    def __init__(self, on_exit: Callable[[Child], None]) -> None:
-        self.children: dict[WorkerId, Child] = {}
+    def __init__(self, on_exit: Callable[[TrainingProcess], None]) -> None:
+        self.children: dict[WorkerId, TrainingProcess] = {}
         self._on_exit = on_exit
 
     def start(self, spec: WorkerSpec, streams: dict[int, BinaryIO]) -> None:
@@ -100,7 +100,7 @@ class Supervisor:
         self._take_in(spec, process)
 
     def _take_in(self, spec: WorkerSpec, process: subprocess.Popen[bytes]) -> None:
-        child = Child(spec, process)
+        child = TrainingProcess(spec, process)
         self.children[spec.worker] = child
         self._watch(child)
 
@@ -112,10 +112,10 @@ class Supervisor:
         del self.children[worker]
         return True
 
-    def living(self) -> list[Child]:
+    def living(self) -> list[TrainingProcess]:
         return [c for c in self.children.values() if not c.gone.is_set()]
 
-    async def fence(self, child: Child) -> None:
+    async def fence(self, child: TrainingProcess) -> None:
         """SIGKILL to the process and its group; returns when the process is gone."""
         if not child.gone.is_set():
             child.fenced = True
@@ -142,7 +142,7 @@ class Supervisor:
             self._signal(child, signal.SIGKILL)
         await asyncio.gather(*(c.gone.wait() for c in self.living()))
 
-    def _signal(self, child: Child, number: int) -> None:
+    def _signal(self, child: TrainingProcess, number: int) -> None:
         # Safe against a reused pid: a process that has not been collected still owns its number.
         if not child.gone.is_set():
             try:
@@ -150,7 +150,7 @@ class Supervisor:
             except ProcessLookupError:
                 log.debug("%s: the process group is gone", child.spec.worker)
 
-    def _watch(self, child: Child) -> None:
+    def _watch(self, child: TrainingProcess) -> None:
         loop = asyncio.get_running_loop()
         try:
             pidfd = os.pidfd_open(child.process.pid)
@@ -165,11 +165,11 @@ class Supervisor:
 
         loop.add_reader(pidfd, ended)
 
-    def _wait_in_thread(self, loop: asyncio.AbstractEventLoop, child: Child) -> None:
+    def _wait_in_thread(self, loop: asyncio.AbstractEventLoop, child: TrainingProcess) -> None:
         os.waitid(os.P_PID, child.process.pid, os.WEXITED | os.WNOWAIT)
         loop.call_soon_threadsafe(self._collect, child)
 
-    def _collect(self, child: Child) -> None:
+    def _collect(self, child: TrainingProcess) -> None:
         status = os.waitid(os.P_PID, child.process.pid, os.WEXITED | os.WNOWAIT)
         if status is not None and status.si_code != os.CLD_EXITED:
             # Its data loaders would keep its sockets open, and its peers waiting. Before it is collected, see _signal.

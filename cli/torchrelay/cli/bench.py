@@ -44,7 +44,7 @@ def relay_score(
     from torchrelay.cli.relay_score import command
 
     return command.relay_score(
-        command.Options(
+        command.RelayScoreOptions(
             entries=tuple(entry or ()),
             phases=tuple(phase or ()),
             kinds=tuple(kind or ()),
@@ -74,4 +74,4 @@ def detect(
     """
     from torchrelay.cli.detect import command
 
-    return command.detect(command.Options(out.absolute(), script, device_days, seed))
+    return command.detect(command.DetectOptions(out.absolute(), script, device_days, seed))

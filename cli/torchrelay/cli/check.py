@@ -22,12 +22,12 @@ from pathlib import Path
 from rich.console import Console
 
 from torchrelay.cli import folder, gone_through, report_view, working_folder
-from torchrelay.cli.follow import Follower
+from torchrelay.cli.follow import JobFollower
 from torchrelay.cli.gone_through import GoneThrough
 from torchrelay.cli.journals import own_journals
-from torchrelay.cli.launch import Job
+from torchrelay.cli.launch import LocalJob
 from torchrelay.cli.options import RunOptions
-from torchrelay.cli.summary import Summary
+from torchrelay.cli.summary import RunSummary
 from torchrelay.cli.teller import Teller, make_console
 from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.level import Level
@@ -47,12 +47,12 @@ _STATUS: dict[str, int] = {Level.PROTECTED: 0, Level.PARTLY: EXIT_CHECK_PARTLY}
 
 
 @dataclass(frozen=True)
-class Attempt:
+class CheckRun:
     """One run of the ranks. `code`: its exit code; `is_late`: ended by --timeout; `is_over`: the user has ended the command, or
     nothing was started. `output`: the last lines of what each rank said.
     """
 
-    summary: Summary
+    summary: RunSummary
     code: int
     is_late: bool
     is_over: bool
@@ -87,12 +87,12 @@ async def check(options: RunOptions, command: tuple[str, ...], timeout_s: float,
     return _conclude(options, attempt, as_json)
 
 
-def _why(cut: Attempt) -> str:
+def _why(cut: CheckRun) -> str:
     """Why a script with cut loaders said nothing."""
     return cut.summary.reason or "no step was made"
 
 
-async def _in_a_copy(options: RunOptions, command: tuple[str, ...], timeout_s: float) -> Attempt:
+async def _in_a_copy(options: RunOptions, command: tuple[str, ...], timeout_s: float) -> CheckRun:
     """With cut loaders, in a copy of the working folder where that is small, whose places are told as places in the original."""
     own = Path.cwd()
     with owned_folder("check") as made:
@@ -117,7 +117,7 @@ def _inside(place: Path) -> Iterator[None]:
         os.chdir(before)
 
 
-def _told_as(attempt: Attempt, copy: str, own: str) -> Attempt:
+def _told_as(attempt: CheckRun, copy: str, own: str) -> CheckRun:
     """Files of the copy are told as the user has them."""
     summary, seen = attempt.summary, attempt.seen
     coverage = summary.coverage
@@ -129,7 +129,7 @@ def _told_as(attempt: Attempt, copy: str, own: str) -> Attempt:
     )
 
 
-async def _attempt(options: RunOptions, command: tuple[str, ...], timeout_s: float) -> Attempt:
+async def _attempt(options: RunOptions, command: tuple[str, ...], timeout_s: float) -> CheckRun:
     run_id = secrets.token_hex(4)
     run_folder = folder.make_run_folder(folder.state_folder(os.environ), run_id)
     logs = run_folder / "logs"
@@ -137,8 +137,8 @@ async def _attempt(options: RunOptions, command: tuple[str, ...], timeout_s: flo
     options = dataclasses.replace(options, redirects=(BOTH_STREAMS,) * options.nproc_per_node, log_dir=logs)
     teller = Teller(sys.stderr, os.environ, quiet=True)
     try:
-        with own_journals(run_id, run_folder), Follower(teller, options.events) as follower:
-            job = Job(options, run_id, run_folder, secrets.token_hex(32).encode(), follower, teller)
+        with own_journals(run_id, run_folder), JobFollower(teller, options.events) as follower:
+            job = LocalJob(options, run_id, run_folder, secrets.token_hex(32).encode(), follower, teller)
             limit = asyncio.ensure_future(_stop_late(job, timeout_s))
             try:
                 code = await job.run(command)
@@ -147,19 +147,19 @@ async def _attempt(options: RunOptions, command: tuple[str, ...], timeout_s: flo
             is_over = bool(job.stopped_by) or not job.was_started
             is_late = limit.done() and not limit.cancelled()
             seen = gone_through.read(run_folder / SEEN_FILE, run_folder / MADE_FILES, bool(options.check_batches))
-            return Attempt(follower.summary, code, is_late, is_over, seen, _output(logs))
+            return CheckRun(follower.summary, code, is_late, is_over, seen, _output(logs))
     finally:
         teller.close()
         remove_made(run_folder / MADE_FILES)
         folder.remove_run(run_folder)
 
 
-async def _stop_late(job: Job, timeout_s: float) -> None:
+async def _stop_late(job: LocalJob, timeout_s: float) -> None:
     await asyncio.sleep(timeout_s)
     await job.end(signal.SIGKILL)
 
 
-def _conclude(options: RunOptions, attempt: Attempt, as_json: bool) -> int:
+def _conclude(options: RunOptions, attempt: CheckRun, as_json: bool) -> int:
     summary, failed = attempt.summary, attempt.failed
     coverage = summary.coverage
     if attempt.is_late and not summary.held and coverage is not None:
@@ -180,14 +180,14 @@ def _conclude(options: RunOptions, attempt: Attempt, as_json: bool) -> int:
     return status
 
 
-def as_dict(coverage: Coverage | None, summary: Summary, status: int, world_size: int) -> dict[str, object]:
+def as_dict(coverage: Coverage | None, summary: RunSummary, status: int, world_size: int) -> dict[str, object]:
     """The object of `torchrelay check --json`, documented in docs/cli.md, but for `gone_through`."""
     report = dataclasses.asdict(coverage) if coverage is not None else None
     steps = max(summary.boundary, 0)
     return {"exit_code": status, "world_size": world_size, "steps": steps, "reason": summary.reason, "report": report}
 
 
-def _print(console: Console, coverage: Coverage | None, attempt: Attempt, options: RunOptions) -> None:
+def _print(console: Console, coverage: Coverage | None, attempt: CheckRun, options: RunOptions) -> None:
     summary = attempt.summary
     if attempt.failed:
         console.print(f"the script failed, so that there is nothing to say about its protection: {summary.reason}")

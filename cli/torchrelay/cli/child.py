@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 
-class Child:
+class CommandChild:
     """Ends when its stdin does: however this command ends, nothing of the job outlives it."""
 
     def __init__(self, process: Process) -> None:
@@ -21,7 +21,9 @@ class Child:
         self.ended = asyncio.ensure_future(process.wait())
 
     @classmethod
-    async def start(cls, module: str, config: Path, environment: Mapping[str, str], *, owns_stdout: bool) -> Child:
+    async def start(
+        cls, module: str, config: Path, environment: Mapping[str, str], *, owns_stdout: bool
+    ) -> CommandChild:
         """Runs `python -m module --config FILE` in a session of its own: a terminal's Ctrl-C reaches only us.
 
         With `owns_stdout` its stdout is ours, for the script; without, it is our stderr.

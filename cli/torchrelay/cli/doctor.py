@@ -13,15 +13,15 @@ from rich.text import Text
 
 from torchrelay.cli.machine import LocalMachine
 from torchrelay.cli.options import GivenOptions
-from torchrelay.cli.preflight.checks import CHECKS, DOCS, Found, look
-from torchrelay.cli.preflight.finding import Mark
+from torchrelay.cli.preflight.checks import CHECKS, DOCS, CheckResult, look
+from torchrelay.cli.preflight.finding import FindingMark
 from torchrelay.cli.preflight.probe import Probe
 from torchrelay.cli.preflight.subject import subject_of
 from torchrelay.cli.teller import make_console
 
 EXIT_SOMETHING_IS_WRONG = 1
-_STYLES = {Mark.WELL: "green", Mark.WARNING: "yellow", Mark.BAD: "red"}
-_PLAIN = {Mark.WELL: "ok", Mark.WARNING: "!!", Mark.BAD: "X"}
+_STYLES = {FindingMark.WELL: "green", FindingMark.WARNING: "yellow", FindingMark.BAD: "red"}
+_PLAIN = {FindingMark.WELL: "ok", FindingMark.WARNING: "!!", FindingMark.BAD: "X"}
 
 
 def doctor(given: GivenOptions, environ: Mapping[str, str]) -> int:
@@ -31,12 +31,12 @@ def doctor(given: GivenOptions, environ: Mapping[str, str]) -> int:
         print(json.dumps(as_json(found)))
     else:
         console = make_console(sys.stdout)
-        for line in lines(found, plain=not _can_write(sys.stdout, "".join(mark.sign for mark in Mark))):
+        for line in lines(found, plain=not _can_write(sys.stdout, "".join(mark.sign for mark in FindingMark))):
             console.print(line)
-    return EXIT_SOMETHING_IS_WRONG if any(f.finding.mark is Mark.BAD for f in found) else 0
+    return EXIT_SOMETHING_IS_WRONG if any(f.finding.mark is FindingMark.BAD for f in found) else 0
 
 
-def lines(found: Sequence[Found], plain: bool = False) -> list[Text]:
+def lines(found: Sequence[CheckResult], plain: bool = False) -> list[Text]:
     """Grouped, one line a finding, with what to do and where that is explained below those that are not well."""
     told: list[Text] = []
     for group, members in itertools.groupby(found, key=lambda f: f.check.group):
@@ -44,23 +44,23 @@ def lines(found: Sequence[Found], plain: bool = False) -> list[Text]:
         for each in members:
             mark = each.finding.mark
             told.append(Text.assemble((_PLAIN[mark] if plain else mark.sign, _STYLES[mark]), f" {each.finding.text}"))
-            if mark is not Mark.WELL:
+            if mark is not FindingMark.WELL:
                 told += [Text(f"    {text}") for text in (each.finding.remedy,) if text]
                 told.append(Text(f"    see {DOCS}#{each.check.anchor}", style="dim"))
         told.append(Text())
-    worst = max((f.finding.mark for f in found), key=list(Mark).index, default=Mark.WELL)
+    worst = max((f.finding.mark for f in found), key=list(FindingMark).index, default=FindingMark.WELL)
     told.append(Text(_CONCLUSIONS[worst], style=_STYLES[worst]))
     return told
 
 
 _CONCLUSIONS = {
-    Mark.WELL: "all is well",
-    Mark.WARNING: "jobs run here; something that they may need later does not work",
-    Mark.BAD: "something is wrong: put it right before you start a job",
+    FindingMark.WELL: "all is well",
+    FindingMark.WARNING: "jobs run here; something that they may need later does not work",
+    FindingMark.BAD: "something is wrong: put it right before you start a job",
 }
 
 
-def as_json(found: Sequence[Found]) -> dict[str, Any]:
+def as_json(found: Sequence[CheckResult]) -> dict[str, Any]:
     """`worst`: the worst mark of all; `checks` in their order."""
     checks = [
         {
@@ -71,7 +71,7 @@ def as_json(found: Sequence[Found]) -> dict[str, Any]:
         }
         for f in found
     ]
-    worst = max((f.finding.mark for f in found), key=list(Mark).index, default=Mark.WELL)
+    worst = max((f.finding.mark for f in found), key=list(FindingMark).index, default=FindingMark.WELL)
     return {"worst": worst.value, "checks": checks}
 
 

@@ -47,7 +47,7 @@ class Process:
 
 
 @dataclass(frozen=True)
-class Run:
+class KnownRun:
     """One entry of the state folder, in its subfolder `folder`.
 
     `processes`: the command, and the controller and the agent that it started.
@@ -145,17 +145,17 @@ def read_secret(folder: Path) -> bytes:
         raise UserError(f"the run {folder.name} has just ended") from e
 
 
-def write_run(folder: Path, run: Run) -> None:
+def write_run(folder: Path, run: KnownRun) -> None:
     write_private(folder / _RUN_FILE, json.dumps(asdict(run), indent=1).encode())
 
 
-def _as_run(data: dict[str, Any]) -> Run:
+def _as_run(data: dict[str, Any]) -> KnownRun:
     processes = tuple(Process(int(p["pid"]), float(p["started_s"])) for p in data.pop("processes"))
     tuples = {"command": tuple(data["command"]), "restarts": tuple(data.get("restarts", ()))}
-    return Run(**{**data, **tuples, "processes": processes})
+    return KnownRun(**{**data, **tuples, "processes": processes})
 
 
-def read_run(folder: Path) -> Run | None:
+def read_run(folder: Path) -> KnownRun | None:
     """None if there is no (whole) entry."""
     try:
         return _as_run(json.loads((folder / _RUN_FILE).read_bytes()))
@@ -175,7 +175,7 @@ def _folders(state: Path) -> Iterable[Path]:
         return ()
 
 
-def running_jobs(state: Path) -> list[Run]:
+def running_jobs(state: Path) -> list[KnownRun]:
     """The jobs of this user that run; what dead ones left behind is removed."""
     found = []
     for folder in _folders(state):
@@ -189,7 +189,7 @@ def running_jobs(state: Path) -> list[Run]:
     return found
 
 
-def choose_run(state: Path, run_id: str | None) -> Run:
+def choose_run(state: Path, run_id: str | None) -> KnownRun:
     """The one job that is meant. Raises UserError if there is none, or several and no `run_id`."""
     runs = running_jobs(state)
     if run_id is not None:

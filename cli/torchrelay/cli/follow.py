@@ -12,7 +12,7 @@ from typing import TextIO
 
 from torchrelay.cli import narrate
 from torchrelay.cli.control import Control
-from torchrelay.cli.summary import Summary, fold
+from torchrelay.cli.summary import RunSummary, fold
 from torchrelay.cli.teller import Teller
 from torchrelay.protocol.errors import ChannelClosedError, FatalError, FrameError
 from torchrelay.protocol.events import from_job_event
@@ -26,7 +26,7 @@ def json_line(event: JobEvent) -> str:
     return json.dumps({"time_s": event.time_s, "name": event.name, **json.loads(event.fields_json)})
 
 
-class Follower:
+class JobFollower:
     """`summary` is what has been heard so far."""
 
     def __init__(self, teller: Teller, events_file: Path | None) -> None:
@@ -34,11 +34,11 @@ class Follower:
         self._path = events_file
         self._file: TextIO | None = None
         self._newest_s = 0.0
-        self.summary = Summary()
-        self.heard: Callable[[Summary, Summary], None] = lambda before, now: None
+        self.summary = RunSummary()
+        self.heard: Callable[[RunSummary, RunSummary], None] = lambda before, now: None
         """Told the summary before and after each event."""
 
-    def __enter__(self) -> Follower:
+    def __enter__(self) -> JobFollower:
         if self._path is not None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._file = open(self._path, "w", encoding="utf-8")

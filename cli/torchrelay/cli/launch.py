@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from torchrelay.cli import configs, folder, narrate, user_environment
-from torchrelay.cli.child import Child
+from torchrelay.cli.child import CommandChild
 from torchrelay.cli.control import Control, target
-from torchrelay.cli.follow import Follower
+from torchrelay.cli.follow import JobFollower
 from torchrelay.cli.journals import own_journals
 from torchrelay.cli.leader import Leader, cannot_take_over, stands
 from torchrelay.cli.leading.find import Asked, find
@@ -30,7 +30,7 @@ from torchrelay.cli.preflight.checks import before_a_run
 from torchrelay.cli.preflight.probe import Probe
 from torchrelay.cli.preflight.subject import subject
 from torchrelay.cli.restarting.runs import Runs
-from torchrelay.cli.summary import Summary, as_json, faults_that_never_fired, has_planned_without_migration
+from torchrelay.cli.summary import RunSummary, as_json, faults_that_never_fired, has_planned_without_migration
 from torchrelay.cli.teller import Teller
 from torchrelay.protocol.errors import TorchrelayError
 from torchrelay.protocol.messages import LeadReply
@@ -59,10 +59,10 @@ async def launch(options: RunOptions, command: tuple[str, ...]) -> int:
     try:
         if not options.quiet:
             teller.say([narrate.line(f"{w.text}: {w.remedy}", "yellow") for w in warnings])
-        with own_journals(name, run_folder), Follower(teller, options.events) as follower:
+        with own_journals(name, run_folder), JobFollower(teller, options.events) as follower:
 
-            def new_job(these: RunOptions, restarts: tuple[str, ...]) -> Job:
-                return Job(these, run_id, run_folder, secret, follower, teller, restarts, seat)
+            def new_job(these: RunOptions, restarts: tuple[str, ...]) -> LocalJob:
+                return LocalJob(these, run_id, run_folder, secret, follower, teller, restarts, seat)
 
             runs = Runs(options, run_id, follower, new_job, lambda: options.nnodes == 1 or seat.known.shared)
             code = await runs.run(command)
@@ -76,7 +76,7 @@ async def launch(options: RunOptions, command: tuple[str, ...]) -> int:
         folder.remove_run(run_folder)
 
 
-class Job:
+class LocalJob:
     """The processes of this job on this machine. `restarts`: how others of it have ended and were started anew before, in words."""
 
     def __init__(
@@ -85,7 +85,7 @@ class Job:
         run_id: str,
         run_folder: Path,
         secret: bytes,
-        follower: Follower,
+        follower: JobFollower,
         teller: Teller,
         restarts: tuple[str, ...] = (),
         seat: Seat | None = None,
@@ -94,7 +94,7 @@ class Job:
         self._options, self._run_id, self._folder, self._secret = options, run_id, run_folder, secret
         self.follower, self._teller = follower, teller
         self._leader: Leader | None = None
-        self._agent: Child | None = None
+        self._agent: CommandChild | None = None
         self._control: Control | None = None
         self._address = ("", 0)
         self._command: tuple[str, ...] = ()
@@ -197,7 +197,7 @@ class Job:
         return code if self._belongs_elsewhere else self._code_of(code)
 
     @property
-    def _controller(self) -> Child | None:
+    def _controller(self) -> CommandChild | None:
         return self._leader.child if self._leader is not None else None
 
     def _help(self, work: Coroutine[Any, Any, None]) -> None:
@@ -339,19 +339,19 @@ class Job:
         if self._agent is not None:
             self._agent.signal(number)
 
-    async def _start_agent(self, host: str, own: str) -> Child:
+    async def _start_agent(self, host: str, own: str) -> CommandChild:
         """`host`: this machine; `own`: where a controller of it would listen."""
         config = configs.agent_config(
             self._options, self._run_id, self._folder, self._secret_file, target(*self._address), host, own
         )
         path = self._folder / "agent.json"
         folder.write_private(path, json.dumps(config, indent=1).encode())
-        return await Child.start("torchrelay.agent", path, user_environment(), owns_stdout=True)
+        return await CommandChild.start("torchrelay.agent", path, user_environment(), owns_stdout=True)
 
     def _write_entry(self) -> None:
         pids = [os.getpid(), *(child.pid for child in (self._controller, self._agent) if child is not None)]
         processes = tuple(filter(None, map(folder.Process.find, pids)))
-        run = folder.Run(self._run_id, self._folder.name, *self._address, self._command, processes, self._restarts)
+        run = folder.KnownRun(self._run_id, self._folder.name, *self._address, self._command, processes, self._restarts)
         folder.write_run(self._folder, run)
 
 
@@ -374,7 +374,7 @@ def _own_address(options: RunOptions) -> str:
     return address_towards(options.controller[0] if options.controller else options.master_addr)
 
 
-def _conclude(options: RunOptions, runs: Runs, summary: Summary, code: int, teller: Teller) -> int:
+def _conclude(options: RunOptions, runs: Runs, summary: RunSummary, code: int, teller: Teller) -> int:
     """Says how it ended, and turns a success without the faults and migrations that --inject asked for into a failure."""
     job = runs.job
     if not job.was_started and not summary.restarts:

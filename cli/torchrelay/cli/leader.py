@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from torchrelay.cli import configs, folder, user_environment
-from torchrelay.cli.child import Child
+from torchrelay.cli.child import CommandChild
 from torchrelay.cli.options import RunOptions
-from torchrelay.cli.summary import UNDER_WAY, Summary
+from torchrelay.cli.summary import UNDER_WAY, RunSummary
 from torchrelay.protocol.errors import FatalError
 from torchrelay.protocol.messages import LeadReply
 from torchrelay.protocol.names import EXIT_STOOD_DOWN, EXIT_USAGE
@@ -41,12 +41,12 @@ class Leader:
         self._config = configs.controller_config(options, run_id, secret_file, self._address_file)
         self.let_go = False
         """Whether it has been ended here, since another machine leads."""
-        self._child: Child | None = None
+        self._child: CommandChild | None = None
         self._began_s = 0.0
         self._short_lives = 0
 
     @property
-    def child(self) -> Child | None:
+    def child(self) -> CommandChild | None:
         return self._child
 
     @property
@@ -61,7 +61,7 @@ class Leader:
         """
         return await self._start(self._config | first_of(self._options, known))
 
-    async def take_over(self, summary: Summary, known: LeadReply, epoch: int) -> tuple[str, int] | None:
+    async def take_over(self, summary: RunSummary, known: LeadReply, epoch: int) -> tuple[str, int] | None:
         """In the place of one on another machine. Its address, or None, with the reason told, if it cannot run."""
         port = self._options.controller_port
         try:
@@ -81,7 +81,7 @@ class Leader:
         assert self._child is not None
         await asyncio.wait((self._child.ended,))
 
-    async def start_another(self, summary: Summary, known: LeadReply) -> bool:
+    async def start_another(self, summary: RunSummary, known: LeadReply) -> bool:
         """In the place of one that has ended. `summary`: the job so far. False, with the reason told, if that is of no use.
 
         `known`: what one that led has said last, where machines are several.
@@ -113,7 +113,9 @@ class Leader:
         folder.write_private(path, json.dumps(config, indent=1).encode())
         self._address_file.unlink(missing_ok=True)
         self._began_s = time.monotonic()
-        self._child = child = await Child.start("torchrelay.controller", path, user_environment(), owns_stdout=False)
+        self._child = child = await CommandChild.start(
+            "torchrelay.controller", path, user_environment(), owns_stdout=False
+        )
         while not self._address_file.exists():
             await asyncio.wait((child.ended,), timeout=ADDRESS_POLL_S)
             if child.exit_code == EXIT_USAGE:
@@ -132,7 +134,7 @@ def first_of(options: RunOptions, known: LeadReply) -> dict[str, Any]:
     return {"epoch": epoch, "job_name": known.job or secrets.token_hex(4)}
 
 
-def successor(options: RunOptions, summary: Summary, port: int, known: LeadReply, epoch: int) -> dict[str, Any]:
+def successor(options: RunOptions, summary: RunSummary, port: int, known: LeadReply, epoch: int) -> dict[str, Any]:
     """What a controller that takes over is told otherwise than the first one. `epoch` 0: there is one machine only."""
     nproc = options.nproc_per_node
     first = (f"n{node}.w{place}" for node in range(options.nnodes) for place in range(nproc))
@@ -156,7 +158,7 @@ def successor(options: RunOptions, summary: Summary, port: int, known: LeadReply
     }
 
 
-def cannot_take_over(options: RunOptions, summary: Summary) -> str:
+def cannot_take_over(options: RunOptions, summary: RunSummary) -> str:
     """Why no other controller could lead the job; empty if one can."""
     if options.check_steps:
         return "it is a check"
@@ -165,7 +167,7 @@ def cannot_take_over(options: RunOptions, summary: Summary) -> str:
     return ""
 
 
-def stands(summary: Summary) -> bool:
+def stands(summary: RunSummary) -> bool:
     """Whether ranks wait for a controller: in the midst of a migration they do."""
     return any(
         m.outcome == UNDER_WAY and not (m.kind == PLANNED and m.phase in BESIDE_TRAINING) for m in summary.migrations

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from torchrelay.cli import folder, narrate
 from torchrelay.cli.control import Control
-from torchrelay.cli.summary import UNDER_WAY, Migration, Summary, fold
+from torchrelay.cli.summary import UNDER_WAY, MigrationSummary, RunSummary, fold
 from torchrelay.cli.teller import make_console
 from torchrelay.protocol.errors import ChannelClosedError
 from torchrelay.protocol.events import from_job_event
@@ -41,9 +41,9 @@ async def migrate(rank: int, reason: str, run_id: str | None, wait: bool) -> int
         return _report(console, await _follow(console, control, reply), rank)
 
 
-async def _follow(console: Console, control: Control, reply: MigrateReply) -> Migration | None:
+async def _follow(console: Console, control: Control, reply: MigrateReply) -> MigrationSummary | None:
     """The finished record of the migration, or None if the job ended before."""
-    summary = Summary()
+    summary = RunSummary()
     async with aclosing(control.watch(without_progress=True)) as stream:
         try:
             async for packed in stream:
@@ -60,7 +60,7 @@ async def _follow(console: Console, control: Control, reply: MigrateReply) -> Mi
     return None
 
 
-def _report(console: Console, record: Migration | None, rank: int) -> int:
+def _report(console: Console, record: MigrationSummary | None, rank: int) -> int:
     if record is None:
         console.print(narrate.line("the job ended before the migration did", "red"))
         return EXIT_ABANDONED

@@ -6,7 +6,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from torchrelay.cli import render
-from torchrelay.cli.summary import Summary
+from torchrelay.cli.summary import RunSummary
 from torchrelay.protocol import events
 from torchrelay.protocol.health.kinds import IGNORE
 from torchrelay.protocol.level import Level
@@ -31,7 +31,7 @@ def line(text: str, style: str = "") -> Text:
     return Text.assemble(("torchrelay: ", "bold"), (text, style))
 
 
-def notes(before: Summary, event: events.Occurrence) -> list[Text]:  # noqa: C901 - one case for each event
+def notes(before: RunSummary, event: events.Occurrence) -> list[Text]:  # noqa: C901 - one case for each event
     """What one event is worth telling. `before`: the summary without it."""
     match event:
         case events.JobStarted():
@@ -111,7 +111,7 @@ def _protection(event: events.Protection) -> Text:
     return line(f"{level.words}{_because(event.reason)}", style)
 
 
-def _covered(before: Summary, now: Coverage) -> list[Text]:
+def _covered(before: RunSummary, now: Coverage) -> list[Text]:
     """Its level has a line of its own, and the whole report is in `torchrelay status`."""
     last = before.coverage
     if not now.file or (last is not None and (last.file, bool(last.gaps)) == (now.file, bool(now.gaps))):
@@ -120,7 +120,7 @@ def _covered(before: Summary, now: Coverage) -> list[Text]:
     return [line(f"training loop {now.file}:{now.line}{more}", "yellow" if now.gaps else "")]
 
 
-def _rehearsed(before: Summary, event: events.RehearsalFinished) -> list[Text]:
+def _rehearsed(before: RunSummary, event: events.RehearsalFinished) -> list[Text]:
     """What it says that the one before has not said of this rank."""
     last = before.rehearsals.get(event.rank)
     known = last is not None and (last.outcome, last.reason) == (event.outcome, event.reason)
@@ -184,7 +184,7 @@ def _because(reason: str) -> str:
 
 
 def closing(
-    summary: Summary, exit_code: int, resume_command: str, never_fired: list[str], no_restart: str = ""
+    summary: RunSummary, exit_code: int, resume_command: str, never_fired: list[str], no_restart: str = ""
 ) -> list[RenderableType]:
     """The end of a run: tables if there were migrations or restarts, what was asked for and did not happen, and how it ended.
 
@@ -211,12 +211,12 @@ def closing(
     return told
 
 
-def _no_restart(summary: Summary, reason: str) -> list[Text]:
+def _no_restart(summary: RunSummary, reason: str) -> list[Text]:
     began = [line(f"it began with: {summary.began_with}", "yellow")] if summary.began_with else []
     return [*began, *([line(f"not started again: {reason}", "yellow")] if reason else [])]
 
 
-def _done(summary: Summary) -> str:
+def _done(summary: RunSummary) -> str:
     parts = [f"done in {summary.ended_s - summary.started_s:.1f} s"]
     if summary.boundary > 0:
         parts.append(render.count(summary.boundary, "step"))

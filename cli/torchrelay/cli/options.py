@@ -162,7 +162,7 @@ class RunOptions:
         return self.nnodes * self.nproc_per_node
 
 
-class Machine(Protocol):
+class MachineFacts(Protocol):
     """What has to be asked of the machine while options are checked."""
 
     def cpu_count(self) -> int: ...
@@ -189,7 +189,7 @@ def own_node_rank(given: int | None, nnodes: str, environment: Mapping[str, str]
 
 
 def check(
-    given: GivenOptions, machine: Machine, environment: Mapping[str, str], *, needs_script: bool = True
+    given: GivenOptions, machine: MachineFacts, environment: Mapping[str, str], *, needs_script: bool = True
 ) -> RunOptions:
     """The options of a run. Raises UserError, with what to do, for whatever could not work."""
     nnodes = _node_count(given.nnodes)
@@ -289,7 +289,7 @@ def _node_count(text: str) -> int:
     return int(low)
 
 
-def _process_count(text: str, machine: Machine) -> int:
+def _process_count(text: str, machine: MachineFacts) -> int:
     if text.isascii() and text.isdigit() and int(text) > 0:
         return int(text)
     if text == "cpu":
@@ -327,7 +327,7 @@ _LAUNCHERS = {
 """Commands and modules that start the script as other processes, where nothing of it would be seen."""
 
 
-def _check_program(given: GivenOptions, machine: Machine) -> None:
+def _check_program(given: GivenOptions, machine: MachineFacts) -> None:
     if given.module and given.no_python:
         raise UserError("-m and --no-python exclude each other: a module is run by Python")
     launcher = _LAUNCHERS.get(given.script if given.module else Path(given.script).name)
@@ -366,7 +366,7 @@ def _check_faults(given: GivenOptions, faults: Iterable[Fault], nnodes: int, npr
             )
 
 
-def _check_files(given: GivenOptions, machine: Machine) -> None:
+def _check_files(given: GivenOptions, machine: MachineFacts) -> None:
     if given.resume is not None and not given.resume.is_dir():
         raise UserError(
             f"--resume {given.resume}: no such folder; it is the one that the message of the ended run names"
@@ -387,7 +387,7 @@ def _check_files(given: GivenOptions, machine: Machine) -> None:
             raise UserError(f"--events {given.events}: {problem}")
 
 
-def _check_health(given: GivenOptions, faults: tuple[Fault, ...], machine: Machine) -> None:
+def _check_health(given: GivenOptions, faults: tuple[Fault, ...], machine: MachineFacts) -> None:
     if given.health_policy is not None:
         read_policy(str(given.health_policy))
     for folder in given.watch_folders:
@@ -407,7 +407,7 @@ def _check_health(given: GivenOptions, faults: tuple[Fault, ...], machine: Machi
         )
 
 
-def _master_port(given: GivenOptions, nnodes: int, machine: Machine) -> int:
+def _master_port(given: GivenOptions, nnodes: int, machine: MachineFacts) -> int:
     if given.master_port is None and nnodes == 1:
         return machine.free_port()
     port = DEFAULT_MASTER_PORT if given.master_port is None else given.master_port
@@ -418,7 +418,7 @@ def _master_port(given: GivenOptions, nnodes: int, machine: Machine) -> int:
     return port
 
 
-def _controller_port(given: GivenOptions, nnodes: int, machine: Machine) -> int:
+def _controller_port(given: GivenOptions, nnodes: int, machine: MachineFacts) -> int:
     if given.controller_port is None and nnodes == 1:
         return 0
     port = DEFAULT_CONTROLLER_PORT if given.controller_port is None else given.controller_port

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from torchrelay.cli.summary import UNDER_WAY, Migration, Restart, Summary
+from torchrelay.cli.summary import UNDER_WAY, MigrationSummary, RestartSummary, RunSummary
 from torchrelay.protocol import events
 from torchrelay.protocol.level import Level
 from torchrelay.protocol.messages import JobStatus
@@ -71,7 +71,7 @@ def _table(*columns: str, right: tuple[str, ...] = (), gap: int = 2) -> Table:
     return table
 
 
-def progress_line(summary: Summary) -> Text:
+def progress_line(summary: RunSummary) -> Text:
     """The one line that a terminal shows while the job runs."""
     parts = [count(summary.ranks, "rank")]
     running = next((m for m in reversed(summary.migrations) if m.outcome == UNDER_WAY), None)
@@ -94,7 +94,7 @@ def protection(level: Level, reason: str) -> Text:
     return Text.assemble((level.words, LEVEL_STYLES[level]), f": {reason}" if reason else "")
 
 
-def migrations_table(migrations: tuple[Migration, ...]) -> RenderableType:
+def migrations_table(migrations: tuple[MigrationSummary, ...]) -> RenderableType:
     """Every migration with its outcome, then the seconds of downtime by phase, with their sum."""
     what = _table(
         "migration", "rank", "kind", "outcome", "spare", "redone", "moved", "reason", right=("rank", "redone")
@@ -121,7 +121,7 @@ def migrations_table(migrations: tuple[Migration, ...]) -> RenderableType:
     return Group(what, Text(), when)
 
 
-def restarts_table(restarts: tuple[Restart, ...]) -> RenderableType:
+def restarts_table(restarts: tuple[RestartSummary, ...]) -> RenderableType:
     """Every restart of all processes, with the steps and seconds that it cost."""
     table = _table(
         "restart", "rung", "at step", "lost", "seconds", "why", right=("restart", "at step", "lost", "seconds")

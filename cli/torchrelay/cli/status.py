@@ -46,7 +46,7 @@ async def show_status(run_id: str | None, as_json: bool, watch: bool) -> int:
     return 0
 
 
-async def _ask(state: Path, run: folder.Run) -> JobStatus:
+async def _ask(state: Path, run: folder.KnownRun) -> JobStatus:
     secret = folder.read_secret(state / run.folder)
     async with Control(run.controller_host, run.controller_port, secret) as control:
         try:
@@ -55,7 +55,7 @@ async def _ask(state: Path, run: folder.Run) -> JobStatus:
             raise FatalError(f"the job {run.run_id} runs without its controller ({e})") from e
 
 
-def _print(console: Console, found: list[tuple[folder.Run, JobStatus]], as_json: bool) -> None:
+def _print(console: Console, found: list[tuple[folder.KnownRun, JobStatus]], as_json: bool) -> None:
     for number, (run, status) in enumerate(found):
         if as_json:
             print(json.dumps({**dataclasses.asdict(status), "restarts": list(run.restarts)}), flush=True)

@@ -20,7 +20,7 @@ UNDER_WAY = "under way"
 
 
 @dataclass(frozen=True)
-class Migration:
+class MigrationSummary:
     """`outcome`: `under way`, or one of phases.OUTCOMES. `downtime_s` by row of phases.DOWNTIME_ROWS.
 
     `reason`: why the ranks had to move; `outcome_reason`: why it ended as it did. `beside_s`: prepared beside training.
@@ -45,7 +45,7 @@ class Migration:
 
 
 @dataclass(frozen=True)
-class Restart:
+class RestartSummary:
     """All processes were started anew. `down_s`: until all ranks trained again, None if they never did.
 
     `boundary`: where all ranks entered, -1 for the script's beginning. `steps`: done before, to be done again.
@@ -62,7 +62,7 @@ class Restart:
 
 
 @dataclass(frozen=True)
-class Summary:
+class RunSummary:
     """`exit_code` is None while the job runs. `boundary` -1: no step yet.
 
     `started_s`, `ended_s`: by the wall clock.
@@ -86,7 +86,7 @@ class Summary:
     respawned_s: tuple[tuple[int, float], ...] = ()
     """The ranks of these, and when: the limit for an hour goes on under another controller."""
     faults_injected: tuple[str, ...] = ()
-    migrations: tuple[Migration, ...] = ()
+    migrations: tuple[MigrationSummary, ...] = ()
     moves_not_made: tuple[events.MoveNotMade, ...] = ()
     health_verdicts: tuple[events.HealthVerdict, ...] = ()
     unprotected: tuple[str, ...] = ()
@@ -103,7 +103,7 @@ class Summary:
     """Promises that were not kept."""
     fall: events.JobFell | None = None
     """Why the job cannot go on in its processes."""
-    restarts: tuple[Restart, ...] = ()
+    restarts: tuple[RestartSummary, ...] = ()
     first_migration: int = 0
     """Where those of these processes begin among `migrations`."""
     exit_code: int | None = None
@@ -111,16 +111,16 @@ class Summary:
     started_s: float = 0.0
     ended_s: float = 0.0
 
-    def migration(self, name: str) -> Migration | None:
+    def migration(self, name: str) -> MigrationSummary | None:
         return next((m for m in self.migrations if m.migration == name), None)
 
     @property
-    def moves(self) -> tuple[Migration, ...]:
+    def moves(self) -> tuple[MigrationSummary, ...]:
         """Neither the start from a checkpoint nor a suspicion that did not hold is a migration to a reader."""
         return tuple(m for m in self.migrations if m.kind != RESUME and m.outcome != CLEARED)
 
     @property
-    def committed(self) -> tuple[Migration, ...]:
+    def committed(self) -> tuple[MigrationSummary, ...]:
         return tuple(m for m in self.moves if m.outcome == COMMITTED)
 
     @property
@@ -165,19 +165,19 @@ class Summary:
         return tuple(now)
 
 
-def faults_that_never_fired(wanted: Iterable[Fault], summary: Summary) -> list[str]:
+def faults_that_never_fired(wanted: Iterable[Fault], summary: RunSummary) -> list[str]:
     """Those of --inject that no rank reported, as often as they were asked for."""
     missing = Counter(map(str, wanted)) - Counter(summary.faults_injected)
     return list(missing.elements())
 
 
-def has_planned_without_migration(wanted: Iterable[Fault], summary: Summary) -> bool:
+def has_planned_without_migration(wanted: Iterable[Fault], summary: RunSummary) -> bool:
     """Whether a `planned` one of --inject fired, and nothing came of it."""
     asked = {fault.as_asked for fault in wanted}
     return any(move.asked in asked for move in summary.moves_not_made)
 
 
-def as_json(summary: Summary, exit_code: int, never_fired: list[str]) -> dict[str, Any]:
+def as_json(summary: RunSummary, exit_code: int, never_fired: list[str]) -> dict[str, Any]:
     """The object of `torchrelay run --json`, documented in docs/cli.md."""
     return {
         "run_id": summary.run_id,
@@ -208,7 +208,7 @@ def as_json(summary: Summary, exit_code: int, never_fired: list[str]) -> dict[st
     }
 
 
-def fold(s: Summary, event: events.Occurrence, time_s: float) -> Summary:  # noqa: C901 - one case for each event
+def fold(s: RunSummary, event: events.Occurrence, time_s: float) -> RunSummary:  # noqa: C901 - one case for each event
     """The summary after one more event, which happened at `time_s`."""
     match event:
         case events.JobStarted():
@@ -271,7 +271,7 @@ def fold(s: Summary, event: events.Occurrence, time_s: float) -> Summary:  # noq
     return s
 
 
-def _finished(s: Summary, event: events.MigrationFinished) -> Summary:
+def _finished(s: RunSummary, event: events.MigrationFinished) -> RunSummary:
     return _with(
         s,
         event.migration,
@@ -287,7 +287,7 @@ def _finished(s: Summary, event: events.MigrationFinished) -> Summary:
     )
 
 
-def _begun_anew(s: Summary, event: events.JobRestarted) -> Summary:
+def _begun_anew(s: RunSummary, event: events.JobRestarted) -> RunSummary:
     """What is known of the processes before, and of their protection, says nothing of the new ones."""
     over = (
         replace(m, outcome=ABANDONED, outcome_reason=event.reason) if m.outcome == UNDER_WAY else m
@@ -303,7 +303,7 @@ def _begun_anew(s: Summary, event: events.JobRestarted) -> Summary:
         coverage=None,
         pool=None,
         fall=None,
-        restarts=(*s.restarts, Restart(**values)),
+        restarts=(*s.restarts, RestartSummary(**values)),
         first_migration=len(s.migrations),
         checkpoint="",
         exit_code=None,
@@ -311,7 +311,7 @@ def _begun_anew(s: Summary, event: events.JobRestarted) -> Summary:
     )
 
 
-def _taken_over(s: Summary, event: events.TakenOver) -> Summary:
+def _taken_over(s: RunSummary, event: events.TakenOver) -> RunSummary:
     """What was under way has no other end: the new controller counts its own migrations."""
     outcome = COMMITTED if event.outcome == COMMITTED else ABANDONED
     reason = event.reason or "its controller ended before any rank took part"
@@ -321,8 +321,8 @@ def _taken_over(s: Summary, event: events.TakenOver) -> Summary:
     return s
 
 
-def _with(s: Summary, name: str, **changes: Any) -> Summary:
+def _with(s: RunSummary, name: str, **changes: Any) -> RunSummary:
     # A watcher that came late hears of migrations that it has not seen start.
     if s.migration(name) is None:
-        s = replace(s, migrations=(*s.migrations, Migration(name)))
+        s = replace(s, migrations=(*s.migrations, MigrationSummary(name)))
     return replace(s, migrations=tuple(replace(m, **changes) if m.migration == name else m for m in s.migrations))

@@ -9,7 +9,7 @@ from typing import TextIO
 from rich.console import Console, RenderableType
 
 from torchrelay.cli import bottom_line, narrate, render
-from torchrelay.cli.summary import Summary
+from torchrelay.cli.summary import RunSummary
 from torchrelay.protocol import events
 
 _MOVES_THE_LINE = (events.JobStarted, events.ProgressMade, events.PhaseChanged, events.MigrationFinished)
@@ -38,7 +38,7 @@ class Teller:
         """Whether there is a line that shows progress."""
         return self._bottom is not None
 
-    def event(self, before: Summary, after: Summary, event: events.Occurrence) -> None:
+    def event(self, before: RunSummary, after: RunSummary, event: events.Occurrence) -> None:
         if self._quiet:
             return
         for note in narrate.notes(before, event):

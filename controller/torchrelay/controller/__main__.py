@@ -13,7 +13,7 @@ import time
 from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 
-from torchrelay.controller.checkpoint import Origin, read_checkpoint, stranger
+from torchrelay.controller.checkpoint import CheckpointOrigin, read_checkpoint, stranger
 from torchrelay.controller.claims import Claims
 from torchrelay.controller.config import ControllerConfig, load_config
 from torchrelay.controller.core import Core
@@ -39,7 +39,7 @@ async def serve(config: ControllerConfig, secret: bytes) -> int:
     core = Core(config, time.time, checkpoint, policy, claim=claims.claim)
     core.driver.spares.respawns.recall_starts(config.respawned, time.monotonic() - time.time())
     if checkpoint is not None:
-        origin = Origin(config.command, config.script_sha256)
+        origin = CheckpointOrigin(config.command, config.script_sha256)
         if word := stranger(f"--resume {config.resume_dir}", checkpoint.origin, origin):
             core.outbox.log("warning", word)
     relay = Relay(core)

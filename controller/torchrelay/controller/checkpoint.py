@@ -33,7 +33,7 @@ class RankPart:
 
 
 @dataclass(frozen=True)
-class Origin:
+class CheckpointOrigin:
     """What wrote a checkpoint: the script with its arguments, and a digest of its file. Empty: not known."""
 
     command: tuple[str, ...] = ()
@@ -60,7 +60,7 @@ class JobCheckpoint:
     tensors_of: dict[int, int] = field(default_factory=dict)
     left: str = ""
     """The boundary at which the ranks had left their loop, as in messages.Plan."""
-    origin: Origin = Origin()
+    origin: CheckpointOrigin = CheckpointOrigin()
 
 
 def write_checkpoint(folder: Path, checkpoint: JobCheckpoint) -> None:
@@ -173,11 +173,11 @@ def _from_manifest(label: str, read: Callable[[str], bytes], manifest: Mapping[s
     )
 
 
-def _origin(entry: Mapping[str, Any]) -> Origin:
-    return Origin(tuple(map(str, entry.get("command", ()))), str(entry.get("script_sha256", "")))
+def _origin(entry: Mapping[str, Any]) -> CheckpointOrigin:
+    return CheckpointOrigin(tuple(map(str, entry.get("command", ()))), str(entry.get("script_sha256", "")))
 
 
-def stranger(label: str, saved: Origin, now: Origin) -> str:
+def stranger(label: str, saved: CheckpointOrigin, now: CheckpointOrigin) -> str:
     """What is to be said about a checkpoint whose script is not quite this job's; empty if it is. Unknown origins pass.
 
     Raises CheckpointError for one of another script: its variables would find their namesakes, and mean something else.

@@ -17,11 +17,11 @@ from torchrelay.controller.driver import Driver
 from torchrelay.controller.entrance import Entrance
 from torchrelay.controller.exits import Exits
 from torchrelay.controller.fallen import Fallen
-from torchrelay.controller.gathering import Gathering, Restart
+from torchrelay.controller.gathering import Gathering, RestartPlan
 from torchrelay.controller.health.desk import HealthDesk
 from torchrelay.controller.incidents import Incidents
 from torchrelay.controller.job import Job, Worker
-from torchrelay.controller.judge import Judge
+from torchrelay.controller.judge import ProtectionJudge
 from torchrelay.controller.leading import Leading, no_claim
 from torchrelay.controller.leftovers import Leftovers
 from torchrelay.controller.muster import Mustering
@@ -35,7 +35,7 @@ from torchrelay.controller.rank_reports import Handler, RankReports
 from torchrelay.controller.rehearsal_desk import RehearsalDesk
 from torchrelay.controller.requests import Requests
 from torchrelay.controller.spare_pool import SparePool
-from torchrelay.controller.status import Summary, aside_status, aside_summary, job_status, job_summary
+from torchrelay.controller.status import JobSummary, aside_status, aside_summary, job_status, job_summary
 from torchrelay.controller.watch import HangWatch
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol import migration_events as m
@@ -61,7 +61,7 @@ class Core:
         wall_s: Callable[[], float],
         checkpoint: JobCheckpoint | None = None,
         health: HealthPolicy | None = None,
-        restart: Restart | None = None,
+        restart: RestartPlan | None = None,
         claim: Callable[[int, int], bool] = no_claim,
     ) -> None:
         self._config, self._checkpoint = config, checkpoint
@@ -85,7 +85,7 @@ class Core:
         self.pool = SparePool(barred, self.job, self.outbox, self.driver, self._is_ending)
         self.driver.spares.hurry = self.pool.hurry
         self.driver.spares.respawns.asked_for_spares = lambda: self.pool.places_asked
-        self._judge = Judge(
+        self._judge = ProtectionJudge(
             config,
             self.job,
             self.outbox,
@@ -423,7 +423,7 @@ class Core:
         lines = self.health.lines()
         return job_status(self._config.run_id, self.job, self.driver, self.pool, self._judge.now(), now_s, lines)
 
-    def summary(self, now_s: float) -> Summary:
+    def summary(self, now_s: float) -> JobSummary:
         """As `status`, of bounded size."""
         if self.aside is not None:
             return aside_summary(self.job, self.aside.reason)

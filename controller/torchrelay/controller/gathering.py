@@ -15,7 +15,7 @@ from torchrelay.protocol.names import ENV_CHECKPOINT
 
 
 @dataclass(frozen=True)
-class Restart:
+class RestartPlan:
     """`directory`: a just-in-time checkpoint, from which ranks enter their loops. Empty: scripts run from their beginning.
 
     `checkpoint`: one of the script's own, which it is to find by itself; those in `aside` are renamed first.
@@ -34,7 +34,7 @@ class Gathering:
 
     def __init__(
         self,
-        restart: Restart,
+        restart: RestartPlan,
         job: Job,
         outbox: Outbox,
         resume: Callable[[JobCheckpoint, str], None],

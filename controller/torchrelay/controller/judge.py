@@ -33,7 +33,7 @@ NOTICING_S = 1.0
 LATELY_S_PER_RANK = 0.5e-3
 
 
-class Judge:
+class ProtectionJudge:
     """`end_job()` is called once a check is over; not before `is_rehearsing()` says that no rank is rehearsed any more."""
 
     def __init__(

@@ -9,7 +9,7 @@ from torchrelay.controller.config import ControllerConfig
 from torchrelay.controller.job import Job, Node
 from torchrelay.controller.outbox import Outbox
 from torchrelay.protocol.messages import AgentHello, Follow, LeadReply, LeadRequest, Member
-from torchrelay.protocol.quorum import Answer, Verdict, may_go_on, next_epoch
+from torchrelay.protocol.quorum import QuorumAnswer, QuorumVerdict, may_go_on, next_epoch
 
 CANDIDATE_S = 12.0
 """For enough machines to come to a controller that takes over. Less than entrance.MISSING_S: until then it judges nobody."""
@@ -75,9 +75,9 @@ class Leading:
         self._since_s = now_s if self._since_s is None else self._since_s
         waited_s = now_s - self._since_s
         verdict = may_go_on(self.members, self._there(now_s), False, self._shared)
-        if verdict.answer is Answer.GO_ON:
+        if verdict.answer is QuorumAnswer.GO_ON:
             self._lead(verdict)
-        elif verdict.answer is Answer.CLAIM and waited_s >= OTHERS_COME_S:
+        elif verdict.answer is QuorumAnswer.CLAIM and waited_s >= OTHERS_COME_S:
             if self._claim(self._config.follows, self.epoch):
                 self._claimed_with = self._there(now_s)
                 self._lead(verdict)
@@ -93,7 +93,9 @@ class Leading:
         if not self.is_on or self.stood_down:
             return
         there = self._there(now_s)
-        if may_go_on(self.members, there, True, self._shared).answer is not Answer.CLAIM or self._has_claimed(there):
+        if may_go_on(self.members, there, True, self._shared).answer is not QuorumAnswer.CLAIM or self._has_claimed(
+            there
+        ):
             self._half_since_s = None
             return
         self._half_since_s = now_s if self._half_since_s is None else self._half_since_s
@@ -125,14 +127,14 @@ class Leading:
             return True
         there = self._there(now_s) - {node}
         verdict = may_go_on(self.members, there, True, self._shared)
-        if verdict.answer is Answer.CLAIM:
+        if verdict.answer is QuorumAnswer.CLAIM:
             return self._has_claimed(there) or self._claim_on(there)
-        if verdict.answer is Answer.GO_ON and 2 * len(there) > len(self.members):
+        if verdict.answer is QuorumAnswer.GO_ON and 2 * len(there) > len(self.members):
             return self._have_agreed(node, there)
-        if verdict.answer is Answer.WAIT and self._said.get(node) != verdict.reason:
+        if verdict.answer is QuorumAnswer.WAIT and self._said.get(node) != verdict.reason:
             self._said[node] = verdict.reason
             self._outbox.log("warning", f"{node} is not heard, and the job does not go on without it: {verdict.reason}")
-        return verdict.answer is Answer.GO_ON
+        return verdict.answer is QuorumAnswer.GO_ON
 
     def _have_agreed(self, node: str, there: Set[str]) -> bool:
         """Whether more than half of the machines follow an epoch that the node, which is to be given up, cannot know of.
@@ -207,7 +209,7 @@ class Leading:
             # Before all machines have come for the first time nobody else could lead.
             self.is_led
             and not self.stood_down
-            and (verdict.answer is Answer.GO_ON or self._has_claimed(there) or not begun),
+            and (verdict.answer is QuorumAnswer.GO_ON or self._has_claimed(there) or not begun),
             self._shared,
             nodes=tuple(sorted(self._names)),
             holders=tuple(holders[rank] for rank in sorted(holders)) if len(holders) == self._job.world_size else (),
@@ -279,7 +281,7 @@ class Leading:
         )
         self._outbox.log("info", text)
 
-    def _lead(self, verdict: Verdict) -> None:
+    def _lead(self, verdict: QuorumVerdict) -> None:
         self.is_led, self._agreed = True, self.epoch
         self._outbox.to_all_agents(Follow(self._config.job_name, self.epoch))
         self._outbox.log("info", f"the controller of {self._config.node} leads the job: {verdict.reason}")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from torchrelay.controller.config import ControllerConfig
 from torchrelay.controller.decide.elsewhere import places
-from torchrelay.controller.decide.muster import Answer, Muster, judge_muster
+from torchrelay.controller.decide.muster import Muster, MusterAnswer, judge_muster
 from torchrelay.controller.job import Job
 from torchrelay.controller.outbox import Outbox
 from torchrelay.controller.respawns import Respawns
@@ -43,12 +43,12 @@ class Mustering:
             return
         self._since_s = now_s if self._since_s is None else self._since_s
         verdict = judge_muster(self._muster(now_s - self._since_s))
-        if verdict.answer is Answer.WAIT:
+        if verdict.answer is MusterAnswer.WAIT:
             self._outbox.log_once("warning", verdict.reason)
-        elif verdict.answer is Answer.BEGIN_WITHOUT:
+        elif verdict.answer is MusterAnswer.BEGIN_WITHOUT:
             self._outbox.log("warning", verdict.reason)
             self.goes_without = True
-        elif verdict.answer is Answer.END:
+        elif verdict.answer is MusterAnswer.END:
             commands = self._resume_commands(config.resume_dir) if config.resume_dir else {}
             self._end_job(
                 EXIT_NO_SPARE_LEFT,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from torchrelay.controller.config import Policy
 from torchrelay.controller.decide.copies import Ring
-from torchrelay.controller.decide.silence import END, GIVE_UP, Silence, Witness, judge_silence
+from torchrelay.controller.decide.silence import END, GIVE_UP, Silence, WitnessRank, judge_silence
 from torchrelay.controller.exits import Exits
 from torchrelay.controller.job import Job, Node, Worker
 from torchrelay.controller.outbox import Outbox
@@ -50,7 +50,7 @@ class _Around:
     """What counts for every node that is silent. `living`: how many ranks there are."""
 
     living: int
-    witnesses: tuple[Witness, ...]
+    witnesses: tuple[WitnessRank, ...]
     unprotected_because: str
 
 
@@ -182,7 +182,7 @@ class Nodes:
         """Once for all nodes that are silent now: each look is at all ranks."""
         living = [w for w in self._job.rank_workers if w.alive]
         witnesses = [
-            Witness(w.rank, w.progress.waiting or w.progress.phase in _STANDING, now_s - w.moved_s, w.node)
+            WitnessRank(w.rank, w.progress.waiting or w.progress.phase in _STANDING, now_s - w.moved_s, w.node)
             for w in living
             if w.progress is not None and self._is_heard(w.node, now_s)
         ]

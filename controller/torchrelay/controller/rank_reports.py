@@ -11,7 +11,7 @@ from torchrelay.controller.divergence import Divergence
 from torchrelay.controller.driver import Driver
 from torchrelay.controller.health.desk import HealthDesk
 from torchrelay.controller.job import Job, Worker
-from torchrelay.controller.judge import Judge
+from torchrelay.controller.judge import ProtectionJudge
 from torchrelay.controller.outbox import Outbox
 from torchrelay.controller.requests import Requests
 from torchrelay.protocol import messages as msg
@@ -41,7 +41,7 @@ class RankReports:
         job: Job,
         outbox: Outbox,
         driver: Driver,
-        judge: Judge,
+        judge: ProtectionJudge,
         health: HealthDesk,
         requests: Requests,
         divergence: Divergence,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from torchrelay.controller.config import ControllerConfig
-from torchrelay.controller.decide.rehearse import Due, NotDue, Past, Situation, rehearse
+from torchrelay.controller.decide.rehearse import Due, NotDue, Past, RehearsalSituation, rehearse
 from torchrelay.controller.driver import Driver
 from torchrelay.controller.job import Job, RehearsalBook, Worker
 from torchrelay.controller.outbox import Outbox
@@ -18,12 +18,12 @@ from torchrelay.controller.rehearsals import (
     Judged,
     NoProcess,
     ProcessReady,
-    ReadJournal,
+    ReadForRehearsal,
     Rehearsals,
+    RehearsalTimePassed,
     ResultCame,
-    Start,
     StartProcess,
-    TimePassed,
+    StartRehearsal,
 )
 from torchrelay.controller.rehearser import Rehearser
 from torchrelay.protocol.events import RehearsalFinished, RehearsalStarted
@@ -118,7 +118,7 @@ class RehearsalDesk:
         elif not self._spare and (why := self._own.unusable):
             self._feed(NoProcess(why), now_s)
         else:
-            self._feed(TimePassed(), now_s)
+            self._feed(RehearsalTimePassed(), now_s)
 
     def _consider(self, now_s: float) -> None:
         if self._trains_since_s is None and self._trains():
@@ -138,7 +138,9 @@ class RehearsalDesk:
         shape = max((w.report.shape for w in job.rank_workers if w.report is not None), default=0)
         nobody = "" if any(w.warm for w in job.spares) or self._may_start else "no spare is warm"
         past, busy, since_s = self.book.past, self._busy(), self._trains_since_s
-        about = Situation(job.world_size, self._every_s, since_s, shape, past, nobody, busy, stands=self._in_check)
+        about = RehearsalSituation(
+            job.world_size, self._every_s, since_s, shape, past, nobody, busy, stands=self._in_check
+        )
         return rehearse(about, now_s)
 
     def _is_possible(self, rank: int) -> bool:
@@ -188,9 +190,9 @@ class RehearsalDesk:
             match instruction:
                 case StartProcess(beside):
                     self._own.start(beside)
-                case ReadJournal(worker):
+                case ReadForRehearsal(worker):
                     self._outbox.to_agent_of(worker, FetchJournal(worker))
-                case Start():
+                case StartRehearsal():
                     self._start(instruction)
                 case End(request, spare):
                     known = self._job.workers.get(spare)
@@ -199,7 +201,7 @@ class RehearsalDesk:
                 case Judged(result, spare):
                     self._judged(result, spare, now_s)
 
-    def _start(self, start: Start) -> None:
+    def _start(self, start: StartRehearsal) -> None:
         content, env = start.content, self._driver.environment(start.rank)
         journal = content.boundaries[start.boundary]
         order = Rehearse(start.request, start.rank, self._job.world_size, start.boundary, env, content.set_up, journal)

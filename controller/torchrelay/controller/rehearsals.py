@@ -58,11 +58,11 @@ class Disturbed:
 
 
 @dataclass(frozen=True)
-class TimePassed:
+class RehearsalTimePassed:
     pass
 
 
-Event = Began | ProcessReady | NoProcess | JournalCame | ResultCame | Disturbed | TimePassed
+Event = Began | ProcessReady | NoProcess | JournalCame | ResultCame | Disturbed | RehearsalTimePassed
 
 
 @dataclass(frozen=True)
@@ -73,12 +73,12 @@ class StartProcess:
 
 
 @dataclass(frozen=True)
-class ReadJournal:
+class ReadForRehearsal:
     worker: str
 
 
 @dataclass(frozen=True)
-class Start:
+class StartRehearsal:
     """Order the spare to rehearse `rank` up to `boundary`, with what `content` has."""
 
     request: int
@@ -104,7 +104,7 @@ class Judged:
     spare: str
 
 
-Instruction = StartProcess | ReadJournal | Start | End | Judged
+Instruction = StartProcess | ReadForRehearsal | StartRehearsal | End | Judged
 
 
 @dataclass
@@ -144,13 +144,13 @@ class Rehearsals:
                 raise ValueError(f"a rehearsal of rank {now.began.rank} is under way")
             self._count += 1
             self._now = _Now(event, event.spare, self._count, now_s + (READING_S if event.spare else STARTING_S))
-            return [ReadJournal(event.holder) if event.spare else StartProcess(event.holder)]
+            return [ReadForRehearsal(event.holder) if event.spare else StartProcess(event.holder)]
         if now is None:
             return []
         match event:
             case ProcessReady(worker) if not now.spare:
                 now.spare, now.deadline_s = worker, now_s + READING_S
-                return [ReadJournal(now.began.holder)]
+                return [ReadForRehearsal(now.began.holder)]
             case NoProcess(reason):
                 return self._break_off(now, reason, REHEARSAL_OPEN)
             case JournalCame(content) if now.is_reading:
@@ -160,7 +160,7 @@ class Rehearsals:
                 return [Judged(result, spare)]
             case Disturbed(reason):
                 return self._break_off(now, reason)
-            case TimePassed() if now_s >= now.deadline_s:
+            case RehearsalTimePassed() if now_s >= now.deadline_s:
                 return self._break_off(now, _late(now))
         return []
 
@@ -169,7 +169,7 @@ class Rehearsals:
         if not whole or not content.set_up:
             return self._break_off(now, "no whole journal of it was there")
         now.boundary, now.deadline_s = max(whole), now_s + RUNNING_S
-        return [Start(now.request, now.spare, now.began.rank, now.boundary, content)]
+        return [StartRehearsal(now.request, now.spare, now.began.rank, now.boundary, content)]
 
     def _break_off(self, now: _Now, reason: str, outcome: str = REHEARSAL_BROKEN_OFF) -> list[Instruction]:
         self._now = None

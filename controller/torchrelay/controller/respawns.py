@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
 
-from torchrelay.controller.decide.elsewhere import Elsewhere, Machine, choose_machine, lacks
-from torchrelay.controller.decide.respawn import HOUR_S, Place, Respawn, comes_again, may_respawn
+from torchrelay.controller.decide.elsewhere import Elsewhere, MachineWithPlaces, choose_machine, lacks
+from torchrelay.controller.decide.respawn import HOUR_S, LostPlace, Respawn, comes_again, may_respawn
 from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.outbox import Outbox
 from torchrelay.protocol import migration_events as m
@@ -113,7 +113,7 @@ class Respawns:
         own = Elsewhere("" if unusable else leaver.node, leaver.worker, unusable)
         return may_respawn(self._place(rank, own, now_s))
 
-    def machines_with_places(self, to_enter: bool = False) -> list[Machine]:
+    def machines_with_places(self, to_enter: bool = False) -> list[MachineWithPlaces]:
         """On which processes would be started now for ranks of other machines; `to_enter`: as `process_to_enter` does."""
         may = to_enter or (self.is_on and not self.spent)
         return [m for m in self._machines() if not lacks(m)] if may else []
@@ -150,14 +150,14 @@ class Respawns:
         why = "its machine is lost" if self._job.is_lost_with_node(leaver.worker) else unusable
         return found if found.node else Elsewhere("", "", f"{why}, and {found.reason}")
 
-    def _machines(self) -> list[Machine]:
+    def _machines(self) -> list[MachineWithPlaces]:
         job, there = self._job, self._job.by_node()
         vacated: dict[str, list[str]] = defaultdict(list)
         for worker in job.vacated({*self._starting.values(), *self.asked_for_spares()}):
             if not job.unusable(worker):
                 vacated[worker.node].append(worker.worker)
         return [
-            Machine(
+            MachineWithPlaces(
                 node.node,
                 job.unusable_machine(node),
                 tuple(vacated[node.node]),
@@ -167,10 +167,10 @@ class Respawns:
             for node in job.nodes.values()
         ]
 
-    def _place(self, rank: int, where: Elsewhere, now_s: float) -> Place:
+    def _place(self, rank: int, where: Elsewhere, now_s: float) -> LostPlace:
         unusable = "" if where.node else where.reason
         there = where.reason if where.node else ""
-        return Place(rank, unusable, self._recent(rank, now_s), self._limit, self._option, there)
+        return LostPlace(rank, unusable, self._recent(rank, now_s), self._limit, self._option, there)
 
     def _recent(self, rank: int, now_s: float) -> int:
         return sum(now_s - started_s < HOUR_S for started_s in self._started_s.get(rank, ()))

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from torchrelay.controller.checkpoint import JobCheckpoint, Origin, checkpoint_files, write_checkpoint
+from torchrelay.controller.checkpoint import CheckpointOrigin, JobCheckpoint, checkpoint_files, write_checkpoint
 from torchrelay.controller.config import ControllerConfig
 from torchrelay.controller.decide.folders import choose_folder
 from torchrelay.controller.decide.stand import Cannot
@@ -85,7 +85,7 @@ class Saving:
         saved = saved_job(self._job, s, self._config.run_id, self._sizes)
         if isinstance(saved, Cannot):
             return m.CheckpointFailed(saved.reason)
-        saved = dataclasses.replace(saved, origin=Origin(self._config.command, self._config.script_sha256))
+        saved = dataclasses.replace(saved, origin=CheckpointOrigin(self._config.command, self._config.script_sha256))
         self._checkpoint, self._directory = saved, directory
         if self._config.adopted:
             return self._send(s)

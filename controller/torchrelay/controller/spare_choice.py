@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torchrelay.controller.config import ControllerConfig
 from torchrelay.controller.decide.joins import first_reason, futile
-from torchrelay.controller.decide.spares import Choice, Spare, choose_spare
+from torchrelay.controller.decide.spares import ChosenSpare, SpareState, choose_spare
 from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.outbox import Outbox
 from torchrelay.controller.respawns import Respawns
@@ -19,7 +19,7 @@ from torchrelay.protocol.phases import RESUME, ROLLBACK, UNPLANNED
 
 
 @dataclass(frozen=True)
-class Refused:
+class RefusedTakeover:
     """Why no spare takes over a rank, and why no process in its place, if none does. `is_final`: waiting is of no use."""
 
     spare: str
@@ -38,7 +38,7 @@ class SpareChoice:
         self.hurry: Callable[[], None] = lambda: None
         """Called when ranks wait for a spare that is still importing."""
         self._migration = -1
-        self.refused: dict[int, Refused] = {}
+        self.refused: dict[int, RefusedTakeover] = {}
         """By rank, of the latest migration."""
 
     def choose(self, kind: str, rank: int, migration: int, now_s: float) -> m.SpareChosen | m.NoSpare:
@@ -52,7 +52,7 @@ class SpareChoice:
             self.respawns.lost(rank, migration)
         answer = self._choose(kind, rank, now_s)
         if isinstance(answer, m.NoSpare) and not answer.soon and rank not in self.refused:
-            self.refused[rank] = Refused(answer.reason, answer.reason, True)
+            self.refused[rank] = RefusedTakeover(answer.reason, answer.reason, True)
         return answer
 
     def _choose(self, kind: str, rank: int, now_s: float) -> m.SpareChosen | m.NoSpare:
@@ -83,11 +83,11 @@ class SpareChoice:
         met = "" if choice.soon else first_reason(rank, job.join_failures)
         return m.NoSpare(rank, f"{choice.reason}{met}", choice.soon)
 
-    def _choice(self, kind: str, rank: int) -> Choice:
+    def _choice(self, kind: str, rank: int) -> ChosenSpare:
         """Of the spares. What is in its own place, or is waited for by another rank, is none when ranks are lost."""
         job, again = self._job, self._again if kind == UNPLANNED else None
         if kind == UNPLANNED and self._config.spares_barred:
-            return Choice("", self._config.spares_barred)
+            return ChosenSpare("", self._config.spares_barred)
         to_come = job.spares_to_come(rank) - (again is not None and again.is_to_come(rank))
         kept = {w.worker for w in job.spares if again is not None and again.is_kept(w, rank)}
         spares = [s for s in self._spares_for(rank) if s.worker not in kept]
@@ -97,21 +97,21 @@ class SpareChoice:
         """Whether a machine of the job is missing, so that others have its ranks."""
         return not self._config.adopted and len(self._job.nodes) < self._config.nnodes
 
-    def _in_its_place(self, rank: int, no_spare: Choice, now_s: float) -> m.SpareChosen | m.NoSpare:
+    def _in_its_place(self, rank: int, no_spare: ChosenSpare, now_s: float) -> m.SpareChosen | m.NoSpare:
         answer = (self._again or self.respawns).process_for(rank, now_s)
         if isinstance(answer, m.SpareChosen):
-            self.refused[rank] = Refused(no_spare.reason, "", True)
+            self.refused[rank] = RefusedTakeover(no_spare.reason, "", True)
             return answer
         soon = answer.soon or no_spare.soon
         in_place = "the process that is started again in its place was not ready in time"
-        self.refused[rank] = Refused(no_spare.reason, in_place if answer.soon else answer.reason, not soon)
+        self.refused[rank] = RefusedTakeover(no_spare.reason, in_place if answer.soon else answer.reason, not soon)
         if soon:
             waits = [part.reason for part in (no_spare, answer) if part.soon]
             return m.NoSpare(rank, "; ".join(waits), soon=True)
         met = first_reason(rank, self._job.join_failures)
         return m.NoSpare(rank, f"{no_spare.reason}, and {answer.reason}{met}")
 
-    def _spares_for(self, rank: int) -> list[Spare]:
+    def _spares_for(self, rank: int) -> list[SpareState]:
         return [self._as_spare(w) for w in self._job.spares_for(rank) if w.started_for == NO_RANK]
 
     def if_lost_now(self, rank: int) -> str | None:
@@ -119,9 +119,9 @@ class SpareChoice:
         home = self._job.home_of(rank, self._config.nproc_per_node)
         return choose_spare(self._spares_for(rank), rank, home).worker or None
 
-    def _as_spare(self, w: Worker) -> Spare:
+    def _as_spare(self, w: Worker) -> SpareState:
         job = self._job
         others = [o for o in job.workers.values() if o.node == w.node and o.alive and o.rank != NO_RANK]
         company = len(others) if job.local_world_size > 1 else 0
         stopped = w.stopped_since_s is not None or job.is_away(w)
-        return Spare(w.worker, w.node, w.warm, stopped, job.quarantined(w), company, job.nodes[w.node].links_down)
+        return SpareState(w.worker, w.node, w.warm, stopped, job.quarantined(w), company, job.nodes[w.node].links_down)

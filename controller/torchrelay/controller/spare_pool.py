@@ -10,9 +10,9 @@ from torchrelay.controller.decide.refill import (
     PING_EVERY_S,
     Make,
     MakeNone,
-    Place,
     Pool,
-    Seen,
+    SeenSpare,
+    VacatedPlace,
     look_after,
     refill,
 )
@@ -174,10 +174,10 @@ class SparePool:
             return f"a spare could not take over: {self._job.protection_reason}"
         return self._is_ending()
 
-    def _places(self) -> list[Place]:
+    def _places(self) -> list[VacatedPlace]:
         job = self._job
         return [
-            Place(w.worker, w.node, job.unusable(w), self._spares_on(w.node), job.nodes[w.node].spares)
+            VacatedPlace(w.worker, w.node, job.unusable(w), self._spares_on(w.node), job.nodes[w.node].spares)
             for w in job.vacated(self._asked)
         ]
 
@@ -195,7 +195,9 @@ class SparePool:
             life.pinged = self._pings
             self._outbox.to_worker(worker.worker, Ping(self._pings))
         stopped_s = 0.0 if worker.stopped_since_s is None else now_s - worker.stopped_since_s
-        seen = Seen(worker.worker, worker.warm, life.since_s, life.raised_s, life.silent_s, stopped_s, worker.disabled)
+        seen = SeenSpare(
+            worker.worker, worker.warm, life.since_s, life.raised_s, life.silent_s, stopped_s, worker.disabled
+        )
         care = look_after(seen)
         if care.end:
             self._end(worker, care.end, now_s)

@@ -26,7 +26,7 @@ class RankState:
 
 
 @dataclass(frozen=True)
-class Summary:
+class JobSummary:
     """`boundary`: what every rank has reached. `states`: how many ranks are in each. `named`: all ranks of a small job; of a large
     one those that are not in the state that most are in, RANKS_NAMED at most.
     """
@@ -76,11 +76,11 @@ def job_status(
     )
 
 
-def job_summary(job: Job, driver: Driver, level: str, reason: str) -> Summary:
+def job_summary(job: Job, driver: Driver, level: str, reason: str) -> JobSummary:
     """What a TrainingJob says: in a large job no more than the exceptional ranks by name."""
     stands = _stands(driver)
     states = {rank: _state(job, driver, rank, stands) for rank in sorted(job.holders)}
-    return Summary(
+    return JobSummary(
         job.world_size,
         job.generation,
         job.boundary,
@@ -94,12 +94,12 @@ def job_summary(job: Job, driver: Driver, level: str, reason: str) -> Summary:
     )
 
 
-def aside_summary(job: Job, reason: str) -> Summary:
+def aside_summary(job: Job, reason: str) -> JobSummary:
     """Of a job in which something of ours has failed."""
     states = {rank: "running" if w.alive else "lost" for rank, w in _holders(job)}
     furthest = min((w.seen_boundary for _, w in _holders(job)), default=-1)
     level = Level.UNPROTECTED.value
-    return Summary(job.world_size, job.generation, furthest, 0, 0, level, reason, 0, "", *_named(job, states))
+    return JobSummary(job.world_size, job.generation, furthest, 0, 0, level, reason, 0, "", *_named(job, states))
 
 
 def _named(job: Job, states: dict[int, str]) -> tuple[dict[str, int], tuple[RankState, ...]]:

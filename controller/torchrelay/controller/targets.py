@@ -7,7 +7,7 @@ from pathlib import Path
 
 from torchrelay.controller.checkpoint import JobCheckpoint, RankPart
 from torchrelay.controller.decide.donors import choose_donor, choose_helpers, is_replica
-from torchrelay.controller.decide.stand import Cannot, Entry, OutOfReach, decide_entry, decide_target, still_at_gate
+from torchrelay.controller.decide.stand import Cannot, JoinEntry, OutOfReach, decide_entry, decide_target, still_at_gate
 from torchrelay.controller.job import Job
 from torchrelay.protocol import collective_logs
 from torchrelay.protocol.messages import Standing
@@ -75,7 +75,7 @@ def unplanned_target(
         who = f"rank {behind[0]} makes" if len(behind) == 1 else f"ranks {', '.join(map(str, behind))} make"
         return GateToPass(tuple(behind), f"{who} the update of step {target.boundary}, as others have done")
     reasons = [target.reason]
-    entries: dict[int, Entry] = {}
+    entries: dict[int, JoinEntry] = {}
     donors: dict[int, int] = {}
     helpers: dict[int, tuple[int, ...]] = {}
     nodes = _nodes(job, state.survivors)

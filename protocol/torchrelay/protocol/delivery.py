@@ -15,7 +15,7 @@ from torchrelay.protocol.messages import AgentHello, Progress
 M = TypeVar("M")
 
 
-class Outbox(Generic[M]):
+class AgentOutbox(Generic[M]):
     """The agent's side: what the controller has not taken, and how far the present stream has carried it."""
 
     def __init__(self) -> None:

@@ -19,7 +19,7 @@ _SET_BY_US = {kube.INJECTED, kube.OWNER, kube.NOT_INJECTED, kube.NOTES, kube.JOB
 
 
 @dataclass(frozen=True)
-class Wishes:
+class PodAnnotations:
     """`spares`: how many of the job's own, None where `pool` names a SparePool. `fallback`: the rungs that may be tried, in
     order; empty for none. `buddy_every`: steps between copies of shards on another node, None for torchrelay's choice,
     0 for never; `buddy_sync`: no step begins before those of all ranks are whole.
@@ -49,7 +49,7 @@ class Wishes:
         return (self.buddy_every or 0) if self.policy == kube.POLICY_AUTO else 0
 
 
-def read(annotations: Mapping[str, Any] | None) -> Wishes:
+def read(annotations: Mapping[str, Any] | None) -> PodAnnotations:
     """Raises UserError with one sentence for each annotation that cannot be meant."""
     readers: dict[str, Callable[[str], dict[str, Any]]] = {
         kube.INJECT: lambda v: {"inject": _switch(v)},
@@ -79,7 +79,7 @@ def read(annotations: Mapping[str, Any] | None) -> Wishes:
         wrong.append(f"{kube.BUDDY_SYNC}: nothing is copied; set {kube.BUDDY_EVERY} to the steps between two copies")
     if wrong:
         raise UserError("; ".join(wrong))
-    return Wishes(**wishes)
+    return PodAnnotations(**wishes)
 
 
 def unknown(annotations: Mapping[str, Any] | None) -> list[str]:

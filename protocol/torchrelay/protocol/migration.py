@@ -12,7 +12,7 @@ from torchrelay.protocol.errors import FatalError
 from torchrelay.protocol.migration_events import Event, Ignored, Instruction, Said, TimePassed
 from torchrelay.protocol.migration_state import State
 from torchrelay.protocol.migration_steps import ARRIVE
-from torchrelay.protocol.migration_table import TABLE, Row
+from torchrelay.protocol.migration_table import TABLE, TableRow
 from torchrelay.protocol.migration_turn import Turn
 from torchrelay.protocol.phases import Deadlines, Phase
 
@@ -73,7 +73,7 @@ class Migration:
             leads_to = TABLE[phase].on_arrival
 
 
-def arrows(row: Row) -> dict[Phase, list[str]]:
+def arrows(row: TableRow) -> dict[Phase, list[str]]:
     """Next phase -> names of what leads there, for the diagram."""
     found: dict[Phase, list[str]] = {}
     for kind, transition in row.on.items():

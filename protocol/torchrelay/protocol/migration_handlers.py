@@ -42,7 +42,7 @@ from torchrelay.protocol.migration_events import (
     TargetDecided,
     WorkerGone,
 )
-from torchrelay.protocol.migration_state import Joiner, State
+from torchrelay.protocol.migration_state import JoiningSpare, State
 from torchrelay.protocol.migration_steps import advance, choose_spares, donor_worker, send_plans
 from torchrelay.protocol.migration_turn import Turn, abandon, finish_committed, is_joiner, is_member, lose, restart
 from torchrelay.protocol.phases import CLEARED, PLANNED, RESUME, ROLLBACK, UNPLANNED, Phase
@@ -159,7 +159,7 @@ def spare_chosen(turn: Turn, event: SpareChosen) -> None:
     s = turn.state
     if event.rank not in s.lost or event.rank in s.joiners:
         return
-    s.joiners[event.rank] = Joiner(event.worker)
+    s.joiners[event.rank] = JoiningSpare(event.worker)
     if event.rank in s.awaiting_spare:
         s.deadline_s = turn.now_s + turn.deadlines.preparing_s  # its set-up begins now
     turn.do(Noted(event.reason))

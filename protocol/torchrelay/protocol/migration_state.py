@@ -15,7 +15,7 @@ from torchrelay.protocol.phases import UNPLANNED, Phase
 
 
 @dataclass
-class Joiner:
+class JoiningSpare:
     """A spare that has been given a rank which it does not hold yet."""
 
     worker: str
@@ -45,7 +45,7 @@ class State:
     lost: dict[int, str] = field(default_factory=dict)
     fencing: set[str] = field(default_factory=set)
     journals: set[int] = field(default_factory=set)
-    joiners: dict[int, Joiner] = field(default_factory=dict)
+    joiners: dict[int, JoiningSpare] = field(default_factory=dict)
     no_spare: str = ""
     awaiting_spare: set[int] = field(default_factory=set)
     survivors_told: bool = False
@@ -171,7 +171,7 @@ def restore(text: str) -> State:
         for name in _SETS:
             values[name] = set(values[name])
         values["phase"] = Phase(values["phase"])
-        values["joiners"] = {r: Joiner(**j) for r, j in values["joiners"].items()}
+        values["joiners"] = {r: JoiningSpare(**j) for r, j in values["joiners"].items()}
         values["standings"] = {r: Standing(**s) for r, s in values["standings"].items()}
         values["postponed"] = [RankLost(**lost) for lost in values["postponed"]]
         return State(**values)

@@ -29,7 +29,7 @@ class Transition:
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """`on_arrival`: phases that are entered at once when this one turns out to be complete on arrival."""
 
     on: dict[type, Transition] = field(default_factory=dict)
@@ -44,8 +44,8 @@ _LOSSES = {
     messages.OrderFailed: Transition(do.order_failed, (FE, AB)),
 }
 
-TABLE: dict[Phase, Row] = {
-    H: Row(
+TABLE: dict[Phase, TableRow] = {
+    H: TableRow(
         {
             events.SuspicionRaised: Transition(do.suspect, (SU,)),
             events.RankLost: Transition(do.first_loss, (FE,)),
@@ -54,7 +54,7 @@ TABLE: dict[Phase, Row] = {
             events.Diverged: Transition(do.diverged, (FE,)),
         }
     ),
-    SU: Row(
+    SU: TableRow(
         {
             events.SuspicionCleared: Transition(do.clear, (H,)),
             events.RankFinished: Transition(do.clear, (H,)),
@@ -64,7 +64,7 @@ TABLE: dict[Phase, Row] = {
         (FE,),
         "the suspicion stands: the rank is lost",
     ),
-    FE: Row(
+    FE: TableRow(
         {
             **_LOSSES,
             events.WorkerGone: Transition(do.worker_gone, (PR, CO)),
@@ -78,7 +78,7 @@ TABLE: dict[Phase, Row] = {
         "the job ends: a rank must not have two holders, nor lose its journal",
         on_arrival=(PR, CO),
     ),
-    PR: Row(
+    PR: TableRow(
         {
             **_LOSSES,
             events.JournalRead: Transition(do.journal_read),
@@ -95,7 +95,7 @@ TABLE: dict[Phase, Row] = {
         "unplanned: the joiner is lost, the next spare is due; without one, a checkpoint. Planned: abandoned",
         on_arrival=(QU,),
     ),
-    QU: Row(
+    QU: TableRow(
         {
             **_LOSSES,
             events.BoundaryChosen: Transition(do.boundary_chosen),
@@ -113,7 +113,7 @@ TABLE: dict[Phase, Row] = {
         (FE, AB),
         "unplanned: who does not stand is lost too. Planned: abandoned",
     ),
-    TR: Row(
+    TR: TableRow(
         {
             **_LOSSES,
             events.WorkerGone: Transition(do.worker_gone),
@@ -125,7 +125,7 @@ TABLE: dict[Phase, Row] = {
         (FE, AB),
         "unplanned: the donor that does not serve, else the joiner, is lost. Planned: abandoned",
     ),
-    RE: Row(
+    RE: TableRow(
         {
             **_LOSSES,
             events.WorkerGone: Transition(do.worker_gone),
@@ -138,7 +138,7 @@ TABLE: dict[Phase, Row] = {
         (FE, AB),
         "unplanned: who is missing is lost, a joiner first. Planned: abandoned",
     ),
-    VE: Row(
+    VE: TableRow(
         {
             **_LOSSES,
             events.WorkerGone: Transition(do.worker_gone),
@@ -151,7 +151,7 @@ TABLE: dict[Phase, Row] = {
         "unplanned: who is missing is lost, a joiner first. Planned: abandoned",
         on_arrival=(CO, FE),
     ),
-    CO: Row(
+    CO: TableRow(
         {
             events.RankLost: Transition(do.lost_after_commit, (H,)),
             messages.OrderFailed: Transition(do.order_failed_after_commit, (H,)),
@@ -164,7 +164,7 @@ TABLE: dict[Phase, Row] = {
         "the migration stays committed; ranks that do not move are for the hang watch",
         on_arrival=(H,),
     ),
-    CH: Row(
+    CH: TableRow(
         {
             events.RankLost: Transition(saving.lost_while_saving, (FE,)),
             messages.OrderFailed: Transition(saving.order_failed_while_saving, (FE,)),
@@ -181,5 +181,5 @@ TABLE: dict[Phase, Row] = {
         (AB,),
         "the job ends without a checkpoint",
     ),
-    AB: Row(),
+    AB: TableRow(),
 }

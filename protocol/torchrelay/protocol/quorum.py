@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 
-class Answer(Enum):
+class QuorumAnswer(Enum):
     GO_ON = "go-on"
     CLAIM = "claim"
     """If it is the first to write so into the shared folder."""
@@ -20,12 +20,12 @@ class Answer(Enum):
 
 
 @dataclass(frozen=True)
-class Verdict:
-    answer: Answer
+class QuorumVerdict:
+    answer: QuorumAnswer
     reason: str
 
 
-def may_go_on(members: Collection[str], there: Collection[str], leads: bool, shared: bool) -> Verdict:
+def may_go_on(members: Collection[str], there: Collection[str], leads: bool, shared: bool) -> QuorumVerdict:
     """`members`: the machines of the job; `there`: those that this controller hears. `leads`: it has led all of them before.
 
     `shared`: all members see the same folder.
@@ -33,15 +33,17 @@ def may_go_on(members: Collection[str], there: Collection[str], leads: bool, sha
     count, size = len(set(there) & set(members)), len(set(members))
     of = f"{count} of {size} machines {'is' if count == 1 else 'are'} there"
     if 2 * count > size:
-        return Verdict(Answer.GO_ON, of)
+        return QuorumVerdict(QuorumAnswer.GO_ON, of)
     if 2 * count < size:
-        return Verdict(Answer.WAIT, f"{of}: the others may go on without these")
+        return QuorumVerdict(QuorumAnswer.WAIT, f"{of}: the others may go on without these")
     if shared:
-        return Verdict(Answer.CLAIM, f"{of}: whoever is the first to write so into the shared folder goes on")
+        return QuorumVerdict(
+            QuorumAnswer.CLAIM, f"{of}: whoever is the first to write so into the shared folder goes on"
+        )
     if leads:
-        return Verdict(Answer.GO_ON, f"{of}, and the job is led here: the others wait for this one")
-    return Verdict(
-        Answer.WAIT,
+        return QuorumVerdict(QuorumAnswer.GO_ON, f"{of}, and the job is led here: the others wait for this one")
+    return QuorumVerdict(
+        QuorumAnswer.WAIT,
         f"{of}, and the machine that leads may be cut off: with half of the machines nobody can tell. "
         "A --jit-dir that all machines share would decide",
     )

@@ -14,7 +14,7 @@ from torchrelay.shim.adapters.frameworks import ACCELERATE
 from torchrelay.shim.agent_link.config import ShimConfig
 from torchrelay.shim.bootstrap import launcher, run_file, start_over, torch_parts
 from torchrelay.shim.bootstrap.import_finder import ScriptFinder
-from torchrelay.shim.bootstrap.runtime_interface import Runtime
+from torchrelay.shim.bootstrap.runtime_interface import RuntimeInterface
 from torchrelay.shim.instrument.rewrite import HOOKS
 from torchrelay.shim.set_up.recording import NUMPY_RANDOM
 
@@ -29,7 +29,7 @@ def _hook_fully_shard(module: ModuleType) -> None:
 
 def start(
     environ: Mapping[str, str],
-    connect: Callable[[ShimConfig], Runtime] | None = None,
+    connect: Callable[[ShimConfig], RuntimeInterface] | None = None,
     site: str = "",
     whole: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
@@ -55,7 +55,7 @@ def start(
     install(runtime)
 
 
-def install(runtime: Runtime) -> None:
+def install(runtime: RuntimeInterface) -> None:
     """Hooks the start of the script and the imports."""
     publish = functools.partial(setattr, builtins, HOOKS, runtime.hooks)
     runtime.begin_set_up()
@@ -75,7 +75,7 @@ def install(runtime: Runtime) -> None:
             tell(sys.modules[name])
 
 
-def _guarded(runtime: Runtime, tell: Callable[[ModuleType], None]) -> Callable[[ModuleType], None]:
+def _guarded(runtime: RuntimeInterface, tell: Callable[[ModuleType], None]) -> Callable[[ModuleType], None]:
     process = os.getpid()
 
     def imported(module: ModuleType) -> None:

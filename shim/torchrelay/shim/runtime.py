@@ -42,7 +42,7 @@ from torchrelay.shim.agent_link.config import ShimConfig, parse_faults
 from torchrelay.shim.agent_link.link import AgentLink
 from torchrelay.shim.agent_link.termination_notice import LastNotice
 from torchrelay.shim.bootstrap import failed_script, start_over
-from torchrelay.shim.join.rehearsing import Child, NoLink
+from torchrelay.shim.join.rehearsing import NoLink, RehearsalProcess
 from torchrelay.shim.join.spare import Spare, config_of_child
 from torchrelay.shim.script import sites
 from torchrelay.shim.script.guard import Guard, reason_of
@@ -50,12 +50,12 @@ from torchrelay.shim.set_up import entropy
 from torchrelay.shim.set_up.recording import SetUp
 
 if TYPE_CHECKING:
-    from torchrelay.shim.bootstrap.runtime_interface import Hooks
+    from torchrelay.shim.bootstrap.runtime_interface import LoopHooks
     from torchrelay.shim.data.iterator_replay import Draws
     from torchrelay.shim.join.joiner import Joiner
     from torchrelay.shim.join.rehearsal import Rehearsal
     from torchrelay.shim.journal.remote_copies import CopiedJournal
-    from torchrelay.shim.observe.check_record import Seen
+    from torchrelay.shim.observe.check_record import CheckProgress
     from torchrelay.shim.set_up.check_files import Traceless
     from torchrelay.shim.step.engine import Engine
 
@@ -76,7 +76,7 @@ class Runtime:
         self._answered = threading.Event()
         self._may_finish = threading.Event()
         self._joiner: Joiner | Rehearsal | None = None
-        self._child: Child | None = None
+        self._child: RehearsalProcess | None = None
         """In a process that rehearses."""
         self._engine_lock = threading.Lock()
         self._early: list[ShimOrder] = []
@@ -86,13 +86,13 @@ class Runtime:
         self._last_notice: LastNotice | None = None
         os.register_at_fork(after_in_child=self.deactivate)
         self._traceless: Traceless | None = None
-        self._seen: Seen | None = None
+        self._seen: CheckProgress | None = None
         if config.hold_at and not config.spare:
-            from torchrelay.shim.observe.check_record import Seen
+            from torchrelay.shim.observe.check_record import CheckProgress
             from torchrelay.shim.set_up.check_files import Traceless
 
             made = Path(config.made_files)
-            self._seen = Seen(made.parent / names.SEEN_FILE, config.cut_loaders)
+            self._seen = CheckProgress(made.parent / names.SEEN_FILE, config.cut_loaders)
             self._traceless = Traceless(made)
             self._traceless.start()
         link.start(self._handle, self._agent_lost, self._again if config.asks else None)
@@ -110,7 +110,7 @@ class Runtime:
         return self.config.spare
 
     @property
-    def hooks(self) -> Hooks:
+    def hooks(self) -> LoopHooks:
         return self._standby
 
     def _handle(self, order: ShimOrder) -> None:
@@ -379,26 +379,26 @@ class Runtime:
 
     def _make_journal(self) -> CopiedJournal:
         """Raises OSError, JournalError."""
-        from torchrelay.shim.journal.remote_copies import CopiedJournal, JournalCopies
+        from torchrelay.shim.journal.remote_copies import CopiedJournal, RemoteJournalCopies
 
         folder = Path(self.config.journal)
-        return CopiedJournal(folder, JournalCopies(self.link, self.config.worker, folder))
+        return CopiedJournal(folder, RemoteJournalCopies(self.link, self.config.worker, folder))
 
     def _make_engine(self, rank: int, world_size: int, journal: CopiedJournal) -> Engine:
         from torchrelay.shim.bootstrap import torch_hooks
         from torchrelay.shim.observe.fault_injection import FaultInjector, wait_alone
-        from torchrelay.shim.observe.stand_for_check import Hold
-        from torchrelay.shim.replicas.peer_checkpoints import Keeper
+        from torchrelay.shim.observe.stand_for_check import CheckHold
+        from torchrelay.shim.replicas.peer_checkpoints import PeerCheckpoints
         from torchrelay.shim.step.engine import Engine
 
         engine = Engine(rank, world_size, self.config.address, self.link, journal, self._standby.tracker())
         engine.set_up, engine.protection = self._set_up, self.config.protection
         engine.budget.limit_percent = self.config.cost_limit_percent
         if self._seen is not None:
-            engine.hold = Hold(engine, self.config.hold_at, self._seen)
+            engine.hold = CheckHold(engine, self.config.hold_at, self._seen)
         if self.config.buddy_every and self.config.kept:
             kept, sync = Path(self.config.kept), self.config.buddy_sync
-            engine.keeper = Keeper(engine, self.config.buddy_every, kept, sync=sync)
+            engine.keeper = PeerCheckpoints(engine, self.config.buddy_every, kept, sync=sync)
         if self.config.watches:
             from torchrelay.shim.observe.loss_watch import Numbers
 
@@ -430,7 +430,7 @@ class Runtime:
         self._go_live(engine)
         self._tell_of_its_end()
 
-    def _begin_rehearsal(self, child: Child) -> None:
+    def _begin_rehearsal(self, child: RehearsalProcess) -> None:
         from torchrelay.shim.join.rehearsal import Rehearsal
 
         engine = self._make_engine(child.order.rank, child.order.world_size, self._make_journal())

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from torchrelay.agent.output import STDERR, STDOUT, Follower, Output, parse_streams, streams_of
+from torchrelay.agent.output import STDERR, STDOUT, FileFollower, Output, parse_streams, streams_of
 from torchrelay.protocol.errors import UserError
 
 
@@ -107,7 +107,7 @@ def test_a_joiners_lines_are_treated_as_its_ranks_once_it_has_one(
 
 def test_lines_are_repeated_whole_and_a_line_without_end_does_not_grow_in_memory(tmp_path: Path) -> None:
     console, path = io.BytesIO(), tmp_path / "log"
-    follower = Follower(path, console, lambda: b">")
+    follower = FileFollower(path, console, lambda: b">")
     path.write_bytes(b"half ")
     follower.advance()
     assert console.getvalue() == b""

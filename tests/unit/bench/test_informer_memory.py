@@ -10,7 +10,7 @@ import pytest
 
 from torchrelay.controller.kube.pods import Pod, read_pod
 from torchrelay.webhook.inject import injected
-from torchrelay.webhook.settings import Settings
+from torchrelay.webhook.settings import WebhookSettings
 
 BENCH = Path(__file__).resolve().parents[3] / "bench"
 PODS, MOST_BYTES = 200, 8 << 10
@@ -21,7 +21,7 @@ def test_a_pod_takes_little_of_what_it_is_as_json(monkeypatch: pytest.MonkeyPatc
     monkeypatch.syspath_prepend(str(BENCH))
     from informer_memory import AUTHORITY, training_pod
 
-    settings = Settings(sidecar="native")
+    settings = WebhookSettings(sidecar="native")
     texts = [json.dumps(injected(training_pod("llama", r, PODS, f"n{r}"), settings, AUTHORITY)[0]) for r in range(PODS)]
     assert min(map(len, texts)) > 10_000, "a pod is about as large as real ones"
     tracemalloc.start()

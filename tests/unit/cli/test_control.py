@@ -117,7 +117,7 @@ def with_controller(
         folder.write_secret(path, SECRET)
         here = folder.Process.find(os.getpid())
         assert here is not None
-        folder.write_run(path, folder.Run(run_id, run_id, "127.0.0.1", port, ("run", "train.py"), (here,)))
+        folder.write_run(path, folder.KnownRun(run_id, run_id, "127.0.0.1", port, ("run", "train.py"), (here,)))
         try:
             return await act(port)
         finally:

@@ -16,7 +16,7 @@ from torchrelay.protocol.errors import UserError
 def entry(state: Path, run_id: str, process: folder.Process | None) -> Path:
     path = folder.make_run_folder(state, run_id)
     processes = () if process is None else (process,)
-    folder.write_run(path, folder.Run(run_id, run_id, "127.0.0.1", 1234, ("run", "train.py"), processes))
+    folder.write_run(path, folder.KnownRun(run_id, run_id, "127.0.0.1", 1234, ("run", "train.py"), processes))
     return path
 
 
@@ -66,7 +66,7 @@ def test_a_state_folder_that_cannot_be_made_is_refused() -> None:
 
 def test_a_running_job_is_found_again_as_it_was_written(tmp_path: Path) -> None:
     entry(tmp_path, "ab", alive())
-    assert folder.choose_run(tmp_path, None) == folder.Run(
+    assert folder.choose_run(tmp_path, None) == folder.KnownRun(
         "ab", "ab", "127.0.0.1", 1234, ("run", "train.py"), (alive(),)
     )
 

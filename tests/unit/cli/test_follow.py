@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from torchrelay.cli.follow import Follower
+from torchrelay.cli.follow import JobFollower
 from torchrelay.cli.teller import Teller
 from torchrelay.protocol import events
 from torchrelay.protocol.messages import JobEvent
@@ -33,7 +33,7 @@ def test_progress_is_asked_for_where_somebody_looks(
 ) -> None:
     monkeypatch.setattr(FakeTeller, "is_live", is_live)
     control: Any = FakeControl()
-    with Follower(FakeTeller(io.StringIO(), {}, True), tmp_path / "e.jsonl" if writes_events else None) as follower:
+    with JobFollower(FakeTeller(io.StringIO(), {}, True), tmp_path / "e.jsonl" if writes_events else None) as follower:
         asyncio.run(follower.follow(control))
     assert control.without_progress == (not writes_events and not is_live)
     assert follower.summary.exit_code == 0

@@ -3,9 +3,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from torchrelay.cli.check import Attempt
+from torchrelay.cli.check import CheckRun
 from torchrelay.cli.gone_through import Event, GoneThrough, read, view
-from torchrelay.cli.summary import Summary
+from torchrelay.cli.summary import RunSummary
 from torchrelay.protocol.level import Level
 
 EPOCH = {"kind": "epoch", "text": "8 batches, 8 optimizer steps", "file": "/copy/train.py", "line": 9}
@@ -38,9 +38,9 @@ def test_why_loaders_could_not_be_cut_is_told() -> None:
 
 def attempt(
     code: int = 0, *, held: bool = False, is_late: bool = False, protection: Level = Level.ARMED, boundary: int = 5
-) -> Attempt:
-    summary = Summary(held=held, protection=protection, boundary=boundary)
-    return Attempt(summary, code, is_late, False, GoneThrough(), "")
+) -> CheckRun:
+    summary = RunSummary(held=held, protection=protection, boundary=boundary)
+    return CheckRun(summary, code, is_late, False, GoneThrough(), "")
 
 
 def test_a_script_that_does_not_bear_cut_loaders_is_looked_at_as_it_is() -> None:

@@ -9,16 +9,16 @@ import pytest
 from torchrelay.cli.leader import cannot_take_over, stands, successor
 from torchrelay.cli.machine import LocalMachine
 from torchrelay.cli.options import GivenOptions, RunOptions, check
-from torchrelay.cli.summary import UNDER_WAY, Migration, Summary, fold
+from torchrelay.cli.summary import UNDER_WAY, MigrationSummary, RunSummary, fold
 from torchrelay.protocol import events
 from torchrelay.protocol.messages import LeadReply, Member
 from torchrelay.protocol.phases import ABANDONED, ANEW, COMMITTED, PLANNED, RESUME, UNPLANNED
 
-MOVED = Migration("m1", UNPLANNED, (1,), outcome=COMMITTED, spares=("n0.s0",))
+MOVED = MigrationSummary("m1", UNPLANNED, (1,), outcome=COMMITTED, spares=("n0.s0",))
 
 
-def summary_of(*migrations: Migration) -> Summary:
-    return Summary(migrations=migrations)
+def summary_of(*migrations: MigrationSummary) -> RunSummary:
+    return RunSummary(migrations=migrations)
 
 
 def test_who_has_each_rank_follows_from_the_migrations() -> None:
@@ -34,7 +34,7 @@ def test_who_has_each_rank_follows_from_the_migrations() -> None:
     ("outcome", "told"), [(COMMITTED, COMMITTED), (ABANDONED, ABANDONED), (ANEW, ABANDONED), ("", ABANDONED)]
 )
 def test_what_was_under_way_ends_when_another_controller_takes_over(outcome: str, told: str) -> None:
-    under_way = Migration("m2", UNPLANNED, (0,))
+    under_way = MigrationSummary("m2", UNPLANNED, (0,))
     after = fold(summary_of(MOVED, under_way), events.TakenOver(outcome, "why"), 1.0)
     assert after.migrations[0] == MOVED
     assert (after.migrations[1].outcome, after.migrations[1].outcome_reason) == (told, "why")
@@ -52,7 +52,7 @@ def test_what_was_under_way_ends_when_another_controller_takes_over(outcome: str
 def test_ranks_wait_for_a_controller_in_the_midst_of_a_migration(
     kind: str, phase: str, outcome: str, waits: bool
 ) -> None:
-    assert stands(summary_of(Migration("m1", kind, (1,), phase=phase, outcome=outcome))) is waits
+    assert stands(summary_of(MigrationSummary("m1", kind, (1,), phase=phase, outcome=outcome))) is waits
 
 
 def options(**changes: Any) -> RunOptions:
@@ -85,5 +85,5 @@ def test_nobody_takes_over_where_ranks_are_still_to_enter_from_a_checkpoint(tmp_
     assert cannot_take_over(options(), summary_of()) == ""
     resumed = options(resume=tmp_path)
     assert cannot_take_over(resumed, summary_of()) == "not all ranks have entered from the checkpoint"
-    assert cannot_take_over(resumed, summary_of(Migration("m1", RESUME, outcome=COMMITTED))) == ""
+    assert cannot_take_over(resumed, summary_of(MigrationSummary("m1", RESUME, outcome=COMMITTED))) == ""
     assert cannot_take_over(dataclasses.replace(options(), check_steps=3), summary_of()) == "it is a check"

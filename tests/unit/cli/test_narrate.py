@@ -7,12 +7,12 @@ import pytest
 from rich.console import Console, RenderableType
 
 from torchrelay.cli import narrate, render
-from torchrelay.cli.summary import Migration, Summary, fold
+from torchrelay.cli.summary import MigrationSummary, RunSummary, fold
 from torchrelay.protocol import events
 from torchrelay.protocol.messages import JobStatus, RankStatus
 from torchrelay.protocol.phases import DOWNTIME_ROWS
 
-KILLED = Migration(
+KILLED = MigrationSummary(
     migration="m1",
     kind="unplanned",
     ranks=(1,),
@@ -33,8 +33,8 @@ def shown(*parts: RenderableType, width: int = 100) -> str:
     return buffer.getvalue()
 
 
-def told(event: events.Occurrence, before: Summary | None = None) -> str:
-    return shown(*narrate.notes(before or Summary(), event)).strip()
+def told(event: events.Occurrence, before: RunSummary | None = None) -> str:
+    return shown(*narrate.notes(before or RunSummary(), event)).strip()
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_events_are_told_in_one_line_or_not_at_all(event: events.Occurrence, tex
 
 
 def test_each_phase_is_told_with_its_own_seconds() -> None:
-    before = fold(Summary(), events.MigrationStarted("m1", "unplanned", 1, "gone", 1), 0.0)
+    before = fold(RunSummary(), events.MigrationStarted("m1", "unplanned", 1, "gone", 1), 0.0)
     first = events.PhaseChanged("m1", "fencing", 0.0)
     assert told(first, before) == ""
     assert (
@@ -87,16 +87,16 @@ def test_each_phase_is_told_with_its_own_seconds() -> None:
 def test_what_was_told_of_one_rank_is_not_repeated_for_the_next() -> None:
     report = events.ReportMade(0, "train.py", 9, 1, 1, 1, ("open file x",), ())
     assert told(report) == "torchrelay: cannot be carried over: open file x"
-    assert told(report, fold(Summary(), report, 0.0)) == ""
+    assert told(report, fold(RunSummary(), report, 0.0)) == ""
 
 
 def test_a_quiet_run_ends_with_one_line() -> None:
-    summary = Summary(world_size=2, protection="on", boundary=60, exit_code=0, started_s=10.0, ended_s=22.5)
+    summary = RunSummary(world_size=2, protection="on", boundary=60, exit_code=0, started_s=10.0, ended_s=22.5)
     assert shown(*narrate.closing(summary, 0, "", [])) == "torchrelay: done in 12.5 s, 60 steps\n"
 
 
 def test_migrations_end_in_a_table_of_seconds_by_phase() -> None:
-    summary = Summary(boundary=60, exit_code=0, started_s=0.0, ended_s=9.0, migrations=(KILLED,))
+    summary = RunSummary(boundary=60, exit_code=0, started_s=0.0, ended_s=9.0, migrations=(KILLED,))
     assert [text.rstrip() for text in shown(*narrate.closing(summary, 0, "", []), width=80).splitlines()] == [
         "",
         "migration  rank  kind       outcome    spare  redone  moved    reason",
@@ -118,8 +118,8 @@ def test_the_end_without_a_spare_says_how_to_go_on() -> None:
     command = "torchrelay run --resume /tmp/jit/1 train.py"
     saved = "no spare is left for rank 1; a just-in-time checkpoint is in /tmp/jit/1"
     reason = f"rank 1 was killed; {saved}"
-    moved = Migration("m1", "unplanned", (1,), "rank 1 was killed", outcome="checkpoint", outcome_reason=saved)
-    summary = Summary(
+    moved = MigrationSummary("m1", "unplanned", (1,), "rank 1 was killed", outcome="checkpoint", outcome_reason=saved)
+    summary = RunSummary(
         exit_code=75, checkpoint="/tmp/jit/1", reason=f"{reason}; go on with: {command}", migrations=(moved,)
     )
     text = shown(*narrate.closing(summary, 75, command, []), width=200)
@@ -129,7 +129,7 @@ def test_the_end_without_a_spare_says_how_to_go_on() -> None:
 
 
 def test_with_several_machines_the_command_of_each_is_told() -> None:
-    summary = Summary(exit_code=75, checkpoint="/jit/1", reason="lost", resume_commands={"n0": "one", "n1": "two"})
+    summary = RunSummary(exit_code=75, checkpoint="/jit/1", reason="lost", resume_commands={"n0": "one", "n1": "two"})
     text = shown(*narrate.closing(summary, 75, "own", []), width=200)
     assert "go on with, on n0: one" in text
     assert "go on with, on n1: two" in text
@@ -137,7 +137,7 @@ def test_with_several_machines_the_command_of_each_is_told() -> None:
 
 
 def test_faults_that_never_fired_are_named() -> None:
-    text = shown(*narrate.closing(Summary(exit_code=0), 76, "", ["kill:rank=0,step=99,phase=data"]))
+    text = shown(*narrate.closing(RunSummary(exit_code=0), 76, "", ["kill:rank=0,step=99,phase=data"]))
     assert text == "torchrelay: the fault kill:rank=0,step=99,phase=data never fired\n"
 
 
@@ -149,31 +149,31 @@ SAID = (
 
 
 def test_a_planned_migration_that_did_not_take_place_is_told_at_the_end_with_its_reason() -> None:
-    summary = fold(Summary(exit_code=0), NOT_MOVED, 0.0)
+    summary = fold(RunSummary(exit_code=0), NOT_MOVED, 0.0)
     assert shown(*narrate.closing(summary, 76, "", []), width=200) == SAID
     assert shown(*narrate.closing(summary, 0, "", []), width=200).startswith(SAID + "torchrelay: done in")
 
 
 def test_a_script_that_ends_with_76_by_itself_is_told_as_such() -> None:
-    text = shown(*narrate.closing(Summary(exit_code=76, reason="rank 0: SystemExit(76)"), 76, "", []))
+    text = shown(*narrate.closing(RunSummary(exit_code=76, reason="rank 0: SystemExit(76)"), 76, "", []))
     assert text == "torchrelay: ended with exit code 76: rank 0: SystemExit(76)\n"
 
 
 def test_a_planned_migration_is_said_to_be_off_as_it_happens_unless_it_was_said_to_be_given_up() -> None:
-    assert shown(*narrate.notes(Summary(), NOT_MOVED), width=200) == SAID
-    begun = fold(Summary(), events.MigrationStarted("m1", "planned", 1, "asked for", 1), 0.0)
+    assert shown(*narrate.notes(RunSummary(), NOT_MOVED), width=200) == SAID
+    begun = fold(RunSummary(), events.MigrationStarted("m1", "planned", 1, "asked for", 1), 0.0)
     assert shown(*narrate.notes(begun, NOT_MOVED), width=200) == SAID
     given_up = replace(begun, migrations=(replace(begun.migrations[0], outcome="abandoned"),))
     assert narrate.notes(given_up, NOT_MOVED) == []
 
 
 def test_a_failure_is_told_with_its_reason() -> None:
-    text = shown(*narrate.closing(Summary(exit_code=3, reason="rank 0: SystemExit(3)"), 3, "", []))
+    text = shown(*narrate.closing(RunSummary(exit_code=3, reason="rank 0: SystemExit(3)"), 3, "", []))
     assert text == "torchrelay: ended with exit code 3: rank 0: SystemExit(3)\n"
 
 
 def test_the_live_line_says_what_moves() -> None:
-    quiet = Summary(ranks=3, spares=1, boundary=120, steps_per_s=8.26)
+    quiet = RunSummary(ranks=3, spares=1, boundary=120, steps_per_s=8.26)
     assert shown(render.progress_line(quiet)).strip() == "torchrelay  3 ranks · step 120 · 8.3 steps/s · 1 spare"
     started = fold(quiet, events.MigrationStarted("m1", "unplanned", 1, "gone", 1), 0.0)
     moving = fold(started, events.PhaseChanged("m1", "fencing", 0.0), 0.0)
@@ -220,7 +220,7 @@ def test_status_shows_job_and_ranks() -> None:
 )
 def test_a_verdict_about_a_device_is_told_unless_nothing_follows_from_it(action: str, outcome: str, said: str) -> None:
     event = events.HealthVerdict(action, "xid-79", "n0", "GPU-a", (1,), outcome, "device", "XID 79 on GPU-a: gone")
-    assert "".join(text.plain for text in narrate.notes(Summary(), event)) == said
+    assert "".join(text.plain for text in narrate.notes(RunSummary(), event)) == said
 
 
 def test_a_roll_back_is_told_as_one() -> None:

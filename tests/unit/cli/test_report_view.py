@@ -12,7 +12,7 @@ from rich.console import Console
 from torchrelay.cli import narrate
 from torchrelay.cli.check import remove_made
 from torchrelay.cli.report_view import report_view
-from torchrelay.cli.summary import Summary, fold
+from torchrelay.cli.summary import RunSummary, fold
 from torchrelay.protocol.events import CoverageKnown
 from torchrelay.protocol.messages import Against, Coverage, RankGap
 from torchrelay.protocol.names import BARS, LEFT
@@ -59,9 +59,9 @@ def event(coverage: Coverage) -> CoverageKnown:
 
 
 def test_the_short_form_is_one_line_and_comes_again_only_with_news() -> None:
-    (line,) = narrate.notes(Summary(), event(REPORT))
+    (line,) = narrate.notes(RunSummary(), event(REPORT))
     assert line.plain == ("torchrelay: training loop train.py:30; 1 gap: `torchrelay status` has the report")
-    after = fold(Summary(), event(REPORT), 0.0)
+    after = fold(RunSummary(), event(REPORT), 0.0)
     assert after.coverage == REPORT
     assert narrate.notes(after, event(REPORT)) == []
     assert len(narrate.notes(after, event(dataclasses.replace(REPORT, gaps=())))) == 1

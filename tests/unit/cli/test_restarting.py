@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from torchrelay.cli.follow import Follower
+from torchrelay.cli.follow import JobFollower
 from torchrelay.cli.machine import LocalMachine
 from torchrelay.cli.options import GivenOptions, RunOptions, check
 from torchrelay.cli.restarting import runs
@@ -22,9 +22,9 @@ from torchrelay.cli.restarting.checkpoints import (
     remove_forgotten,
     remove_old,
 )
-from torchrelay.cli.restarting.choice import Choice, Fall, Saved, choose
+from torchrelay.cli.restarting.choice import Fall, RestartChoice, Saved, choose
 from torchrelay.cli.restarting.runs import Runs, faults_left
-from torchrelay.cli.summary import Summary
+from torchrelay.cli.summary import RunSummary
 from torchrelay.cli.teller import Teller
 from torchrelay.protocol.events import (
     FaultFired,
@@ -43,7 +43,9 @@ JIT, OLD = Saved("jit/new", 30), Saved("jit/old", 20)
 LOST = Fall("rank 1 was killed", 75, 30, saved=JIT)
 
 
-def chosen(fall: Fall, *before: Fall, most: int = 3, asked: bool = False, broken: tuple[str, ...] = ()) -> Choice:
+def chosen(
+    fall: Fall, *before: Fall, most: int = 3, asked: bool = False, broken: tuple[str, ...] = ()
+) -> RestartChoice:
     return choose(fall, before, most, asked, [OLD], broken)
 
 
@@ -140,7 +142,7 @@ def test_checkpoints_are_found_in_every_folder_in_the_order_in_which_they_were_m
 
 def test_a_fault_that_has_struck_strikes_no_second_time() -> None:
     faults = tuple(parse_fault(f"kill:rank=0,step={step}") for step in (5, 5, 6))
-    assert faults_left(faults, replace(Summary(), faults_injected=(str(faults[0]),))) == faults[1:]
+    assert faults_left(faults, replace(RunSummary(), faults_injected=(str(faults[0]),))) == faults[1:]
 
 
 class FakeJob:
@@ -155,13 +157,13 @@ class FakeJob:
 
 
 def run_all(
-    tmp_path: Path, tell: Callable[[Follower, RunOptions], int], stopped_by: int = 0
-) -> tuple[int, Runs, Follower, list[RunOptions]]:
+    tmp_path: Path, tell: Callable[[JobFollower, RunOptions], int], stopped_by: int = 0
+) -> tuple[int, Runs, JobFollower, list[RunOptions]]:
     script = tmp_path / "train.py"
     script.touch()
     faults = ("kill:rank=0,step=5", "kill:rank=0,step=6")
     options = check(GivenOptions(str(script), jit_dirs=(tmp_path / "jit",), inject=faults), LocalMachine(), {})
-    follower, seen = Follower(Teller(io.StringIO(), {}, True), None), []
+    follower, seen = JobFollower(Teller(io.StringIO(), {}, True), None), []
 
     def new_job(these: RunOptions, restarts: tuple[str, ...]) -> FakeJob:
         seen.append(these)
@@ -171,7 +173,7 @@ def run_all(
     return asyncio.run(all_runs.run(())), all_runs, follower, seen
 
 
-def say(follower: Follower, *occurrences: Occurrence) -> None:
+def say(follower: JobFollower, *occurrences: Occurrence) -> None:
     for number, occurrence in enumerate(occurrences):
         follower.take(to_job_event(occurrence, 1000.0 + number))
 
@@ -183,7 +185,7 @@ def entered(name: str) -> MigrationFinished:
 def test_a_job_goes_on_from_what_was_saved_and_its_checkpoints_are_gone_when_it_succeeds(tmp_path: Path) -> None:
     jit = tmp_path / "jit"
 
-    def tell(follower: Follower, options: RunOptions) -> int:
+    def tell(follower: JobFollower, options: RunOptions) -> int:
         say(follower, JobStarted("ab", 1, 0, ("n0",)))
         if options.restarts_done:
             say(follower, entered("m1"), JobFinished(0, "done"))
@@ -211,7 +213,7 @@ def test_a_job_goes_on_from_what_was_saved_and_its_checkpoints_are_gone_when_it_
 def test_a_restart_that_nobody_could_enter_from_leads_to_the_next_rung_and_the_end_has_the_first_reason(
     tmp_path: Path,
 ) -> None:
-    def tell(follower: Follower, options: RunOptions) -> int:
+    def tell(follower: JobFollower, options: RunOptions) -> int:
         say(follower, JobStarted("ab", 1, 0, ("n0",)))
         saved = "" if options.restarts_done else folder(tmp_path / "jit", "000000ab-step30")
         reason = "a joiner failed" if options.restarts_done else "killed"
@@ -250,7 +252,7 @@ def test_checkpoints_are_removed_when_the_run_has_gone_on_for_a_while(
 
     monkeypatch.setattr(sys.modules[__name__], "FakeJob", Trains)
 
-    def tell(follower: Follower, options: RunOptions) -> int:
+    def tell(follower: JobFollower, options: RunOptions) -> int:
         say(follower, JobStarted("ab", 1, 0, ("n0",)))
         if options.restarts_done:
             say(follower, entered("m1"), JobFinished(1, "stopped"))
@@ -264,7 +266,7 @@ def test_checkpoints_are_removed_when_the_run_has_gone_on_for_a_while(
 
 
 def test_what_the_user_ends_is_not_started_again(tmp_path: Path) -> None:
-    def tell(follower: Follower, options: RunOptions) -> int:
+    def tell(follower: JobFollower, options: RunOptions) -> int:
         say(follower, JobFell(0, 143, "stopped", 3, False, "", -1, "no"), JobFinished(143, "stopped by SIGTERM"))
         return 143
 

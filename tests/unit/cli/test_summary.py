@@ -4,7 +4,7 @@ from functools import reduce
 
 from torchrelay.cli.summary import (
     UNDER_WAY,
-    Summary,
+    RunSummary,
     as_json,
     faults_that_never_fired,
     fold,
@@ -33,8 +33,8 @@ def finished(migration: str, outcome: str = "committed", kind: str = "unplanned"
     )
 
 
-def folded(*happened: events.Occurrence) -> Summary:
-    return reduce(lambda s, e: fold(s, e[1], 100.0 + e[0]), enumerate(happened), Summary())
+def folded(*happened: events.Occurrence) -> RunSummary:
+    return reduce(lambda s, e: fold(s, e[1], 100.0 + e[0]), enumerate(happened), RunSummary())
 
 
 def test_a_run_without_migrations_ends_with_what_it_was() -> None:

@@ -9,7 +9,7 @@ import pytest
 from support.fake_job import FakeJob
 
 from torchrelay.controller.checkpoint import MANIFEST, parse_checkpoint
-from torchrelay.controller.gathering import Restart
+from torchrelay.controller.gathering import RestartPlan
 from torchrelay.protocol import events
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol.names import ENV_CHECKPOINT
@@ -27,7 +27,7 @@ def fallen_job(folder: Path, **config: Any) -> FakeJob:
 
 
 def begun_again(folder: Path, files: dict[str, bytes] | None = None, **restart: Any) -> FakeJob:
-    job = FakeJob(folder, 2, 0, nnodes=2, config=IN_PODS, restart=Restart(LAUNCH, **restart), files=files)
+    job = FakeJob(folder, 2, 0, nnodes=2, config=IN_PODS, restart=RestartPlan(LAUNCH, **restart), files=files)
     job.settle()
     return job
 
@@ -197,7 +197,7 @@ def test_a_process_of_the_time_before_is_ended(tmp_path: Path, when: str) -> Non
 
 
 def test_a_reader_that_goes_away_is_replaced(tmp_path: Path) -> None:
-    job = FakeJob(tmp_path, 2, 0, nnodes=2, config=IN_PODS, restart=Restart(LAUNCH, directory="/c/jit"))
+    job = FakeJob(tmp_path, 2, 0, nnodes=2, config=IN_PODS, restart=RestartPlan(LAUNCH, directory="/c/jit"))
     asked = [n for n, o in job.sent_to if isinstance(o, msg.FetchCheckpoint)]
     assert asked == ["n0"]
     job.core.detach("n0", job.now_s)

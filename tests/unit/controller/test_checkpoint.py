@@ -9,8 +9,8 @@ import pytest
 
 from torchrelay.controller.checkpoint import (
     MANIFEST,
+    CheckpointOrigin,
     JobCheckpoint,
-    Origin,
     RankPart,
     read_checkpoint,
     stranger,
@@ -27,7 +27,7 @@ CHECKPOINT = JobCheckpoint(
     {0: 4096},
     {0: 0, 1: 0},
     left="train.py:3#1",
-    origin=Origin(("train.py", "--lr", "1"), "ab"),
+    origin=CheckpointOrigin(("train.py", "--lr", "1"), "ab"),
 )
 
 
@@ -123,12 +123,12 @@ def test_there_is_no_checkpoint_before_everything_is_written(tmp_path: Path) -> 
 
 
 def test_a_checkpoint_of_another_script_is_refused_and_a_changed_one_is_told(tmp_path: Path) -> None:
-    saved = Origin(("a/train.py", "--lr", "1"), "aa")
-    assert stranger("x", saved, Origin(("b/train.py", "--lr", "1"), "aa")) == ""
-    assert stranger("x", Origin(), Origin(("other.py",))) == ""
-    assert "has changed since" in stranger("x", saved, Origin(("train.py", "--lr", "1"), "bb"))
-    assert "its arguments were --lr 1, now they are none" in stranger("x", saved, Origin(("train.py",), "aa"))
+    saved = CheckpointOrigin(("a/train.py", "--lr", "1"), "aa")
+    assert stranger("x", saved, CheckpointOrigin(("b/train.py", "--lr", "1"), "aa")) == ""
+    assert stranger("x", CheckpointOrigin(), CheckpointOrigin(("other.py",))) == ""
+    assert "has changed since" in stranger("x", saved, CheckpointOrigin(("train.py", "--lr", "1"), "bb"))
+    assert "its arguments were --lr 1, now they are none" in stranger("x", saved, CheckpointOrigin(("train.py",), "aa"))
     with pytest.raises(CheckpointError, match=r"saved by train\.py, this job runs other\.py"):
-        stranger("x", saved, Origin(("other.py", "--lr", "1"), "aa"))
+        stranger("x", saved, CheckpointOrigin(("other.py", "--lr", "1"), "aa"))
     with pytest.raises(CheckpointError, match=r"saved by -m pack\.a, this job runs -m pack\.b"):
-        stranger("x", Origin(("-m", "pack.a")), Origin(("-m", "pack.b")))
+        stranger("x", CheckpointOrigin(("-m", "pack.a")), CheckpointOrigin(("-m", "pack.b")))

@@ -13,12 +13,12 @@ from torchrelay.controller.rehearsals import (
     Judged,
     NoProcess,
     ProcessReady,
-    ReadJournal,
+    ReadForRehearsal,
     Rehearsals,
+    RehearsalTimePassed,
     ResultCame,
-    Start,
     StartProcess,
-    TimePassed,
+    StartRehearsal,
 )
 from torchrelay.protocol.messages import JournalContent, Rehearsed
 from torchrelay.protocol.names import REHEARSAL_BROKEN_OFF, REHEARSAL_OPEN, REHEARSAL_SAME
@@ -29,14 +29,14 @@ DONE = Rehearsed(1, 1, 40, REHEARSAL_SAME, "")
 
 def running() -> Rehearsals:
     rehearsals = Rehearsals()
-    assert rehearsals.handle(Began(1, "n0.w1", "n0.s0", "all ranks train"), 0.0) == [ReadJournal("n0.w1")]
+    assert rehearsals.handle(Began(1, "n0.w1", "n0.s0", "all ranks train"), 0.0) == [ReadForRehearsal("n0.w1")]
     return rehearsals
 
 
 def test_a_rehearsal_reads_the_journal_of_the_latest_whole_boundary_and_ends_with_the_result() -> None:
     rehearsals = running()
     assert rehearsals.awaits_journal_of("n0.w1")
-    assert rehearsals.handle(JournalCame(JOURNAL), 1.0) == [Start(1, "n0.s0", 1, 40, JOURNAL)]
+    assert rehearsals.handle(JournalCame(JOURNAL), 1.0) == [StartRehearsal(1, "n0.s0", 1, 40, JOURNAL)]
     assert not rehearsals.awaits_journal_of("n0.w1")
     assert rehearsals.handle(ResultCame("n0.s0", DONE), 2.0) == [Judged(DONE, "n0.s0")]
     assert rehearsals.rank is None
@@ -78,14 +78,14 @@ def test_without_a_whole_journal_nothing_is_started(content: JournalContent) -> 
 
 def test_neither_the_journal_nor_the_result_is_waited_for_for_ever() -> None:
     rehearsals = running()
-    assert rehearsals.handle(TimePassed(), READING_S - 0.1) == []
-    (judged,) = rehearsals.handle(TimePassed(), READING_S)
+    assert rehearsals.handle(RehearsalTimePassed(), READING_S - 0.1) == []
+    (judged,) = rehearsals.handle(RehearsalTimePassed(), READING_S)
     assert isinstance(judged, Judged)
     assert judged.result.reason == "its journal did not come"
     rehearsals = running()
     rehearsals.handle(JournalCame(JOURNAL), 1.0)
-    assert rehearsals.handle(TimePassed(), RUNNING_S) == []
-    end, judged = rehearsals.handle(TimePassed(), RUNNING_S + 1.0)
+    assert rehearsals.handle(RehearsalTimePassed(), RUNNING_S) == []
+    end, judged = rehearsals.handle(RehearsalTimePassed(), RUNNING_S + 1.0)
     assert end == End(1, "n0.s0")
 
 
@@ -103,11 +103,11 @@ def starting() -> Rehearsals:
 def test_without_a_spare_a_process_is_started_and_the_journal_is_read_once_it_is_ready() -> None:
     rehearsals = starting()
     assert not rehearsals.awaits_journal_of("n0.w1")
-    assert rehearsals.handle(TimePassed(), READING_S + 1.0) == []
-    assert rehearsals.handle(ProcessReady("n0.t0"), 20.0) == [ReadJournal("n0.w1")]
+    assert rehearsals.handle(RehearsalTimePassed(), READING_S + 1.0) == []
+    assert rehearsals.handle(ProcessReady("n0.t0"), 20.0) == [ReadForRehearsal("n0.w1")]
     assert rehearsals.awaits_journal_of("n0.w1")
-    assert rehearsals.handle(TimePassed(), 20.0 + READING_S - 0.1) == []
-    assert rehearsals.handle(JournalCame(JOURNAL), 21.0) == [Start(1, "n0.t0", 1, 40, JOURNAL)]
+    assert rehearsals.handle(RehearsalTimePassed(), 20.0 + READING_S - 0.1) == []
+    assert rehearsals.handle(JournalCame(JOURNAL), 21.0) == [StartRehearsal(1, "n0.t0", 1, 40, JOURNAL)]
     assert rehearsals.handle(ResultCame("n0.t0", DONE), 22.0) == [Judged(DONE, "n0.t0")]
 
 
@@ -118,6 +118,6 @@ def test_where_none_can_be_started_nothing_is_known_of_the_rank_and_the_reason_i
 
 
 def test_a_process_that_is_not_ready_in_time_is_waited_for_no_longer() -> None:
-    (judged,) = starting().handle(TimePassed(), STARTING_S)
+    (judged,) = starting().handle(RehearsalTimePassed(), STARTING_S)
     assert isinstance(judged, Judged)
     assert judged.result.reason == "its process was not ready in time"

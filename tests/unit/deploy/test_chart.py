@@ -12,7 +12,7 @@ from support.rendered_chart import ROOT, render_deploy
 
 from torchrelay.protocol import kube_names as kube
 from torchrelay.webhook.server import dns_names
-from torchrelay.webhook.settings import Settings, parse
+from torchrelay.webhook.settings import WebhookSettings, parse
 
 CHART = ROOT / "deploy" / "chart"
 VALUES: dict[str, dict[str, Any]] = {
@@ -165,7 +165,7 @@ def test_pods_of_torchrelay_itself_keep_to_the_restricted_level(name: str) -> No
             assert container["resources"]["limits"]["memory"]
 
 
-def settings_of(objects: list[dict[str, Any]], name: str) -> Settings:
+def settings_of(objects: list[dict[str, Any]], name: str) -> WebhookSettings:
     return parse(yaml.safe_load(one(objects, "ConfigMap", name)["data"]["webhook.yaml"]), name)
 
 
@@ -195,9 +195,9 @@ def test_the_webhook_understands_its_configuration_and_it_fits_what_else_there_i
 def test_the_defaults_are_the_names_of_the_protocol() -> None:
     objects = render_deploy.render({})
     settings = settings_of(objects, "torchrelay-webhook")
-    assert settings.server == Settings().server
-    assert settings.controller == Settings().controller
-    assert settings.agent.resources == Settings().agent.resources
+    assert settings.server == WebhookSettings().server
+    assert settings.controller == WebhookSettings().controller
+    assert settings.agent.resources == WebhookSettings().agent.resources
     one(objects, "ConfigMap", kube.CA_CONFIG_MAP)
     one(objects, "Service", kube.CONTROLLER_SERVICE)
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from torchrelay.protocol.delivery import Inbox, Outbox
+from torchrelay.protocol.delivery import AgentOutbox, Inbox
 from torchrelay.protocol.messages import AgentHello, Progress, Taken
 
 
@@ -14,7 +14,7 @@ class Line:
     """An agent and a controller with a connection that loses the tail of what was written, and of the answers."""
 
     def __init__(self) -> None:
-        self.outbox: Outbox[Taken] = Outbox()
+        self.outbox: AgentOutbox[Taken] = AgentOutbox()
         self.inbox = Inbox()
         self.arrived: list[int] = []
 
@@ -61,7 +61,7 @@ def test_a_controller_that_never_answers_gets_nothing_twice() -> None:
 
 
 def test_an_answer_that_overtakes_the_end_of_the_write_skips_nothing() -> None:
-    outbox: Outbox[str] = Outbox()
+    outbox: AgentOutbox[str] = AgentOutbox()
     outbox.taken(0)
     for text in "ab":
         outbox.add(text)

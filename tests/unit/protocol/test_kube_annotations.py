@@ -4,11 +4,11 @@ import pytest
 
 from torchrelay.protocol import kube_names as kube
 from torchrelay.protocol.errors import UserError
-from torchrelay.protocol.kube_annotations import Wishes, read, unknown
+from torchrelay.protocol.kube_annotations import PodAnnotations, read, unknown
 
 
 def test_no_annotation_asks_for_nothing() -> None:
-    assert read(None) == Wishes()
+    assert read(None) == PodAnnotations()
     assert not read({}).inject
 
 
@@ -27,7 +27,7 @@ def test_all_annotations_are_read() -> None:
             "somebody.else/annotation": "x",
         }
     )
-    assert wishes == Wishes(
+    assert wishes == PodAnnotations(
         True,
         3,
         "",

@@ -6,24 +6,24 @@ import itertools
 
 import pytest
 
-from torchrelay.protocol.quorum import Answer, may_go_on, next_epoch
+from torchrelay.protocol.quorum import QuorumAnswer, may_go_on, next_epoch
 
 
 @pytest.mark.parametrize(
     ("size", "there", "leads", "shared", "answer"),
     [
-        (3, 2, False, False, Answer.GO_ON),
-        (3, 1, True, True, Answer.WAIT),
-        (2, 1, True, False, Answer.GO_ON),
-        (2, 1, False, False, Answer.WAIT),
-        (2, 1, True, True, Answer.CLAIM),
-        (2, 1, False, True, Answer.CLAIM),
-        (4, 2, False, False, Answer.WAIT),
-        (1, 1, True, False, Answer.GO_ON),
+        (3, 2, False, False, QuorumAnswer.GO_ON),
+        (3, 1, True, True, QuorumAnswer.WAIT),
+        (2, 1, True, False, QuorumAnswer.GO_ON),
+        (2, 1, False, False, QuorumAnswer.WAIT),
+        (2, 1, True, True, QuorumAnswer.CLAIM),
+        (2, 1, False, True, QuorumAnswer.CLAIM),
+        (4, 2, False, False, QuorumAnswer.WAIT),
+        (1, 1, True, False, QuorumAnswer.GO_ON),
     ],
 )
 def test_more_than_half_go_on_and_half_only_by_a_rule(
-    size: int, there: int, leads: bool, shared: bool, answer: Answer
+    size: int, there: int, leads: bool, shared: bool, answer: QuorumAnswer
 ) -> None:
     names = [f"n{number}" for number in range(size)]
     assert may_go_on(names, names[:there], leads, shared).answer is answer
@@ -40,13 +40,13 @@ def test_of_two_parts_that_do_not_hear_each_other_one_goes_on_at_most(size: int,
                     may_go_on(names, part, first_leads, shared),
                     may_go_on(names, names - part, not first_leads, shared),
                 )
-                on = sum(v.answer is Answer.GO_ON for v in (here, there))
-                claims = any(v.answer is Answer.CLAIM for v in (here, there))
+                on = sum(v.answer is QuorumAnswer.GO_ON for v in (here, there))
+                claims = any(v.answer is QuorumAnswer.CLAIM for v in (here, there))
                 assert on + claims <= 1, (names, part)
 
 
 def test_machines_that_are_no_members_do_not_count() -> None:
-    assert may_go_on(["n0", "n1", "n2"], ["n0", "n1-2", "n2-2"], True, False).answer is Answer.WAIT
+    assert may_go_on(["n0", "n1", "n2"], ["n0", "n1-2", "n2-2"], True, False).answer is QuorumAnswer.WAIT
 
 
 def test_no_two_machines_ever_lead_in_the_same_epoch() -> None:

@@ -10,21 +10,21 @@ import yaml
 
 from torchrelay.protocol import kube_names as kube
 from torchrelay.protocol import names
-from torchrelay.protocol.kube_annotations import Wishes
+from torchrelay.protocol.kube_annotations import PodAnnotations
 from torchrelay.webhook.additions import is_guaranteed
 from torchrelay.webhook.inject import injected, patch
-from torchrelay.webhook.settings import AgentSettings, Settings
+from torchrelay.webhook.settings import AgentSettings, WebhookSettings
 from torchrelay.webhook.training_env import training_env
 
 AUTHORITY = "PEM"
-NATIVE = Settings(sidecar=kube.NATIVE)
+NATIVE = WebhookSettings(sidecar=kube.NATIVE)
 
 
 def pod(name: str) -> dict[str, Any]:
     return yaml.safe_load((Path(__file__).parent / "pods" / f"{name}.yaml").read_text())
 
 
-def made(before: dict[str, Any], settings: Settings = NATIVE) -> dict[str, Any]:
+def made(before: dict[str, Any], settings: WebhookSettings = NATIVE) -> dict[str, Any]:
     new, decision = injected(before, settings, AUTHORITY)
     assert not decision.denied
     return new
@@ -83,7 +83,7 @@ def test_without_the_controllers_authority_a_pod_is_left_alone() -> None:
 
 def test_pythonpath_is_chained_and_can_be_put_back_as_it_was() -> None:
     before = container(pod("pythonpath"), "main")["env"]
-    env, _ = training_env(before, Wishes())
+    env, _ = training_env(before, PodAnnotations())
     values = resolved(env, {})
     assert values["PYTHONPATH"] == f"{kube.SITE_FOLDER}:/srv/lib:/extra"
     assert values[names.ENV_PYTHONPATH_WAS] == resolved(before, {})["PYTHONPATH"]
@@ -93,35 +93,35 @@ def test_pythonpath_is_chained_and_can_be_put_back_as_it_was() -> None:
 
 def test_pythonpath_from_a_configmap_is_chained() -> None:
     before = container(pod("pythonpath-from-configmap"), "main")["env"]
-    env, _ = training_env(before, Wishes())
+    env, _ = training_env(before, PodAnnotations())
     values = resolved(env, {names.ENV_PYTHONPATH_WAS: "/from/map"})
     assert values["PYTHONPATH"] == f"{kube.SITE_FOLDER}:/from/map"
 
 
 def test_an_empty_pythonpath_does_not_put_the_current_folder_on_the_path() -> None:
-    env, _ = training_env([{"name": "PYTHONPATH", "value": ""}], Wishes())
+    env, _ = training_env([{"name": "PYTHONPATH", "value": ""}], PodAnnotations())
     assert resolved(env, {})["PYTHONPATH"] == kube.SITE_FOLDER
 
 
 def test_of_several_entries_the_last_one_counts() -> None:
     before = [{"name": "PYTHONPATH", "value": "/a"}, {"name": "PYTHONPATH", "value": "$(PYTHONPATH):/b"}]
-    env, _ = training_env(before, Wishes())
+    env, _ = training_env(before, PodAnnotations())
     assert resolved(env, {})["PYTHONPATH"] == f"{kube.SITE_FOLDER}:/a:/b"
 
 
 @pytest.mark.parametrize("original", [None, "/mine"])
 def test_whoever_comes_after_and_goes_in_front_is_chained_too(original: str | None) -> None:
     # As OpenTelemetry's operator does it: a sitecustomize of its own in front, which loads no other.
-    env, _ = training_env([{"name": "PYTHONPATH", "value": original}] if original else [], Wishes())
+    env, _ = training_env([{"name": "PYTHONPATH", "value": original}] if original else [], PodAnnotations())
     for entry in env:
         if entry["name"] == "PYTHONPATH":
             entry["value"] = f"/otel:{entry['value']}:/otel2"
-    again, _ = training_env(env, Wishes())
+    again, _ = training_env(env, PodAnnotations())
     values = resolved(again, {})
     mine = f":{original}" if original else ""
     assert values["PYTHONPATH"] == f"{kube.SITE_FOLDER}:/otel{mine}:/otel2"
     assert values[names.ENV_PYTHONPATH_WAS] == f"/otel{mine}:/otel2"
-    assert training_env(again, Wishes())[0] == again
+    assert training_env(again, PodAnnotations())[0] == again
 
 
 @pytest.mark.parametrize("mounts_left", [0, 1])

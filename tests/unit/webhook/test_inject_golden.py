@@ -15,8 +15,8 @@ import yaml
 from support import kube_schema
 
 from torchrelay.protocol import kube_names as kube
-from torchrelay.webhook.inject import Decision, injected, patch
-from torchrelay.webhook.settings import Settings
+from torchrelay.webhook.inject import PodDecision, injected, patch
+from torchrelay.webhook.settings import WebhookSettings
 
 HERE = Path(__file__).parent
 PODS = sorted(p.stem for p in (HERE / "pods").glob("*.yaml"))
@@ -27,8 +27,8 @@ AUTHORITY = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
 RELEASES = {kube.NATIVE: ("1.29", "1.32", "1.36"), kube.CLASSIC: ("1.25", "1.36")}
 
 
-def settings(sidecar: str = kube.NATIVE) -> Settings:
-    plain = Settings(sidecar=sidecar)
+def settings(sidecar: str = kube.NATIVE) -> WebhookSettings:
+    plain = WebhookSettings(sidecar=sidecar)
     return dataclasses.replace(plain, agent=dataclasses.replace(plain.agent, image="torchrelay/agent:golden"))
 
 
@@ -36,7 +36,7 @@ def pod(name: str) -> dict[str, Any]:
     return yaml.safe_load((HERE / "pods" / f"{name}.yaml").read_text())
 
 
-def readable(decision: Decision) -> str:
+def readable(decision: PodDecision) -> str:
     text = {"denied": decision.denied, "notes": list(decision.notes), "patch": decision.patch}
     return yaml.safe_dump(json.loads(json.dumps(text)), sort_keys=False, width=110)  # without anchors
 

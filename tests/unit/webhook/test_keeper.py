@@ -10,7 +10,7 @@ from support.certificate_store import FakeStore
 
 from torchrelay.protocol.errors import FatalError
 from torchrelay.webhook.certificates import CA_CRT, LEAF_LIFETIME, TLS_CRT, TLS_KEY, renewed
-from torchrelay.webhook.keeper import ATTEMPTS, FolderKeeper, Keeper
+from torchrelay.webhook.keeper import ATTEMPTS, CertificateKeeper, FolderKeeper
 
 NAMES = ("torchrelay-webhook.torchrelay-system.svc",)
 START = dt.datetime.now(dt.timezone.utc)
@@ -41,9 +41,9 @@ def served(context: ssl.SSLContext) -> bytes:
     return ssl.DER_cert_to_PEM_cert(shown).encode()
 
 
-def keeper(store: FakeStore, clock: Clock) -> tuple[Keeper, ssl.SSLContext]:
+def keeper(store: FakeStore, clock: Clock) -> tuple[CertificateKeeper, ssl.SSLContext]:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    return Keeper(store, NAMES, context, clock), context
+    return CertificateKeeper(store, NAMES, context, clock), context
 
 
 def test_it_makes_stores_publishes_and_serves() -> None:

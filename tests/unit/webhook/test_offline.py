@@ -13,10 +13,10 @@ from torchrelay.protocol import kube_names as kube
 from torchrelay.protocol.errors import UserError
 from torchrelay.webhook.inject import injected
 from torchrelay.webhook.offline import inject_text, main
-from torchrelay.webhook.settings import Settings
+from torchrelay.webhook.settings import WebhookSettings
 from torchrelay.webhook.yaml_text import dump
 
-CLASSIC = Settings(sidecar=kube.CLASSIC)
+CLASSIC = WebhookSettings(sidecar=kube.CLASSIC)
 POD_SPEC = {"containers": [{"name": "main", "image": "x", "command": ["python", "train.py"]}]}
 
 

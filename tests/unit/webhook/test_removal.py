@@ -10,7 +10,7 @@ import yaml
 from torchrelay.protocol import kube_names as kube
 from torchrelay.webhook.inject import injected
 from torchrelay.webhook.removal import prepared_by, without_additions
-from torchrelay.webhook.settings import Settings
+from torchrelay.webhook.settings import WebhookSettings
 
 PODS = sorted((Path(__file__).parent / "pods").glob("*.yaml"))
 WISHES = {kube.BUDDY_EVERY: "20", kube.BUDDY_SYNC: "true", kube.CHECKPOINT_DIR: "/data/checkpoints"}
@@ -21,7 +21,7 @@ WISHES = {kube.BUDDY_EVERY: "20", kube.BUDDY_SYNC: "true", kube.CHECKPOINT_DIR: 
 def test_a_pod_is_what_it_was_but_for_what_its_owner_may_have_written(path: Path, sidecar: str) -> None:
     pod: dict[str, Any] = yaml.safe_load(path.read_text())
     pod["metadata"]["annotations"] |= WISHES
-    new, decision = injected(pod, Settings(sidecar=sidecar), "PEM")
+    new, decision = injected(pod, WebhookSettings(sidecar=sidecar), "PEM")
     assert not decision.denied
     annotations = new["metadata"]["annotations"]
     assert bool(prepared_by(new)) == (kube.NOT_INJECTED not in annotations)

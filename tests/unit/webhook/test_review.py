@@ -9,7 +9,7 @@ from starlette.testclient import TestClient
 
 from torchrelay.protocol.errors import FrameError
 from torchrelay.webhook.app import MAX_BODY_BYTES, make_app
-from torchrelay.webhook.inject import Decision
+from torchrelay.webhook.inject import PodDecision
 from torchrelay.webhook.review import MAX_WARNING_CHARS, answer
 
 POD = {"kind": "Pod", "metadata": {"name": "p"}}
@@ -22,7 +22,7 @@ def review(pod: Any = POD) -> dict[str, Any]:
 
 def test_a_patch_is_sent_as_the_api_server_wants_it() -> None:
     patch = [{"op": "add", "path": "/metadata/labels", "value": {"ü": "x"}}]
-    found = answer(review(), lambda _: Decision(patch))
+    found = answer(review(), lambda _: PodDecision(patch))
     assert (found["apiVersion"], found["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
     response = found["response"]
     assert (response["uid"], response["allowed"], response["patchType"]) == ("u-1", True, "JSONPatch")
@@ -30,22 +30,22 @@ def test_a_patch_is_sent_as_the_api_server_wants_it() -> None:
 
 
 def test_no_patch_is_no_patch() -> None:
-    assert answer(review(), lambda _: Decision())["response"] == {"uid": "u-1", "allowed": True}
+    assert answer(review(), lambda _: PodDecision())["response"] == {"uid": "u-1", "allowed": True}
 
 
 def test_a_denial_says_why() -> None:
-    response = answer(review(), lambda _: Decision(denied="this is wrong"))["response"]
+    response = answer(review(), lambda _: PodDecision(denied="this is wrong"))["response"]
     assert response == {"uid": "u-1", "allowed": False, "status": {"code": 400, "message": "torchrelay: this is wrong"}}
 
 
 def test_warnings_are_cut_to_what_the_api_server_shows() -> None:
-    response = answer(review(), lambda _: Decision(notes=("short", "x" * 1000)))["response"]
+    response = answer(review(), lambda _: PodDecision(notes=("short", "x" * 1000)))["response"]
     assert response["warnings"][0] == "torchrelay: short"
     assert len(response["warnings"][1]) == MAX_WARNING_CHARS
 
 
 def test_a_fault_of_ours_lets_the_pod_start_and_is_said(caplog: pytest.LogCaptureFixture) -> None:
-    def fault(_: Any) -> Decision:
+    def fault(_: Any) -> PodDecision:
         raise KeyError("spec")
 
     response = answer(review(), fault)["response"]
@@ -58,30 +58,30 @@ def test_a_fault_of_ours_lets_the_pod_start_and_is_said(caplog: pytest.LogCaptur
 @pytest.mark.parametrize("wrong", [None, [], {}, {"request": {}}, review(None), review({"kind": "Service"})])
 def test_what_is_no_review_of_a_pod_is_refused(wrong: Any) -> None:
     with pytest.raises(FrameError):
-        answer(wrong, lambda _: Decision())
+        answer(wrong, lambda _: PodDecision())
 
 
-def client(decision: Decision, not_ready: str = "") -> TestClient:
+def client(decision: PodDecision, not_ready: str = "") -> TestClient:
     return TestClient(make_app(lambda _: decision, lambda: not_ready))
 
 
 def test_reviews_are_answered_over_http() -> None:
-    response = client(Decision(denied="no")).post("/mutate", json=review())
+    response = client(PodDecision(denied="no")).post("/mutate", json=review())
     assert response.status_code == 200
     assert response.json()["response"]["allowed"] is False
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"{}", b"\xff\xfe", b"[1]"])
 def test_garbage_is_refused(body: bytes) -> None:
-    assert client(Decision()).post("/mutate", content=body).status_code == 400
+    assert client(PodDecision()).post("/mutate", content=body).status_code == 400
 
 
 def test_a_body_without_end_is_not_kept() -> None:
-    assert client(Decision()).post("/mutate", content=b" " * (MAX_BODY_BYTES + 1)).status_code == 413
+    assert client(PodDecision()).post("/mutate", content=b" " * (MAX_BODY_BYTES + 1)).status_code == 413
 
 
 def test_the_kubelet_is_told_why_it_is_not_ready() -> None:
-    assert client(Decision()).get("/readyz").status_code == 200
-    waiting = client(Decision(), "no certificate yet")
+    assert client(PodDecision()).get("/readyz").status_code == 200
+    waiting = client(PodDecision(), "no certificate yet")
     assert (waiting.get("/readyz").status_code, waiting.get("/readyz").text) == (503, "no certificate yet")
     assert waiting.get("/healthz").status_code == 200

@@ -20,7 +20,7 @@ from torchrelay.protocol.errors import RetryableError
 from torchrelay.webhook import server
 from torchrelay.webhook.certificates import CA_CRT
 from torchrelay.webhook.server import Webhook
-from torchrelay.webhook.settings import ControllerSettings, ServerSettings, Settings
+from torchrelay.webhook.settings import ControllerSettings, ServerSettings, WebhookSettings
 
 HOST = "torchrelay-webhook.torchrelay-system.svc"
 POD = {
@@ -36,7 +36,9 @@ class Running:
 
     def __init__(self, tmp_path: Path, find_sidecar: Callable[[], Awaitable[str]]) -> None:
         self.store, self.port, self.ca = FakeStore(), free_port(), tmp_path / "ca.crt"
-        settings = Settings(controller=ControllerSettings(caFile=str(self.ca)), server=ServerSettings(port=self.port))
+        settings = WebhookSettings(
+            controller=ControllerSettings(caFile=str(self.ca)), server=ServerSettings(port=self.port)
+        )
         self.webhook = Webhook(settings, self.store, find_sidecar)
 
     async def get(self, path: str) -> httpx2.Response:

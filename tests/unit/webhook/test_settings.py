@@ -6,20 +6,20 @@ from typing import Any
 import pytest
 
 from torchrelay.protocol.errors import UserError
-from torchrelay.webhook.settings import Settings, load, parse
+from torchrelay.webhook.settings import WebhookSettings, load, parse
 
 
 def test_an_empty_file_is_the_defaults(tmp_path: Path) -> None:
     file = tmp_path / "webhook.yaml"
     file.write_text("")
-    assert load(file) == Settings()
+    assert load(file) == WebhookSettings()
 
 
 def test_what_is_given_replaces_the_default_and_nothing_else() -> None:
     settings = parse({"agent": {"image": "x:1", "commandPrefix": ["/py"]}, "sidecar": "classic"}, "file")
     assert (settings.agent.image, settings.agent.commandPrefix, settings.sidecar) == ("x:1", ["/py"], "classic")
-    assert settings.agent.resources == Settings().agent.resources
-    assert settings.server == Settings().server
+    assert settings.agent.resources == WebhookSettings().agent.resources
+    assert settings.server == WebhookSettings().server
 
 
 @pytest.mark.parametrize(

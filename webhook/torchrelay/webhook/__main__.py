@@ -14,11 +14,11 @@ from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.names import EXIT_USAGE
 from torchrelay.webhook.cluster import find_sidecar
 from torchrelay.webhook.server import Webhook
-from torchrelay.webhook.settings import SELF_MADE, Settings, load
+from torchrelay.webhook.settings import SELF_MADE, WebhookSettings, load
 from torchrelay.webhook.stores import KubernetesStore
 
 
-async def _serve(settings: Settings) -> None:
+async def _serve(settings: WebhookSettings) -> None:
     store = KubernetesStore(AsyncClient(), settings.server) if settings.server.certificates == SELF_MADE else None
     await Webhook(settings, store, find_sidecar).serve()
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from torchrelay.protocol import kube_names as kube
-from torchrelay.protocol.kube_annotations import Wishes
-from torchrelay.webhook.settings import Settings
+from torchrelay.protocol.kube_annotations import PodAnnotations
+from torchrelay.webhook.settings import WebhookSettings
 from torchrelay.webhook.target import Container, Pod, gpus, is_below
 from torchrelay.webhook.training_env import Variable, field, kept_mounts, value
 
@@ -29,7 +29,9 @@ class Additions:
     notes: list[str]
 
 
-def additions(pod: Pod, container: Container, wishes: Wishes, settings: Settings, authority: str) -> Additions:
+def additions(
+    pod: Pod, container: Container, wishes: PodAnnotations, settings: WebhookSettings, authority: str
+) -> Additions:
     """For a pod whose training container is `container`. `authority`: PEM of what the controller's certificate comes from."""
     security, notes = security_context(pod, container)
     common = {
@@ -68,7 +70,7 @@ def additions(pod: Pod, container: Container, wishes: Wishes, settings: Settings
     return Additions(_volumes(settings, wishes), init, agent, native, notes)
 
 
-def _volumes(settings: Settings, wishes: Wishes) -> list[dict[str, Any]]:
+def _volumes(settings: WebhookSettings, wishes: PodAnnotations) -> list[dict[str, Any]]:
     # Without a limit of its own: as large as the state makes it, and counted as training's memory.
     kept = [{"name": kube.KEPT_VOLUME, "emptyDir": {"medium": "Memory"}}] if wishes.copies_every else []
     token = {"path": kube.TOKEN_FILE, "audience": kube.TOKEN_AUDIENCE, "expirationSeconds": kube.TOKEN_LIFETIME_S}
@@ -81,7 +83,9 @@ def _volumes(settings: Settings, wishes: Wishes) -> list[dict[str, Any]]:
     ]
 
 
-def _agent_env(pod: Pod, container: Container, wishes: Wishes, settings: Settings, authority: str) -> list[Variable]:
+def _agent_env(
+    pod: Pod, container: Container, wishes: PodAnnotations, settings: WebhookSettings, authority: str
+) -> list[Variable]:
     env = [
         value(kube.ENV_CONTROLLER, settings.controller.address),
         value(kube.ENV_ENROLL, settings.controller.enroll),
@@ -149,7 +153,7 @@ def security_context(pod: Pod, container: Container) -> tuple[dict[str, Any], li
     return context, notes
 
 
-def _resources(pod: Pod, settings: Settings) -> dict[str, Any]:
+def _resources(pod: Pod, settings: WebhookSettings) -> dict[str, Any]:
     """A pod whose containers all have limits equal to requests stays one."""
     if pod["spec"].get("resources"):
         return {}  # one budget for the whole pod, and what containers ask for must not go beyond it

@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from torchrelay.protocol.errors import FrameError
-from torchrelay.webhook.inject import Decision
+from torchrelay.webhook.inject import PodDecision
 from torchrelay.webhook.review import answer
 
 log = logging.getLogger(__name__)
@@ -22,7 +22,7 @@ MAX_BODY_BYTES = 8 << 20
 """The API server takes requests of 3 MiB at most; a review holds the object once, or twice at an update."""
 
 
-def make_app(decide: Callable[[dict[str, Any]], Decision], is_ready: Callable[[], str]) -> Starlette:
+def make_app(decide: Callable[[dict[str, Any]], PodDecision], is_ready: Callable[[], str]) -> Starlette:
     """`is_ready`: why the webhook cannot be called yet; "" once it can."""
 
     async def mutate(request: Request) -> Response:

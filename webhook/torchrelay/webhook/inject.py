@@ -10,12 +10,12 @@ from typing import Any
 from torchrelay.protocol import kube_annotations
 from torchrelay.protocol import kube_names as kube
 from torchrelay.protocol.errors import UserError
-from torchrelay.protocol.kube_annotations import Wishes
+from torchrelay.protocol.kube_annotations import PodAnnotations
 from torchrelay.protocol.kube_owner import job_of, name_problem, owner_of
 from torchrelay.webhook.additions import Additions, additions, sees_training
 from torchrelay.webhook.json_patch import Operation, difference
 from torchrelay.webhook.launchers import processes_note
-from torchrelay.webhook.settings import VERSION, Settings
+from torchrelay.webhook.settings import VERSION, WebhookSettings
 from torchrelay.webhook.target import Container, LeaveAloneError, Pod, check_can_be_injected, training_container
 from torchrelay.webhook.training_env import training_env, training_mounts
 
@@ -24,7 +24,7 @@ _MIRROR = "kubernetes.io/config.mirror"
 
 
 @dataclass(frozen=True)
-class Decision:
+class PodDecision:
     """`denied`: why the pod must not be made as it is; "" where it may. `notes`: what its owner should know."""
 
     patch: list[Operation] = field(default_factory=list)
@@ -32,22 +32,22 @@ class Decision:
     denied: str = ""
 
 
-def patch(pod: Pod, settings: Settings, authority: str | None) -> Decision:
+def patch(pod: Pod, settings: WebhookSettings, authority: str | None) -> PodDecision:
     """`settings.sidecar` has to be decided. `authority`: PEM of what the controller's certificate comes from. "" if there is
     none yet: a pod is not injected then, since its agent could trust nobody. None: to be filled in when the pod is made."""
     new, decision = injected(pod, settings, authority)
-    return Decision(difference(pod, new), decision.notes, decision.denied)
+    return PodDecision(difference(pod, new), decision.notes, decision.denied)
 
 
-def injected(pod: Pod, settings: Settings, authority: str | None) -> tuple[Pod, Decision]:
+def injected(pod: Pod, settings: WebhookSettings, authority: str | None) -> tuple[Pod, PodDecision]:
     """The pod as it should be. The one that was given stays as it is."""
     annotations = (pod.get("metadata") or {}).get("annotations") or {}
     if kube.INJECT not in annotations or _MIRROR in annotations:
-        return pod, Decision()
+        return pod, PodDecision()
     try:
         wishes = kube_annotations.read(annotations)
         if not wishes.inject:
-            return pod, Decision()
+            return pod, PodDecision()
         if problem := name_problem(pod):
             raise UserError(problem)
         if _has_agent(pod):
@@ -58,7 +58,7 @@ def injected(pod: Pod, settings: Settings, authority: str | None) -> tuple[Pod, 
         if authority == "":
             raise LeaveAloneError("the controller has not published its certificate authority yet")
     except UserError as e:
-        return pod, Decision(denied=str(e))
+        return pod, PodDecision(denied=str(e))
     except LeaveAloneError as e:
         return _left_alone(pod, f"not injected: {e}")
     new, notes = _with_training_side(pod, index, wishes)
@@ -73,7 +73,7 @@ def injected(pod: Pod, settings: Settings, authority: str | None) -> tuple[Pod, 
     if new["spec"].get("hostNetwork") and new["spec"].get("dnsPolicy") not in ("ClusterFirstWithHostNet", "None"):
         all_notes.append("with hostNetwork the agent finds the controller only if dnsPolicy is ClusterFirstWithHostNet")
     _mark(new, container, all_notes)
-    return new, Decision(notes=tuple(all_notes))
+    return new, PodDecision(notes=tuple(all_notes))
 
 
 def _has_agent(pod: Pod) -> bool:
@@ -82,7 +82,7 @@ def _has_agent(pod: Pod) -> bool:
     return any(c["name"] == kube.AGENT_CONTAINER for c in [*spec["containers"], *(spec.get("initContainers") or ())])
 
 
-def _completed(pod: Pod, wishes: Wishes, authority: str) -> tuple[Pod, Decision]:
+def _completed(pod: Pod, wishes: PodAnnotations, authority: str) -> tuple[Pod, PodDecision]:
     """Somebody who came after us may have taken something of ours away, and who prepared the pod's template without a
     cluster could not know all; the rest stays. Raises as training_container."""
     ours = {kube.CODE_VOLUME, kube.RUN_VOLUME}
@@ -100,10 +100,10 @@ def _completed(pod: Pod, wishes: Wishes, authority: str) -> tuple[Pod, Decision]
         for variable in container.get("env") or () if container["name"] == kube.AGENT_CONTAINER else ():
             if variable["name"] == kube.ENV_CA and authority:  # a spare is copied from a pod that may be older than it
                 variable["value"] = authority
-    return new, Decision(notes=tuple(notes))
+    return new, PodDecision(notes=tuple(notes))
 
 
-def _with_training_side(pod: Pod, index: int, wishes: Wishes) -> tuple[Pod, list[str]]:
+def _with_training_side(pod: Pod, index: int, wishes: PodAnnotations) -> tuple[Pod, list[str]]:
     new = copy.deepcopy(pod)
     container: Container = new["spec"]["containers"][index]
     env, notes = training_env(container.get("env") or [], wishes, pod["spec"].get("terminationGracePeriodSeconds"))
@@ -148,7 +148,7 @@ def _mark(new: Pod, container: Container, notes: list[str]) -> None:
         annotations[kube.NOTES] = "; ".join(notes)
 
 
-def _left_alone(pod: Pod, note: str) -> tuple[Pod, Decision]:
+def _left_alone(pod: Pod, note: str) -> tuple[Pod, PodDecision]:
     new = copy.deepcopy(pod)
     new["metadata"]["annotations"][kube.NOT_INJECTED] = note
-    return new, Decision(notes=(note,))
+    return new, PodDecision(notes=(note,))

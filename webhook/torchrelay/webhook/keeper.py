@@ -27,7 +27,7 @@ AWAY = (ApiError, HTTPError, OSError)
 """What a call raises while the API server is away, or says no."""
 
 
-class Keeper:
+class CertificateKeeper:
     """Certificates made here. `now` gives the time."""
 
     def __init__(

@@ -18,7 +18,7 @@ from torchrelay.protocol.errors import TorchrelayError, UserError
 from torchrelay.protocol.names import EXIT_USAGE
 from torchrelay.webhook.inject import injected
 from torchrelay.webhook.removal import prepared_by, without_additions
-from torchrelay.webhook.settings import AUTO, VERSION, Settings, load
+from torchrelay.webhook.settings import AUTO, VERSION, WebhookSettings, load
 from torchrelay.webhook.templates import NAMED_LATER, templates, trainjob_pod_annotations
 from torchrelay.webhook.yaml_text import dump, split
 
@@ -28,14 +28,14 @@ _READY = "is injected already, and stays as it is"
 
 
 @dataclass(frozen=True)
-class Done:
+class InjectedManifest:
     """`text`: the manifest. `notes`: what the user should know."""
 
     text: str
     notes: list[str]
 
 
-def inject_text(text: str, settings: Settings, authority: str) -> Done:
+def inject_text(text: str, settings: WebhookSettings, authority: str) -> InjectedManifest:
     """Raises UserError for what is no manifest, and for wrong annotations. Documents without pods stay as they are written."""
     parts, notes, pods = [], [], 0
     for written in split(text):
@@ -52,7 +52,7 @@ def inject_text(text: str, settings: Settings, authority: str) -> Done:
         raise UserError("there is nothing in it that makes pods, or all of it says torchrelay.dev/inject: false")
     if pods and not authority:
         notes.append(f"{kube.ENV_CA} is empty, so the webhook has to fill it in; --ca-file gives it")
-    return Done("---\n".join(parts), notes)
+    return InjectedManifest("---\n".join(parts), notes)
 
 
 def _members(document: Any) -> list[dict[str, Any]]:
@@ -63,7 +63,7 @@ def _members(document: Any) -> list[dict[str, Any]]:
     return [document]
 
 
-def _inject_document(document: dict[str, Any], settings: Settings, authority: str) -> list[str]:
+def _inject_document(document: dict[str, Any], settings: WebhookSettings, authority: str) -> list[str]:
     kind, name = document.get("kind", ""), (document.get("metadata") or {}).get("name", "")
     if kind == "TrainJob":
         annotations = trainjob_pod_annotations(document)
@@ -97,7 +97,7 @@ def _annotations(template: dict[str, Any]) -> dict[str, Any]:
 
 
 def _inject_template(
-    template: dict[str, Any], kind: str, name: str, settings: Settings, authority: str
+    template: dict[str, Any], kind: str, name: str, settings: WebhookSettings, authority: str
 ) -> tuple[str, ...]:
     pod = copy.deepcopy(template)
     if kind != "Pod":
@@ -120,7 +120,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--image", help="of the agent")
     given = parser.parse_args(arguments)
     try:
-        settings = load(given.config) if given.config else Settings()
+        settings = load(given.config) if given.config else WebhookSettings()
         # Operators with an older idea of a pod lose `restartPolicy` of an init container on the way: classic works with all.
         sidecar = given.sidecar or (kube.CLASSIC if settings.sidecar == AUTO else settings.sidecar)
         agent = dataclasses.replace(settings.agent, image=given.image) if given.image else settings.agent

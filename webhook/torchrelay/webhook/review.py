@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from torchrelay.protocol.errors import FrameError
-from torchrelay.webhook.inject import Decision
+from torchrelay.webhook.inject import PodDecision
 
 log = logging.getLogger(__name__)
 
@@ -18,7 +18,7 @@ MAX_WARNING_CHARS = 250
 """The API server cuts longer ones."""
 
 
-def answer(review: Any, decide: Callable[[dict[str, Any]], Decision]) -> dict[str, Any]:
+def answer(review: Any, decide: Callable[[dict[str, Any]], PodDecision]) -> dict[str, Any]:
     """Raises FrameError for what is no review of a pod; a pod itself always gets an answer."""
     request = review.get("request") if isinstance(review, dict) else None
     if not isinstance(request, dict) or not isinstance(request.get("uid"), str):
@@ -30,15 +30,17 @@ def answer(review: Any, decide: Callable[[dict[str, Any]], Decision]) -> dict[st
     return {"apiVersion": review.get("apiVersion") or API_VERSION, "kind": "AdmissionReview", "response": response}
 
 
-def _decision(pod: dict[str, Any], decide: Callable[[dict[str, Any]], Decision], request: dict[str, Any]) -> Decision:
+def _decision(
+    pod: dict[str, Any], decide: Callable[[dict[str, Any]], PodDecision], request: dict[str, Any]
+) -> PodDecision:
     try:
         return decide(pod)
     except Exception as e:  # the user's pod must start, whatever is wrong with us
         log.exception("a pod in %s could not be prepared", request.get("namespace"))
-        return Decision(notes=(f"not injected, by a fault of torchrelay: {type(e).__name__}: {e}",))
+        return PodDecision(notes=(f"not injected, by a fault of torchrelay: {type(e).__name__}: {e}",))
 
 
-def _response(decision: Decision) -> dict[str, Any]:
+def _response(decision: PodDecision) -> dict[str, Any]:
     if decision.denied:
         return {"allowed": False, "status": {"code": 400, "message": f"torchrelay: {decision.denied}"}}
     response: dict[str, Any] = {"allowed": True}

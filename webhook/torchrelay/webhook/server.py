@@ -17,9 +17,9 @@ import uvicorn
 from torchrelay.protocol.errors import RetryableError
 from torchrelay.webhook.app import make_app
 from torchrelay.webhook.certificates import TLS_CRT, TLS_KEY, renewed
-from torchrelay.webhook.inject import Decision, patch
-from torchrelay.webhook.keeper import AWAY, RETRY_S, FolderKeeper, Keeper, load_pair
-from torchrelay.webhook.settings import AUTO, SELF_MADE, ServerSettings, Settings
+from torchrelay.webhook.inject import PodDecision, patch
+from torchrelay.webhook.keeper import AWAY, RETRY_S, CertificateKeeper, FolderKeeper, load_pair
+from torchrelay.webhook.settings import AUTO, SELF_MADE, ServerSettings, WebhookSettings
 from torchrelay.webhook.stores import CertificateStore
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ class Webhook:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: WebhookSettings,
         store: CertificateStore | None,
         find_sidecar: Callable[[], Awaitable[str]],
         now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.timezone.utc),
@@ -47,11 +47,11 @@ class Webhook:
         if settings.server.certificates == SELF_MADE:
             if store is None:
                 raise ValueError("certificates that are made here need a store")
-            self._keeper: Keeper | FolderKeeper = Keeper(store, names, self.context, now)
+            self._keeper: CertificateKeeper | FolderKeeper = CertificateKeeper(store, names, self.context, now)
         else:
             self._keeper = FolderKeeper(Path(settings.server.certificates), self.context)
 
-    def decide(self, pod: dict[str, Any]) -> Decision:
+    def decide(self, pod: dict[str, Any]) -> PodDecision:
         return patch(pod, self._settings, read_authority(Path(self._settings.controller.caFile)))
 
     def not_ready(self) -> str:

@@ -58,7 +58,7 @@ class ServerSettings:
 
 
 @dataclass(frozen=True)
-class Settings:
+class WebhookSettings:
     """Field names are the keys of the file."""
 
     agent: AgentSettings = field(default_factory=AgentSettings)
@@ -69,7 +69,7 @@ class Settings:
     """Of the memory-backed folder with socket and journals. A limit, no reservation: what is written counts as the pod's."""
 
 
-def load(path: Path) -> Settings:
+def load(path: Path) -> WebhookSettings:
     """Raises UserError for a file that cannot be read or does not fit."""
     try:
         values = yaml.safe_load(path.read_bytes())
@@ -78,9 +78,9 @@ def load(path: Path) -> Settings:
     return parse(values or {}, str(path))
 
 
-def parse(values: Any, source: str) -> Settings:
+def parse(values: Any, source: str) -> WebhookSettings:
     """Raises UserError for an unknown key, or a value of another kind than the default."""
-    settings: Settings = _fill(Settings(), values, source)
+    settings: WebhookSettings = _fill(WebhookSettings(), values, source)
     if settings.sidecar not in SIDECARS:
         raise UserError(f"{source}: sidecar has to be one of {', '.join(SIDECARS)}, not {settings.sidecar!r}")
     if not settings.agent.image:

@@ -6,7 +6,7 @@ from typing import Any
 
 from torchrelay.protocol import kube_names as kube
 from torchrelay.protocol import names
-from torchrelay.protocol.kube_annotations import Wishes
+from torchrelay.protocol.kube_annotations import PodAnnotations
 from torchrelay.protocol.transfer_protection import INTEGRITY
 
 PYTHONPATH = "PYTHONPATH"
@@ -22,7 +22,7 @@ def value(name: str, text: str) -> Variable:
     return {"name": name, "value": text}
 
 
-def training_mounts(wishes: Wishes) -> list[dict[str, Any]]:
+def training_mounts(wishes: PodAnnotations) -> list[dict[str, Any]]:
     return [
         {"name": kube.CODE_VOLUME, "mountPath": kube.CODE_FOLDER, "readOnly": True},
         {"name": kube.RUN_VOLUME, "mountPath": kube.RUN_FOLDER},
@@ -30,12 +30,14 @@ def training_mounts(wishes: Wishes) -> list[dict[str, Any]]:
     ]
 
 
-def kept_mounts(wishes: Wishes) -> list[dict[str, Any]]:
+def kept_mounts(wishes: PodAnnotations) -> list[dict[str, Any]]:
     """Where copies are kept, for training and for the agent, who says which there are."""
     return [{"name": kube.KEPT_VOLUME, "mountPath": kube.KEPT_FOLDER}] if wishes.copies_every else []
 
 
-def training_env(env: list[Variable], wishes: Wishes, grace_s: int | None = None) -> tuple[list[Variable], list[str]]:
+def training_env(
+    env: list[Variable], wishes: PodAnnotations, grace_s: int | None = None
+) -> tuple[list[Variable], list[str]]:
     """The environment with ours in it, and notes about what could not be set. `grace_s`: the pod's, if it says one."""
     new = _chained(env)
     notes = []
@@ -50,7 +52,7 @@ def training_env(env: list[Variable], wishes: Wishes, grace_s: int | None = None
     return new, notes
 
 
-def _ours(wishes: Wishes, grace_s: int | None) -> list[Variable]:
+def _ours(wishes: PodAnnotations, grace_s: int | None) -> list[Variable]:
     variables = [
         value(names.ENV_ROOTS, kube.ROOT_FOLDER),
         value(names.ENV_SOCKET, kube.SOCKET_PATH),

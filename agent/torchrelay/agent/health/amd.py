@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from torchrelay.agent.health.differ import Differ
-from torchrelay.agent.health.source import AbsentError, Source
+from torchrelay.agent.health.source import AbsentError, FactSource
 from torchrelay.protocol.health import kinds as k
 from torchrelay.protocol.messages import HealthSignal
 
@@ -25,7 +25,7 @@ _RESIDENCIES = ("prochot_residency_acc", "socket_thm_residency_acc", "vr_thm_res
 """How long the hardware has slowed the GPU down, by cause; what does not have these has `throttle_status`."""
 
 
-class Gpu:
+class AmdGpu:
     """What is not in a single reading: `blocks` whose errors are counted, slowdowns and XGMI errors so far."""
 
     def __init__(self, uuid: str, handle: Any) -> None:
@@ -46,7 +46,7 @@ class Amd:
         self._smi = smi
         self._differ = Differ()
         self._refusals = (smi.AmdSmiLibraryException,)
-        self._gpus = [Gpu(smi.amdsmi_get_gpu_device_uuid(h), h) for h in smi.amdsmi_get_processor_handles()]
+        self._gpus = [AmdGpu(smi.amdsmi_get_gpu_device_uuid(h), h) for h in smi.amdsmi_get_processor_handles()]
         for gpu in self._gpus:
             gpu.limit_c = self._told(self._temperature, gpu.handle, "CRITICAL")
             enabled = self._told(smi.amdsmi_get_gpu_ecc_enabled, gpu.handle) or 0
@@ -98,7 +98,7 @@ class Amd:
             if e["event"] == RESET_EVENT
         ]
 
-    def _reading(self, gpu: Gpu, errors: dict[str, Any]) -> dict[str, float | None]:
+    def _reading(self, gpu: AmdGpu, errors: dict[str, Any]) -> dict[str, float | None]:
         celsius = self._told(self._temperature, gpu.handle, "CURRENT")
         pages = self._told(self._smi.amdsmi_get_gpu_bad_page_info, gpu.handle)
         threshold = self._told(self._smi.amdsmi_get_gpu_bad_page_threshold, gpu.handle)
@@ -112,7 +112,7 @@ class Amd:
             **self._pcie(gpu),
         }
 
-    def _with_block(self, gpu: Gpu, signal: HealthSignal) -> HealthSignal:
+    def _with_block(self, gpu: AmdGpu, signal: HealthSignal) -> HealthSignal:
         """Which block of the GPU an error was in: looked at only when the sum has moved."""
         key = {k.RAS_CORRECTED: "correctable_count", k.RAS_UNCORRECTED: "uncorrectable_count"}.get(signal.kind)
         if key is None:
@@ -126,7 +126,7 @@ class Amd:
         detail = f"in block {', '.join(moved)}" if moved else ""
         return HealthSignal(signal.kind, signal.device, value=signal.value, detail=detail)
 
-    def _xgmi(self, gpu: Gpu) -> float | None:
+    def _xgmi(self, gpu: AmdGpu) -> float | None:
         """The status stays until it is reset; where that is not permitted, one that stays is no new error."""
         status = self._told(self._smi.amdsmi_gpu_xgmi_error_status, gpu.handle)
         if status is None:
@@ -137,7 +137,7 @@ class Amd:
             gpu.xgmi_left = 0
         return float(gpu.xgmi_errors)
 
-    def _slowdowns(self, gpu: Gpu) -> float | None:
+    def _slowdowns(self, gpu: AmdGpu) -> float | None:
         metrics = self._told(self._smi.amdsmi_get_gpu_metrics_info, gpu.handle) or {}
         sums = [metrics[name] for name in _RESIDENCIES if isinstance(metrics.get(name), int)]
         if sums:
@@ -151,7 +151,7 @@ class Amd:
         gpu.slow = slow
         return float(gpu.slowdowns)
 
-    def _pcie(self, gpu: Gpu) -> dict[str, float | None]:
+    def _pcie(self, gpu: AmdGpu) -> dict[str, float | None]:
         info = self._told(self._smi.amdsmi_get_pcie_info, gpu.handle)
         if info is None:
             return {}
@@ -184,7 +184,7 @@ class Amd:
             return None
 
 
-def open_source(options: dict[str, Any]) -> Source:
+def open_source(options: dict[str, Any]) -> FactSource:
     """`env`: where ROCm is. Raises AbsentError."""
     os.environ.update(options.get("env", {}))
     with contextlib.redirect_stdout(sys.stderr):  # our own lines go there

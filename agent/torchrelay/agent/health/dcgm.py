@@ -17,7 +17,7 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from torchrelay.agent.health.differ import Differ
-from torchrelay.agent.health.source import AbsentError, Source
+from torchrelay.agent.health.source import AbsentError, FactSource
 from torchrelay.protocol.health import kinds as k
 from torchrelay.protocol.messages import HealthSignal
 
@@ -56,7 +56,7 @@ _BLANKS = ((2147483632, 2147483647), (140737488355328, 140737488355343), (922337
 """DCGM's numbers for "not known", as integers of 32 and 64 bits and as floating point."""
 
 
-class Gpu:
+class DcgmGpu:
     """The metrics of one GPU, as scraped last."""
 
     def __init__(self, uuid: str) -> None:
@@ -105,13 +105,13 @@ class Dcgm:
         time.sleep(timeout_s)
         return []
 
-    def _scrape(self) -> dict[str, Gpu]:
+    def _scrape(self) -> dict[str, DcgmGpu]:
         """Raises OSError."""
         with self._opener.open(self._url, timeout=TIMEOUT_S) as answer:
             text = answer.read(MOST_BYTES).decode("utf-8", "replace")
         return read_metrics(text)
 
-    def _xid(self, gpu: Gpu) -> list[HealthSignal]:
+    def _xid(self, gpu: DcgmGpu) -> list[HealthSignal]:
         """The metric is the last XID, which stays: one that was there before, or comes again, cannot be told from it."""
         code = int(gpu.values.get(_XID, 0))
         before = self._xids.get(gpu.uuid)
@@ -120,7 +120,7 @@ class Dcgm:
             return []
         return [HealthSignal(k.XID, gpu.uuid, code=code)]
 
-    def _reading(self, gpu: Gpu) -> dict[str, float | None]:
+    def _reading(self, gpu: DcgmGpu) -> dict[str, float | None]:
         v = gpu.values
         reading: dict[str, float | None] = {
             kind: sum(v[n] for n in names) for kind, names in _SUMS.items() if all(n in v for n in names)
@@ -140,16 +140,16 @@ class Dcgm:
         return reading
 
 
-def read_metrics(text: str) -> dict[str, Gpu]:
+def read_metrics(text: str) -> dict[str, DcgmGpu]:
     """UUID -> GPU; of MIG instances nothing is taken."""
     wanted = "\n".join(line for line in text.splitlines() if line.partition("{")[0].strip() in _KNOWN)
-    gpus: dict[str, Gpu] = {}
+    gpus: dict[str, DcgmGpu] = {}
     for sample in _samples(wanted + "\n"):
         labels = sample.labels
         uuid = labels.get("UUID") or labels.get("uuid", "")
         if not uuid or labels.get("GPU_I_ID") or any(low <= sample.value <= high for low, high in _BLANKS):
             continue
-        gpu = gpus.setdefault(uuid, Gpu(uuid))
+        gpu = gpus.setdefault(uuid, DcgmGpu(uuid))
         gpu.pci, gpu.name = labels.get("pci_bus_id", gpu.pci), labels.get("modelName", gpu.name)
         if sample.name == _HEALTH:
             gpu.watches[labels.get("health_watch", "")] = sample.value
@@ -174,7 +174,7 @@ def host_engine(proc: Path = Path("/proc")) -> str:
     return ""
 
 
-def open_source(options: Mapping[str, Any]) -> Source:
+def open_source(options: Mapping[str, Any]) -> FactSource:
     """`url`: of the exporter; `required`: whether it was asked for. Raises AbsentError; OSError if it is required."""
     url = str(options["url"])
     try:

@@ -17,7 +17,7 @@ from torchrelay.agent.health.host_cpu import HostCpu
 from torchrelay.agent.health.kernel_log import KernelLog, normal_pci
 from torchrelay.agent.health.memory import MemoryLimit
 from torchrelay.agent.health.notices import Notices
-from torchrelay.agent.health.places import DCGM, Places
+from torchrelay.agent.health.places import DCGM, WatchedPlaces
 from torchrelay.agent.health.probe_process import HANG_S, OK, ProbeProcess
 from torchrelay.agent.health.source import Covered
 from torchrelay.agent.health.xids import XidMerger
@@ -39,7 +39,7 @@ class Eyes:
 
     def __init__(
         self,
-        places: Places,
+        places: WatchedPlaces,
         workers: Sequence[WorkerId],
         environ: Mapping[str, str],
         send: Callable[[Any], None],

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from torchrelay.agent.health.differ import Differ
-from torchrelay.agent.health.source import AbsentError, Source
+from torchrelay.agent.health.source import AbsentError, FactSource
 from torchrelay.protocol.health import kinds as k
 from torchrelay.protocol.messages import HealthSignal
 
@@ -153,6 +153,6 @@ def _read_number(path: str) -> float | None:
         return None  # EINVAL: a counter that this firmware does not fill
 
 
-def open_source(options: dict[str, Any]) -> Source:
+def open_source(options: dict[str, Any]) -> FactSource:
     """`sys`: where sysfs is; `interfaces`: those of Ethernet that the job uses. Raises AbsentError."""
     return Network(Path(options.get("sys") or "/sys"), options.get("interfaces", ()), bool(options.get("check")))

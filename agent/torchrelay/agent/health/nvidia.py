@@ -16,7 +16,7 @@ from typing import Any
 import pynvml as nv
 
 from torchrelay.agent.health.differ import Differ
-from torchrelay.agent.health.source import AbsentError, Covered, Source
+from torchrelay.agent.health.source import AbsentError, Covered, FactSource
 from torchrelay.protocol.health import kinds as k
 from torchrelay.protocol.messages import HealthSignal
 
@@ -46,7 +46,7 @@ _SLOWDOWNS = (
 )
 
 
-class Gpu:
+class NvidiaGpu:
     def __init__(self, handle: Any) -> None:
         self.handle = handle
         self.uuid: str = nv.nvmlDeviceGetUUID(handle)
@@ -142,10 +142,10 @@ class Nvidia:
                     self._differ.start_at(gpu.uuid, kind, before[kind])
         self._left = covered
 
-    def gpu(self, uuid: str) -> Gpu:
+    def gpu(self, uuid: str) -> NvidiaGpu:
         return next(g for g in self._gpus if g.uuid == uuid)
 
-    def _recovery(self, gpu: Gpu, action: float | None) -> list[HealthSignal]:
+    def _recovery(self, gpu: NvidiaGpu, action: float | None) -> list[HealthSignal]:
         if action is None or int(action) == gpu.recovery:
             return []
         gpu.recovery = int(action)
@@ -176,10 +176,10 @@ class Nvidia:
         return [HealthSignal(k.XID, gpu.uuid if gpu else "", code=int(event.eventData), detail="")]
 
 
-def _gpu(index: int) -> Gpu | None:
+def _gpu(index: int) -> NvidiaGpu | None:
     """None for one that was lost before: it has no name any more, and the others are to be read."""
     try:
-        return Gpu(nv.nvmlDeviceGetHandleByIndex(index))
+        return NvidiaGpu(nv.nvmlDeviceGetHandleByIndex(index))
     except (nv.NVMLError_GpuIsLost, nv.NVMLError_Unknown) as e:
         print(f"GPU {index} of the driver cannot be asked: {e}", file=sys.stderr)
         return None
@@ -211,7 +211,7 @@ def _number(value: Any) -> float:
     return float(getattr(value.value, _MEMBERS.get(value.valueType, "ullVal")))
 
 
-def open_source(options: dict[str, Any]) -> Source:
+def open_source(options: dict[str, Any]) -> FactSource:
     """`library`: path of libnvidia-ml.so.1, if it is not the system's. Raises AbsentError."""
     if library := options.get("library"):
         os.environ.update(options.get("env", {}))

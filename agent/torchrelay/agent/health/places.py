@@ -18,7 +18,7 @@ DCGM_POLL_S = 5.0
 
 
 @dataclass(frozen=True)
-class Places:
+class WatchedPlaces:
     """Where to look. `root`: of a fake machine, or empty; `notices`: files that say that the machine has to go; `dcgm`: URL of
     a dcgm-exporter, AUTO to look for one beside NVIDIA GPUs, or OFF.
     """

@@ -18,7 +18,7 @@ import sys
 import time
 from typing import Any
 
-from torchrelay.agent.health.source import AbsentError, Covered, Covering, Source, Yielding
+from torchrelay.agent.health.source import AbsentError, Covered, Covering, FactSource, Yielding
 from torchrelay.protocol.messages import HealthSignal
 
 POLL_S = 0.9
@@ -37,7 +37,7 @@ def main(name: str, options: dict[str, Any]) -> int:
     if os.getppid() == 1 and options.get("parent") != 1:
         return 0  # it died before the line above
     try:
-        source: Source = importlib.import_module(SOURCES[name]).open_source(options)
+        source: FactSource = importlib.import_module(SOURCES[name]).open_source(options)
     except AbsentError as e:
         _say({"absent": str(e)})
         return 0

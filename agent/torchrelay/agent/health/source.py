@@ -12,7 +12,7 @@ class AbsentError(TorchrelayError):
     """There is no such device here; the text says what is missing."""
 
 
-class Source(Protocol):
+class FactSource(Protocol):
     """What a module of probe.SOURCES makes with `open_source(options)`, which raises AbsentError."""
 
     def devices(self) -> list[dict[str, str]]: ...

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from torchrelay.agent.health.eyes import Eyes
-from torchrelay.agent.health.places import OFF, Places
+from torchrelay.agent.health.places import OFF, WatchedPlaces
 from torchrelay.protocol.gpu_selection import NONE_KNOWN
 from torchrelay.protocol.health import kinds as k
 from torchrelay.protocol.kube_names import ENV_GPUS
@@ -30,7 +30,7 @@ class PodEyes:
         self._mine: frozenset[str] = frozenset()
         self._workers: dict[int, WorkerId] = {}
         """By local rank."""
-        places = Places(environ.get(ENV_MACHINE, ""), host, dcgm=OFF)
+        places = WatchedPlaces(environ.get(ENV_MACHINE, ""), host, dcgm=OFF)
         self._eyes = Eyes(places, [], {"CUDA_VISIBLE_DEVICES": NONE_KNOWN}, self._pass_on, lambda pid: None)
 
     async def run(self) -> None:

@@ -16,7 +16,7 @@ from torchrelay.agent.cadence import Cadence
 from torchrelay.agent.explain import Explainer
 from torchrelay.agent.health.process import activity_if_seen
 from torchrelay.agent.health.vitals import Vitals
-from torchrelay.agent.journal_copies import JournalCopies
+from torchrelay.agent.journal_copies import KeptJournals
 from torchrelay.agent.journal_keeper import JournalKeeper
 from torchrelay.agent.node import persistently
 from torchrelay.agent.pod.anew import Anew
@@ -30,7 +30,7 @@ from torchrelay.agent.pod.launchers import Launchers, Marks
 from torchrelay.agent.pod.shims import PodShims, is_guest, shim_token
 from torchrelay.agent.session import Session
 from torchrelay.agent.shim_server import ShimEvents
-from torchrelay.agent.standing import Standing
+from torchrelay.agent.standing import AgentStanding
 from torchrelay.protocol import local_ranks
 from torchrelay.protocol.errors import FrameError
 from torchrelay.protocol.messages import (
@@ -83,7 +83,7 @@ class _Process:
     launch: dict[str, str]
     rank: int = NO_RANK
     begun: bool = False
-    standing: Standing = field(default_factory=Standing)
+    standing: AgentStanding = field(default_factory=AgentStanding)
     words: LastWords = field(default_factory=LastWords)
     gone: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -100,7 +100,7 @@ class PodNode:
         self._session = Session(self._credentials, config.controller, self._hello, self._ordered)
         self._journals = JournalKeeper(config.journals)
         self._processes: dict[WorkerId, _Process] = {}
-        self._copies = JournalCopies(config.host, lambda worker: worker in self._processes)
+        self._copies = KeptJournals(config.host, lambda worker: worker in self._processes)
         self._vitals, self._cadence, self._pause = Vitals(activity_if_seen), Cadence(), Pause()
         self._explainer = Explainer(self._shims.send, lambda worker, report: self._send(FromWorker(worker, report)))
         self._launchers = Launchers(self._credentials, config.controller, self._shims.send)

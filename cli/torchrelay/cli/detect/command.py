@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from torchrelay.cli import folder as folders
-from torchrelay.cli.detect.score import CLOCK_S, IGNORE, Row, judge
+from torchrelay.cli.detect.score import CLOCK_S, IGNORE, ScoreRow, judge
 from torchrelay.cli.teller import make_console
 from torchrelay.protocol.errors import FatalError, UserError
 
@@ -42,14 +42,14 @@ KILLED, STOPPED, HUNG = (1, 30), (0, 80), (1, 140)
 
 
 @dataclass(frozen=True)
-class Options:
+class DetectOptions:
     out: Path
     script: Path | None
     device_days: float
     seed: int
 
 
-def detect(options: Options) -> int:
+def detect(options: DetectOptions) -> int:
     """0, or 1 if a target was missed. Raises UserError, FatalError."""
     script = options.script or Path(__file__).parents[4] / "bench" / "endless_training.py"
     if not script.is_file():
@@ -87,7 +87,7 @@ def timeline(episodes: list[dict[str, Any]]) -> dict[str, Any]:
     return {"gpus": GPUS, "episodes": made}
 
 
-def _replay(out: Path, script: Path) -> list[Row]:
+def _replay(out: Path, script: Path) -> list[ScoreRow]:
     """Faults of devices, in a job that observes; at the end its agent is stopped, as a node that hangs."""
     episodes = load_episodes()
     out.mkdir(parents=True, exist_ok=True)
@@ -109,10 +109,10 @@ def _replay(out: Path, script: Path) -> list[Row]:
     ends = [*(b[0] if b else math.inf for b in begun[1:]), stopped_s]
     rows = [judge(e, n, begun[n], verdicts, ends[n]) for n, e in enumerate(episodes)]
     told = "watch" if silent is not None else IGNORE
-    return [*rows, Row("node silent", "watch", told, silent, SILENCE_LIMIT_S)]
+    return [*rows, ScoreRow("node silent", "watch", told, silent, SILENCE_LIMIT_S)]
 
 
-def _losses(out: Path, script: Path) -> list[Row]:
+def _losses(out: Path, script: Path) -> list[ScoreRow]:
     """Processes that end, stop, and hang, with spares that take over."""
     hung = out / "hung"
     hung.unlink(missing_ok=True)
@@ -136,7 +136,7 @@ def _losses(out: Path, script: Path) -> list[Row]:
     for (name, rank, at_s), limit_s in zip(since_s, limits_s, strict=True):
         found = next((m for m in begun if m["rank"] == rank and m["time_s"] >= at_s - CLOCK_S), None)
         got = "replace" if found is not None and found["kind"] == "unplanned" else IGNORE
-        rows.append(Row(name, "replace", got, None if found is None else found["time_s"] - at_s, limit_s))
+        rows.append(ScoreRow(name, "replace", got, None if found is None else found["time_s"] - at_s, limit_s))
     return rows
 
 
@@ -223,7 +223,7 @@ def _lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
 
 
-def _print(console: Console, rows: list[Row], right: float, noise: dict[str, Any]) -> None:
+def _print(console: Console, rows: list[ScoreRow], right: float, noise: dict[str, Any]) -> None:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column in ("class", "detected", "verdict", "right", "seconds", "limit"):
         table.add_column(column, justify="right" if column in ("seconds", "limit") else "left")

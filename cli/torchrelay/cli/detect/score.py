@@ -15,7 +15,7 @@ SEVERITY = (IGNORE, "watch", *DOING)
 
 
 @dataclass(frozen=True)
-class Row:
+class ScoreRow:
     """`took_s`: from the whole evidence to the verdict; None where none came, or none was to come."""
 
     name: str
@@ -55,7 +55,7 @@ def judge(
     played_s: Sequence[float],
     verdicts: Sequence[Mapping[str, Any]],
     until_s: float = math.inf,
-) -> Row:
+) -> ScoreRow:
     """`played_s`: when each of the episode's calls was made; `verdicts`: the job's events health_verdict.
 
     `until_s`: when the next episode began; what is said from then on is not about this one.
@@ -63,7 +63,7 @@ def judge(
     name, expected = str(episode["class"]), str(episode["expect"])
     limit_s = None if expected == IGNORE else float(episode["within_s"])
     if not played_s:
-        return Row(name, expected, "not played", None, limit_s)
+        return ScoreRow(name, expected, "not played", None, limit_s)
     mine = [
         v
         for v in verdicts
@@ -73,11 +73,11 @@ def judge(
     ]
     if expected == IGNORE:
         done = [v for v in mine if v["action"] in DOING]
-        return Row(name, expected, done[0]["action"] if done else IGNORE, None, limit_s)
+        return ScoreRow(name, expected, done[0]["action"] if done else IGNORE, None, limit_s)
     worst = max(mine, key=lambda v: SEVERITY.index(v["action"]), default=None)
     if worst is None or worst["action"] == IGNORE:
-        return Row(name, expected, IGNORE, None, limit_s)
+        return ScoreRow(name, expected, IGNORE, None, limit_s)
     first_s = min(v["time_s"] for v in mine if v["action"] == worst["action"])
     # An early call may be evidence enough; the last one before the verdict counts, or the first of all.
     begun_s = max((t for t in played_s if t <= first_s), default=played_s[0])
-    return Row(name, expected, str(worst["action"]), max(first_s - begun_s, 0.0), limit_s)
+    return ScoreRow(name, expected, str(worst["action"]), max(first_s - begun_s, 0.0), limit_s)

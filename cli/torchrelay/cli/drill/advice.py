@@ -30,7 +30,7 @@ ADVICE = {
 
 
 @dataclass(frozen=True)
-class Change:
+class ScriptChange:
     """`file`, `line`: where in the script; empty and 0 where no line makes it."""
 
     file: str
@@ -40,7 +40,7 @@ class Change:
     advice: str
 
 
-def changes(coverage: Coverage | None, copy: Path, folder: Path) -> list[Change]:
+def changes(coverage: Coverage | None, copy: Path, folder: Path) -> list[ScriptChange]:
     """One for each gap. Places in `copy`, where the script ran, are told as places in `folder`, where the user has it."""
     return [] if coverage is None else [_change(gap, copy, folder) for gap in _once(coverage.gaps)]
 
@@ -49,7 +49,7 @@ def _once(gaps: Iterable[RankGap]) -> list[RankGap]:
     return list({(g.kind, g.file, g.line, g.text): g for g in gaps}.values())
 
 
-def _change(gap: RankGap, copy: Path, folder: Path) -> Change:
+def _change(gap: RankGap, copy: Path, folder: Path) -> ScriptChange:
     texts = (gap.file, gap.text)
     file, text = (t.replace(str(copy), str(folder)) for t in texts)
-    return Change(file, gap.line, text, GAP_EFFECTS.get(gap.effect, gap.effect), ADVICE.get(gap.kind, ""))
+    return ScriptChange(file, gap.line, text, GAP_EFFECTS.get(gap.effect, gap.effect), ADVICE.get(gap.kind, ""))

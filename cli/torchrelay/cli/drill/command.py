@@ -14,9 +14,9 @@ from rich.console import Console
 from torchrelay.cli import narrate, working_folder
 from torchrelay.cli.drill import picture, practice, report, undisturbed
 from torchrelay.cli.drill.advice import changes
-from torchrelay.cli.drill.program import Program
+from torchrelay.cli.drill.program import DrilledProgram
 from torchrelay.cli.drill.result import Drill, as_json
-from torchrelay.cli.drill.runs import Run
+from torchrelay.cli.drill.runs import DrillRun
 from torchrelay.cli.drill.undisturbed import Undisturbed
 from torchrelay.cli.relay_score import provenance
 from torchrelay.cli.struck_runs.cells import Cell
@@ -30,10 +30,10 @@ EXIT_FAILED = 1
 
 
 @dataclass(frozen=True)
-class Options:
+class DrillOptions:
     """The command line. `keep`: a folder for events and output of what was not identical; None: they are removed."""
 
-    program: Program
+    program: DrilledProgram
     command: tuple[str, ...]
     faults: int
     steps: int
@@ -47,7 +47,7 @@ class Options:
     keep: Path | None = None
 
 
-def drill(options: Options) -> int:
+def drill(options: DrillOptions) -> int:
     """Runs the drill, prints what it has found, and returns the exit code. Raises UserError."""
     signal.signal(signal.SIGTERM, _end)
     working_folder.check_size(options.program.folder)
@@ -82,7 +82,7 @@ def _tell(console: Console, text: str, style: str = "") -> None:
     console.print(narrate.line(text, style))
 
 
-def _strike(options: Options, found: Undisturbed, folder: Path, console: Console) -> list[practice.Struck]:
+def _strike(options: DrillOptions, found: Undisturbed, folder: Path, console: Console) -> list[practice.StruckCell]:
     """Nothing where a comparison would tell nothing."""
     if not found.agreement.is_deterministic or found.differences:
         return []
@@ -91,7 +91,7 @@ def _strike(options: Options, found: Undisturbed, folder: Path, console: Console
         raise UserError("there is no such phase for these kinds of faults: give other --kinds or --phases")
     results = []
 
-    def keep(run: Run, cell: Cell) -> None:
+    def keep(run: DrillRun, cell: Cell) -> None:
         if options.keep is not None:
             _keep(run, options.keep / f"{cell.kind}-{cell.phase}-rank{cell.rank}-step{cell.step}")
 
@@ -102,7 +102,7 @@ def _strike(options: Options, found: Undisturbed, folder: Path, console: Console
     return results
 
 
-def _keep(run: Run, kept: Path) -> None:
+def _keep(run: DrillRun, kept: Path) -> None:
     shutil.rmtree(kept, ignore_errors=True)
     kept.mkdir(parents=True)
     for name in KEPT_FILES:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from torchrelay.cli import options as run_options
-from torchrelay.cli.drill.command import Options
+from torchrelay.cli.drill.command import DrillOptions
 from torchrelay.cli.drill.practice import LEAST_STEPS
-from torchrelay.cli.drill.program import Program
-from torchrelay.cli.options import Machine
+from torchrelay.cli.drill.program import DrilledProgram
+from torchrelay.cli.options import MachineFacts
 from torchrelay.cli.struck_runs.cells import KINDS, PHASES, RUNGS
 from torchrelay.protocol.errors import UserError
 
@@ -38,7 +38,9 @@ class GivenDrill:
     keep: Path | None = None
 
 
-def check(given: GivenDrill, machine: Machine, environment: Mapping[str, str], command: tuple[str, ...]) -> Options:
+def check(
+    given: GivenDrill, machine: MachineFacts, environment: Mapping[str, str], command: tuple[str, ...]
+) -> DrillOptions:
     """The options of a drill. Raises UserError, with what to do, for whatever could not work."""
     folder = (given.workdir or Path.cwd()).absolute()
     if not folder.is_dir():
@@ -56,7 +58,7 @@ def check(given: GivenDrill, machine: Machine, environment: Mapping[str, str], c
     if 0 < given.steps < LEAST_STEPS:
         raise UserError(f"--steps {given.steps}: give {LEAST_STEPS} or more, or 0 for the whole script")
     buddies = (f"--buddy-every={given.buddy_every}",) if given.buddy_every else ()
-    program = Program(
+    program = DrilledProgram(
         script=given.script,
         args=given.script_args,
         module=given.module,
@@ -64,7 +66,7 @@ def check(given: GivenDrill, machine: Machine, environment: Mapping[str, str], c
         folder=folder,
         relay_options=(*buddies, *(("--buddy-sync",) if given.buddy_sync else ())),
     )
-    return Options(
+    return DrillOptions(
         program=program,
         command=command,
         faults=given.faults,

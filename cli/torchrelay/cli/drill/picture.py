@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from torchrelay.cli.drill import promise
-from torchrelay.cli.drill.practice import Struck
+from torchrelay.cli.drill.practice import StruckCell
 from torchrelay.cli.drill.report import WORDS, closing
 from torchrelay.cli.drill.result import Drill
 from torchrelay.cli.struck_runs.cells import KINDS, PHASES
@@ -59,5 +59,5 @@ def draw(drill: Drill, path: Path) -> None:
     plt.close(figure)
 
 
-def _colors(struck: Sequence[Struck]) -> list[str]:
+def _colors(struck: Sequence[StruckCell]) -> list[str]:
     return [COLORS[s.outcome.outcome] for s in struck]

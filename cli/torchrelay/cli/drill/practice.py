@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from torchrelay.cli.drill import promise, records
-from torchrelay.cli.drill.program import Program
+from torchrelay.cli.drill.program import DrilledProgram
 from torchrelay.cli.drill.promise import Outcome
-from torchrelay.cli.drill.runs import Run, run_relay
+from torchrelay.cli.drill.runs import DrillRun, run_relay
 from torchrelay.cli.drill.undisturbed import Undisturbed
 from torchrelay.cli.struck_runs.cells import FIRST, HEAD, JOINER, LAST, Cell, all_cells
 from torchrelay.cli.struck_runs.classify import Ran, classify
@@ -32,7 +32,7 @@ _TURNS = ("kill", "stop", "kill", JOINER, "kill", "planned")
 
 
 @dataclass(frozen=True)
-class Target:
+class DrillTarget:
     """What cells depend on, as `struck_runs.cells.Struck` has it."""
 
     name: str
@@ -45,7 +45,7 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Struck:
+class StruckCell:
     """A cell, what became of it, and how many cells its run had."""
 
     cell: Cell
@@ -55,7 +55,12 @@ class Struck:
 
 
 def cells(
-    program: Program, found: Undisturbed, count: int, seed: int, kinds: Sequence[str] = (), phases: Sequence[str] = ()
+    program: DrilledProgram,
+    found: Undisturbed,
+    count: int,
+    seed: int,
+    kinds: Sequence[str] = (),
+    phases: Sequence[str] = (),
 ) -> list[Cell]:
     """`count` faults for the script: each kind and phase once before any comes twice. Raises UserError."""
     steps = found.steps if _never_protected(found) else found.boundaries
@@ -65,7 +70,7 @@ def cells(
             "something to compare before and after each fault"
         )
     own = (*INJECT_PHASES, FIRST, HEAD, *(() if found.ended_early else (LAST,)))
-    target = Target(program.name, program.ranks, steps, phases=own)
+    target = DrillTarget(program.name, program.ranks, steps, phases=own)
     return choose(all_cells([target], seed, phases, kinds or KINDS, ()), count, seed)
 
 
@@ -105,20 +110,20 @@ def _phases_first(of_kind: Sequence[Cell]) -> list[Cell]:
 
 
 def strike(
-    program: Program,
+    program: DrilledProgram,
     found: Undisturbed,
     wanted: Sequence[Cell],
     folder: Path,
     together: int = TOGETHER,
-    keep: Callable[[Run, Cell], None] = lambda run, cell: None,
-) -> Iterator[Struck]:
+    keep: Callable[[DrillRun, Cell], None] = lambda run, cell: None,
+) -> Iterator[StruckCell]:
     """Runs the cells, several in a run where they can share it, each in a new folder below `folder`; results as they come.
 
     `keep(run, cell)` is called for each that is not identical, before its folder goes.
     """
     refused = _never_protected(found)
     if refused:
-        yield from (Struck(cell, Outcome(promise.REFUSED, refused, NOT_RUN), 0.0) for cell in wanted)
+        yield from (StruckCell(cell, Outcome(promise.REFUSED, refused, NOT_RUN), 0.0) for cell in wanted)
         return
     for number, of_run in enumerate(in_runs(wanted, together)):
         results = _run(program, found, of_run, folder / f"s{number}", keep)
@@ -131,15 +136,19 @@ def strike(
             yield worse_of(alone, *(together for together in results if together.cell == cell))
 
 
-def worse_of(alone: Struck, *together: Struck) -> Struck:
+def worse_of(alone: StruckCell, *together: StruckCell) -> StruckCell:
     """What became of a fault: a promise that was broken behind other faults is broken, whatever becomes of the fault alone."""
     broken = [struck for struck in together if struck.outcome.outcome in (promise.FALSE_PROMISE, promise.WRONG)]
     return max((alone, *broken), key=lambda struck: promise.OUTCOMES.index(struck.outcome.outcome))
 
 
 def _run(
-    program: Program, found: Undisturbed, of_run: Sequence[Cell], folder: Path, keep: Callable[[Run, Cell], None]
-) -> list[Struck]:
+    program: DrilledProgram,
+    found: Undisturbed,
+    of_run: Sequence[Cell],
+    folder: Path,
+    keep: Callable[[DrillRun, Cell], None],
+) -> list[StruckCell]:
     """What became of each fault; of several that a run does not speak for, of the one that it did not come past."""
     faults, together = sum(len(cell.faults) for cell in of_run), len(of_run)
     run = run_relay(program, folder, found.reference, of_run, faults + 1, found.limit_s(faults))
@@ -148,7 +157,7 @@ def _run(
     if verdicts is None:
         of_run, verdicts = [stopped_at(of_run, ran)], [classify(ran)]
     results = [
-        Struck(cell, _in_place(promise.outcome(cell, ran, verdict), run, program), run.wall_s, together)
+        StruckCell(cell, _in_place(promise.outcome(cell, ran, verdict), run, program), run.wall_s, together)
         for cell, verdict in zip(of_run, verdicts, strict=True)
     ]
     for result in results:
@@ -157,13 +166,13 @@ def _run(
     return results
 
 
-def _in_place(outcome: Outcome, run: Run, program: Program) -> Outcome:
+def _in_place(outcome: Outcome, run: DrillRun, program: DrilledProgram) -> Outcome:
     """Files of the copy are told as the user has them, and messages of several lines in one."""
     reason = outcome.reason.replace(str(run.folder / "work"), str(program.folder))
     return dataclasses.replace(outcome, reason=" ".join(_TERMINAL_CODES.sub("", reason).split()))
 
 
-def as_ran(found: Undisturbed, run: Run, of_run: Sequence[Cell]) -> Ran:
+def as_ran(found: Undisturbed, run: DrillRun, of_run: Sequence[Cell]) -> Ran:
     """What the classification of the relay score takes: a run that had computed something else ended as if all were well."""
     assert run.log is not None
     injected = {fault for cell in of_run for fault in cell.faults} <= set(run.log.summary.faults_injected)

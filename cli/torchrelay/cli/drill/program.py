@@ -11,7 +11,7 @@ from torchrelay.cli import working_folder
 
 
 @dataclass(frozen=True)
-class Program:
+class DrilledProgram:
     """`script`: as after `torchrun`, a file or with `module` a module's name. `variables`: added to the environment.
 
     `folder`: the working folder, of which each run gets a copy. `relay_options`: what `torchrelay run` gets, such as --buddy-every.

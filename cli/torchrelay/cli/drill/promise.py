@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from torchrelay.cli.struck_runs import classify
 from torchrelay.cli.struck_runs.cells import Cell
-from torchrelay.cli.struck_runs.classify import Ran, Verdict
-from torchrelay.cli.summary import Summary, fold
+from torchrelay.cli.struck_runs.classify import CellVerdict, Ran
+from torchrelay.cli.summary import RunSummary, fold
 from torchrelay.protocol import events
 from torchrelay.protocol.names import ALONE, BARS, BARS_LATER, PART_OF_STEP
 
@@ -28,7 +28,7 @@ class Outcome:
     steps_redone: int = 0
 
 
-def outcome(cell: Cell, ran: Ran, verdict: Verdict) -> Outcome:
+def outcome(cell: Cell, ran: Ran, verdict: CellVerdict) -> Outcome:
     """What became of a cell, by what was promised before it struck."""
     if verdict.outcome == classify.WRONG:
         return Outcome(WRONG, verdict.reason, verdict.outcome)
@@ -44,16 +44,16 @@ def outcome(cell: Cell, ran: Ran, verdict: Verdict) -> Outcome:
     return Outcome(FALSE_PROMISE, verdict.reason, verdict.outcome)
 
 
-def promised(occurrences: Sequence[events.Occurrence]) -> Summary:
+def promised(occurrences: Sequence[events.Occurrence]) -> RunSummary:
     """What was known of the job before the last fault struck, or before its end where none did."""
     last = max((i for i, o in enumerate(occurrences) if isinstance(o, events.FaultFired)), default=len(occurrences))
-    summary = Summary()
+    summary = RunSummary()
     for occurrence in occurrences[:last]:
         summary = fold(summary, occurrence, 0.0)
     return summary
 
 
-def refusal(cell: Cell, summary: Summary) -> str:
+def refusal(cell: Cell, summary: RunSummary) -> str:
     """Why this cell would not be recovered, as far as torchrelay has said so; empty if it has not."""
     reason = unprotected(summary)
     coverage = summary.coverage
@@ -67,7 +67,7 @@ def refusal(cell: Cell, summary: Summary) -> str:
     return f"{gap.text}{place}"
 
 
-def unprotected(summary: Summary) -> str:
+def unprotected(summary: RunSummary) -> str:
     """Why no rank can be replaced, as far as torchrelay has said so; empty if it has promised that some can."""
     if summary.protection.promises:
         return ""

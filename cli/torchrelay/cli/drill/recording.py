@@ -15,7 +15,7 @@ from torchrelay.protocol.names import ENV_RECORD
 
 
 @dataclass(frozen=True)
-class Settings:
+class RecordingSettings:
     """`folder`: where each rank writes its file. `hold`: while this file exists, ranks wait after a step. `slow`: while this one
     exists, steps take `LEAST_STEP_S` at the least.
 
@@ -29,7 +29,7 @@ class Settings:
     slow: str = ""
 
 
-def variables(settings: Settings, inherited: Mapping[str, str]) -> dict[str, str]:
+def variables(settings: RecordingSettings, inherited: Mapping[str, str]) -> dict[str, str]:
     """What the environment of a run has to have. `inherited`: the environment as the user gave it."""
     path = os.pathsep.join(filter(None, (str(_folder()), inherited.get("PYTHONPATH"))))
     return {"PYTHONPATH": path, ENV_RECORD: json.dumps(asdict(settings))}

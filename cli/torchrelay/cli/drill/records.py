@@ -83,7 +83,7 @@ def _take(record: Record, line: Mapping[str, Any]) -> None:
 
 
 @dataclass(frozen=True)
-class Agreement:
+class RunComparison:
     """`judged`: parts that are the same in all steps of all ranks. `differs`: for each other part where it differs first."""
 
     judged: tuple[str, ...]
@@ -95,7 +95,7 @@ class Agreement:
         return PARAMETERS in self.judged
 
 
-def agreement(one: Sequence[Record], two: Sequence[Record]) -> Agreement:
+def agreement(one: Sequence[Record], two: Sequence[Record]) -> RunComparison:
     """Of two undisturbed runs of the same script. Parts without any line agree on nothing."""
     names = dict.fromkeys(name for record in one for line in record.lines for name in line.parts)
     differs: dict[str, str] = {}
@@ -104,7 +104,7 @@ def agreement(one: Sequence[Record], two: Sequence[Record]) -> Agreement:
             place = _first_difference(a, b, name)
             if place and name not in differs:
                 differs[name] = f"rank {rank}, {place}"
-    return Agreement(tuple(name for name in names if name not in differs), differs)
+    return RunComparison(tuple(name for name in names if name not in differs), differs)
 
 
 def _first_difference(a: Record, b: Record, name: str) -> str:

@@ -10,8 +10,8 @@ from rich.text import Text
 
 from torchrelay.cli import render
 from torchrelay.cli.drill import promise
-from torchrelay.cli.drill.advice import Change
-from torchrelay.cli.drill.practice import Struck
+from torchrelay.cli.drill.advice import ScriptChange
+from torchrelay.cli.drill.practice import StruckCell
 from torchrelay.cli.drill.result import Drill
 from torchrelay.cli.drill.undisturbed import Undisturbed
 from torchrelay.cli.struck_runs.cells import KINDS, PHASES
@@ -80,7 +80,7 @@ def _judged(found: Undisturbed) -> str:
     return f"{text}. Left to chance by the script, and not judged: {', '.join(left_out)}" if left_out else text
 
 
-def _table(struck: Sequence[Struck]) -> Table:
+def _table(struck: Sequence[StruckCell]) -> Table:
     """A row for each kind, a column for each phase; several faults in one place stand side by side."""
     present = {(s.cell.kind, s.cell.phase) for s in struck}
     phases = [p for p in PHASES if any(phase == p for _, phase in present)]
@@ -94,7 +94,7 @@ def _table(struck: Sequence[Struck]) -> Table:
     return table
 
 
-def _cell(struck: Iterable[Struck]) -> Text:
+def _cell(struck: Iterable[StruckCell]) -> Text:
     text = Text()
     for number, s in enumerate(struck):
         text.append(", " if number else "")
@@ -102,7 +102,7 @@ def _cell(struck: Iterable[Struck]) -> Text:
     return text
 
 
-def _reasons(struck: Sequence[Struck]) -> list[Text]:
+def _reasons(struck: Sequence[StruckCell]) -> list[Text]:
     """Of all that are not identical, worst first."""
     bad = [s for s in struck if s.outcome.outcome != promise.IDENTICAL]
     bad.sort(key=lambda s: -promise.OUTCOMES.index(s.outcome.outcome))
@@ -126,7 +126,7 @@ def _cost(found: Undisturbed) -> str:
     )
 
 
-def _change(change: Change) -> Text:
+def _change(change: ScriptChange) -> Text:
     where = f"{change.file}:{change.line}: " if change.file else ""
     return Text(f"  {where}{change.text}\n    {change.effect}" + (f"\n    {change.advice}" if change.advice else ""))
 

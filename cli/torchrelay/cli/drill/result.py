@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from torchrelay.cli.drill import promise
-from torchrelay.cli.drill.advice import Change
-from torchrelay.cli.drill.practice import Struck
+from torchrelay.cli.drill.advice import ScriptChange
+from torchrelay.cli.drill.practice import StruckCell
 from torchrelay.cli.drill.undisturbed import Undisturbed
 from torchrelay.protocol.names import (
     EXIT_DRILL_FALSE_PROMISE,
@@ -36,8 +36,8 @@ class Drill:
 
     command: tuple[str, ...]
     found: Undisturbed
-    struck: Sequence[Struck] = ()
-    changes: Sequence[Change] = ()
+    struck: Sequence[StruckCell] = ()
+    changes: Sequence[ScriptChange] = ()
     versions: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
@@ -85,7 +85,7 @@ def as_json(drill: Drill) -> dict[str, Any]:
     }
 
 
-def _fault(struck: Struck) -> dict[str, Any]:
+def _fault(struck: StruckCell) -> dict[str, Any]:
     cell, outcome = struck.cell, struck.outcome
     return {
         "faults": list(cell.faults),

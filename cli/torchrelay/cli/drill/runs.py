@@ -10,13 +10,13 @@ from pathlib import Path
 
 from torchrelay.cli import working_folder
 from torchrelay.cli.drill import records
-from torchrelay.cli.drill.program import Program
-from torchrelay.cli.drill.recording import Settings, variables
+from torchrelay.cli.drill.program import DrilledProgram
+from torchrelay.cli.drill.recording import RecordingSettings, variables
 from torchrelay.cli.drill.records import Parts, Record
 from torchrelay.cli.struck_runs import process
 from torchrelay.cli.struck_runs.cells import Cell
 from torchrelay.cli.struck_runs.event_file import EventFile
-from torchrelay.cli.struck_runs.hold import Hold
+from torchrelay.cli.struck_runs.hold import HoldFile
 from torchrelay.protocol.names import ENV_ENTROPY
 
 OUTPUT_LINES = 60
@@ -26,7 +26,7 @@ LOOK_S = 1.0
 
 
 @dataclass(frozen=True)
-class Run:
+class DrillRun:
     """`exit_code` None: ended at its time limit. `wall_s`: how long it took. `log`: events, of a run with torchrelay.
 
     `diverged`: it was ended because it computed something else.
@@ -67,21 +67,21 @@ class Reference:
         return {rank: {name: parts[name] for name in self.judged} for rank, parts in last.items()}
 
 
-def run_plain(program: Program, folder: Path, steps: int, timeout_s: float) -> Run:
+def run_plain(program: DrilledProgram, folder: Path, steps: int, timeout_s: float) -> DrillRun:
     """With torchrun, for `steps` optimizer steps; 0: to the script's end. `folder` is made."""
     copy, recorded = _prepare(program, folder)
-    return _run(program, folder, program.torchrun(copy), Settings(str(recorded), steps), timeout_s)
+    return _run(program, folder, program.torchrun(copy), RecordingSettings(str(recorded), steps), timeout_s)
 
 
 def run_relay(
-    program: Program,
+    program: DrilledProgram,
     folder: Path,
     reference: Reference,
     cells: Sequence[Cell],
     spares: int,
     timeout_s: float,
     steps: int = 0,
-) -> Run:
+) -> DrillRun:
     """With torchrelay and the faults of `cells`, as far as the reference went, or for `steps` where it has no records.
 
     The path of `folder` is short, and it is made.
@@ -91,8 +91,8 @@ def run_relay(
     options = ["--events", str(log.path), "--jit-dir", str(folder / "jit")]
     options += ["--max-restarts=0", "--respawn-limit=0", "--no-refill"]
     options += [f"--inject={fault}" for cell in cells for fault in cell.faults]
-    hold = Hold(folder / "hold", log) if any(cell.kind == "planned" for cell in cells) else None
-    settings = Settings(str(recorded), steps, stop_at=reference.stop_at)
+    hold = HoldFile(folder / "hold", log) if any(cell.kind == "planned" for cell in cells) else None
+    settings = RecordingSettings(str(recorded), steps, stop_at=reference.stop_at)
     if hold is not None:
         settings = replace(settings, hold=str(hold.path), slow=str(hold.slow))
     watch = _Watch(reference, recorded, hold)
@@ -102,7 +102,7 @@ def run_relay(
     return run
 
 
-def _prepare(program: Program, folder: Path) -> tuple[Path, Path]:
+def _prepare(program: DrilledProgram, folder: Path) -> tuple[Path, Path]:
     copy, recorded = folder / "work", folder / "recorded"
     recorded.mkdir(parents=True)
     working_folder.copy(program.folder, copy)
@@ -114,7 +114,7 @@ class _Diverged(Exception):
 
 
 class _Watch:
-    def __init__(self, reference: Reference, recorded: Path, hold: Hold | None) -> None:
+    def __init__(self, reference: Reference, recorded: Path, hold: HoldFile | None) -> None:
         self._reference, self._recorded, self._hold = reference, recorded, hold
         self._next_s = time.monotonic() + LOOK_S
 
@@ -131,14 +131,14 @@ class _Watch:
 
 
 def _run(
-    program: Program,
+    program: DrilledProgram,
     folder: Path,
     command: Sequence[str],
-    settings: Settings,
+    settings: RecordingSettings,
     timeout_s: float,
     log: EventFile | None = None,
     watch: _Watch | None = None,
-) -> Run:
+) -> DrillRun:
     began_s = time.monotonic()
     environment = _environment(program, settings, folder)
     code, diverged = None, ()
@@ -147,10 +147,10 @@ def _run(
     except _Diverged as e:
         diverged = e.args
     found = records.read(Path(settings.folder), program.ranks)
-    return Run(code, found, time.monotonic() - began_s, folder, log, diverged)
+    return DrillRun(code, found, time.monotonic() - began_s, folder, log, diverged)
 
 
-def _environment(program: Program, settings: Settings, folder: Path) -> Mapping[str, str]:
+def _environment(program: DrilledProgram, settings: RecordingSettings, folder: Path) -> Mapping[str, str]:
     given = {**os.environ, **program.variables}
     return {
         **program.variables,

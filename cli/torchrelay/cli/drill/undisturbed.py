@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from torchrelay.cli.drill import records
-from torchrelay.cli.drill.program import Program
-from torchrelay.cli.drill.runs import Reference, Run, run_plain, run_relay
-from torchrelay.cli.summary import Summary
+from torchrelay.cli.drill.program import DrilledProgram
+from torchrelay.cli.drill.runs import DrillRun, Reference, run_plain, run_relay
+from torchrelay.cli.summary import RunSummary
 from torchrelay.protocol.errors import UserError
 
 LEAST_LIMIT_S = 120.0
@@ -40,10 +40,10 @@ class Undisturbed:
     with torchrun of which one had other memory.
     """
 
-    agreement: records.Agreement
+    agreement: records.RunComparison
     reference: Reference
-    plain: Run
-    relay: Run | None = None
+    plain: DrillRun
+    relay: DrillRun | None = None
     differences: tuple[str, ...] = ()
     reads_unwritten: bool = False
 
@@ -52,8 +52,8 @@ class Undisturbed:
         return max((len(r.lines) for r in self.reference.records), default=0)
 
     @property
-    def summary(self) -> Summary:
-        return self.relay.log.summary if self.relay is not None and self.relay.log is not None else Summary()
+    def summary(self) -> RunSummary:
+        return self.relay.log.summary if self.relay is not None and self.relay.log is not None else RunSummary()
 
     @property
     def boundaries(self) -> int:
@@ -94,7 +94,7 @@ class Cost:
 
 
 def look(
-    program: Program, folder: Path, steps: int, timeout_s: float, tell: Callable[[str], None] = lambda _: None
+    program: DrilledProgram, folder: Path, steps: int, timeout_s: float, tell: Callable[[str], None] = lambda _: None
 ) -> Undisturbed:
     """Three runs, or four where the script seeds nothing or torchrelay's differs, each in a new folder below `folder`.
 
@@ -124,7 +124,7 @@ def look(
 
 
 def _by_chance(
-    program: Program, folder: Path, steps: int, limit_s: float, plain: Undisturbed, tell: Callable[[str], None]
+    program: DrilledProgram, folder: Path, steps: int, limit_s: float, plain: Undisturbed, tell: Callable[[str], None]
 ) -> Undisturbed:
     """With torchrelay a rank's chance can be chosen, since torchrelay seeds what the script leaves unseeded."""
     tell("the two runs differ; twice with torchrelay and chosen chance, in case the script seeds nothing")
@@ -139,14 +139,14 @@ def _by_chance(
     return Undisturbed(agreement, Reference(relay.records, agreement.judged, ENTROPY), plain.plain, relay)
 
 
-def _other_end(relay: Run, limit_s: float) -> tuple[str, ...]:
+def _other_end(relay: DrillRun, limit_s: float) -> tuple[str, ...]:
     if relay.exit_code == 0 or relay.diverged:
         return ()
     how = f"no end within {limit_s:.0f} s" if relay.exit_code is None else f"exit code {relay.exit_code}"
     return (f"{how}, where torchrun's is 0",)
 
 
-def _plain(program: Program, folder: Path, steps: int, timeout_s: float) -> Run:
+def _plain(program: DrilledProgram, folder: Path, steps: int, timeout_s: float) -> DrillRun:
     run = run_plain(program, folder, steps, timeout_s)
     if run.exit_code != 0:
         how = f"no end within {timeout_s:.0f} s" if run.exit_code is None else f"exit code {run.exit_code}"
@@ -161,9 +161,9 @@ def _plain(program: Program, folder: Path, steps: int, timeout_s: float) -> Run:
     return run
 
 
-def _median_step_s(run: Run) -> float:
+def _median_step_s(run: DrillRun) -> float:
     return max((statistics.median(s) for r in run.records if (s := records.step_seconds(r))), default=0.0)
 
 
-def _memory_bytes(run: Run) -> int:
+def _memory_bytes(run: DrillRun) -> int:
     return max((r.memory_bytes for r in run.records), default=0)

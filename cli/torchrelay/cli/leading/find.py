@@ -21,7 +21,7 @@ ANEW_S = 180.0
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundController:
     """A controller at `address`, HOST:PORT."""
 
     address: str
@@ -42,7 +42,7 @@ class Asked:
     again: bool
 
 
-async def find(asked: Asked, secret: bytes, say: Callable[[str], None]) -> Found | None:
+async def find(asked: Asked, secret: bytes, say: Callable[[str], None]) -> FoundController | None:
     """None if this machine is to lead.
 
     Raises UserError if the controller has no place for this machine, FatalError if the job is not started anew after all.
@@ -59,7 +59,7 @@ async def find(asked: Asked, secret: bytes, say: Callable[[str], None]) -> Found
         if found:
             address, reply = max(found, key=lambda each: each[1].epoch)
             if reply.place and reply.quorum:
-                return Found(address, reply)
+                return FoundController(address, reply)
             if reply.refused and time.monotonic() - began_s >= REFUSED_S:
                 raise UserError(
                     f"the job at {address} does not take this machine: {reply.refused}; give each machine its own --node-rank"

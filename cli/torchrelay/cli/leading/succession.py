@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from torchrelay.protocol.messages import LeadReply, Member
-from torchrelay.protocol.quorum import Answer, may_go_on, next_epoch
+from torchrelay.protocol.quorum import QuorumAnswer, may_go_on, next_epoch
 
 AWAY_S = 6.0
 """A controller that was ended has another one in its place by then, on its own machine."""
@@ -48,7 +48,7 @@ class View:
 
 
 @dataclass(frozen=True)
-class Step:
+class SuccessionStep:
     """`address` of the one to follow; `epoch`: its, or the one to lead as."""
 
     action: Action
@@ -57,7 +57,7 @@ class Step:
     epoch: int = 0
 
 
-def next_step(v: View) -> Step:
+def next_step(v: View) -> SuccessionStep:
     """What a machine does whose controller does not answer, or has too few machines to lead."""
     ours = [(a, r) for a, r in v.answers if r.job == v.known.job]
     leading = [(a, r) for a, r in ours if r.quorum and r.epoch >= v.known.epoch]
@@ -65,25 +65,27 @@ def next_step(v: View) -> Step:
     if leading or others:
         address, reply = max(leading or others, key=lambda found: found[1].epoch)
         how = "leads the job" if reply.quorum else "is about to lead the job"
-        return Step(Action.FOLLOW, f"the controller of {reply.node} at {address} {how}", address, reply.epoch)
+        return SuccessionStep(Action.FOLLOW, f"the controller of {reply.node} at {address} {how}", address, reply.epoch)
     if v.known.begun and not v.barred and 0 < v.known.lease_s <= v.silent_s:
         why = f"nothing was heard of whoever leads the job for {v.silent_s:.0f} s, and other machines may go on without this one"
-        return Step(Action.FENCE, f"{why}: its processes are ended (--lease)")
+        return SuccessionStep(Action.FENCE, f"{why}: its processes are ended (--lease)")
     if v.holds:
-        return Step(Action.WAIT, "its own controller waits for more machines")
+        return SuccessionStep(Action.WAIT, "its own controller waits for more machines")
     quiet = f"the controller of {v.known.node} is not heard any more"
     if v.barred:
-        return Step(Action.WAIT, f"{quiet}, and no other one could lead the job: {v.barred}")
+        return SuccessionStep(Action.WAIT, f"{quiet}, and no other one could lead the job: {v.barred}")
     members = [m.node for m in v.known.members]
     if len(members) <= 2:
         verdict = may_go_on(members, (v.node,), False, v.known.shared)
-        if verdict.answer is Answer.WAIT:
-            return Step(Action.WAIT, f"{quiet}; {verdict.reason}")
+        if verdict.answer is QuorumAnswer.WAIT:
+            return SuccessionStep(Action.WAIT, f"{quiet}; {verdict.reason}")
     place = _place(v.node, v.known.node, v.known.members)
     if v.silent_s < AWAY_S + place * TURN_S or v.tried_s < AGAIN_S:
-        return Step(Action.WAIT, f"{quiet}; {place} machine{'s' * (place != 1)} would lead before this one")
+        return SuccessionStep(Action.WAIT, f"{quiet}; {place} machine{'s' * (place != 1)} would lead before this one")
     epoch = next_epoch(max(v.known.epoch, v.tried, v.epoch), v.node_rank, v.nnodes)
-    return Step(Action.LEAD, f"{quiet}: this machine leads the job, if enough of the others come to it", epoch=epoch)
+    return SuccessionStep(
+        Action.LEAD, f"{quiet}: this machine leads the job, if enough of the others come to it", epoch=epoch
+    )
 
 
 def _place(node: str, leader: str, members: Sequence[Member]) -> int:

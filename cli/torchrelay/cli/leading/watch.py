@@ -10,7 +10,7 @@ from typing import Protocol
 from torchrelay.cli.leading.ask import ask, ask_all
 from torchrelay.cli.leading.known_machines import KnownMachines, read_machines, write_machines
 from torchrelay.cli.leading.seat import Seat
-from torchrelay.cli.leading.succession import AGAIN_S, AWAY_S, Action, Step, View, next_step
+from torchrelay.cli.leading.succession import AGAIN_S, AWAY_S, Action, SuccessionStep, View, next_step
 from torchrelay.cli.options import RunOptions
 from torchrelay.protocol.messages import LeadReply, LeadRequest
 
@@ -120,7 +120,7 @@ class LeaderWatch:
         )
         await self._carry_out(step)
 
-    async def _carry_out(self, step: Step) -> None:
+    async def _carry_out(self, step: SuccessionStep) -> None:
         if self._said != step.reason and (step.action is not Action.WAIT or self._is_away):
             self._said = step.reason
             self._hands.say(step.reason)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from torchrelay.cli.preflight import decide
 from torchrelay.cli.preflight.facts import WorkerFacts
-from torchrelay.cli.preflight.finding import Finding, Mark
+from torchrelay.cli.preflight.finding import Finding, FindingMark
 from torchrelay.cli.preflight.probe import Probe
 from torchrelay.protocol.errors import UserError
 
@@ -124,18 +124,18 @@ CHECKS = (
 
 
 @dataclass(frozen=True)
-class Found:
+class CheckResult:
     check: Check
     finding: Finding
 
 
-def look(checks: Iterable[Check], probe: Probe, job: Subject) -> list[Found]:
-    return [Found(check, finding) for check in checks for finding in check.look(probe, job)]
+def look(checks: Iterable[Check], probe: Probe, job: Subject) -> list[CheckResult]:
+    return [CheckResult(check, finding) for check in checks for finding in check.look(probe, job)]
 
 
 def before_a_run(probe: Probe, job: Subject) -> list[Finding]:
     """What is to be told. Raises UserError for what would go wrong, all of it."""
     found = [each.finding for each in look((c for c in CHECKS if c.in_run), probe, job)]
-    if wrong := [f for f in found if f.mark is Mark.BAD]:
+    if wrong := [f for f in found if f.mark is FindingMark.BAD]:
         raise UserError("\n".join(f"{f.text}: {f.remedy}" for f in wrong))
-    return [f for f in found if f.mark is Mark.WARNING]
+    return [f for f in found if f.mark is FindingMark.WARNING]

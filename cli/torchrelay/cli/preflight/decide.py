@@ -7,8 +7,8 @@ from torchrelay.cli.preflight.facts import (
     Clock,
     FolderFacts,
     Gpus,
-    Limits,
     Memory,
+    ProcessLimits,
     Reader,
     WorkerFacts,
 )
@@ -133,7 +133,7 @@ def cache_folder(folder: FolderFacts | None) -> Finding:
     return well(f"rewritten code is kept in {folder.path}")
 
 
-def open_files(limits: Limits, world_size: int) -> Finding:
+def open_files(limits: ProcessLimits, world_size: int) -> Finding:
     need = max(OPEN_FILES, OPEN_FILES_OF_RANK * world_size)
     if limits.open_files != UNLIMITED and limits.open_files < need:
         return warning(
@@ -143,7 +143,7 @@ def open_files(limits: Limits, world_size: int) -> Finding:
     return well(f"open files: {'no limit' if limits.open_files == UNLIMITED else limits.open_files}")
 
 
-def processes(limits: Limits, wanted: int) -> Finding:
+def processes(limits: ProcessLimits, wanted: int) -> Finding:
     threads = wanted * THREADS_OF_PROCESS
     for limit, used, what, remedy in (
         (

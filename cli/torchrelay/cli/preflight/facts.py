@@ -20,7 +20,7 @@ class FolderFacts:
 
 
 @dataclass(frozen=True)
-class Limits:
+class ProcessLimits:
     """Of this process, UNLIMITED where there is none. `threads`: of this user, as the limit on processes counts them."""
 
     open_files: int

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 
-class Mark(str, Enum):
+class FindingMark(str, Enum):
     WELL = "well"
     WARNING = "warning"
     """The job runs; something that it may need later does not work."""
@@ -18,25 +18,25 @@ class Mark(str, Enum):
         return _SIGNS[self]
 
 
-_SIGNS = {Mark.WELL: "√", Mark.WARNING: "‼", Mark.BAD: "×"}  # noqa: RUF001 - a cross is meant
+_SIGNS = {FindingMark.WELL: "√", FindingMark.WARNING: "‼", FindingMark.BAD: "×"}  # noqa: RUF001 - a cross is meant
 
 
 @dataclass(frozen=True)
 class Finding:
     """`text`: what was seen. `remedy`: what to do about it, empty where all is well."""
 
-    mark: Mark
+    mark: FindingMark
     text: str
     remedy: str = ""
 
 
 def well(text: str) -> Finding:
-    return Finding(Mark.WELL, text)
+    return Finding(FindingMark.WELL, text)
 
 
 def warning(text: str, remedy: str) -> Finding:
-    return Finding(Mark.WARNING, text, remedy)
+    return Finding(FindingMark.WARNING, text, remedy)
 
 
 def bad(text: str, remedy: str) -> Finding:
-    return Finding(Mark.BAD, text, remedy)
+    return Finding(FindingMark.BAD, text, remedy)

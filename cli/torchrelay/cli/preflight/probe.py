@@ -29,8 +29,8 @@ from torchrelay.cli.preflight.facts import (
     Clock,
     FolderFacts,
     Gpus,
-    Limits,
     Memory,
+    ProcessLimits,
     Reader,
     WorkerFacts,
 )
@@ -81,7 +81,7 @@ class Probe:
         folder = code_folder(self._environ)
         return None if folder is None else self.folder(folder)
 
-    def limits(self) -> Limits:
+    def limits(self) -> ProcessLimits:
         threads = 0
         if _soft(resource.RLIMIT_NPROC) != UNLIMITED:
             threads = sum(
@@ -89,7 +89,7 @@ class Probe:
             )
         pids = _number(CGROUP / "pids.max")
         used = _number(CGROUP / "pids.current")
-        return Limits(
+        return ProcessLimits(
             _soft(resource.RLIMIT_NOFILE), _soft(resource.RLIMIT_NPROC), threads, pids, used if used != UNLIMITED else 0
         )
 

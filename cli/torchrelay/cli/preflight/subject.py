@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping
 
 from torchrelay.cli import folder
-from torchrelay.cli.options import LOOPBACK, GivenOptions, Machine, RunOptions, check
+from torchrelay.cli.options import LOOPBACK, GivenOptions, MachineFacts, RunOptions, check
 from torchrelay.cli.preflight.checks import Subject
 from torchrelay.protocol.errors import UserError
 
@@ -26,7 +26,7 @@ def subject(options: RunOptions, environ: Mapping[str, str]) -> Subject:
     )
 
 
-def subject_of(given: GivenOptions, machine: Machine, environ: Mapping[str, str]) -> Subject:
+def subject_of(given: GivenOptions, machine: MachineFacts, environ: Mapping[str, str]) -> Subject:
     """The same for a command line that may be wrong, or have no script."""
     try:
         return subject(check(given, machine, environ, needs_script=bool(given.script)), environ)

@@ -17,11 +17,11 @@ from rich.console import Console
 from torchrelay.cli import narrate
 from torchrelay.cli.relay_score import entries as corpus_entries
 from torchrelay.cli.relay_score import plot, provenance, report, run_cell
-from torchrelay.cli.relay_score.entries import Entry
+from torchrelay.cli.relay_score.entries import CorpusEntry
 from torchrelay.cli.relay_score.references import References
 from torchrelay.cli.relay_score.results import FellShort, Result, Results
 from torchrelay.cli.struck_runs.cells import PHASES, Cell, all_cells, spread
-from torchrelay.cli.struck_runs.classify import IDENTICAL, WRONG, Verdict, classify
+from torchrelay.cli.struck_runs.classify import IDENTICAL, WRONG, CellVerdict, classify
 from torchrelay.cli.struck_runs.together import in_runs, speaks_for_each
 from torchrelay.cli.teller import make_console
 from torchrelay.protocol.errors import UserError
@@ -32,7 +32,7 @@ KEPT_FILES = ("events.jsonl", "stderr", "stdout")
 
 
 @dataclass(frozen=True)
-class Options:
+class RelayScoreOptions:
     """The command line. `cells`: how many without `full`. `page`: a page of documentation with a place for the results.
 
     `together`: how many cells a run may have.
@@ -52,7 +52,7 @@ class Options:
     together: int = 1
 
 
-def relay_score(options: Options) -> int:
+def relay_score(options: RelayScoreOptions) -> int:
     """Runs cells and writes what became of them. 0, or 1 if a run ended with wrong numbers. Raises UserError."""
     signal.signal(signal.SIGTERM, _end)
     corpus = corpus_entries.find_corpus(options.corpus)
@@ -105,7 +105,7 @@ class _Work:
     out: Path
     results: Results
     references: References
-    entries: Mapping[str, Entry]
+    entries: Mapping[str, CorpusEntry]
     left_out: dict[str, str]
     console: Console
 
@@ -129,7 +129,7 @@ class _Work:
         text = f"{number} {result.cell.entry} {result.cell.fault}: {result.outcome}, {result.reason}"
         self.console.print(narrate.line(text, report.STYLES[result.outcome]))
 
-    def _reference(self, entry: Entry) -> Path | None:
+    def _reference(self, entry: CorpusEntry) -> Path | None:
         if entry.name in self.left_out:
             return None
         try:
@@ -139,7 +139,7 @@ class _Work:
             self.console.print(narrate.line(str(e), "red"))
             return None
 
-    def _run(self, entry: Entry, cells: list[Cell], reference: Path, commit: str) -> list[Result] | None:
+    def _run(self, entry: CorpusEntry, cells: list[Cell], reference: Path, commit: str) -> list[Result] | None:
         """None where several cells shared the run, and it does not speak for each of them."""
         began_s = time.monotonic()
         with owned_folder("score") as made:
@@ -159,11 +159,11 @@ class _Work:
             for cell, v in zip(cells, verdicts)
         ]
 
-    def _reason(self, verdict: Verdict, folder: Path) -> str:
+    def _reason(self, verdict: CellVerdict, folder: Path) -> str:
         """The same in two runs is the same text."""
         return verdict.reason.replace(str(folder), "RUN").replace(str(self.corpus), "CORPUS")
 
-    def _fell_short(self, entry: Entry, cells: list[Cell], verdict: Verdict, folder: Path) -> None:
+    def _fell_short(self, entry: CorpusEntry, cells: list[Cell], verdict: CellVerdict, folder: Path) -> None:
         """Written down, lest a shared run with wrong numbers is forgotten because its cells are right one by one."""
         faults = [f for c in cells for f in c.faults]
         short = FellShort(entry.name, faults, verdict.outcome, self._reason(verdict, folder))

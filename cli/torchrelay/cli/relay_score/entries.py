@@ -17,7 +17,7 @@ LAUNCHES = ("script", "module")
 
 
 @dataclass(frozen=True)
-class Entry:
+class CorpusEntry:
     """One program. `steps`: optimizer steps in a run; `epoch_step`: the first step of a later epoch, 0 if it has none.
 
     `launch`: `script` (a path below the corpus) or `module` (as after `-m`), which finds more of the corpus in the folders of
@@ -72,7 +72,7 @@ def find_corpus(given: Path | None) -> Path:
     )
 
 
-def load(corpus: Path, default_phases: tuple[str, ...]) -> list[Entry]:
+def load(corpus: Path, default_phases: tuple[str, ...]) -> list[CorpusEntry]:
     """All entries, in the order of the manifest: what users have most comes first. Raises UserError."""
     path = corpus / MANIFEST
     try:
@@ -87,10 +87,10 @@ def load(corpus: Path, default_phases: tuple[str, ...]) -> list[Entry]:
     return entries
 
 
-def _entry(path: Path, record: Any, default_phases: tuple[str, ...]) -> Entry:
+def _entry(path: Path, record: Any, default_phases: tuple[str, ...]) -> CorpusEntry:
     try:
         lists = {k: tuple(v) for k, v in record.items() if isinstance(v, list)}
-        entry = Entry(**{"phases": default_phases, **record, **lists})
+        entry = CorpusEntry(**{"phases": default_phases, **record, **lists})
     except (TypeError, AttributeError) as e:
         raise UserError(f"{path}: {record!r}: {e}") from e
     if entry.launch not in LAUNCHES:
@@ -106,7 +106,7 @@ def _entry(path: Path, record: Any, default_phases: tuple[str, ...]) -> Entry:
     return entry
 
 
-def select(entries: list[Entry], wanted: list[str]) -> list[Entry]:
+def select(entries: list[CorpusEntry], wanted: list[str]) -> list[CorpusEntry]:
     """Those with a wanted name or group, or all. Raises UserError for a name that there is not."""
     unknown = [w for w in wanted if not any(w in (e.name, e.group) for e in entries)]
     if unknown:

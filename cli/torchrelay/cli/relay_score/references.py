@@ -10,7 +10,7 @@ from pathlib import Path
 
 from torchrelay.cli.relay_score import run_cell
 from torchrelay.cli.relay_score.compare import differences
-from torchrelay.cli.relay_score.entries import Entry
+from torchrelay.cli.relay_score.entries import CorpusEntry
 from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.owned_folder import owned_folder
 
@@ -18,11 +18,11 @@ from torchrelay.protocol.owned_folder import owned_folder
 class References:
     """Below `folder`, one folder an entry."""
 
-    def __init__(self, folder: Path, corpus: Path, entries: Iterable[Entry], versions: Mapping[str, str]) -> None:
+    def __init__(self, folder: Path, corpus: Path, entries: Iterable[CorpusEntry], versions: Mapping[str, str]) -> None:
         self._folder, self._corpus, self._versions = folder, corpus, versions
         self._programs = {corpus / entry.program for entry in entries}
 
-    def of(self, entry: Entry) -> Path:
+    def of(self, entry: CorpusEntry) -> Path:
         """The folder with what its ranks wrote. Raises UserError when it does not run, or not twice alike."""
         kept = self._folder / entry.name
         marker = kept / "made-from"
@@ -39,7 +39,7 @@ class References:
         marker.write_text(key, encoding="utf-8")
         return kept / "out"
 
-    def _digest(self, entry: Entry) -> str:
+    def _digest(self, entry: CorpusEntry) -> str:
         """Of the program, of the modules that programs share, and of what it runs with."""
         digest = hashlib.sha256(json.dumps(dict(self._versions), sort_keys=True).encode())
         for path in sorted(self._corpus.rglob("*.py")):

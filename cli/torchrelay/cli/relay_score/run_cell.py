@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from torchrelay.cli.relay_score.compare import differences
-from torchrelay.cli.relay_score.entries import Entry
+from torchrelay.cli.relay_score.entries import CorpusEntry
 from torchrelay.cli.restarting.choice import MAX_RESTARTS_DEFAULT
 from torchrelay.cli.struck_runs import process
 from torchrelay.cli.struck_runs.cells import REFILL, RESPAWN, RESTART, RUNGS, Cell
 from torchrelay.cli.struck_runs.classify import Ran
 from torchrelay.cli.struck_runs.event_file import EventFile
-from torchrelay.cli.struck_runs.hold import Hold, HoldForSpare
+from torchrelay.cli.struck_runs.hold import HoldFile, HoldForSpare
 from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.names import RESPAWN_LIMIT_DEFAULT
 
@@ -61,7 +61,7 @@ def environment(out: Path, **more: str) -> dict[str, str]:
     }
 
 
-def run_undisturbed(entry: Entry, corpus: Path, folder: Path) -> Path:
+def run_undisturbed(entry: CorpusEntry, corpus: Path, folder: Path) -> Path:
     """The folder with what its ranks wrote, under plain torchrun. Raises UserError when it does not go through."""
     out = folder / "out"
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={entry.ranks}"]
@@ -82,7 +82,7 @@ def run_undisturbed(entry: Entry, corpus: Path, folder: Path) -> Path:
     return out
 
 
-def protected(entry: Entry, spare_count: int = 1) -> list[str]:
+def protected(entry: CorpusEntry, spare_count: int = 1) -> list[str]:
     """The command that an entry is run with, without what is of one run alone."""
     command = [
         sys.executable,
@@ -109,7 +109,7 @@ def spares(cells: Sequence[Cell]) -> int:
     return sum(of_rungs.get(cell.kind, len(cell.faults)) for cell in cells)
 
 
-def run_struck(entry: Entry, cells: Sequence[Cell], corpus: Path, reference: Path, folder: Path) -> Ran:
+def run_struck(entry: CorpusEntry, cells: Sequence[Cell], corpus: Path, reference: Path, folder: Path) -> Ran:
     """One cell, or several that may share a run, in a new `folder`, whose path is short: unix sockets are made below it."""
     out = folder / "out"
     out.mkdir(parents=True)
@@ -124,9 +124,9 @@ def run_struck(entry: Entry, cells: Sequence[Cell], corpus: Path, reference: Pat
             variables["CORPUS_STRIKE"] = f"{cell.phase}:{cell.rank}:{_SIGNALS[cell.kind]}:{struck}"
         else:
             options += [f"--inject={fault}" for fault in cell.faults]
-    hold: Hold | HoldForSpare | None = None
+    hold: HoldFile | HoldForSpare | None = None
     if any(cell.kind == "planned" for cell in cells):
-        hold = Hold(folder / "hold", log)
+        hold = HoldFile(folder / "hold", log)
     elif rung == REFILL:
         hold = HoldForSpare(folder / "hold", log, sum(len(cell.faults) for cell in cells) - 1)
     if hold is not None:

@@ -43,7 +43,7 @@ class Fall:
 
 
 @dataclass(frozen=True)
-class Choice:
+class RestartChoice:
     """`rung` is empty if the job is not started again, because of `reason`. `tried`: the rungs above it, and why not.
 
     `saved`: what all ranks enter from; None: the script runs from its beginning.
@@ -57,27 +57,27 @@ class Choice:
 
 def choose(
     fall: Fall, before: Sequence[Fall], most: int, was_asked: bool, earlier: Sequence[Saved], broken: Sequence[str] = ()
-) -> Choice:
+) -> RestartChoice:
     """`before`: falls after each of which the job was started again. `most`, `was_asked`: --max-restarts, and whether it was given.
 
     `earlier`: checkpoints of before, oldest first. `broken`: folders from which ranks could not enter.
     """
     if why := _refusal(fall, before, most, was_asked):
-        return Choice("", why)
+        return RestartChoice("", why)
     if fall.by_script:
-        return Choice(SCRIPT, f"{SCRIPT}: runs from its beginning, as with torchrun", ())
+        return RestartChoice(SCRIPT, f"{SCRIPT}: runs from its beginning, as with torchrun", ())
     tried = []
     if fall.saved is not None and fall.saved.directory not in broken:
         taken = f"{JIT_CHECKPOINT}: all ranks enter at step {fall.saved.step}, from {fall.saved.directory}"
-        return Choice(JIT_CHECKPOINT, taken, (), fall.saved)
+        return RestartChoice(JIT_CHECKPOINT, taken, (), fall.saved)
     tried.append(f"{JIT_CHECKPOINT}: {fall.refused or 'nothing was saved'}")
     for saved in reversed(earlier):
         if saved.directory not in broken:
             taken = f"{EARLIER_CHECKPOINT}: all ranks enter at step {saved.step}, from {saved.directory}"
-            return Choice(EARLIER_CHECKPOINT, taken, tuple(tried), saved)
+            return RestartChoice(EARLIER_CHECKPOINT, taken, tuple(tried), saved)
     tried.append(f"{EARLIER_CHECKPOINT}: there is none{' that can be used' if earlier else ''}")
     taken = f"{SCRIPT}: runs from its beginning, and finds what it has saved itself"
-    return Choice(SCRIPT, taken, tuple(tried))
+    return RestartChoice(SCRIPT, taken, tuple(tried))
 
 
 def _refusal(fall: Fall, before: Sequence[Fall], most: int, was_asked: bool) -> str:

@@ -10,11 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from torchrelay.cli.follow import Follower
+from torchrelay.cli.follow import JobFollower
 from torchrelay.cli.options import RunOptions
 from torchrelay.cli.restarting.checkpoints import KEPT, own_checkpoints, remove_forgotten, remove_old
-from torchrelay.cli.restarting.choice import Choice, Fall, Saved, choose
-from torchrelay.cli.summary import Restart, Summary
+from torchrelay.cli.restarting.choice import Fall, RestartChoice, Saved, choose
+from torchrelay.cli.summary import RestartSummary, RunSummary
 from torchrelay.protocol.events import JobRestarted, Occurrence, RestartDone, to_job_event
 from torchrelay.protocol.faults import Fault
 from torchrelay.protocol.phases import ABANDONED, CHECKPOINT
@@ -47,7 +47,7 @@ class Runs:
         self,
         options: RunOptions,
         run_id: str,
-        follower: Follower,
+        follower: JobFollower,
         new_job: Callable[[RunOptions, tuple[str, ...]], Started],
         is_shared: Callable[[], bool] = lambda: True,
     ) -> None:
@@ -89,7 +89,7 @@ class Runs:
             options = self._next(options, fall, choice)
             self.job = self._new_job(options, tuple(map(in_words, self._follower.summary.restarts)))
 
-    def _choose(self, fall: Fall) -> Choice:
+    def _choose(self, fall: Fall) -> RestartChoice:
         given = self._options
         earlier = []
         if self._is_shared():
@@ -122,7 +122,7 @@ class Runs:
             return Fall(why, code, summary.boundary, refused=why)
         return None
 
-    def _next(self, before: RunOptions, fall: Fall, choice: Choice) -> RunOptions:
+    def _next(self, before: RunOptions, fall: Fall, choice: RestartChoice) -> RunOptions:
         summary, number = self._follower.summary, before.restarts_done + 1
         self._remove(KEPT)
         self._scripts_begun += choice.saved is None
@@ -139,7 +139,7 @@ class Runs:
             respawned_s=summary.respawned_s,
         )
 
-    def _heard(self, before: Summary, summary: Summary) -> None:
+    def _heard(self, before: RunSummary, summary: RunSummary) -> None:
         """Of each event."""
         if len(summary.moves) > len(before.moves):
             self._migration_s = time.time()
@@ -168,7 +168,7 @@ class Runs:
         remove_old(self._options.jit_dirs, self._run_id, keep)
 
 
-def faults_left(faults: tuple[Fault, ...], summary: Summary) -> tuple[Fault, ...]:
+def faults_left(faults: tuple[Fault, ...], summary: RunSummary) -> tuple[Fault, ...]:
     """Those that have not struck yet, as often as they were given."""
     struck, left = Counter(summary.faults_injected), []
     for fault in faults:
@@ -179,7 +179,7 @@ def faults_left(faults: tuple[Fault, ...], summary: Summary) -> tuple[Fault, ...
     return tuple(left)
 
 
-def in_words(restart: Restart) -> str:
+def in_words(restart: RestartSummary) -> str:
     """One line of `torchrelay status`."""
     whence = f"at step {restart.boundary}" if restart.directory else "from the script's beginning"
     cost = f"{restart.steps} steps lost" + (f", {restart.down_s:.1f} s" if restart.down_s is not None else "")

@@ -40,7 +40,7 @@ _INJECTED_AS = {FIRST: "backward", EPOCH: "data", LAST: "after-step", HEAD: "for
 RANKS = ("first", "middle", "last")
 
 
-class Struck(Protocol):
+class StruckProgram(Protocol):
     """A program, as far as its cells depend on it. `steps`: optimizer steps in a run; `epoch_step`: the first step of a later
     epoch, 0 if it has none; `phases`: those in which it can be struck; `places`: those of its own in which it strikes itself.
     """
@@ -110,14 +110,14 @@ class Cell:
         return how + " and ".join(self.faults)
 
 
-def ranks_of(entry: Struck) -> dict[str, int]:
+def ranks_of(entry: StruckProgram) -> dict[str, int]:
     """Rank 0, the middle one, the last one; with two ranks the middle one is none of its own."""
     ranks = {"first": 0, "middle": entry.ranks // 2, "last": entry.ranks - 1}
     return {name: r for name, r in ranks.items() if name != "middle" or r not in (0, entry.ranks - 1)}
 
 
 def all_cells(
-    entries: Iterable[Struck], seed: int, phases: Sequence[str], kinds: Sequence[str], ranks: Sequence[str]
+    entries: Iterable[StruckProgram], seed: int, phases: Sequence[str], kinds: Sequence[str], ranks: Sequence[str]
 ) -> list[Cell]:
     """Every cell of the entries, in their order. Empty `phases`, `kinds`, `ranks`: all; `ranks` are names or numbers.
 
@@ -142,7 +142,7 @@ def all_cells(
     return cells
 
 
-def _phases(entry: Struck, kind: str) -> list[str]:
+def _phases(entry: StruckProgram, kind: str) -> list[str]:
     if kind in (JOINER, CONTROLLER):
         return list(MIGRATION_PHASES)
     if kind == SECOND:  # who is asked for tensors is not known before; of two replicas one has to be left
@@ -157,7 +157,7 @@ def _phases(entry: Struck, kind: str) -> list[str]:
     return [*in_steps, *(p for p in PLACES if p in entry.places)]
 
 
-def _ranks(entry: Struck, wanted: Sequence[str]) -> list[int]:
+def _ranks(entry: StruckProgram, wanted: Sequence[str]) -> list[int]:
     named = ranks_of(entry)
     if not wanted:
         return list(named.values())
@@ -165,7 +165,7 @@ def _ranks(entry: Struck, wanted: Sequence[str]) -> list[int]:
     return sorted(r for r in chosen if r < entry.ranks)
 
 
-def _cell(entry: Struck, phase: str, kind: str, rank: int, seed: int) -> Cell:
+def _cell(entry: StruckProgram, phase: str, kind: str, rank: int, seed: int) -> Cell:
     chance = random.Random(f"{seed}/{entry.name}/{phase}/{kind}/{rank}")
     if phase in PLACES:
         step = 0

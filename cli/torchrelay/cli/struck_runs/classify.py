@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torchrelay.cli.struck_runs.cells import REFILL, RESPAWN, RESTART
-from torchrelay.cli.summary import Migration, Restart, Summary
+from torchrelay.cli.summary import MigrationSummary, RestartSummary, RunSummary
 from torchrelay.protocol import events
 from torchrelay.protocol.names import EXIT_NO_SPARE_LEFT
 from torchrelay.protocol.phases import COMMITTED
@@ -37,7 +37,7 @@ class Ran:
     """
 
     exit_code: int | None
-    summary: Summary
+    summary: RunSummary
     occurrences: tuple[events.Occurrence, ...]
     differences: tuple[str, ...]
     struck: bool
@@ -45,7 +45,7 @@ class Ran:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class CellVerdict:
     """`outcome`: one of CLASSES. `reason`: in words; for an identical cell what happened."""
 
     outcome: str
@@ -53,11 +53,11 @@ class Verdict:
     steps_redone: int = 0
 
 
-def classify(ran: Ran) -> Verdict:
+def classify(ran: Ran) -> CellVerdict:
     """Numbers come first: a run that ended as if all were well, with other numbers, is wrong whatever else it says."""
     finished = ran.exit_code in (0, 76)
     if finished and ran.differences:
-        return Verdict(WRONG, _few(ran.differences))
+        return CellVerdict(WRONG, _few(ran.differences))
     if not ran.struck:
         return _without_fault(ran, finished)
     if not finished:
@@ -66,25 +66,25 @@ def classify(ran: Ran) -> Verdict:
         return _begun_anew(ran.summary)
     committed = ran.summary.committed
     if not committed:
-        return Verdict(NO_MIGRATION, _why_not(ran) or "the fault struck, and no migration was begun")
+        return CellVerdict(NO_MIGRATION, _why_not(ran) or "the fault struck, and no migration was begun")
     if otherwise := _survived_otherwise(ran):
-        return Verdict(NO_MIGRATION, otherwise)
+        return CellVerdict(NO_MIGRATION, otherwise)
     too_many = any(m.steps_redone > MAXIMUM_STEPS_REDONE.get(m.kind, 1) for m in committed)
     told = ", then ".join(map(told_of, committed))
-    return Verdict(REDONE if too_many else IDENTICAL, told, ran.summary.steps_redone)
+    return CellVerdict(REDONE if too_many else IDENTICAL, told, ran.summary.steps_redone)
 
 
-def _begun_anew(summary: Summary) -> Verdict:
+def _begun_anew(summary: RunSummary) -> CellVerdict:
     """The step in flight may have been done again, as in a migration: a just-in-time checkpoint costs no more."""
     if not summary.restarts:
-        return Verdict(NO_MIGRATION, "the fault struck, and the job was not started anew")
+        return CellVerdict(NO_MIGRATION, "the fault struck, and the job was not started anew")
     steps = summary.steps_of_restarts + summary.steps_redone
     too_many = steps > MAXIMUM_STEPS_REDONE["unplanned"] * len(summary.restarts)
     told = ", then ".join(map(_told_of_restart, summary.restarts))
-    return Verdict(REDONE if too_many else IDENTICAL, told, steps)
+    return CellVerdict(REDONE if too_many else IDENTICAL, told, steps)
 
 
-def _told_of_restart(restart: Restart) -> str:
+def _told_of_restart(restart: RestartSummary) -> str:
     where = f"at step {restart.boundary}" if restart.boundary >= 0 else "from its beginning"
     down = f" in {restart.down_s:.2f} s" if restart.down_s is not None else ""
     return f"begun anew ({restart.rung}) {where}{down}, {restart.steps or 'none'} done again"
@@ -102,29 +102,29 @@ def _survived_otherwise(ran: Ran) -> str:
     return ""
 
 
-def _without_fault(ran: Ran, finished: bool) -> Verdict:
+def _without_fault(ran: Ran, finished: bool) -> CellVerdict:
     if finished:
-        return Verdict(NOT_INJECTED, _protection(ran) or "the fault never struck")
+        return CellVerdict(NOT_INJECTED, _protection(ran) or "the fault never struck")
     if ran.exit_code is None:
-        return Verdict(LOST, f"no end within its time, and the fault never struck; {_where(ran)}")
-    return Verdict(
+        return CellVerdict(LOST, f"no end within its time, and the fault never struck; {_where(ran)}")
+    return CellVerdict(
         LOST, f"exit code {ran.exit_code} before the fault struck: {ran.summary.reason or 'no reason given'}"
     )
 
 
-def _ended_early(ran: Ran) -> Verdict:
+def _ended_early(ran: Ran) -> CellVerdict:
     if ran.exit_code is None:
-        return Verdict(LOST, f"no end within its time; {_where(ran)}")
+        return CellVerdict(LOST, f"no end within its time; {_where(ran)}")
     if ran.exit_code == EXIT_NO_SPARE_LEFT and ran.summary.checkpoint:
-        return Verdict(FALLBACK, f"checkpoint: {_why_not(ran) or ran.summary.reason}")
+        return CellVerdict(FALLBACK, f"checkpoint: {_why_not(ran) or ran.summary.reason}")
     crashed = _crashed(ran)
     if crashed:
         why = _why_not(ran)
-        return Verdict(LOST, f"{crashed}; {why}" if why and why not in crashed else crashed)
+        return CellVerdict(LOST, f"{crashed}; {why}" if why and why not in crashed else crashed)
     named = _protection(ran) or _why_not(ran) or ran.summary.reason.partition(_NOT_REPLACED)[2]
     if named:
-        return Verdict(FALLBACK, f"stopped: {named}")
-    return Verdict(LOST, f"exit code {ran.exit_code}: {ran.summary.reason or 'no reason given'}")
+        return CellVerdict(FALLBACK, f"stopped: {named}")
+    return CellVerdict(LOST, f"exit code {ran.exit_code}: {ran.summary.reason or 'no reason given'}")
 
 
 def _crashed(ran: Ran) -> str:
@@ -162,7 +162,7 @@ def _where(ran: Ran) -> str:
     return f"{_why_not(ran) or _protection(ran) or 'no migration was under way'}, after step {ran.summary.boundary}"
 
 
-def told_of(migration: Migration) -> str:
+def told_of(migration: MigrationSummary) -> str:
     """What happened, in words."""
     again = f"{migration.steps_redone} done again" if migration.steps_redone else "none done again"
     return f"{migration.kind} of rank {', '.join(map(str, migration.ranks))} in {migration.total_s:.2f} s, {again}"

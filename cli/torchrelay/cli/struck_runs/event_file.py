@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from torchrelay.cli.summary import Summary, fold
+from torchrelay.cli.summary import RunSummary, fold
 from torchrelay.protocol.errors import FrameError
 from torchrelay.protocol.events import Occurrence, from_job_event
 from torchrelay.protocol.messages import JobEvent
@@ -16,7 +16,7 @@ class EventFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.summary = Summary()
+        self.summary = RunSummary()
         self.occurrences: list[Occurrence] = []
         self._offset = 0
 

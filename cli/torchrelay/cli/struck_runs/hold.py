@@ -9,7 +9,7 @@ from torchrelay.protocol import events
 from torchrelay.protocol.phases import COMMITTED, Phase
 
 
-class Hold:
+class HoldFile:
     """While the file at `path` exists, programs wait in the step that they are in. While that at `slow` exists, steps take long.
 
     A rank is stopped some tenths of a second ahead. With steps of a few milliseconds the script would be over before.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from torchrelay.cli.struck_runs.cells import RUNGS, Cell
-from torchrelay.cli.struck_runs.classify import IDENTICAL, MAXIMUM_STEPS_REDONE, Ran, Verdict, told_of
+from torchrelay.cli.struck_runs.classify import IDENTICAL, MAXIMUM_STEPS_REDONE, CellVerdict, Ran, told_of
 from torchrelay.protocol.faults import PARTITION
 
 APART_STEPS = 2
@@ -48,7 +48,7 @@ def stopped_at(cells: Sequence[Cell], ran: Ran) -> Cell:
     return cells[min(len(ran.summary.committed), len(cells) - 1)]
 
 
-def speaks_for_each(cells: Sequence[Cell], ran: Ran) -> list[Verdict] | None:
+def speaks_for_each(cells: Sequence[Cell], ran: Ran) -> list[CellVerdict] | None:
     """One verdict a cell, if all that each of them asks for was seen, one after the other; otherwise None: run each alone."""
     committed = ran.summary.committed
     if ran.exit_code != 0 or ran.differences or len(committed) != len(cells):
@@ -63,5 +63,5 @@ def speaks_for_each(cells: Sequence[Cell], ran: Ran) -> list[Verdict] | None:
         ) or migration.steps_redone > MAXIMUM_STEPS_REDONE.get(migration.kind, 1):
             return None
         more = f"; {len(cells)} cells in one run"
-        verdicts.append(Verdict(IDENTICAL, told_of(migration) + more, migration.steps_redone))
+        verdicts.append(CellVerdict(IDENTICAL, told_of(migration) + more, migration.steps_redone))
     return verdicts

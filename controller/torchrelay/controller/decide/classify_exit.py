@@ -30,7 +30,7 @@ class Exit:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ExitVerdict:
     """`exit_code`: the job's, with `stop`."""
 
     action: str
@@ -38,28 +38,28 @@ class Verdict:
     exit_code: int = 0
 
 
-def classify_exit(e: Exit) -> Verdict:
+def classify_exit(e: Exit) -> ExitVerdict:
     who = f"rank {e.rank} ({e.worker})"
     how = _how(e)
     code = 128 + e.signal if e.signal else e.exit_code
     if e.fenced:
-        return Verdict(IGNORE, f"{who} was ended by torchrelay")
+        return ExitVerdict(IGNORE, f"{who} was ended by torchrelay")
     if e.script_failed:
-        return Verdict(STOP, f"the script failed on {who}, which is no fault of its machine", code or 1)
+        return ExitVerdict(STOP, f"the script failed on {who}, which is no fault of its machine", code or 1)
     if code == 0:
-        return Verdict(DONE, f"{who} is done")
+        return ExitVerdict(DONE, f"{who} is done")
     if e.finishing and e.signal:
-        return Verdict(DONE, f"{who} {how} after its script had reached its end: nothing is lost")
+        return ExitVerdict(DONE, f"{who} {how} after its script had reached its end: nothing is lost")
     if e.finishing:
-        return Verdict(STOP, f"{who} {how} while its interpreter was ending", code)
+        return ExitVerdict(STOP, f"{who} {how} while its interpreter was ending", code)
     if e.in_migration:
         # With a peer gone, what ends a rank now is a consequence; a fault of the script comes again afterwards.
-        return Verdict(REPLACE, f"{who} {how} during a migration")
+        return ExitVerdict(REPLACE, f"{who} {how} during a migration")
     if not e.signal:
-        return Verdict(STOP, f"{who} {how}: that is the script's own doing, a spare would do the same", code)
+        return ExitVerdict(STOP, f"{who} {how}: that is the script's own doing, a spare would do the same", code)
     if e.unprotected_because:
-        return Verdict(STOP, f"{who} {how} and cannot be replaced: {e.unprotected_because}", code)
-    return Verdict(REPLACE, f"{who} {how}")
+        return ExitVerdict(STOP, f"{who} {how} and cannot be replaced: {e.unprotected_because}", code)
+    return ExitVerdict(REPLACE, f"{who} {how}")
 
 
 def _how(e: Exit) -> str:

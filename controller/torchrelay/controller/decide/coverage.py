@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from torchrelay.controller.decide.known import Known, gaps_of, is_compared, machine_uncovered, steps_back
-from torchrelay.controller.decide.level import JIT_CHECKPOINT, LED, NO_SPARE, Protection, protection
+from torchrelay.controller.decide.level import JIT_CHECKPOINT, LED, NO_SPARE, LevelDecision, protection
 from torchrelay.controller.decide.listed import listed
 from torchrelay.protocol.level import Level
 from torchrelay.protocol.messages import Against, Coverage, RankGap
@@ -53,7 +53,7 @@ def _rehearsed(k: Known) -> tuple[str, ...]:
     return (*told, *([f"not rehearsed: {k.rehearsal_open}"] if k.rehearsal_open else []))
 
 
-def _against(k: Known, found: Protection, gaps: Sequence[RankGap]) -> tuple[Against, ...]:
+def _against(k: Known, found: LevelDecision, gaps: Sequence[RankGap]) -> tuple[Against, ...]:
     if not found.level.is_known:
         return ()
     if found.for_want_of_a_spare:
@@ -99,7 +99,7 @@ def _against(k: Known, found: Protection, gaps: Sequence[RankGap]) -> tuple[Agai
     )
 
 
-def _without_a_spare(k: Known, found: Protection) -> tuple[Against, ...]:
+def _without_a_spare(k: Known, found: LevelDecision) -> tuple[Against, ...]:
     answer, how = NO, f"{NO_SPARE}: it ends the job in {JIT_CHECKPOINT}"
     if found.level == Level.PARTLY:
         answer, how = SOME, f"{NO_SPARE}: it begins anew in its place, and all go back to copies, {steps_back(k)}"

@@ -19,7 +19,7 @@ MAX_HELPERS = 3
 
 
 @dataclass(frozen=True)
-class Donor:
+class ChosenDonor:
     """`helpers`: ranks that hold the same and stand where it does, so that tensors can come from them at the same time."""
 
     rank: int
@@ -34,7 +34,7 @@ def choose_donor(
     checks: Mapping[int, Sequence[ReplicaCheck]],
     busy: Collection[int] = (),
     nodes: Mapping[int, str] = MappingProxyType({}),
-) -> Donor | Cannot:
+) -> ChosenDonor | Cannot:
     """`checks`: the latest ones of each rank, lost ones too; `busy`: donors that serve somebody else already; `nodes`: where
     survivors are: help comes from other nodes first, whose links are not in use.
     """
@@ -56,7 +56,7 @@ def choose_donor(
         (*_, rank), why = min(found)
         others = [other for (*_, other), _ in found if other != rank]
         helpers = choose_helpers(rank, others, standings, busy, nodes)
-        return Donor(rank, f"{_who(rank, helpers)} to rank {lost}: {why}", helpers)
+        return ChosenDonor(rank, f"{_who(rank, helpers)} to rank {lost}: {why}", helpers)
     if not can_serve:
         return Cannot(f"no rank that is left holds the tensors as they were after step {target}")
     listed = "; ".join(f"rank {r}: {why}" for r, why in why_not.items())

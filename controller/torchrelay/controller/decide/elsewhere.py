@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Machine:
+class MachineWithPlaces:
     """`unusable`: why nothing must be started there, or empty. `vacated`: processes that have ended and whose place nobody has.
 
     `has_gpus`: each process has one of its own there, so that only a vacated place is one. `ranks`: how many live there.
@@ -29,7 +29,7 @@ class Elsewhere:
     reason: str
 
 
-def choose_machine(rank: int, machines: Sequence[Machine]) -> Elsewhere:
+def choose_machine(rank: int, machines: Sequence[MachineWithPlaces]) -> Elsewhere:
     """A place that a process has left goes first, then the machine with the fewest ranks. `machines`: all but the lost one."""
     with_place = [m for m in machines if not lacks(m)]
     if not with_place:
@@ -43,12 +43,12 @@ def choose_machine(rank: int, machines: Sequence[Machine]) -> Elsewhere:
     return Elsewhere(chosen.node, "", f"on {chosen.node}, beside its {chosen.ranks}: no GPU bounds how many")
 
 
-def lacks(m: Machine) -> str:
+def lacks(m: MachineWithPlaces) -> str:
     """Why it has no place, or empty."""
     return m.unusable or ("each of its GPUs has a process" if m.has_gpus and not m.vacated else "")
 
 
-def places(machines: Sequence[Machine], wanted: int) -> int:
+def places(machines: Sequence[MachineWithPlaces], wanted: int) -> int:
     """For how many of the ranks there is one."""
     if any(not m.unusable and not m.has_gpus for m in machines):
         return wanted

@@ -17,7 +17,7 @@ LED = "that of the controller too, if more than half of the machines are left, o
 
 
 @dataclass(frozen=True)
-class Protection:
+class LevelDecision:
     """`for_want_of_a_spare`: with one the level would be higher. `in_place`: new processes start where the lost ones were."""
 
     level: Level
@@ -26,16 +26,16 @@ class Protection:
     in_place: bool = False
 
 
-def protection(k: Known, gaps: Sequence[RankGap]) -> Protection:
+def protection(k: Known, gaps: Sequence[RankGap]) -> LevelDecision:
     """From what is known now. `gaps`: as `known.gaps_of` has them."""
     return _with_room(k, _with_all_the_room(k, gaps))
 
 
-def _with_room(k: Known, found: Protection) -> Protection:
+def _with_room(k: Known, found: LevelDecision) -> LevelDecision:
     """What has no room now would fail when it is needed."""
     if found.level.promises and k.joiner_lacks:
         why = f"no process could take over a rank: there is no room for its journals: {k.joiner_lacks}"
-        return Protection(Level.UNPROTECTED, why)
+        return LevelDecision(Level.UNPROTECTED, why)
     if not k.checkpoint_lacks or not found.level.is_known:
         return found
     where = "in such a case" if found.for_want_of_a_spare else "where no rank can take over"
@@ -43,57 +43,57 @@ def _with_room(k: Known, found: Protection) -> Protection:
     return replace(found, level=Level.PARTLY if found.level.promises else found.level, reason=reason)
 
 
-def _with_all_the_room(k: Known, gaps: Sequence[RankGap]) -> Protection:
+def _with_all_the_room(k: Known, gaps: Sequence[RankGap]) -> LevelDecision:
     if k.protection == "off":
-        return Protection(Level.UNPROTECTED, k.protection_reason)
+        return LevelDecision(Level.UNPROTECTED, k.protection_reason)
     barred = [g for g in gaps if g.effect == BARS]
     if barred:
-        return Protection(Level.UNPROTECTED, barred[0].text)
+        return LevelDecision(Level.UNPROTECTED, barred[0].text)
     if k.protection == "pending":
-        return Protection(Level.PENDING, k.protection_reason)
+        return LevelDecision(Level.PENDING, k.protection_reason)
     if any(rank not in k.reports or not k.reports[rank].settled for rank in range(k.world_size)):
-        return Protection(Level.ARMED, "all ranks are watched, and the training loop has not come round yet")
+        return LevelDecision(Level.ARMED, "all ranks are watched, and the training loop has not come round yet")
     best = _with_a_spare(k, gaps)
     if k.spares_ready or not best.level.promises:
         return best
     if k.spares_coming and k.refilling and k.respawns:
         return replace(best, reason=f"a rank that is lost waits for the spare that is being made: {best.reason}")
     if k.spares_coming:
-        return Protection(Level.ARMED, "no spare is ready yet: a rank that is lost waits for one that is on its way")
+        return LevelDecision(Level.ARMED, "no spare is ready yet: a rank that is lost waits for one that is on its way")
     return _without_a_spare(k, gaps, best)
 
 
-def _without_a_spare(k: Known, gaps: Sequence[RankGap], best: Protection) -> Protection:
+def _without_a_spare(k: Known, gaps: Sequence[RankGap], best: LevelDecision) -> LevelDecision:
     with_one = f"With one: {best.level.words}: {best.reason}"
     if k.losses_barred:
-        return Protection(Level.UNPROTECTED, f"{NO_SPARE}, so no rank can be moved. {with_one}", True)
+        return LevelDecision(Level.UNPROTECTED, f"{NO_SPARE}, so no rank can be moved. {with_one}", True)
     alone = {rank for g in gaps if g.effect == ALONE for rank in g.ranks}
     if k.respawns and not k.respawns_spent and len(alone) < k.world_size:
         refuted = any(g.effect == NO_JOINER for g in gaps)
         how = "" if refuted else "a process that dies is started again in its place: "
-        return Protection(best.level, f"{how}{best.reason}", in_place=True)
+        return LevelDecision(best.level, f"{how}{best.reason}", in_place=True)
     if len(goes_back(k, gaps)) == k.world_size:
         back = f"a lost rank begins anew in its place, and all go back to their copies, {steps_back(k)}"
-        return Protection(Level.PARTLY, f"{NO_SPARE}: {back}. {with_one}", True)
+        return LevelDecision(Level.PARTLY, f"{NO_SPARE}: {back}. {with_one}", True)
     spent = f" ({k.respawns_spent})" if k.respawns_spent else ""
     instead = f"so a lost rank ends the job in {JIT_CHECKPOINT}"
-    return Protection(Level.UNPROTECTED, f"{NO_SPARE}{spent}, {instead}. {with_one}", True)
+    return LevelDecision(Level.UNPROTECTED, f"{NO_SPARE}{spent}, {instead}. {with_one}", True)
 
 
-def _with_a_spare(k: Known, gaps: Sequence[RankGap]) -> Protection:
+def _with_a_spare(k: Known, gaps: Sequence[RankGap]) -> LevelDecision:
     if k.losses_barred:
-        return Protection(Level.PARTLY, f"only planned moves: {k.losses_barred}")
+        return LevelDecision(Level.PARTLY, f"only planned moves: {k.losses_barred}")
     alone = [g for g in gaps if g.effect == ALONE]
     if len({rank for g in alone for rank in g.ranks}) == k.world_size:
         held = all(g.kind == "no-replica" for g in alone)
         why = "no rank's tensors are held by another one as well" if held else alone[0].text
-        return Protection(Level.PARTLY, f"only planned moves: {why}")
+        return LevelDecision(Level.PARTLY, f"only planned moves: {why}")
     refuted = sorted({rank for g in gaps if g.effect == NO_JOINER for rank in g.ranks})
     if refuted:
         plural = "s" * (len(refuted) > 1)
         none_is_left = len(refuted) == k.world_size and not goes_back(k, gaps).issuperset(refuted)
         who = "no rank could be replaced" if none_is_left else f"rank{plural} {listed(refuted)} could not be replaced"
-        return Protection(
+        return LevelDecision(
             Level.UNPROTECTED if none_is_left else Level.PARTLY,
             f"{who}, as a rehearsal has shown; {_instead(k, gaps, refuted)}",
         )
@@ -106,14 +106,14 @@ def _with_a_spare(k: Known, gaps: Sequence[RankGap]) -> Protection:
     return _with_machines(k, Level.PARTLY if gaps else Level.PROTECTED, what)
 
 
-def _with_machines(k: Known, level: Level, what: str) -> Protection:
+def _with_machines(k: Known, level: Level, what: str) -> LevelDecision:
     if k.nodes < 2:
-        return Protection(level, what)
+        return LevelDecision(level, what)
     if machine_uncovered(k):
         lacks = on_one_machine(k) or k.short_of_spares or f"no other {k.place} has all that its ranks hold yet"
-        return Protection(Level.PARTLY, f"{what}; but the loss of a whole {k.place} ends the job: {lacks}")
+        return LevelDecision(Level.PARTLY, f"{what}; but the loss of a whole {k.place} ends the job: {lacks}")
     led = f": {LED}" if k.leads_itself else ""
-    return Protection(level, f"{what}, and so can those of a {k.place} that is lost{led}")
+    return LevelDecision(level, f"{what}, and so can those of a {k.place} that is lost{led}")
 
 
 def _instead(k: Known, gaps: Sequence[RankGap], refuted: Sequence[int]) -> str:

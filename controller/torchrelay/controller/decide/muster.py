@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 
-class Answer(Enum):
+class MusterAnswer(Enum):
     BEGIN = "begin"
     WAIT = "wait"
     BEGIN_WITHOUT = "begin-without"
@@ -29,27 +29,27 @@ class Muster:
 
 
 @dataclass(frozen=True)
-class Verdict:
-    answer: Answer
+class MusterVerdict:
+    answer: MusterAnswer
     reason: str = ""
 
 
-def judge_muster(m: Muster) -> Verdict:
+def judge_muster(m: Muster) -> MusterVerdict:
     """At the limit, not before: a machine that comes back makes the job as fast as it was."""
     if not m.missing:
-        return Verdict(Answer.BEGIN)
+        return MusterVerdict(MusterAnswer.BEGIN)
     plural = "s" * (len(m.missing) > 1)
     who = f"machine{plural} {', '.join(map(str, sorted(m.missing)))}"
     without = _why_not_without(m)
     if not m.limit_s or m.waited_s < m.limit_s:
         limit = f"for up to {m.limit_s:.0f} s (--machine-wait)" if m.limit_s else "without end (--machine-wait 0)"
         then = f"; the job cannot go on without: {without}" if without else ""
-        return Verdict(Answer.WAIT, f"the job is started anew, and waits for {who}, {limit}{then}")
+        return MusterVerdict(MusterAnswer.WAIT, f"the job is started anew, and waits for {who}, {limit}{then}")
     waited = f"{who} did not come back within {m.limit_s:.0f} s (--machine-wait)"
     if without:
-        return Verdict(Answer.END, f"{waited}, and the job cannot go on without: {without}")
+        return MusterVerdict(MusterAnswer.END, f"{waited}, and the job cannot go on without: {without}")
     how = f", with processes for {m.lacking} of its ranks on the machines that are there" if m.lacking else ""
-    return Verdict(Answer.BEGIN_WITHOUT, f"{waited}: the job goes on without{how}")
+    return MusterVerdict(MusterAnswer.BEGIN_WITHOUT, f"{waited}: the job goes on without{how}")
 
 
 def _why_not_without(m: Muster) -> str:

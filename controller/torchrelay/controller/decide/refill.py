@@ -23,7 +23,7 @@ STOPPED_S = 10.0
 
 
 @dataclass(frozen=True)
-class Place:
+class VacatedPlace:
     """Where a process has ended, and no other has taken its place. `unusable`: why nothing must run there, or empty.
 
     `spares`: how many are on that machine, made or in the making; `at_start`: how many it began with.
@@ -44,7 +44,7 @@ class Pool:
 
     wanted: int
     there: int
-    places: Sequence[Place] = ()
+    places: Sequence[VacatedPlace] = ()
     busy: str = ""
     unused_s: Sequence[float] = ()
     unused: str = ""
@@ -85,7 +85,7 @@ def refill(pool: Pool, now_s: float) -> Make | MakeNone:
 
 
 @dataclass(frozen=True)
-class Seen:
+class SeenSpare:
     """One spare. `since_s`: how long it has been there, `raised_s`: how long it has run as any other (None: it gives way).
 
     `silent_s`: how long a ping has been without an answer; `stopped_s`: how long the kernel has not let it run.
@@ -108,7 +108,7 @@ class Care:
     hurry: bool = False
 
 
-def look_after(s: Seen) -> Care:
+def look_after(s: SeenSpare) -> Care:
     if s.disabled:
         return Care(f"it cannot be used: {s.disabled}")
     if s.stopped_s >= STOPPED_S:

@@ -26,7 +26,7 @@ class Past:
 
 
 @dataclass(frozen=True)
-class Situation:
+class RehearsalSituation:
     """`every_s`: from one rehearsal to the next; 0: none are made. `trains_since_s`: when it was known that all ranks train, in a
     loop that is known, and who has replicas; None before. `shape`: grows with each kind of thing that the state has not had
     before. `barred`: why nobody can rehearse; `busy`: what goes on that must not be disturbed. `stands`: ranks stand still
@@ -57,7 +57,7 @@ class NotDue:
     at_s: float | None = None
 
 
-def rehearse(s: Situation, now_s: float) -> Due | NotDue:
+def rehearse(s: RehearsalSituation, now_s: float) -> Due | NotDue:
     if s.every_s <= 0:
         return NotDue("rehearsals are switched off")
     if s.busy:
@@ -72,7 +72,7 @@ def rehearse(s: Situation, now_s: float) -> Due | NotDue:
     return Due(rank, reason)
 
 
-def _next(s: Situation) -> tuple[int, float, str]:
+def _next(s: RehearsalSituation) -> tuple[int, float, str]:
     """The rank that is next, when that is, and why then."""
     assert s.trains_since_s is not None
     first_s = s.trains_since_s + (0.0 if s.stands else min(FIRST_AFTER_S, s.every_s))

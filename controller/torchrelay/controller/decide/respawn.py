@@ -11,7 +11,7 @@ HOUR_S = 3600.0
 
 
 @dataclass(frozen=True)
-class Place:
+class LostPlace:
     """Where `rank` was lost. `unusable`: why nothing must run there, or empty.
 
     `recent`: how often a process was started there for it within the hour; `limit`: how often that may be, 0: never.
@@ -42,7 +42,7 @@ def comes_again(rank: int, boundary: int, times: int, ends: Sequence[str] = ()) 
     return f"rank {rank} was lost at step {boundary} {times} times{story}: {why}"
 
 
-def may_respawn(p: Place) -> Respawn:
+def may_respawn(p: LostPlace) -> Respawn:
     """On a device and machine that are well; not without end."""
     if not p.limit:
         return Respawn(False, "no process is started in the place of a lost one")

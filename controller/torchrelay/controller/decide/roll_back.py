@@ -13,7 +13,7 @@ _UNDER_WAY = ("body", "gate")
 
 
 @dataclass(frozen=True)
-class Step:
+class RollBackStep:
     """All ranks can go back to `boundary`; `redone`: steps that are done again, the one in flight among them."""
 
     boundary: int
@@ -26,7 +26,7 @@ def choose_step(
     places: Mapping[int, str],
     standings: Mapping[int, Standing],
     seen_boundary: int = 0,
-) -> Step | Cannot:
+) -> RollBackStep | Cannot:
     """`held`: rank -> boundary of each whole copy -> the nodes that have it; `places`: rank -> where it is to enter;
     `seen_boundary`: the furthest of any rank, which tells what is done again where all are lost.
 
@@ -49,7 +49,7 @@ def choose_step(
     furthest = max((s.gates_passed + (s.position in _UNDER_WAY) for s in standings.values()), default=seen_boundary + 1)
     redone = max(furthest - boundary, 0)
     again = "1 step is" if redone == 1 else f"{redone} steps are"
-    return Step(boundary, redone, f"all ranks go back to their copies of step {boundary}; {again} done again")
+    return RollBackStep(boundary, redone, f"all ranks go back to their copies of step {boundary}; {again} done again")
 
 
 def choose_givers(held: Mapping[int, Collection[str]], places: Mapping[int, str]) -> dict[int, int] | Cannot:

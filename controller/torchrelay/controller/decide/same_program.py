@@ -10,14 +10,14 @@ SHOWN = 3
 
 
 @dataclass(frozen=True)
-class Agreement:
+class ProgramAgreement:
     """`refused`: why the job must not begin, `told`: what may go well; both empty if nothing differs."""
 
     refused: tuple[str, ...] = ()
     told: tuple[str, ...] = ()
 
 
-def agree(node: str, one: Program, other_node: str, other: Program) -> Agreement:
+def agree(node: str, one: Program, other_node: str, other: Program) -> ProgramAgreement:
     """`one` is what `node` runs. What is not known of one of them is not compared."""
     refused, told = [], []
     if one.script and other.script and one.script != other.script:
@@ -58,7 +58,7 @@ def agree(node: str, one: Program, other_node: str, other: Program) -> Agreement
                 f"{where}: where no rank can take over, the script starts from its beginning. "
                 "--jit-dir names a folder that all machines share"
             )
-    return Agreement(tuple(refused), tuple(told))
+    return ProgramAgreement(tuple(refused), tuple(told))
 
 
 def _not_shared(node: str, one: Program, other_node: str, other: Program) -> str:

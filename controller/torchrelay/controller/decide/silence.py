@@ -16,7 +16,7 @@ WAIT, GIVE_UP, END = "wait", "give-up", "end"
 
 
 @dataclass(frozen=True)
-class Witness:
+class WitnessRank:
     """A living rank on `node`, which is heard of. `stands`: it waits for others; `still_s`: since it last moved."""
 
     rank: int
@@ -36,14 +36,14 @@ class Silence:
     away: bool
     ranks: tuple[int, ...]
     all_ranks: bool
-    witnesses: tuple[Witness, ...]
+    witnesses: tuple[WitnessRank, ...]
     unprotected_because: str
     fenced_after_s: float = 0.0
     """By then a machine that is cut off has ended its processes itself; 0: it does not, NEVER: only others know that it is gone."""
 
 
 @dataclass(frozen=True)
-class Verdict:
+class SilenceVerdict:
     action: str
     reason: str
 
@@ -63,33 +63,35 @@ def fenced_after_s(lease_s: float, in_pods: bool = False) -> float:
     return lease_s + SURE_S if lease_s else 0.0
 
 
-def judge_silence(silence: Silence, policy: Policy) -> Verdict:
+def judge_silence(silence: Silence, policy: Policy) -> SilenceVerdict:
     node, silent_s = silence.node, silence.silent_s
     how = "is away" if silence.away else "is silent"
     heard = f"the agent of {node} has been {'away' if silence.away else 'silent'} for {silent_s:.1f} s"
     if silent_s < (policy.node_away_s if silence.away else policy.node_silent_s):
-        return Verdict(WAIT, "")
+        return SilenceVerdict(WAIT, "")
     if not silence.ranks:
         if silent_s < policy.agent_grace_s:
-            return Verdict(WAIT, f"the agent of {node} {how}; it has spares only")
-        return Verdict(GIVE_UP, f"{heard}; it had spares only")
+            return SilenceVerdict(WAIT, f"the agent of {node} {how}; it has spares only")
+        return SilenceVerdict(GIVE_UP, f"{heard}; it had spares only")
     proves_itself = 0 < silence.fenced_after_s < NEVER
     nobody_left = "all ranks are there" if silence.all_ranks and not proves_itself else ""
     because = nobody_left or silence.unprotected_because
     if because:
         if silent_s < policy.agent_grace_s:
-            return Verdict(WAIT, f"the agent of {node} {how}, and no rank can be replaced: {because}")
-        return Verdict(END, f"{heard}, and no rank can be replaced: {because}")
+            return SilenceVerdict(WAIT, f"the agent of {node} {how}, and no rank can be replaced: {because}")
+        return SilenceVerdict(END, f"{heard}, and no rank can be replaced: {because}")
     stuck = sorted({w.rank for w in silence.witnesses if w.stands and w.still_s >= policy.node_stuck_s})
     if stuck:
-        return Verdict(GIVE_UP, f"{heard}, and {_ranks(stuck)} for it")
+        return SilenceVerdict(GIVE_UP, f"{heard}, and {_ranks(stuck)} for it")
     if silence.witnesses:
-        return Verdict(WAIT, f"the agent of {node} {how}, but training goes on")
+        return SilenceVerdict(WAIT, f"the agent of {node} {how}, but training goes on")
     # Nobody passes a gate without the ranks that are here. Without any only the lease says that those there do not train.
     if silent_s < max(policy.agent_grace_s, silence.fenced_after_s):
         until = "; it is given up once its pod is gone from the cluster" if silence.fenced_after_s == NEVER else ""
-        return Verdict(WAIT, f"the agent of {node} {how}, and there is no rank elsewhere that could tell more{until}")
-    return Verdict(GIVE_UP, f"{heard}, and there is no rank elsewhere that could tell more")
+        return SilenceVerdict(
+            WAIT, f"the agent of {node} {how}, and there is no rank elsewhere that could tell more{until}"
+        )
+    return SilenceVerdict(GIVE_UP, f"{heard}, and there is no rank elsewhere that could tell more")
 
 
 def _ranks(stuck: Sequence[int]) -> str:

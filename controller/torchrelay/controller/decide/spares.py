@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Spare:
+class SpareState:
     """`warm`: has imported torch; `stopped`: the kernel says that it does not run."""
 
     worker: str
@@ -23,7 +23,7 @@ class Spare:
 
 
 @dataclass(frozen=True)
-class Choice:
+class ChosenSpare:
     """`worker` is empty if there is none; `soon`: one is still starting."""
 
     worker: str
@@ -31,7 +31,7 @@ class Choice:
     soon: bool = False
 
 
-def choose_spare(spares: Sequence[Spare], rank: int, node: str, coming: int = 0) -> Choice:
+def choose_spare(spares: Sequence[SpareState], rank: int, node: str, coming: int = 0) -> ChosenSpare:
     """On the node that the rank was on, if there is one, and its links work: paths and caches are the same there.
 
     `coming`: spares that are being made, and have not said anything yet.
@@ -44,13 +44,15 @@ def choose_spare(spares: Sequence[Spare], rank: int, node: str, coming: int = 0)
         because = f"since the links of {node} may be down" if shunned else f"since {node or 'its node'} has none"
         where = "on the same node" if chosen.node == node else f"on {chosen.node}, {because}"
         left = len(usable) - 1
-        return Choice(chosen.worker, f"spare {chosen.worker} takes over rank {rank}, {where}; {left} left after that")
+        return ChosenSpare(
+            chosen.worker, f"spare {chosen.worker} takes over rank {rank}, {where}; {left} left after that"
+        )
     if usable:
-        return Choice("", f"rank {rank} waits for a spare that is still starting", soon=True)
+        return ChosenSpare("", f"rank {rank} waits for a spare that is still starting", soon=True)
     if coming:
-        return Choice("", f"rank {rank} waits for a spare that is being made ({coming} are)", soon=True)
+        return ChosenSpare("", f"rank {rank} waits for a spare that is being made ({coming} are)", soon=True)
     if barred := [s for s in spares if s.quarantined]:
-        return Choice("", f"no spare is left for rank {rank}: {len(barred)} are on a device or node in quarantine")
+        return ChosenSpare("", f"no spare is left for rank {rank}: {len(barred)} are on a device or node in quarantine")
     if spares:
-        return Choice("", f"no spare is left for rank {rank}: {len(spares)} are stopped")
-    return Choice("", f"no spare is left for rank {rank}")
+        return ChosenSpare("", f"no spare is left for rank {rank}: {len(spares)} are stopped")
+    return ChosenSpare("", f"no spare is left for rank {rank}")

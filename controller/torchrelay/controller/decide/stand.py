@@ -41,7 +41,7 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Entry:
+class JoinEntry:
     """`enter` or `shadow`, as in messages.Plan."""
 
     action: str
@@ -137,7 +137,7 @@ def _reason(boundary: int, actions: Mapping[int, str], offline: bool) -> str:
 
 def decide_entry(
     rank: int, target: int, boundaries: Collection[int], gates: Collection[int], donor: Standing | None = None
-) -> Entry | Cannot:
+) -> JoinEntry | Cannot:
     """`boundaries` and `gates`: what the journal of the rank's last worker holds. `donor`: who gives the tensors.
 
     A donor that is still on its way to the target may have tensors to write there, and nobody can tell that it has none.
@@ -149,15 +149,15 @@ def decide_entry(
                 f"rank {rank} was through with step {target}, and the rank that would give its tensors is not: "
                 "what it has yet to write after its optimizer step would be missing"
             )
-        return Entry(
+        return JoinEntry(
             "shadow",
             f"rank {rank} goes through step {target} from its update on, since the rank that gives its tensors is not "
             "through with what follows the optimizer step",
         )
     if target in boundaries:
-        return Entry("enter", f"rank {rank} goes on after step {target}, as its journal has it")
+        return JoinEntry("enter", f"rank {rank} goes on after step {target}, as its journal has it")
     if by_shadow:
-        return Entry(
+        return JoinEntry(
             "shadow",
             f"rank {rank} goes through step {target} from its update on, since its journal ends after step {target - 1}",
         )

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from torchrelay.controller.driver import Driver
 from torchrelay.controller.health.corruption import odd_one_out
-from torchrelay.controller.health.judge import Judge
+from torchrelay.controller.health.judge import HealthJudge
 from torchrelay.controller.health.quarantine import Quarantine
 from torchrelay.controller.health.stragglers import Stragglers
 from torchrelay.controller.job import Job, Worker
@@ -17,8 +17,8 @@ from torchrelay.controller.requests import Requests
 from torchrelay.protocol import migration_events as m
 from torchrelay.protocol.events import HealthVerdict
 from torchrelay.protocol.health import kinds as k
-from torchrelay.protocol.health.classify import Verdict
-from torchrelay.protocol.health.history import Seen
+from torchrelay.protocol.health.classify import DeviceVerdict
+from torchrelay.protocol.health.history import SeenEvidence
 from torchrelay.protocol.health.policy import HealthPolicy
 from torchrelay.protocol.messages import ClearReply, ClearRequest, DeviceChecked, HealthSignals, HealthSources
 from torchrelay.protocol.names import EXIT_SUSPECT_NUMBER
@@ -53,7 +53,7 @@ class HealthDesk:
     ) -> None:
         self._replica_action = replica_action
         self._job, self._outbox, self._driver, self._requests, self._end_job = job, outbox, driver, requests, end_job
-        self.judge = Judge(policy)
+        self.judge = HealthJudge(policy)
         self._quarantine = Quarantine(job, outbox, self.judge)
         self._stragglers = Stragglers()
         self._ratios: dict[str, float] = {}
@@ -74,7 +74,7 @@ class HealthDesk:
 
     def signals(self, node: str, message: HealthSignals, now_s: float) -> None:
         for s in message.signals:
-            seen = Seen(s.kind, now_s - s.age_s, node, s.device, s.worker, s.code, s.value, s.detail)
+            seen = SeenEvidence(s.kind, now_s - s.age_s, node, s.device, s.worker, s.code, s.value, s.detail)
             worker = self._job.workers.get(s.worker)
             if s.kind == k.OOM_NODE and worker is not None and self._job.is_holder(worker):
                 # By rank: a second time in another process is the same program.
@@ -101,7 +101,7 @@ class HealthDesk:
             silent_s = self._silent[node] = 0.0
         else:
             return
-        self._see(Seen(k.NODE_SILENT, now_s, node, "", "", 0, silent_s), now_s)
+        self._see(SeenEvidence(k.NODE_SILENT, now_s, node, "", "", 0, silent_s), now_s)
 
     def progress(self, now_s: float) -> None:
         """After a telling of progress: who needs long for its own part of a step?"""
@@ -118,7 +118,7 @@ class HealthDesk:
             if abs(ratio - self._ratios.get(worker.worker, 1.0)) >= STEP_OF_RATIO:
                 self._ratios[worker.worker] = ratio
                 detail = self._why_slow(worker, now_s)
-                self._see(Seen(k.STRAGGLER, now_s, worker.node, "", worker.worker, 0, ratio, detail), now_s)
+                self._see(SeenEvidence(k.STRAGGLER, now_s, worker.node, "", worker.worker, 0, ratio, detail), now_s)
 
     def checked(self, now_s: float) -> None:
         """After a replica check."""
@@ -131,7 +131,7 @@ class HealthDesk:
         if self._replica_action in (ALERT, STOP):
             self._as_watched(worker, found[1])
             return
-        self._see(Seen(k.SDC, now_s, worker.node, "", worker.worker, 0, 1.0, found[1]), now_s)
+        self._see(SeenEvidence(k.SDC, now_s, worker.node, "", worker.worker, 0, 1.0, found[1]), now_s)
 
     def _as_watched(self, worker: Worker, reason: str) -> None:
         """`--watch replicas` says what is done, in place of the policy."""
@@ -146,7 +146,7 @@ class HealthDesk:
     def ended(self, worker: Worker, text: str, exit_code: int, now_s: float) -> bool:
         """A rank was ended by an error of native code, or hangs; `text` says how. Whether the job ends for it."""
         detail = f"{text} in step {worker.seen_boundary + 1}"
-        seen = Seen(k.EXIT, now_s, "", "", f"rank {worker.rank}", exit_code, 1.0, detail)
+        seen = SeenEvidence(k.EXIT, now_s, "", "", f"rank {worker.rank}", exit_code, 1.0, detail)
         verdict = self.judge.see(seen, now_s)
         if verdict is not None:
             self._carry_out(verdict, now_s)
@@ -179,7 +179,7 @@ class HealthDesk:
         ]
         return (*dead, *self._verdicts)
 
-    def _see(self, seen: Seen, now_s: float) -> None:
+    def _see(self, seen: SeenEvidence, now_s: float) -> None:
         if seen.kind == k.NODE_CONDITION and not seen.value:
             self._quarantine.notice_over(seen)
             self._requests.drop(self._moving.pop((seen.node, seen.subject), ""))
@@ -187,7 +187,7 @@ class HealthDesk:
         if verdict is not None:
             self._carry_out(verdict, now_s)
 
-    def _carry_out(self, v: Verdict, now_s: float) -> None:
+    def _carry_out(self, v: DeviceVerdict, now_s: float) -> None:
         workers = self._concerned(v)
         ranks = sorted(w.rank for w in workers if self._job.is_holder(w) and w.alive and not w.finishing)
         if v.observe or v.action in (k.IGNORE, k.WATCH):
@@ -212,13 +212,13 @@ class HealthDesk:
                 if worker.node == v.seen.node and worker.alive and worker.rank not in ranks:
                     self._want(worker.rank, v, now_s)
 
-    def _want(self, rank: int, v: Verdict, now_s: float) -> None:
+    def _want(self, rank: int, v: DeviceVerdict, now_s: float) -> None:
         if not self._requests.is_wanted(rank):
             if v.seen.kind == k.NODE_CONDITION:
                 self._moving[v.seen.node, v.seen.subject] = v.reason
             self._requests.want(rank, v.reason, now_s, lasts=True)
 
-    def _cannot(self, v: Verdict, ranks: list[int], now_s: float) -> str:
+    def _cannot(self, v: DeviceVerdict, ranks: list[int], now_s: float) -> str:
         """Why nothing is done; empty if something is. Takes one from what the job may have automatically, however many ranks
         it is about: a machine that goes is one reason.
         """
@@ -234,7 +234,7 @@ class HealthDesk:
             return ""  # as they do already, for what came first
         return self.judge.storm(now_s)
 
-    def _concerned(self, v: Verdict) -> list[Worker]:
+    def _concerned(self, v: DeviceVerdict) -> list[Worker]:
         seen = v.seen
         if seen.worker in self._job.workers:
             return [self._job.workers[seen.worker]]
@@ -245,7 +245,7 @@ class HealthDesk:
         everybody = not seen.device or (v.quarantine == k.NODE and not users)
         return here if everybody else users
 
-    def _replace(self, rank: int, v: Verdict, now_s: float) -> None:
+    def _replace(self, rank: int, v: DeviceVerdict, now_s: float) -> None:
         worker, migration = self._job.holder(rank), self._driver.migration
         since_s = worker.fault_s if worker.fault_s is not None else v.since_s
         lost = m.RankLost(rank, worker.worker, v.reason, since_s)
@@ -274,11 +274,11 @@ class HealthDesk:
         found += [k.TEMPERATURE_MARGIN] if margin is not None and margin.value <= HOT_C else []
         return found + ([k.PCIE_WIDTH] if width is not None and width.value < FULL_WIDTH else [])
 
-    def _newest(self, kind: str, node: str, subject: str) -> Seen | None:
+    def _newest(self, kind: str, node: str, subject: str) -> SeenEvidence | None:
         kept = self.judge.history.of(kind, node, subject)
         return kept[-1] if kept else None
 
-    def _tell(self, v: Verdict, ranks: list[int], outcome: str, because: str = "") -> None:
+    def _tell(self, v: DeviceVerdict, ranks: list[int], outcome: str, because: str = "") -> None:
         s = v.seen
         reason = f"{v.reason}; not done: {because}" if because else v.reason
         self._outbox.emit(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections import deque
 
-from torchrelay.protocol.health.classify import Verdict, classify
-from torchrelay.protocol.health.history import History, Seen
+from torchrelay.protocol.health.classify import DeviceVerdict, classify
+from torchrelay.protocol.health.history import History, SeenEvidence
 from torchrelay.protocol.health.kinds import COUNTERS, IGNORE, LEVELS, MIGRATE, REPLACE, WATCH
 from torchrelay.protocol.health.policy import HealthPolicy
 
@@ -14,7 +14,7 @@ QUIET_KINDS = (*COUNTERS, *LEVELS)
 """Of these an `ignore` is the ordinary case, and not worth a word."""
 
 
-class Judge:
+class HealthJudge:
     """Times are of one monotonic clock."""
 
     def __init__(self, policy: HealthPolicy) -> None:
@@ -27,12 +27,12 @@ class Judge:
         self.due_s: float | None = None
         """When a level that holds leads to a verdict by time alone, if one does."""
 
-    def see(self, seen: Seen, now_s: float) -> Verdict | None:
+    def see(self, seen: SeenEvidence, now_s: float) -> DeviceVerdict | None:
         """The verdict about new evidence, if there is one that has not been told."""
         self.history.add(seen)
         return self._news(classify(self.history, seen, self.policy, now_s), now_s)
 
-    def tick(self, now_s: float) -> list[Verdict]:
+    def tick(self, now_s: float) -> list[DeviceVerdict]:
         """Verdicts that are due because a level has held for long enough."""
         if not self.is_due(now_s):
             return []
@@ -48,7 +48,7 @@ class Judge:
         """Whether a level holds that leads to a verdict by time alone."""
         return self.due_s is not None
 
-    def _news(self, v: Verdict, now_s: float) -> Verdict | None:
+    def _news(self, v: DeviceVerdict, now_s: float) -> DeviceVerdict | None:
         if v.due_s is not None:
             self.due_s = v.due_s if self.due_s is None else min(self.due_s, v.due_s)
         if v.action == IGNORE and v.seen.kind in QUIET_KINDS:

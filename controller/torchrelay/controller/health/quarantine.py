@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import dataclasses
 
-from torchrelay.controller.health.judge import Judge
+from torchrelay.controller.health.judge import HealthJudge
 from torchrelay.controller.job import Job
 from torchrelay.controller.outbox import Outbox
 from torchrelay.protocol.events import QuarantineCleared
 from torchrelay.protocol.health import kinds as k
-from torchrelay.protocol.health.classify import Verdict, classify
-from torchrelay.protocol.health.history import History, Seen
+from torchrelay.protocol.health.classify import DeviceVerdict, classify
+from torchrelay.protocol.health.history import History, SeenEvidence
 from torchrelay.protocol.messages import CheckDevice, ClearReply, DeviceChecked
 
 LONG_S = 86400.0
 
 
 class Quarantine:
-    def __init__(self, job: Job, outbox: Outbox, judge: Judge) -> None:
+    def __init__(self, job: Job, outbox: Outbox, judge: HealthJudge) -> None:
         self._job, self._outbox, self._judge = job, outbox, judge
         self._by_notice: dict[str, set[str]] = {}
         """Node or device -> the notices that it is in quarantine for, if nothing else was the first reason."""
         self._checks: dict[str, str] = {}
         """Subject -> why it is asked for."""
 
-    def put(self, v: Verdict) -> None:
+    def put(self, v: DeviceVerdict) -> None:
         subjects = [v.seen.node] if v.quarantine == k.NODE else self._devices_of(v) if v.quarantine == k.DEVICE else []
         for subject in subjects:
             if v.seen.kind == k.NODE_CONDITION and subject not in self._job.quarantine:
@@ -35,7 +35,7 @@ class Quarantine:
                 self._by_notice.pop(subject, None)  # the end of a notice does not heal that
             self._job.quarantine.setdefault(subject, v.reason)
 
-    def notice_over(self, seen: Seen) -> None:
+    def notice_over(self, seen: SeenEvidence) -> None:
         """Whoever runs the machine took a notice back: that is a person's word, or the word of who acts for one."""
         for subject in dict.fromkeys((seen.node, seen.subject)):
             notices = self._by_notice.get(subject, set())
@@ -75,7 +75,7 @@ class Quarantine:
         history = History()
         policy = dataclasses.replace(self._judge.policy, observe=False)
         for s in message.signals:
-            seen = Seen(s.kind, 0.0, "", s.device, s.worker, s.code, s.value, s.detail)
+            seen = SeenEvidence(s.kind, 0.0, "", s.device, s.worker, s.code, s.value, s.detail)
             history.add(seen)
             # As if it had lasted for as long as any row waits.
             verdict = classify(history, seen, policy, LONG_S)
@@ -93,7 +93,7 @@ class Quarantine:
         self._outbox.emit(QuarantineCleared(subject, reason))
         return ClearReply(True, f"{subject} may be used again")
 
-    def _devices_of(self, v: Verdict) -> list[str]:
+    def _devices_of(self, v: DeviceVerdict) -> list[str]:
         if v.seen.device:
             return [v.seen.device]
         worker = self._job.workers.get(v.seen.worker)

@@ -25,9 +25,9 @@ from itertools import count
 
 from torchrelay.controller.config import Policy
 from torchrelay.controller.decide.hang import Vital, find_culprit
-from torchrelay.controller.health.judge import Judge
+from torchrelay.controller.health.judge import HealthJudge
 from torchrelay.protocol.health import kinds as k
-from torchrelay.protocol.health.history import Seen
+from torchrelay.protocol.health.history import SeenEvidence
 from torchrelay.protocol.health.policy_file import default_policy
 
 DAY_S = 86400.0
@@ -70,7 +70,7 @@ def port_noise(rng: random.Random, days: float) -> Iterator[Noise]:
         yield at_s, "port-symbol_error", float(rng.randint(1, 3)), 0
 
 
-def node_noise(rng: random.Random, days: float) -> Iterator[Seen]:
+def node_noise(rng: random.Random, days: float) -> Iterator[SeenEvidence]:
     """Of the machine as a whole."""
     blips = (
         (1 / 7, "condition:Ready", "condition Ready=Unknown", 40.0),
@@ -78,11 +78,11 @@ def node_noise(rng: random.Random, days: float) -> Iterator[Seen]:
     )
     for per_day, device, detail, most_s in blips:
         for at_s in _times(rng, days, per_day):
-            yield Seen(k.NODE_CONDITION, at_s, "n0", device, detail=detail)
-            yield Seen(k.NODE_CONDITION, at_s + rng.uniform(1, most_s), "n0", device, value=0.0, detail=detail)
+            yield SeenEvidence(k.NODE_CONDITION, at_s, "n0", device, detail=detail)
+            yield SeenEvidence(k.NODE_CONDITION, at_s + rng.uniform(1, most_s), "n0", device, value=0.0, detail=detail)
     for at_s in _times(rng, days, 4):
-        yield Seen(k.HOST_CPU, at_s, "n0", value=rng.uniform(0.1, 0.9))
-        yield Seen(k.HOST_CPU, at_s + rng.uniform(10, 900), "n0", value=0.0)
+        yield SeenEvidence(k.HOST_CPU, at_s, "n0", value=rng.uniform(0.1, 0.9))
+        yield SeenEvidence(k.HOST_CPU, at_s + rng.uniform(10, 900), "n0", value=0.0)
 
 
 def _times(rng: random.Random, days: float, per_day: float) -> Iterator[float]:
@@ -94,14 +94,14 @@ def _times(rng: random.Random, days: float, per_day: float) -> Iterator[float]:
 
 def false_alarms(days: float, seed: int) -> list[str]:
     """Of one node with DEVICES GPUs and as many ports, for so many days; each with its reason."""
-    rng, judge, found = random.Random(seed), Judge(default_policy()), []
+    rng, judge, found = random.Random(seed), HealthJudge(default_policy()), []
     order = count()
-    queue: list[tuple[float, int, Seen | None]] = [(s.time_s, next(order), s) for s in node_noise(rng, days)]
+    queue: list[tuple[float, int, SeenEvidence | None]] = [(s.time_s, next(order), s) for s in node_noise(rng, days)]
     for number in range(DEVICES):
         noise = {f"GPU-{number}": device_noise(rng, days), f"port-{number}": port_noise(rng, days)}
         for device, all_of_it in noise.items():
             for at_s, kind, value, code in all_of_it:
-                queue.append((at_s, next(order), Seen(kind, at_s, "n0", device, "", code, value)))
+                queue.append((at_s, next(order), SeenEvidence(kind, at_s, "n0", device, "", code, value)))
     heapq.heapify(queue)
     while queue:
         now_s, _, seen = heapq.heappop(queue)

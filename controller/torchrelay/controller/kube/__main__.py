@@ -17,19 +17,19 @@ from torchrelay.controller.kube.controller import Controller
 from torchrelay.controller.kube.lease import Elector
 from torchrelay.controller.kube.pulse import Pulse
 from torchrelay.controller.kube.readiness import serve_readiness
-from torchrelay.controller.kube.settings import Settings
+from torchrelay.controller.kube.settings import ClusterSettings
 from torchrelay.protocol.errors import TorchrelayError, UserError
 from torchrelay.protocol.names import EXIT_USAGE
 
 
-async def _run(settings: Settings) -> None:
+async def _run(settings: ClusterSettings) -> None:
     api = connect()
     work = asyncio.ensure_future(_lead(api, settings))
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, work.cancel)
     await work
 
 
-async def _lead(api: Api, settings: Settings) -> None:
+async def _lead(api: Api, settings: ClusterSettings) -> None:
     elector = Elector(api, settings.namespace, settings.pod)
     await elector.look()
     pulse = Pulse()
@@ -38,7 +38,7 @@ async def _lead(api: Api, settings: Settings) -> None:
         await _work(api, settings, elector, pulse)
 
 
-async def _work(api: Api, settings: Settings, elector: Elector, pulse: Pulse) -> None:
+async def _work(api: Api, settings: ClusterSettings, elector: Elector, pulse: Pulse) -> None:
     try:
         authority = await open_authority(api, settings.namespace)
         controller = Controller(api, settings, authority, pulse)
@@ -60,7 +60,7 @@ def main() -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
     logging.getLogger("httpx2").setLevel(logging.WARNING)
     try:
-        asyncio.run(_run(Settings.from_environ(os.environ)))
+        asyncio.run(_run(ClusterSettings.from_environ(os.environ)))
     except asyncio.CancelledError:
         return 0
     except UserError as e:

@@ -14,19 +14,19 @@ from torchrelay.controller.kube.api import (
     ENDPOINT_SLICES_BETA,
     NOT_FOUND,
     Api,
-    Kind,
     Object,
+    ObjectKind,
     Refused,
 )
-from torchrelay.controller.kube.settings import Settings
+from torchrelay.controller.kube.settings import ClusterSettings
 
 log = logging.getLogger(__name__)
 
 
 class Address:
-    def __init__(self, api: Api, settings: Settings) -> None:
+    def __init__(self, api: Api, settings: ClusterSettings) -> None:
         self._api, self._settings = api, settings
-        self._kind: Kind = ENDPOINT_SLICES
+        self._kind: ObjectKind = ENDPOINT_SLICES
 
     async def publish(self) -> None:
         """Raises RetryableError while the API server is away, and Refused. Costs one look where all is as it should be."""
@@ -54,7 +54,7 @@ class Address:
                 raise
 
 
-def slice_of(settings: Settings, version: str) -> Object:
+def slice_of(settings: ClusterSettings, version: str) -> Object:
     """The family is part of the name, because that of a slice cannot be changed."""
     family = f"IPv{ipaddress.ip_address(settings.address).version}"
     ports = {"relay": settings.relay_port, "enroll": settings.enrol_port}

@@ -31,7 +31,7 @@ _LASTING = (400, 401, 403, 404, 405, 409, 422)
 
 
 @dataclass(frozen=True)
-class Kind:
+class ObjectKind:
     """One kind of object; `resource` is lightkube's class for it."""
 
     name: str
@@ -40,18 +40,18 @@ class Kind:
     version: str = "v1"
 
 
-PODS = Kind("Pod", create_namespaced_resource("", "v1", "Pod", "pods"))
-NODES = Kind("Node", create_global_resource("", "v1", "Node", "nodes"), namespaced=False)
-CLAIMS = Kind(
+PODS = ObjectKind("Pod", create_namespaced_resource("", "v1", "Pod", "pods"))
+NODES = ObjectKind("Node", create_global_resource("", "v1", "Node", "nodes"), namespaced=False)
+CLAIMS = ObjectKind(
     "PersistentVolumeClaim",
     create_namespaced_resource("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims"),
 )
-EVENTS = Kind("Event", create_namespaced_resource("", "v1", "Event", "events"))
-SECRETS = Kind("Secret", create_namespaced_resource("", "v1", "Secret", "secrets"))
-CONFIG_MAPS = Kind("ConfigMap", create_namespaced_resource("", "v1", "ConfigMap", "configmaps"))
-LEASES = Kind("Lease", create_namespaced_resource("coordination.k8s.io", "v1", "Lease", "leases"))
+EVENTS = ObjectKind("Event", create_namespaced_resource("", "v1", "Event", "events"))
+SECRETS = ObjectKind("Secret", create_namespaced_resource("", "v1", "Secret", "secrets"))
+CONFIG_MAPS = ObjectKind("ConfigMap", create_namespaced_resource("", "v1", "ConfigMap", "configmaps"))
+LEASES = ObjectKind("Lease", create_namespaced_resource("coordination.k8s.io", "v1", "Lease", "leases"))
 BUDGETS, BUDGETS_BETA = (
-    Kind(
+    ObjectKind(
         "PodDisruptionBudget",
         create_namespaced_resource("policy", version, "PodDisruptionBudget", "poddisruptionbudgets"),
         version=f"policy/{version}",
@@ -59,7 +59,7 @@ BUDGETS, BUDGETS_BETA = (
     for version in ("v1", "v1beta1")
 )
 ENDPOINT_SLICES, ENDPOINT_SLICES_BETA = (
-    Kind(
+    ObjectKind(
         "EndpointSlice",
         create_namespaced_resource("discovery.k8s.io", version, "EndpointSlice", "endpointslices"),
         version=f"discovery.k8s.io/{version}",
@@ -67,22 +67,24 @@ ENDPOINT_SLICES, ENDPOINT_SLICES_BETA = (
     for version in ("v1", "v1beta1")
 )
 ROLES, CLUSTER_ROLES = (
-    Kind("Role", create_namespaced_resource("rbac.authorization.k8s.io", "v1", "Role", "roles")),
-    Kind(
+    ObjectKind("Role", create_namespaced_resource("rbac.authorization.k8s.io", "v1", "Role", "roles")),
+    ObjectKind(
         "ClusterRole",
         create_global_resource("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles"),
         namespaced=False,
     ),
 )
-TOKEN_REVIEWS = Kind(
+TOKEN_REVIEWS = ObjectKind(
     "TokenReview",
     create_global_resource("authentication.k8s.io", "v1", "TokenReview", "tokenreviews"),
     namespaced=False,
 )
-MIGRATIONS = Kind("Migration", create_namespaced_resource(GROUP, VERSION, "Migration", "migrations"))
-TRAINING_JOBS = Kind("TrainingJob", create_namespaced_resource(GROUP, VERSION, "TrainingJob", "trainingjobs"))
-SPARE_POOLS = Kind("SparePool", create_namespaced_resource(GROUP, VERSION, "SparePool", "sparepools"))
-QUARANTINES = Kind("Quarantine", create_global_resource(GROUP, VERSION, "Quarantine", "quarantines"), namespaced=False)
+MIGRATIONS = ObjectKind("Migration", create_namespaced_resource(GROUP, VERSION, "Migration", "migrations"))
+TRAINING_JOBS = ObjectKind("TrainingJob", create_namespaced_resource(GROUP, VERSION, "TrainingJob", "trainingjobs"))
+SPARE_POOLS = ObjectKind("SparePool", create_namespaced_resource(GROUP, VERSION, "SparePool", "sparepools"))
+QUARANTINES = ObjectKind(
+    "Quarantine", create_global_resource(GROUP, VERSION, "Quarantine", "quarantines"), namespaced=False
+)
 
 
 class Refused(FatalError):
@@ -100,14 +102,18 @@ class Api:
         self._client = client
 
     async def list(
-        self, kind: Kind, namespace: str = ALL, labels: dict[str, Any] | None = None
+        self, kind: ObjectKind, namespace: str = ALL, labels: dict[str, Any] | None = None
     ) -> tuple[list[Object], str]:
         """The objects, and the version of the list to watch from."""
         found: list[Object] = []
         return found, await self.scan(kind, found.append, namespace, labels)
 
     async def scan(
-        self, kind: Kind, take: Callable[[Object], None], namespace: str = ALL, labels: dict[str, Any] | None = None
+        self,
+        kind: ObjectKind,
+        take: Callable[[Object], None],
+        namespace: str = ALL,
+        labels: dict[str, Any] | None = None,
     ) -> str:
         """`take` is given each object; only some are in memory at a time. Returns the version to watch from."""
         with _errors(kind):
@@ -118,7 +124,7 @@ class Api:
             return str(listed.resourceVersion)
 
     async def watch(
-        self, kind: Kind, version: str, namespace: str = ALL, labels: dict[str, Any] | None = None
+        self, kind: ObjectKind, version: str, namespace: str = ALL, labels: dict[str, Any] | None = None
     ) -> AsyncIterator[tuple[str, Object]]:
         """`ADDED`, `MODIFIED` or `DELETED`, with the object; ends by an error. List again after that: there may be a gap."""
         with _errors(kind):
@@ -131,7 +137,7 @@ class Api:
             except ValueError as e:  # a connection that breaks in the middle of a line leaves half an object
                 raise RetryableError(f"{kind.name}: an object that cannot be read: {e}") from e
 
-    async def get(self, kind: Kind, name: str, namespace: str | None = None) -> Object | None:
+    async def get(self, kind: ObjectKind, name: str, namespace: str | None = None) -> Object | None:
         """None where there is none of the name."""
         try:
             with _errors(kind, name):
@@ -141,17 +147,17 @@ class Api:
                 return None
             raise
 
-    async def create(self, kind: Kind, manifest: Object) -> Object:
+    async def create(self, kind: ObjectKind, manifest: Object) -> Object:
         with _errors(kind, manifest.get("metadata", {}).get("name", "")):
             return dict(await self._client.create(kind.resource(manifest)))
 
-    async def replace(self, kind: Kind, manifest: Object) -> Object:
+    async def replace(self, kind: ObjectKind, manifest: Object) -> Object:
         """Refused with CONFLICT where somebody was faster."""
         with _errors(kind, manifest["metadata"]["name"]):
             return dict(await self._client.replace(kind.resource(manifest)))
 
     async def patch(
-        self, kind: Kind, name: str, patch: Object, namespace: str | None = None, status: bool = False
+        self, kind: ObjectKind, name: str, patch: Object, namespace: str | None = None, status: bool = False
     ) -> Object:
         """A merge patch, of the status subresource if so said."""
         with _errors(kind, name):
@@ -161,7 +167,9 @@ class Api:
             )
             return dict(patched)
 
-    async def delete(self, kind: Kind, name: str, namespace: str | None = None, grace_s: int | None = None) -> None:
+    async def delete(
+        self, kind: ObjectKind, name: str, namespace: str | None = None, grace_s: int | None = None
+    ) -> None:
         """Gone already is as good."""
         try:
             with _errors(kind, name):
@@ -179,7 +187,7 @@ def connect() -> Api:
         raise FatalError(f"no way to the Kubernetes API: {e}") from e
 
 
-def _in(kind: Kind, namespace: str | None) -> dict[str, Any]:
+def _in(kind: ObjectKind, namespace: str | None) -> dict[str, Any]:
     return {"namespace": namespace} if kind.namespaced else {}
 
 
@@ -188,7 +196,7 @@ def _raise(error: Exception, count: int) -> Any:
 
 
 class _errors:  # reads as a statement
-    def __init__(self, kind: Kind, name: str = "") -> None:
+    def __init__(self, kind: ObjectKind, name: str = "") -> None:
         self._what = f"{kind.name} {name}".strip()
 
     def __enter__(self) -> None:

@@ -18,14 +18,14 @@ from torchrelay.controller.kube.api import (
     NOT_FOUND,
     ROLES,
     Api,
-    Kind,
     Object,
+    ObjectKind,
     Refused,
 )
-from torchrelay.controller.kube.decide.eviction import Situation, judge_eviction
+from torchrelay.controller.kube.decide.eviction import EvictionSituation, judge_eviction
 from torchrelay.controller.kube.pods import JobKey
 from torchrelay.controller.kube.run import JobRun
-from torchrelay.controller.kube.settings import Settings
+from torchrelay.controller.kube.settings import ClusterSettings
 from torchrelay.protocol import kube_names as kube
 
 log = logging.getLogger(__name__)
@@ -38,11 +38,11 @@ scale, which bare pods do not have."""
 class Budgets:
     """Raises RetryableError while the API server is away, and Refused."""
 
-    def __init__(self, api: Api, settings: Settings) -> None:
+    def __init__(self, api: Api, settings: ClusterSettings) -> None:
         self._api, self._settings = api, settings
         self._held: dict[JobKey, bool] = {}
         self._since_s: dict[JobKey, float] = {}
-        self._kind: Kind = BUDGETS
+        self._kind: ObjectKind = BUDGETS
         self._role: Object | None = None
 
     async def tend(self, run: JobRun, owner: Object | None, leaving: bool) -> None:
@@ -54,7 +54,7 @@ class Budgets:
         job = run.core.job
         movable = job.protection == "on" and run.wishes.policy != kube.POLICY_OBSERVE
         spares = len(job.spares) + max(map(job.spares_to_come, range(run.processes)))
-        verdict = judge_eviction(Situation(run.runs, movable, spares, now_s - since_s, run.wishes.spare_wait_s))
+        verdict = judge_eviction(EvictionSituation(run.runs, movable, spares, now_s - since_s, run.wishes.spare_wait_s))
         if self._held.get(run.key) is verdict.hold_off or (verdict.hold_off and owner is None):
             return
         log.info("%s: evictions are %s: %s", run.key, "held off" if verdict.hold_off else "let through", verdict.reason)
@@ -108,7 +108,7 @@ def _reference(kind: str, version: str, owner: Object) -> Object:
     return {"apiVersion": version, "kind": kind, "name": meta["name"], "uid": meta["uid"]}
 
 
-def _manifest(kind: Kind, key: JobKey, owner: Object) -> Object:
+def _manifest(kind: ObjectKind, key: JobKey, owner: Object) -> Object:
     meta = {"name": _name(key), "namespace": key.namespace, "ownerReferences": [owner]}
     spec = {"minAvailable": ALL_OF_THEM, "selector": {"matchLabels": {kube.JOB: key.name}}}
     return {"apiVersion": kind.version, "kind": kind.name, "metadata": meta, "spec": spec}

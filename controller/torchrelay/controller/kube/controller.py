@@ -30,7 +30,7 @@ from torchrelay.controller.kube.expiry import Expiry
 from torchrelay.controller.kube.fallback import Fallback
 from torchrelay.controller.kube.identity import Enrolment
 from torchrelay.controller.kube.informer import Informer
-from torchrelay.controller.kube.keeper import Keeper
+from torchrelay.controller.kube.keeper import SpareKeeper
 from torchrelay.controller.kube.ledger import Ledger
 from torchrelay.controller.kube.node_watch import NodeWatch
 from torchrelay.controller.kube.pods import JobKey, Pod, read_pod
@@ -39,9 +39,9 @@ from torchrelay.controller.kube.remembered import Remembered, recall
 from torchrelay.controller.kube.router import Router
 from torchrelay.controller.kube.run import JobRun
 from torchrelay.controller.kube.scribe import Scribe
-from torchrelay.controller.kube.settings import Settings
+from torchrelay.controller.kube.settings import ClusterSettings
 from torchrelay.controller.kube.tender import AWAY_S, LOOK_S, Tender
-from torchrelay.controller.kube.wishes import Wishes
+from torchrelay.controller.kube.wishes import MigrationRequests
 from torchrelay.protocol import kube_names as kube
 from torchrelay.protocol import relay_pb2_grpc
 from torchrelay.protocol.errors import FatalError, RetryableError, UserError
@@ -58,12 +58,12 @@ STOP_S = 1.0
 class Controller:
     """`pulse` is told that the loop moves."""
 
-    def __init__(self, api: Api, settings: Settings, authority: Credentials, pulse: Pulse) -> None:
+    def __init__(self, api: Api, settings: ClusterSettings, authority: Credentials, pulse: Pulse) -> None:
         self._api, self._settings, self._authority = api, settings, authority
         self._ledger = Ledger(self._find, self._remember, read_policy(settings.health_policy, settings.health_observe))
         self._scribe = Scribe(api, self._ledger)
-        self._keeper = Keeper(api, self._ledger, self._scribe, settings.node_grace_s)
-        self._wishes = Wishes(self._ledger)
+        self._keeper = SpareKeeper(api, self._ledger, self._scribe, settings.node_grace_s)
+        self._wishes = MigrationRequests(self._ledger)
         self._budgets = Budgets(api, settings)
         self._fallback = Fallback(self._ledger)
         self._expiry = Expiry(api, self._ledger, settings.ttl_after_finished_s)

@@ -6,8 +6,8 @@ import dataclasses
 import logging
 import time
 
-from torchrelay.controller.gathering import Restart
-from torchrelay.controller.kube.decide.ladder import FAIL, Found, Rung, Situation, choose_rung
+from torchrelay.controller.gathering import RestartPlan
+from torchrelay.controller.kube.decide.ladder import FAIL, LadderCheckpoint, LadderSituation, Rung, choose_rung
 from torchrelay.controller.kube.ledger import Ledger
 from torchrelay.controller.kube.run import EXIT_REMOVED, JobRun
 from torchrelay.protocol import kube_names as kube
@@ -43,14 +43,14 @@ class Fallback:
         else:
             self._ledger.begin_again(run, _restart(run, rung), f"begins again at step {rung.step}: {rung.reason}")
 
-    def _situation(self, run: JobRun, now_s: float) -> Situation | None:
+    def _situation(self, run: JobRun, now_s: float) -> LadderSituation | None:
         """None while an agent still looks."""
         fallen, wishes = run.core.fallen, run.wishes
         assert fallen is not None
         spares = run.core.driver.spares
         refused = spares.refused.get(fallen.rank)
         no_spare = refused.spare if refused is not None and refused.is_final else fallen.no_spare
-        situation = Situation(
+        situation = LadderSituation(
             fallen.rank,
             wishes.fallback,
             f"{no_spare}: {run.trouble}" if no_spare and run.trouble else no_spare,
@@ -71,7 +71,7 @@ class Fallback:
             return None
         found = run.core.found.found if run.core.found is not None else ()
         return dataclasses.replace(
-            situation, found=[Found(f.path, f.step, f.broken, f.ours) for f in found], unseen=unseen
+            situation, found=[LadderCheckpoint(f.path, f.step, f.broken, f.ours) for f in found], unseen=unseen
         )
 
     def _ask(self, run: JobRun, now_s: float) -> str | None:
@@ -96,9 +96,9 @@ class Fallback:
             run.relay.end(EXIT_REMOVED, "all pods of the job were deleted while it was to begin again: so was the job")
 
 
-def _restart(run: JobRun, rung: Rung) -> Restart:
+def _restart(run: JobRun, rung: Rung) -> RestartPlan:
     launch = {rank: dict(env) for rank, env in run.core.job.launch.items()}
     launch = launch or ({rank: dict(env) for rank, env in run.restart.launch.items()} if run.restart else {})
     if rung.ours:
-        return Restart(launch, directory=rung.checkpoint, step=rung.step)
-    return Restart(launch, checkpoint=rung.checkpoint, aside=rung.aside, step=rung.step)
+        return RestartPlan(launch, directory=rung.checkpoint, step=rung.step)
+    return RestartPlan(launch, checkpoint=rung.checkpoint, aside=rung.aside, step=rung.step)

@@ -8,7 +8,7 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from torchrelay.controller.kube.api import ALL, Api, Kind, Object, Refused
+from torchrelay.controller.kube.api import ALL, Api, Object, ObjectKind, Refused
 from torchrelay.controller.kube.packed import pack, unpack
 from torchrelay.protocol.errors import RetryableError
 
@@ -28,7 +28,7 @@ class Informer:
     def __init__(
         self,
         api: Api,
-        kind: Kind,
+        kind: ObjectKind,
         changed: Callable[[Object, bool], None],
         namespace: str = ALL,
         labels: dict[str, Any] | None = None,

@@ -12,8 +12,8 @@ from torchrelay.controller.kube.clone import own_claims, spare_pod
 from torchrelay.controller.kube.decide.force import Stranded, judge_stranded
 from torchrelay.controller.kube.decide.leaver import DELETE, RELEASE, Leaver, judge_leaver
 from torchrelay.controller.kube.decide.placement import placement
-from torchrelay.controller.kube.decide.places import Place, why_not_again
-from torchrelay.controller.kube.decide.spares import Change, SparePod, keep_spares
+from torchrelay.controller.kube.decide.places import PodPlace, why_not_again
+from torchrelay.controller.kube.decide.spares import SpareChange, SparePod, keep_spares
 from torchrelay.controller.kube.ledger import Ledger
 from torchrelay.controller.kube.pods import JobKey, Pod, read_pod
 from torchrelay.controller.kube.run import JobRun
@@ -21,7 +21,7 @@ from torchrelay.controller.kube.scribe import Scribe
 from torchrelay.controller.kube.settings import NODE_GRACE_S
 from torchrelay.controller.kube.story import pod_of
 from torchrelay.protocol.errors import UserError
-from torchrelay.protocol.kube_annotations import Wishes, read
+from torchrelay.protocol.kube_annotations import PodAnnotations, read
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class _HeldBack:
     until_s: float
 
 
-class Keeper:
+class SpareKeeper:
     """Methods raise RetryableError while the API server is away, and Refused."""
 
     def __init__(self, api: Api, ledger: Ledger, scribe: Scribe, node_grace_s: float = NODE_GRACE_S) -> None:
@@ -117,7 +117,7 @@ class Keeper:
                 await self._api.delete(PODS, pod.name, run.key.namespace, grace_s=0)
                 self._freed.add(pod.uid)
 
-    async def _keep_spares(self, run: JobRun, template: Pod, owner: Object, wishes: Wishes) -> None:
+    async def _keep_spares(self, run: JobRun, template: Pod, owner: Object, wishes: PodAnnotations) -> None:
         pool = await self._pool(run.key, wishes)
         wanted = int(pool["spec"]["spares"])
         spares = [p for p in self._ledger.pods_of(run.key) if p.is_spare]
@@ -154,7 +154,7 @@ class Keeper:
 
     def _why_not_again(self, run: JobRun, pod: Pod) -> str:
         launched = run.is_launched and pod.may_serve
-        return why_not_again(Place(pod.leaves, pod.is_over, pod.restarts, launched, self._ledger.why_not(pod.node)))
+        return why_not_again(PodPlace(pod.leaves, pod.is_over, pod.restarts, launched, self._ledger.why_not(pod.node)))
 
     def _is_parked(self, run: JobRun, pod: Pod) -> bool:
         """Whether a pod that had a rank is a spare by now, or is about to be one, since its containers start again."""
@@ -185,7 +185,7 @@ class Keeper:
             if not pod.may_serve and not pod.is_over and not run.is_here(pod.agent):
                 run.relay.release(pod.agent, f"pod {pod.name} does not start again")
 
-    async def _pool(self, key: JobKey, wishes: Wishes) -> Object:
+    async def _pool(self, key: JobKey, wishes: PodAnnotations) -> Object:
         """The pool that says how many spares this job is to have."""
         if not wishes.pool:
             return await self._scribe.spare_pool(key, wishes.spares or 0)
@@ -195,7 +195,7 @@ class Keeper:
             return {"metadata": {}, "spec": {"spares": 0}}
         return pool
 
-    async def _carry_out(self, run: JobRun, template: Pod, owner: Object, change: Change, pool: Object) -> None:
+    async def _carry_out(self, run: JobRun, template: Pod, owner: Object, change: SpareChange, pool: Object) -> None:
         for name in change.delete:
             await self._api.delete(PODS, name, run.key.namespace)
         held_back = self._held_back.get(run.key)

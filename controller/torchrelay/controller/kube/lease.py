@@ -12,7 +12,15 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from torchrelay.controller.kube.api import CONFLICT, LEASES, Api, Object, Refused
-from torchrelay.controller.kube.decide.leadership import FOLLOW, LEASE_S, RENEW_S, STEP_DOWN, TAKE, Seen, judge_lease
+from torchrelay.controller.kube.decide.leadership import (
+    FOLLOW,
+    LEASE_S,
+    RENEW_S,
+    STEP_DOWN,
+    TAKE,
+    SeenLease,
+    judge_lease,
+)
 from torchrelay.protocol.errors import FatalError, RetryableError
 
 log = logging.getLogger(__name__)
@@ -70,7 +78,7 @@ class Elector:
             self._looked = True
             spec = lease.setdefault("spec", {})
             verdict = judge_lease(
-                Seen(self._me, spec.get("holderIdentity") or "", self._unchanged_s(spec), self._leads)
+                SeenLease(self._me, spec.get("holderIdentity") or "", self._unchanged_s(spec), self._leads)
             )
             if verdict.reason != self._said:
                 self._said = verdict.reason

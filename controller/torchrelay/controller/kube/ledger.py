@@ -6,7 +6,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
 from typing import Any
 
-from torchrelay.controller.gathering import Restart
+from torchrelay.controller.gathering import RestartPlan
 from torchrelay.controller.kube.decide.launcher import (
     BEGINS_AGAIN,
     NONE,
@@ -28,7 +28,7 @@ from torchrelay.protocol.health.node_facts import NodeFacts
 from torchrelay.protocol.health.policy import HealthPolicy
 from torchrelay.protocol.health.policy_file import default_policy
 from torchrelay.protocol.incoming import MOST_RANKS
-from torchrelay.protocol.kube_annotations import Wishes, read
+from torchrelay.protocol.kube_annotations import PodAnnotations, read
 from torchrelay.protocol.messages import AgentHello, LaunchReply
 from torchrelay.protocol.names import NO_RANK
 from torchrelay.protocol.pod_tls import PodIdentity
@@ -122,7 +122,7 @@ class Ledger:
         run.there = lambda: self.pods_of(run.key)
         self.runs[run.key] = run
 
-    def begin_again(self, run: JobRun, restart: Restart, reason: str) -> JobRun:
+    def begin_again(self, run: JobRun, restart: RestartPlan, reason: str) -> JobRun:
         """The job of `run`, which has fallen, in new processes."""
         run.relay.restart_workers(reason)
         steps = (*run.restarts, restart.step)
@@ -255,9 +255,9 @@ def claimed_size(launch: Mapping[str, str]) -> int:
     return int(claimed)
 
 
-def _wishes(pod: Pod) -> Wishes:
+def _wishes(pod: Pod) -> PodAnnotations:
     """The webhook has let nothing else through; where it was away, the defaults hold."""
     try:
         return read(pod.annotations)
     except UserError:
-        return Wishes()
+        return PodAnnotations()

@@ -7,8 +7,8 @@ from typing import Any
 from torchrelay.controller.kube.pods import Pod
 from torchrelay.protocol.health import kinds as k
 from torchrelay.protocol.health.classify import classify
-from torchrelay.protocol.health.history import History, Seen
-from torchrelay.protocol.health.node_facts import Condition, NodeEvidence, NodeFacts, Notice, Taint
+from torchrelay.protocol.health.history import History, SeenEvidence
+from torchrelay.protocol.health.node_facts import NodeCondition, NodeEvidence, NodeFacts, Notice, Taint
 from torchrelay.protocol.health.policy import HealthPolicy
 
 _CORDON = "node.kubernetes.io/unschedulable"
@@ -57,8 +57,8 @@ def pod_notices(pod: Pod) -> tuple[Notice, ...]:
     return ()
 
 
-def _condition(c: dict[str, Any]) -> Condition:
-    return Condition(c["type"], c.get("status") or "", c.get("reason") or "", c.get("message") or "")
+def _condition(c: dict[str, Any]) -> NodeCondition:
+    return NodeCondition(c["type"], c.get("status") or "", c.get("reason") or "", c.get("message") or "")
 
 
 class NodeBook:
@@ -71,7 +71,7 @@ class NodeBook:
     def note(self, facts: NodeFacts, now_s: float) -> None:
         history = self._history.setdefault(facts.name, History())
         for s in self._evidence.setdefault(facts.name, NodeEvidence()).update(facts):
-            history.add(Seen(s.kind, now_s, facts.name, s.device, value=s.value, detail=s.detail))
+            history.add(SeenEvidence(s.kind, now_s, facts.name, s.device, value=s.value, detail=s.detail))
 
     def forget(self, node: str) -> None:
         self._evidence.pop(node, None)

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from torchrelay.controller.kube.decide.belongs import Workload
-from torchrelay.controller.kube.decide.late import Owner
+from torchrelay.controller.kube.decide.late import PodOwner
 from torchrelay.controller.kube.packed import pack, unpack
 from torchrelay.protocol import kube_names as kube
 
@@ -29,7 +29,7 @@ class JobKey(NamedTuple):
         return f"{self.namespace}/{self.name}"
 
 
-class Condition(NamedTuple):
+class PodCondition(NamedTuple):
     type: str
     status: str
     reason: str
@@ -51,11 +51,11 @@ class Pod:
     leaves: bool
     created: str
     restarts: bool
-    owner: Owner
+    owner: PodOwner
     workload: Workload
     annotations: dict[str, str]
     containers: tuple[tuple[str, bool], ...]
-    conditions: tuple[Condition, ...]
+    conditions: tuple[PodCondition, ...]
     packed: bytes
 
     @property
@@ -130,9 +130,9 @@ def read_pod(manifest: dict[str, Any]) -> Pod | None:
     )
 
 
-def _owner(meta: dict[str, Any]) -> Owner:
+def _owner(meta: dict[str, Any]) -> PodOwner:
     owners = (o for o in meta.get("ownerReferences") or () if o.get("controller"))
-    return next((Owner(o.get("kind") or "", o.get("uid") or "") for o in owners), Owner())
+    return next((PodOwner(o.get("kind") or "", o.get("uid") or "") for o in owners), PodOwner())
 
 
 def _workload(meta: dict[str, Any], labels: Mapping[str, str]) -> Workload:
@@ -144,5 +144,5 @@ def _workload(meta: dict[str, Any], labels: Mapping[str, str]) -> Workload:
     return Workload(of.get("apiVersion") or "", of.get("kind") or "", of.get("name") or "", of.get("uid") or "")
 
 
-def _condition(c: dict[str, Any]) -> Condition:
-    return Condition(c["type"], c.get("status") or "", c.get("reason") or "", c.get("message") or "")
+def _condition(c: dict[str, Any]) -> PodCondition:
+    return PodCondition(c["type"], c.get("status") or "", c.get("reason") or "", c.get("message") or "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from torchrelay.controller.kube.pulse import STILL_S, Pulse
-from torchrelay.controller.kube.settings import Settings
+from torchrelay.controller.kube.settings import ClusterSettings
 from torchrelay.protocol.errors import UserError
 
 ASK_S = 5.0
@@ -13,7 +13,7 @@ ASK_S = 5.0
 HEAD_BYTES = 4096
 
 
-async def serve_readiness(settings: Settings, pulse: Pulse) -> asyncio.Server:
+async def serve_readiness(settings: ClusterSettings, pulse: Pulse) -> asyncio.Server:
     """A loop that is held up as a whole answers nothing, which probes notice, too. Raises UserError for a port that is taken."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from torchrelay.controller.gathering import Restart
+from torchrelay.controller.gathering import RestartPlan
 from torchrelay.controller.kube.losses import Loss, read_losses
 from torchrelay.protocol.errors import FatalError
 
@@ -25,14 +25,14 @@ class Remembered:
 
     holders: dict[int, str] = field(default_factory=dict)
     restarts: tuple[int, ...] = ()
-    restart: Restart | None = None
+    restart: RestartPlan | None = None
     world_size: int = 0
     launch: dict[str, str] = field(default_factory=dict)
     machines: dict[str, str] = field(default_factory=dict)
     losses: tuple[Loss, ...] = ()
 
 
-def write_down(restart: Restart, world_size: int, launch: Mapping[str, str]) -> str:
+def write_down(restart: RestartPlan, world_size: int, launch: Mapping[str, str]) -> str:
     """As text that `recall` understands."""
     known = {"launch": {str(r): dict(env) for r, env in restart.launch.items()}, "first": dict(launch)}
     plan = {
@@ -72,7 +72,7 @@ def recall(status: Mapping[str, Any]) -> Remembered:
             return Remembered(holders, restarts, machines=machines, losses=losses)
         noted = json.loads(record)
         launch = {int(rank): dict(env) for rank, env in noted["launch"].items()}
-        plan = Restart(launch, noted["directory"], noted["checkpoint"], tuple(noted["aside"]), noted["step"])
+        plan = RestartPlan(launch, noted["directory"], noted["checkpoint"], tuple(noted["aside"]), noted["step"])
         return Remembered(holders, restarts, plan, int(noted["worldSize"]), dict(noted["first"]), machines, losses)
     except (ValueError, KeyError, TypeError, AttributeError, zlib.error) as e:
         raise FatalError(f"a record of a restart that this version does not understand: {e}") from e

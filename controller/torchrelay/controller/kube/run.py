@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from torchrelay.controller.config import ControllerConfig
 from torchrelay.controller.core import Core
-from torchrelay.controller.gathering import Restart
+from torchrelay.controller.gathering import RestartPlan
 from torchrelay.controller.job import Worker
 from torchrelay.controller.kube.decide.ladder import MAX_RESTARTS_AT_STEP
 from torchrelay.controller.kube.decide.late import Ended, is_late
@@ -25,7 +25,7 @@ from torchrelay.protocol import kube_names as kube
 from torchrelay.protocol.errors import RefusedError
 from torchrelay.protocol.health.policy import HealthPolicy
 from torchrelay.protocol.health.policy_file import default_policy
-from torchrelay.protocol.kube_annotations import Wishes
+from torchrelay.protocol.kube_annotations import PodAnnotations
 from torchrelay.protocol.local_ranks import local_world_size
 from torchrelay.protocol.messages import JobEvent, MigrateReply, MigrateRequest
 from torchrelay.protocol.names import DEFAULT_MASTER_PORT, JIT_PREFIX, NO_RANK
@@ -53,10 +53,10 @@ class JobRun:
         key: JobKey,
         world_size: int,
         launch: Mapping[str, str],
-        wishes: Wishes,
+        wishes: PodAnnotations,
         health: HealthPolicy | None = None,
         restarts: Sequence[int] = (),
-        restart: Restart | None = None,
+        restart: RestartPlan | None = None,
         losses: Sequence[Loss] = (),
     ) -> None:
         self.key, self.id = key, secrets.token_hex(3)

@@ -15,12 +15,12 @@ from torchrelay.controller.kube.api import (
     SPARE_POOLS,
     TRAINING_JOBS,
     Api,
-    Kind,
     Object,
+    ObjectKind,
     Refused,
 )
 from torchrelay.controller.kube.decide.belongs import Workload, judge_belongs
-from torchrelay.controller.kube.decide.same_job import Found, Here, judge_same_job
+from torchrelay.controller.kube.decide.same_job import FoundResource, Here, judge_same_job
 from torchrelay.controller.kube.ledger import Ledger
 from torchrelay.controller.kube.pods import JobKey, Pod
 from torchrelay.controller.kube.remembered import pack_holders, write_down
@@ -28,7 +28,7 @@ from torchrelay.controller.kube.run import JobRun
 from torchrelay.controller.kube.story import MigrationStory, job_status
 from torchrelay.controller.kube.tellings import Telling, event
 from torchrelay.protocol import kube_names as kube
-from torchrelay.protocol.kube_annotations import Wishes
+from torchrelay.protocol.kube_annotations import PodAnnotations
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class Scribe:
         self._step_due_s: dict[JobKey, float] = {}
         self._packed: dict[JobKey, tuple[dict[int, str], str]] = {}
 
-    async def training_job(self, run: JobRun, pod: Pod, wishes: Wishes) -> Object:
+    async def training_job(self, run: JobRun, pod: Pod, wishes: PodAnnotations) -> Object:
         """The job's TrainingJob, made where there is none; what a job of the same name has left there counts no more."""
         key, belongs = run.key, judge_belongs(p.workload for p in self._ledger.pods_of(run.key) if not p.is_spare)
         spec = _spec(pod, wishes, belongs.to.uid)
@@ -75,7 +75,7 @@ class Scribe:
             manifest["metadata"]["ownerReferences"] = references
             found = await self._make_or_find(TRAINING_JOBS, manifest)
         else:
-            before = Found((found.get("status") or {}).get("phase", ""), found["spec"].get("workloadUID", ""))
+            before = FoundResource((found.get("status") or {}).get("phase", ""), found["spec"].get("workloadUID", ""))
             verdict = judge_same_job(before, Here(spec["workloadUID"] or "", run.trained_before, run.follows))
             log.info("%s: its TrainingJob is %s: %s", key, "kept" if verdict.same else "new", verdict.reason)
             if not verdict.same:
@@ -120,7 +120,7 @@ class Scribe:
             self._ledger.pools[key] = await self._make_or_find(SPARE_POOLS, manifest)
         return self._ledger.pools[key]
 
-    async def _make_or_find(self, kind: Kind, manifest: Object) -> Object:
+    async def _make_or_find(self, kind: ObjectKind, manifest: Object) -> Object:
         try:
             return await self._api.create(kind, manifest)
         except Refused as e:
@@ -244,7 +244,7 @@ class Scribe:
                 self._ledger.pools.pop(JobKey(namespace, name), None)
 
 
-def _spec(pod: Pod, wishes: Wishes, workload_uid: str) -> Object:
+def _spec(pod: Pod, wishes: PodAnnotations, workload_uid: str) -> Object:
     """Fields that are None are to be absent."""
     return {
         "owner": pod.annotations.get(kube.OWNER) or None,

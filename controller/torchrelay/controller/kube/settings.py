@@ -16,7 +16,7 @@ TTL_AFTER_FINISHED_S = 86_400.0
 
 
 @dataclass(frozen=True)
-class Settings:
+class ClusterSettings:
     """`namespace`, `pod`: its own. `watched`: the namespace whose pods are looked after, or `*`. `host`: to listen on.
 
     `address`: the pod's, to which `service` leads while this one leads; empty outside of a cluster.
@@ -44,7 +44,7 @@ class Settings:
         return f"{self.service}-jobs"
 
     @classmethod
-    def from_environ(cls, environ: Mapping[str, str]) -> Settings:
+    def from_environ(cls, environ: Mapping[str, str]) -> ClusterSettings:
         """Raises UserError for a number that is none."""
         try:
             return cls(

@@ -11,7 +11,7 @@ from torchrelay.controller.kube.decide.ladder import TAKEN, Tried
 from torchrelay.controller.kube.losses import Loss, Losses, timestamp
 from torchrelay.controller.kube.rungs import cost, lost_ranks, rung_of, taken_rungs
 from torchrelay.controller.kube.tellings import Telling, tell, tell_rungs
-from torchrelay.controller.status import Summary
+from torchrelay.controller.status import JobSummary
 from torchrelay.protocol.errors import FrameError
 from torchrelay.protocol.events import (
     Decision,
@@ -339,7 +339,7 @@ def _condition(kind: str, holds: bool, reason: str, message: str, at: str) -> di
 
 
 def job_status(
-    now: Summary,
+    now: JobSummary,
     story: Story,
     node_of: Callable[[str], str],
     restarts: Sequence[int],
@@ -386,7 +386,7 @@ def job_status(
     return told | ({"conditions": [story.anew]} if story.anew is not None else {})
 
 
-def _phase(now: Summary, story: Story) -> str:
+def _phase(now: JobSummary, story: Story) -> str:
     if story.finished is not None:
         return "Failed" if story.finished.exit_code else "Succeeded"
     if any(not m.is_over and m.status for m in story.migrations):

@@ -11,7 +11,7 @@ from torchrelay.controller.kube.run import JobRun
 from torchrelay.protocol import kube_names as kube
 
 
-class Wishes:
+class MigrationRequests:
     """Takes what the mirror of Migrations sees; `tick` begins what can begin."""
 
     def __init__(self, ledger: Ledger) -> None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from torchrelay.protocol.health.history import History, Seen
+from torchrelay.protocol.health.history import History, SeenEvidence
 from torchrelay.protocol.health.kinds import (
     ACTIONS,
     EXPLAINING,
@@ -26,7 +26,7 @@ _REGISTERS = re.compile(r"\((0x[0-9a-fA-F]+(?:,\s*0x[0-9a-fA-F]+)*)\)")
 
 
 @dataclass(frozen=True)
-class Verdict:
+class DeviceVerdict:
     """`since_s`: when the evidence for it began; the same row with the same `since_s` is the same verdict. `due_s`: when
     a level that holds on would reach a verdict that it has not reached yet, or None.
     """
@@ -34,7 +34,7 @@ class Verdict:
     action: str
     rule: str
     reason: str
-    seen: Seen
+    seen: SeenEvidence
     since_s: float
     quarantine: str = NOBODY
     observe: bool = False
@@ -42,7 +42,7 @@ class Verdict:
     due_s: float | None = None
 
 
-def classify(history: History, newest: Seen, policy: HealthPolicy, now_s: float) -> Verdict:
+def classify(history: History, newest: SeenEvidence, policy: HealthPolicy, now_s: float) -> DeviceVerdict:
     """The most severe verdict that `newest`, which is in the history, leads to now."""
     fitting = [r for r in policy.rules_of(newest.kind) if _is_about(r, newest)]
     if newest.kind == XID and any(r.bits for r in fitting):
@@ -55,17 +55,17 @@ def classify(history: History, newest: Seen, policy: HealthPolicy, now_s: float)
         return _with_due(worst, min(due, default=None))
     known = bool(policy.rules_of(newest.kind)) and (bool(fitting) or newest.kind != XID)
     if known or newest.kind in EXPLAINING:
-        return Verdict(
+        return DeviceVerdict(
             IGNORE, "", f"{newest}: not enough to act on", newest, newest.time_s, due_s=min(due, default=None)
         )
-    return Verdict(WATCH, UNKNOWN, f"{newest}: the policy has no row for it", newest, newest.time_s)
+    return DeviceVerdict(WATCH, UNKNOWN, f"{newest}: the policy has no row for it", newest, newest.time_s)
 
 
-def _with_due(v: Verdict, due_s: float | None) -> Verdict:
-    return Verdict(v.action, v.rule, v.reason, v.seen, v.since_s, v.quarantine, v.observe, v.cooldown_s, due_s)
+def _with_due(v: DeviceVerdict, due_s: float | None) -> DeviceVerdict:
+    return DeviceVerdict(v.action, v.rule, v.reason, v.seen, v.since_s, v.quarantine, v.observe, v.cooldown_s, due_s)
 
 
-def _is_about(rule: Rule, seen: Seen) -> bool:
+def _is_about(rule: Rule, seen: SeenEvidence) -> bool:
     if rule.codes and seen.code not in rule.codes:
         return False
     if rule.match and not re.search(rule.match, seen.detail):
@@ -87,7 +87,9 @@ def nvlink_registers(detail: str) -> list[int]:
     return [int(part, 16) for part in found[1].split(",")] if found else []
 
 
-def _judge(history: History, newest: Seen, rule: Rule, policy: HealthPolicy, now_s: float) -> Verdict | None:
+def _judge(
+    history: History, newest: SeenEvidence, rule: Rule, policy: HealthPolicy, now_s: float
+) -> DeviceVerdict | None:
     if newest.kind in LEVELS:
         since_s = _level_since_s(history.of(newest.kind, newest.node, newest.subject), rule)
         if since_s is None or now_s - since_s < rule.for_s:
@@ -111,7 +113,9 @@ def _judge(history: History, newest: Seen, rule: Rule, policy: HealthPolicy, now
     return _verdict(rule, newest, newest.time_s, policy, f"{newest}{times}", history)
 
 
-def _verdict(rule: Rule, newest: Seen, since_s: float, policy: HealthPolicy, what: str, history: History) -> Verdict:
+def _verdict(
+    rule: Rule, newest: SeenEvidence, since_s: float, policy: HealthPolicy, what: str, history: History
+) -> DeviceVerdict:
     action, quarantine, reason = rule.verdict, rule.quarantine, f"{what}: {rule.why}"
     if newest.detail and newest.kind != NODE_CONDITION:
         reason += f" [{newest.detail}]"
@@ -123,12 +127,12 @@ def _verdict(rule: Rule, newest: Seen, since_s: float, policy: HealthPolicy, wha
     elif rule.contested and ACTIONS.index(action) > ACTIONS.index(WATCH) and _needs_nothing(history, newest):
         reason += f"; sources disagree ({rule.contested}), and the driver says that nothing is to be done"
         action, quarantine = WATCH, NOBODY
-    return Verdict(
+    return DeviceVerdict(
         action, rule.name, reason, newest, since_s, quarantine, policy.observe or rule.observe, rule.cooldown_s
     )
 
 
-def _cause(history: History, newest: Seen, policy: HealthPolicy) -> Seen | None:
+def _cause(history: History, newest: SeenEvidence, policy: HealthPolicy) -> SeenEvidence | None:
     """The first error of the same burst on this node that is no consequence itself."""
     causes = [
         seen
@@ -142,17 +146,17 @@ def _cause(history: History, newest: Seen, policy: HealthPolicy) -> Seen | None:
     return min(causes, key=lambda s: s.time_s, default=None)
 
 
-def _is_primary(seen: Seen, policy: HealthPolicy) -> bool:
+def _is_primary(seen: SeenEvidence, policy: HealthPolicy) -> bool:
     rules = [r for r in policy.rules_of(seen.kind) if _is_about(r, seen)]
     return any(r.verdict != IGNORE and not r.secondary for r in rules)
 
 
-def _needs_nothing(history: History, newest: Seen) -> bool:
+def _needs_nothing(history: History, newest: SeenEvidence) -> bool:
     actions = history.of(RECOVERY_ACTION, newest.node, newest.subject)
     return bool(actions) and actions[-1].code == 0
 
 
-def _level_since_s(kept: Sequence[Seen], rule: Rule) -> float | None:
+def _level_since_s(kept: Sequence[SeenEvidence], rule: Rule) -> float | None:
     """When the episode that still lasts began; None if there is none."""
     since_s = None
     for seen in kept:
@@ -173,14 +177,14 @@ def _over(rule: Rule, value: float) -> bool:
     return value < rule.clear if rule.at_least is not None else value > rule.clear
 
 
-def _due_s(history: History, newest: Seen, rule: Rule) -> float | None:
+def _due_s(history: History, newest: SeenEvidence, rule: Rule) -> float | None:
     if newest.kind not in LEVELS:
         return None
     since_s = _level_since_s(history.of(newest.kind, newest.node, newest.subject), rule)
     return None if since_s is None else since_s + rule.for_s
 
 
-def _occurrences(kept: Sequence[Seen], rule: Rule, newest: Seen) -> Iterable[Seen]:
+def _occurrences(kept: Sequence[SeenEvidence], rule: Rule, newest: SeenEvidence) -> Iterable[SeenEvidence]:
     key = _same(rule, newest)
     for seen in reversed(kept):
         if rule.within_s and newest.time_s - seen.time_s > rule.within_s:
@@ -189,14 +193,14 @@ def _occurrences(kept: Sequence[Seen], rule: Rule, newest: Seen) -> Iterable[See
             yield seen
 
 
-def _same(rule: Rule, seen: Seen) -> str:
+def _same(rule: Rule, seen: SeenEvidence) -> str:
     if not rule.same:
         return ""
     found = re.search(rule.same, seen.detail)
     return found[1] if found else ""
 
 
-def _subjects_with(history: History, rule: Rule, now_s: float) -> list[Seen]:
+def _subjects_with(history: History, rule: Rule, now_s: float) -> list[SeenEvidence]:
     """The newest such evidence of each device, of the whole job."""
     found = []
     for kept in history.subjects(rule.signal):
@@ -206,7 +210,7 @@ def _subjects_with(history: History, rule: Rule, now_s: float) -> list[Seen]:
     return found
 
 
-def _others(subjects: list[Seen], newest: Seen) -> str:
+def _others(subjects: list[SeenEvidence], newest: SeenEvidence) -> str:
     return ", ".join(str(s) for s in subjects if (s.node, s.subject) != (newest.node, newest.subject))
 
 

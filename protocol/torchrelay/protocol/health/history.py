@@ -14,7 +14,7 @@ REMEMBERED = 2048
 
 
 @dataclass(frozen=True)
-class Seen:
+class SeenEvidence:
     """One piece of evidence. `device`: GPU UUID, port, or empty where it concerns the whole node; `worker`: where it is
     about one process. `code`, `value`: as its kind has them (`kinds`). `time_s`: by the judge's monotonic clock.
     """
@@ -43,23 +43,23 @@ class History:
     """Of one job: every node and device of it."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, dict[tuple[str, str], deque[Seen]]] = {}
+        self._kept: dict[str, dict[tuple[str, str], deque[SeenEvidence]]] = {}
 
-    def add(self, seen: Seen) -> None:
+    def add(self, seen: SeenEvidence) -> None:
         by_subject = self._kept.setdefault(seen.kind, {})
         kept = by_subject.setdefault((seen.node, seen.subject), deque(maxlen=REMEMBERED))
         while len(kept) > 1 and seen.time_s - kept[0].time_s > REMEMBERED_S:
             kept.popleft()
         kept.append(seen)
 
-    def of(self, kind: str, node: str, subject: str) -> deque[Seen]:
+    def of(self, kind: str, node: str, subject: str) -> deque[SeenEvidence]:
         """Oldest first."""
         return self._kept.get(kind, {}).get((node, subject), deque())
 
-    def subjects(self, kind: str) -> Iterator[deque[Seen]]:
+    def subjects(self, kind: str) -> Iterator[deque[SeenEvidence]]:
         yield from self._kept.get(kind, {}).values()
 
-    def levels(self) -> Iterator[Seen]:
+    def levels(self) -> Iterator[SeenEvidence]:
         """The newest of each level: what may be due by time alone."""
         if not self._kept:
             return  # of most nodes at most times

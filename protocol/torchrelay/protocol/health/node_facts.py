@@ -19,7 +19,7 @@ FROM_THE_START = " (there from the start)"
 
 
 @dataclass(frozen=True)
-class Condition:
+class NodeCondition:
     """As a Kubernetes node has it. `status`: True, False or Unknown."""
 
     type: str
@@ -53,7 +53,7 @@ class NodeFacts:
 
     cordoned: bool = False
     taints: tuple[Taint, ...] = ()
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[NodeCondition, ...] = ()
     notices: tuple[Notice, ...] = ()
     name: str = ""
 

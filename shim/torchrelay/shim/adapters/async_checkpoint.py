@@ -17,7 +17,7 @@ from torchrelay.protocol.errors import UnsupportedError
 _STATE = "staging_future_or_state_dict"
 
 
-class Taken(Protocol):
+class TakenSave(Protocol):
     """A save that is looked after."""
 
     def run(self, write: Callable[[Any], Any]) -> Any:
@@ -30,11 +30,11 @@ class Taken(Protocol):
 class _Handed:
     """Stands for the state on its way through the executor."""
 
-    def __init__(self, save: Taken) -> None:
+    def __init__(self, save: TakenSave) -> None:
         self.save = save
 
 
-def install(module: ModuleType, begin: Callable[[Any, dict[str, Any]], Taken | None]) -> None:
+def install(module: ModuleType, begin: Callable[[Any, dict[str, Any]], TakenSave | None]) -> None:
     """`begin(state, options)` is called for each save; None leaves it alone. Raises UnsupportedError."""
     executor: Any = getattr(module, "_ThreadBasedAsyncCheckpointExecutor", None)
     plain = getattr(module, "save_wrapper", None)

@@ -18,7 +18,7 @@ from torchrelay.protocol.errors import StateMismatchError
 _INDEX_AT = object.__basicsize__ + 2 * ctypes.sizeof(ctypes.c_void_p)
 
 
-class Place(NamedTuple):
+class CyclePlace(NamedTuple):
     """`kept`: how many items it has kept; `over`: whether the first pass is; `following`: which one comes next in later passes."""
 
     kept: int
@@ -26,23 +26,23 @@ class Place(NamedTuple):
     following: int
 
 
-def _read(cycle: Any) -> tuple[Place, Any] | None:
+def _read(cycle: Any) -> tuple[CyclePlace, Any] | None:
     found = [obj for obj in gc.get_referents(cycle) if not isinstance(obj, type)]  # its own, from 3.12 on
     iterator = found[0] if len(found) == 2 else None
     kept = found[-1] if found else None
     if type(kept) is not list or (iterator is None and len(found) != 1):
         return None
     index = ctypes.c_ssize_t.from_address(id(cycle) + _INDEX_AT).value if iterator is None else 0
-    return Place(len(kept), iterator is None, index), iterator
+    return CyclePlace(len(kept), iterator is None, index), iterator
 
 
 def _works() -> bool:
     if itertools.cycle.__basicsize__ < _INDEX_AT + ctypes.sizeof(ctypes.c_ssize_t):
         return False
     sample = itertools.cycle(iter((object(), object(), object())))
-    expected: list[Place] = []
-    seen: list[Place | None] = []
-    for place in (*(Place(n, False, 0) for n in range(4)), *(Place(3, True, n) for n in (1, 2, 0, 1))):
+    expected: list[CyclePlace] = []
+    seen: list[CyclePlace | None] = []
+    for place in (*(CyclePlace(n, False, 0) for n in range(4)), *(CyclePlace(3, True, n) for n in (1, 2, 0, 1))):
         found = _read(sample)
         seen.append(found[0] if found is not None else None)
         expected.append(place)
@@ -53,7 +53,7 @@ def _works() -> bool:
 WORKS = _works()
 
 
-def place_of(cycle: Any) -> Place | None:
+def place_of(cycle: Any) -> CyclePlace | None:
     found = _read(cycle) if WORKS else None
     return found[0] if found is not None else None
 
@@ -64,7 +64,7 @@ def iterator_of(cycle: Any) -> Any:
     return found[1] if found is not None else None
 
 
-def lead(cycle: Any, target: Place) -> None:
+def lead(cycle: Any, target: CyclePlace) -> None:
     """Draws until it is there. Raises StateMismatchError if it does not come there."""
     at_most = target.kept + (1 + target.kept if target.over else 0)
     for _ in range(at_most + 1):

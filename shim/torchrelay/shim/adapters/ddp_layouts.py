@@ -113,7 +113,7 @@ def layout(ddp: DistributedDataParallel, ready: ReadyOrder) -> Layout:
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownLayout:
     """Of a wrapper at a boundary."""
 
     layout: Layout
@@ -130,8 +130,8 @@ class Layouts:
     """
 
     def __init__(self) -> None:
-        self._known: dict[int, list[Known]] = {}
-        self._settled: list[Known] | None = None
+        self._known: dict[int, list[KnownLayout]] = {}
+        self._settled: list[KnownLayout] | None = None
         """The latest, if nothing changes in it any more."""
         self._ready: dict[int, ReadyOrder] = {}
 
@@ -150,21 +150,21 @@ class Layouts:
         kept = self._known.get(boundary - 1)
         self._known = {boundary: now} if kept is None else {boundary - 1: kept, boundary: now}
 
-    def _look(self, before: list[Known], wrapped: Sequence[DistributedDataParallel]) -> list[Known]:
+    def _look(self, before: list[KnownLayout], wrapped: Sequence[DistributedDataParallel]) -> list[KnownLayout]:
         now = []
         for number, ddp in enumerate(wrapped):
             rebuilt, ready = _has_rebuilt(ddp), self._ready[id(ddp)]
             carried = before[number].layout if number < len(before) else []
-            now.append(Known(layout(ddp, ready) or carried, rebuilt, min(ready.forwards, _SETTLED)))
+            now.append(KnownLayout(layout(ddp, ready) or carried, rebuilt, min(ready.forwards, _SETTLED)))
             if rebuilt:
                 ready.close()
         if all(known.rebuilt for known in now):
             self._settled = now
         return now
 
-    def adopt(self, target: int, wrapped: Sequence[DistributedDataParallel], given: Sequence[Known]) -> None:
+    def adopt(self, target: int, wrapped: Sequence[DistributedDataParallel], given: Sequence[KnownLayout]) -> None:
         """A joiner's new reducers have a layout that they cannot tell of."""
-        padded = [*given, *(Known([], False) for _ in wrapped[len(given) :])]
+        padded = [*given, *(KnownLayout([], False) for _ in wrapped[len(given) :])]
         self._known = {target: padded}
         self._be_at(wrapped, padded)
 
@@ -176,7 +176,7 @@ class Layouts:
                 ready.forget()
         self._be_at(wrapped, self._known[target])
 
-    def _be_at(self, wrapped: Sequence[DistributedDataParallel], known: list[Known]) -> None:
+    def _be_at(self, wrapped: Sequence[DistributedDataParallel], known: list[KnownLayout]) -> None:
         for ddp, there in zip(wrapped, known):
             if ddp.static_graph:
                 self._ready[id(ddp)].be_at(there.forwards)
@@ -189,7 +189,7 @@ class Layouts:
         """After an interrupted or a finished backward: ready for the next one, in the layout of boundary `target`."""
         known = self._known.get(target, self._latest())
         for number, ddp in enumerate(wrapped):
-            there = known[number] if number < len(known) else Known([], False)
+            there = known[number] if number < len(known) else KnownLayout([], False)
             if ddp.static_graph:
                 _static_reducer(ddp, there, lend_name)
             elif not there.rebuilt and not ddp.find_unused_parameters:
@@ -208,19 +208,19 @@ class Layouts:
             else:
                 ddp.reducer._reset_state()
 
-    def _latest(self) -> list[Known]:
+    def _latest(self) -> list[KnownLayout]:
         return self._known[max(self._known)] if self._known else []
 
 
 def prepare_joiner(
     wrapped: Sequence[DistributedDataParallel], text: str, target: int, lend_name: LendName
-) -> list[Known]:
+) -> list[KnownLayout]:
     """Reducers on the new generation's communicators, in a survivor's layout, which is returned."""
-    given = [Known(buckets, False, forwards) for buckets, forwards in json.loads(text)] if text else []
+    given = [KnownLayout(buckets, False, forwards) for buckets, forwards in json.loads(text)] if text else []
     if target == 0:
-        given = [Known([], False) for _ in given]
+        given = [KnownLayout([], False) for _ in given]
     for number, ddp in enumerate(wrapped):
-        there = given[number] if number < len(given) else Known([], False)
+        there = given[number] if number < len(given) else KnownLayout([], False)
         if ddp.static_graph and (number < len(given) or target == 0):
             _static_reducer(ddp, there, lend_name)
         elif ddp.static_graph:
@@ -230,7 +230,7 @@ def prepare_joiner(
     return given
 
 
-def _static_reducer(ddp: DistributedDataParallel, there: Known, lend_name: LendName) -> None:
+def _static_reducer(ddp: DistributedDataParallel, there: KnownLayout, lend_name: LendName) -> None:
     if there.forwards >= _SETTLED and not there.layout:
         raise UnsupportedError("the layout of DistributedDataParallel with static_graph=True is not known")
     new_reducer(ddp, there.layout if there.forwards >= _SETTLED else [], lend_name)

@@ -27,7 +27,7 @@ ALONE = "the job is protected: this launcher leaves the others alone"
 _NODE_RANK = ("--node-rank", "--node_rank")
 
 
-class Hooks:
+class ElasticHooks:
     """`environment`: of the training processes, besides what the launcher gives them. `mark`: a file that is there while
     the job is protected. `spare`: nobody is met, and processes are parked."""
 

@@ -28,7 +28,7 @@ def live_locals(frame: FrameType) -> frozenset[str] | None:
     return answer(frame).live
 
 
-class Answer(NamedTuple):
+class CodeLiveness(NamedTuple):
     code: CodeType
     live: frozenset[str] | None
     """As `live_locals`."""
@@ -39,7 +39,7 @@ class Answer(NamedTuple):
     other code."""
 
 
-def answer(frame: FrameType) -> Answer:
+def answer(frame: FrameType) -> CodeLiveness:
     code = frame.f_code
     key = (id(code), frame.f_lasti)  # hashing a code object looks at all that is in it
     known = _answers.get(key)
@@ -47,7 +47,7 @@ def answer(frame: FrameType) -> Answer:
         live, dead = _live_after(code, frame.f_lasti), frozenset[str]()
         if live is not None and code.co_name == "<module>" and not _has_functions_that_read_any(code):
             dead = frozenset(code.co_names) - live - read_by_functions(code)
-        known = _answers[key] = Answer(code, live, None if live is None else _in_order(code, live), dead)
+        known = _answers[key] = CodeLiveness(code, live, None if live is None else _in_order(code, live), dead)
     return known
 
 
@@ -56,7 +56,7 @@ def _in_order(code: CodeType, names: frozenset[str]) -> tuple[str, ...]:
     return tuple(name for name in own if name in names and not name.startswith("__"))
 
 
-_answers: dict[tuple[int, int], Answer] = {}
+_answers: dict[tuple[int, int], CodeLiveness] = {}
 
 
 def _live_after(code: CodeType, offset: int) -> frozenset[str] | None:

@@ -22,13 +22,13 @@ _HEAD = object.__basicsize__
 _FLAT = sys.implementation.name == "cpython" and _WORD == 8 and getattr(sys, "_is_gil_enabled", lambda: True)()
 
 
-class Place(NamedTuple):
+class IteratorPlace(NamedTuple):
     """`numbers`: by word; `held`: the objects, by word."""
 
     numbers: tuple[int, ...]
     held: dict[int, Any]
 
-    def same(self, other: Place) -> bool:
+    def same(self, other: IteratorPlace) -> bool:
         if self.numbers != other.numbers or self.held.keys() != other.held.keys():
             return False
         return all(value is other.held[word] for word, value in self.held.items())
@@ -75,7 +75,7 @@ def _words(obj: Any, kind: Any) -> Any:
     return (kind * ((type(obj).__basicsize__ - _HEAD) // _WORD)).from_address(id(obj) + _HEAD)
 
 
-def _read(obj: Any, skip: frozenset[int]) -> Place:
+def _read(obj: Any, skip: frozenset[int]) -> IteratorPlace:
     values = {id(value): value for value in gc.get_referents(obj)}
     numbers, held = [], {}
     for place, word in enumerate(_words(obj, ctypes.c_uint64)):
@@ -87,10 +87,10 @@ def _read(obj: Any, skip: frozenset[int]) -> Place:
             numbers.append(0)
         else:
             numbers.append(word)
-    return Place(tuple(numbers), held)
+    return IteratorPlace(tuple(numbers), held)
 
 
-def _write(obj: Any, place: Place, skip: frozenset[int]) -> None:
+def _write(obj: Any, place: IteratorPlace, skip: frozenset[int]) -> None:
     words = _words(obj, ctypes.c_uint64)
     before = _read(obj, skip).held
     for value in place.held.values():
@@ -102,12 +102,12 @@ def _write(obj: Any, place: Place, skip: frozenset[int]) -> None:
         decref(id(value))
 
 
-def read(iterator: Any) -> Place | None:
+def read(iterator: Any) -> IteratorPlace | None:
     skip = _skipped(type(iterator))
     return None if skip is None else _read(iterator, skip)
 
 
-def write(iterator: Any, place: Place) -> None:
+def write(iterator: Any, place: IteratorPlace) -> None:
     """An iterator of the same type that `place` was read from."""
     skip = _skipped(type(iterator))
     assert skip is not None

@@ -10,10 +10,10 @@ from typing import Any
 
 from torchrelay.shim.adapters.frameworks import GENERATORS
 from torchrelay.shim.bootstrap import script_end
-from torchrelay.shim.bootstrap.runtime_interface import Runtime
+from torchrelay.shim.bootstrap.runtime_interface import RuntimeInterface
 from torchrelay.shim.instrument.cached_rewrite import Rewritten, rewrite
 from torchrelay.shim.instrument.code_cache import CodeCache, default_folder
-from torchrelay.shim.instrument.packages import Origin, Packages
+from torchrelay.shim.instrument.packages import PackageOrigin, Packages
 from torchrelay.shim.instrument.rewrite import instrument
 from torchrelay.shim.script import sites
 from torchrelay.shim.script.hidden_frames import hide_this_frame
@@ -73,7 +73,10 @@ class ScriptFinder:
     """First on `sys.meta_path`. Asks the finders behind it, and exchanges the loader of what they find."""
 
     def __init__(
-        self, runtime: Runtime, publish: Callable[[], None], imported: Mapping[str, Callable[[ModuleType], None]]
+        self,
+        runtime: RuntimeInterface,
+        publish: Callable[[], None],
+        imported: Mapping[str, Callable[[ModuleType], None]],
     ) -> None:
         """`imported`: name of a module -> what is called when it has been imported."""
         self._runtime, self._publish, self._imported = runtime, publish, imported
@@ -111,7 +114,7 @@ class ScriptFinder:
             spec.loader = AnnouncingLoader(spec.loader, self._imported[name])
         else:
             origin = self._origin(name, spec.loader.path)
-            if origin is not Origin.LEFT_ALONE or name in self._script_names:
+            if origin is not PackageOrigin.LEFT_ALONE or name in self._script_names:
                 self._exchange(spec, spec.loader, origin)
         return spec
 
@@ -127,19 +130,19 @@ class ScriptFinder:
                 return spec  # type: ignore[no-any-return]  # finders of others have no types
         return None
 
-    def _origin(self, name: str, file: str) -> Origin:
+    def _origin(self, name: str, file: str) -> PackageOrigin:
         if self._script_package and name.partition(".")[0] == self._script_package:
-            return Origin.USERS
+            return PackageOrigin.USERS
         return self._packages.origin(name, file)
 
-    def _exchange(self, spec: ModuleSpec, loader: SourceFileLoader, origin: Origin) -> None:
-        package = origin is Origin.TRAINS
+    def _exchange(self, spec: ModuleSpec, loader: SourceFileLoader, origin: PackageOrigin) -> None:
+        package = origin is PackageOrigin.TRAINS
         if not package:
             # Without loops, and if it cannot be rewritten, it has state all the same.
             sites.INSTRUMENTED_FILES.add(loader.path)
         try:
             source, generators = loader.get_data(loader.path), GENERATORS.get(spec.name, frozenset())
-            loops = origin is not Origin.LEFT_ALONE
+            loops = origin is not PackageOrigin.LEFT_ALONE
             made = rewrite(self._cache, source, loader.path, loops=loops, package=package, generators=generators)
         except (OSError, SyntaxError, ValueError):
             return  # the module's own; Python's loader comes upon it too, and tells the user
@@ -163,7 +166,7 @@ class ScriptFinder:
         """The module of `-m`, which tells when it ends."""
         name = self._script_names[0]
         generators = GENERATORS.get(name, frozenset())
-        loops = self._origin(name, path) is Origin.USERS
+        loops = self._origin(name, path) is PackageOrigin.USERS
         made = instrument(source, path, loops=loops, main=True, generators=generators)
         self.publish_sites(path, made.sites, made.next_calls, made.code, made.plain)
         script_end.expect(self._runtime, from_file=False)

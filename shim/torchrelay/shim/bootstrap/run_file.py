@@ -23,7 +23,7 @@ from typing import Any
 
 from torchrelay.protocol.errors import UnsupportedError
 from torchrelay.shim.bootstrap import script_end
-from torchrelay.shim.bootstrap.runtime_interface import Runtime
+from torchrelay.shim.bootstrap.runtime_interface import RuntimeInterface
 from torchrelay.shim.instrument.rewrite import instrument
 from torchrelay.shim.script import sites
 
@@ -54,7 +54,7 @@ _entries: list[_Entry] = []
 """Kept: the interpreter has only borrowed the entry while the script runs."""
 
 
-def watch(runtime: Runtime, publish: Callable[[], None], run_module: Callable[[str], None]) -> None:
+def watch(runtime: RuntimeInterface, publish: Callable[[], None], run_module: Callable[[str], None]) -> None:
     """Gets ready for the script, however it is started. `run_module` is told of `python -m NAME`."""
 
     def on_event(event: str, args: tuple[Any, ...]) -> None:
@@ -75,7 +75,7 @@ def watch(runtime: Runtime, publish: Callable[[], None], run_module: Callable[[s
     sys.addaudithook(hook)
 
 
-def _prepare_or_disable(filename: str, runtime: Runtime, publish: Callable[[], None]) -> FunctionType | None:
+def _prepare_or_disable(filename: str, runtime: RuntimeInterface, publish: Callable[[], None]) -> FunctionType | None:
     """The script's module as a function, or None if the interpreter should go on by itself."""
     try:
         return _prepare(filename, runtime, publish)
@@ -89,7 +89,7 @@ def _prepare_or_disable(filename: str, runtime: Runtime, publish: Callable[[], N
     return None
 
 
-def _prepare(filename: str, runtime: Runtime, publish: Callable[[], None]) -> FunctionType:
+def _prepare(filename: str, runtime: RuntimeInterface, publish: Callable[[], None]) -> FunctionType:
     if sys.flags.inspect:
         raise UnsupportedError("the script runs with -i")
     source = _read(filename)

@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any, Protocol
 
 
-class Hooks(Protocol):
+class LoopHooks(Protocol):
     """What instrumented code calls, as `builtins.__torchrelay__`."""
 
     def enter(self, site: str) -> int:
@@ -29,11 +29,11 @@ class Hooks(Protocol):
         """Decorator of a framework's generator function that draws batches."""
 
 
-class Runtime(Protocol):
+class RuntimeInterface(Protocol):
     """The shim's runtime, as the code that gets into the script sees it."""
 
     @property
-    def hooks(self) -> Hooks: ...
+    def hooks(self) -> LoopHooks: ...
 
     @property
     def is_spare(self) -> bool:

@@ -15,7 +15,7 @@ import sys
 import threading
 from dataclasses import dataclass
 
-from torchrelay.shim.bootstrap.runtime_interface import Runtime
+from torchrelay.shim.bootstrap.runtime_interface import RuntimeInterface
 from torchrelay.shim.script.hidden_frames import hide_all
 
 _FILE_INPUT = 257
@@ -24,7 +24,7 @@ _FILE_INPUT = 257
 
 @dataclass
 class _Script:
-    runtime: Runtime
+    runtime: RuntimeInterface
     from_file: bool
     process: int
     has_ended: bool = False
@@ -33,7 +33,7 @@ class _Script:
 _script: _Script | None = None
 
 
-def expect(runtime: Runtime, *, from_file: bool) -> None:
+def expect(runtime: RuntimeInterface, *, from_file: bool) -> None:
     """The script is about to start. `from_file`: as `python FILE`, where the interpreter cleans up in its own way."""
     global _script
     _script = _Script(runtime, from_file, os.getpid())

@@ -20,7 +20,7 @@ _STANDARD = 2
 
 
 @dataclass(frozen=True)
-class Start:
+class InterpreterStart:
     """How the interpreter was started."""
 
     argv: tuple[str, ...]
@@ -32,7 +32,7 @@ class Start:
     """Signals that were blocked."""
 
 
-_start: Start | None = None
+_start: InterpreterStart | None = None
 
 
 def remember(environ: Mapping[str, str]) -> None:
@@ -40,7 +40,7 @@ def remember(environ: Mapping[str, str]) -> None:
     global _start
     given = frozenset(n for n in _open_files() if os.get_inheritable(n))
     mask = frozenset(int(s) for s in signal.pthread_sigmask(signal.SIG_BLOCK, ()))
-    _start = Start(tuple(sys.orig_argv), dict(environ), os.getcwd(), given, mask)
+    _start = InterpreterStart(tuple(sys.orig_argv), dict(environ), os.getcwd(), given, mask)
 
 
 def start_over(exit_code: int) -> NoReturn:

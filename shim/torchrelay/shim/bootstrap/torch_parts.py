@@ -39,7 +39,7 @@ def _pipelining(runtime: Runtime, module: ModuleType) -> None:
 def _async_checkpoint(runtime: Runtime, module: ModuleType) -> None:
     from torchrelay.shim.adapters import async_checkpoint
 
-    def begin(staged: Any, options: dict[str, Any]) -> async_checkpoint.Taken | None:
+    def begin(staged: Any, options: dict[str, Any]) -> async_checkpoint.TakenSave | None:
         engine = runtime.engine
         return engine.guard.tell(engine.saves.begin, staged, options) if engine is not None else None
 

@@ -13,7 +13,7 @@ from typing import Any
 from torchrelay.shim.capture import callables, small, undo
 from torchrelay.shim.capture.aliases import is_by_value
 from torchrelay.shim.capture.edges import flat
-from torchrelay.shim.capture.host_state import HostState, Node
+from torchrelay.shim.capture.host_state import HostState, StateNode
 from torchrelay.shim.capture.kinds import Kind, kind_of
 from torchrelay.shim.capture.parts import attributes, dataset_parts, numpy_random_state
 
@@ -42,7 +42,7 @@ def left_behind(state: HostState, loaders: Iterable[Any]) -> Callable[[], None]:
     return as_they_are(nodes_below(state, loaders))
 
 
-def nodes_below(state: HostState, loaders: Iterable[Any]) -> list[Node]:
+def nodes_below(state: HostState, loaders: Iterable[Any]) -> list[StateNode]:
     """All that drawing from these may change, the generators included."""
     numbers = dict.fromkeys(state.generators)
     queue = [state.index[id(loader)] for loader in loaders if id(loader) in state.index]
@@ -58,7 +58,7 @@ def nodes_below(state: HostState, loaders: Iterable[Any]) -> list[Node]:
     return [node for node in (state.nodes[n] for n in numbers) if _is_put_back(node)]
 
 
-def _children(state: HostState, node: Node) -> Iterator[int]:
+def _children(state: HostState, node: StateNode) -> Iterator[int]:
     for key, value in node.edges:
         for obj in (value,) if id(value) in state.index else (below for _, below in flat(key, value)):
             if (number := state.index.get(id(obj))) is not None:
@@ -79,7 +79,7 @@ def generator_states(state: HostState) -> dict[int, Any]:
     return {id(node.obj): _TAKE[node.kind](node.obj) for node in nodes}
 
 
-def as_they_are(nodes: Iterable[Node]) -> Callable[[], None]:
+def as_they_are(nodes: Iterable[StateNode]) -> Callable[[], None]:
     """Puts the objects of these nodes to what they are now."""
     now = [replace(node, content=_TAKE[node.kind](node.obj)) for node in nodes]
 
@@ -90,7 +90,7 @@ def as_they_are(nodes: Iterable[Node]) -> Callable[[], None]:
     return again
 
 
-def _is_put_back(node: Node) -> bool:
+def _is_put_back(node: StateNode) -> bool:
     if node.kind is Kind.TENSOR:
         return isinstance(node.content, small.TensorValue)
     if node.kind is Kind.NDARRAY:

@@ -22,7 +22,7 @@ Place = tuple[str, str, str]
 _REQUIRES_GRAD = attrgetter("requires_grad")
 
 
-class Form(NamedTuple):
+class TensorForm(NamedTuple):
     """Of what stands at one place; the shape is that of this rank's part. `tied`: the earlier place that holds the same tensor."""
 
     parameter: bool
@@ -48,8 +48,8 @@ class Form(NamedTuple):
         return torch.nn.Parameter(made, requires_grad=self.requires_grad) if self.parameter else made
 
 
-def form_of(tensor: torch.Tensor, *, persistent: bool = True, tied: Place | None = None) -> Form:
-    return Form(
+def form_of(tensor: torch.Tensor, *, persistent: bool = True, tied: Place | None = None) -> TensorForm:
+    return TensorForm(
         isinstance(tensor, torch.nn.Parameter),
         tensor.dtype,
         tuple(local(tensor).shape),
@@ -86,7 +86,7 @@ class BoundTensors:
                 self.slots += [(name, where, key) for key in space]
                 self._spaces += [(module, space, key) for key in space]
         self.tensors: list[Any] = []
-        self.forms: list[Form | None] = []
+        self.forms: list[TensorForm | None] = []
         self.parameters: list[torch.Tensor] = []
         self._flags: list[bool] = []
         self.look_again(self.take())
@@ -115,7 +115,7 @@ class BoundTensors:
     def look_again(self, tensors: list[Any]) -> None:
         """`tensors`: what stands in the slots now. Makes new lists, since contents hold the old ones."""
         seen: dict[int, Place] = {}
-        forms: list[Form | None] = []
+        forms: list[TensorForm | None] = []
         for slot, (module, _, key), tensor in zip(self.slots, self._spaces, tensors):
             if tensor is None:
                 forms.append(None)
@@ -127,7 +127,7 @@ class BoundTensors:
         self.parameters = [t for t in tensors if isinstance(t, torch.nn.Parameter)]
         self._flags = [*map(_REQUIRES_GRAD, self.parameters)]
 
-    def put_back(self, tensors: list[Any], forms: list[Form | None]) -> None:
+    def put_back(self, tensors: list[Any], forms: list[TensorForm | None]) -> None:
         """Binds these slots to what they were bound to, and takes away names that were added since. Flags of parameters too."""
         left = iter(tensors)
         for module, where, space, names in self._owners:
@@ -155,7 +155,9 @@ def at_place(root: torch.nn.Module, place: Place) -> Any:
     return fsdp2.shard_of(bound) if where == PARAMETERS and bound is not None else bound
 
 
-def put_forms(forms: Mapping[Place, Form | None], by_name: Mapping[str, torch.nn.Module], *, complete: bool) -> None:
+def put_forms(
+    forms: Mapping[Place, TensorForm | None], by_name: Mapping[str, torch.nn.Module], *, complete: bool
+) -> None:
     """Binds tensors of the recorded forms where this process has others. `complete`: names that are not in `forms` go.
 
     Raises StateMismatchError where there is no such module.

@@ -15,7 +15,7 @@ from torch.utils.data import IterableDataset
 
 from torchrelay.shim.capture.aliases import Alias
 from torchrelay.shim.capture.alike import alike
-from torchrelay.shim.capture.bound_tensors import BUFFERS, Form
+from torchrelay.shim.capture.bound_tensors import BUFFERS, TensorForm
 from torchrelay.shim.capture.encode import EncodedNode
 from torchrelay.shim.capture.host_state import Inside, LargeTensor, Nth, path_of
 from torchrelay.shim.capture.keys import Key, by_place
@@ -297,11 +297,11 @@ def _has_content(name: str, forms: dict[Any, Any]) -> bool:
     return form is not None and math.prod(form.shape) * form.dtype.itemsize <= SMALL_BYTES
 
 
-def _form(form: Form | None) -> Form | None:
+def _form(form: TensorForm | None) -> TensorForm | None:
     return None if form is None else form._replace(device="")
 
 
-def _shown_form(form: Form | None) -> str:
+def _shown_form(form: TensorForm | None) -> str:
     if form is None:
         return "None"
     frozen = "" if form.requires_grad or not form.parameter else ", frozen"

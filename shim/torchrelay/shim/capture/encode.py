@@ -23,7 +23,7 @@ import torch
 
 from torchrelay.shim.capture import by_value, keys, modules, shared
 from torchrelay.shim.capture.handlers import HANDLERS
-from torchrelay.shim.capture.host_state import HostState, Node, Nth
+from torchrelay.shim.capture.host_state import HostState, Nth, StateNode
 from torchrelay.shim.capture.kinds import GONE, IMPLIED, PLAIN, TENSOR, Kind, kind_of
 from torchrelay.shim.capture.shared import Numbered, copy_of, page_of
 from torchrelay.shim.capture.small import TensorValue
@@ -184,7 +184,7 @@ class Encoder:
         value = self.value
         return [v if type(v) in PLAIN else value(v) for v in content]
 
-    def node(self, node: Node) -> tuple[Any, ...]:
+    def node(self, node: StateNode) -> tuple[Any, ...]:
         self.weak = False
         kind, cls = node.kind, type(node.obj)
         handler = HANDLERS[kind]

@@ -16,9 +16,9 @@ from torchrelay.shim.capture.replay_point import ABSENT
 
 if TYPE_CHECKING:
     from torchrelay.shim.capture.encode import EncodedNode, Encoder
-    from torchrelay.shim.capture.host_state import Node
+    from torchrelay.shim.capture.host_state import StateNode
     from torchrelay.shim.capture.modules import ModuleTrees
-    from torchrelay.shim.capture.rebuild import Rebuild
+    from torchrelay.shim.capture.rebuild import StateRebuild
     from torchrelay.shim.capture.walk import Walk
 
 
@@ -26,21 +26,21 @@ def nothing(*_: Any) -> None:
     """For what goes back, or comes back, by itself."""
 
 
-def encode_as_it_is(encoder: Encoder, node: Node) -> Any:
+def encode_as_it_is(encoder: Encoder, node: StateNode) -> Any:
     return node.content
 
 
-def encode_mapping(encoder: Encoder, node: Node) -> Any:
+def encode_mapping(encoder: Encoder, node: StateNode) -> Any:
     return encoder.mapping(node.content)
 
 
-def not_made(rebuild: Rebuild, node: EncodedNode) -> Any:
+def not_made(rebuild: StateRebuild, node: EncodedNode) -> Any:
     """Set-up makes such objects; what training has made of them cannot be made again."""
     rebuild.lacks(node)
     return ABSENT
 
 
-def made_for_one_use(rebuild: Rebuild, node: EncodedNode) -> Any:
+def made_for_one_use(rebuild: StateRebuild, node: EncodedNode) -> Any:
     """What is made for one use, such as an evaluation's loader, is made again for the next one."""
     rebuild.leaves(f"{node.kind.name.lower()} {node.key!r}")
     return ABSENT
@@ -62,20 +62,20 @@ class Handler:
     kind: Kind
     capture: Callable[[Walk, Kind, Any, int, Any], None] | None = None
     """Adds a node for an object that the walk meets for the first time; None for what only a walk itself makes nodes of."""
-    same: Callable[[ModuleTrees, Node], bool] | None = None
+    same: Callable[[ModuleTrees, StateNode], bool] | None = None
     """Whether a node of an earlier walk is as it was."""
-    renewed: Callable[[ModuleTrees, Node], Node | None] | None = None
+    renewed: Callable[[ModuleTrees, StateNode], StateNode | None] | None = None
     """In place of `same`, for kinds that leave a trace beside their nodes: the node anew, or None if it is as it was."""
-    undo: Callable[[Node], None] = nothing
+    undo: Callable[[StateNode], None] = nothing
     """Puts the object back to the node's content, in the process that it was taken in."""
-    encode: Callable[[Encoder, Node], Any] = encode_as_it_is
+    encode: Callable[[Encoder, StateNode], Any] = encode_as_it_is
     """The content as plain data and references."""
     extra: Callable[[Any], Any] | None = None
     """What making such an object takes beside its content."""
-    make: Callable[[Rebuild, EncodedNode], Any] = not_made
+    make: Callable[[StateRebuild, EncodedNode], Any] = not_made
     """An object of this kind, still empty, or ABSENT."""
     fits: Callable[[EncodedNode, Any], bool] = of_same_class
-    fill: Callable[[Rebuild, EncodedNode, Any], None] = nothing
+    fill: Callable[[StateRebuild, EncodedNode, Any], None] = nothing
     """Puts the recorded content into the object of another process."""
     child: Callable[[Any, Any], Any] = attribute
     """What stands at a key of the object, or ABSENT."""

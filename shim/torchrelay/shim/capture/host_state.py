@@ -10,12 +10,12 @@ import torch
 
 from torchrelay.shim.adapters.dtensor import Spread
 from torchrelay.shim.capture.kinds import Kind
-from torchrelay.shim.capture.shared import AnyNumbered, Numbered, Places, copy_of, copy_of_places
+from torchrelay.shim.capture.shared import AnyNumbered, Numbered, NumberTable, copy_of, copy_of_places
 from torchrelay.shim.tensors.tensor_versions import version_of, versions_of
 
 
 @dataclass(slots=True)
-class Node:
+class StateNode:
     """`parent` and `key` say how to reach the object from another node; `content` is its shallow copy at the boundary.
 
     Not changed once its walk is over: a later walk that finds the object as it was takes over the node.
@@ -34,8 +34,8 @@ class Node:
 
 @dataclass
 class HostState:
-    nodes: Numbered[Node] = field(default_factory=list)
-    index: Places = field(default_factory=dict[int, int])
+    nodes: Numbered[StateNode] = field(default_factory=list)
+    index: NumberTable = field(default_factory=dict[int, int])
     """id(object) -> place in `nodes`; valid while the nodes hold the objects."""
     versions: list[tuple[torch.Tensor, int, str]] = field(default_factory=list)
     """Tensors too large to copy, with the version that they had."""
@@ -84,7 +84,7 @@ class HostState:
         """How a person would write the way to a node, or to what hangs below it: `self.scheduler.base_lrs`."""
         return path_of(self.nodes, number, *keys, items=False)
 
-    def root(self, number: int) -> Node:
+    def root(self, number: int) -> StateNode:
         while (parent := self.nodes[number].parent) >= 0:
             number = parent
         return self.nodes[number]

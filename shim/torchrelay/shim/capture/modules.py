@@ -18,7 +18,7 @@ from torchrelay.shim.adapters.module_hooks import hook_counts, next_hook, remove
 from torchrelay.shim.adapters.wrappers import is_fsdp1
 from torchrelay.shim.capture import callables, small
 from torchrelay.shim.capture.aliases import Owners, as_tensor, memory_of
-from torchrelay.shim.capture.bound_tensors import BUFFERS, PARAMETERS, BoundTensors, Form, Place
+from torchrelay.shim.capture.bound_tensors import BUFFERS, PARAMETERS, BoundTensors, Place, TensorForm
 from torchrelay.shim.capture.callables import is_hidden
 from torchrelay.shim.capture.kinds import PLAIN
 from torchrelay.shim.capture.long_list import LongLists
@@ -52,7 +52,7 @@ class TreeContent:
     values: list[Any]
     buffers: dict[str, small.TensorValue]
     bound: list[Any]
-    forms: list[Form | None]
+    forms: list[TensorForm | None]
     next_hook: int
 
     def named(self) -> dict[Place, Any]:
@@ -186,7 +186,7 @@ class ModuleTree:
         buffers = self._take_buffers() if self.small_buffers else {}
         return TreeContent(self, *self._latest, buffers, self._bound.tensors, self._bound.forms, next_hook())
 
-    def forms(self, content: TreeContent) -> dict[Place, Form | None]:
+    def forms(self, content: TreeContent) -> dict[Place, TensorForm | None]:
         """Of parameters and buffers; what the journal of the set-up has already is left out."""
         if self.base is None:
             return self.all_forms(content)
@@ -195,7 +195,7 @@ class ModuleTree:
         pairs = zip(self._bound.slots, content.forms, self.base.forms)
         return {slot: now for slot, now, then in pairs if now != then}
 
-    def all_forms(self, content: TreeContent) -> dict[Place, Form | None]:
+    def all_forms(self, content: TreeContent) -> dict[Place, TensorForm | None]:
         return dict(zip(self._bound.slots, content.forms))
 
     def by_place(self, tensors: list[Any]) -> dict[Place, Any]:

@@ -43,7 +43,7 @@ from torchrelay.shim.capture.tags import (
 from torchrelay.shim.script.save_future import SaveId
 
 
-class Rebuild:
+class StateRebuild:
     """`frames`: the joiner's frames, outermost first. First `resolve`, then `fill`; `missing` names what has no place here.
 
     `loops`: the iterators of its running loops. `promised(save)`: what stands for a save that the lost rank waited for, or could

@@ -2,7 +2,7 @@
 
 From step to step hardly anything changes: a few counters, a loss, the batch. Nodes that are as they were are taken over, with
 what was written of them. Whatever changes the shape of the whole (a model, an optimizer, an object with others below it that is
-known by another path than before) takes a walk from scratch: `Restart`. So a node's path is always the one that a walk from
+known by another path than before) takes a walk from scratch: `WalkAnew`. So a node's path is always the one that a walk from
 scratch would find, in all ranks.
 """
 
@@ -29,7 +29,7 @@ from torchrelay.shim.capture.edges import (
 from torchrelay.shim.capture.handler import nothing
 from torchrelay.shim.capture.handlers import COMES_AND_GOES, HANDLERS, RENEWED, SAME
 from torchrelay.shim.capture.handlers.variables import iterators_of_loops
-from torchrelay.shim.capture.host_state import HostState, LargeTensor, Node, versions_now
+from torchrelay.shim.capture.host_state import HostState, LargeTensor, StateNode, versions_now
 from torchrelay.shim.capture.kinds import FRAME, GLOBALS, GONE, LIST, PLAIN, TENSOR, Kind, kind_of
 from torchrelay.shim.capture.long_list import LONG
 from torchrelay.shim.capture.modules import ModuleTrees
@@ -40,7 +40,7 @@ from torchrelay.shim.capture.parts import (
     global_names,
     live_names,
 )
-from torchrelay.shim.capture.seen_again import Restart, changed
+from torchrelay.shim.capture.seen_again import WalkAnew, changed
 from torchrelay.shim.capture.small import TensorValue
 from torchrelay.shim.capture.traces import WITHOUT_NODE, forget, forget_large
 from torchrelay.shim.capture.walk import Walk
@@ -53,7 +53,7 @@ _WITHOUT_NODES = frozenset({Kind.OPAQUE, Kind.PLAIN, Kind.PROMISE, Kind.FUNCTION
 
 _WITHOUT_STATE = frozenset({Kind.OPAQUE, Kind.PLAIN, Kind.PROMISE})
 _capture_tensor = HANDLERS[TENSOR].capture or nothing
-_GONE = Node(Kind.GONE, None, -1, None, None)
+_GONE = StateNode(Kind.GONE, None, -1, None, None)
 
 
 class Rewalk(Walk):
@@ -77,7 +77,7 @@ class Rewalk(Walk):
         first = self._look_at_frames(frames)
         self._look_at_globals(first, frames, module_globals)
         if id(self.trees.loops) not in self._base.index and iterators_of_loops(self.trees):
-            raise Restart
+            raise WalkAnew
         watched = self._watched()
         self._to_look_at = watched.look() + self._to_look_at
         heapify(self._to_look_at)
@@ -85,9 +85,9 @@ class Rewalk(Walk):
             number = heappop(self._to_look_at)
             self._look_at(number, self._base.nodes[number])
         if self._base.bulk and any(len(obj) != length for obj, length, _ in self._base.bulk):
-            raise Restart
+            raise WalkAnew
         if self._base.sizes != [*map(len, self._base.spaces)]:
-            raise Restart
+            raise WalkAnew
         state = self.state
         self._ways.look_at_lost()
         if self._gone_large:
@@ -98,7 +98,7 @@ class Rewalk(Walk):
             self.queue.extend(self._found)
             self._work_off()
             if len(state.free) > 64 + len(state.nodes) // 2:
-                raise Restart
+                raise WalkAnew
             known = self._base.index
             aliases.find(state, self.trees, [n for n in state.renewed if id(state.nodes[n].obj) not in known])
         self._ways.settle()
@@ -120,7 +120,7 @@ class Rewalk(Walk):
             watched = self.trees.watched = Watched(self.trees, self._base)
         return watched
 
-    def _look_at(self, number: int, node: Node) -> None:
+    def _look_at(self, number: int, node: StateNode) -> None:
         if number in self.state.renewed or node.kind is GONE:
             return
         if self.state.uses[number] == 0:
@@ -162,16 +162,16 @@ class Rewalk(Walk):
                     self.state.index[id(frame)] = known
                 if node.obj is not frame or not same_mapping(names, node.content):
                     key = place, frame.f_code.co_name
-                    self._replace(known, Node(FRAME, frame, -1, key, names, not_plain(names)))
+                    self._replace(known, StateNode(FRAME, frame, -1, key, names, not_plain(names)))
                 known += 1
             elif self._before is None:
-                raise Restart
+                raise WalkAnew
             else:
                 number = self.add(FRAME, frame, -1, (place, frame.f_code.co_name), names)
                 edges = self.state.nodes[number].edges = not_plain(names)
                 self._connect(number, edges, [])
         if known < len(nodes) and nodes[known].kind is FRAME:
-            raise Restart
+            raise WalkAnew
         return known
 
     def _look_at_globals(
@@ -181,11 +181,11 @@ class Rewalk(Walk):
         nodes, dead = self._base.nodes, dead_globals(frames)
         last = first + len(module_globals)
         if last > len(nodes) or (last < len(nodes) and nodes[last].kind is GLOBALS):
-            raise Restart
+            raise WalkAnew
         for number, (name, values) in enumerate(module_globals.items(), first):
             node = nodes[number]
             if node.obj is not values or node.key != name:
-                raise Restart
+                raise WalkAnew
             dead_here = dead.get(id(values), NONE)
             if node.seen.still_true(values, dead_here):
                 continue
@@ -194,18 +194,18 @@ class Rewalk(Walk):
             if same_mapping(names, node.content):
                 node.seen = seen
                 continue
-            self._replace(number, Node(GLOBALS, values, -1, name, names, not_plain(names), seen))
+            self._replace(number, StateNode(GLOBALS, values, -1, name, names, not_plain(names), seen))
 
     # What is not as it was.
 
-    def _visit_again(self, number: int, node: Node) -> None:
+    def _visit_again(self, number: int, node: StateNode) -> None:
         self._pending = number
         capture = HANDLERS[node.kind].capture
         assert capture is not None
         capture(self, node.kind, node.obj, node.parent, node.key)
         self.queue.clear()
         if self._pending is not None or isinstance(self.state.nodes[number].content, LargeTensor):
-            raise Restart
+            raise WalkAnew
         self._replace(number, self.state.nodes[number])
 
     def add(self, kind: Kind, obj: Any, parent: int, key: Any, content: Any) -> int:
@@ -213,13 +213,13 @@ class Rewalk(Walk):
         if self._pending is not None:
             number, self._pending = self._pending, None
             state.renewed.add(number)
-            state.nodes[number] = Node(kind, obj, parent, key, content)
+            state.nodes[number] = StateNode(kind, obj, parent, key, content)
             return number
         number = next((n for n in state.free if n > parent), -1) if parent >= 0 and state.free else -1
         if number >= 0:
             state.free.remove(number)
             state.renewed.add(number)
-            state.nodes[number], state.uses[number] = Node(kind, obj, parent, key, content), 1
+            state.nodes[number], state.uses[number] = StateNode(kind, obj, parent, key, content), 1
             state.index[id(obj)] = number
             self._note(number, kind)
             return number
@@ -227,7 +227,7 @@ class Rewalk(Walk):
         state.renewed.add(len(state.nodes))
         return super().add(kind, obj, parent, key, content)
 
-    def _replace(self, number: int, now: Node) -> None:
+    def _replace(self, number: int, now: StateNode) -> None:
         gone, new = edge_changes(self._base.nodes[number].edges, now.edges)
         self.state.nodes[number] = now
         self.state.renewed.add(number)
@@ -260,17 +260,17 @@ class Rewalk(Walk):
             ):
                 left.append((key, value))
                 continue
-            state.nodes[child] = Node(LIST, value, number, key, value[:])
+            state.nodes[child] = StateNode(LIST, value, number, key, value[:])
             del state.index[id(then)], before[key]
             state.index[id(value)] = child
             state.renewed.add(child)
         return list(before.items()), left
 
-    def _drop(self, number: int, node: Node) -> None:
+    def _drop(self, number: int, node: StateNode) -> None:
         """Nothing leads to it any more."""
         state = self.state
         if node.kind not in COMES_AND_GOES:
-            raise Restart
+            raise WalkAnew
         if node.kind is TENSOR and not isinstance(node.content, TensorValue):
             self._gone_large.add(id(node.obj))
         self._ways.dropped(number)
@@ -301,7 +301,7 @@ class Rewalk(Walk):
                 if kind in WITHOUT_NODE:
                     forget(self.state, number, way, obj)
                 elif not (id(obj) in self._base.covered or kind in _WITHOUT_NODES):
-                    raise Restart
+                    raise WalkAnew
         return found
 
     def _connect(self, number: int, edges: Edges, before: list[tuple[Any, int]]) -> set[tuple[Any, int]]:
@@ -336,7 +336,7 @@ class Rewalk(Walk):
                 _capture_tensor(self, kind, obj, parent, key)
             return
         if kind not in COMES_AND_GOES and kind not in MAY_BE_LOOKED_THROUGH and kind not in WITHOUT_NODE:
-            raise Restart
+            raise WalkAnew
         super()._one(parent, key, obj)
 
     def define(self, space: Mapping[str, Any], cls: type | None) -> None:

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from torchrelay.shim.capture.edges import Edges
-from torchrelay.shim.capture.host_state import Node
+from torchrelay.shim.capture.host_state import StateNode
 from torchrelay.shim.capture.kinds import ATTRS, PARAM_GROUP, PLAIN
 from torchrelay.shim.capture.long_list import LONG
 
 
-class Restart(Exception):
+class WalkAnew(Exception):
     """The earlier walk is no basis; always answered with a walk from scratch."""
 
 
-def changed(node: Node) -> Node | None:
+def changed(node: StateNode) -> StateNode | None:
     """A list, a dict or an object as it is now, in one go since some are others in each step; None where it takes a visit."""
     obj, kind, cls = node.obj, node.kind, type(node.obj)
     content: Any
@@ -32,13 +32,13 @@ def changed(node: Node) -> Node | None:
         edges = [(name, value) for name, value in content.items() if type(value) not in PLAIN]
         if kind is PARAM_GROUP:
             edges = [edge for edge in edges if edge[0] != "params"]
-            return Node(kind, obj, node.parent, node.key, content, edges, [*content["params"]])
+            return StateNode(kind, obj, node.parent, node.key, content, edges, [*content["params"]])
     elif kind is ATTRS and only_fields(cls) and "<locals>" not in cls.__qualname__:
         content = obj.__dict__.copy()
         edges = [(name, value) for name, value in content.items() if type(value) not in PLAIN]
     else:
         return None
-    return Node(kind, obj, node.parent, node.key, content, edges)
+    return StateNode(kind, obj, node.parent, node.key, content, edges)
 
 
 _STRINGS = frozenset({str})

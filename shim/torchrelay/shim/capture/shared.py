@@ -38,7 +38,7 @@ class AnyNumbered(Protocol[C]):
     def __getitem__(self, number: int, /) -> C: ...
 
 
-class Places(Protocol):
+class NumberTable(Protocol):
     """What dicts of numbers and `Table` have in common."""
 
     def __len__(self) -> int: ...
@@ -159,7 +159,7 @@ def copy_of(values: Numbered[T]) -> Numbered[T]:
     return Pages(values) if len(values) >= _MANY else list(values)
 
 
-def copy_of_places(places: Places) -> Places:
+def copy_of_places(places: NumberTable) -> NumberTable:
     if isinstance(places, Table):
         return places.copy()
     assert isinstance(places, dict)

@@ -32,7 +32,7 @@ _DRAINED_MODULES = frozenset(
 """What is read from these is gone: it cannot be put back."""
 
 
-class Origin(NamedTuple):
+class CodeOrigin(NamedTuple):
     """Which code it is, and the same of another process."""
 
     module: str
@@ -42,7 +42,7 @@ class Origin(NamedTuple):
     checksum: int
 
 
-class Standing(NamedTuple):
+class GeneratorStand(NamedTuple):
     """`stand`: None for a generator that is over. `values`: its variables by name, and what is on its stack by place.
 
     `cells`: variables that it shares with functions around it or inside of it, by name.
@@ -54,7 +54,7 @@ class Standing(NamedTuple):
     code: CodeType
     namespace: dict[str, Any]
 
-    def same(self, other: Standing) -> bool:
+    def same(self, other: GeneratorStand) -> bool:
         mine, theirs = self.stand, other.stand
         if mine is None or theirs is None:
             return mine is theirs
@@ -65,11 +65,11 @@ class Standing(NamedTuple):
         return all(a is b for a, b in zip(self.cells.values(), other.cells.values()))
 
 
-def standing(generator: GeneratorType[Any, Any, Any]) -> Standing | None:
+def standing(generator: GeneratorType[Any, Any, Any]) -> GeneratorStand | None:
     """None where it runs, and wherever else it cannot be told."""
     frame, code = generator.gi_frame, generator.gi_code
     if frame is None:
-        return Standing(None, {}, {}, code, {})
+        return GeneratorStand(None, {}, {}, code, {})
     stand = generator_frames.read(generator) if generator_frames.WORKS else None
     if stand is None:
         return None
@@ -87,7 +87,7 @@ def standing(generator: GeneratorType[Any, Any, Any]) -> Standing | None:
             slots[place] = AS_IT_IS
         else:
             values[name] = slot
-    return Standing(stand._replace(slots=tuple(slots)), _full(values), _full(cells), code, frame.f_globals)
+    return GeneratorStand(stand._replace(slots=tuple(slots)), _full(values), _full(cells), code, frame.f_globals)
 
 
 def _full(values: dict[Any, Any]) -> dict[Any, Any]:
@@ -101,10 +101,10 @@ def _contents(cell: CellType) -> Any:
         return EMPTY
 
 
-def origin(found: Standing) -> Origin:
+def origin(found: GeneratorStand) -> CodeOrigin:
     code = found.code
     module = str(found.namespace.get("__name__", ""))
-    return Origin(module, code.co_filename, code.co_name, code.co_firstlineno, checksum(code))
+    return CodeOrigin(module, code.co_filename, code.co_name, code.co_firstlineno, checksum(code))
 
 
 @functools.lru_cache(maxsize=256)
@@ -116,7 +116,7 @@ def has_not_begun(generator: GeneratorType[Any, Any, Any]) -> bool:
     return inspect.getgeneratorstate(generator) == inspect.GEN_CREATED
 
 
-def put_back(generator: GeneratorType[Any, Any, Any], then: Standing) -> None:
+def put_back(generator: GeneratorType[Any, Any, Any], then: GeneratorStand) -> None:
     """In the process that `then` was taken in. Raises StateMismatchError where it cannot go on from there."""
     if then.stand is None:
         return
@@ -127,7 +127,7 @@ def put_back(generator: GeneratorType[Any, Any, Any], then: Standing) -> None:
         cell.cell_contents = then.cells[name]
 
 
-def like(found: Standing) -> GeneratorType[Any, Any, Any]:
+def like(found: GeneratorStand) -> GeneratorType[Any, Any, Any]:
     """A generator of the same code that has not begun."""
     assert found.stand is not None
     known = dict(zip(generator_frames.names(found.code), found.stand.slots))
@@ -143,7 +143,9 @@ def _cells(generator: GeneratorType[Any, Any, Any], wanted: Mapping[str, Any]) -
             yield name, slot
 
 
-def enter(generator: GeneratorType[Any, Any, Any], recorded: tuple[int, int, int, bytes], found: Standing) -> None:
+def enter(
+    generator: GeneratorType[Any, Any, Any], recorded: tuple[int, int, int, bytes], found: GeneratorStand
+) -> None:
     """A generator of this process is put where another process's stood. `recorded`: state, place in the code, depth of the stack,
     numbers; `found`: what its variables are to be.
 
@@ -258,7 +260,7 @@ class Code(NamedTuple):
     around: CodeType | None
 
 
-def code_of(wanted: Origin) -> Code | None:
+def code_of(wanted: CodeOrigin) -> Code | None:
     """The same code here; None where there is none."""
     module = sys.modules.get(wanted.module)
     seen: set[int] = set()
@@ -271,7 +273,7 @@ def code_of(wanted: Origin) -> Code | None:
 
 
 def _within(
-    code: CodeType, around: CodeType | None, wanted: Origin, seen: set[int]
+    code: CodeType, around: CodeType | None, wanted: CodeOrigin, seen: set[int]
 ) -> tuple[CodeType, CodeType | None] | None:
     if id(code) in seen:
         return None
@@ -282,7 +284,7 @@ def _within(
     return next((found for found in inner if found is not None), None)
 
 
-def is_code_of(code: CodeType, wanted: Origin) -> bool:
+def is_code_of(code: CodeType, wanted: CodeOrigin) -> bool:
     return (code.co_name, code.co_firstlineno) == (wanted.name, wanted.line) and checksum(code) == wanted.checksum
 
 

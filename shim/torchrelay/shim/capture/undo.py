@@ -5,7 +5,7 @@ from __future__ import annotations
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.capture import small
 from torchrelay.shim.capture.handlers import HANDLERS
-from torchrelay.shim.capture.host_state import Definition, HostState, Node
+from torchrelay.shim.capture.host_state import Definition, HostState, StateNode
 from torchrelay.shim.capture.kinds import GONE
 from torchrelay.shim.tensors.tensor_versions import version_of, versions_of
 
@@ -47,5 +47,5 @@ def _undo_definition(definition: Definition) -> None:
             del space[name]
 
 
-def undo_node(node: Node) -> None:
+def undo_node(node: StateNode) -> None:
     HANDLERS[node.kind].undo(node)

@@ -18,7 +18,7 @@ from torchrelay.shim.capture import aliases, callables, modules, owners
 from torchrelay.shim.capture.base_types import fields
 from torchrelay.shim.capture.handlers import HANDLERS
 from torchrelay.shim.capture.handlers.variables import iterators_of_loops
-from torchrelay.shim.capture.host_state import Definition, Fields, HostState, Node
+from torchrelay.shim.capture.host_state import Definition, Fields, HostState, StateNode
 from torchrelay.shim.capture.kinds import DICT, LIST, PLAIN, Kind, kind_of
 from torchrelay.shim.capture.parts import NONE, Bindings, dead_globals, global_names, live_names
 from torchrelay.shim.capture.random_below import GENERATORS
@@ -95,7 +95,7 @@ class Walk:
         number = len(self.state.nodes)
         if number >= MAX_NODES:
             raise UnsupportedError(f"the training loop reaches more than {MAX_NODES} objects of changing state")
-        self.state.nodes.append(Node(kind, obj, parent, key, content))
+        self.state.nodes.append(StateNode(kind, obj, parent, key, content))
         self.state.index[id(obj)] = number
         self._note(number, kind)
         return number

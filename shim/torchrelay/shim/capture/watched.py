@@ -15,7 +15,7 @@ from typing import Any
 from torchrelay.shim.adapters import object_words
 from torchrelay.shim.adapters.list_pointers import POINTER_BYTES, pointers
 from torchrelay.shim.capture.handlers import SAME
-from torchrelay.shim.capture.host_state import HostState, Node
+from torchrelay.shim.capture.host_state import HostState, StateNode
 from torchrelay.shim.capture.kinds import GONE, Kind
 from torchrelay.shim.capture.modules import ModuleTrees
 from torchrelay.shim.capture.seen_again import only_fields
@@ -28,7 +28,7 @@ _MANY = 256
 """Further nodes that are looked at by themselves before all are sorted anew."""
 
 
-def _words(node: Node) -> list[int]:
+def _words(node: StateNode) -> list[int]:
     """Addresses of what tells that it is as it was; empty for what has to be looked at by itself."""
     kind, obj = node.kind, node.obj
     if kind is Kind.DICT or kind is Kind.PARAM_GROUP:
@@ -40,11 +40,11 @@ def _words(node: Node) -> list[int]:
     return object_words.of_function(obj) if kind is Kind.FUNCTION else []
 
 
-def _is_short_list(node: Node) -> bool:
+def _is_short_list(node: StateNode) -> bool:
     return type(node.obj) is list and type(node.content) is list
 
 
-def _is_empty(node: Node) -> bool:
+def _is_empty(node: StateNode) -> bool:
     return _is_short_list(node) and not node.content
 
 
@@ -113,7 +113,7 @@ class Watched:
             found.update(block.changed())
         return sorted(chain(self._rest, found)) if found else self._rest[:]
 
-    def _still_watched(self, number: int, node: Node) -> bool:
+    def _still_watched(self, number: int, node: StateNode) -> bool:
         """Whether its words, as the latest look has read them, tell of the next write: it was captured after that look."""
         held, fields = self._held[number]
         if self._is_restless(number) or node.obj is not held or getattr(held, "__dict__", None) is not fields:

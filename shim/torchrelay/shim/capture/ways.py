@@ -11,9 +11,9 @@ from typing import Any
 
 from torchrelay.shim.capture.edges import flat
 from torchrelay.shim.capture.handlers import COMES_AND_GOES
-from torchrelay.shim.capture.host_state import HostState, Inside, LargeTensor, Node
+from torchrelay.shim.capture.host_state import HostState, Inside, LargeTensor, StateNode
 from torchrelay.shim.capture.kinds import GONE, PARAM_GROUP
-from torchrelay.shim.capture.seen_again import Restart
+from torchrelay.shim.capture.seen_again import WalkAnew
 from torchrelay.shim.capture.traces import rename_large
 
 Way = tuple[int, Any]
@@ -58,7 +58,7 @@ class Ways:
             if node.kind is GONE:
                 continue
             if self._state.uses[child] == 0:
-                raise Restart  # its turn was over when it went
+                raise WalkAnew  # its turn was over when it went
             if node.parent == parent and node.key == key:
                 self._left[child] = parent
 
@@ -68,7 +68,7 @@ class Ways:
             known = [*self._new.get(child, ()), *self._from(parent, child)]
             ways = list(dict.fromkeys(known))
             if not ways or (len(ways) != self._state.uses[child] and not self._at_gate):
-                raise Restart  # others that were there before lead to it
+                raise WalkAnew  # others that were there before lead to it
             self._lead(child, ways)
         if self._at_gate:
             return  # a boundary's paths hold
@@ -83,7 +83,7 @@ class Ways:
         if (node.parent, node.key) == (parent, key):
             return
         if not self._at_gate and (node.edges or node.kind not in COMES_AND_GOES):
-            raise Restart
+            raise WalkAnew
         self._state.nodes[child] = now = replace(node, parent=parent, key=key)
         self._state.renewed.add(child)
         if isinstance(now.content, LargeTensor):
@@ -94,7 +94,7 @@ class Ways:
         ways = [way for way, length in zip(ways, lengths) if length == min(lengths)]
         parents = {parent for parent, _ in ways}
         if len(parents) > 1 and not self._at_gate and any(self._node(parent).parent >= 0 for parent in parents):
-            raise Restart  # which of them comes first is not known here
+            raise WalkAnew  # which of them comes first is not known here
         first = min(parents)  # a walk begins at the roots in their order
         keys = [key for parent, key in ways if parent == first]
         if len(keys) == 1:
@@ -107,5 +107,5 @@ class Ways:
         edges = self._node(parent).edges
         return [(parent, way) for key, value in edges for way, found in flat(key, value) if found is obj]
 
-    def _node(self, number: int) -> Node:
+    def _node(self, number: int) -> StateNode:
         return self._state.nodes[number]

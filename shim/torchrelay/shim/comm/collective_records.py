@@ -7,17 +7,17 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
 from torchrelay.protocol.errors import JournalError, StateMismatchError, UnsupportedError
-from torchrelay.shim.comm.collectives import SAME_ON_ALL_RANKS, Entry
+from torchrelay.shim.comm.collectives import SAME_ON_ALL_RANKS, FinishedCollective
 from torchrelay.shim.journal import payload
 
 _MAX_ENTRIES = 10_000
 _MAX_AFTER_BYTES = 64 << 20
 """Results since the gate beyond this are not kept."""
 
-ByGroup = dict[str, list[Entry]]
+ByGroup = dict[str, list[FinishedCollective]]
 
 
-def furthest(logs: Iterable[Sequence[Entry]]) -> ByGroup:
+def furthest(logs: Iterable[Sequence[FinishedCollective]]) -> ByGroup:
     """Of each group what the member that got furthest has done. `logs`: of several ranks, each in its own order."""
     found: ByGroup = {}
     for log in logs:
@@ -30,7 +30,7 @@ def furthest(logs: Iterable[Sequence[Entry]]) -> ByGroup:
     return found
 
 
-def without(by_group: ByGroup, done: Sequence[Entry]) -> ByGroup:
+def without(by_group: ByGroup, done: Sequence[FinishedCollective]) -> ByGroup:
     """What is left for a rank that has done `done` itself."""
     left = {group: list(entries) for group, entries in by_group.items()}
     for entry in done:
@@ -47,15 +47,15 @@ class CollectiveRecords:
     def __init__(self, keep_own: Callable[[bytes], None] = lambda data: None) -> None:
         """`keep_own` puts this rank's own results since the gate where they outlive it."""
         self._keep_own = keep_own
-        self.log: list[Entry] = []
+        self.log: list[FinishedCollective] = []
         self.body_mark = 0
         """Where the step in flight begins in `log`."""
-        self.after: list[Entry] = []
+        self.after: list[FinishedCollective] = []
         """Since the latest gate, until the next one."""
         self._after_bytes = 0
         self.replay: ByGroup = {}
         """What others have finished of the same: answered before anything is communicated."""
-        self.answers: list[Entry] | None = None
+        self.answers: list[FinishedCollective] | None = None
         """A joiner's, until it has entered: the lost rank's results. None when there are real peers."""
         self.others: ByGroup | None = None
         """Instead of `answers`: what the other members of each group have finished, for a joiner behind its gate."""
@@ -65,10 +65,10 @@ class CollectiveRecords:
     def cut(self, mark: int) -> None:
         del self.log[mark:]
 
-    def body(self) -> tuple[Entry, ...]:
+    def body(self) -> tuple[FinishedCollective, ...]:
         return tuple(self.log[self.body_mark :])
 
-    def add(self, entry: Entry, *, after_gate: bool) -> None:
+    def add(self, entry: FinishedCollective, *, after_gate: bool) -> None:
         if after_gate:
             entry = self._add_after(entry)
         if len(self.log) < _MAX_ENTRIES:
@@ -79,17 +79,17 @@ class CollectiveRecords:
         for entry in self.body():
             self._add_after(entry)
 
-    def _add_after(self, entry: Entry) -> Entry:
+    def _add_after(self, entry: FinishedCollective) -> FinishedCollective:
         self._after_bytes = self._after_bytes + entry.size_bytes() if self.after else entry.size_bytes()
         if self._after_bytes > _MAX_AFTER_BYTES:
-            entry = Entry(entry.name, entry.group, None)
+            entry = FinishedCollective(entry.name, entry.group, None)
         self.after.append(entry)
         if entry.name not in SAME_ON_ALL_RANKS:
             with suppress(JournalError):  # no room for it: what was kept before is true still, and this one is refused
                 self._keep_own(payload.dump(self.own_results()))
         return entry
 
-    def answer(self, name: str, group: str, *, without_result: bool = False) -> Entry:
+    def answer(self, name: str, group: str, *, without_result: bool = False) -> FinishedCollective:
         """`without_result`: the call gives this rank nothing.
 
         Raises StateMismatchError where this process takes another way than the lost rank did, or its peers are not there yet.
@@ -108,7 +108,7 @@ class CollectiveRecords:
             raise StateMismatchError(f"the script calls {name} where the lost rank did not")
         return _matching(self.answers.pop(0), name, group)
 
-    def replayed(self, name: str, group: str, *, without_result: bool = False) -> Entry | None:
+    def replayed(self, name: str, group: str, *, without_result: bool = False) -> FinishedCollective | None:
         """Raises UnsupportedError for a result that only the rank that had it knows."""
         left = self.replay.get(group)
         if not left:
@@ -116,7 +116,7 @@ class CollectiveRecords:
         entry = _matching(left.pop(0), name, group)
         return self._own_result(entry) or _for_all(entry, without_result=without_result)
 
-    def _own_result(self, of_others: Entry) -> Entry | None:
+    def _own_result(self, of_others: FinishedCollective) -> FinishedCollective | None:
         """What the lost rank got of a collective whose result is one rank's own, if it had finished it."""
         place = sum(done.group == of_others.group for done in self.after)
         own = self.own.get(of_others.group, [])[place : place + 1]
@@ -124,14 +124,16 @@ class CollectiveRecords:
             return None
         return own[0]
 
-    def own_results(self) -> tuple[Entry, ...]:
+    def own_results(self) -> tuple[FinishedCollective, ...]:
         """All since the gate, with the results of those alone that other ranks cannot tell."""
-        return tuple(Entry(e.name, e.group, None) if e.name in SAME_ON_ALL_RANKS else e for e in self.after)
+        return tuple(
+            FinishedCollective(e.name, e.group, None) if e.name in SAME_ON_ALL_RANKS else e for e in self.after
+        )
 
 
-def _for_all(entry: Entry, *, without_result: bool) -> Entry:
+def _for_all(entry: FinishedCollective, *, without_result: bool) -> FinishedCollective:
     if without_result:
-        return Entry(entry.name, entry.group, None)
+        return FinishedCollective(entry.name, entry.group, None)
     if entry.name not in SAME_ON_ALL_RANKS or entry.results is None:
         raise UnsupportedError(
             f"{entry.name} after the optimizer step: its result was one rank's own or too large to keep, and the lost rank had not "
@@ -140,7 +142,7 @@ def _for_all(entry: Entry, *, without_result: bool) -> Entry:
     return entry
 
 
-def _matching(entry: Entry, name: str, group: str) -> Entry:
+def _matching(entry: FinishedCollective, name: str, group: str) -> FinishedCollective:
     if (entry.name, entry.group) != (name, group):
         raise StateMismatchError(
             f"the script calls {name} on group {group!r} where {entry.name} on {entry.group!r} was recorded"

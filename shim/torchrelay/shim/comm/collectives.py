@@ -84,7 +84,7 @@ _GATHERED = frozenset({"gather", "gather_object"})
 
 
 @dataclass(frozen=True)
-class Entry:
+class FinishedCollective:
     """One finished collective. `results` is None where they were too large to keep."""
 
     name: str
@@ -97,7 +97,7 @@ class Entry:
         return sum(len(v.data) for v in self.results or ())
 
 
-class Engine(Protocol):
+class CollectiveEngine(Protocol):
     """What a collective needs to know from whoever runs this process."""
 
     guard: Guard
@@ -111,13 +111,13 @@ class Engine(Protocol):
         """Whether a joiner has come to where its peers are, so that this collective is done with them."""
         ...
 
-    def answer(self, name: str, group: str, *, without_result: bool = False) -> Entry: ...
-    def record(self, entry: Entry) -> None: ...
+    def answer(self, name: str, group: str, *, without_result: bool = False) -> FinishedCollective: ...
+    def record(self, entry: FinishedCollective) -> None: ...
     def interrupted(self, error: RuntimeError) -> None:
         """Returns if the collective is to be called again; raises Rewind or the error otherwise."""
         ...
 
-    def replayed(self, name: str, group: str, *, without_result: bool = False) -> Entry | None: ...
+    def replayed(self, name: str, group: str, *, without_result: bool = False) -> FinishedCollective | None: ...
     def sharded_alone(self) -> None:
         """A sharded model's own collective where there are no peers. Raises StateMismatchError where its result is needed."""
         ...
@@ -151,11 +151,11 @@ class Engine(Protocol):
 
 
 class Collectives:
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: CollectiveEngine) -> None:
         self._engine = engine
         self.guard = engine.guard
         self._inside = False
-        self._together: list[Call] | None = None
+        self._together: list[CollectiveCall] | None = None
 
     @property
     def inside(self) -> bool:
@@ -178,7 +178,7 @@ class Collectives:
     def is_answering(self) -> bool:
         return self._engine.mode() == "answer"
 
-    def call(self, call: Call) -> Any:
+    def call(self, call: CollectiveCall) -> Any:
         """A collective of the script."""
         self._engine.collective_begins()
         return self._run(call, self._engine.mode(), asynchronous=False)
@@ -189,7 +189,7 @@ class Collectives:
         if self._engine.mode() != "record":
             yield
             return
-        together: list[Call] = []
+        together: list[CollectiveCall] = []
         self._together = together
         try:
             yield
@@ -237,7 +237,9 @@ class Collectives:
             if self._inside or (mode := self._engine.mode()) == "off":
                 return plain(*args, **kwargs)
             out = kwargs.get(parameter, args[place] if 0 <= place < len(args) else None)
-            call = Call(name, group_name(args, kwargs), functools.partial(plain, *args, **kwargs), out, objects)
+            call = CollectiveCall(
+                name, group_name(args, kwargs), functools.partial(plain, *args, **kwargs), out, objects
+            )
             if is_called_by(sys._getframe(1), *_OF_WRAPPERS):
                 return self._of_wrapper(call, mode)
             self._engine.collective_begins()
@@ -247,20 +249,20 @@ class Collectives:
         setattr(c10d, name, wrapper)
         setattr(dist, name, wrapper)
 
-    def _run(self, call: Call, mode: str, *, asynchronous: bool) -> Any:
+    def _run(self, call: CollectiveCall, mode: str, *, asynchronous: bool) -> Any:
         engine = self._engine
         if mode == "answer" and engine.caught_up(call.group):
             mode = engine.mode()
         if mode == "answer":
             self._put(call, engine.answer(call.name, call.group, without_result=call.without_result()))
-            return Done() if asynchronous else None
+            return CompletedCollective() if asynchronous else None
         if call.name in SUMS_UP:
             engine.summed_up(call.tensors())
         if self._together is not None:
             self._together.append(call)
             return self._guarded(call)
         if mode == "record" and asynchronous:
-            engine.record(Entry(call.name, call.group, None))
+            engine.record(FinishedCollective(call.name, call.group, None))
             return self._guarded(call)
         if mode == "repeat":
             return self._repeat(call, asynchronous=asynchronous)
@@ -270,12 +272,12 @@ class Collectives:
         engine.record(call.take())
         return result
 
-    def _put(self, call: Call, entry: Entry) -> None:
+    def _put(self, call: CollectiveCall, entry: FinishedCollective) -> None:
         written = call.put(entry)
         if written:
             self._engine.answered(written)
 
-    def _of_wrapper(self, call: Call, mode: str) -> Any:
+    def _of_wrapper(self, call: CollectiveCall, mode: str) -> Any:
         """Parameters and gradients on their way: far too large to record, and without peers their content does not matter."""
         if mode == "answer":
             self._engine.sharded_alone()
@@ -284,7 +286,7 @@ class Collectives:
             self._engine.sharded_after_step()
         return self._guarded(call)
 
-    def _guarded(self, call: Call) -> Any:
+    def _guarded(self, call: CollectiveCall) -> Any:
         """Calls the original; a broken generation takes the rank back to its boundary."""
         while True:
             try:
@@ -292,7 +294,7 @@ class Collectives:
             except RuntimeError as error:
                 self._engine.interrupted(error)
 
-    def _original(self, call: Call) -> Any:
+    def _original(self, call: CollectiveCall) -> Any:
         self._inside = True
         self._engine.waiting(True)
         try:
@@ -301,7 +303,7 @@ class Collectives:
             self._inside = False
             self._engine.waiting(False)
 
-    def _repeat(self, call: Call, *, asynchronous: bool) -> Any:
+    def _repeat(self, call: CollectiveCall, *, asynchronous: bool) -> Any:
         if call.name not in SAME_ON_ALL_RANKS:
             self._engine.own_result_late(call.name)
         before = call.inputs()
@@ -310,7 +312,7 @@ class Collectives:
             if entry is not None:
                 self._put(call, entry)
                 self._engine.record(entry)
-                return Done() if asynchronous else None
+                return CompletedCollective() if asynchronous else None
             try:
                 result = self._original(call)
                 if asynchronous and result is not None:
@@ -324,7 +326,7 @@ class Collectives:
 
 
 @dataclass
-class Call:
+class CollectiveCall:
     name: str
     group: str
     function: Callable[[], Any]
@@ -347,16 +349,16 @@ class Call:
             for tensor, value in zip(self.tensors(), before):
                 tensor.data.copy_(value)  # torch counts no write of a collective
 
-    def take(self) -> Entry:
+    def take(self) -> FinishedCollective:
         if self.objects:
             data = pickle.dumps(list(self.out)) if self.out is not None else b""
-            return Entry(self.name, self.group, data if len(data) <= MAX_RECORDED_BYTES else None)
+            return FinishedCollective(self.name, self.group, data if len(data) <= MAX_RECORDED_BYTES else None)
         tensors = self.tensors()
         if sum(t.numel() * t.element_size() for t in tensors) > MAX_RECORDED_BYTES:
-            return Entry(self.name, self.group, None)
-        return Entry(self.name, self.group, [small.take(t) for t in tensors])
+            return FinishedCollective(self.name, self.group, None)
+        return FinishedCollective(self.name, self.group, [small.take(t) for t in tensors])
 
-    def put(self, entry: Entry) -> list[torch.Tensor]:
+    def put(self, entry: FinishedCollective) -> list[torch.Tensor]:
         """Returns the tensors that hold the recorded result now."""
         if entry.results is None or self.without_result():
             return []
@@ -378,7 +380,7 @@ def _flat(tensors: Any) -> list[torch.Tensor]:
     return [t for part in tensors for t in _flat(part)] if isinstance(tensors, (list, tuple)) else [tensors]
 
 
-class Done:
+class CompletedCollective:
     """A collective that is complete: what `async_op=True` returns where the answer is known."""
 
     def wait(self, timeout: Any = None) -> bool:

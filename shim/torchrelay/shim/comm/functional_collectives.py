@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchrelay.shim.adapters import functional
 from torchrelay.shim.capture import small
-from torchrelay.shim.comm.collectives import MAX_RECORDED_BYTES, Entry
+from torchrelay.shim.comm.collectives import MAX_RECORDED_BYTES, FinishedCollective
 from torchrelay.shim.script.guard import is_called_by
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class FunctionalCollectives:
                 engine.interrupted(error)
                 continue
             size = result.numel() * result.element_size()
-            entry = Entry(name, group, [small.take(result)] if size <= MAX_RECORDED_BYTES else None)
+            entry = FinishedCollective(name, group, [small.take(result)] if size <= MAX_RECORDED_BYTES else None)
             break
         engine.record(entry)
         return result
@@ -94,6 +94,6 @@ class FunctionalCollectives:
             engine.waiting(False)
 
     @staticmethod
-    def _built(entry: Entry, call: Callable[[], Any]) -> Any:
+    def _built(entry: FinishedCollective, call: Callable[[], Any]) -> Any:
         """A result too large to keep comes from the group without peers: in set-up state replaces it."""
         return call() if entry.results is None else small.build(entry.results[0])

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from torchrelay.protocol.errors import StateMismatchError
-from torchrelay.shim.comm.gate_links import Call, GateListener, Link
+from torchrelay.shim.comm.gate_links import GateCall, GateListener, Link
 
 _MESSAGE = struct.Struct("<qqq")
 """Generation, number of the gate, and flags of everybody heard of so far."""
@@ -126,7 +126,7 @@ def connect(
 
     `deadline_s`: seconds that are left. Raises RuntimeError when a peer does not come, or does not hold the secret.
     """
-    calls: dict[int, Call] = {}
+    calls: dict[int, GateCall] = {}
     ups: dict[int, Link] = {}
     downs: dict[int, Link] = {}
     rounds = distances(world_size)
@@ -139,7 +139,7 @@ def connect(
                 raise RuntimeError(f"torchrelay: rank {peer} could not connect its gate")
             where, nonce = (told[0], int(told[1])), bytes.fromhex(told[2])
             left_s = max(deadline_s(), 0.1)
-            calls[number] = Call(where, nonce, secret, generation, rank, peer, number, left_s)
+            calls[number] = GateCall(where, nonce, secret, generation, rank, peer, number, left_s)
         while len(downs) < len(rounds):
             caller = listener.accept(max(deadline_s(), 0.1))
             if caller is not None and downs.setdefault(*caller) is not caller[1]:

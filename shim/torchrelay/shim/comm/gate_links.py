@@ -125,7 +125,7 @@ class GateListener:
             self._socket.close()
 
 
-class Call:
+class GateCall:
     """A connection to a listener that has not answered yet. `peer`: the listener's rank. Raises OSError."""
 
     def __init__(

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
 from torchrelay.protocol.errors import UnsupportedError
-from torchrelay.shim.comm.collectives import Call, Collectives, Done
+from torchrelay.shim.comm.collectives import CollectiveCall, Collectives, CompletedCollective
 from torchrelay.shim.script.guard import is_called_by
 
 PREFIX = "ProcessGroup."
@@ -58,8 +58,8 @@ def _method(collectives: Collectives, name: str, original: Callable[..., Any]) -
 
         out = None if name in BARRIERS or not args else args[0]
         group = str(c10d._world.pg_names[self])
-        made = collectives.call(Call(PREFIX + name, group, whole, out, objects=False))
-        return Done() if made is None and name != "monitored_barrier" else made
+        made = collectives.call(CollectiveCall(PREFIX + name, group, whole, out, objects=False))
+        return CompletedCollective() if made is None and name != "monitored_barrier" else made
 
     return functools.wraps(original)(collectives.guard.entry(original, method))
 
@@ -77,7 +77,7 @@ def _wrap_coalescing(collectives: Collectives) -> None:
             with original(*args, **kwargs) as made:
                 yield made
         elif collectives.is_answering():
-            yield Done()
+            yield CompletedCollective()
         else:
             with collectives.together(), original(*args, **kwargs) as made:
                 yield made

@@ -18,7 +18,13 @@ from torch.distributed import distributed_c10d as c10d
 
 from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
 from torchrelay.shim.capture import small
-from torchrelay.shim.comm.collectives import MAX_RECORDED_BYTES, Collectives, Done, Entry, group_name
+from torchrelay.shim.comm.collectives import (
+    MAX_RECORDED_BYTES,
+    Collectives,
+    CompletedCollective,
+    FinishedCollective,
+    group_name,
+)
 from torchrelay.shim.script.guard import Guard, is_called_by
 
 _SENDS = ("send", "isend", "send_object_list")
@@ -27,15 +33,15 @@ _PIPELINES = "torch.distributed.pipelining."
 """Whose messages belong to a schedule's step: see adapters.pipelining."""
 
 
-class Engine(Protocol):
+class MessageEngine(Protocol):
     """What a message needs to know from whoever runs this process, beside what a collective does."""
 
     guard: Guard
 
     def mode(self) -> str: ...
-    def answer(self, name: str, group: str) -> Entry: ...
+    def answer(self, name: str, group: str) -> FinishedCollective: ...
     def behind_gate(self) -> bool: ...
-    def record_message(self, entry: Entry) -> None: ...
+    def record_message(self, entry: FinishedCollective) -> None: ...
     def own_result_late(self, name: str) -> None: ...
     def interrupted_for_good(self, error: RuntimeError) -> None: ...
     def waiting(self, on: bool) -> None: ...
@@ -43,7 +49,7 @@ class Engine(Protocol):
 
 
 class Messages:
-    def __init__(self, engine: Engine, collectives: Collectives) -> None:
+    def __init__(self, engine: MessageEngine, collectives: Collectives) -> None:
         self._engine, self._collectives = engine, collectives
 
     def install(self) -> None:
@@ -98,7 +104,7 @@ class Messages:
             )
         results = self._engine.answer(name, group).results
         if name in _SENDS:
-            return Done() if name == "isend" else None
+            return CompletedCollective() if name == "isend" else None
         if results is None:
             raise UnsupportedError(f"{name}: what the lost rank received was too large to keep")
         if name == "recv_object_list":
@@ -107,7 +113,7 @@ class Messages:
         if len(results) != (2 if name == "recv" else 1) or not small.fits(results[0], message):
             raise StateMismatchError(f"{name}: the recorded message has another shape, or was never waited for")
         small.put(results[0], message.data)
-        return Done() if name == "irecv" else int(small.build(results[1]))
+        return CompletedCollective() if name == "irecv" else int(small.build(results[1]))
 
     def _exchanged(self, name: str, group: str, message: Any, call: Callable[[], Any]) -> Any:
         if self._engine.mode() == "repeat":
@@ -121,7 +127,7 @@ class Messages:
             results = data if len(data) <= MAX_RECORDED_BYTES else None
         elif name == "irecv" and not _is_kept(message):
             results = None
-        self._engine.record_message(Entry(name, group, results))
+        self._engine.record_message(FinishedCollective(name, group, results))
         if name in ("isend", "irecv") and made is not None:
             return _Pending(made, self._guarded, message if name == "irecv" else None, results)
         return made

@@ -61,7 +61,7 @@ def _frame(generator: Batches) -> FrameType:
     return generator.gi_frame
 
 
-class Place:
+class LoaderPlaces:
     """What a generator of this function is like, told from one that is led there."""
 
     def __init__(self, function: Function) -> None:
@@ -91,7 +91,7 @@ class Place:
 class LookAhead(ReplayPoint):
     """What iterating over the loader gives: its own generator, which can be made anew at any place."""
 
-    def __init__(self, places: Place, loader: Any, draws: Draws) -> None:
+    def __init__(self, places: LoaderPlaces, loader: Any, draws: Draws) -> None:
         self._places, self.loader, self._draws = places, loader, draws
         self._generator = places.function(loader)
         self._end: tuple[int, Callable[[], None]] | None = None
@@ -189,7 +189,7 @@ def install(module: ModuleType, draws: Callable[[], Draws | None]) -> None:
     """
     cls: Any = module.DataLoaderShard
     original = cls.__iter__
-    places = Place(original)
+    places = LoaderPlaces(original)
 
     @functools.wraps(original)
     def __iter__(self: Any) -> Any:

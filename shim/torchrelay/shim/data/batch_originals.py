@@ -83,7 +83,7 @@ def originals_of(tensors: Sequence[torch.Tensor], arrays: Sequence[Any], *, copy
     return [*found, *(OriginalArray(a) for a in arrays if a.flags.writeable and a.dtype.kind != "O")]
 
 
-class Batches:
+class BatchOriginals:
     """Whether batches of any size are copied. `written`: whether a step was seen to write into one."""
 
     def __init__(self) -> None:

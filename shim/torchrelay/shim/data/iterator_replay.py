@@ -16,7 +16,7 @@ from torchrelay.shim.capture.kinds import Kind, kind_of
 from torchrelay.shim.capture.loader_order import LOADER_OF, LoaderIter, order_of
 from torchrelay.shim.capture.parts import attributes
 from torchrelay.shim.capture.replay_point import ReplayPoint
-from torchrelay.shim.data.batch_originals import Batches
+from torchrelay.shim.data.batch_originals import BatchOriginals
 from torchrelay.shim.data.data_state import DataState
 from torchrelay.shim.data.loader_cursor import Track
 from torchrelay.shim.data.replayed_item import Drawn, Over
@@ -64,7 +64,7 @@ class Draws:
         self.at_once = False
         """Of `expected`, as in Track."""
         self._cycles: dict[int, tuple[Any, Track]] = {}
-        self.batches = Batches()
+        self.batches = BatchOriginals()
         self.rewinds = 0
         self.boundary = 0
         """How many there have been."""

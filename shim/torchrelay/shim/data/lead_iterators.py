@@ -27,7 +27,7 @@ def rebuild(draws: Draws, loader: Any, record: LoaderRecord) -> tuple[Any, Any]:
     return made, item
 
 
-def lead_cycle(draws: Draws, cycle: Any, place: cycles.Place, record: LoaderRecord) -> None:
+def lead_cycle(draws: Draws, cycle: Any, place: cycles.CyclePlace, record: LoaderRecord) -> None:
     """A joiner's, that its set-up has made. Raises StateMismatchError where it cannot be led to its place."""
     if cycles.place_of(cycle) == place:
         return

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from torchrelay.shim.capture import rng
 from torchrelay.shim.capture.alike import alike
 from torchrelay.shim.capture.loader_order import Order, order_generators, order_of, set_order
-from torchrelay.shim.journal.payload import Turn
+from torchrelay.shim.journal.payload import SamplerTurn
 
 MOST = 64
 """So many are written down of an epoch; a sampler that has more cannot be led."""
@@ -28,19 +28,19 @@ class _Now(NamedTuple):
 class Turns:
     """Of one epoch of one iterator. `others()`: the state of each generator among the script's objects, by its id."""
 
-    def __init__(self, others: Callable[[], Mapping[int, Any]], of: Iterable[Turn] = ()) -> None:
+    def __init__(self, others: Callable[[], Mapping[int, Any]], of: Iterable[SamplerTurn] = ()) -> None:
         self._others = others
         self._asked = 0
         self._after: _Now | None = None
         self._to_come = deque(of)
         """A joiner's: those of the lost rank."""
-        self.found: list[Turn] = []
+        self.found: list[SamplerTurn] = []
         self.moved: frozenset[int] = frozenset()
         """Which of `others` the sampler has used when it was asked last."""
         self.cannot_be_led = False
         """Others than this process's sampler have used a generator that could not be put back in another process, or too often."""
 
-    def again(self, of: Iterable[Turn] = ()) -> Turns:
+    def again(self, of: Iterable[SamplerTurn] = ()) -> Turns:
         """For the next epoch, or from here on as another process had them."""
         return Turns(self._others, of)
 
@@ -65,7 +65,7 @@ class Turns:
     def _compare(self, before: _Now, now: _Now, then: _Now) -> None:
         moved = any(b != a and b != t for b, a, t in zip(before.generators, now.generators, then.generators))
         if moved or not (alike(before.order, now.order) or alike(before.order, then.order)):
-            self.found.append(Turn(self._asked, before.generators, before.order))
+            self.found.append(SamplerTurn(self._asked, before.generators, before.order))
         self.cannot_be_led |= len(self.found) > MOST
         for address in self.moved & then.others.keys():
             self.cannot_be_led |= not alike(before.others[address], then.others[address])

@@ -13,7 +13,7 @@ from torchrelay.shim.adapters.parameter_gradients import put_gradient
 from torchrelay.shim.tensors import digest
 
 
-class Form(NamedTuple):
+class GradientForm(NamedTuple):
     """Of this rank's part. `spread`: of a tensor that is spread over ranks."""
 
     shape: tuple[int, ...]
@@ -42,20 +42,20 @@ class GradientRecord(NamedTuple):
     zero: tuple[str, ...] = ()
     shed: tuple[str, ...] = ()
     pending: tuple[str, ...] = ()
-    forms: tuple[tuple[str, Form], ...] = ()
+    forms: tuple[tuple[str, GradientForm], ...] = ()
     """Of those that have another form than their parameters."""
     digests: tuple[tuple[str, str], ...] = ()
     """Of those that no comparison of ranks has covered yet."""
     learned: Learned = Learned()
 
 
-def form_of(tensor: torch.Tensor) -> Form:
+def form_of(tensor: torch.Tensor) -> GradientForm:
     part = local(tensor)
     stride = tuple(part.stride()) if part.layout is torch.strided else ()
-    return Form(tuple(part.shape), stride, part.dtype, spread_of(tensor))
+    return GradientForm(tuple(part.shape), stride, part.dtype, spread_of(tensor))
 
 
-def zeros(parameter: torch.Tensor, form: Form | None) -> torch.Tensor:
+def zeros(parameter: torch.Tensor, form: GradientForm | None) -> torch.Tensor:
     """A gradient of zeros for a parameter, in this form; None: in the parameter's own.
 
     Raises StateMismatchError where a mesh that it is spread over is not here.

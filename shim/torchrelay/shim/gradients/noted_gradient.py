@@ -9,7 +9,7 @@ import torch
 
 from torchrelay.protocol.errors import UnsupportedError
 from torchrelay.shim.adapters.dtensor import is_spread, local
-from torchrelay.shim.gradients.gradient_record import Form, form_of
+from torchrelay.shim.gradients.gradient_record import GradientForm, form_of
 from torchrelay.shim.tensors import tensor_bytes
 from torchrelay.shim.tensors.tensor_versions import version_of, versions_of
 
@@ -49,7 +49,7 @@ class NotedGradient:
         self.path, self.parameter, self.version = path, parameter, version
         self.there = weakref.ref(gradient)
         """Gives the tensor itself, as long as anybody has it."""
-        self.form: Form | None = None
+        self.form: GradientForm | None = None
         """None for its parameter's."""
         self.is_kept = False
         self.fate = Fate.OPEN

@@ -16,7 +16,7 @@ from torchrelay.protocol.messages import Plan
 
 if TYPE_CHECKING:
     from torchrelay.shim.instrument.loop_tracker import Activation
-    from torchrelay.shim.step.boundary_snapshot import Commit
+    from torchrelay.shim.step.boundary_snapshot import BoundarySnapshot
     from torchrelay.shim.step.engine import Engine
 
 
@@ -50,13 +50,13 @@ class LeftLoops:
         if self._engine.on_training_thread() and os.getpid() == self._process:
             self._withdraw(commit)
 
-    def _is_at_head(self, commit: Commit) -> bool:
+    def _is_at_head(self, commit: BoundarySnapshot) -> bool:
         """Whether nothing of a step has been done since the boundary, and there was a step before."""
         engine = self._engine
         has_begun = engine.gradients_open or engine.updates.have_begun()
         return engine.position == "body" and not has_begun and engine.shadow is None and commit.boundary > 0
 
-    def _withdraw(self, commit: Commit) -> None:
+    def _withdraw(self, commit: BoundarySnapshot) -> None:
         self._engine.journal.write_boundary(commit.boundary, b"")
 
     def _pass_over(self) -> None:

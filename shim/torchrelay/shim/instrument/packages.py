@@ -26,7 +26,7 @@ _LARGEST_BYTES = 4 << 20
 """Nobody writes a training loop into a larger file."""
 
 
-class Origin(enum.Enum):
+class PackageOrigin(enum.Enum):
     USERS = "the user's own"
     TRAINS = "of an installed package, and may hold a training loop"
     LEFT_ALONE = "of the standard library, or of a package that does not train"
@@ -39,15 +39,15 @@ class Packages:
         self._installed: dict[tuple[str, str], bool] = {}
         self._may_train: dict[tuple[str, str], frozenset[str]] = {}
 
-    def origin(self, name: str, file: str) -> Origin:
+    def origin(self, name: str, file: str) -> PackageOrigin:
         """Of module `name` in `file`. Never raises OSError: what cannot be read is left alone."""
         top = name.partition(".")[0]
         home = _home(top, file)
         if self._is_installed(home, top):
             if top in NEVER_REWRITTEN:
-                return Origin.LEFT_ALONE
-            return Origin.TRAINS if file in self._files_that_may_train(home, top) else Origin.LEFT_ALONE
-        return Origin.LEFT_ALONE if os.path.realpath(file).startswith(self._library) else Origin.USERS
+                return PackageOrigin.LEFT_ALONE
+            return PackageOrigin.TRAINS if file in self._files_that_may_train(home, top) else PackageOrigin.LEFT_ALONE
+        return PackageOrigin.LEFT_ALONE if os.path.realpath(file).startswith(self._library) else PackageOrigin.USERS
 
     def _is_installed(self, home: str, top: str) -> bool:
         if not _PACKAGE_FOLDERS.isdisjoint(home.split(os.sep)):

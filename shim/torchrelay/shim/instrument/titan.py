@@ -40,7 +40,7 @@ def batches(function: Function, trainer: Any, data_iterable: Any) -> Iterator[An
     if not _is_known(function):
         sites.LEFT_ALONE[function.__code__.co_filename] = "its batches come from a generator that is not known"
         return function(trainer, data_iterable)
-    return Batches(function, trainer, data_iterable)
+    return TitanBatches(function, trainer, data_iterable)
 
 
 def _is_known(function: Function) -> bool:
@@ -56,7 +56,7 @@ def _led(function: Function) -> GeneratorType[Any, None, None]:
     return generator
 
 
-class Batches(ReplayPoint):
+class TitanBatches(ReplayPoint):
     def __init__(self, function: Function, trainer: Any, data_iterable: Any) -> None:
         self._function, self._trainer, self._data = function, trainer, data_iterable
         self._generator = function(trainer, data_iterable)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from torchrelay.protocol.errors import StateMismatchError
-from torchrelay.shim.adapters.cycles import Place
+from torchrelay.shim.adapters.cycles import CyclePlace
 from torchrelay.shim.capture import rng
 from torchrelay.shim.capture.encode import EncodedNode, decode
 from torchrelay.shim.capture.handlers import HANDLERS
@@ -16,7 +16,7 @@ from torchrelay.shim.capture.handlers.generators import fill_where_alike, genera
 from torchrelay.shim.capture.kinds import Kind
 from torchrelay.shim.capture.loader_order import LOADER_OF
 from torchrelay.shim.capture.module_state import put_tree
-from torchrelay.shim.capture.rebuild import Rebuild
+from torchrelay.shim.capture.rebuild import StateRebuild
 from torchrelay.shim.capture.replay_point import ABSENT
 from torchrelay.shim.data import lead_iterators
 from torchrelay.shim.journal import last_draw, payload
@@ -43,7 +43,7 @@ def put_state(
     """`trees`: of modules, as the lost rank's set-up had made them. `loaders`: node -> where its iterator stands.
     `draw`: as last_draw.WrittenDraw, of the training loop's item. `at_gate`: this process has drawn the step's items itself.
 
-    Returns the nodes that are not carried, as `Rebuild.left`. Raises StateMismatchError.
+    Returns the nodes that are not carried, as `StateRebuild.left`. Raises StateMismatchError.
     """
     nodes = decode(encoded)
     rebuild = _resolved(engine, nodes, innermost, whole=loaders is not None)
@@ -56,7 +56,7 @@ def put_state(
         there, kind = rebuild.objects[number], nodes[number].kind
         if kind is Kind.CYCLE:
             if there is not ABSENT:  # if it is, the check at the end says it
-                lead_iterators.lead_cycle(engine.draws, there, Place(*nodes[number].content), record)
+                lead_iterators.lead_cycle(engine.draws, there, CyclePlace(*nodes[number].content), record)
         elif not any(there is iterator for iterator in kept):
             _lead_iterator(engine, rebuild, number, record)
     if loaders is None:  # at an outer loop's head it can still come; at a gate this process has drawn from them itself
@@ -69,7 +69,7 @@ def put_state(
     return rebuild.left
 
 
-def _lead_iterator(engine: Engine, rebuild: Rebuild, number: int, record: payload.LoaderRecord) -> Any:
+def _lead_iterator(engine: Engine, rebuild: StateRebuild, number: int, record: payload.LoaderRecord) -> Any:
     """A data loader's, made anew and led to where it stood."""
     there = rebuild.objects[number]
     loader = rebuild.objects[record.loader] if record.loader >= 0 else ABSENT
@@ -82,7 +82,7 @@ def _lead_iterator(engine: Engine, rebuild: Rebuild, number: int, record: payloa
     return made
 
 
-def _draw_again(engine: Engine, rebuild: Rebuild, draw: last_draw.WrittenDraw) -> list[Any]:
+def _draw_again(engine: Engine, rebuild: StateRebuild, draw: last_draw.WrittenDraw) -> list[Any]:
     """The training loop's item: its iterator is put to where it stood before it, and asked. Returns loaders' iterators that
     have their places by that.
     """
@@ -114,12 +114,12 @@ def _draw_again(engine: Engine, rebuild: Rebuild, draw: last_draw.WrittenDraw) -
     return kept + [iterator for iterator in draws.tracks if id(iterator) not in known]
 
 
-def _resolved(engine: Engine, nodes: list[EncodedNode], innermost: FrameType, *, whole: bool) -> Rebuild:
+def _resolved(engine: Engine, nodes: list[EncodedNode], innermost: FrameType, *, whole: bool) -> StateRebuild:
     """Generators that have not begun here make what they draw from when they do: those that lack it are drawn from once."""
     begun: list[Any] = []
     while True:
         loops = [activation.iterator for activation in engine.tracker.stack]
-        rebuild = Rebuild(script_frames(innermost), engine.writer.modules.namespaces(), engine.saves.future, loops)
+        rebuild = StateRebuild(script_frames(innermost), engine.writer.modules.namespaces(), engine.saves.future, loops)
         rebuild.resolve(nodes)
         wanting = generators_to_begin(rebuild, nodes) if whole else iter(())
         generator = next((g for g in wanting if not any(g is known for known in begun)), None)

@@ -28,14 +28,14 @@ from torchrelay.shim.join.fast_forward import Goal, WayIn
 from torchrelay.shim.join.put_state import put_state
 from torchrelay.shim.join.restore_at_boundary import arrive
 from torchrelay.shim.journal import payload
-from torchrelay.shim.observe.origins import NOWHERE, Place, where_made
+from torchrelay.shim.observe.origins import NOWHERE, SourcePlace, where_made
 from torchrelay.shim.script.sites import INSTRUMENTED_FILES
 from torchrelay.shim.set_up.staging import Staging
 from torchrelay.shim.step import boundary_proof
 
 if TYPE_CHECKING:
     from torchrelay.shim.instrument.loop_tracker import Activation
-    from torchrelay.shim.join.rehearsing import Child
+    from torchrelay.shim.join.rehearsing import RehearsalProcess
     from torchrelay.shim.step.engine import Engine
 
 _OF_THIS_MOMENT = (MovedOnError, JournalError, MemoryError, torch.OutOfMemoryError, KeyboardInterrupt)
@@ -49,7 +49,7 @@ class Rehearsal:
 
     tail = None
 
-    def __init__(self, engine: Engine, child: Child) -> None:
+    def __init__(self, engine: Engine, child: RehearsalProcess) -> None:
         order = child.order
         self._engine, self._order, self._child = engine, order, child
         self._began_s = time.monotonic()
@@ -128,8 +128,8 @@ def _gap(rank: int, state: HostState, found: Difference) -> Gap:
     return Gap("rehearsal", NO_JOINER, text[:_REASON_CHARACTERS], *place)
 
 
-def _raised_at(error: BaseException) -> Place:
+def _raised_at(error: BaseException) -> SourcePlace:
     """The innermost line of the script's own that was running."""
     frames = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
-    own = [Place(file, line) for file, line in frames if file in INSTRUMENTED_FILES]
+    own = [SourcePlace(file, line) for file, line in frames if file in INSTRUMENTED_FILES]
     return own[-1] if own else NOWHERE

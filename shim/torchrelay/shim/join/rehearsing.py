@@ -51,7 +51,7 @@ class NoLink(AgentLink):
         pass
 
 
-class Child:
+class RehearsalProcess:
     """The process that rehearses. `folder`: where its journal lies, and its files go."""
 
     def __init__(self, order: Rehearse, pipe: int, folder: str) -> None:
@@ -175,7 +175,7 @@ class Rehearsing:
         self.is_forking = False
         """While it is, what is registered for forked children leaves this one alone."""
 
-    def begin(self, order: Rehearse) -> Child | None:
+    def begin(self, order: Rehearse) -> RehearsalProcess | None:
         """The child, in the process that is one; None in the spare."""
         self.end()
         try:
@@ -192,7 +192,7 @@ class Rehearsing:
         self.is_forking = False
         if pid == 0:
             os.close(reading)
-            return Child(order, writing, str(folder.path))
+            return RehearsalProcess(order, writing, str(folder.path))
         os.close(writing)
         with self._lock:
             self._running = (order.request, pid)

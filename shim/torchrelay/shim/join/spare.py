@@ -10,7 +10,7 @@ from collections.abc import Callable
 from torchrelay.protocol import names
 from torchrelay.protocol.messages import Assign, Begin, EndRehearsal, Rehearse, ShimOrder, ShimReport
 from torchrelay.shim.agent_link.config import ShimConfig
-from torchrelay.shim.join.rehearsing import Child, Rehearsing
+from torchrelay.shim.join.rehearsing import RehearsalProcess, Rehearsing
 
 
 class Spare:
@@ -53,7 +53,7 @@ class Spare:
         """Whether the child that is being forked is one that rehearses."""
         return self._rehearsing.is_forking
 
-    def wait(self) -> Child | None:
+    def wait(self) -> RehearsalProcess | None:
         """On the main thread. Returns when the spare has a rank, or the agent is gone; or in a child that is to rehearse."""
         while True:
             self._news.wait()
@@ -67,7 +67,7 @@ class Spare:
                 return child
 
 
-def config_of_child(config: ShimConfig, child: Child) -> ShimConfig:
+def config_of_child(config: ShimConfig, child: RehearsalProcess) -> ShimConfig:
     """Of a process that is nobody's peer: no faults, no copies, and a journal that nobody reads. Sets its environment."""
     os.environ.update(child.order.env)
     os.environ[names.ENV_REHEARSAL] = "1"

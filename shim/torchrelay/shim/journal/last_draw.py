@@ -19,7 +19,7 @@ from torchrelay.shim.capture import after_draw, rng, small, stands
 from torchrelay.shim.capture.alike import alike
 from torchrelay.shim.capture.edges import flat, same_items, same_mapping
 from torchrelay.shim.capture.encode import Encoder, pickled
-from torchrelay.shim.capture.host_state import HostState, Node
+from torchrelay.shim.capture.host_state import HostState, StateNode
 from torchrelay.shim.capture.kinds import PLAIN, Kind, kind_of
 from torchrelay.shim.capture.loader_order import LoaderIter
 from torchrelay.shim.capture.parts import attributes
@@ -39,7 +39,7 @@ _CONTAINERS = frozenset({Kind.LIST, Kind.DICT, Kind.DEQUE, Kind.SET, Kind.BYTEAR
 class LastDraw(NamedTuple):
     """`nodes`: what takes part in the draw, as it was; `records`: of data loaders' iterators among that, by id."""
 
-    nodes: list[Node]
+    nodes: list[StateNode]
     rng: rng.RngState
     records: dict[int, LoaderRecord]
 
@@ -74,7 +74,7 @@ def is_drawn_anew(iterator: Any) -> bool:
 
 def before_draw(iterator: Any, record_of: Callable[[Any], LoaderRecord | None]) -> LastDraw | None:
     """None where it cannot be told."""
-    nodes: list[Node] = []
+    nodes: list[StateNode] = []
     records: dict[int, LoaderRecord] = {}
     seen, queue, others = {id(iterator)}, deque([iterator]), 0
     while queue:
@@ -89,7 +89,7 @@ def before_draw(iterator: Any, record_of: Callable[[Any], LoaderRecord | None]) 
             if record is None:
                 return None
             records[id(obj)] = record
-        nodes.append(Node(kind, obj, -1, None, content))
+        nodes.append(StateNode(kind, obj, -1, None, content))
         for value in below:
             for _, part in flat(None, value):
                 is_source = hasattr(type(part), "__next__")
@@ -188,7 +188,7 @@ def write(draw: LastDraw, item: Any, state: HostState, is_over: Callable[[Any], 
     return WrittenDraw(written, draw.rng, loaders, mark_of(item))
 
 
-def _is_as_it_was(node: Node, state: HostState) -> bool:
+def _is_as_it_was(node: StateNode, state: HostState) -> bool:
     """Whether the draw has left it alone; the boundary's journal has it then."""
     number = state.index.get(id(node.obj))
     if number is None or node.kind is not state.nodes[number].kind:
@@ -201,7 +201,7 @@ def _is_as_it_was(node: Node, state: HostState) -> bool:
     return node.kind in (Kind.NDARRAY, Kind.TENSOR) and alike(then, now)
 
 
-def _values(node: Node) -> list[Any]:
+def _values(node: StateNode) -> list[Any]:
     return [*node.content.values.values()] if node.kind is Kind.GENERATOR else []
 
 

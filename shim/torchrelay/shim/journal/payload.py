@@ -33,7 +33,7 @@ class EpochBegin(NamedTuple):
     workers: tuple[bytes, ...]
 
 
-class Turn(NamedTuple):
+class SamplerTurn(NamedTuple):
     """A sampler had been `asked` so many times when it drew from generators that others had used: how these were before."""
 
     asked: int
@@ -56,7 +56,7 @@ class LoaderRecord(NamedTuple):
     before: tuple[RngState, ...]
     loader: int = -1
     epoch: EpochBegin | None = None
-    turns: tuple[Turn, ...] = ()
+    turns: tuple[SamplerTurn, ...] = ()
     data: tuple[Any, ...] = ()
     """Of the data set before the last draws, as data_state.State."""
 
@@ -73,7 +73,7 @@ class LoaderRecord(NamedTuple):
         then = None if first is None else (RngState(*first[0]), *first[1:])
         began = None if epoch is None else EpochBegin(RngState(*epoch[0]), *epoch[1:])
         states = tuple(RngState(*state) for state in before)
-        turns = tuple(Turn(number, RngState(*generators), order) for number, generators, order in asked)
+        turns = tuple(SamplerTurn(number, RngState(*generators), order) for number, generators, order in asked)
         return cls(RngState(*created), order, drawn, then, states, loader, began, turns, tuple(data))
 
 

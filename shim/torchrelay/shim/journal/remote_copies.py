@@ -31,7 +31,7 @@ def _shut_down(connection: socket.socket) -> None:
     socket.socket.shutdown(connection, socket.SHUT_RDWR)
 
 
-class JournalCopies:
+class RemoteJournalCopies:
     """Told by the link's thread where copies go; all else happens on the training thread. Never raises."""
 
     def __init__(self, link: AgentLink, worker: str, folder: Path) -> None:
@@ -209,7 +209,7 @@ class JournalCopies:
 class CopiedJournal(JournalWriter):
     """A rank's journal in shared memory, and its copy elsewhere where there is one."""
 
-    def __init__(self, folder: Path, copies: JournalCopies) -> None:
+    def __init__(self, folder: Path, copies: RemoteJournalCopies) -> None:
         super().__init__(folder)
         self.copies = copies
 

@@ -16,14 +16,14 @@ from torchrelay.shim.capture.kinds import Kind
 from torchrelay.shim.capture.loader_order import LoaderIter
 from torchrelay.shim.capture.modules import ModuleTrees
 from torchrelay.shim.capture.rewalk import Rewalk
-from torchrelay.shim.capture.seen_again import Restart
+from torchrelay.shim.capture.seen_again import WalkAnew
 from torchrelay.shim.capture.walk import Walk
 from torchrelay.shim.instrument.loop_tracker import Activation, plain_range
 from torchrelay.shim.journal import last_draw, payload
 from torchrelay.shim.script import sites
 
 if TYPE_CHECKING:
-    from torchrelay.shim.step.boundary_snapshot import Commit
+    from torchrelay.shim.step.boundary_snapshot import BoundarySnapshot
     from torchrelay.shim.step.engine import Engine
 
 
@@ -94,7 +94,7 @@ class Writer:
         if base is not None:
             try:
                 return Rewalk(trees, base, at_gate=at_gate).run(frames, namespaces)
-            except Restart:
+            except WalkAnew:
                 pass
         return Walk(trees, base if at_gate else None).run(frames, namespaces)
 
@@ -109,7 +109,7 @@ class Writer:
         written = self._set_up
         return written is not None and (written.site, written.entry) == (outermost.site, outermost.entry)
 
-    def _write_set_up(self, commit: Commit, links: list[Activation]) -> None:
+    def _write_set_up(self, commit: BoundarySnapshot, links: list[Activation]) -> None:
         engine, outermost = self._engine, links[0]
         collectives = tuple(engine.records.log[: outermost.first_mark])
         trees = begin_set_up(commit.state)
@@ -135,7 +135,7 @@ class Writer:
         """Whether this is the first boundary in an outermost loop: before it, set-up may have put other tensors into the models."""
         return not self._is_set_up_of(self._engine.tracker.stack[0])
 
-    def boundary(self, commit: Commit) -> None:
+    def boundary(self, commit: BoundarySnapshot) -> None:
         stack = self._engine.tracker.stack
         links = stack[: stack.index(commit.activation) + 1]
         if not self._is_set_up_of(links[0]):
@@ -217,7 +217,7 @@ class Writer:
         numbers = state.renewed if state.takes_over else range(len(nodes))
         self._shapes.update([(nodes[number].kind, type(nodes[number].obj)) for number in numbers])
 
-    def _iterators(self, commit: Commit) -> tuple[str, ...]:
+    def _iterators(self, commit: BoundarySnapshot) -> tuple[str, ...]:
         """Iterators that a joiner cannot lead to their place. A running loop's own is led there by the loop."""
         stack = self._engine.tracker.stack
         of_loops = self._engine.trees.of_loops
@@ -264,7 +264,7 @@ class Writer:
     def _can_be_led(self, iterator: Any) -> bool:
         return isinstance(iterator, itertools.cycle) and self._engine.draws.of_cycle(iterator) is not None
 
-    def _last_draw(self, commit: Commit) -> last_draw.WrittenDraw | None:
+    def _last_draw(self, commit: BoundarySnapshot) -> last_draw.WrittenDraw | None:
         """Of the training loop, if its iterator is put to where it stood."""
         before, iterator = commit.activation.before, commit.activation.iterator
         if before is None or id(iterator) not in commit.state.index:
@@ -289,7 +289,7 @@ class Writer:
             passed=self._engine.phases.between(links[depth - 1], link) if depth else (),
         )
 
-    def gate(self, commit: Commit, frame: FrameType) -> None:
+    def gate(self, commit: BoundarySnapshot, frame: FrameType) -> None:
         """What only this rank knows of the step."""
         engine = self._engine
         body = tuple(engine.records.log[engine.records.body_mark :])

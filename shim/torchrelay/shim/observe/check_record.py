@@ -22,7 +22,7 @@ EPOCHS = 4
 """How many times a loader's batches are gone through at most: one whose end starts no epoch, or with many batches a step."""
 
 
-class Seen:
+class CheckProgress:
     """`batches`: how many a loader gives in a check; 0: all that it has, and then only saves are noted."""
 
     def __init__(self, path: Path, batches: int) -> None:

@@ -18,7 +18,7 @@ from torchrelay.shim.adapters.dtensor import local
 from torchrelay.shim.adapters.parameter_gradients import gradients_of
 
 if TYPE_CHECKING:
-    from torchrelay.shim.step.boundary_snapshot import Commit
+    from torchrelay.shim.step.boundary_snapshot import BoundarySnapshot
     from torchrelay.shim.step.engine import Engine
 
 
@@ -43,7 +43,7 @@ class Numbers:
             found: Iterable[Any] = (tensors,) if isinstance(tensors, torch.Tensor) else tensors
             self._roots += [t.detach() for t in found if isinstance(t, torch.Tensor) and t.numel() == 1]
 
-    def at_gate(self, commit: Commit) -> None:
+    def at_gate(self, commit: BoundarySnapshot) -> None:
         """Tells of what is suspect. Returns when the step may go on, or when a migration has begun."""
         self._seen = self._now(commit)
         waits = False
@@ -73,7 +73,7 @@ class Numbers:
             self._decided = max(self._decided, order.boundary)
         self._engine.recovery.wake()
 
-    def _now(self, commit: Commit) -> dict[str, float]:
+    def _now(self, commit: BoundarySnapshot) -> dict[str, float]:
         found = {}
         if self._roots:
             found[LOSS] = float(sum(float(root) for root in self._roots))

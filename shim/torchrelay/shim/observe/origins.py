@@ -18,28 +18,28 @@ from torchrelay.shim.capture.kinds import Kind
 from torchrelay.shim.script.sites import INSTRUMENTED_FILES, PACKAGES
 
 
-class Place(NamedTuple):
+class SourcePlace(NamedTuple):
     file: str
     line: int
 
 
-NOWHERE = Place("", 0)
+NOWHERE = SourcePlace("", 0)
 
 
-def call_site(frame: FrameType | None, torch_folder: str) -> Place:
+def call_site(frame: FrameType | None, torch_folder: str) -> SourcePlace:
     """The script's own line that a call came from, or the first one outside of torch."""
     first = NOWHERE
     while frame is not None:
         file = frame.f_code.co_filename
         if file in INSTRUMENTED_FILES and file not in PACKAGES:
-            return Place(file, frame.f_lineno)
+            return SourcePlace(file, frame.f_lineno)
         if first is NOWHERE and not file.startswith(torch_folder) and "torchrelay" not in file:
-            first = Place(file, frame.f_lineno)
+            first = SourcePlace(file, frame.f_lineno)
         frame = frame.f_back
     return first
 
 
-def where_made(state: HostState, parent: int, key: Any) -> Place:
+def where_made(state: HostState, parent: int, key: Any) -> SourcePlace:
     """The last line that binds what hangs below node `parent` by `key`, or what holds it."""
     while parent >= 0:
         node = state.nodes[parent]
@@ -53,7 +53,7 @@ def where_made(state: HostState, parent: int, key: Any) -> Place:
     return NOWHERE
 
 
-def _binding(kind: Kind, obj: Any, key: Any, name: str) -> Place | None:
+def _binding(kind: Kind, obj: Any, key: Any, name: str) -> SourcePlace | None:
     if kind is Kind.FRAME:
         return _last(obj.f_code.co_filename, name, obj.f_code.co_firstlineno)
     if kind is Kind.GLOBALS:
@@ -66,9 +66,9 @@ def _binding(kind: Kind, obj: Any, key: Any, name: str) -> Place | None:
     return _last(file, f".{name}", 0) if file in INSTRUMENTED_FILES else None
 
 
-def _last(file: str, name: str, function_line: int) -> Place | None:
+def _last(file: str, name: str, function_line: int) -> SourcePlace | None:
     lines = _bindings(file).get((function_line, name))
-    return Place(file, lines[-1]) if lines else None
+    return SourcePlace(file, lines[-1]) if lines else None
 
 
 @functools.lru_cache(maxsize=32)
@@ -98,7 +98,7 @@ def _walk(node: ast.AST, function: int) -> Iterator[tuple[int, str, int]]:
         yield from _walk(child, function)
 
 
-def of_function(function: Any) -> Place:
+def of_function(function: Any) -> SourcePlace:
     """Where a function is defined."""
     code = getattr(inspect.unwrap(function) if callable(function) else function, "__code__", None)
-    return Place(code.co_filename, code.co_firstlineno) if code is not None else NOWHERE
+    return SourcePlace(code.co_filename, code.co_firstlineno) if code is not None else NOWHERE

@@ -14,11 +14,11 @@ from torchrelay.protocol.names import ALONE, BARS, BARS_LATER, LEFT, PART_OF_STE
 from torchrelay.shim.adapters import comm_hooks, ddp, wrappers
 from torchrelay.shim.capture import device, kept_workers, small
 from torchrelay.shim.journal import writer
-from torchrelay.shim.observe.origins import NOWHERE, Place, call_site, of_function, where_made
+from torchrelay.shim.observe.origins import NOWHERE, SourcePlace, call_site, of_function, where_made
 from torchrelay.shim.script import sites
 
 if TYPE_CHECKING:
-    from torchrelay.shim.step.boundary_snapshot import Commit
+    from torchrelay.shim.step.boundary_snapshot import BoundarySnapshot
     from torchrelay.shim.step.engine import Engine
 
 _SET_UP_STEPS = 3
@@ -40,7 +40,7 @@ class Reporter:
         self._astray: Gap | None = None
         self._late_forward: Gap | None = None
         self._own_result: Gap | None = None
-        self._wrapped_at: dict[int, Place] = {}
+        self._wrapped_at: dict[int, SourcePlace] = {}
         self._steps_in_set_up = 0
         self._beside: Gap | None = None
         self._behind: Gap | None = None
@@ -49,7 +49,7 @@ class Reporter:
 
     # What the engine tells.
 
-    def at_boundary(self, commit: Commit) -> None:
+    def at_boundary(self, commit: BoundarySnapshot) -> None:
         """Reports where something has changed that decides whether a rank can be replaced. Costs a comparison."""
         self._astray = None
         unknown = commit.state.unknown
@@ -77,7 +77,7 @@ class Reporter:
             self._key = key
             self.report(commit, always=told)
 
-    def at_gate(self, commit: Commit, fresh: tuple[str, ...]) -> None:
+    def at_gate(self, commit: BoundarySnapshot, fresh: tuple[str, ...]) -> None:
         """`fresh`: large tensors that the step has made, and reads after its optimizer step."""
         if fresh != self._fresh:
             self._fresh = fresh
@@ -87,7 +87,7 @@ class Reporter:
         """Optimizers take turns in one iteration: from the next one on the gate is in front of the last of them."""
         self._key = None
 
-    def step_in_another_loop(self, commit: Commit, site_key: str) -> None:
+    def step_in_another_loop(self, commit: BoundarySnapshot, site_key: str) -> None:
         site = sites.SITES[site_key]
         text = (
             f"a further training loop, {site.file}:{site.line}: a rank that is lost in its first iteration, before it is known "
@@ -97,7 +97,7 @@ class Reporter:
         self.report(commit)
         self._key = None
 
-    def sharded_forward_late(self, commit: Commit, what: str) -> None:
+    def sharded_forward_late(self, commit: BoundarySnapshot, what: str) -> None:
         """A sharded model has gathered its parameters after the optimizer step, which a new process could not do again."""
         if self._late_forward is None:
             self._late_forward = Gap(
@@ -105,7 +105,7 @@ class Reporter:
             )
             self.report(commit)
 
-    def own_result_late(self, commit: Commit, name: str) -> None:
+    def own_result_late(self, commit: BoundarySnapshot, name: str) -> None:
         if self._own_result is None:
             message = "send" in name or "recv" in name
             text = (
@@ -169,7 +169,7 @@ class Reporter:
 
     # The report.
 
-    def report(self, commit: Commit, *, always: bool = False) -> None:
+    def report(self, commit: BoundarySnapshot, *, always: bool = False) -> None:
         """Sent when it says something new, or `always`."""
         engine, site = self._engine, sites.SITES[commit.activation.site]
         tensors = device.catalogue(commit.state, commit.state.roots)
@@ -243,7 +243,7 @@ class Reporter:
             (keeper.every, keeper.size_bytes, keeper.cost_s, keeper.failed) if keeper is not None else (0, 0, 0.0, "")
         )
 
-    def gaps(self, commit: Commit) -> list[Gap]:
+    def gaps(self, commit: BoundarySnapshot) -> list[Gap]:
         seen = (
             self._astray,
             self._late_forward,
@@ -299,7 +299,7 @@ class Reporter:
                 found.append(Gap("ddp", BARS, f"{reason}: no rank can be replaced", *place))
         return found
 
-    def _no_way_in(self, commit: Commit) -> list[Gap]:
+    def _no_way_in(self, commit: BoundarySnapshot) -> list[Gap]:
         found = []
         for name in self._engine.writer.no_way_in:
             if name == writer.KEPT_WORKERS:
@@ -310,7 +310,7 @@ class Reporter:
                 found.append(Gap("iterator", BARS, text, *self._place(commit, name)))
         return found
 
-    def _unknown(self, commit: Commit) -> list[Gap]:
+    def _unknown(self, commit: BoundarySnapshot) -> list[Gap]:
         iterators = {name for name, _ in commit.state.iterators}
         found = []
         for name in dict.fromkeys(commit.state.unknown):
@@ -320,7 +320,7 @@ class Reporter:
                 found.append(Gap(kind, LEFT, text, *self._place(commit, name)))
         return found
 
-    def _kept_workers(self, commit: Commit) -> list[Gap]:
+    def _kept_workers(self, commit: BoundarySnapshot) -> list[Gap]:
         if writer.KEPT_WORKERS in self._engine.writer.no_way_in or not self._engine.draws.keeps_workers():
             return []
         kept = [(i, track) for i, track in self._engine.draws.tracks.items() if track.keeps_workers()]
@@ -329,7 +329,7 @@ class Reporter:
         text = "a data loader with persistent_workers: from its second epoch on no rank can be replaced"
         return [Gap("kept-workers", BARS_LATER, text, *self._kept_at(commit))]
 
-    def _kept_at(self, commit: Commit) -> Place:
+    def _kept_at(self, commit: BoundarySnapshot) -> SourcePlace:
         for track in self._engine.draws.tracks.values():
             number = commit.state.index.get(id(track.loader))
             if number is not None and getattr(track.loader, "persistent_workers", False):
@@ -337,6 +337,6 @@ class Reporter:
                 return where_made(commit.state, node.parent, node.key)
         return NOWHERE
 
-    def _place(self, commit: Commit, name: str) -> Place:
+    def _place(self, commit: BoundarySnapshot, name: str) -> SourcePlace:
         known = commit.state.places.get(name)
         return where_made(commit.state, *known) if known is not None else NOWHERE

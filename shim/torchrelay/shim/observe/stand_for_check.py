@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 from torchrelay.protocol.messages import Held
 
 if TYPE_CHECKING:
-    from torchrelay.shim.observe.check_record import Seen
-    from torchrelay.shim.step.boundary_snapshot import Commit
+    from torchrelay.shim.observe.check_record import CheckProgress
+    from torchrelay.shim.step.boundary_snapshot import BoundarySnapshot
     from torchrelay.shim.step.engine import Engine
 
 
-class Hold:
-    def __init__(self, engine: Engine, boundary: int, seen: Seen) -> None:
+class CheckHold:
+    def __init__(self, engine: Engine, boundary: int, seen: CheckProgress) -> None:
         self._engine, self._boundary, self._seen = engine, boundary, seen
 
-    def at(self, commit: Commit) -> None:
+    def at(self, commit: BoundarySnapshot) -> None:
         """Does not return once the boundary is reached, and what a check is to go through is gone through."""
         if self._seen.is_enough(commit.boundary, self._boundary):
             self._engine.reporter.report(commit, always=True)

@@ -52,7 +52,7 @@ class Superseded(Exception):
     """A newer generation was announced while this one was being followed."""
 
 
-class Attempt:
+class GenerationSwitch:
     """One generation, followed from Standing to Commit or Abandon, or until the rank has to stand elsewhere."""
 
     def __init__(self, engine: Engine, recovery: Recovery, generation: int, position: str, detail: str) -> None:
@@ -67,9 +67,9 @@ class Attempt:
         self._due: Rebuild | None = None
         """What a rank that goes back has to do next."""
 
-    def anew(self, generation: int) -> Attempt:
+    def anew(self, generation: int) -> GenerationSwitch:
         """The same rank in a newer generation: one that has gone back is there already."""
-        following = Attempt(self._engine, self._recovery, generation, self._position, self._detail)
+        following = GenerationSwitch(self._engine, self._recovery, generation, self._position, self._detail)
         following._is_back, following._failure = self._is_back, self._failure
         return following
 

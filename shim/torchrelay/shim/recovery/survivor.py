@@ -22,7 +22,7 @@ from torchrelay.protocol.messages import (
     TakeCopy,
 )
 from torchrelay.shim.comm.communicators import is_communication_failure, serve_store
-from torchrelay.shim.recovery.generation_switch import GO_BACK, Attempt, Superseded
+from torchrelay.shim.recovery.generation_switch import GO_BACK, GenerationSwitch, Superseded
 from torchrelay.shim.script.rewind import Rewind
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Recovery:
         self._stores: dict[int, tuple[Any, int]] = {}
         self._phase = 0
         """In which the training thread came to a stand."""
-        self._going_back: tuple[Attempt, BaseException | None] | None = None
+        self._going_back: tuple[GenerationSwitch, BaseException | None] | None = None
         """What is followed further at the head of the step, and what failed in the step."""
 
     def handle(self, order: ShimOrder) -> None:  # noqa: C901 - one case for each order
@@ -178,9 +178,9 @@ class Recovery:
         engine.phase("standing")
         generation = self._generation(error)
         self._phase = phase
-        return self._follow(Attempt(engine, self, generation, position, str(error or "")), error)
+        return self._follow(GenerationSwitch(engine, self, generation, position, str(error or "")), error)
 
-    def _follow(self, attempt: Attempt, error: BaseException | None) -> str:
+    def _follow(self, attempt: GenerationSwitch, error: BaseException | None) -> str:
         """To its commit, or until the rank is to go back: `gone_back` follows it further from there."""
         while True:
             try:

@@ -30,7 +30,7 @@ from torchrelay.shim.replicas.kept_tensors import KeptTensors
 from torchrelay.shim.replicas.peer_exchange import Giver, Taker
 
 if TYPE_CHECKING:
-    from torchrelay.shim.step.boundary_snapshot import Commit
+    from torchrelay.shim.step.boundary_snapshot import BoundarySnapshot
     from torchrelay.shim.step.engine import Engine
 
 
@@ -43,7 +43,7 @@ _SIGN_OF_LIFE_S = 0.5
 """Who waits for a buddy at a gate says so: it does not hang, and must not be taken for a rank that does."""
 
 
-class Keeper:
+class PeerCheckpoints:
     """`every`: steps between two copies, or COPIES_AS_NEEDED; `folder`: this node's, see `protocol.kept`.
 
     `sync`: as `--buddy-sync` has it.
@@ -115,7 +115,7 @@ class Keeper:
     def memory_bytes(self) -> int:
         return SLOTS * self.size_bytes
 
-    def at_boundary(self, commit: Commit) -> None:
+    def at_boundary(self, commit: BoundarySnapshot) -> None:
         self.every = self._told_every or self.every
         if not self._is_told and commit.boundary < EARLY_STEPS:
             self._is_small = self._needed_bytes(commit) <= EARLY_BYTES
@@ -234,7 +234,7 @@ class Keeper:
             self.size_bytes, self._latest = 0, -1
             self._taker.drop()
 
-    def _copy(self, commit: Commit) -> None:
+    def _copy(self, commit: BoundarySnapshot) -> None:
         engine = self._engine
         journal, set_up = engine.writer.latest
         parts = KeptParts(commit.boundary, b"".join(journal), set_up, engine.layouts.as_text(commit.boundary))
@@ -252,7 +252,7 @@ class Keeper:
         if self._sync:
             self.wait()
 
-    def _check_room(self, commit: Commit) -> None:
+    def _check_room(self, commit: BoundarySnapshot) -> None:
         """Copies that nobody has asked for leave room for others. Raises JournalError where they would not."""
         if self.size_bytes:
             return
@@ -265,7 +265,7 @@ class Keeper:
                 f"{free_bytes >> 20} MiB; --buddy-every makes them all the same"
             )
 
-    def _needed_bytes(self, commit: Commit) -> int:
+    def _needed_bytes(self, commit: BoundarySnapshot) -> int:
         return sum(tensor.numel() * tensor.element_size() for tensor in self._engine.replicas.tensors(commit).values())
 
     def _finish(self, slot: Path, kept: KeptTensors, parts: KeptParts) -> None:

@@ -22,7 +22,7 @@ from torchrelay.shim.capture.modules import TreeContent
 from torchrelay.shim.tensors import digest
 
 if TYPE_CHECKING:
-    from torchrelay.shim.step.boundary_snapshot import Commit
+    from torchrelay.shim.step.boundary_snapshot import BoundarySnapshot
     from torchrelay.shim.step.engine import Engine
 
 _EVERY = 1024
@@ -53,11 +53,11 @@ class ReplicaChecks:
         self.every = 0
         """Checked at multiples of this too, if it is not 0."""
 
-    def tensors(self, commit: Commit) -> dict[str, torch.Tensor]:
+    def tensors(self, commit: BoundarySnapshot) -> dict[str, torch.Tensor]:
         """The device state at the boundary, gradients included that are part of it."""
         return device.catalogue(commit.state, commit.state.roots, as_taken=True) | self._engine.gradients.tensors()
 
-    def to_give(self, commit: Commit, target: int) -> dict[str, torch.Tensor]:
+    def to_give(self, commit: BoundarySnapshot, target: int) -> dict[str, torch.Tensor]:
         """What a joiner needs from a donor. `target`: the boundary that all meet at."""
         if target > commit.boundary:
             state = device.after_update(commit.state)
@@ -66,7 +66,7 @@ class ReplicaChecks:
         tensors = device.catalogue(commit.state, commit.state.roots, as_taken=True)
         return tensors | self._engine.gradients.to_give()
 
-    def at_boundary(self, commit: Commit) -> None:
+    def at_boundary(self, commit: BoundarySnapshot) -> None:
         outermost, innermost = self._engine.tracker.stack[0], commit.activation
         loop = outermost.site, outermost.entry, innermost.site, _models(commit.state)
         if loop != self._loop:
@@ -87,7 +87,7 @@ class ReplicaChecks:
         self._send(commit)
         self._engine.reporter.report(commit, always=True)  # with what steps cost by now
 
-    def _looks_after(self, commit: Commit) -> bool:
+    def _looks_after(self, commit: BoundarySnapshot) -> bool:
         steps = commit.boundary - self._migrated
         return self._migrated >= 0 and 0 < steps <= _LOOKS_AFTER and _is_mark(steps)
 
@@ -95,7 +95,7 @@ class ReplicaChecks:
         """A migration was committed: its ranks go on from this boundary."""
         self._migrated = target
 
-    def before_commit(self, commit: Commit, target: int) -> None:
+    def before_commit(self, commit: BoundarySnapshot, target: int) -> None:
         """Lets the controller compare ranks that stand at the boundary where all meet, before it lets them go on."""
         if commit.boundary != target or not self._engine.capturing:
             return
@@ -103,14 +103,14 @@ class ReplicaChecks:
         if sum(tensor.numel() * tensor.element_size() for tensor in on_host) <= _HASTE_BYTES:
             self._send(commit)
 
-    def _send(self, commit: Commit) -> None:
+    def _send(self, commit: BoundarySnapshot) -> None:
         digests = digest.digests(self.tensors(commit))
         paths = device.kept_paths(commit.state.roots, commit.state, self._kept(commit))
         self._engine.link.send(
             ReplicaCheck(commit.boundary, digests, tuple(paths), self._since, small_buffers(commit.state))
         )
 
-    def _kept(self, commit: Commit) -> dict[int, str]:
+    def _kept(self, commit: BoundarySnapshot) -> dict[int, str]:
         """Parameters that are the same on some ranks by construction, with these ranks as `ReplicaCheck.ddp_paths` has them."""
         kept = {}
         for root in commit.state.roots:

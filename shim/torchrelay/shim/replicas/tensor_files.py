@@ -23,7 +23,7 @@ from torchrelay.shim.transfer import layout
 from torchrelay.shim.transfer.lanes import Lanes, Write
 from torchrelay.shim.transfer.receiver import Place, TransferStats
 from torchrelay.shim.transfer.sink import Sink
-from torchrelay.shim.transfer.source import Source
+from torchrelay.shim.transfer.source import TensorSource
 
 LIST_NAME = "tensors.json"
 FILE_BYTES = 1 << 30
@@ -46,7 +46,7 @@ def save(directory: Path, tensors: Mapping[str, torch.Tensor], midway: Callable[
     there before is replaced; only this user can read what is written. Raises CheckpointError when the folder cannot be
     written, UnsupportedError for tensors without plain bytes.
     """
-    source = Source(tensors)
+    source = TensorSource(tensors)
     partial: list[Path] = []
     try:
         make_private(directory)
@@ -78,7 +78,7 @@ def save(directory: Path, tensors: Mapping[str, torch.Tensor], midway: Callable[
     return sum(info.size_bytes for info in source.infos)
 
 
-def _write_data(directory: Path, source: Source, partial: list[Path]) -> list[tuple[int, int, str]]:
+def _write_data(directory: Path, source: TensorSource, partial: list[Path]) -> list[tuple[int, int, str]]:
     """Of each chunk its file, its offset there and its check."""
     lanes = Lanes()
     chunks: list[tuple[int, int, str]] = []

@@ -13,8 +13,8 @@ from torchrelay.protocol.errors import UnsupportedError
 from torchrelay.shim.adapters import process_group
 from torchrelay.shim.comm.communicators import is_communication_failure
 from torchrelay.shim.saves import save_records, save_under_way
-from torchrelay.shim.saves.save_agreement import Agreement, Report, Verdict
-from torchrelay.shim.saves.save_under_way import Attempt, Interrupted, Save
+from torchrelay.shim.saves.save_agreement import SaveAgreement, SaveReport, SaveVerdict
+from torchrelay.shim.saves.save_under_way import Interrupted, Save, SaveAttempt
 from torchrelay.shim.saves.save_waits import SaveWaits
 from torchrelay.shim.script.save_future import SaveFuture, SaveId
 
@@ -41,13 +41,13 @@ class AsyncSaves:
         self._saves: dict[SaveId, Save] = {}
         self._begun: dict[str, int] = {}
         self._failed: list[SaveId] = []
-        self._attempts: dict[int, Attempt] = {}
+        self._attempts: dict[int, SaveAttempt] = {}
         self._promised: dict[SaveId, SaveFuture] = {}
         """Of a joiner on its way in: what the lost rank's variables held."""
         self._carried = False
         self._generation = 0
         self._exchanging = False
-        self._agreement: Agreement | None = None
+        self._agreement: SaveAgreement | None = None
 
     # On the training thread, from the script.
 
@@ -177,15 +177,15 @@ class AsyncSaves:
                 if save.restored is not None:
                     save.complete, save.restored = save.restored.is_whole(), None
             shared = [save for save in self._saves.values() if save.state == "under way" and not save.alone]
-            report = Report(dict(self._begun), {s.id: s.complete for s in shared}, frozenset(self._failed))
+            report = SaveReport(dict(self._begun), {s.id: s.complete for s in shared}, frozenset(self._failed))
         agreement = self._publish(generation, report) if has_communicators else None
         with self._news:
             self._generation, self._exchanging, self.live, self._agreement = generation, False, True, agreement
             self._news.notify_all()
 
-    def _publish(self, generation: int, report: Report) -> Agreement:
+    def _publish(self, generation: int, report: SaveReport) -> SaveAgreement:
         comms = self._engine.comms
-        agreement = Agreement(generation, comms.rank, comms.world_size, comms.now.stores[-1])
+        agreement = SaveAgreement(generation, comms.rank, comms.world_size, comms.now.stores[-1])
         try:
             agreement.publish(report)  # before anybody waits for it, which keeps the store busy
         except RuntimeError as error:
@@ -203,7 +203,7 @@ class AsyncSaves:
 
     def run(self, save: Save, write: Callable[[Any], Any]) -> Any:
         """Raises what staging or saving does, UnsupportedError for a save that is lost, Interrupted for one that is begun anew."""
-        me = self._attempts[threading.get_ident()] = Attempt(save)
+        me = self._attempts[threading.get_ident()] = SaveAttempt(save)
         try:
             if save.complete and not save.described and save.state == "under way":
                 self._describe(save)
@@ -223,11 +223,11 @@ class AsyncSaves:
                 del self._attempts[threading.get_ident()]
                 self._news.notify_all()
 
-    def attempt(self) -> Attempt | None:
+    def attempt(self) -> SaveAttempt | None:
         """This thread's, if it saves."""
         return self._attempts.get(threading.get_ident())
 
-    def collective(self, me: Attempt, call: Callable[[], Any]) -> Any:
+    def collective(self, me: SaveAttempt, call: Callable[[], Any]) -> Any:
         """Raises Interrupted where a migration has come between."""
         if me.save.alone:
             return call()
@@ -259,14 +259,14 @@ class AsyncSaves:
                 me.dispatching = False
                 self._news.notify_all()
 
-    def _check(self, me: Attempt, error: Exception | None = None) -> None:
+    def _check(self, me: SaveAttempt, error: Exception | None = None) -> None:
         if self._is_past(me) or me.save.state != "under way":
             raise Interrupted("a migration came between") from error
 
-    def _is_past(self, me: Attempt) -> bool:
+    def _is_past(self, me: SaveAttempt) -> bool:
         return self._generation != me.generation or self._engine.recovery.has_announced(me.generation)
 
-    def _turn(self, me: Attempt) -> bool:
+    def _turn(self, me: SaveAttempt) -> bool:
         """Waits until the save can be done, or done again. Returns False where nothing is left to do.
 
         Raises Interrupted where the script begins it anew, UnsupportedError where it cannot be done any more.
@@ -283,7 +283,7 @@ class AsyncSaves:
                     return False
                 me.generation, me.running, agreement = self._generation, True, self._agreement
             if save.alone or agreement is None:
-                verdict, reason = Verdict.AGAIN if save.complete else Verdict.LOST, "this rank was lost in it"
+                verdict, reason = SaveVerdict.AGAIN if save.complete else SaveVerdict.LOST, "this rank was lost in it"
             else:
                 try:
                     verdict, reason = agreement.decide(save.id, save.ranks)
@@ -292,9 +292,9 @@ class AsyncSaves:
                     if self._is_past(me):
                         continue
                     raise UnsupportedError(f"what other ranks know of a save cannot be had: {error}") from error
-            if verdict is Verdict.AGAIN:
+            if verdict is SaveVerdict.AGAIN:
                 return True
-            if verdict is Verdict.WHOLE:
+            if verdict is SaveVerdict.WHOLE:
                 self.known_whole(save.id)
                 return False
             self._fail(save)
@@ -302,7 +302,7 @@ class AsyncSaves:
                 f"a checkpoint was being saved when a rank was lost, and cannot be finished: {reason}"
             )
 
-    def _may_run(self, me: Attempt) -> bool:
+    def _may_run(self, me: SaveAttempt) -> bool:
         group, number = me.save.id
         others = [a.save for a in self._attempts.values() if a is not me and a.running]
         if me.save.alone:  # what is given up may still write to the same place
@@ -312,7 +312,7 @@ class AsyncSaves:
         earlier = [s for s in self._saves.values() if s.state == "under way" and s.id.number < number]
         return not any(s.id.group == group for s in (*others, *earlier))
 
-    def _settle(self, me: Attempt) -> bool:
+    def _settle(self, me: SaveAttempt) -> bool:
         """Whether what was done counts."""
         with self._news:
             if not me.save.alone:

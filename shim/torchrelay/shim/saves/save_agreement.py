@@ -16,14 +16,14 @@ from typing import Any
 from torchrelay.shim.script.save_future import SaveId
 
 
-class Verdict(enum.Enum):
+class SaveVerdict(enum.Enum):
     AGAIN = "again"
     WHOLE = "whole"
     LOST = "lost"
 
 
 @dataclass(frozen=True)
-class Report:
+class SaveReport:
     """What one rank knows. `begun`: group -> how many saves; `under_way`: save -> whether it has all that it was to save."""
 
     begun: Mapping[str, int]
@@ -35,18 +35,18 @@ class Report:
         return json.dumps([dict(self.begun), under_way, [[*save] for save in self.failed]])
 
     @classmethod
-    def of(cls, text: str) -> Report:
+    def of(cls, text: str) -> SaveReport:
         begun, under_way, failed = json.loads(text)
         known = {SaveId(group, number): complete for group, number, complete in under_way}
         return cls(begun, known, frozenset(SaveId(*save) for save in failed))
 
 
-def decide(save: SaveId, reports: Mapping[int, Report]) -> tuple[Verdict, str]:
+def decide(save: SaveId, reports: Mapping[int, SaveReport]) -> tuple[SaveVerdict, str]:
     """`reports`: of the ranks that it communicates between. Returns the reason too."""
     ended, without = None, None
     for rank, report in reports.items():
         if save in report.failed:
-            return Verdict.LOST, f"it failed on rank {rank}"
+            return SaveVerdict.LOST, f"it failed on rank {rank}"
         if report.begun.get(save.group, 0) < save.number:
             continue
         if save not in report.under_way:
@@ -54,28 +54,28 @@ def decide(save: SaveId, reports: Mapping[int, Report]) -> tuple[Verdict, str]:
         elif not report.under_way[save]:
             without = rank
     if ended is not None:
-        return Verdict.WHOLE, f"rank {ended} was through with it"
+        return SaveVerdict.WHOLE, f"rank {ended} was through with it"
     if without is not None:
-        return Verdict.LOST, f"rank {without} was lost, and what it was about to save is gone with it"
-    return Verdict.AGAIN, "no rank was through with it"
+        return SaveVerdict.LOST, f"rank {without} was lost, and what it was about to save is gone with it"
+    return SaveVerdict.AGAIN, "no rank was through with it"
 
 
-class Agreement:
+class SaveAgreement:
     """The reports of one generation's ranks, exchanged through its store."""
 
     def __init__(self, generation: int, rank: int, world_size: int, store: Any) -> None:
         self._keys = [f"torchrelay/saves/{generation}/{number}" for number in range(world_size)]
         self._rank, self._store = rank, store
         self._lock = threading.Lock()
-        self._reports: list[Report] | None = None
+        self._reports: list[SaveReport] | None = None
 
-    def publish(self, report: Report) -> None:
+    def publish(self, report: SaveReport) -> None:
         """Raises RuntimeError when the store is gone."""
         self._store.set(self._keys[self._rank], report.encoded())
 
-    def decide(self, save: SaveId, ranks: Iterable[int]) -> tuple[Verdict, str]:
+    def decide(self, save: SaveId, ranks: Iterable[int]) -> tuple[SaveVerdict, str]:
         """Waits for all ranks' reports. Raises RuntimeError when the store is gone."""
         with self._lock:
             if self._reports is None:
-                self._reports = [Report.of(data.decode()) for data in self._store.multi_get(self._keys)]
+                self._reports = [SaveReport.of(data.decode()) for data in self._store.multi_get(self._keys)]
         return decide(save, {rank: self._reports[rank] for rank in ranks})

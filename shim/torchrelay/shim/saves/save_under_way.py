@@ -65,7 +65,7 @@ class Save:
 
 
 @dataclass(eq=False)
-class Attempt:
+class SaveAttempt:
     """`dispatching`: between the look whether the communicators are whole and the handing over to them."""
 
     save: Save

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from torchrelay.shim.comm.collectives import SAVE_RESULT, Entry
+from torchrelay.shim.comm.collectives import SAVE_RESULT, FinishedCollective
 from torchrelay.shim.script.save_future import SaveFuture, SaveId
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class SaveWaits:
         else:
             self._wait(future, timeout_s)
         if mode != "off" and (replayed is not None or _went_well(future)):
-            engine.record(Entry(SAVE_RESULT, group, []))
+            engine.record(FinishedCollective(SAVE_RESULT, group, []))
 
     def _wait(self, future: SaveFuture, timeout_s: float | None) -> None:
         engine = self._engine

@@ -21,7 +21,7 @@ class MeantForUs:
     """Of an exception of ours that code of ours further out waits for: nothing is wrong with us."""
 
 
-class Engine(Protocol):
+class GuardedEngine(Protocol):
     def fails_closed(self, error: Exception) -> bool:
         """Whether an exception has to come through, since a migration has raised it or is under way."""
         ...
@@ -52,7 +52,7 @@ class _Plain:
 
 class Guard:
     def __init__(
-        self, engine: Callable[[], Engine | None], disable: Callable[[str], None] = lambda reason: None
+        self, engine: Callable[[], GuardedEngine | None], disable: Callable[[str], None] = lambda reason: None
     ) -> None:
         """`disable`: what is done where there is no engine yet."""
         self._engine, self._disable = engine, disable

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any
 
 
-class Entry:
+class FolderEntry:
     """As `os.DirEntry`. What it tells is asked for when it is wanted."""
 
     def __init__(self, folder: Any, name: Any) -> None:
@@ -49,13 +49,13 @@ class Entry:
 class Entries:
     """As the iterator that `os.scandir` returns."""
 
-    def __init__(self, entries: list[Entry]) -> None:
+    def __init__(self, entries: list[FolderEntry]) -> None:
         self._entries = iter(entries)
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[FolderEntry]:
         return self._entries
 
-    def __next__(self) -> Entry:
+    def __next__(self) -> FolderEntry:
         return next(self._entries)
 
     def __enter__(self) -> Entries:

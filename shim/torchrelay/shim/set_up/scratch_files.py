@@ -23,7 +23,7 @@ from torchrelay.shim.adapters.diverted import Diversions
 from torchrelay.shim.script.hidden_frames import hide_this_frame
 from torchrelay.shim.set_up.files_seen import Busy, FilesSeen, by_script, canonical, folders_changed, is_path, not_found
 from torchrelay.shim.set_up.files_view import FilesView
-from torchrelay.shim.set_up.folder_entries import Entries, Entry
+from torchrelay.shim.set_up.folder_entries import Entries, FolderEntry
 from torchrelay.shim.set_up.open_files import OpenFiles
 
 Call = Callable[..., Any]
@@ -218,7 +218,7 @@ class JoinerFiles(FilesView):
     def _scandir(self, original: Call) -> Call:
         def ask(path: Any) -> Entries:
             folder = os.fspath(path)
-            return Entries([Entry(folder, name) for name in self._names(folder, os.listdir)])
+            return Entries([FolderEntry(folder, name) for name in self._names(folder, os.listdir)])
 
         act = self._guarded(original, ask)
         return lambda path=".": act("." if path is None else path)

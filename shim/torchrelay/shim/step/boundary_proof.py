@@ -24,14 +24,14 @@ from torchrelay.shim.journal.writer import note_loops, script_frames
 from torchrelay.shim.observe.origins import where_made
 
 if TYPE_CHECKING:
-    from torchrelay.shim.step.boundary_snapshot import Commit
+    from torchrelay.shim.step.boundary_snapshot import BoundarySnapshot
     from torchrelay.shim.step.engine import Engine
 
 _NAMED = 3
 """Differences in one message."""
 
 
-def check_gone_back(engine: Engine, commit: Commit) -> None:
+def check_gone_back(engine: Engine, commit: BoundarySnapshot) -> None:
     """Raises StateMismatchError, naming what is not as it was, if a rank that has gone back is not at its boundary."""
     now = look(engine, commit.activation.frame)
     then = commit.state

@@ -12,7 +12,7 @@ from torchrelay.shim.instrument.loop_tracker import Activation
 
 
 @dataclass
-class Commit:
+class BoundarySnapshot:
     """The latest boundary: enough to go back to it in this process."""
 
     boundary: int

@@ -16,7 +16,7 @@ import torch
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.capture import small
-from torchrelay.shim.comm.collectives import MAX_RECORDED_BYTES, Entry
+from torchrelay.shim.comm.collectives import MAX_RECORDED_BYTES, FinishedCollective
 
 if TYPE_CHECKING:
     from torchrelay.shim.step.engine import Engine
@@ -104,7 +104,7 @@ class WholeSteps:
         if mode == "answer":
             return _answered(engine.answer(_CLOSURE, "").results, result)
         if mode == "record":
-            engine.record_message(Entry(_CLOSURE, "", _written(result)))
+            engine.record_message(FinishedCollective(_CLOSURE, "", _written(result)))
         return result
 
     def ended(self) -> bool:

@@ -18,7 +18,7 @@ from torchrelay.shim.agent_link.link import AgentLink
 from torchrelay.shim.capture import rng, undo
 from torchrelay.shim.capture.modules import ModuleTrees
 from torchrelay.shim.comm.collective_records import CollectiveRecords
-from torchrelay.shim.comm.collectives import Entry
+from torchrelay.shim.comm.collectives import FinishedCollective
 from torchrelay.shim.comm.communicators import Communicators
 from torchrelay.shim.comm.side_thread_collectives import Beside
 from torchrelay.shim.data.iterator_replay import Draws
@@ -32,17 +32,17 @@ from torchrelay.shim.journal.remote_copies import CopiedJournal
 from torchrelay.shim.observe.fault_injection import FaultInjector
 from torchrelay.shim.observe.loss_watch import Numbers
 from torchrelay.shim.observe.protection_report import Reporter
-from torchrelay.shim.observe.stand_for_check import Hold
+from torchrelay.shim.observe.stand_for_check import CheckHold
 from torchrelay.shim.observe.unprotected import Unprotected
 from torchrelay.shim.recovery.survivor import Recovery
 from torchrelay.shim.replicas import replica_checks
-from torchrelay.shim.replicas.peer_checkpoints import Keeper
+from torchrelay.shim.replicas.peer_checkpoints import PeerCheckpoints
 from torchrelay.shim.saves.async_saves import AsyncSaves
 from torchrelay.shim.script.guard import Guard, caller
 from torchrelay.shim.script.sites import PACKAGES, SITES
 from torchrelay.shim.set_up.recording import SetUp
 from torchrelay.shim.step import boundary_proof
-from torchrelay.shim.step.boundary_snapshot import Commit
+from torchrelay.shim.step.boundary_snapshot import BoundarySnapshot
 from torchrelay.shim.step.cost_budget import Budget
 from torchrelay.shim.step.costs import Costs
 from torchrelay.shim.step.interruptions import Interruptions
@@ -77,12 +77,12 @@ class Engine:
         self.wrapped: list[torch.nn.parallel.DistributedDataParallel] = []
         self.layouts = ddp_layouts.Layouts()
         self.faults: FaultInjector | None = None
-        self.hold: Hold | None = None
+        self.hold: CheckHold | None = None
         self.set_up: SetUp | None = None
         """None where what set-up learns from outside is not recorded."""
         self.costs, self.budget, self.reporter = Costs(), Budget(), Reporter(self)
         self.recovery = Recovery(self, link)
-        self.commit: Commit | None = None
+        self.commit: BoundarySnapshot | None = None
         self.position = "set-up"
         """`set-up`, `body`, `gate`, `update`, `after`, `finished`."""
         self.gates_passed = 0
@@ -113,7 +113,7 @@ class Engine:
         self._main = threading.main_thread().ident
         self.writer = writer.Writer(self)
         self.replicas = replica_checks.ReplicaChecks(self)
-        self.keeper: Keeper | None = None
+        self.keeper: PeerCheckpoints | None = None
         self.numbers: Numbers | None = None
         self._forbidden: Watch | None = None
         self.late_forwards = LateForwards(self)
@@ -148,10 +148,10 @@ class Engine:
     def caught_up(self, group: str) -> bool:
         return self.shadow is not None and bool(self.shadow.at_collective(group))
 
-    def record(self, entry: Entry) -> None:
+    def record(self, entry: FinishedCollective) -> None:
         self.records.add(entry, after_gate=self.position == "after")
 
-    def record_message(self, entry: Entry) -> None:
+    def record_message(self, entry: FinishedCollective) -> None:
         """Of this rank alone: other ranks' records have nothing to compare it with."""
         self.records.add(entry, after_gate=False)
 
@@ -383,7 +383,9 @@ class Engine:
         state = self.writer.walk(writer.script_frames(activation.frame), before)
         now = rng.capture()
         item = self.draws.noted(activation.item, now)
-        self.commit = Commit(number, activation, item, state, now, activation.heads, place, self.saves.begun())
+        self.commit = BoundarySnapshot(
+            number, activation, item, state, now, activation.heads, place, self.saves.begun()
+        )
         self.journal.boundary, self.journal.count = number, 0
         self.layouts.note(number, self.wrapped)
         self.gradients.at_boundary(state, number)
@@ -403,7 +405,7 @@ class Engine:
         self._not_captured = None
         return True
 
-    def go_back(self, commit: Commit) -> None:
+    def go_back(self, commit: BoundarySnapshot) -> None:
         """To the head of the training loop, and from there through the rest of the migration. Raises where that is no way on."""
         failure: Exception | None = None
         try:
@@ -417,7 +419,7 @@ class Engine:
         self.again.ignore(self.updates.writes.tensors())
         self.phase("body")
 
-    def _put_back(self, commit: Commit) -> None:
+    def _put_back(self, commit: BoundarySnapshot) -> None:
         commit.item.put_back(self.is_state)
         self.again.leave()
         self.updates.take_back_early(commit.boundary)

@@ -18,7 +18,7 @@ from torchrelay.shim.transfer import layout, requests
 from torchrelay.shim.transfer.channel import Channel
 from torchrelay.shim.transfer.handshake import Identity, admit
 from torchrelay.shim.transfer.lanes import Lanes
-from torchrelay.shim.transfer.source import Source
+from torchrelay.shim.transfer.source import TensorSource
 
 _HELLO_DEADLINE_S = 5.0
 _MAX_CONNECTIONS = 64
@@ -63,7 +63,7 @@ class Donor:
         protection: str = INTEGRITY,
         identity: str = "",
     ) -> None:
-        self._source = Source(tensors)
+        self._source = TensorSource(tensors)
         self._manifest = layout.encode(self._source.infos)
         self._bind_host = bind_host
         self._generation = generation

@@ -38,7 +38,7 @@ def _nowhere(data: memoryview) -> None:
     pass
 
 
-class Source:
+class TensorSource:
     """Tensors on their way out. They must not change until the last chunk was written.
 
     Row sums are taken while the bytes pass, so the digests cost no pass of their own; `rows` has them. Of what others have given

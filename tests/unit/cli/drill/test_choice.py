@@ -10,19 +10,19 @@ import pytest
 from torchrelay.cli import working_folder
 from torchrelay.cli.drill import practice, promise
 from torchrelay.cli.drill.options import GivenDrill, check
-from torchrelay.cli.drill.practice import Struck, Target, choose
-from torchrelay.cli.drill.program import Program
+from torchrelay.cli.drill.practice import DrillTarget, StruckCell, choose
+from torchrelay.cli.drill.program import DrilledProgram
 from torchrelay.cli.drill.promise import Outcome
-from torchrelay.cli.drill.records import Agreement, Line, Record
+from torchrelay.cli.drill.records import Line, Record, RunComparison
 from torchrelay.cli.drill.result import Drill, as_json
-from torchrelay.cli.drill.runs import Reference, Run
+from torchrelay.cli.drill.runs import DrillRun, Reference
 from torchrelay.cli.drill.undisturbed import Undisturbed
 from torchrelay.cli.machine import LocalMachine
 from torchrelay.cli.struck_runs.cells import Cell, all_cells
 from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.faults import INJECT_PHASES
 
-TARGET = Target("train.py", 2, 40, phases=(*INJECT_PHASES, "first", "head"))
+TARGET = DrillTarget("train.py", 2, 40, phases=(*INJECT_PHASES, "first", "head"))
 CELL = Cell("train.py", "backward", "kill", 1, 5)
 
 
@@ -54,12 +54,12 @@ def given(folder: Path, **options: object) -> GivenDrill:
     return GivenDrill(**{"script": "train.py", "workdir": folder, **options})  # type: ignore[arg-type]  # of any type
 
 
-def checked(folder: Path, **options: object) -> practice.Program:
+def checked(folder: Path, **options: object) -> practice.DrilledProgram:
     return check(given(folder, **options), LocalMachine(), {}, ()).program
 
 
 def test_the_script_is_looked_for_in_the_working_folder(tmp_path: Path) -> None:
-    assert checked(tmp_path) == Program("train.py", ranks=2, folder=tmp_path)
+    assert checked(tmp_path) == DrilledProgram("train.py", ranks=2, folder=tmp_path)
     with pytest.raises(UserError, match=r"other\.py"):
         checked(tmp_path, script="other.py")
 
@@ -102,20 +102,22 @@ def test_a_folder_that_is_too_large_is_refused_with_what_to_do(tmp_path: Path) -
 
 def test_a_script_in_the_folder_runs_from_the_copy_and_another_one_where_it_is() -> None:
     def command(script: str) -> list[str]:
-        return Program(script, ("--lr", "1"), folder=Path("/home/a")).command(Path("/tmp/c"))
+        return DrilledProgram(script, ("--lr", "1"), folder=Path("/home/a")).command(Path("/tmp/c"))
 
     assert command("src/train.py") == ["src/train.py", "--lr", "1"]
     assert command("/home/a/train.py") == ["/tmp/c/train.py", "--lr", "1"]
     assert command("/opt/train.py") == ["/opt/train.py", "--lr", "1"]
-    assert Program("pkg.train", module=True).command(Path("/tmp/c")) == ["-m", "pkg.train"]
+    assert DrilledProgram("pkg.train", module=True).command(Path("/tmp/c")) == ["-m", "pkg.train"]
 
 
 def drill(*outcomes: str, judged: tuple[str, ...] = ("parameters",), differences: tuple[str, ...] = ()) -> Drill:
     record = Record([Line(1, {"parameters": "a"})])
     differs = {} if judged else {"parameters": "rank 0, step 1"}
-    plain = Run(0, [record], 1.0, Path("/tmp/c"))
-    found = Undisturbed(Agreement(judged, differs), Reference([record], judged), plain, None, differences)
-    return Drill(("drill", "train.py"), found, [Struck(CELL, Outcome(name, "why", "how"), 1.0) for name in outcomes])
+    plain = DrillRun(0, [record], 1.0, Path("/tmp/c"))
+    found = Undisturbed(RunComparison(judged, differs), Reference([record], judged), plain, None, differences)
+    return Drill(
+        ("drill", "train.py"), found, [StruckCell(CELL, Outcome(name, "why", "how"), 1.0) for name in outcomes]
+    )
 
 
 @pytest.mark.parametrize(
@@ -140,8 +142,8 @@ def test_the_score_counts_what_has_struck() -> None:
     assert drill(promise.NOT_STRUCK).score == 0.0
 
 
-def struck(outcome: str, together: int = 1) -> practice.Struck:
-    return practice.Struck(Cell("train", "data", "kill", 0, 5), Outcome(outcome, "", ""), 1.0, together)
+def struck(outcome: str, together: int = 1) -> practice.StruckCell:
+    return practice.StruckCell(Cell("train", "data", "kill", 0, 5), Outcome(outcome, "", ""), 1.0, together)
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from torchrelay.cli.drill import promise
 from torchrelay.cli.drill.promise import outcome
 from torchrelay.cli.struck_runs import classify
 from torchrelay.cli.struck_runs.cells import Cell
-from torchrelay.cli.struck_runs.classify import Ran, Verdict
-from torchrelay.cli.summary import Summary
+from torchrelay.cli.struck_runs.classify import CellVerdict, Ran
+from torchrelay.cli.summary import RunSummary
 from torchrelay.protocol import events
 from torchrelay.protocol.messages import Coverage, RankGap
 
@@ -19,7 +19,7 @@ KILL = Cell("script", "backward", "kill", 1, 5)
 PLANNED = Cell("script", "head", "planned", 1, 5)
 STRUCK = events.FaultFired(KILL.faults[0], 1, 5)
 ON, OFF = events.Protection("protected", "any rank"), events.Protection("unprotected", "the process group uses nccl")
-LOST = Verdict(classify.LOST, "exit code 137")
+LOST = CellVerdict(classify.LOST, "exit code 137")
 
 
 def covered(level: str, *gaps: RankGap) -> events.CoverageKnown:
@@ -28,7 +28,7 @@ def covered(level: str, *gaps: RankGap) -> events.CoverageKnown:
 
 
 def ran(*occurrences: Any) -> Ran:
-    return Ran(137, Summary(), tuple(occurrences), (), True)
+    return Ran(137, RunSummary(), tuple(occurrences), (), True)
 
 
 def gap(effect: str, *ranks: int) -> RankGap:
@@ -81,16 +81,16 @@ def test_where_only_planned_moves_are_promised_a_planned_one_has_to_work() -> No
 
 
 def test_wrong_numbers_are_wrong_whatever_was_announced() -> None:
-    wrong = Verdict(classify.WRONG, "rank 0, step 6: other parameters")
+    wrong = CellVerdict(classify.WRONG, "rank 0, step 6: other parameters")
     assert outcome(KILL, ran(OFF, STRUCK), wrong).outcome == promise.WRONG
 
 
 def test_the_same_numbers_after_more_steps_are_told_apart() -> None:
-    assert outcome(KILL, ran(ON, STRUCK), Verdict(classify.REDONE, "", 3)).outcome == promise.OTHERWISE
-    assert outcome(KILL, ran(ON, STRUCK), Verdict(classify.IDENTICAL, "", 1)).outcome == promise.IDENTICAL
+    assert outcome(KILL, ran(ON, STRUCK), CellVerdict(classify.REDONE, "", 3)).outcome == promise.OTHERWISE
+    assert outcome(KILL, ran(ON, STRUCK), CellVerdict(classify.IDENTICAL, "", 1)).outcome == promise.IDENTICAL
 
 
 def test_a_fault_that_never_struck_judges_nothing_unless_protection_was_refused() -> None:
-    never = Verdict(classify.NOT_INJECTED, "the fault never struck")
+    never = CellVerdict(classify.NOT_INJECTED, "the fault never struck")
     assert outcome(KILL, ran(ON), never).outcome == promise.NOT_STRUCK
     assert outcome(KILL, ran(OFF), never).outcome == promise.REFUSED

@@ -10,7 +10,7 @@ import pytest
 
 from torchrelay.cli.launch import of_found
 from torchrelay.cli.leading import find as finding
-from torchrelay.cli.leading.find import Asked, Found, find
+from torchrelay.cli.leading.find import Asked, FoundController, find
 from torchrelay.cli.machine import LocalMachine
 from torchrelay.cli.options import GivenOptions, check
 from torchrelay.protocol.errors import FatalError, UserError
@@ -39,7 +39,9 @@ class Answers:
         return [(a, now[a]) for a in addresses if a in now]
 
 
-def found(monkeypatch: pytest.MonkeyPatch, asked: Asked, *rounds: dict[str, LeadReply]) -> tuple[Found | None, Answers]:
+def found(
+    monkeypatch: pytest.MonkeyPatch, asked: Asked, *rounds: dict[str, LeadReply]
+) -> tuple[FoundController | None, Answers]:
     answers = Answers(*rounds)
     monkeypatch.setattr(finding, "ask_all", answers.ask_all)
     monkeypatch.setattr(finding, "ASK_S", 0.0)
@@ -50,20 +52,20 @@ def test_a_job_that_is_started_anew_is_found_where_it_is_led_then_and_never_the_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     where, answers = found(monkeypatch, ASKED, {"a:1": BEFORE}, {"a:1": BEFORE, "b:1": AFTER})
-    assert where == Found("b:1", AFTER)
+    assert where == FoundController("b:1", AFTER)
     assert answers.asked == [(("a:1", "b:1"), LeadRequest(1))] * 2
 
 
 def test_it_has_to_have_enough_machines_and_a_place_for_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
     alone = LeadReply(7, "job-2", "n2", place="n1")
     where, answers = found(monkeypatch, ASKED, {"b:1": alone}, {"b:1": AFTER})
-    assert (where, len(answers.asked)) == (Found("b:1", AFTER), 2)
+    assert (where, len(answers.asked)) == (FoundController("b:1", AFTER), 2)
 
 
 def test_the_machine_that_led_leads_again_unless_another_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
     leads = Asked(1, ("a:1",), after=4, leads=True, again=True)
     assert found(monkeypatch, leads, {"a:1": BEFORE})[0] is None
-    assert found(monkeypatch, leads, {"a:1": AFTER})[0] == Found("a:1", AFTER)
+    assert found(monkeypatch, leads, {"a:1": AFTER})[0] == FoundController("a:1", AFTER)
 
 
 def test_nobody_waits_without_end_for_a_job_that_is_not_started_anew(monkeypatch: pytest.MonkeyPatch) -> None:

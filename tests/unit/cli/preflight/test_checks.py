@@ -13,18 +13,18 @@ import pytest
 from torchrelay.cli import doctor
 from torchrelay.cli.machine import LocalMachine
 from torchrelay.cli.options import GivenOptions
-from torchrelay.cli.preflight.checks import CHECKS, Check, Found, Group, Subject, before_a_run, look
+from torchrelay.cli.preflight.checks import CHECKS, Check, CheckResult, Group, Subject, before_a_run, look
 from torchrelay.cli.preflight.facts import (
     UNLIMITED,
     Clock,
     FolderFacts,
     Gpus,
-    Limits,
     Memory,
+    ProcessLimits,
     Reader,
     WorkerFacts,
 )
-from torchrelay.cli.preflight.finding import Finding, Mark, warning, well
+from torchrelay.cli.preflight.finding import Finding, FindingMark, warning, well
 from torchrelay.cli.preflight.subject import subject_of
 from torchrelay.protocol.errors import UserError
 
@@ -58,7 +58,7 @@ WELL: dict[str, Any] = {
     "state_folder_problem": "",
     "shared_memory": FolderFacts(Path("/dev/shm"), "", GIB, GIB),
     "cache_folder": FolderFacts(Path("/cache")),
-    "limits": Limits(4096, UNLIMITED),
+    "limits": ProcessLimits(4096, UNLIMITED),
     "memory": Memory(UNLIMITED, 0, 8 * GIB),
     "has_pidfd": True,
     "kernel": "6.1",
@@ -75,27 +75,27 @@ def probe(**changes: Any) -> Any:
     return FakeProbe(**changes)
 
 
-def marks(job: Subject = JOB, **changes: Any) -> dict[str, Mark]:
+def marks(job: Subject = JOB, **changes: Any) -> dict[str, FindingMark]:
     return {each.check.name: each.finding.mark for each in look(CHECKS, probe(**changes), job)}
 
 
 def test_where_all_is_well_every_check_says_so() -> None:
     found = look(CHECKS, probe(), dataclasses.replace(JOB, addresses=("node0",)))
     assert {each.check.name for each in found} == {check.name for check in CHECKS}
-    assert {each.finding.mark for each in found} == {Mark.WELL}
+    assert {each.finding.mark for each in found} == {FindingMark.WELL}
     assert [each.check.name for each in found].count("jit-dir") == 2
 
 
 def test_without_torch_nothing_is_said_of_what_it_has() -> None:
     told = marks(worker=WorkerFacts("", "3.11.7", "/usr/bin/python", torch_problem="none", let_in=True))
-    assert told["torch"] is Mark.BAD
+    assert told["torch"] is FindingMark.BAD
     assert {"backend", "shim"} & told.keys() == set()
-    assert told["sitecustomize"] is Mark.WELL
+    assert told["sitecustomize"] is FindingMark.WELL
 
 
 def test_a_python_that_cannot_be_started_is_told_once() -> None:
     told = marks(worker=WorkerFacts("no such file"))
-    assert told["python"] is Mark.BAD
+    assert told["python"] is FindingMark.BAD
     assert {"torch", "backend", "sitecustomize", "shim"} & told.keys() == set()
 
 
@@ -124,7 +124,7 @@ def test_a_run_is_refused_with_everything_that_is_wrong() -> None:
 
 def test_a_run_is_told_what_may_not_be_enough() -> None:
     (told,) = before_a_run(probe(shared_memory=FolderFacts(Path("/dev/shm"), "", 4 << 20, GIB)), JOB)
-    assert told.mark is Mark.WARNING
+    assert told.mark is FindingMark.WARNING
 
 
 def test_every_hint_leads_to_a_section_that_is_there() -> None:
@@ -134,8 +134,8 @@ def test_every_hint_leads_to_a_section_that_is_there() -> None:
     assert {check.anchor for check in CHECKS} <= anchors
 
 
-def found(name: str, finding: Finding) -> Found:
-    return Found(Check(name, Group.MACHINE, "doctor-limits", lambda p, j: []), finding)
+def found(name: str, finding: Finding) -> CheckResult:
+    return CheckResult(Check(name, Group.MACHINE, "doctor-limits", lambda p, j: []), finding)
 
 
 def test_what_is_well_takes_one_line_and_the_rest_says_what_to_do_and_where_that_is_explained() -> None:
@@ -183,8 +183,8 @@ def test_a_command_line_that_is_wrong_is_one_finding_among_the_others(tmp_path: 
     assert "nowhere.py: no such file" in job.problem
     assert job.jit_dirs == (tmp_path,)
     told = marks(job)
-    assert told["command"] is Mark.BAD
-    assert told["jit-dir"] is Mark.WELL
+    assert told["command"] is FindingMark.BAD
+    assert told["jit-dir"] is FindingMark.WELL
 
 
 def test_without_a_script_the_machine_is_looked_at_alone() -> None:

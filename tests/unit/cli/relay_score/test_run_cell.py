@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from torchrelay.cli.relay_score import run_cell
-from torchrelay.cli.relay_score.entries import Entry
+from torchrelay.cli.relay_score.entries import CorpusEntry
 from torchrelay.cli.struck_runs.cells import all_cells
 from torchrelay.protocol.errors import UserError
 
@@ -27,7 +27,7 @@ if len(runs.read_text()) == 1:
 
 def run(tmp_path: Path, *, with_the_words: bool) -> Path:
     (tmp_path / "program.py").write_text(PROGRAM.replace("WITH_THE_WORDS", str(with_the_words)))
-    entry = Entry("once", "basics", "program.py", steps=8, ranks=1)
+    entry = CorpusEntry("once", "basics", "program.py", steps=8, ranks=1)
     return run_cell.run_undisturbed(entry, tmp_path, tmp_path)
 
 
@@ -45,7 +45,7 @@ def test_a_reference_that_fails_otherwise_is_not_run_again(tmp_path: Path) -> No
 
 def test_a_reference_may_take_longer_than_a_cell_and_not_for_ever(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text("import threading\nthreading.Event().wait()")
-    entry = Entry("endless", "basics", "program.py", steps=8, ranks=1, timeout_s=0.5)
+    entry = CorpusEntry("endless", "basics", "program.py", steps=8, ranks=1, timeout_s=0.5)
     with pytest.raises(UserError, match="no end within 2 s"):
         run_cell.run_undisturbed(entry, tmp_path, tmp_path)
 
@@ -59,7 +59,7 @@ def test_a_reference_that_hangs_when_all_its_results_are_there_is_taken_as_it_is
         "import os, threading\nopen(os.path.join(os.environ['CORPUS_OUT'], 'rank-0.json'), 'w').close()\n"
         "threading.Event().wait()"
     )
-    entry = Entry("hangs", "basics", "program.py", steps=8, ranks=1)
+    entry = CorpusEntry("hangs", "basics", "program.py", steps=8, ranks=1)
     assert [p.name for p in run_cell.run_undisturbed(entry, tmp_path, tmp_path).iterdir()] == ["rank-0.json"]
 
 
@@ -69,7 +69,7 @@ def test_a_reference_that_still_has_results_to_write_is_not(tmp_path: Path, monk
         "import os, threading\nopen(os.path.join(os.environ['CORPUS_OUT'], 'rank-1.json'), 'w').close()\n"
         "threading.Event().wait()"
     )
-    entry = Entry("slow", "basics", "program.py", steps=8, ranks=1, timeout_s=0.5)
+    entry = CorpusEntry("slow", "basics", "program.py", steps=8, ranks=1, timeout_s=0.5)
     with pytest.raises(UserError, match="no end within 2 s"):
         run_cell.run_undisturbed(entry, tmp_path, tmp_path)
 
@@ -80,14 +80,14 @@ def test_a_reference_has_the_folders_of_the_corpus_that_its_entry_names_on_its_p
     (tmp_path / "program.py").write_text(
         "import os, said\nopen(os.path.join(os.environ['CORPUS_OUT'], said.word), 'w').close()"
     )
-    entry = Entry("one", "basics", "program.py", steps=8, ranks=1, path=("more",))
+    entry = CorpusEntry("one", "basics", "program.py", steps=8, ranks=1, path=("more",))
     assert [p.name for p in run_cell.run_undisturbed(entry, tmp_path, tmp_path).iterdir()] == ["found"]
 
 
 def test_an_entry_whose_ranks_hold_their_parts_alone_is_run_with_copies() -> None:
-    alone = Entry("alone", "sharded", "program.py", steps=8, buddy_every=3)
+    alone = CorpusEntry("alone", "sharded", "program.py", steps=8, buddy_every=3)
     assert run_cell.protected(alone)[-3:] == ["--spares=1", "--buddy-every=3", "--buddy-sync"]
-    assert not any("buddy" in word for word in run_cell.protected(Entry("one", "basics", "program.py", steps=8)))
+    assert not any("buddy" in word for word in run_cell.protected(CorpusEntry("one", "basics", "program.py", steps=8)))
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_an_entry_whose_ranks_hold_their_parts_alone_is_run_with_copies() -> Non
 def test_a_loss_can_be_survived_in_the_way_that_its_cell_asks_about_and_in_no_other(
     kind: str, spares: int, options: list[str]
 ) -> None:
-    entry = Entry("one", "basics", "program.py", steps=12, phases=("backward",))
+    entry = CorpusEntry("one", "basics", "program.py", steps=12, phases=("backward",))
     cells = all_cells([entry], 0, ("backward",), (kind,), ("first",))
     assert [c.kind for c in cells] == [kind]
     assert run_cell.spares(cells) == spares

@@ -4,13 +4,13 @@ from collections import Counter
 
 import pytest
 
-from torchrelay.cli.relay_score.entries import Entry
+from torchrelay.cli.relay_score.entries import CorpusEntry
 from torchrelay.cli.struck_runs.cells import PHASES, REFILL_APART_STEPS, RUNGS, all_cells, ranks_of, spread
 from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.faults import parse_fault
 
-ONE = Entry("one", "loops", "one.py", 18, ranks=3, epoch_step=7, phases=PHASES)
-TWO = Entry("two", "loops", "two.py", 15, phases=PHASES)
+ONE = CorpusEntry("one", "loops", "one.py", 18, ranks=3, epoch_step=7, phases=PHASES)
+TWO = CorpusEntry("two", "loops", "two.py", 15, phases=PHASES)
 DRAWN_WITH_SEED_5 = [
     "one/epoch/planned/rank2/step5",
     "two/backward/kill/rank0/step4",
@@ -45,12 +45,12 @@ def test_an_entry_without_epochs_has_no_cells_for_them() -> None:
 
 
 def test_an_entry_says_in_which_phases_it_can_be_struck() -> None:
-    entry = Entry("three", "loops", "three.py", 12, phases=("data", "last"))
+    entry = CorpusEntry("three", "loops", "three.py", 12, phases=("data", "last"))
     assert {c.phase for c in all_cells([entry], 0, (), ("kill",), ())} == {"data", "last"}
 
 
 def test_a_program_strikes_itself_in_places_that_only_it_knows() -> None:
-    entry = Entry("three", "side-work", "three.py", 12, places=("saving",))
+    entry = CorpusEntry("three", "side-work", "three.py", 12, places=("saving",))
     (cell,) = all_cells([entry], 0, ("saving",), ("kill",), ("first",))
     assert cell.in_place
     assert cell.fault == "kill:rank=0,phase=saving"
@@ -88,7 +88,7 @@ def test_links_of_one_rank_fail_in_three_phases_where_the_program_has_them() -> 
         assert cell.faults == (f"partition:rank={cell.rank},step={cell.step},phase={cell.phase}",)
     drawn = {all_cells([ONE], seed, ("gate",), ("partition",), ())[0].rank for seed in range(20)}
     assert drawn == {0, 1, 2}
-    without = Entry("three", "loops", "three.py", 12, phases=("data", "gate", "last"))
+    without = CorpusEntry("three", "loops", "three.py", 12, phases=("data", "gate", "last"))
     assert [c.phase for c in all_cells([without], 0, (), ("partition",), ())] == ["gate"]
 
 
@@ -100,18 +100,18 @@ def test_a_loss_without_a_spare_is_a_kill_of_one_rank_in_three_phases(kind: str)
         assert cell.faults == (f"kill:rank={cell.rank},step={cell.step},phase={cell.phase}",)
         assert cell.fault == f"{kind}: {cell.faults[0]}"
         assert parse_fault(cell.faults[0], TWO.ranks).step == cell.step
-    without = Entry("three", "loops", "three.py", 12, phases=("data", "gate", "last"))
+    without = CorpusEntry("three", "loops", "three.py", 12, phases=("data", "gate", "last"))
     assert [c.phase for c in all_cells([without], 0, (), (kind,), ())] == ["gate"]
 
 
 def test_where_all_go_back_to_copies_nothing_is_started_anew() -> None:
-    copied = Entry("three", "sharded", "three.py", 12, phases=PHASES, buddy_every=1)
+    copied = CorpusEntry("three", "sharded", "three.py", 12, phases=PHASES, buddy_every=1)
     assert not all_cells([copied], 0, (), ("restart",), ())
     assert len(all_cells([copied], 0, (), ("respawn", "refill"), ())) == 6
 
 
 def test_two_losses_that_one_spare_survives_are_some_steps_apart_also_in_the_shortest_program() -> None:
-    shortest = Entry("three", "loops", "three.py", 8, phases=PHASES)
+    shortest = CorpusEntry("three", "loops", "three.py", 8, phases=PHASES)
     second = set()
     for seed in range(20):
         for cell in all_cells([shortest, ONE], seed, (), ("refill",), ()):

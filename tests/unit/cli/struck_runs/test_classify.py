@@ -15,21 +15,21 @@ from torchrelay.cli.struck_runs.classify import (
     Ran,
     classify,
 )
-from torchrelay.cli.summary import Migration, Restart, Summary
+from torchrelay.cli.summary import MigrationSummary, RestartSummary, RunSummary
 from torchrelay.protocol import events
 from torchrelay.protocol.level import Level
 
 FAULT = "kill:rank=1,step=5,phase=backward"
-MOVED = Migration("m1", "unplanned", (1,), outcome="committed", steps_redone=1)
-GIVEN_UP = Migration("m1", "unplanned", (1,), outcome="abandoned", outcome_reason="nobody holds a replica")
-SAVED = Migration("m1", "unplanned", (1,), outcome="checkpoint", outcome_reason="no spare is left for rank 1")
-PROTECTED = Summary(
+MOVED = MigrationSummary("m1", "unplanned", (1,), outcome="committed", steps_redone=1)
+GIVEN_UP = MigrationSummary("m1", "unplanned", (1,), outcome="abandoned", outcome_reason="nobody holds a replica")
+SAVED = MigrationSummary("m1", "unplanned", (1,), outcome="checkpoint", outcome_reason="no spare is left for rank 1")
+PROTECTED = RunSummary(
     protection=Level.PROTECTED, was_protected=True, faults_injected=(FAULT,), migrations=(MOVED,), boundary=7
 )
 GOOD = Ran(0, PROTECTED, (), (), True)
 
 
-def ended(exit_code: int | None, *migrations: Migration, reason: str = "", **more: object) -> Ran:
+def ended(exit_code: int | None, *migrations: MigrationSummary, reason: str = "", **more: object) -> Ran:
     return Ran(
         exit_code,
         replace(PROTECTED, migrations=migrations, reason=reason, **more),
@@ -73,7 +73,7 @@ def test_a_fault_that_never_struck_is_not_injected() -> None:
 
 
 def test_why_nothing_was_injected_is_told_where_protection_was_off() -> None:
-    summary = Summary(protection=Level.UNPROTECTED, protection_reason="only gloo can be migrated yet")
+    summary = RunSummary(protection=Level.UNPROTECTED, protection_reason="only gloo can be migrated yet")
     assert classify(Ran(76, summary, (), (), False)).reason == "not protected: only gloo can be migrated yet"
 
 
@@ -220,7 +220,7 @@ def test_two_losses_without_a_new_spare_or_a_second_take_over_show_no_refilling(
 
 
 def begun_anew(rung: str = "jit-checkpoint", boundary: int = 4, steps: int = 0, **changes: object) -> Ran:
-    restart = Restart(1, rung, "jit/step-4", boundary, steps, "rank 1 was killed", (), 6.5)
+    restart = RestartSummary(1, rung, "jit/step-4", boundary, steps, "rank 1 was killed", (), 6.5)
     return replace(GOOD, kind="restart", summary=replace(PROTECTED, migrations=(), restarts=(restart,)), **changes)
 
 

@@ -6,14 +6,14 @@ import pytest
 
 from torchrelay.cli.follow import json_line
 from torchrelay.cli.struck_runs.event_file import EventFile
-from torchrelay.cli.struck_runs.hold import Hold, HoldForSpare
+from torchrelay.cli.struck_runs.hold import HoldFile, HoldForSpare
 from torchrelay.protocol import events
 
 
 class Job:
     def __init__(self, folder: Path) -> None:
         self.log = EventFile(folder / "events.jsonl")
-        self.hold: Hold | HoldForSpare = Hold(folder / "hold", self.log)
+        self.hold: HoldFile | HoldForSpare = HoldFile(folder / "hold", self.log)
 
     def says(self, occurrence: events.Occurrence) -> None:
         with open(self.log.path, "a") as file:
@@ -26,7 +26,7 @@ class Job:
 
 
 def slow_of(job: Job) -> Path:
-    assert isinstance(job.hold, Hold)
+    assert isinstance(job.hold, HoldFile)
     return job.hold.slow
 
 

@@ -5,18 +5,18 @@ from dataclasses import replace
 
 import pytest
 
-from torchrelay.cli.relay_score.entries import Entry
+from torchrelay.cli.relay_score.entries import CorpusEntry
 from torchrelay.cli.struck_runs.cells import PHASES, RUNGS, Cell, all_cells
 from torchrelay.cli.struck_runs.classify import IDENTICAL, Ran
 from torchrelay.cli.struck_runs.together import APART_STEPS, in_runs, speaks_for_each, stopped_at
-from torchrelay.cli.summary import Migration, Summary
+from torchrelay.cli.summary import MigrationSummary, RunSummary
 
-ONE = Entry("one", "loops", "one.py", 18, ranks=3, epoch_step=7, phases=PHASES, places=("saving",))
-TWO = Entry("two", "loops", "two.py", 15, phases=PHASES)
+ONE = CorpusEntry("one", "loops", "one.py", 18, ranks=3, epoch_step=7, phases=PHASES, places=("saving",))
+TWO = CorpusEntry("two", "loops", "two.py", 15, phases=PHASES)
 EARLY, LATE = Cell("two", "gate", "kill", 0, 4), Cell("two", "forward", "stop", 1, 9)
-FIRST = Migration("m1", "unplanned", (0,), outcome="committed", steps_redone=1)
-SECOND = Migration("m2", "unplanned", (1,), outcome="committed", steps_redone=0)
-BOTH = Ran(0, Summary(faults_injected=(LATE.fault, EARLY.fault), migrations=(FIRST, SECOND)), (), (), True)
+FIRST = MigrationSummary("m1", "unplanned", (0,), outcome="committed", steps_redone=1)
+SECOND = MigrationSummary("m2", "unplanned", (1,), outcome="committed", steps_redone=0)
+BOTH = Ran(0, RunSummary(faults_injected=(LATE.fault, EARLY.fault), migrations=(FIRST, SECOND)), (), (), True)
 
 
 def test_every_cell_is_in_one_run_with_others_of_its_entry_that_strike_in_other_steps() -> None:
@@ -70,7 +70,7 @@ def test_a_run_in_which_anything_is_amiss_speaks_for_none(ran: Ran) -> None:
 
 @pytest.mark.parametrize(("migrations", "cell"), [((), EARLY), ((FIRST,), LATE), ((FIRST, SECOND), LATE)])
 def test_a_run_stops_at_the_first_cell_that_nobody_was_replaced_for(
-    migrations: tuple[Migration, ...], cell: Cell
+    migrations: tuple[MigrationSummary, ...], cell: Cell
 ) -> None:
     assert stopped_at([EARLY, LATE], replace(BOTH, summary=replace(BOTH.summary, migrations=migrations))) is cell
 

@@ -9,7 +9,7 @@ import pytest
 
 from torchrelay.controller.decide.coverage import coverage
 from torchrelay.controller.decide.known import Known, gaps_of
-from torchrelay.controller.decide.level import Protection, protection
+from torchrelay.controller.decide.level import LevelDecision, protection
 from torchrelay.protocol.level import Level
 from torchrelay.protocol.messages import Gap, Rehearsed, ReplicaCheck, Report
 from torchrelay.protocol.names import BARS, LEFT, NO_JOINER, REHEARSAL_FAILED
@@ -25,13 +25,13 @@ SHARDED: dict[str, object] = {
 READY = Known(2, "on", "", {0: SETTLED, 1: SETTLED}, {0: EQUAL, 1: EQUAL}, 0.5, 6.5)
 
 
-def found(known: Known = READY, **changes: object) -> Protection:
+def found(known: Known = READY, **changes: object) -> LevelDecision:
     known = dataclasses.replace(known, **changes)  # type: ignore[arg-type]  # of any of its fields
     return protection(known, gaps_of(known))
 
 
 def test_a_job_that_has_all_it_needs_is_protected() -> None:
-    assert found() == Protection(Level.PROTECTED, "any rank can be replaced, at any moment of a step")
+    assert found() == LevelDecision(Level.PROTECTED, "any rank can be replaced, at any moment of a step")
 
 
 @pytest.mark.parametrize("spares", [{"spares_ready": 1}, {"spares_ready": 0}])
@@ -109,7 +109,7 @@ def test_who_holds_the_same_on_the_same_machine_alone_is_of_no_use_when_that_is_
 
 
 def test_what_somebody_has_chosen_comes_before_what_could_be() -> None:
-    assert found(losses_barred="its policy is planned-only") == Protection(
+    assert found(losses_barred="its policy is planned-only") == LevelDecision(
         Level.PARTLY, "only planned moves: its policy is planned-only"
     )
     told = found(losses_barred="its policy is planned-only", spares_ready=0)
@@ -117,13 +117,13 @@ def test_what_somebody_has_chosen_comes_before_what_could_be() -> None:
         Level.UNPROTECTED,
         "no spare is there, so no rank can be moved",
     )
-    assert found(protection="off", protection_reason="it observes") == Protection(Level.UNPROTECTED, "it observes")
+    assert found(protection="off", protection_reason="it observes") == LevelDecision(Level.UNPROTECTED, "it observes")
 
 
 def test_what_bars_counts_whether_or_not_there_is_a_spare() -> None:
     bars = dataclasses.replace(SETTLED, gaps=(Gap("iterator", BARS, "it", "train.py", 7),))
     for spares in (0, 1):
-        assert found(spares_ready=spares, reports={0: SETTLED, 1: bars}) == Protection(Level.UNPROTECTED, "it")
+        assert found(spares_ready=spares, reports={0: SETTLED, 1: bars}) == LevelDecision(Level.UNPROTECTED, "it")
 
 
 def test_a_rehearsal_that_failed_names_the_copies_where_there_are_any() -> None:

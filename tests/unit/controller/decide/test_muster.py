@@ -6,26 +6,26 @@ from dataclasses import replace
 
 import pytest
 
-from torchrelay.controller.decide.muster import Answer, Muster, judge_muster
+from torchrelay.controller.decide.muster import Muster, MusterAnswer, judge_muster
 
 MISSING = Muster((1,), waited_s=10.0, limit_s=600.0, lacking=2, places=2, enters=True)
 
 
 def test_when_all_are_there_it_begins() -> None:
-    assert judge_muster(replace(MISSING, missing=())).answer is Answer.BEGIN
+    assert judge_muster(replace(MISSING, missing=())).answer is MusterAnswer.BEGIN
 
 
 def test_a_machine_that_is_missing_is_waited_for_up_to_the_limit() -> None:
     verdict = judge_muster(MISSING)
-    assert verdict.answer is Answer.WAIT
+    assert verdict.answer is MusterAnswer.WAIT
     assert verdict.reason == "the job is started anew, and waits for machine 1, for up to 600 s (--machine-wait)"
     endless = judge_muster(replace(MISSING, limit_s=0.0, waited_s=1e6))
-    assert (endless.answer, "without end (--machine-wait 0)" in endless.reason) == (Answer.WAIT, True)
+    assert (endless.answer, "without end (--machine-wait 0)" in endless.reason) == (MusterAnswer.WAIT, True)
 
 
 def test_then_it_goes_on_without_it_where_the_others_have_places() -> None:
     verdict = judge_muster(replace(MISSING, waited_s=600.0))
-    assert verdict.answer is Answer.BEGIN_WITHOUT
+    assert verdict.answer is MusterAnswer.BEGIN_WITHOUT
     assert "with processes for 2 of its ranks on the machines that are there" in verdict.reason
 
 
@@ -38,8 +38,8 @@ def test_then_it_goes_on_without_it_where_the_others_have_places() -> None:
 )
 def test_where_it_cannot_it_says_why_at_once_and_ends_at_the_limit(change: dict[str, int], why: str) -> None:
     waits = judge_muster(replace(MISSING, **change))  # type: ignore[arg-type]  # of its fields
-    assert (waits.answer, why in waits.reason) == (Answer.WAIT, True)
+    assert (waits.answer, why in waits.reason) == (MusterAnswer.WAIT, True)
     ends = judge_muster(replace(MISSING, waited_s=600.0, **change))  # type: ignore[arg-type]
-    assert ends.answer is Answer.END
+    assert ends.answer is MusterAnswer.END
     assert ends.reason.startswith("machine 1 did not come back within 600 s (--machine-wait)")
     assert why in ends.reason

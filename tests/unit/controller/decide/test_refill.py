@@ -15,17 +15,17 @@ from torchrelay.controller.decide.refill import (
     WARM_S,
     Make,
     MakeNone,
-    Place,
     Pool,
-    Seen,
+    SeenSpare,
+    VacatedPlace,
     look_after,
     refill,
 )
 from torchrelay.controller.decide.respawn import HOUR_S
 
-FREE = Place("n0.w1", "n0", spares=0, at_start=1)
+FREE = VacatedPlace("n0.w1", "n0", spares=0, at_start=1)
 SHORT = Pool(wanted=1, there=0, places=(FREE,))
-PARKED = Seen("n0.s0", warm=True, since_s=900.0, raised_s=900.0)
+PARKED = SeenSpare("n0.s0", warm=True, since_s=900.0, raised_s=900.0)
 
 
 def test_one_is_made_in_the_place_of_the_leaver() -> None:
@@ -37,7 +37,7 @@ def test_none_is_made_where_there_are_enough() -> None:
 
 
 def test_the_machine_that_lacks_most_gets_it() -> None:
-    places = (Place("n0.w1", "n0", spares=1, at_start=1), Place("n1.w0", "n1", spares=0, at_start=1))
+    places = (VacatedPlace("n0.w1", "n0", spares=1, at_start=1), VacatedPlace("n1.w0", "n1", spares=0, at_start=1))
     assert refill(Pool(2, 1, places), 100.0) == Make("n1", "n1.w0")
 
 
@@ -46,7 +46,7 @@ def test_none_is_made_where_nothing_must_run() -> None:
     assert refill(dataclasses.replace(SHORT, places=(barred,)), 100.0) == MakeNone(
         "no place is free for one: n0: GPU-1 has uncorrectable errors"
     )
-    other = Place("n1.w0", "n1", spares=1)
+    other = VacatedPlace("n1.w0", "n1", spares=1)
     assert refill(dataclasses.replace(SHORT, places=(barred, other)), 100.0) == Make("n1", "n1.w0")
 
 
@@ -91,15 +91,15 @@ def test_a_spare_of_no_use_is_ended(change: dict[str, object], why: str) -> None
 @pytest.mark.parametrize(
     "idle",
     [
-        Seen("n0.s1", warm=False, since_s=IDLE_S, raised_s=None),
-        Seen("n0.s1", warm=True, since_s=900.0, raised_s=None, silent_s=SILENT_S),
-        Seen("n0.s1", warm=True, since_s=900.0, raised_s=None, silent_s=900.0),
+        SeenSpare("n0.s1", warm=False, since_s=IDLE_S, raised_s=None),
+        SeenSpare("n0.s1", warm=True, since_s=900.0, raised_s=None, silent_s=SILENT_S),
+        SeenSpare("n0.s1", warm=True, since_s=900.0, raised_s=None, silent_s=900.0),
     ],
 )
-def test_one_that_gives_way_to_training_is_let_run_before_it_is_judged(idle: Seen) -> None:
+def test_one_that_gives_way_to_training_is_let_run_before_it_is_judged(idle: SeenSpare) -> None:
     care = look_after(idle)
     assert (care.end, care.hurry) == ("", True)
 
 
 def test_one_that_gives_way_has_its_time() -> None:
-    assert not look_after(Seen("n0.s1", warm=False, since_s=IDLE_S - 1, raised_s=None)).hurry
+    assert not look_after(SeenSpare("n0.s1", warm=False, since_s=IDLE_S - 1, raised_s=None)).hurry

@@ -4,9 +4,17 @@ import dataclasses
 
 import pytest
 
-from torchrelay.controller.decide.rehearse import BETWEEN_S, FIRST_AFTER_S, Due, NotDue, Past, Situation, rehearse
+from torchrelay.controller.decide.rehearse import (
+    BETWEEN_S,
+    FIRST_AFTER_S,
+    Due,
+    NotDue,
+    Past,
+    RehearsalSituation,
+    rehearse,
+)
 
-TRAINS = Situation(world_size=4, every_s=1800.0, trains_since_s=100.0, shape=7, past={})
+TRAINS = RehearsalSituation(world_size=4, every_s=1800.0, trains_since_s=100.0, shape=7, past={})
 
 
 def test_rank_0_is_rehearsed_first_once_training_has_gone_on_for_a_while() -> None:

@@ -6,9 +6,9 @@ import dataclasses
 
 import pytest
 
-from torchrelay.controller.decide.respawn import Place, comes_again, may_respawn
+from torchrelay.controller.decide.respawn import LostPlace, comes_again, may_respawn
 
-WELL = Place(rank=1, unusable="", recent=0, limit=3)
+WELL = LostPlace(rank=1, unusable="", recent=0, limit=3)
 
 
 def test_a_well_place_gets_a_new_process_and_is_told_how_many_are_left() -> None:

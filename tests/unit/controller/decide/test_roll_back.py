@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from torchrelay.controller.decide.roll_back import Step, choose_givers, choose_step
+from torchrelay.controller.decide.roll_back import RollBackStep, choose_givers, choose_step
 from torchrelay.controller.decide.stand import Cannot
 from torchrelay.protocol.messages import Standing
 
@@ -16,7 +16,7 @@ def standing(gates: int, position: str = "body") -> dict[int, Standing]:
 def test_the_newest_step_of_which_all_ranks_have_whole_copies_is_taken() -> None:
     held = {0: {6: ["n0"], 9: ["n0"]}, 1: {3: ["n0"], 6: ["n0"]}}
     step = choose_step(held, HERE, standing(9))
-    assert isinstance(step, Step)
+    assert isinstance(step, RollBackStep)
     assert (step.boundary, step.redone) == (6, 4)
     assert step.reason == "all ranks go back to their copies of step 6; 4 steps are done again"
 
@@ -25,21 +25,21 @@ def test_the_newest_step_of_which_all_ranks_have_whole_copies_is_taken() -> None
 def test_a_step_under_way_counts_as_done_again(position: str, redone: int) -> None:
     held = {0: {6: ["n0"]}, 1: {6: ["n0"]}}
     step = choose_step(held, HERE, standing(8, position))
-    assert isinstance(step, Step)
+    assert isinstance(step, RollBackStep)
     assert step.redone == redone
 
 
 def test_where_all_ranks_are_lost_what_was_seen_of_them_tells_what_is_done_again() -> None:
     held = {0: {6: ["n0"]}, 1: {6: ["n0"]}}
     step = choose_step(held, HERE, {}, seen_boundary=8)
-    assert isinstance(step, Step)
+    assert isinstance(step, RollBackStep)
     assert (step.boundary, step.redone) == (6, 3)
 
 
 def test_a_copy_must_lie_where_some_rank_goes_on() -> None:
     held = {0: {3: ["n0"], 6: ["n0"]}, 1: {3: ["n0", "n1"], 6: ["n1"]}}
     step = choose_step(held, HERE, standing(8))
-    assert isinstance(step, Step)
+    assert isinstance(step, RollBackStep)
     assert step.boundary == 3
     nowhere = choose_step({0: {6: ["n0"]}, 1: {6: ["n1"]}}, HERE, standing(8))
     assert nowhere == Cannot(
@@ -51,7 +51,7 @@ def test_a_copy_on_another_node_is_given_by_the_rank_that_goes_on_there() -> Non
     places, held = {0: "n0", 1: "n2", 2: "n2"}, {0: ["n0"], 1: ["n0"], 2: ["n2"]}
     assert choose_givers(held, places) == {1: 0}
     step = choose_step({rank: {6: nodes} for rank, nodes in held.items()}, places, standing(8))
-    assert isinstance(step, Step)
+    assert isinstance(step, RollBackStep)
     assert step.boundary == 6
 
 

@@ -7,21 +7,21 @@ from typing import Any
 
 import pytest
 
-from torchrelay.controller.decide.same_program import Agreement, agree
+from torchrelay.controller.decide.same_program import ProgramAgreement, agree
 from torchrelay.protocol.messages import Program
 
 ONE = Program("/w/src/train.py", "aa", {"train.py": "1", "model.py": "2"}, "3.11.7", "2.13.0", ("kill:rank=1,step=3",))
 
 
-def with_other(**changes: Any) -> Agreement:
+def with_other(**changes: Any) -> ProgramAgreement:
     return agree("n0", ONE, "n1", dataclasses.replace(ONE, **changes))
 
 
 def test_what_is_the_same_or_not_known_is_no_difference() -> None:
-    assert with_other() == Agreement()
-    assert agree("n0", ONE, "n1", Program()) == Agreement()
-    assert agree("n0", Program(), "n1", ONE) == Agreement()
-    assert with_other(resume_command="torchrelay run --node-rank 1") == Agreement()
+    assert with_other() == ProgramAgreement()
+    assert agree("n0", ONE, "n1", Program()) == ProgramAgreement()
+    assert agree("n0", Program(), "n1", ONE) == ProgramAgreement()
+    assert with_other(resume_command="torchrelay run --node-rank 1") == ProgramAgreement()
 
 
 @pytest.mark.parametrize(

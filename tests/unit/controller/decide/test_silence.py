@@ -13,35 +13,35 @@ from torchrelay.controller.decide.silence import (
     NEVER,
     WAIT,
     Silence,
-    Verdict,
-    Witness,
+    SilenceVerdict,
+    WitnessRank,
     fenced_after_s,
     judge_silence,
 )
 
-WAITS, TRAINS = Witness(0, True, 2.0), Witness(1, False, 0.1)
+WAITS, TRAINS = WitnessRank(0, True, 2.0), WitnessRank(1, False, 0.1)
 SILENCE = Silence("n1", 8.0, False, (2, 3), False, (WAITS, TRAINS), "")
 
 
-def judged(**changes: Any) -> Verdict:
+def judged(**changes: Any) -> SilenceVerdict:
     return judge_silence(dataclasses.replace(SILENCE, **changes), Policy())
 
 
 def test_a_silent_node_is_given_up_when_ranks_elsewhere_wait_for_it() -> None:
     verdict = judged()
-    assert verdict == Verdict(GIVE_UP, "the agent of n1 has been silent for 8.0 s, and rank 0 waits for it")
+    assert verdict == SilenceVerdict(GIVE_UP, "the agent of n1 has been silent for 8.0 s, and rank 0 waits for it")
 
 
 def test_a_node_whose_connection_is_down_is_given_up_sooner() -> None:
     assert judged(silent_s=3.5).action == WAIT
     assert judged(silent_s=3.5, away=True).action == GIVE_UP
-    assert judged(silent_s=2.9, away=True) == Verdict(WAIT, "")
+    assert judged(silent_s=2.9, away=True) == SilenceVerdict(WAIT, "")
 
 
-@pytest.mark.parametrize("witness", [TRAINS, Witness(0, True, 0.5), Witness(0, False, 100.0)])
-def test_as_long_as_training_goes_on_silence_ends_nothing(witness: Witness) -> None:
+@pytest.mark.parametrize("witness", [TRAINS, WitnessRank(0, True, 0.5), WitnessRank(0, False, 100.0)])
+def test_as_long_as_training_goes_on_silence_ends_nothing(witness: WitnessRank) -> None:
     verdict = judged(silent_s=1000.0, away=True, witnesses=(witness,))
-    assert verdict == Verdict(WAIT, "the agent of n1 is away, but training goes on")
+    assert verdict == SilenceVerdict(WAIT, "the agent of n1 is away, but training goes on")
 
 
 def test_where_nobody_could_tell_more_a_longer_silence_decides() -> None:
@@ -89,7 +89,7 @@ def test_a_machine_with_all_ranks_is_given_up_once_its_lease_is_over() -> None:
 
 def test_a_node_with_spares_alone_is_nobodys_loss() -> None:
     assert judged(ranks=(), silent_s=29.0).action == WAIT
-    assert judged(ranks=(), silent_s=30.0) == Verdict(
+    assert judged(ranks=(), silent_s=30.0) == SilenceVerdict(
         GIVE_UP, "the agent of n1 has been silent for 30.0 s; it had spares only"
     )
 

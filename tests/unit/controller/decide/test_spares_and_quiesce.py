@@ -4,24 +4,24 @@ import pytest
 
 from torchrelay.controller.config import Policy
 from torchrelay.controller.decide.quiesce import choose_boundary
-from torchrelay.controller.decide.spares import Spare, choose_spare
+from torchrelay.controller.decide.spares import SpareState, choose_spare
 
 
 def test_a_warm_spare_on_the_same_node_is_taken_first() -> None:
-    spares = [Spare("n0.s0", "n0", True), Spare("n1.s0", "n1", False), Spare("n1.s1", "n1", True)]
+    spares = [SpareState("n0.s0", "n0", True), SpareState("n1.s0", "n1", False), SpareState("n1.s1", "n1", True)]
     choice = choose_spare(spares, 5, "n1")
     assert choice.worker == "n1.s1"
     assert choice.reason == "spare n1.s1 takes over rank 5, on the same node; 2 left after that"
 
 
 def test_a_warm_spare_elsewhere_is_better_than_a_cold_one_here() -> None:
-    choice = choose_spare([Spare("n0.s0", "n0", True), Spare("n1.s0", "n1", False)], 5, "n1")
+    choice = choose_spare([SpareState("n0.s0", "n0", True), SpareState("n1.s0", "n1", False)], 5, "n1")
     assert choice.worker == "n0.s0"
     assert "on n0, since n1 has none" in choice.reason
 
 
 def test_a_spare_whose_machine_may_have_lost_its_links_is_taken_last() -> None:
-    here, there = Spare("n1.s0", "n1", True, doubtful=True), Spare("n2.s0", "n2", True)
+    here, there = SpareState("n1.s0", "n1", True, doubtful=True), SpareState("n2.s0", "n2", True)
     choice = choose_spare([here, there], 5, "n1")
     assert choice.worker == "n2.s0"
     assert "on n2, since the links of n1 may be down" in choice.reason
@@ -32,11 +32,11 @@ def test_a_spare_whose_machine_may_have_lost_its_links_is_taken_last() -> None:
     ("spares", "soon", "why"),
     [
         ([], False, "no spare is left for rank 5"),
-        ([Spare("n0.s0", "n0", False)], True, "still starting"),
-        ([Spare("n0.s0", "n0", True, stopped=True)], False, "1 are stopped"),
+        ([SpareState("n0.s0", "n0", False)], True, "still starting"),
+        ([SpareState("n0.s0", "n0", True, stopped=True)], False, "1 are stopped"),
     ],
 )
-def test_none_to_be_had(spares: list[Spare], soon: bool, why: str) -> None:
+def test_none_to_be_had(spares: list[SpareState], soon: bool, why: str) -> None:
     choice = choose_spare(spares, 5, "n0")
     assert (choice.worker, choice.soon) == ("", soon)
     assert why in choice.reason
@@ -55,4 +55,4 @@ def test_a_spare_that_is_being_made_is_waited_for_but_not_before_one_that_is_the
     choice = choose_spare([], 1, "n0", coming=2)
     assert (choice.worker, choice.soon) == ("", True)
     assert "being made (2 are)" in choice.reason
-    assert choose_spare([Spare("n1.s0", "n1", warm=True)], 1, "n0", coming=2).worker == "n1.s0"
+    assert choose_spare([SpareState("n1.s0", "n1", warm=True)], 1, "n0", coming=2).worker == "n1.s0"

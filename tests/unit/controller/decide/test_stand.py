@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from torchrelay.controller.decide.stand import Cannot, Entry, Target, decide_entry, decide_target, still_at_gate
+from torchrelay.controller.decide.stand import Cannot, JoinEntry, Target, decide_entry, decide_target, still_at_gate
 from torchrelay.protocol.messages import Standing
 
 
@@ -71,7 +71,7 @@ def test_a_joiner_enters_where_the_journal_ends_or_walks_the_last_step(
     boundaries: set[int], gates: set[int], action: str
 ) -> None:
     entry = decide_entry(1, 6, boundaries, gates)
-    assert isinstance(entry, Entry)
+    assert isinstance(entry, JoinEntry)
     assert entry.action == action
 
 

@@ -1,21 +1,21 @@
 from __future__ import annotations
 
-from torchrelay.controller.health.judge import Judge
+from torchrelay.controller.health.judge import HealthJudge
 from torchrelay.protocol.health import kinds as k
-from torchrelay.protocol.health.classify import Verdict
-from torchrelay.protocol.health.history import Seen
+from torchrelay.protocol.health.classify import DeviceVerdict
+from torchrelay.protocol.health.history import SeenEvidence
 from torchrelay.protocol.health.policy import HealthPolicy, Limits
 from torchrelay.protocol.health.policy_file import default_policy
 
 
-def judge() -> Judge:
-    return Judge(default_policy())
+def judge() -> HealthJudge:
+    return HealthJudge(default_policy())
 
 
 def see(
-    judge: Judge, kind: str, at_s: float, code: int = 0, value: float = 1.0, device: str = "GPU-a"
-) -> Verdict | None:
-    return judge.see(Seen(kind, at_s, "n0", device, "", code, value), at_s)
+    judge: HealthJudge, kind: str, at_s: float, code: int = 0, value: float = 1.0, device: str = "GPU-a"
+) -> DeviceVerdict | None:
+    return judge.see(SeenEvidence(kind, at_s, "n0", device, "", code, value), at_s)
 
 
 def test_a_verdict_by_time_comes_once_when_it_is_due() -> None:
@@ -71,7 +71,7 @@ def test_stragglers_have_a_cooldown_for_the_whole_job() -> None:
 
 
 def test_a_job_has_so_many_automatic_migrations_in_an_hour() -> None:
-    j = Judge(HealthPolicy(limits=Limits(storm_migrations=2, storm_s=3600.0)))
+    j = HealthJudge(HealthPolicy(limits=Limits(storm_migrations=2, storm_s=3600.0)))
     assert [j.storm(t) == "" for t in (0.0, 10.0, 20.0)] == [True, True, False]
     assert "a person has to look" in j.storm(30.0)
     assert j.storm(3601.0) == ""

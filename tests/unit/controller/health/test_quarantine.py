@@ -9,7 +9,7 @@ from support.fake_job import FakeJob
 
 from torchrelay.protocol.events import HealthVerdict, Log, MigrationFinished, MoveNotMade, QuarantineCleared
 from torchrelay.protocol.health import kinds as k
-from torchrelay.protocol.health.node_facts import Condition, NodeEvidence, NodeFacts, Notice, Taint
+from torchrelay.protocol.health.node_facts import NodeCondition, NodeEvidence, NodeFacts, Notice, Taint
 from torchrelay.protocol.health.policy_file import default_policy
 from torchrelay.protocol.messages import (
     CheckDevice,
@@ -50,8 +50,8 @@ def moved(job: FakeJob) -> list[tuple[str, int]]:
         NodeFacts(cordoned=True),
         NodeFacts(taints=(Taint("karpenter.sh/disrupted"),)),
         NodeFacts(notices=(Notice("termination", "spot instance, at 12:00"),)),
-        NodeFacts(conditions=(Condition("KernelDeadlock", "True", "DockerHung"),)),
-        NodeFacts(conditions=(Condition("SysLogsXIDError", "True", "XID 79"),)),
+        NodeFacts(conditions=(NodeCondition("KernelDeadlock", "True", "DockerHung"),)),
+        NodeFacts(conditions=(NodeCondition("SysLogsXIDError", "True", "XID 79"),)),
     ],
 )
 def test_a_machine_that_has_to_go_hands_over_all_its_ranks_without_losing_a_step(
@@ -86,9 +86,9 @@ def test_a_device_in_quarantine_hands_over_its_rank_alone_and_is_free_with_the_e
 @pytest.mark.parametrize(
     "facts",
     [
-        NodeFacts(conditions=(Condition("MemoryPressure", "True"),)),
-        NodeFacts(conditions=(Condition("Ready", "Unknown", "NodeStatusUnknown"),)),
-        NodeFacts(conditions=(Condition("SomethingElse", "True"),)),
+        NodeFacts(conditions=(NodeCondition("MemoryPressure", "True"),)),
+        NodeFacts(conditions=(NodeCondition("Ready", "Unknown", "NodeStatusUnknown"),)),
+        NodeFacts(conditions=(NodeCondition("SomethingElse", "True"),)),
         NodeFacts(taints=(Taint("nvidia.com/gpu", "present", "NoExecute"),)),
     ],
 )
@@ -103,7 +103,7 @@ def test_what_does_not_end_the_machine_moves_nobody(tmp_path: Path, facts: NodeF
 
 def test_a_kubelet_that_stays_silent_moves_before_its_pods_are_deleted(tmp_path: Path) -> None:
     job = job_with(tmp_path)
-    know(job, NodeEvidence(), NodeFacts(conditions=(Condition("Ready", "Unknown"),)))
+    know(job, NodeEvidence(), NodeFacts(conditions=(NodeCondition("Ready", "Unknown"),)))
     job.tick(59.0)
     assert job.told(MigrationFinished) == []
     job.tick(3.0)
@@ -115,7 +115,7 @@ def test_what_others_say_of_a_node_is_no_sign_of_life_of_its_agent(tmp_path: Pat
     job.tick(1.0)
     heard_s = job.core.job.nodes["n1"].heard_s
     job.now_s += 2.0
-    signals = NodeEvidence().update(NodeFacts(conditions=(Condition("MemoryPressure", "True"),)))
+    signals = NodeEvidence().update(NodeFacts(conditions=(NodeCondition("MemoryPressure", "True"),)))
     job.core.evidence("n1", HealthSignals(signals), job.now_s)
     job.core.evidence("n7", HealthSignals(signals), job.now_s)
     assert job.core.job.nodes["n1"].heard_s == heard_s

@@ -8,10 +8,10 @@ from support.rendered_chart import render_deploy
 
 from torchrelay.controller.kube.api import BUDGETS, BUDGETS_BETA, CLUSTER_ROLES, ROLES, TRAINING_JOBS
 from torchrelay.controller.kube.budget import Budgets
-from torchrelay.controller.kube.settings import Settings
+from torchrelay.controller.kube.settings import ClusterSettings
 from torchrelay.protocol.names import NO_RANK
 
-SETTINGS = Settings("torchrelay-system", "controller-0")
+SETTINGS = ClusterSettings("torchrelay-system", "controller-0")
 
 
 async def protected(w: World) -> None:
@@ -81,7 +81,7 @@ def test_ranks_that_cannot_leave_hold_a_drain_up_only_so_long() -> None:
 def test_it_goes_when_torchrelay_is_uninstalled(watched: str) -> None:
     async def test(w: World) -> None:
         await protected(w)
-        settings = Settings("torchrelay-system", "controller-0", watched)
+        settings = ClusterSettings("torchrelay-system", "controller-0", watched)
         objects = render_deploy.render({"controller": {"watchNamespace": "" if watched == "*" else watched}})
         installed = [
             o for o in objects if o["kind"] in ("Role", "ClusterRole") and o["metadata"]["name"] == settings.role

@@ -17,7 +17,7 @@ from torchrelay.controller.kube.run import JobRun
 from torchrelay.protocol import events as e
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol.errors import FatalError
-from torchrelay.protocol.kube_annotations import Wishes as Asked
+from torchrelay.protocol.kube_annotations import PodAnnotations as Asked
 from torchrelay.protocol.migration_state import State
 from torchrelay.protocol.names import NO_RANK
 from torchrelay.protocol.pod_tls import PodIdentity

@@ -18,9 +18,9 @@ from torchrelay.controller.kube.pods import JobKey, read_pod
 from torchrelay.controller.kube.pulse import Pulse
 from torchrelay.controller.kube.remembered import recall
 from torchrelay.controller.kube.run import JobRun
-from torchrelay.controller.kube.settings import Settings
+from torchrelay.controller.kube.settings import ClusterSettings
 from torchrelay.protocol import messages as msg
-from torchrelay.protocol.kube_annotations import Wishes
+from torchrelay.protocol.kube_annotations import PodAnnotations
 from torchrelay.protocol.tls import Credentials
 
 SMALL, LARGE, MOST = 300, 1200, 10.0
@@ -32,7 +32,7 @@ class LargeJob:
 
     def __init__(self, size: int) -> None:
         self.api = FakeApi()
-        settings = Settings("torchrelay-system", "controller-0")
+        settings = ClusterSettings("torchrelay-system", "controller-0")
         authority = Credentials.from_secret(SECRET, "controller")
         self.controller = Controller(self.api, settings, authority, Pulse())  # type: ignore[arg-type]  # a stand-in
         ledger = self.controller._ledger
@@ -40,7 +40,7 @@ class LargeJob:
         nodes.listed.set()
         self.controller._node_watch = NodeWatch(ledger, nodes)
         launch = {"WORLD_SIZE": str(size)}
-        self.run = JobRun(KEY, size, launch, Wishes())
+        self.run = JobRun(KEY, size, launch, PodAnnotations())
         ledger.enter(self.run)
         for rank in range(size):
             ledger.node_changed({"metadata": {"name": f"n{rank}"}, "spec": {}}, False)

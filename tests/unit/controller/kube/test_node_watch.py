@@ -21,14 +21,14 @@ from torchrelay.controller.kube.nodes import read_node
 from torchrelay.controller.kube.pods import JobKey, Pod, read_pod
 from torchrelay.controller.kube.pulse import Pulse
 from torchrelay.controller.kube.run import JobRun
-from torchrelay.controller.kube.settings import Settings
+from torchrelay.controller.kube.settings import ClusterSettings
 from torchrelay.protocol import events as e
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol.errors import FrameError
 from torchrelay.protocol.health import kinds as k
 from torchrelay.protocol.health.policy import HealthPolicy
 from torchrelay.protocol.health.policy_file import default_policy
-from torchrelay.protocol.kube_annotations import Wishes
+from torchrelay.protocol.kube_annotations import PodAnnotations
 from torchrelay.protocol.names import NO_RANK
 from torchrelay.protocol.pod_tls import PodIdentity
 from torchrelay.protocol.tls import Credentials
@@ -57,12 +57,12 @@ def pod(number: int, **status: Any) -> dict[str, Any]:
 class Cluster:
     """A job of two ranks and a warm spare, each on a node of its own: n0, n1, n2."""
 
-    def __init__(self, policy: HealthPolicy = POLICY, spare: bool = True, wishes: Wishes | None = None) -> None:
+    def __init__(self, policy: HealthPolicy = POLICY, spare: bool = True, wishes: PodAnnotations | None = None) -> None:
         self.ledger = Ledger(self._nothing, self._nothing, policy)  # type: ignore[arg-type]  # a stand-in
         self.nodes = types.SimpleNamespace(listed=asyncio.Event(), broken="")
         self.nodes.listed.set()
         self.watch = NodeWatch(self.ledger, self.nodes)  # type: ignore[arg-type]  # a stand-in
-        self.run = self.ledger.runs[KEY] = JobRun(KEY, 2, LAUNCH, wishes or Wishes(), policy)
+        self.run = self.ledger.runs[KEY] = JobRun(KEY, 2, LAUNCH, wishes or PodAnnotations(), policy)
         self.events: list[Any] = []
         hear = self.run.story.take
         self.run.story.take = lambda event: (self._hear(event), hear(event))[1]  # type: ignore[method-assign]  # in its place for this test
@@ -264,7 +264,7 @@ def test_a_job_that_is_to_be_observed_is_told_what_would_be_done_also_after_the_
         told = [t for t in c.run.story.tellings if t.reason == "Observed"]
         assert [t.message.partition(":")[0] for t in told] == ["would migrate rank 1"]
 
-    in_cluster(test, wishes=Wishes(policy="observe"))
+    in_cluster(test, wishes=PodAnnotations(policy="observe"))
 
 
 def test_a_policy_that_is_changed_counts_for_jobs_that_run() -> None:
@@ -338,7 +338,7 @@ def test_the_policy_of_the_controllers_environment_judges_every_job(tmp_path: Pa
     async def test() -> None:
         api: Any = FakeApi()
         authority = Credentials.from_secret(b"s" * 16, "c")
-        controller = Controller(api, Settings.from_environ(environ), authority, Pulse())
+        controller = Controller(api, ClusterSettings.from_environ(environ), authority, Pulse())
         ledger = controller._ledger
         first = read_pod(pod(0))
         assert first is not None

@@ -9,16 +9,16 @@ import pytest
 from support.kube_cluster import KubeCluster
 from support.kube_world import KEY, LAUNCH, World, in_world, manifest
 
-from torchrelay.controller.gathering import Restart
-from torchrelay.controller.kube.api import BUDGETS, EVENTS, MIGRATIONS, PODS, SPARE_POOLS, TRAINING_JOBS, Kind
+from torchrelay.controller.gathering import RestartPlan
+from torchrelay.controller.kube.api import BUDGETS, EVENTS, MIGRATIONS, PODS, SPARE_POOLS, TRAINING_JOBS, ObjectKind
 from torchrelay.controller.kube.expiry import Expiry
 from torchrelay.controller.kube.losses import Loss, timestamp
 from torchrelay.controller.kube.run import JobRun
 from torchrelay.protocol import events as e
-from torchrelay.protocol.kube_annotations import Wishes as Asked
+from torchrelay.protocol.kube_annotations import PodAnnotations as Asked
 from torchrelay.protocol.pod_tls import PodIdentity
 
-JOB = Kind("Job", None)
+JOB = ObjectKind("Job", None)
 TTL_S = 100.0
 WALL_S = 1_800_000_000.0
 
@@ -38,7 +38,7 @@ def owned(w: World, *uids: str) -> None:
         w.add(found)
 
 
-def there(w: World, *kinds: Kind) -> set[str]:
+def there(w: World, *kinds: ObjectKind) -> set[str]:
     return {kind.name for kind in kinds if w.api.all(kind)}
 
 
@@ -151,7 +151,7 @@ def test_a_job_that_begins_again_is_the_same_one() -> None:
         w.begin()
         await w.keeper.tend(w.run)
         w.api.named(SPARE_POOLS, "llama")["spec"]["spares"] = 2
-        run = w.ledger.begin_again(w.run, Restart({}, directory="/x", step=3), "so")
+        run = w.ledger.begin_again(w.run, RestartPlan({}, directory="/x", step=3), "so")
         await w.keeper.tend(run)
         assert w.api.named(SPARE_POOLS, "llama")["spec"]["spares"] == 2
         assert run.story.anew is None

@@ -11,7 +11,7 @@ from torchrelay.controller.kube.run import JobRun
 from torchrelay.controller.kube.story import Left
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol.errors import RetryableError
-from torchrelay.protocol.kube_annotations import Wishes as Asked
+from torchrelay.protocol.kube_annotations import PodAnnotations as Asked
 from torchrelay.protocol.names import NO_RANK
 from torchrelay.protocol.pod_tls import PodIdentity
 

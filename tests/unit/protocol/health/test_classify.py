@@ -5,8 +5,8 @@ import dataclasses
 import pytest
 
 from torchrelay.protocol.health import kinds as k
-from torchrelay.protocol.health.classify import UNKNOWN, Verdict, classify
-from torchrelay.protocol.health.history import REMEMBERED_S, History, Seen
+from torchrelay.protocol.health.classify import UNKNOWN, DeviceVerdict, classify
+from torchrelay.protocol.health.history import REMEMBERED_S, History, SeenEvidence
 from torchrelay.protocol.health.policy import HealthPolicy
 from torchrelay.protocol.health.policy_file import default_policy
 
@@ -19,7 +19,7 @@ class Case:
 
     def __init__(self) -> None:
         self.history, self.now_s, self.policy = History(), 1000.0, POLICY
-        self.newest = Seen("", 0.0)
+        self.newest = SeenEvidence("", 0.0)
 
     def see(
         self,
@@ -30,19 +30,19 @@ class Case:
         detail: str = "",
         after_s: float = 0.0,
         **more: str,
-    ) -> Verdict:
+    ) -> DeviceVerdict:
         self.now_s += after_s
-        self.newest = Seen(
+        self.newest = SeenEvidence(
             kind, self.now_s, more.get("node", "n0"), device, more.get("worker", ""), code, value, detail
         )
         self.history.add(self.newest)
         return self.again()
 
-    def again(self, after_s: float = 0.0) -> Verdict:
+    def again(self, after_s: float = 0.0) -> DeviceVerdict:
         self.now_s += after_s
         return classify(self.history, self.newest, self.policy, self.now_s)
 
-    def xid(self, code: int, **more: object) -> Verdict:
+    def xid(self, code: int, **more: object) -> DeviceVerdict:
         return self.see(k.XID, code, **more)  # type: ignore[arg-type]  # of any of its fields
 
 
@@ -301,7 +301,7 @@ def test_an_xid_that_the_table_lacks_is_watched() -> None:
 def test_what_only_explains_is_not_told_where_no_row_speaks_of_it() -> None:
     history = History()
     for kind, action in ((k.HOST_CPU, k.IGNORE), (k.REMAP_PENDING, k.WATCH)):
-        seen = Seen(kind, 0.0, "n0", value=0.9)
+        seen = SeenEvidence(kind, 0.0, "n0", value=0.9)
         history.add(seen)
         assert classify(history, seen, HealthPolicy(), 0.0).action == action
 

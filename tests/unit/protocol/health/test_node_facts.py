@@ -4,14 +4,18 @@ import pytest
 
 from torchrelay.protocol.health import kinds as k
 from torchrelay.protocol.health.classify import classify
-from torchrelay.protocol.health.history import History, Seen
-from torchrelay.protocol.health.node_facts import Condition, NodeEvidence, NodeFacts, Notice, Taint
+from torchrelay.protocol.health.history import History, SeenEvidence
+from torchrelay.protocol.health.node_facts import NodeCondition, NodeEvidence, NodeFacts, Notice, Taint
 from torchrelay.protocol.health.policy_file import default_policy
 
 POLICY = default_policy()
 HEALTHY = NodeFacts(
     taints=(Taint("nvidia.com/gpu", "present"),),
-    conditions=(Condition("Ready", "True"), Condition("DiskPressure", "False"), Condition("KernelDeadlock", "Unknown")),
+    conditions=(
+        NodeCondition("Ready", "True"),
+        NodeCondition("DiskPressure", "False"),
+        NodeCondition("KernelDeadlock", "Unknown"),
+    ),
 )
 
 
@@ -30,7 +34,7 @@ def test_a_healthy_node_shows_its_taint_alone() -> None:
 def test_what_changes_is_told_and_what_is_over_too() -> None:
     evidence = NodeEvidence()
     evidence.update(NodeFacts())
-    facts = NodeFacts(conditions=(Condition("Ready", "False", "KubeletNotReady", "PLEG is\n not healthy"),))
+    facts = NodeFacts(conditions=(NodeCondition("Ready", "False", "KubeletNotReady", "PLEG is\n not healthy"),))
     (begun,) = evidence.update(facts)
     assert begun.detail == "condition Ready=False (KubeletNotReady: PLEG is not healthy)"
     assert (begun.kind, begun.device, begun.value) == (k.NODE_CONDITION, "condition:Ready", 1.0)
@@ -56,14 +60,14 @@ def test_what_changes_is_told_and_what_is_over_too() -> None:
         (NodeFacts(taints=(Taint("example.com/away", "yes", "NoExecute"),)), "node-taint-evicts"),
         (NodeFacts(taints=(Taint("node.kubernetes.io/unreachable", "", "NoExecute"),)), "node-not-ready"),
         (NodeFacts(taints=(Taint("example.com/team", "a"),)), ""),
-        (NodeFacts(conditions=(Condition("Ready", "Unknown"),)), "node-not-ready"),
-        (NodeFacts(conditions=(Condition("PIDPressure", "True"),)), "node-pressure"),
-        (NodeFacts(conditions=(Condition("NetworkUnavailable", "True"),)), "node-network"),
-        (NodeFacts(conditions=(Condition("ReadonlyFilesystem", "True"),)), "node-problem"),
-        (NodeFacts(conditions=(Condition("FrequentContainerdRestart", "True"),)), "node-problem-service"),
-        (NodeFacts(conditions=(Condition("GpuNvlinkWatch", "True"),)), "node-sentinel"),
-        (NodeFacts(conditions=(Condition("GpuDcgmConnectivityFailure", "True"),)), "node-sentinel-blind"),
-        (NodeFacts(conditions=(Condition("EtcdIsVoter", "True"),)), ""),
+        (NodeFacts(conditions=(NodeCondition("Ready", "Unknown"),)), "node-not-ready"),
+        (NodeFacts(conditions=(NodeCondition("PIDPressure", "True"),)), "node-pressure"),
+        (NodeFacts(conditions=(NodeCondition("NetworkUnavailable", "True"),)), "node-network"),
+        (NodeFacts(conditions=(NodeCondition("ReadonlyFilesystem", "True"),)), "node-problem"),
+        (NodeFacts(conditions=(NodeCondition("FrequentContainerdRestart", "True"),)), "node-problem-service"),
+        (NodeFacts(conditions=(NodeCondition("GpuNvlinkWatch", "True"),)), "node-sentinel"),
+        (NodeFacts(conditions=(NodeCondition("GpuDcgmConnectivityFailure", "True"),)), "node-sentinel-blind"),
+        (NodeFacts(conditions=(NodeCondition("EtcdIsVoter", "True"),)), ""),
     ],
 )
 def test_the_policy_says_what_each_means(facts: NodeFacts, rule: str) -> None:
@@ -71,7 +75,7 @@ def test_the_policy_says_what_each_means(facts: NodeFacts, rule: str) -> None:
     evidence.update(NodeFacts())
     (signal,) = evidence.update(facts)
     history = History()
-    seen = Seen(signal.kind, 10.0, "n0", signal.device, "", 0, signal.value, signal.detail)
+    seen = SeenEvidence(signal.kind, 10.0, "n0", signal.device, "", 0, signal.value, signal.detail)
     history.add(seen)
     verdict = classify(history, seen, POLICY, 10.0)
     assert (verdict.rule, verdict.action == k.IGNORE) == (rule, rule == "")
@@ -81,6 +85,6 @@ def test_a_taint_that_the_job_was_started_with_evicts_nobody() -> None:
     facts = NodeFacts(taints=(Taint("dedicated", "training", "NoExecute"),))
     (signal,) = NodeEvidence().update(facts)
     history = History()
-    seen = Seen(signal.kind, 10.0, "n0", signal.device, "", 0, signal.value, signal.detail)
+    seen = SeenEvidence(signal.kind, 10.0, "n0", signal.device, "", 0, signal.value, signal.detail)
     history.add(seen)
     assert classify(history, seen, POLICY, 10.0).action == k.IGNORE

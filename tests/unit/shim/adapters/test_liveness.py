@@ -153,7 +153,7 @@ def test_variables_of_closures_are_always_live_and_with_locals_all_are() -> None
     ],
 )
 def test_variables_of_a_module_whose_functions_read_by_name_are_live(function: str, dead: set[str]) -> None:
-    found: list[liveness.Answer] = []
+    found: list[liveness.CodeLiveness] = []
     source = f"{function}\nleft = 1\nstep()\n"
     exec(compile(source, "script.py", "exec"), {"step": lambda: found.append(liveness.answer(sys._getframe(1)))})
     assert found[0].dead & {"left"} == dead

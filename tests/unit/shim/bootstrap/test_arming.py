@@ -66,7 +66,7 @@ CASES = {
     "no rights": ("torchrelay.protocol.journal.make_below", PermissionError(errno.EACCES, "Permission denied")),
     "a full disk": ("torchrelay.protocol.journal.open_below", FULL),
     "no memory": ("torchrelay.protocol.journal.map_file", MemoryError("out of memory")),
-    "our mistake": ("torchrelay.shim.journal.remote_copies.JournalCopies.__init__", KeyError("ours")),
+    "our mistake": ("torchrelay.shim.journal.remote_copies.RemoteJournalCopies.__init__", KeyError("ours")),
 }
 
 

@@ -16,7 +16,7 @@ from torchrelay.shim.capture.callables import leads_to_state
 from torchrelay.shim.capture.host_state import HostState
 from torchrelay.shim.capture.kinds import Kind
 from torchrelay.shim.capture.modules import ModuleTrees
-from torchrelay.shim.capture.rewalk import Restart, Rewalk
+from torchrelay.shim.capture.rewalk import Rewalk, WalkAnew
 from torchrelay.shim.script import sites
 
 
@@ -210,7 +210,7 @@ def test_a_new_process_goes_on_from_what_was_there(name: str, place: str) -> Non
 def _again(namespace: dict[str, Any], base: HostState, trees: ModuleTrees) -> HostState:
     try:
         return Rewalk(trees, base, at_gate=False).run([], {"script": namespace})
-    except Restart:
+    except WalkAnew:
         return take(namespace, trees)
 
 

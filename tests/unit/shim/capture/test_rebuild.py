@@ -17,7 +17,7 @@ from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.capture import device
 from torchrelay.shim.capture.encode import EncodedNode
 from torchrelay.shim.capture.kinds import Kind
-from torchrelay.shim.capture.rebuild import Rebuild
+from torchrelay.shim.capture.rebuild import StateRebuild
 from torchrelay.shim.join.destination import Destination
 from torchrelay.shim.transfer import TensorInfo
 
@@ -321,7 +321,7 @@ def test_entries_of_optimizer_state_come_in_the_order_in_which_they_were_made() 
 
 
 def test_a_frame_that_is_not_there_is_refused() -> None:
-    rebuild = Rebuild([], {}, no_saves)
+    rebuild = StateRebuild([], {}, no_saves)
     with pytest.raises(StateMismatchError, match=r"runs in train\(\)"):
         rebuild.resolve([EncodedNode(Kind.FRAME, None, -1, (0, "train"), {})])
 

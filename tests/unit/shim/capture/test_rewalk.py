@@ -21,7 +21,7 @@ from torchrelay.shim.capture.host_state import HostState
 from torchrelay.shim.capture.kinds import Kind
 from torchrelay.shim.capture.modules import ModuleTrees
 from torchrelay.shim.capture.rewalk import Rewalk
-from torchrelay.shim.capture.seen_again import Restart
+from torchrelay.shim.capture.seen_again import WalkAnew
 from torchrelay.shim.capture.tags import BOUND
 from torchrelay.shim.capture.walk import Walk
 
@@ -197,7 +197,7 @@ def test_each_change_is_seen(name: str) -> None:
         CHANGES[name](names, chance)
         try:
             base = again(names, base, trees)
-        except Restart:
+        except WalkAnew:
             base = take(names, trees)
         anew = take(names, trees)
         assert described(base) == described(anew)
@@ -229,7 +229,7 @@ def test_any_sequence_of_changes_gives_what_a_walk_from_scratch_gives(
             try:
                 base = again(names, base, trees)
                 went_on += 1
-            except Restart:
+            except WalkAnew:
                 base = take(names, trees)
             went_on_with = encode.encode(base)
             assert encode.nodes_in(encode.in_blocks(base)) == [*went_on_with]
@@ -385,7 +385,7 @@ def test_a_list_that_another_object_holds_too_keeps_its_node() -> None:
     names["scheduler"]._last_lr = [0.25]
     try:
         state = again(names, base, trees)
-    except Restart:
+    except WalkAnew:
         state = take(names, trees)
     assert described(state) == described(take(names, trees))
     assert state.nodes[state.index[id(old)]].content == old
@@ -395,7 +395,7 @@ def test_an_optimizer_with_state_beside_tensors_is_walked_from_scratch() -> None
     names, trees = script(), ModuleTrees()
     names["optimizer"] = torch.optim.LBFGS(names["model"].parameters())
     names["optimizer"].state[next(names["model"].parameters())]["n_iter"] = 3
-    with pytest.raises(Restart):
+    with pytest.raises(WalkAnew):
         again(names, take(names, trees), trees)
 
 

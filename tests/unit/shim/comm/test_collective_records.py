@@ -5,12 +5,12 @@ import pytest
 from torchrelay.protocol.errors import JournalError, StateMismatchError, UnsupportedError
 from torchrelay.shim.comm import collective_records
 from torchrelay.shim.comm.collective_records import CollectiveRecords, furthest, without
-from torchrelay.shim.comm.collectives import Entry
+from torchrelay.shim.comm.collectives import FinishedCollective
 from torchrelay.shim.journal import payload
 
 
-def entry(group: str, number: int, name: str = "barrier") -> Entry:
-    return Entry(name, group, number.to_bytes(2, "big"))
+def entry(group: str, number: int, name: str = "barrier") -> FinishedCollective:
+    return FinishedCollective(name, group, number.to_bytes(2, "big"))
 
 
 def test_of_each_group_the_log_of_the_member_that_got_furthest_counts() -> None:
@@ -104,9 +104,9 @@ def test_an_endless_evaluation_does_not_fill_the_memory(monkeypatch: pytest.Monk
 def test_whoever_gets_nothing_of_a_gather_has_nothing_left_to_do_once_another_rank_is_through() -> None:
     records = CollectiveRecords()
     records.replay = {"a": [entry("a", 0, "gather"), entry("a", 1, "gather")]}
-    assert records.replayed("gather", "a", without_result=True) == Entry("gather", "a", None)
+    assert records.replayed("gather", "a", without_result=True) == FinishedCollective("gather", "a", None)
     with pytest.raises(UnsupportedError, match="one rank's own"):
         records.replayed("gather", "a")  # the root
     records.others = {"a": [entry("a", 0, "gather_object")]}
-    assert records.answer("gather_object", "a", without_result=True) == Entry("gather_object", "a", None)
+    assert records.answer("gather_object", "a", without_result=True) == FinishedCollective("gather_object", "a", None)
     assert [e.name for e in records.after] == ["gather_object"]

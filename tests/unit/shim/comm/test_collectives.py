@@ -13,7 +13,7 @@ from torch.distributed import distributed_c10d as c10d
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.comm import collectives
-from torchrelay.shim.comm.collectives import Collectives, Entry
+from torchrelay.shim.comm.collectives import Collectives, FinishedCollective
 
 
 class FakeEngine:
@@ -23,9 +23,9 @@ class FakeEngine:
 
     def __init__(self) -> None:
         self.now, self.begun = "record", 0
-        self.recorded: list[Entry] = []
-        self.answers: list[Entry] = []
-        self.replays: list[Entry] = []
+        self.recorded: list[FinishedCollective] = []
+        self.answers: list[FinishedCollective] = []
+        self.replays: list[FinishedCollective] = []
         self.interruptions: list[RuntimeError] = []
         self.waits: list[bool] = []
         self.summed: list[torch.Tensor] = []
@@ -43,13 +43,13 @@ class FakeEngine:
     def caught_up(self, group: str) -> bool:
         return False
 
-    def answer(self, name: str, group: str, *, without_result: bool = False) -> Entry:
+    def answer(self, name: str, group: str, *, without_result: bool = False) -> FinishedCollective:
         return self.answers.pop(0)
 
-    def replayed(self, name: str, group: str, *, without_result: bool = False) -> Entry | None:
+    def replayed(self, name: str, group: str, *, without_result: bool = False) -> FinishedCollective | None:
         return self.replays.pop(0) if self.replays else None
 
-    def record(self, entry: Entry) -> None:
+    def record(self, entry: FinishedCollective) -> None:
         self.recorded.append(entry)
 
     def interrupted(self, error: RuntimeError) -> None:
@@ -124,13 +124,13 @@ def test_a_recorded_result_answers_the_same_call(engine: FakeEngine) -> None:
 
 def test_that_one_begins_is_told_whatever_comes_of_it(engine: FakeEngine) -> None:
     dist.all_reduce(torch.ones(1))
-    engine.now, engine.answers = "answer", [Entry("all_reduce", "", None)]
+    engine.now, engine.answers = "answer", [FinishedCollective("all_reduce", "", None)]
     dist.all_reduce(torch.ones(1))
     assert engine.begun == 2
 
 
 def test_a_result_that_was_not_kept_makes_nothing_certain(engine: FakeEngine) -> None:
-    engine.now, engine.answers = "answer", [Entry("all_reduce", "", None)]
+    engine.now, engine.answers = "answer", [FinishedCollective("all_reduce", "", None)]
     dist.all_reduce(torch.ones(1))
     assert engine.certain == []
 
@@ -144,7 +144,7 @@ def test_objects_are_recorded_one_level_only_and_answered(engine: FakeEngine) ->
     dist.all_gather_object(here, "not asked")
     assert here == [{"rank": 0}]
     engine.answers, listed = list(engine.recorded), ["x"]
-    engine.recorded[0] = Entry("broadcast_object_list", "", engine.recorded[0].results)
+    engine.recorded[0] = FinishedCollective("broadcast_object_list", "", engine.recorded[0].results)
     dist.broadcast_object_list(listed, src=0)
     assert listed == [{"rank": 0}]
 

@@ -15,7 +15,7 @@ from unit.shim.comm.test_collectives import FakeEngine, answer_like
 
 from torchrelay.protocol.errors import UnsupportedError
 from torchrelay.shim.comm import collectives, group_methods, point_to_point
-from torchrelay.shim.comm.collectives import Collectives, Entry
+from torchrelay.shim.comm.collectives import Collectives, FinishedCollective
 from torchrelay.shim.set_up import stores
 from torchrelay.shim.set_up.recording import SetUp
 
@@ -173,7 +173,7 @@ def test_tensors_of_a_coalesced_call_are_recorded_when_they_are_there(engine: Fa
 
 
 def test_a_message_sent_by_a_group_itself_is_refused_by_name(engine: FakeEngine) -> None:
-    engine.now, engine.answers = "answer", [Entry("x", "", None)]
+    engine.now, engine.answers = "answer", [FinishedCollective("x", "", None)]
     with pytest.raises(UnsupportedError, match=r"ProcessGroup\.send"):
         c10d._get_default_group().send([torch.ones(1)], 0, 0)
 

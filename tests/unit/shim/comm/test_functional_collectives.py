@@ -13,7 +13,7 @@ import torch.distributed as dist
 from support.failing_guard import FAILING
 
 from torchrelay.shim.adapters import functional
-from torchrelay.shim.comm.collectives import Entry
+from torchrelay.shim.comm.collectives import FinishedCollective
 from torchrelay.shim.comm.functional_collectives import FunctionalCollectives
 
 
@@ -22,9 +22,9 @@ class FakeEngine:
 
     def __init__(self) -> None:
         self.now, self.behind = "record", False
-        self.recorded: list[Entry] = []
-        self.answers: list[Entry] = []
-        self.replays: list[Entry] = []
+        self.recorded: list[FinishedCollective] = []
+        self.answers: list[FinishedCollective] = []
+        self.replays: list[FinishedCollective] = []
         self.interruptions = self.begun = 0
 
     def mode(self) -> str:
@@ -39,13 +39,13 @@ class FakeEngine:
     def caught_up(self, group: str) -> bool:
         return False
 
-    def answer(self, name: str, group: str, *, without_result: bool = False) -> Entry:
+    def answer(self, name: str, group: str, *, without_result: bool = False) -> FinishedCollective:
         return self.answers.pop(0)
 
-    def replayed(self, name: str, group: str, *, without_result: bool = False) -> Entry | None:
+    def replayed(self, name: str, group: str, *, without_result: bool = False) -> FinishedCollective | None:
         return self.replays.pop(0) if self.replays else None
 
-    def record(self, entry: Entry) -> None:
+    def record(self, entry: FinishedCollective) -> None:
         self.recorded.append(entry)
 
     def interrupted(self, error: RuntimeError) -> None:

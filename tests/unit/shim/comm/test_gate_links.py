@@ -9,7 +9,7 @@ import pytest
 
 from torchrelay.protocol.names import GATE_SECRET_BYTES
 from torchrelay.shim.comm import gate_links
-from torchrelay.shim.comm.gate_links import Call, GateListener, Link
+from torchrelay.shim.comm.gate_links import GateCall, GateListener, Link
 
 SECRET = b"of the generation".ljust(GATE_SECRET_BYTES, b".")
 OTHER_SECRET = bytes(GATE_SECRET_BYTES)
@@ -30,8 +30,10 @@ def listener() -> Iterator[GateListener]:
     listener.close()
 
 
-def call(listener: GateListener, secret: bytes = SECRET, generation: int = GENERATION, peer: int = LISTENER) -> Call:
-    return Call(("127.0.0.1", listener.port), listener.nonce, secret, generation, CALLER, peer, ROUND, 30.0)
+def call(
+    listener: GateListener, secret: bytes = SECRET, generation: int = GENERATION, peer: int = LISTENER
+) -> GateCall:
+    return GateCall(("127.0.0.1", listener.port), listener.nonce, secret, generation, CALLER, peer, ROUND, 30.0)
 
 
 def connected(listener: GateListener) -> tuple[Link, Link]:
@@ -53,7 +55,7 @@ def overheard(nonce: bytes) -> bytearray:
     """The hello of a rank of the generation, on its way to the listener with that nonce."""
     with socket.create_server(("127.0.0.1", 0)) as between:
         address = between.getsockname()
-        calling = Call(address, nonce, SECRET, GENERATION, CALLER, LISTENER, ROUND, 30.0)
+        calling = GateCall(address, nonce, SECRET, GENERATION, CALLER, LISTENER, ROUND, 30.0)
         hello = bytearray(Link(between.accept()[0]).recv(1000))
         calling.close()
     return hello
@@ -134,7 +136,9 @@ def test_each_connection_has_a_key_of_its_own(machines: None, listener: GateList
     (up, _), (_, other_down) = connected(listener), connected(listener)
     assert up._key != other_down._key
     other_way = GateListener("127.0.0.1", SECRET, GENERATION, CALLER)
-    answering = Call(("127.0.0.1", other_way.port), other_way.nonce, SECRET, GENERATION, LISTENER, CALLER, ROUND, 30.0)
+    answering = GateCall(
+        ("127.0.0.1", other_way.port), other_way.nonce, SECRET, GENERATION, LISTENER, CALLER, ROUND, 30.0
+    )
     accepted = other_way.accept(30)
     assert accepted is not None
     theirs = answering.answered(30)

@@ -13,7 +13,7 @@ from support.failing_guard import FAILING
 from torch.distributed import distributed_c10d as c10d
 
 from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
-from torchrelay.shim.comm.collectives import Collectives, Entry
+from torchrelay.shim.comm.collectives import Collectives, FinishedCollective
 from torchrelay.shim.comm.point_to_point import Messages
 
 NAMES = ("send", "recv", "isend", "irecv", "batch_isend_irecv", "send_object_list", "recv_object_list")
@@ -26,14 +26,14 @@ class Engine:
 
     def __init__(self) -> None:
         self.now, self.behind = "record", False
-        self.log: list[Entry] = []
+        self.log: list[FinishedCollective] = []
         self.interruptions: list[RuntimeError] = []
         self.late: list[str] = []
 
     def mode(self) -> str:
         return self.now
 
-    def answer(self, name: str, group: str) -> Entry:
+    def answer(self, name: str, group: str) -> FinishedCollective:
         entry = self.log.pop(0)
         assert entry.name == name
         return entry
@@ -44,7 +44,7 @@ class Engine:
     def behind_gate(self) -> bool:
         return self.behind
 
-    def record_message(self, entry: Entry) -> None:
+    def record_message(self, entry: FinishedCollective) -> None:
         self.log.append(entry)
 
     def interrupted_for_good(self, error: RuntimeError) -> None:

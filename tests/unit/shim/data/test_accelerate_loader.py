@@ -240,7 +240,7 @@ def one_yield(self: Any) -> Iterator[Any]:
 @pytest.mark.parametrize("function", [other_variables, one_yield])
 def test_a_loader_of_another_build_is_refused(function: Any) -> None:
     with pytest.raises(UnsupportedError, match="accelerate's loader"):
-        accelerate_loader.Place(function)
+        accelerate_loader.LoaderPlaces(function)
 
 
 def kept() -> Shard:

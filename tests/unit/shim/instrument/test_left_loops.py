@@ -11,7 +11,7 @@ from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
 from torchrelay.protocol.journal import read_journal
 from torchrelay.protocol.messages import Plan
 from torchrelay.shim.capture import rng
-from torchrelay.shim.comm.collectives import Entry
+from torchrelay.shim.comm.collectives import FinishedCollective
 from torchrelay.shim.instrument.left_loops import HeadsToPass
 from torchrelay.shim.instrument.loop_tracker import Activation
 
@@ -23,7 +23,7 @@ def seen(script: LoopScript) -> dict[str, Any]:
 
     def call(name: str) -> None:
         noted.append(engine.mode())
-        engine.record(Entry(name, "0", []))
+        engine.record(FinishedCollective(name, "0", []))
 
     def look() -> None:
         position = engine.standing_position()

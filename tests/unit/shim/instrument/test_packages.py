@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from torchrelay.shim.instrument.code_cache import CodeCache
-from torchrelay.shim.instrument.packages import Origin, Packages, may_hold_training_loop, steps_an_optimizer
+from torchrelay.shim.instrument.packages import PackageOrigin, Packages, may_hold_training_loop, steps_an_optimizer
 
 STEPS = "def advance(optimizer, loss):\n    loss.backward()\n    optimizer.step()\n"
 GOES_ROUND = "class Engine:\n    def run(self):\n        for batch in self.loader: self.handle(batch)\n"
@@ -32,9 +32,9 @@ def make(home: Path, files: dict[str, str], distribution: str = "") -> Path:
 
 def test_a_plain_folder_is_the_users_own(packages: Packages, tmp_path: Path) -> None:
     folder = make(tmp_path, {"steps.py": STEPS, "neither.py": NEITHER})
-    assert packages.origin("pkg.steps", str(folder / "steps.py")) is Origin.USERS
-    assert packages.origin("pkg.neither", str(folder / "neither.py")) is Origin.USERS
-    assert packages.origin("alone", str(tmp_path / "alone.py")) is Origin.USERS
+    assert packages.origin("pkg.steps", str(folder / "steps.py")) is PackageOrigin.USERS
+    assert packages.origin("pkg.neither", str(folder / "neither.py")) is PackageOrigin.USERS
+    assert packages.origin("alone", str(tmp_path / "alone.py")) is PackageOrigin.USERS
 
 
 def test_an_installed_package_trains_if_any_of_its_files_steps_an_optimizer(packages: Packages, tmp_path: Path) -> None:
@@ -42,20 +42,20 @@ def test_an_installed_package_trains_if_any_of_its_files_steps_an_optimizer(pack
     folder = make(tmp_path / "site-packages", files)
     found = {name: packages.origin(f"pkg.{name}", str(folder / name)) for name in files}
     assert found == {
-        "steps.py": Origin.TRAINS,
-        "engines/loop.py": Origin.TRAINS,
-        "neither.py": Origin.LEFT_ALONE,
+        "steps.py": PackageOrigin.TRAINS,
+        "engines/loop.py": PackageOrigin.TRAINS,
+        "neither.py": PackageOrigin.LEFT_ALONE,
     }
 
 
 def test_an_installed_package_that_steps_no_optimizer_is_left_alone(packages: Packages, tmp_path: Path) -> None:
     folder = make(tmp_path / "site-packages", {"loop.py": GOES_ROUND})
-    assert packages.origin("pkg.loop", str(folder / "loop.py")) is Origin.LEFT_ALONE
+    assert packages.origin("pkg.loop", str(folder / "loop.py")) is PackageOrigin.LEFT_ALONE
 
 
-@pytest.mark.parametrize(("claimed", "expected"), [("pkg", Origin.LEFT_ALONE), ("", Origin.USERS)])
+@pytest.mark.parametrize(("claimed", "expected"), [("pkg", PackageOrigin.LEFT_ALONE), ("", PackageOrigin.USERS)])
 def test_a_package_is_installed_in_any_folder_if_metadata_beside_it_says_so(
-    claimed: str, expected: Origin, packages: Packages, tmp_path: Path
+    claimed: str, expected: PackageOrigin, packages: Packages, tmp_path: Path
 ) -> None:
     folder = make(tmp_path / "shared", {"__init__.py": NEITHER}, distribution=claimed)
     assert packages.origin("pkg", str(folder / "__init__.py")) is expected
@@ -65,15 +65,18 @@ def test_metadata_of_others_in_that_folder_does_not_make_a_module_an_installed_o
     packages: Packages, tmp_path: Path
 ) -> None:
     make(tmp_path / "shared", {"__init__.py": NEITHER}, distribution="pkg")
-    assert packages.origin("other", str(tmp_path / "shared" / "other.py")) is Origin.LEFT_ALONE
-    assert packages.origin("mine", str(tmp_path / "shared" / "mine.py")) is Origin.USERS
+    assert packages.origin("other", str(tmp_path / "shared" / "other.py")) is PackageOrigin.LEFT_ALONE
+    assert packages.origin("mine", str(tmp_path / "shared" / "mine.py")) is PackageOrigin.USERS
 
 
 def test_torch_and_the_standard_library_are_never_rewritten(packages: Packages) -> None:
     import torch
 
-    assert packages.origin("torch.optim.adam", str(Path(torch.__file__).parent / "optim/adam.py")) is Origin.LEFT_ALONE
-    assert packages.origin("os", os.__file__) is Origin.LEFT_ALONE
+    assert (
+        packages.origin("torch.optim.adam", str(Path(torch.__file__).parent / "optim/adam.py"))
+        is PackageOrigin.LEFT_ALONE
+    )
+    assert packages.origin("os", os.__file__) is PackageOrigin.LEFT_ALONE
 
 
 def test_what_was_found_is_kept_until_the_folder_changes(
@@ -81,13 +84,13 @@ def test_what_was_found_is_kept_until_the_folder_changes(
 ) -> None:
     monkeypatch.setattr("sys.dont_write_bytecode", False)
     folder = make(tmp_path / "site-packages", {"a.py": STEPS})
-    assert packages.origin("pkg.a", str(folder / "a.py")) is Origin.TRAINS
+    assert packages.origin("pkg.a", str(folder / "a.py")) is PackageOrigin.TRAINS
     (folder / "a.py").write_text(NEITHER)  # the folder's time stays what it was
     again = Packages(CodeCache(tmp_path / "cache"))
-    assert again.origin("pkg.a", str(folder / "a.py")) is Origin.TRAINS
+    assert again.origin("pkg.a", str(folder / "a.py")) is PackageOrigin.TRAINS
     os.utime(folder, ns=(1, 1))
     changed = Packages(CodeCache(tmp_path / "cache"))
-    assert changed.origin("pkg.a", str(folder / "a.py")) is Origin.LEFT_ALONE
+    assert changed.origin("pkg.a", str(folder / "a.py")) is PackageOrigin.LEFT_ALONE
 
 
 @pytest.mark.parametrize(

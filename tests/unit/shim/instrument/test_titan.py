@@ -51,12 +51,12 @@ def drawn(batches: Any) -> int:
 def test_a_new_process_goes_on_where_the_recorded_iterator_stands() -> None:
     lost = titan.batches(batch_generator, trainer(), data())
     assert [drawn(lost), drawn(lost)] == [0, 1]
-    assert isinstance(lost, titan.Batches)
+    assert isinstance(lost, titan.TitanBatches)
     place = lost.place()
     assert (place["at"], next(place["iterator"])[0]["input"]) == ("GEN_SUSPENDED", 2)
     there = trainer()
     joiner = titan.batches(batch_generator, there, data())
-    assert isinstance(joiner, titan.Batches)
+    assert isinstance(joiner, titan.TitanBatches)
     joiner.go_to({**place, "iterator": iter(data()[3:])}, None)
     assert there.ntokens_seen == 0
     assert drawn(joiner) == 3
@@ -65,7 +65,7 @@ def test_a_new_process_goes_on_where_the_recorded_iterator_stands() -> None:
 
 def test_a_generator_that_has_not_begun_begins_there_too() -> None:
     joiner = titan.batches(batch_generator, trainer(), data())
-    assert isinstance(joiner, titan.Batches)
+    assert isinstance(joiner, titan.TitanBatches)
     place = joiner.place()
     drawn(joiner)
     joiner.go_to(place, None)
@@ -74,14 +74,14 @@ def test_a_generator_that_has_not_begun_begins_there_too() -> None:
 
 def test_without_the_loaders_iterator_there_is_no_going_on() -> None:
     batches = titan.batches(batch_generator, trainer(), data())
-    assert isinstance(batches, titan.Batches)
+    assert isinstance(batches, titan.TitanBatches)
     with pytest.raises(StateMismatchError, match="iterator that is not here"):
         batches.go_to({"at": "GEN_SUSPENDED", "iterator": None}, None)
 
 
 def test_another_generator_than_the_known_one_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(titan.sites, "LEFT_ALONE", {})
-    assert not isinstance(titan.batches(another_generator, trainer(), data()), titan.Batches)
+    assert not isinstance(titan.batches(another_generator, trainer(), data()), titan.TitanBatches)
     assert list(titan.sites.LEFT_ALONE) == [__file__]
 
 

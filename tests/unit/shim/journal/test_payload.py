@@ -52,7 +52,9 @@ BOUNDARY = payload.BoundaryJournal(
 PASSED = payload.PassedLoop("site", 1, b"journal", b"gate", ("tree",), 3)
 EPOCH = payload.EpochBegin(STATE, ({"epoch": 2},), 77, (b"worker", b"worker"))
 FULL_LOADER = LOADER._replace(
-    epoch=EPOCH, turns=(payload.Turn(4, STATE, ()),), data=(({"asked": 1}, ((("dataset", "random"), b"state"),)),)
+    epoch=EPOCH,
+    turns=(payload.SamplerTurn(4, STATE, ()),),
+    data=(({"asked": 1}, ((("dataset", "random"), b"state"),)),),
 )
 FULL_LINK = LINK._replace(loaders=(FULL_LOADER, None), passed=(PASSED,), draw=({1: b"node"}, tuple(STATE), {}))
 FULL = BOUNDARY._replace(links=[FULL_LINK], loaders={3: FULL_LOADER})

@@ -13,7 +13,7 @@ from torchrelay.protocol.messages import Abandon, CopyReady, CopyTaken, Interrup
 from torchrelay.protocol.transfer_protection import INTEGRITY
 from torchrelay.shim.recovery.survivor import Recovery
 from torchrelay.shim.replicas.kept_tensors import KeptTensors, load
-from torchrelay.shim.replicas.peer_checkpoints import Keeper
+from torchrelay.shim.replicas.peer_checkpoints import PeerCheckpoints
 from torchrelay.shim.replicas.peer_exchange import Taker
 
 EVERY = 3
@@ -75,7 +75,7 @@ class Engine:
         return None if self.others_keep is None else self.others_keep or yes
 
 
-def train(keeper: Keeper, engine: Engine, *boundaries: int) -> None:
+def train(keeper: PeerCheckpoints, engine: Engine, *boundaries: int) -> None:
     for boundary in boundaries:
         engine.weight.fill_(boundary)
         keeper.at_boundary(SimpleNamespace(boundary=boundary))  # type: ignore[arg-type]  # a stand-in
@@ -92,12 +92,12 @@ def engine() -> Engine:
 
 
 @pytest.fixture
-def keeper(engine: Engine, tmp_path: Path) -> Keeper:
-    return Keeper(engine, EVERY, tmp_path)  # type: ignore[arg-type]  # a stand-in
+def keeper(engine: Engine, tmp_path: Path) -> PeerCheckpoints:
+    return PeerCheckpoints(engine, EVERY, tmp_path)  # type: ignore[arg-type]  # a stand-in
 
 
 def test_the_two_latest_copies_are_whole_before_the_next_one_begins(
-    keeper: Keeper, engine: Engine, tmp_path: Path
+    keeper: PeerCheckpoints, engine: Engine, tmp_path: Path
 ) -> None:
     train(keeper, engine, *range(9))
     assert held(tmp_path) == [3, 6]
@@ -108,14 +108,16 @@ def test_the_two_latest_copies_are_whole_before_the_next_one_begins(
     assert [parts.ddp_layout for _, parts in whole_copies(tmp_path)[0]] == ["layout of 6", "layout of 3"]
 
 
-def test_boundaries_that_are_jumped_over_do_not_stop_the_copies(keeper: Keeper, engine: Engine, tmp_path: Path) -> None:
+def test_boundaries_that_are_jumped_over_do_not_stop_the_copies(
+    keeper: PeerCheckpoints, engine: Engine, tmp_path: Path
+) -> None:
     train(keeper, engine, 0, 2, 4, 7)
     keeper.wait()
     assert held(tmp_path) == [4, 7]
 
 
 def test_a_rank_that_comes_in_between_two_copies_waits_for_the_next_one(
-    keeper: Keeper, engine: Engine, tmp_path: Path
+    keeper: PeerCheckpoints, engine: Engine, tmp_path: Path
 ) -> None:
     train(keeper, engine, 4, 5)
     assert held(tmp_path) == []
@@ -123,15 +125,19 @@ def test_a_rank_that_comes_in_between_two_copies_waits_for_the_next_one(
     assert held(tmp_path) == [6]
 
 
-def test_the_copy_that_a_rank_came_from_is_not_made_again(keeper: Keeper, engine: Engine, tmp_path: Path) -> None:
+def test_the_copy_that_a_rank_came_from_is_not_made_again(
+    keeper: PeerCheckpoints, engine: Engine, tmp_path: Path
+) -> None:
     train(keeper, engine, 3, 4, 5)
-    again = Keeper(engine, EVERY, tmp_path)  # type: ignore[arg-type]  # a stand-in
+    again = PeerCheckpoints(engine, EVERY, tmp_path)  # type: ignore[arg-type]  # a stand-in
     engine.injected.clear()
     train(again, engine, 3)
     assert engine.injected == []
 
 
-def test_of_several_heads_with_one_number_the_last_one_counts(keeper: Keeper, engine: Engine, tmp_path: Path) -> None:
+def test_of_several_heads_with_one_number_the_last_one_counts(
+    keeper: PeerCheckpoints, engine: Engine, tmp_path: Path
+) -> None:
     train(keeper, engine, 0)
     engine.writer.latest = [b"of the ", b"real loop"], b"set-up"
     train(keeper, engine, 0, 1, 2)
@@ -139,7 +145,7 @@ def test_of_several_heads_with_one_number_the_last_one_counts(keeper: Keeper, en
 
 
 def test_a_copy_that_has_no_room_says_so_and_leaves_the_one_before(
-    keeper: Keeper, engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    keeper: PeerCheckpoints, engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     train(keeper, engine, 0, 1, 2)
 
@@ -152,7 +158,7 @@ def test_a_copy_that_has_no_room_says_so_and_leaves_the_one_before(
     assert "could not be copied at boundary 3: [Errno 28]" in keeper.failed
 
 
-def test_nothing_is_copied_once_others_hold_the_same(keeper: Keeper, engine: Engine, tmp_path: Path) -> None:
+def test_nothing_is_copied_once_others_hold_the_same(keeper: PeerCheckpoints, engine: Engine, tmp_path: Path) -> None:
     train(keeper, engine, 0, 1, 2, 3)
     keeper.wait()
     assert held(tmp_path) == [0, 3]
@@ -162,7 +168,7 @@ def test_nothing_is_copied_once_others_hold_the_same(keeper: Keeper, engine: Eng
     assert not list(tmp_path.glob("*/*/*")), "their memory is free again"
 
 
-def test_the_script_s_end_waits_for_no_buddy(keeper: Keeper, engine: Engine) -> None:
+def test_the_script_s_end_waits_for_no_buddy(keeper: PeerCheckpoints, engine: Engine) -> None:
     keeper.assign(KeepCopies(True, "alone", 1, "127.0.0.1"))
     train(keeper, engine, 0)
     keeper.close()
@@ -173,7 +179,7 @@ def test_the_script_s_end_waits_for_no_buddy(keeper: Keeper, engine: Engine) -> 
 
 
 def test_a_buddy_gets_the_whole_copy_and_the_gate_before_the_next_one_waits_for_it(
-    keeper: Keeper, engine: Engine, tmp_path: Path
+    keeper: PeerCheckpoints, engine: Engine, tmp_path: Path
 ) -> None:
     keeper.assign(KeepCopies(True, "alone", 1, "127.0.0.1"))
     there = Link()
@@ -193,7 +199,7 @@ def test_a_buddy_gets_the_whole_copy_and_the_gate_before_the_next_one_waits_for_
     taker.close()
 
 
-def test_a_buddy_that_is_lost_keeps_nobody_waiting(keeper: Keeper, engine: Engine) -> None:
+def test_a_buddy_that_is_lost_keeps_nobody_waiting(keeper: PeerCheckpoints, engine: Engine) -> None:
     keeper.assign(KeepCopies(True, "alone", 1, "127.0.0.1"))
     train(keeper, engine, 0)
     assert isinstance(engine.link.wait(), CopyReady)
@@ -202,7 +208,7 @@ def test_a_buddy_that_is_lost_keeps_nobody_waiting(keeper: Keeper, engine: Engin
     assert keeper.failed == "its buddy has not fetched it"
 
 
-def test_nothing_is_given_from_the_beginning_of_a_migration_to_its_end(keeper: Keeper, engine: Engine) -> None:
+def test_nothing_is_given_from_the_beginning_of_a_migration_to_its_end(keeper: PeerCheckpoints, engine: Engine) -> None:
     keeper.assign(KeepCopies(True, "alone", 1, "127.0.0.1"))
     keeper.interrupted(2)
     train(keeper, engine, 0, 1, 2, 3)
@@ -220,7 +226,7 @@ def test_nothing_is_given_from_the_beginning_of_a_migration_to_its_end(keeper: K
     keeper.close()
 
 
-def survivor(engine: Engine, keeper: Keeper) -> Recovery:
+def survivor(engine: Engine, keeper: PeerCheckpoints) -> Recovery:
     """That rank in a migration. The orders are followed as always; it is connected with nobody, and has no training loop."""
 
     def nothing(*_: object) -> None:
@@ -236,7 +242,7 @@ def survivor(engine: Engine, keeper: Keeper) -> Recovery:
     return Recovery(engine, engine.link)  # type: ignore[arg-type]  # a stand-in
 
 
-def test_a_migration_that_is_abandoned_lets_copies_be_given_again(keeper: Keeper, engine: Engine) -> None:
+def test_a_migration_that_is_abandoned_lets_copies_be_given_again(keeper: PeerCheckpoints, engine: Engine) -> None:
     keeper.assign(KeepCopies(True, "alone", 1, "127.0.0.1"))
     recovery = survivor(engine, keeper)
     recovery.handle(Interrupt(2, "rank 1 is lost"))
@@ -253,7 +259,7 @@ def test_a_migration_that_is_abandoned_lets_copies_be_given_again(keeper: Keeper
 
 
 def test_a_rank_whose_buddy_is_slow_does_not_look_like_one_that_hangs(
-    keeper: Keeper, engine: Engine, monkeypatch: pytest.MonkeyPatch
+    keeper: PeerCheckpoints, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("torchrelay.shim.replicas.peer_checkpoints._SIGN_OF_LIFE_S", 0.05)
     monkeypatch.setattr("torchrelay.shim.replicas.peer_exchange.PATIENCE_S", 1.0)
@@ -266,7 +272,7 @@ def test_a_rank_whose_buddy_is_slow_does_not_look_like_one_that_hangs(
 
 
 def test_a_copy_that_breaks_off_on_its_way_is_not_held_and_the_older_one_is(
-    keeper: Keeper, engine: Engine, tmp_path: Path
+    keeper: PeerCheckpoints, engine: Engine, tmp_path: Path
 ) -> None:
     keeper.assign(KeepCopies(True, "alone", 1, "127.0.0.1"))
     there, elsewhere = Link(), tmp_path / "elsewhere"
@@ -287,7 +293,7 @@ def test_a_copy_that_breaks_off_on_its_way_is_not_held_and_the_older_one_is(
     taker.close()
 
 
-def in_sync(keeper: Keeper, engine: Engine, *boundaries: int) -> None:
+def in_sync(keeper: PeerCheckpoints, engine: Engine, *boundaries: int) -> None:
     for boundary in boundaries:
         engine.gates_passed = boundary
         keeper.at_boundary(SimpleNamespace(boundary=boundary))  # type: ignore[arg-type]  # a stand-in
@@ -297,12 +303,12 @@ def in_sync(keeper: Keeper, engine: Engine, *boundaries: int) -> None:
 
 
 @pytest.fixture
-def synchronous(engine: Engine, tmp_path: Path) -> Keeper:
-    return Keeper(engine, EVERY, tmp_path, sync=True)  # type: ignore[arg-type]  # a stand-in
+def synchronous(engine: Engine, tmp_path: Path) -> PeerCheckpoints:
+    return PeerCheckpoints(engine, EVERY, tmp_path, sync=True)  # type: ignore[arg-type]  # a stand-in
 
 
 def test_a_synchronous_copy_is_whole_at_its_head_and_all_ranks_meet_there_once(
-    synchronous: Keeper, engine: Engine, tmp_path: Path
+    synchronous: PeerCheckpoints, engine: Engine, tmp_path: Path
 ) -> None:
     engine.gates_passed = 3
     synchronous.at_boundary(SimpleNamespace(boundary=3))  # type: ignore[arg-type]  # a stand-in
@@ -311,14 +317,14 @@ def test_a_synchronous_copy_is_whole_at_its_head_and_all_ranks_meet_there_once(
     assert engine.meetings == [(1, True, True), (2, True, True)]
 
 
-def test_who_was_not_there_in_time_is_met_before_the_gate(synchronous: Keeper, engine: Engine) -> None:
+def test_who_was_not_there_in_time_is_met_before_the_gate(synchronous: PeerCheckpoints, engine: Engine) -> None:
     engine.others_keep = None
     in_sync(synchronous, engine, 3)
     assert engine.meetings == [(1, True, True), (1, True, False)]
 
 
 def test_ranks_meet_as_long_as_one_of_them_keeps_copies_and_again_in_a_new_generation(
-    synchronous: Keeper, engine: Engine
+    synchronous: PeerCheckpoints, engine: Engine
 ) -> None:
     synchronous.assign(KeepCopies(False, "replicas"))
     in_sync(synchronous, engine, 3)
@@ -330,18 +336,20 @@ def test_ranks_meet_as_long_as_one_of_them_keeps_copies_and_again_in_a_new_gener
     assert engine.meetings[2:] == [(5, False, True)]
 
 
-def test_copies_beside_training_need_no_meeting(keeper: Keeper, engine: Engine) -> None:
+def test_copies_beside_training_need_no_meeting(keeper: PeerCheckpoints, engine: Engine) -> None:
     in_sync(keeper, engine, *range(8))
     assert engine.meetings == []
 
 
 @pytest.fixture
-def as_needed(engine: Engine, tmp_path: Path) -> Keeper:
+def as_needed(engine: Engine, tmp_path: Path) -> PeerCheckpoints:
     engine.world_size = 1  # type: ignore[attr-defined]  # a stand-in
-    return Keeper(engine, COPIES_AS_NEEDED, tmp_path)  # type: ignore[arg-type]  # a stand-in
+    return PeerCheckpoints(engine, COPIES_AS_NEEDED, tmp_path)  # type: ignore[arg-type]  # a stand-in
 
 
-def step(keeper: Keeper, engine: Engine, *boundaries: int, others: tuple[bool, bool] = (False, False)) -> list[int]:
+def step(
+    keeper: PeerCheckpoints, engine: Engine, *boundaries: int, others: tuple[bool, bool] = (False, False)
+) -> list[int]:
     """With gates, in which the others say whether they want a copy, and are busy. Returns where one was agreed on."""
     agreed = []
     for boundary in boundaries:
@@ -353,13 +361,13 @@ def step(keeper: Keeper, engine: Engine, *boundaries: int, others: tuple[bool, b
     return agreed
 
 
-def finished(keeper: Keeper) -> None:
+def finished(keeper: PeerCheckpoints) -> None:
     assert keeper._finishing is not None
     keeper._finishing.join()
 
 
 def test_the_first_copy_is_made_at_the_head_after_it_is_known_to_be_needed(
-    as_needed: Keeper, engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    as_needed: PeerCheckpoints, engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("torchrelay.shim.replicas.peer_checkpoints.EARLY_BYTES", 4000)
     assert step(as_needed, engine, 0, 1, 2) == [], "it is too large to be copied before"
@@ -375,7 +383,7 @@ def test_the_first_copy_is_made_at_the_head_after_it_is_known_to_be_needed(
     assert held(tmp_path) == [4, 12]
 
 
-def copied(keeper: Keeper, engine: Engine, *boundaries: int) -> list[int]:
+def copied(keeper: PeerCheckpoints, engine: Engine, *boundaries: int) -> list[int]:
     """As `step`, where each copy is whole before the next gate."""
     agreed = []
     for boundary in boundaries:
@@ -387,7 +395,7 @@ def copied(keeper: Keeper, engine: Engine, *boundaries: int) -> list[int]:
 
 
 def test_a_small_state_is_copied_in_the_first_steps_before_it_is_known_whether_others_hold_the_same(
-    as_needed: Keeper, engine: Engine, tmp_path: Path
+    as_needed: PeerCheckpoints, engine: Engine, tmp_path: Path
 ) -> None:
     assert copied(as_needed, engine, *range(6)) == [1, 2, 3]
     assert (held(tmp_path), as_needed.is_on) == ([2, 3], False)
@@ -397,7 +405,7 @@ def test_a_small_state_is_copied_in_the_first_steps_before_it_is_known_whether_o
 
 
 def test_where_copies_are_needed_a_small_state_is_copied_in_each_step_until_it_is_known_how_often(
-    as_needed: Keeper, engine: Engine
+    as_needed: PeerCheckpoints, engine: Engine
 ) -> None:
     assert copied(as_needed, engine, 0, 1) == [1, 2]
     as_needed.assign(KeepCopies(True, "rank 0 alone has an average"))
@@ -407,13 +415,13 @@ def test_where_copies_are_needed_a_small_state_is_copied_in_each_step_until_it_i
 
 
 def test_a_process_that_comes_later_asks_for_no_copy_before_it_is_told(
-    as_needed: Keeper, engine: Engine, tmp_path: Path
+    as_needed: PeerCheckpoints, engine: Engine, tmp_path: Path
 ) -> None:
     assert step(as_needed, engine, 7, 8) == []
 
 
 def test_a_rank_copies_what_others_ask_for_and_keeps_it_until_it_is_told(
-    as_needed: Keeper, engine: Engine, tmp_path: Path
+    as_needed: PeerCheckpoints, engine: Engine, tmp_path: Path
 ) -> None:
     assert step(as_needed, engine, 2, others=(True, False)) == [3]
     step(as_needed, engine, 3, 4)
@@ -425,7 +433,7 @@ def test_a_rank_copies_what_others_ask_for_and_keeps_it_until_it_is_told(
 
 
 def test_no_copy_is_written_over_before_all_ranks_have_the_newer_one(
-    as_needed: Keeper, engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    as_needed: PeerCheckpoints, engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     as_needed.assign(KeepCopies(True, "rank 0 alone has an average", every=2))
     assert step(as_needed, engine, 0, others=(False, True)) == [], "others are busy"
@@ -441,7 +449,7 @@ def test_no_copy_is_written_over_before_all_ranks_have_the_newer_one(
 
 
 def test_copies_of_each_step_take_turns_and_the_newest_is_whole_before_the_other_is_written_over(
-    as_needed: Keeper, engine: Engine, tmp_path: Path
+    as_needed: PeerCheckpoints, engine: Engine, tmp_path: Path
 ) -> None:
     as_needed.assign(KeepCopies(True, "rank 0 alone has an average", every=1))
     assert copied(as_needed, engine, 0, 1) == [1, 2]
@@ -454,7 +462,7 @@ def test_copies_of_each_step_take_turns_and_the_newest_is_whole_before_the_other
 
 
 def test_a_copy_that_not_all_ranks_may_have_is_forgotten_when_they_meet_again(
-    as_needed: Keeper, engine: Engine, tmp_path: Path
+    as_needed: PeerCheckpoints, engine: Engine, tmp_path: Path
 ) -> None:
     as_needed.assign(KeepCopies(True, "rank 0 alone has an average", every=2))
     step(as_needed, engine, 1, 2)
@@ -472,7 +480,7 @@ def test_a_copy_that_not_all_ranks_may_have_is_forgotten_when_they_meet_again(
 
 
 def test_what_was_agreed_on_before_a_migration_does_not_hold_after_it(
-    as_needed: Keeper, engine: Engine, tmp_path: Path
+    as_needed: PeerCheckpoints, engine: Engine, tmp_path: Path
 ) -> None:
     as_needed.assign(KeepCopies(True, "rank 0 alone has an average"))
     assert step(as_needed, engine, 2) == [3]
@@ -482,13 +490,15 @@ def test_what_was_agreed_on_before_a_migration_does_not_hold_after_it(
     assert held(tmp_path) == []
 
 
-def test_a_process_that_comes_from_its_copy_keeps_it(as_needed: Keeper, engine: Engine, tmp_path: Path) -> None:
+def test_a_process_that_comes_from_its_copy_keeps_it(
+    as_needed: PeerCheckpoints, engine: Engine, tmp_path: Path
+) -> None:
     as_needed.assign(KeepCopies(True, "rank 0 alone has an average", every=2))
     for boundary in (1, 3):
         step(as_needed, engine, boundary)
         train(as_needed, engine, boundary + 1)
         finished(as_needed)
-    again = Keeper(engine, COPIES_AS_NEEDED, tmp_path)  # type: ignore[arg-type]  # a stand-in
+    again = PeerCheckpoints(engine, COPIES_AS_NEEDED, tmp_path)  # type: ignore[arg-type]  # a stand-in
     again.assign(KeepCopies(True, "rank 0 alone has an average", every=2))
     again.entered(1, 2, from_copy=True)
     assert held(tmp_path) == [2]
@@ -501,7 +511,7 @@ def test_copies_that_nobody_asked_for_leave_room_in_shared_memory(
 ) -> None:
     engine = Engine()
     engine.world_size = 1  # type: ignore[attr-defined]  # a stand-in
-    kept = Keeper(engine, COPIES_AS_NEEDED, tmp_path)  # type: ignore[arg-type]  # a stand-in
+    kept = PeerCheckpoints(engine, COPIES_AS_NEEDED, tmp_path)  # type: ignore[arg-type]  # a stand-in
     kept.agreed(True)
     monkeypatch.setattr("os.statvfs", lambda path: SimpleNamespace(f_bavail=16_000, f_frsize=1))
     kept.assign(KeepCopies(True, "rank 0 alone has an average", every=1))

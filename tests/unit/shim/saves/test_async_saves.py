@@ -13,7 +13,7 @@ from support.save_side import GROUP, PATIENCE_S, THROUGH, UNDER_WAY, Side, Step
 from torchrelay.protocol.errors import UnsupportedError
 from torchrelay.shim.comm.communicators import Generation
 from torchrelay.shim.saves import async_saves
-from torchrelay.shim.saves.save_agreement import Report
+from torchrelay.shim.saves.save_agreement import SaveReport
 from torchrelay.shim.saves.save_under_way import Interrupted
 from torchrelay.shim.script.save_future import SaveFuture, SaveId
 
@@ -93,7 +93,7 @@ def test_a_save_that_another_rank_was_through_with_is_not_done_again(side: Side)
 
 def test_a_save_that_the_lost_rank_s_part_of_is_gone_fails_and_says_why(side: Side) -> None:
     _, future = broken(side)
-    side.enter(1, Report({GROUP: 1}, {SaveId(GROUP, 1): False}))
+    side.enter(1, SaveReport({GROUP: 1}, {SaveId(GROUP, 1): False}))
     with pytest.raises(UnsupportedError, match="cannot be finished: rank 1 was lost, and what it was about to save"):
         future.result(PATIENCE_S)
     assert side.saves.journal()[2] == ((GROUP, 1),)
@@ -227,7 +227,7 @@ def test_a_save_that_training_goes_back_behind_is_given_up_and_its_number_is_giv
     future = side.start(dropped)
     dropped.wait()
     side.announce(1)
-    side.enter(1, Report({"kept": 1}, {begun[0]: True}), back_to=at_boundary)
+    side.enter(1, SaveReport({"kept": 1}, {begun[0]: True}), back_to=at_boundary)
     again = side.start(anew)
     assert not anew.reached.acquire(timeout=0.05)  # the first one's thread may still write to the same place
     dropped.let(RuntimeError(LOST))
@@ -245,7 +245,7 @@ def test_who_saves_alone_minds_no_migration(side: Side) -> None:
     step.wait()
     side.announce(1)
     step.let()
-    side.enter(1, Report({}, {}))
+    side.enter(1, SaveReport({}, {}))
     assert future.result(PATIENCE_S) == "result 1"
     assert len(step.went) == 1
 
@@ -256,7 +256,7 @@ def test_who_saves_alone_and_begins_anew_waits_for_the_one_before(side: Side) ->
     future = side.start(before, side.begin(no_dist=True))
     before.wait()
     side.announce(1)
-    side.enter(1, Report({}, {}), back_to={})
+    side.enter(1, SaveReport({}, {}), back_to={})
     again = side.start(anew, side.begin(no_dist=True))
     assert not anew.reached.acquire(timeout=0.05)
     before.let()

@@ -10,9 +10,9 @@ from support.save_side import GROUP, PATIENCE_S, UNDER_WAY, Side, enter, joined
 
 from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
 from torchrelay.shim.adapters import process_group
-from torchrelay.shim.comm.collectives import SAVE_RESULT, Entry
+from torchrelay.shim.comm.collectives import SAVE_RESULT, FinishedCollective
 from torchrelay.shim.saves import async_saves
-from torchrelay.shim.saves.save_agreement import Report
+from torchrelay.shim.saves.save_agreement import SaveReport
 from torchrelay.shim.script.save_future import SaveId
 
 
@@ -49,7 +49,7 @@ def test_a_new_process_that_did_not_get_it_all_says_so(side: Side) -> None:
     store = enter(side, joiner, UNDER_WAY)
     with pytest.raises(UnsupportedError, match="rank 0 was lost, and what it was about to save is gone"):
         joiner.future(SaveId(GROUP, 1)).result(PATIENCE_S)
-    assert Report.of(store.get("torchrelay/saves/1/0").decode()).under_way == {SaveId(GROUP, 1): False}
+    assert SaveReport.of(store.get("torchrelay/saves/1/0").decode()).under_way == {SaveId(GROUP, 1): False}
 
 
 def test_a_save_that_was_over_is_over_in_the_new_process(side: Side) -> None:
@@ -69,7 +69,7 @@ def test_what_a_joiner_begins_before_its_tensors_are_the_lost_rank_s_is_not_carr
 
 def test_what_a_joiner_begins_on_its_way_in_is_numbered_as_the_lost_rank_s_was_and_not_done(side: Side) -> None:
     side.engine.way_in, written = object(), []
-    side.engine.records.answers = [Entry(SAVE_RESULT, f"{GROUP}#8", [])]
+    side.engine.records.answers = [FinishedCollective(SAVE_RESULT, f"{GROUP}#8", [])]
     side.saves.pass_to({GROUP: 7})
     assert side.start(written.append).result() is None  # as the lost rank's journal says
     assert (written, side.saves.begun()) == ([], {GROUP: 8})

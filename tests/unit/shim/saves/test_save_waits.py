@@ -11,7 +11,7 @@ from support.loop_script import LOST
 from support.save_side import GROUP, PATIENCE_S, THROUGH, Side, Step
 
 from torchrelay.shim.capture.encode import decode
-from torchrelay.shim.comm.collectives import SAVE_RESULT, Entry
+from torchrelay.shim.comm.collectives import SAVE_RESULT, FinishedCollective
 from torchrelay.shim.script.save_future import SaveId
 
 
@@ -41,18 +41,18 @@ def test_waiting_for_a_save_is_interrupted_by_a_migration(side: Side, monkeypatc
 
 
 def test_waiting_is_recorded_and_its_end_known_to_who_comes_later(side: Side, monkeypatch: pytest.MonkeyPatch) -> None:
-    recorded: list[Entry] = []
+    recorded: list[FinishedCollective] = []
     monkeypatch.setattr(side.engine, "mode", lambda: "record")
     monkeypatch.setattr(side.engine, "record", recorded.append)
     step = Step(side)
     step.let()
     side.start(step).result()
-    assert recorded == [Entry(SAVE_RESULT, f"{GROUP}#1", [])]
+    assert recorded == [FinishedCollective(SAVE_RESULT, f"{GROUP}#1", [])]
     second = Step(side)
     future = side.start(second)
     second.wait()
     monkeypatch.setattr(side.engine, "mode", lambda: "answer")
-    monkeypatch.setattr(side.engine, "answer", lambda name, group: Entry(name, group, []))
+    monkeypatch.setattr(side.engine, "answer", lambda name, group: FinishedCollective(name, group, []))
     second.let(RuntimeError(LOST))
     side.announce(1)
     assert future.result() is None

@@ -11,7 +11,7 @@ from support.loop_script import LoopScript
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.capture import undo
-from torchrelay.shim.capture.host_state import Node
+from torchrelay.shim.capture.host_state import StateNode
 from torchrelay.shim.capture.kinds import Kind
 from torchrelay.shim.capture.modules import ModuleTree
 
@@ -56,7 +56,7 @@ def leave_out(monkeypatch: pytest.MonkeyPatch, kind: Kind) -> None:
     """As if nobody had thought of putting objects of that kind back."""
     put_back = undo.undo_node
 
-    def partly(node: Node) -> None:
+    def partly(node: StateNode) -> None:
         if node.kind is not kind:
             put_back(node)
 

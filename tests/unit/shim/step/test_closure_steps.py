@@ -13,7 +13,7 @@ import torch
 from support.loop_script import LoopScript
 
 from torchrelay.shim.bootstrap import torch_hooks
-from torchrelay.shim.comm.collectives import Done
+from torchrelay.shim.comm.collectives import CompletedCollective
 
 
 class Talking(torch.optim.Optimizer):
@@ -148,4 +148,4 @@ def test_a_joiner_begins_it_without_state_whose_tensors_are_still_to_come(script
 
 
 def test_an_answered_collective_has_a_future_that_is_done() -> None:
-    assert torch.futures.collect_all([Done().get_future()]).wait()[0].done()
+    assert torch.futures.collect_all([CompletedCollective().get_future()]).wait()[0].done()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Situation:
+class EvictionSituation:
     """`movable`: protected, and its policy lets ranks move. `spares`: there, or to come. `leaving_s`: how long ranks have had to
     leave their nodes and have not; `patience_s`: how long that may take."""
 
@@ -18,19 +18,19 @@ class Situation:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class EvictionVerdict:
     hold_off: bool
     reason: str
 
 
-def judge_eviction(s: Situation) -> Verdict:
+def judge_eviction(s: EvictionSituation) -> EvictionVerdict:
     """Never for ever: a drain that nothing can come of must not hang."""
     if not s.runs:
-        return Verdict(False, "the job does not run")
+        return EvictionVerdict(False, "the job does not run")
     if not s.movable:
-        return Verdict(False, "its ranks cannot be moved")
+        return EvictionVerdict(False, "its ranks cannot be moved")
     if not s.spares:
-        return Verdict(False, "there is no spare for a rank to move to")
+        return EvictionVerdict(False, "there is no spare for a rank to move to")
     if s.leaving_s > s.patience_s:
-        return Verdict(False, f"ranks have had to leave for {s.leaving_s:.0f} s, and could not")
-    return Verdict(True, "a rank that has to leave is moved first")
+        return EvictionVerdict(False, f"ranks have had to leave for {s.leaving_s:.0f} s, and could not")
+    return EvictionVerdict(True, "a rank that has to leave is moved first")

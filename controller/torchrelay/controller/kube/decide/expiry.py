@@ -18,17 +18,19 @@ class Kept:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ExpiryVerdict:
     remove: bool
     reason: str
 
 
-def judge_expiry(job: Kept, ttl_s: float) -> Verdict:
+def judge_expiry(job: Kept, ttl_s: float) -> ExpiryVerdict:
     """`ttl_s`: how long one is kept after its end; below 0: for ever."""
     if ttl_s < 0:
-        return Verdict(False, "ended jobs are kept for ever")
+        return ExpiryVerdict(False, "ended jobs are kept for ever")
     if job.phase in ENDED and job.ended_s is not None and job.ended_s >= ttl_s:
-        return Verdict(True, f"it has {job.phase.lower()} {job.ended_s:.0f} s ago, and is kept for {ttl_s:.0f} s")
+        return ExpiryVerdict(True, f"it has {job.phase.lower()} {job.ended_s:.0f} s ago, and is kept for {ttl_s:.0f} s")
     if job.unseen_s > 0 and job.unseen_s >= ttl_s:
-        return Verdict(True, f"nothing of it was there for {job.unseen_s:.0f} s, and it is kept for {ttl_s:.0f} s")
-    return Verdict(False, "its time is not over")
+        return ExpiryVerdict(
+            True, f"nothing of it was there for {job.unseen_s:.0f} s, and it is kept for {ttl_s:.0f} s"
+        )
+    return ExpiryVerdict(False, "its time is not over")

@@ -16,18 +16,18 @@ class Stranded:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ForceVerdict:
     force: bool
     reason: str
 
 
-def judge_stranded(s: Stranded, grace_s: float) -> Verdict:
+def judge_stranded(s: Stranded, grace_s: float) -> ForceVerdict:
     """What runs there may go on until the node is back: a rank is safe from it by the generation, and leaves first."""
     who = f"pod {s.pod} on {s.node}"
     if not s.unready_s:
-        return Verdict(False, f"{who}: its node answers")
+        return ForceVerdict(False, f"{who}: its node answers")
     if s.holds_rank:
-        return Verdict(False, f"{who} has a rank, which has to move first")
+        return ForceVerdict(False, f"{who} has a rank, which has to move first")
     if s.unready_s < grace_s:
-        return Verdict(False, f"{who}: its node has not answered for {s.unready_s:.0f} s of {grace_s:.0f} s")
-    return Verdict(True, f"{who}: its node has not answered for {s.unready_s:.0f} s, and its rank lives elsewhere")
+        return ForceVerdict(False, f"{who}: its node has not answered for {s.unready_s:.0f} s of {grace_s:.0f} s")
+    return ForceVerdict(True, f"{who}: its node has not answered for {s.unready_s:.0f} s, and its rank lives elsewhere")

@@ -15,7 +15,7 @@ MAX_RESTARTS_AT_STEP = 2
 
 
 @dataclass(frozen=True)
-class Found:
+class LadderCheckpoint:
     """A checkpoint on disk. `broken`: why it cannot be used, or empty. `ours`: an earlier just-in-time one."""
 
     path: str
@@ -25,7 +25,7 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Situation:
+class LadderSituation:
     """`allowed`: the rungs of the annotation. `no_spare`: why no spare took over, `not_in_place`: why no process that was
     started again where the lost one had been; both are empty where that was not the trouble.
 
@@ -42,7 +42,7 @@ class Situation:
     jit: str = ""
     jit_step: int = -1
     jit_refused: str = ""
-    found: Sequence[Found] = ()
+    found: Sequence[LadderCheckpoint] = ()
     unseen: str = ""
     restarts: Sequence[int] = ()
     not_in_place: str = ""
@@ -76,7 +76,7 @@ class Rung:
         return "; ".join(f"{t.rung}: {t.reason}" for t in self.tried)
 
 
-def choose_rung(s: Situation) -> Rung:
+def choose_rung(s: LadderSituation) -> Rung:
     above = ((kube.NEXT_SPARE, s.no_spare), (kube.RESPAWN, s.not_in_place))
     tried = [Tried(name, REFUSED, _above(s, name, refusal)) for name, refusal in above]
     for name, choose in ((kube.JIT_CHECKPOINT, _jit_checkpoint), (kube.CHECKPOINT, _checkpoint)):
@@ -90,28 +90,32 @@ def choose_rung(s: Situation) -> Rung:
     return Rung(FAIL, tuple(tried))
 
 
-def _above(s: Situation, rung: str, refusal: str) -> str:
+def _above(s: LadderSituation, rung: str, refusal: str) -> str:
     if rung not in s.allowed:
         return "is not among what the job allows"
     return refusal or "another process for the rank is of no use here"
 
 
-def _comes_again(s: Situation) -> str:
+def _comes_again(s: LadderSituation) -> str:
     """Why the job is not begun again from anywhere, or empty."""
     return comes_again(s.rank, s.lost_at, s.losses_at_step)
 
 
-def _jit_checkpoint(s: Situation) -> tuple[Found | None, str, tuple[str, ...]]:
+def _jit_checkpoint(s: LadderSituation) -> tuple[LadderCheckpoint | None, str, tuple[str, ...]]:
     if not s.checkpoint_dir:
         return None, "no checkpoint can be saved: the job names no folder for it (annotation checkpoint-dir)", ()
     if not s.jit:
         return None, f"no checkpoint can be saved: {s.jit_refused}", ()
     if _worn_out(s, s.jit_step):
         return None, f"the job has begun again at step {s.jit_step} {MAX_RESTARTS_AT_STEP} times", ()
-    return Found(s.jit, s.jit_step, ours=True), f"the ranks that live have saved step {s.jit_step} in {s.jit}", ()
+    return (
+        LadderCheckpoint(s.jit, s.jit_step, ours=True),
+        f"the ranks that live have saved step {s.jit_step} in {s.jit}",
+        (),
+    )
 
 
-def _checkpoint(s: Situation) -> tuple[Found | None, str, tuple[str, ...]]:
+def _checkpoint(s: LadderSituation) -> tuple[LadderCheckpoint | None, str, tuple[str, ...]]:
     if not s.checkpoint_dir:
         return None, "the job names no folder in which to look (annotation checkpoint-dir)", ()
     if s.unseen:
@@ -132,5 +136,5 @@ def _checkpoint(s: Situation) -> tuple[Found | None, str, tuple[str, ...]]:
     return None, "; ".join(refused) or f"there is no checkpoint in {s.checkpoint_dir}", ()
 
 
-def _worn_out(s: Situation, step: int) -> bool:
+def _worn_out(s: LadderSituation, step: int) -> bool:
     return list(s.restarts).count(step) >= MAX_RESTARTS_AT_STEP

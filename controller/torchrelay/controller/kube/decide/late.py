@@ -9,7 +9,7 @@ _DONE_ONCE = ("Job", "PyTorchJob")
 
 
 @dataclass(frozen=True)
-class Owner:
+class PodOwner:
     """The controller of a pod; `uid` is empty where there is none."""
 
     kind: str = ""
@@ -22,10 +22,10 @@ class Ended:
 
     exit_code: int
     pods: frozenset[str]
-    owners: frozenset[Owner]
+    owners: frozenset[PodOwner]
 
 
-def is_late(pod: str, owner: Owner, ended: Ended) -> bool:
+def is_late(pod: str, owner: PodOwner, ended: Ended) -> bool:
     """`pod`: its uid. One that its owner makes again after the end is late only where training went well; else it is a new try."""
     if pod in ended.pods:
         return True

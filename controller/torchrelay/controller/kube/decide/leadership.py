@@ -10,7 +10,7 @@ LEAD, TAKE, FOLLOW, STEP_DOWN = "lead", "take", "follow", "step-down"
 
 
 @dataclass(frozen=True)
-class Seen:
+class SeenLease:
     """`holder` of the lease, empty if nobody has it. `unchanged_s`: how long it has been seen without a renewal, by the own
     clock: the clocks of others may be wrong. `leads`: whether this one has led so far.
     """
@@ -22,18 +22,18 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class LeadershipVerdict:
     action: str
     reason: str
 
 
-def judge_lease(seen: Seen) -> Verdict:
+def judge_lease(seen: SeenLease) -> LeadershipVerdict:
     if seen.holder == seen.me:
-        return Verdict(LEAD, "this one has the lease")
+        return LeadershipVerdict(LEAD, "this one has the lease")
     if seen.leads:
-        return Verdict(STEP_DOWN, f"{seen.holder or 'nobody'} has the lease by now")
+        return LeadershipVerdict(STEP_DOWN, f"{seen.holder or 'nobody'} has the lease by now")
     if not seen.holder:
-        return Verdict(TAKE, "nobody has the lease")
+        return LeadershipVerdict(TAKE, "nobody has the lease")
     if seen.unchanged_s >= LEASE_S:
-        return Verdict(TAKE, f"{seen.holder} has not renewed it for {seen.unchanged_s:.0f} s")
-    return Verdict(FOLLOW, f"{seen.holder} leads")
+        return LeadershipVerdict(TAKE, f"{seen.holder} has not renewed it for {seen.unchanged_s:.0f} s")
+    return LeadershipVerdict(FOLLOW, f"{seen.holder} leads")

@@ -21,23 +21,23 @@ class Leaver:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class LeaverVerdict:
     """`release`: its agent ends, so that the pod can; nothing is deleted."""
 
     action: str
     reason: str
 
 
-def judge_leaver(leaver: Leaver) -> Verdict:
+def judge_leaver(leaver: Leaver) -> LeaverVerdict:
     who = f"pod {leaver.pod}, which had rank {leaver.rank},"
     if leaver.stay:
-        return Verdict(
+        return LeaverVerdict(
             KEEP, f"{who} has {'rank' if len(leaver.stay) == 1 else 'ranks'} {', '.join(map(str, leaver.stay))} too"
         )
     if leaver.leaves:
-        return Verdict(RELEASE, f"{who} is being deleted")
+        return LeaverVerdict(RELEASE, f"{who} is being deleted")
     if leaver.planned:
-        return Verdict(DELETE, f"{who} was to be left")
+        return LeaverVerdict(DELETE, f"{who} was to be left")
     if leaver.restarts:
-        return Verdict(KEEP, f"{who} starts again and is a spare then")
-    return Verdict(RELEASE, f"{who} is kept for its logs; it does not start again")
+        return LeaverVerdict(KEEP, f"{who} starts again and is a spare then")
+    return LeaverVerdict(RELEASE, f"{who} is kept for its logs; it does not start again")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Place:
+class PodPlace:
     """`restarts`: the kubelet starts an ended container of the pod again. `launched`: a launcher that lives there starts an ended
     process again. `barred`: why nothing should run on its node, or empty."""
 
@@ -17,7 +17,7 @@ class Place:
     barred: str = ""
 
 
-def why_not_again(p: Place) -> str:
+def why_not_again(p: PodPlace) -> str:
     """Empty if one is."""
     if p.leaves:
         return "its pod is being deleted"

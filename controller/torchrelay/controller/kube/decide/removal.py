@@ -18,16 +18,16 @@ class Deleted:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class RemovalVerdict:
     removed: bool
     reason: str
 
 
-def judge_removal(world_size: int, deleted: Mapping[int, Deleted], now_s: float) -> Verdict:
+def judge_removal(world_size: int, deleted: Mapping[int, Deleted], now_s: float) -> RemovalVerdict:
     """`deleted`: by rank. Otherwise spares would go on with a job that nobody wants any more."""
     recent = [r for r, d in deleted.items() if now_s - d.at_s <= TOGETHER_S and not d.node_is_left]
     if len(recent) == world_size:
-        return Verdict(
+        return RemovalVerdict(
             True, f"the pods of all {world_size} ranks were deleted within {TOGETHER_S:.0f} s: so was the job"
         )
-    return Verdict(False, f"pods of {len(recent)} of {world_size} ranks were deleted lately")
+    return RemovalVerdict(False, f"pods of {len(recent)} of {world_size} ranks were deleted lately")

@@ -8,7 +8,7 @@ ENDED = ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundResource:
     """The resource that is there: its phase, and the uid of the workload that it was made for; empty for bare pods."""
 
     phase: str
@@ -28,19 +28,19 @@ class Here:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class SameJobVerdict:
     same: bool
     reason: str
 
 
-def judge_same_job(found: Found, here: Here) -> Verdict:
+def judge_same_job(found: FoundResource, here: Here) -> SameJobVerdict:
     """Of an earlier job nothing counts any more: neither its number of spares nor what it has lost."""
     if here.trains:
-        return Verdict(True, "its processes have trained already")
+        return SameJobVerdict(True, "its processes have trained already")
     if here.follows:
-        return Verdict(False, "the job of this name before it has ended")
+        return SameJobVerdict(False, "the job of this name before it has ended")
     if found.workload and here.workload and found.workload != here.workload:
-        return Verdict(False, "the job of this name before it was of another workload")
+        return SameJobVerdict(False, "the job of this name before it was of another workload")
     if found.phase in ENDED:
-        return Verdict(False, f"the job of this name before it has {found.phase.lower()}")
-    return Verdict(True, "it is of the same workload, and has not ended")
+        return SameJobVerdict(False, f"the job of this name before it has {found.phase.lower()}")
+    return SameJobVerdict(True, "it is of the same workload, and has not ended")

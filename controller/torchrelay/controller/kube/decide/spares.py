@@ -20,7 +20,7 @@ class SparePod:
 
 
 @dataclass(frozen=True)
-class Change:
+class SpareChange:
     """`create` pods more, and `delete` these, with the reason for either."""
 
     create: int
@@ -30,7 +30,7 @@ class Change:
 
 def keep_spares(
     pods: Sequence[SparePod], wanted: int, job_runs: bool, can_be_protected: bool, parked: Sequence[str] = ()
-) -> Change:
+) -> SpareChange:
     """`job_runs`: some rank lives; `can_be_protected`: protection has not been refused.
 
     `parked`: pods that had ranks, and could take over others now, or soon: they are spares, too.
@@ -39,17 +39,19 @@ def keep_spares(
     done = tuple(p.name for p in there if p.over)
     free = [p for p in there if not p.over and not p.took_over]
     if not job_runs:
-        return Change(0, done + tuple(p.name for p in free), "the job does not run")
+        return SpareChange(0, done + tuple(p.name for p in free), "the job does not run")
     if not can_be_protected:
-        return Change(0, done + tuple(p.name for p in free), "the job cannot be protected, so no spare is of use")
+        return SpareChange(0, done + tuple(p.name for p in free), "the job cannot be protected, so no spare is of use")
     barred = tuple(p.name for p in free if p.barred)
     usable = [p for p in free if not p.barred]
     missing = wanted - len(usable) - len(parked)
     if missing > 0:
         why = f"; {len(barred)} cannot be used: {next(p.barred for p in free if p.barred)}" if barred else ""
-        return Change(missing, done + barred, f"{wanted} spares are wanted, {len(usable) + len(parked)} are there{why}")
+        return SpareChange(
+            missing, done + barred, f"{wanted} spares are wanted, {len(usable) + len(parked)} are there{why}"
+        )
     # The cold ones first: what is warm has cost something.
     surplus = sorted(usable, key=lambda p: (p.warm, p.name))[: len(usable) - wanted]
-    return Change(
+    return SpareChange(
         0, done + barred + tuple(p.name for p in surplus), f"{wanted} spares are wanted, {len(usable)} are there"
     )

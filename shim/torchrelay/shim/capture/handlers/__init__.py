@@ -23,7 +23,7 @@ from torchrelay.shim.capture.handlers import (
 from torchrelay.shim.capture.kinds import Kind
 
 if TYPE_CHECKING:
-    from torchrelay.shim.capture.host_state import Node
+    from torchrelay.shim.capture.host_state import StateNode
     from torchrelay.shim.capture.modules import ModuleTrees
 
 _FAMILIES = (
@@ -42,8 +42,10 @@ _FAMILIES = (
 )
 
 HANDLERS: dict[Kind, Handler] = {handler.kind: handler for family in _FAMILIES for handler in family.HANDLERS}
-SAME: dict[Kind, Callable[[ModuleTrees, Node], bool]] = {k: h.same for k, h in HANDLERS.items() if h.same is not None}
-RENEWED: dict[Kind, Callable[[ModuleTrees, Node], Node | None]] = {
+SAME: dict[Kind, Callable[[ModuleTrees, StateNode], bool]] = {
+    k: h.same for k, h in HANDLERS.items() if h.same is not None
+}
+RENEWED: dict[Kind, Callable[[ModuleTrees, StateNode], StateNode | None]] = {
     k: h.renewed for k, h in HANDLERS.items() if h.renewed is not None
 }
 COMES_AND_GOES = frozenset(k for k, h in HANDLERS.items() if h.comes_and_goes)

@@ -11,13 +11,13 @@ from torchrelay.shim.capture.alike import alike
 from torchrelay.shim.capture.handler import Handler, of_same_class
 from torchrelay.shim.capture.kinds import Kind
 from torchrelay.shim.capture.replay_point import ABSENT
-from torchrelay.shim.capture.seen_again import Restart
+from torchrelay.shim.capture.seen_again import WalkAnew
 
 if TYPE_CHECKING:
     from torchrelay.shim.capture.encode import EncodedNode
-    from torchrelay.shim.capture.host_state import Node
+    from torchrelay.shim.capture.host_state import StateNode
     from torchrelay.shim.capture.modules import ModuleTrees
-    from torchrelay.shim.capture.rebuild import Rebuild
+    from torchrelay.shim.capture.rebuild import StateRebuild
     from torchrelay.shim.capture.walk import Walk
 
 
@@ -31,11 +31,11 @@ def _capture(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> None:
         walk.unknown(f"{walk.state.path(parent, key)} (an array {what})", parent, key)
 
 
-def _same(trees: ModuleTrees, node: Node) -> bool:
+def _same(trees: ModuleTrees, node: StateNode) -> bool:
     now, then = node.obj, node.content
     if isinstance(then, Alias):
         if trees.owner_of_array(now) is None:
-            raise Restart
+            raise WalkAnew
         return True
     if then is None:
         return True
@@ -47,12 +47,12 @@ def put(obj: Any, content: Any) -> None:
         obj[...] = content
 
 
-def _undo(node: Node) -> None:
+def _undo(node: StateNode) -> None:
     if is_by_value(node.content):
         put(node.obj, node.content)
 
 
-def _make(rebuild: Rebuild, node: EncodedNode) -> Any:
+def _make(rebuild: StateRebuild, node: EncodedNode) -> Any:
     content = node.content
     if is_by_value(content):
         return content.copy()
@@ -73,7 +73,7 @@ def _fits(node: EncodedNode, there: Any) -> bool:
     return bool((there.shape, there.dtype) == (content.shape, content.dtype))
 
 
-def _fill(rebuild: Rebuild, node: EncodedNode, obj: Any) -> None:
+def _fill(rebuild: StateRebuild, node: EncodedNode, obj: Any) -> None:
     content = node.content
     if is_by_value(content):
         put(obj, content)

@@ -22,7 +22,7 @@ from torchrelay.shim.capture.base_types import (
 )
 from torchrelay.shim.capture.edges import same_items, same_mapping
 from torchrelay.shim.capture.handler import Handler, encode_mapping, of_same_class
-from torchrelay.shim.capture.host_state import Inside, Node, Nth
+from torchrelay.shim.capture.host_state import Inside, Nth, StateNode
 from torchrelay.shim.capture.keys import Key, is_value, write
 from torchrelay.shim.capture.kinds import PLAIN, TUPLE, Kind
 from torchrelay.shim.capture.long_list import LONG, LongContent, decoded
@@ -31,7 +31,7 @@ from torchrelay.shim.capture.replay_point import ABSENT
 if TYPE_CHECKING:
     from torchrelay.shim.capture.encode import EncodedNode, Encoder
     from torchrelay.shim.capture.modules import ModuleTrees
-    from torchrelay.shim.capture.rebuild import Rebuild
+    from torchrelay.shim.capture.rebuild import StateRebuild
     from torchrelay.shim.capture.walk import Walk
 
 _LOCAL_FACTORY = NotImplemented
@@ -74,7 +74,7 @@ def _since_boundary(walk: Walk, content: LongContent) -> LongContent:
     return replace(content, same_as_before=same)
 
 
-def _same_list(trees: ModuleTrees, node: Node) -> bool:
+def _same_list(trees: ModuleTrees, node: StateNode) -> bool:
     obj, content = node.obj, node.content
     if type(content) is list:
         return same_items(obj if type(obj) is list else list_items(obj), content)
@@ -82,11 +82,11 @@ def _same_list(trees: ModuleTrees, node: Node) -> bool:
     return now is not None and now.seen is content.seen and bool(now.length == content.length)
 
 
-def _same_deque(trees: ModuleTrees, node: Node) -> bool:
+def _same_deque(trees: ModuleTrees, node: StateNode) -> bool:
     return same_items(deque_items(node.obj), node.content)
 
 
-def _undo_list(node: Node) -> None:
+def _undo_list(node: StateNode) -> None:
     content = node.content
     if isinstance(content, LongContent):
         if not content.is_in(node.obj):
@@ -95,37 +95,37 @@ def _undo_list(node: Node) -> None:
         put_list_items(node.obj, content)
 
 
-def _undo_deque(node: Node) -> None:
+def _undo_deque(node: StateNode) -> None:
     if not _alike(deque_items(node.obj), node.content):
         put_deque_items(node.obj, node.content)
 
 
-def _encode_list(encoder: Encoder, node: Node) -> Any:
+def _encode_list(encoder: Encoder, node: StateNode) -> Any:
     content = node.content
     if isinstance(content, LongContent):
         return None if content.same_as_before else content.encoded()
     return encoder.items(content)
 
 
-def _encode_deque(encoder: Encoder, node: Node) -> Any:
+def _encode_deque(encoder: Encoder, node: StateNode) -> Any:
     return encoder.items(node.content)
 
 
-def _make_empty(rebuild: Rebuild, node: EncodedNode) -> Any:
+def _make_empty(rebuild: StateRebuild, node: EncodedNode) -> Any:
     if node.cls is None:
         rebuild.lacks(node)
         return ABSENT
     return make_empty(node.cls)
 
 
-def _make_deque(rebuild: Rebuild, node: EncodedNode) -> Any:
+def _make_deque(rebuild: StateRebuild, node: EncodedNode) -> Any:
     made = _make_empty(rebuild, node)
     if made is not ABSENT:
         collections.deque.__init__(made, (), node.extra)
     return made
 
 
-def _fill_list(rebuild: Rebuild, node: EncodedNode, obj: Any) -> None:
+def _fill_list(rebuild: StateRebuild, node: EncodedNode, obj: Any) -> None:
     content = node.content
     if isinstance(content, list):
         put_list_items(obj, rebuild.items(content, list_items(obj), repr(node.key)))
@@ -133,7 +133,7 @@ def _fill_list(rebuild: Rebuild, node: EncodedNode, obj: Any) -> None:
         put_list_items(obj, decoded(*content))
 
 
-def _fill_deque(rebuild: Rebuild, node: EncodedNode, obj: Any) -> None:
+def _fill_deque(rebuild: StateRebuild, node: EncodedNode, obj: Any) -> None:
     put_deque_items(obj, rebuild.items(node.content, deque_items(obj), repr(node.key)))
 
 
@@ -165,17 +165,17 @@ def _capture_dict(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> No
             walk.edge(number, name if is_value(name) else Nth(place), value)
 
 
-def same_dict(trees: ModuleTrees, node: Node) -> bool:
+def same_dict(trees: ModuleTrees, node: StateNode) -> bool:
     obj = node.obj
     return same_mapping(obj if type(obj) is dict else dict_items(obj), node.content)
 
 
-def undo_dict(node: Node) -> None:
+def undo_dict(node: StateNode) -> None:
     if not _alike([*dict_items(node.obj).items()], [*node.content.items()]):
         put_dict_items(node.obj, node.content)
 
 
-def _make_dict(rebuild: Rebuild, node: EncodedNode) -> Any:
+def _make_dict(rebuild: StateRebuild, node: EncodedNode) -> Any:
     if node.extra is _LOCAL_FACTORY:
         rebuild.lacks(node)
         return ABSENT
@@ -185,12 +185,12 @@ def _make_dict(rebuild: Rebuild, node: EncodedNode) -> Any:
     return made
 
 
-def _fill_dict(rebuild: Rebuild, node: EncodedNode, obj: Any) -> None:
+def _fill_dict(rebuild: StateRebuild, node: EncodedNode, obj: Any) -> None:
     now = dict_items(obj)
     put_dict_items(obj, rebuild.mapping(_with_own_keys(rebuild, node, now), now))
 
 
-def _with_own_keys(rebuild: Rebuild, node: EncodedNode, now: dict[Any, Any]) -> dict[Any, Any]:
+def _with_own_keys(rebuild: StateRebuild, node: EncodedNode, now: dict[Any, Any]) -> dict[Any, Any]:
     """The content with this process's keys. Raises StateMismatchError where it has none that could be meant.
 
     A key that could not be written down is the one that stands in the same place here.
@@ -221,28 +221,28 @@ def _capture_set(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> Non
     walk.fields(walk.add(kind, obj, parent, key, set_items(obj)), obj)
 
 
-def _same_set(trees: ModuleTrees, node: Node) -> bool:
+def _same_set(trees: ModuleTrees, node: StateNode) -> bool:
     return _holds(node)
 
 
-def _holds(node: Node) -> bool:
+def _holds(node: StateNode) -> bool:
     """Whether its elements are the objects that they were."""
     return {*map(id, set.__iter__(node.obj))} == {*map(id, node.content)}
 
 
-def _undo_set(node: Node) -> None:
+def _undo_set(node: StateNode) -> None:
     if not _holds(node):
         put_set_items(node.obj, node.content)
 
 
-def _encode_set(encoder: Encoder, node: Node) -> Any:
+def _encode_set(encoder: Encoder, node: StateNode) -> Any:
     """Values; other elements that can be written; how many cannot."""
     values = {element for element in node.content if is_value(element)}
     others = [write(encoder, element) for element in node.content if not is_value(element)]
     return values, [key for key in others if key is not None], others.count(None)
 
 
-def _fill_set(rebuild: Rebuild, node: EncodedNode, obj: Any) -> None:
+def _fill_set(rebuild: StateRebuild, node: EncodedNode, obj: Any) -> None:
     """Elements that could not be written are those of this process, if it has as many. Raises StateMismatchError."""
     values, others, unknown = node.content
     meant = [rebuild.decode(key.written, ABSENT) for key in others]
@@ -261,15 +261,15 @@ def _capture_bytes(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> N
     walk.fields(walk.add(kind, obj, parent, key, bytes(memoryview(obj))), obj)
 
 
-def _same_bytes(trees: ModuleTrees, node: Node) -> bool:
+def _same_bytes(trees: ModuleTrees, node: StateNode) -> bool:
     return bytes(memoryview(node.obj)) == bytes(node.content)
 
 
-def _undo_bytes(node: Node) -> None:
+def _undo_bytes(node: StateNode) -> None:
     bytearray.__setitem__(node.obj, slice(None), node.content)
 
 
-def _fill_bytes(rebuild: Rebuild, node: EncodedNode, obj: Any) -> None:
+def _fill_bytes(rebuild: StateRebuild, node: EncodedNode, obj: Any) -> None:
     bytearray.__setitem__(obj, slice(None), node.content)
 
 

@@ -24,9 +24,9 @@ from torchrelay.shim.capture.replay_point import ABSENT
 
 if TYPE_CHECKING:
     from torchrelay.shim.capture.encode import EncodedNode
-    from torchrelay.shim.capture.host_state import Node
+    from torchrelay.shim.capture.host_state import StateNode
     from torchrelay.shim.capture.modules import ModuleTrees
-    from torchrelay.shim.capture.rebuild import Rebuild
+    from torchrelay.shim.capture.rebuild import StateRebuild
     from torchrelay.shim.capture.replay_point import ReplayPoint
     from torchrelay.shim.capture.walk import Walk
 
@@ -37,7 +37,7 @@ def _capture_loader(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> 
     walk.push(number, below_loader(obj))
 
 
-def _same_loader(trees: ModuleTrees, node: Node) -> bool:
+def _same_loader(trees: ModuleTrees, node: StateNode) -> bool:
     edges = {key: value for key, value in node.edges if type(key) is not Deep}
     return same_mapping(loader_parts(node.obj), edges) and still_there(node.obj, node.edges)
 
@@ -62,11 +62,11 @@ def _capture_replay_point(walk: Walk, kind: Kind, obj: ReplayPoint, parent: int,
     walk.push(walk.add(kind, obj, parent, key, content), content)
 
 
-def _same_place(trees: ModuleTrees, node: Node) -> bool:
+def _same_place(trees: ModuleTrees, node: StateNode) -> bool:
     return same_mapping(node.obj.place(), node.content)
 
 
-def _lead(rebuild: Rebuild, node: EncodedNode, obj: ReplayPoint) -> None:
+def _lead(rebuild: StateRebuild, node: EncodedNode, obj: ReplayPoint) -> None:
     now = obj.place()
     place = rebuild.mapping(node.content, now)
     if any(place.get(name) is not value and place.get(name) != value for name, value in now.items()):
@@ -83,13 +83,13 @@ def _capture_dataset(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) ->
     walk.push(walk.add(kind, obj, parent, key, content), generators)
 
 
-def _same_dataset(trees: ModuleTrees, node: Node) -> bool:
+def _same_dataset(trees: ModuleTrees, node: StateNode) -> bool:
     plain, below = dataset_parts(node.obj)
     edges = {key: value for key, value in node.edges if type(key) is not Deep}
     return same_mapping(plain, node.content) and same_mapping(below, edges) and still_there(node.obj, node.edges)
 
 
-def _undo_dataset(node: Node) -> None:
+def _undo_dataset(node: StateNode) -> None:
     if not issubclass(type(node.obj), IterableDataset):  # it goes on from where it is
         set_attributes(node.obj, node.content, remove_new=False)
 

@@ -8,7 +8,7 @@ from torchrelay.shim.capture import callables
 from torchrelay.shim.capture.edges import NOTHING
 from torchrelay.shim.capture.handler import Handler, encode_mapping, of_same_class
 from torchrelay.shim.capture.handlers.containers import capture_inside
-from torchrelay.shim.capture.host_state import Fields, Node
+from torchrelay.shim.capture.host_state import Fields, StateNode
 from torchrelay.shim.capture.kinds import Kind
 from torchrelay.shim.capture.parts import set_class_attributes
 from torchrelay.shim.capture.replay_point import ABSENT
@@ -16,7 +16,7 @@ from torchrelay.shim.capture.replay_point import ABSENT
 if TYPE_CHECKING:
     from torchrelay.shim.capture.encode import EncodedNode
     from torchrelay.shim.capture.modules import ModuleTrees
-    from torchrelay.shim.capture.rebuild import Rebuild
+    from torchrelay.shim.capture.rebuild import StateRebuild
     from torchrelay.shim.capture.walk import Walk
 
 _OF_FUNCTIONS = ("__defaults__", "__kwdefaults__")
@@ -44,18 +44,18 @@ def _capture_function(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -
             walk.edge(number, Fields(), fields)
 
 
-def _same_function(trees: ModuleTrees, node: Node) -> bool:
+def _same_function(trees: ModuleTrees, node: StateNode) -> bool:
     if bool(callables.fields(node.obj)) != any(type(key) is Fields for key, _ in node.edges):
         return False
     now = callables.cells(node.obj) if node.content else {}
     return all(now.get(name, NOTHING) is value for name, value in node.content.items())
 
 
-def _undo_function(node: Node) -> None:
+def _undo_function(node: StateNode) -> None:
     callables.bind(node.obj, node.content)
 
 
-def _fill_function(rebuild: Rebuild, node: EncodedNode, obj: Any) -> None:
+def _fill_function(rebuild: StateRebuild, node: EncodedNode, obj: Any) -> None:
     callables.bind(obj, rebuild.mapping(node.content, callables.cells(obj)))
 
 
@@ -72,16 +72,16 @@ def _capture_class(walk: Walk, kind: Kind, obj: type, parent: int, key: Any) -> 
         walk.push(walk.add(kind, obj, parent, key, content), content)
 
 
-def _same_class(trees: ModuleTrees, node: Node) -> bool:
+def _same_class(trees: ModuleTrees, node: StateNode) -> bool:
     space = vars(node.obj)
     return all(space.get(name, NOTHING) is value for name, value in node.content.items())
 
 
-def _undo_class(node: Node) -> None:
+def _undo_class(node: StateNode) -> None:
     set_class_attributes(node.obj, node.content)
 
 
-def _fill_class(rebuild: Rebuild, node: EncodedNode, obj: Any) -> None:
+def _fill_class(rebuild: StateRebuild, node: EncodedNode, obj: Any) -> None:
     set_class_attributes(obj, rebuild.mapping(node.content, dict(vars(obj))))
 
 

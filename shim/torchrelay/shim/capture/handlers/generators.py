@@ -15,16 +15,16 @@ from torchrelay.shim.adapters import plain_iterators as plain
 from torchrelay.shim.capture import stands
 from torchrelay.shim.capture.edges import not_plain
 from torchrelay.shim.capture.handler import Handler
-from torchrelay.shim.capture.host_state import Node
+from torchrelay.shim.capture.host_state import StateNode
 from torchrelay.shim.capture.kinds import Kind
 from torchrelay.shim.capture.replay_point import ABSENT
-from torchrelay.shim.capture.seen_again import Restart
-from torchrelay.shim.capture.stands import Origin, Standing
+from torchrelay.shim.capture.seen_again import WalkAnew
+from torchrelay.shim.capture.stands import CodeOrigin, GeneratorStand
 
 if TYPE_CHECKING:
     from torchrelay.shim.capture.encode import EncodedNode, Encoder
     from torchrelay.shim.capture.modules import ModuleTrees
-    from torchrelay.shim.capture.rebuild import Rebuild
+    from torchrelay.shim.capture.rebuild import StateRebuild
     from torchrelay.shim.capture.walk import Walk
 
 
@@ -36,12 +36,12 @@ def _capture_cycle(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> N
     walk.state.iterators.append((name, obj))
 
 
-def _renewed_cycle(trees: ModuleTrees, node: Node) -> Node | None:
+def _renewed_cycle(trees: ModuleTrees, node: StateNode) -> StateNode | None:
     place = cycles.place_of(node.obj)
-    return None if place == node.content else Node(node.kind, node.obj, node.parent, node.key, place)
+    return None if place == node.content else StateNode(node.kind, node.obj, node.parent, node.key, place)
 
 
-def _encode_cycle(encoder: Encoder, node: Node) -> Any:
+def _encode_cycle(encoder: Encoder, node: StateNode) -> Any:
     return None if node.content is None else tuple(node.content)
 
 
@@ -55,7 +55,7 @@ def _name(walk: Walk, obj: Any, parent: int, key: Any) -> None:
 # Generators.
 
 
-def _edges(found: Standing) -> list[tuple[Any, Any]]:
+def _edges(found: GeneratorStand) -> list[tuple[Any, Any]]:
     return not_plain({**found.values, **found.cells})
 
 
@@ -69,21 +69,21 @@ def _capture_generator(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) 
         walk.edge(number, name, value)
 
 
-def _renewed_generator(trees: ModuleTrees, node: Node) -> Node | None:
+def _renewed_generator(trees: ModuleTrees, node: StateNode) -> StateNode | None:
     found = stands.standing(node.obj)
     if found is None or not stands.is_whole(node.obj):
-        raise Restart
+        raise WalkAnew
     if found.same(node.content):
         return None
-    return Node(node.kind, node.obj, node.parent, node.key, found, _edges(found))
+    return StateNode(node.kind, node.obj, node.parent, node.key, found, _edges(found))
 
 
-def _undo_generator(node: Node) -> None:
+def _undo_generator(node: StateNode) -> None:
     stands.put_back(node.obj, node.content)
 
 
-def _encode_generator(encoder: Encoder, node: Node) -> Any:
-    found: Standing = node.content
+def _encode_generator(encoder: Encoder, node: StateNode) -> Any:
+    found: GeneratorStand = node.content
     if found.stand is None:
         return None
     depth = len(found.stand.slots) - len(generator_frames.names(found.code))
@@ -96,11 +96,11 @@ def _fits(node: EncodedNode, there: Any) -> bool:
         return False
     if node.content is None:
         return True
-    return stands.is_code_of(there.gi_code, Origin(*node.content[0]))
+    return stands.is_code_of(there.gi_code, CodeOrigin(*node.content[0]))
 
 
-def _make_generator(rebuild: Rebuild, node: EncodedNode) -> Any:
-    found = stands.code_of(Origin(*node.content[0])) if node.content is not None else None
+def _make_generator(rebuild: StateRebuild, node: EncodedNode) -> Any:
+    found = stands.code_of(CodeOrigin(*node.content[0])) if node.content is not None else None
     if found is None or stands.shares_variables(found.code, found.around):
         rebuild.lacks(node)
         return ABSENT
@@ -112,7 +112,7 @@ def _new_cell(_: str) -> CellType:
     return CellType()
 
 
-def _fill_generator(rebuild: Rebuild, node: EncodedNode, obj: Any) -> None:
+def _fill_generator(rebuild: StateRebuild, node: EncodedNode, obj: Any) -> None:
     if node.content is None:
         obj.close()
         return
@@ -129,10 +129,10 @@ def _fill_generator(rebuild: Rebuild, node: EncodedNode, obj: Any) -> None:
     lost = [name for name in (*values, *cells) if name not in found and name not in shared]
     if lost:
         raise StateMismatchError(f"the generator {obj.__qualname__}: {lost[0]!r} has state that cannot be carried")
-    stands.enter(obj, place, Standing(None, found, shared, obj.gi_code, {}))
+    stands.enter(obj, place, GeneratorStand(None, found, shared, obj.gi_code, {}))
 
 
-def fill_where_alike(rebuild: Rebuild, node: EncodedNode, obj: Any) -> None:
+def fill_where_alike(rebuild: StateRebuild, node: EncodedNode, obj: Any) -> None:
     """Give a generator that this process has drawn from itself the recorded variables, if it stands where it was recorded.
 
     What it draws from is left as it is. One that stands elsewhere is left alone: the comparison with the journal names it.
@@ -145,7 +145,7 @@ def fill_where_alike(rebuild: Rebuild, node: EncodedNode, obj: Any) -> None:
         _fill_generator(rebuild, node, obj)
 
 
-def generators_to_begin(rebuild: Rebuild, nodes: list[EncodedNode]) -> Iterator[Any]:
+def generators_to_begin(rebuild: StateRebuild, nodes: list[EncodedNode]) -> Iterator[Any]:
     """Those that have not begun here, had begun where they were recorded, and lack something that is not made without them."""
     lacking = {
         number for number, obj in enumerate(rebuild.objects) if obj is ABSENT and nodes[number].kind is not Kind.GONE
@@ -166,7 +166,7 @@ def generators_to_begin(rebuild: Rebuild, nodes: list[EncodedNode]) -> Iterator[
             yield obj
 
 
-def _anew(rebuild: Rebuild, node: EncodedNode) -> Any:
+def _anew(rebuild: StateRebuild, node: EncodedNode) -> Any:
     made = _make_generator(rebuild, node)
     if made is ABSENT:
         raise StateMismatchError(f"the generator {node.content[0][2]} is over here, and cannot be made again")
@@ -191,20 +191,20 @@ def _capture_iterator(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -
         walk.edge(number, word, value)
 
 
-def _renewed_iterator(trees: ModuleTrees, node: Node) -> Node | None:
+def _renewed_iterator(trees: ModuleTrees, node: StateNode) -> StateNode | None:
     place = plain.read(node.obj)
     if place is None or not stands.is_whole(node.obj):
-        raise Restart
+        raise WalkAnew
     if place.same(node.content):
         return None
-    return Node(node.kind, node.obj, node.parent, node.key, place, not_plain(place.held))
+    return StateNode(node.kind, node.obj, node.parent, node.key, place, not_plain(place.held))
 
 
-def _undo_iterator(node: Node) -> None:
+def _undo_iterator(node: StateNode) -> None:
     plain.write(node.obj, node.content)
 
 
-def _encode_iterator(encoder: Encoder, node: Node) -> Any:
+def _encode_iterator(encoder: Encoder, node: StateNode) -> Any:
     return type(node.obj).__name__, node.content.numbers, encoder.mapping(node.content.held)
 
 
@@ -212,17 +212,17 @@ def _fits_iterator(node: EncodedNode, there: Any) -> bool:
     return type(there) in plain.TYPES and type(there).__name__ == node.content[0]
 
 
-def _make_iterator(rebuild: Rebuild, node: EncodedNode) -> Any:
+def _make_iterator(rebuild: StateRebuild, node: EncodedNode) -> Any:
     return plain.made(next(cls for cls in plain.TYPES if cls.__name__ == node.content[0]))
 
 
-def _fill_iterator(rebuild: Rebuild, node: EncodedNode, obj: Any) -> None:
+def _fill_iterator(rebuild: StateRebuild, node: EncodedNode, obj: Any) -> None:
     name, numbers, held = node.content
     now = plain.read(obj)
     found = rebuild.mapping(held, now.held if now is not None else {})
     if now is None or len(found) < len(held) or len(numbers) != len(now.numbers):
         raise StateMismatchError(f"a {name} draws from what has state that cannot be carried")
-    plain.write(obj, plain.Place(numbers, found))
+    plain.write(obj, plain.IteratorPlace(numbers, found))
 
 
 def _of_iterator(parent: Any, key: Any) -> Any:

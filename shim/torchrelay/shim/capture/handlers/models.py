@@ -8,19 +8,19 @@ import torch
 
 from torchrelay.shim.adapters.list_pointers import pointers
 from torchrelay.shim.capture.handler import Handler, made_for_one_use, not_made
-from torchrelay.shim.capture.host_state import Node
+from torchrelay.shim.capture.host_state import StateNode
 from torchrelay.shim.capture.kinds import Kind
 from torchrelay.shim.capture.module_state import make_module, put_bare, put_tree
 from torchrelay.shim.capture.modules import TreeContent
 from torchrelay.shim.capture.parts import ddp_flags
 from torchrelay.shim.capture.replay_point import ABSENT
-from torchrelay.shim.capture.seen_again import Restart
+from torchrelay.shim.capture.seen_again import WalkAnew
 from torchrelay.shim.tensors.tensor_versions import versions_of
 
 if TYPE_CHECKING:
     from torchrelay.shim.capture.encode import EncodedNode, Encoder
     from torchrelay.shim.capture.modules import ModuleTrees
-    from torchrelay.shim.capture.rebuild import Rebuild
+    from torchrelay.shim.capture.rebuild import StateRebuild
     from torchrelay.shim.capture.walk import Walk
 
 
@@ -37,13 +37,13 @@ def _capture(walk: Walk, kind: Kind, obj: torch.nn.Module, parent: int, key: Any
     walk.state.tree_versions.append((tree.large, versions_of([tensor for _, tensor in tree.large])))
 
 
-def _renewed(trees: ModuleTrees, node: Node) -> Node | None:
+def _renewed(trees: ModuleTrees, node: StateNode) -> StateNode | None:
     then: TreeContent = node.content
     if then.tree.is_still(then):
         return None
     tree = trees.tree(node.obj)
     if tree is not then.tree:
-        raise Restart
+        raise WalkAnew
     now = tree.take()
     same_values = now.values is then.values or pointers(now.values) == pointers(then.values)
     same_flags = now.flags is then.flags or now.flags == then.flags
@@ -51,24 +51,24 @@ def _renewed(trees: ModuleTrees, node: Node) -> Node | None:
     if same_values and same_flags and same_tensors and now.buffers == then.buffers:
         return None
     edges = node.edges if same_values else tree.objects(now)
-    return Node(Kind.MODULE, node.obj, node.parent, node.key, now, edges)
+    return StateNode(Kind.MODULE, node.obj, node.parent, node.key, now, edges)
 
 
-def _undo(node: Node) -> None:
+def _undo(node: StateNode) -> None:
     node.content.tree.undo(node.content)
 
 
-def _encode(encoder: Encoder, node: Node) -> Any:
+def _encode(encoder: Encoder, node: StateNode) -> Any:
     return encoder.tree(node.content)
 
 
-def _make(rebuild: Rebuild, node: EncodedNode) -> Any:
+def _make(rebuild: StateRebuild, node: EncodedNode) -> Any:
     if node.cls is None or node.content[4] is None:
         return not_made(rebuild, node)
     return make_module(node.cls)
 
 
-def _fill(rebuild: Rebuild, node: EncodedNode, obj: Any) -> None:
+def _fill(rebuild: StateRebuild, node: EncodedNode, obj: Any) -> None:
     if node.content[4] is None:
         put_tree(node.content, obj, rebuild.decode)
     else:
@@ -88,19 +88,19 @@ def _capture_ddp(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> Non
         walk.edge(number, "_comm_hooks", obj._comm_hooks)
 
 
-def _renewed_ddp(trees: ModuleTrees, node: Node) -> Node | None:
+def _renewed_ddp(trees: ModuleTrees, node: StateNode) -> StateNode | None:
     flags = ddp_flags(node.obj)
     module = node.obj._modules.get("module")
     if module is not node.edges[0][1] or len(node.edges) != 1 + bool(node.obj._comm_hooks):
-        raise Restart
-    return None if flags == node.content else Node(node.kind, node.obj, node.parent, node.key, flags, node.edges)
+        raise WalkAnew
+    return None if flags == node.content else StateNode(node.kind, node.obj, node.parent, node.key, flags, node.edges)
 
 
-def _undo_ddp(node: Node) -> None:
+def _undo_ddp(node: StateNode) -> None:
     node.obj.__dict__.update(node.content)
 
 
-def _fill_ddp(rebuild: Rebuild, node: EncodedNode, obj: Any) -> None:
+def _fill_ddp(rebuild: StateRebuild, node: EncodedNode, obj: Any) -> None:
     obj.__dict__.update(node.content)
 
 

@@ -18,9 +18,9 @@ from torchrelay.shim.capture.seen_again import only_fields
 
 if TYPE_CHECKING:
     from torchrelay.shim.capture.encode import EncodedNode
-    from torchrelay.shim.capture.host_state import Node
+    from torchrelay.shim.capture.host_state import StateNode
     from torchrelay.shim.capture.modules import ModuleTrees
-    from torchrelay.shim.capture.rebuild import Rebuild
+    from torchrelay.shim.capture.rebuild import StateRebuild
     from torchrelay.shim.capture.walk import Walk
 
 
@@ -33,11 +33,11 @@ def _capture(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> None:
         walk.edge(number, "__class__", cls)
 
 
-def _same(trees: ModuleTrees, node: Node) -> bool:
+def _same(trees: ModuleTrees, node: StateNode) -> bool:
     return same_mapping(vars(node.obj) if only_fields(type(node.obj)) else attributes(node.obj), node.content)
 
 
-def _undo(node: Node) -> None:
+def _undo(node: StateNode) -> None:
     set_attributes(node.obj, node.content, remove_new=True)
 
 
@@ -52,7 +52,7 @@ def _made_with(obj: Any) -> bytes | None:
 _NOT_TOLD = b""
 
 
-def _make(rebuild: Rebuild, node: EncodedNode) -> Any:
+def _make(rebuild: StateRebuild, node: EncodedNode) -> Any:
     args, named = pickle.loads(node.extra) if node.extra else ((), {})
     made = make_object(node.cls, args, named) if node.cls is not None and node.extra != _NOT_TOLD else None
     if made is None:
@@ -61,7 +61,7 @@ def _make(rebuild: Rebuild, node: EncodedNode) -> Any:
     return made
 
 
-def fill_attributes(rebuild: Rebuild, node: EncodedNode, obj: Any) -> None:
+def fill_attributes(rebuild: StateRebuild, node: EncodedNode, obj: Any) -> None:
     set_attributes(obj, rebuild.mapping(node.content, attributes(obj)), remove_new=False)
 
 

@@ -15,17 +15,17 @@ from torchrelay.shim.capture.edges import not_plain, same_items, same_mapping
 from torchrelay.shim.capture.handler import Handler, attribute, encode_mapping, not_made
 from torchrelay.shim.capture.handlers.containers import dict_item, same_dict, undo_dict
 from torchrelay.shim.capture.handlers.objects import fill_attributes
-from torchrelay.shim.capture.host_state import Node
+from torchrelay.shim.capture.host_state import StateNode
 from torchrelay.shim.capture.kinds import Kind
 from torchrelay.shim.capture.parts import Bindings, optimizer_attributes, optimizer_hooks, set_attributes
 from torchrelay.shim.capture.replay_point import ABSENT
-from torchrelay.shim.capture.seen_again import Restart
+from torchrelay.shim.capture.seen_again import WalkAnew
 from torchrelay.shim.capture.tags import FREE, TUPLE
 
 if TYPE_CHECKING:
     from torchrelay.shim.capture.encode import EncodedNode, Encoder
     from torchrelay.shim.capture.modules import ModuleTrees
-    from torchrelay.shim.capture.rebuild import Rebuild
+    from torchrelay.shim.capture.rebuild import StateRebuild
     from torchrelay.shim.capture.walk import Walk
 
 
@@ -56,10 +56,10 @@ def _capture_values(walk: Walk, obj: torch.optim.Optimizer, number: int) -> None
         walk.push(walk.add(Kind.OPTIMIZER_STATE, obj.state, number, "state", plain), plain)
 
 
-def _renewed(trees: ModuleTrees, node: Node) -> Node | None:
+def _renewed(trees: ModuleTrees, node: StateNode) -> StateNode | None:
     optimizer = node.obj
     if optimizer.param_groups is not node.edges[0][1] or trees.has_plain_state(optimizer):
-        raise Restart
+        raise WalkAnew
     fields = optimizer.__dict__
     if node.seen is not None and node.seen.still_true(fields):
         return None
@@ -68,17 +68,17 @@ def _renewed(trees: ModuleTrees, node: Node) -> Node | None:
         node.seen = seen
         return None
     edges = [("param_groups", optimizer.param_groups), *not_plain(content), *optimizer_hooks(optimizer)]
-    return Node(node.kind, optimizer, node.parent, node.key, content, edges)
+    return StateNode(node.kind, optimizer, node.parent, node.key, content, edges)
 
 
-def _undo(node: Node) -> None:
+def _undo(node: StateNode) -> None:
     set_attributes(node.obj, node.content, remove_new=False)
     own = fields(node.obj)
     if own is not None and "param_groups" in own:
         own["param_groups"] = dict(node.edges)["param_groups"]
 
 
-def _make(rebuild: Rebuild, node: EncodedNode) -> Any:
+def _make(rebuild: StateRebuild, node: EncodedNode) -> Any:
     """As pickle makes one: its groups are filled with this process's parameters, its state comes from a donor."""
     if node.cls is None:
         return not_made(rebuild, node)
@@ -107,24 +107,24 @@ def _capture_group(walk: Walk, kind: Kind, obj: dict[str, Any], parent: int, key
     walk.push(number, {name: value for name, value in content.items() if name != "params"})
 
 
-def _same_group(trees: ModuleTrees, node: Node) -> bool:
+def _same_group(trees: ModuleTrees, node: StateNode) -> bool:
     return same_dict(trees, node) and same_items(node.content["params"], node.seen)
 
 
-def _undo_group(node: Node) -> None:
+def _undo_group(node: StateNode) -> None:
     undo_dict(node)
     params = node.content["params"]
     if not same_items(params, node.seen):
         params[:] = node.seen
 
 
-def _encode_group(encoder: Encoder, node: Node) -> Any:
+def _encode_group(encoder: Encoder, node: StateNode) -> Any:
     encoded = encoder.mapping({name: value for name, value in node.content.items() if name != "params"})
     parameters = [encoder.bound(p) or encoder.reference(p) or (FREE, form_of(p)) for p in node.seen]
     return {**encoded, "params": (TUPLE, None, parameters)}
 
 
-def _make_group(rebuild: Rebuild, node: EncodedNode) -> Any:
+def _make_group(rebuild: StateRebuild, node: EncodedNode) -> Any:
     return {"params": []}
 
 
@@ -132,7 +132,7 @@ def _group_fits(node: EncodedNode, there: Any) -> bool:
     return issubclass(type(there), dict)
 
 
-def _fill_group(rebuild: Rebuild, node: EncodedNode, obj: dict[str, Any]) -> None:
+def _fill_group(rebuild: StateRebuild, node: EncodedNode, obj: dict[str, Any]) -> None:
     own = obj["params"]
     items = node.content["params"][2]
     olds = own if len(own) == len(items) else [ABSENT] * len(items)
@@ -144,15 +144,15 @@ def _fill_group(rebuild: Rebuild, node: EncodedNode, obj: dict[str, Any]) -> Non
     obj.update(rebuild.mapping({k: v for k, v in node.content.items() if k != "params"}, obj))
 
 
-def _renewed_state(trees: ModuleTrees, node: Node) -> Node | None:
-    raise Restart
+def _renewed_state(trees: ModuleTrees, node: StateNode) -> StateNode | None:
+    raise WalkAnew
 
 
 def _state_fits(node: EncodedNode, there: Any) -> bool:
     return issubclass(type(there), dict)
 
 
-def _fill_state(rebuild: Rebuild, node: EncodedNode, obj: Any) -> None:
+def _fill_state(rebuild: StateRebuild, node: EncodedNode, obj: Any) -> None:
     """The parent is the optimizer: values are known by the places of their parameters."""
     optimizer = rebuild.objects[node.parent]
     parameters = [p for group in optimizer.param_groups for p in group["params"]]

@@ -17,9 +17,9 @@ from torchrelay.shim.capture.parts import numpy_random_state
 
 if TYPE_CHECKING:
     from torchrelay.shim.capture.encode import EncodedNode
-    from torchrelay.shim.capture.host_state import Node
+    from torchrelay.shim.capture.host_state import StateNode
     from torchrelay.shim.capture.modules import ModuleTrees
-    from torchrelay.shim.capture.rebuild import Rebuild
+    from torchrelay.shim.capture.rebuild import StateRebuild
     from torchrelay.shim.capture.walk import Walk
 
 
@@ -62,35 +62,35 @@ def _capture_numpy(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> N
     walk.add(kind, obj, parent, key, numpy_random_state(obj))
 
 
-def _same_torch(trees: ModuleTrees, node: Node) -> bool:
+def _same_torch(trees: ModuleTrees, node: StateNode) -> bool:
     return bool(small.take(node.obj.get_state()) == node.content)
 
 
-def _same_python(trees: ModuleTrees, node: Node) -> bool:
+def _same_python(trees: ModuleTrees, node: StateNode) -> bool:
     return alike(node.obj.getstate(), node.content)
 
 
-def _same_numpy(trees: ModuleTrees, node: Node) -> bool:
+def _same_numpy(trees: ModuleTrees, node: StateNode) -> bool:
     return alike(numpy_random_state(node.obj), node.content)
 
 
-def _undo(node: Node) -> None:
+def _undo(node: StateNode) -> None:
     put(node.obj, node.content)
 
 
-def _fill(rebuild: Rebuild, node: EncodedNode, obj: Any) -> None:
+def _fill(rebuild: StateRebuild, node: EncodedNode, obj: Any) -> None:
     put(obj, node.content)
 
 
-def _make_torch(rebuild: Rebuild, node: EncodedNode) -> Any:
+def _make_torch(rebuild: StateRebuild, node: EncodedNode) -> Any:
     return torch.Generator()
 
 
-def _make_python(rebuild: Rebuild, node: EncodedNode) -> Any:
+def _make_python(rebuild: StateRebuild, node: EncodedNode) -> Any:
     return random.Random() if node.cls is random.Random else not_made(rebuild, node)
 
 
-def _make_numpy(rebuild: Rebuild, node: EncodedNode) -> Any:
+def _make_numpy(rebuild: StateRebuild, node: EncodedNode) -> Any:
     numpy: Any = sys.modules["numpy"]  # whose class has just been found
     made: Any = node.cls
     if made is numpy.random.RandomState:

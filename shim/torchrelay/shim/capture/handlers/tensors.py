@@ -11,16 +11,16 @@ from torchrelay.shim.adapters.dtensor import around, local, spread_of
 from torchrelay.shim.capture import small
 from torchrelay.shim.capture.aliases import Alias
 from torchrelay.shim.capture.handler import Handler, of_same_class
-from torchrelay.shim.capture.host_state import LargeTensor, Node
+from torchrelay.shim.capture.host_state import LargeTensor, StateNode
 from torchrelay.shim.capture.kinds import Kind
 from torchrelay.shim.capture.replay_point import ABSENT
-from torchrelay.shim.capture.seen_again import Restart
+from torchrelay.shim.capture.seen_again import WalkAnew
 from torchrelay.shim.tensors.tensor_versions import version_of
 
 if TYPE_CHECKING:
     from torchrelay.shim.capture.encode import EncodedNode, Encoder
     from torchrelay.shim.capture.modules import ModuleTrees
-    from torchrelay.shim.capture.rebuild import Rebuild
+    from torchrelay.shim.capture.rebuild import StateRebuild
     from torchrelay.shim.capture.walk import Walk
 
 
@@ -40,27 +40,27 @@ def _capture(walk: Walk, kind: Kind, obj: torch.Tensor, parent: int, key: Any) -
     walk.state.large[path] = obj
 
 
-def _same(trees: ModuleTrees, node: Node) -> bool:
+def _same(trees: ModuleTrees, node: StateNode) -> bool:
     content = node.content
     if isinstance(content, small.TensorValue):
         return small.take(node.obj) == content
     if isinstance(content, Alias) and trees.owner_of(node.obj) is None:
-        raise Restart
+        raise WalkAnew
     if isinstance(content, LargeTensor) and tuple(local(node.obj).shape) != content.shape:
-        raise Restart
+        raise WalkAnew
     return True
 
 
-def _undo(node: Node) -> None:
+def _undo(node: StateNode) -> None:
     if isinstance(node.content, small.TensorValue):
         small.put(node.content, node.obj)
 
 
-def _encode(encoder: Encoder, node: Node) -> Any:
+def _encode(encoder: Encoder, node: StateNode) -> Any:
     return tuple(node.content) if type(node.content) is small.TensorValue else node.content
 
 
-def _make(rebuild: Rebuild, node: EncodedNode) -> Any:
+def _make(rebuild: StateRebuild, node: EncodedNode) -> Any:
     content = node.content
     if content is None:
         rebuild.leaves(f"view of a parameter {node.key!r}")
@@ -85,7 +85,7 @@ def _fits(node: EncodedNode, there: Any) -> bool:
     return content is None or small.fits(content, there)
 
 
-def _fill(rebuild: Rebuild, node: EncodedNode, obj: Any) -> None:
+def _fill(rebuild: StateRebuild, node: EncodedNode, obj: Any) -> None:
     if isinstance(node.content, small.TensorValue):
         small.put(node.content, obj)
     elif isinstance(node.content, Alias):

@@ -12,9 +12,9 @@ from torchrelay.shim.capture.kinds import Kind
 
 if TYPE_CHECKING:
     from torchrelay.shim.capture.encode import EncodedNode
-    from torchrelay.shim.capture.host_state import Node
+    from torchrelay.shim.capture.host_state import StateNode
     from torchrelay.shim.capture.modules import ModuleTrees
-    from torchrelay.shim.capture.rebuild import Rebuild
+    from torchrelay.shim.capture.rebuild import StateRebuild
     from torchrelay.shim.capture.walk import Walk
 
 
@@ -33,16 +33,16 @@ def _name(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> None:
         walk.state.iterators.append((name, obj))
 
 
-def _same(trees: ModuleTrees, node: Node) -> bool:
+def _same(trees: ModuleTrees, node: StateNode) -> bool:
     return bool(by_value.dumps(node.obj) == node.content)
 
 
-def _undo(node: Node) -> None:
+def _undo(node: StateNode) -> None:
     if by_value.dumps(node.obj) != node.content:
         raise StateMismatchError(f"a {type(node.obj).__qualname__} was changed by the step, and cannot be put back")
 
 
-def _make(rebuild: Rebuild, node: EncodedNode) -> Any:
+def _make(rebuild: StateRebuild, node: EncodedNode) -> Any:
     return pickle.loads(node.content)
 
 

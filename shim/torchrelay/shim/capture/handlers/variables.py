@@ -8,28 +8,28 @@ from torchrelay.shim.adapters import frames
 from torchrelay.shim.capture.edges import not_plain, same_mapping
 from torchrelay.shim.capture.handler import Handler
 from torchrelay.shim.capture.handlers.containers import dict_item
-from torchrelay.shim.capture.host_state import Node
+from torchrelay.shim.capture.host_state import StateNode
 from torchrelay.shim.capture.kinds import Kind
 from torchrelay.shim.capture.replay_point import ABSENT
 
 if TYPE_CHECKING:
     from torchrelay.shim.capture.encode import EncodedNode, Encoder
     from torchrelay.shim.capture.modules import ModuleTrees
-    from torchrelay.shim.capture.rebuild import Rebuild
+    from torchrelay.shim.capture.rebuild import StateRebuild
 
 
-def _encode(encoder: Encoder, node: Node) -> Any:
+def _encode(encoder: Encoder, node: StateNode) -> Any:
     return encoder.mapping(node.content, opaque=False)
 
 
-def _undo_frame(node: Node) -> None:
+def _undo_frame(node: StateNode) -> None:
     now = frames.read_locals(node.obj)
     changed = {k: v for k, v in node.content.items() if now.get(k, ABSENT) is not v}
     if changed:
         frames.set_locals(node.obj, changed)
 
 
-def _fill_frame(rebuild: Rebuild, node: EncodedNode, obj: Any) -> None:
+def _fill_frame(rebuild: StateRebuild, node: EncodedNode, obj: Any) -> None:
     frames.set_locals(obj, rebuild.mapping(node.content, frames.read_locals(obj)))
 
 
@@ -37,21 +37,21 @@ def _local(parent: Any, key: Any) -> Any:
     return frames.read_locals(parent, (key,)).get(key, ABSENT)
 
 
-def _undo_globals(node: Node) -> None:
+def _undo_globals(node: StateNode) -> None:
     for name, value in node.content.items():
         if node.obj.get(name, ABSENT) is not value:
             node.obj[name] = value
 
 
-def _fill_globals(rebuild: Rebuild, node: EncodedNode, obj: Any) -> None:
+def _fill_globals(rebuild: StateRebuild, node: EncodedNode, obj: Any) -> None:
     obj.update(rebuild.mapping(node.content, obj))
 
 
-def _loops_now(trees: ModuleTrees, node: Node) -> Node | None:
+def _loops_now(trees: ModuleTrees, node: StateNode) -> StateNode | None:
     content = iterators_of_loops(trees)
     if same_mapping(content, node.content):
         return None
-    return Node(node.kind, node.obj, node.parent, node.key, content, not_plain(content))
+    return StateNode(node.kind, node.obj, node.parent, node.key, content, not_plain(content))
 
 
 def iterators_of_loops(trees: ModuleTrees) -> dict[int, Any]:

@@ -6,9 +6,9 @@ import dataclasses
 
 import pytest
 
-from torchrelay.controller.kube.decide.eviction import Situation, judge_eviction
+from torchrelay.controller.kube.decide.eviction import EvictionSituation, judge_eviction
 
-FINE = Situation(runs=True, movable=True, spares=1, leaving_s=0.0, patience_s=300.0)
+FINE = EvictionSituation(runs=True, movable=True, spares=1, leaving_s=0.0, patience_s=300.0)
 
 
 def test_a_job_whose_ranks_can_move_holds_evictions_off() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
-from torchrelay.controller.kube.decide.leadership import FOLLOW, LEAD, LEASE_S, STEP_DOWN, TAKE, Seen, judge_lease
+from torchrelay.controller.kube.decide.leadership import FOLLOW, LEAD, LEASE_S, STEP_DOWN, TAKE, SeenLease, judge_lease
 
-OTHERS = Seen("me", "other", unchanged_s=0.0, leads=False)
+OTHERS = SeenLease("me", "other", unchanged_s=0.0, leads=False)
 
 
 def test_a_lease_that_nobody_has_is_taken() -> None:

@@ -6,9 +6,9 @@ import dataclasses
 
 import pytest
 
-from torchrelay.controller.kube.decide.places import Place, why_not_again
+from torchrelay.controller.kube.decide.places import PodPlace, why_not_again
 
-WELL = Place(leaves=False, is_over=False, restarts=True, launched=False)
+WELL = PodPlace(leaves=False, is_over=False, restarts=True, launched=False)
 
 
 def test_the_kubelet_or_a_launcher_does_so() -> None:

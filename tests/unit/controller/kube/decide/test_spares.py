@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from torchrelay.controller.kube.decide.spares import Change, SparePod, keep_spares
+from torchrelay.controller.kube.decide.spares import SpareChange, SparePod, keep_spares
 
 FREE = SparePod("a", over=False, leaves=False, took_over=False, warm=True)
 
@@ -13,7 +13,7 @@ def named(name: str, **changes: object) -> SparePod:
     return dataclasses.replace(FREE, name=name, **changes)  # type: ignore[arg-type]  # of any of its fields
 
 
-def decide(pods: list[SparePod], wanted: int, job_runs: bool = True, can_be_protected: bool = True) -> Change:
+def decide(pods: list[SparePod], wanted: int, job_runs: bool = True, can_be_protected: bool = True) -> SpareChange:
     return keep_spares(pods, wanted, job_runs, can_be_protected)
 
 

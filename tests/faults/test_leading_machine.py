@@ -67,3 +67,38 @@ def test_a_machine_that_comes_back_brings_spares_without_a_restart(
     assert second["spare"].startswith(f"n{gone}-2."), said
     assert [e["restart"] for e in fleet.events(there, "job_restarted")] == [], said
     assert differences(reference, fleet.out, 2) == [], said
+
+
+@pytest.mark.parametrize("gone", [1, pytest.param(0, marks=pytest.mark.slow)])
+def test_a_rank_moves_to_a_machine_that_is_back_so_that_the_loss_of_the_other_one_does_not_end_the_job(
+    gone: int, undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    reference, hurry, there = undisturbed(SCRIPT, "50", ranks=2), tmp_path / "hurry", 1 - gone
+    with Cli(tmp_path) as cli:
+        fleet = Fleet(cli, spares=(1, 1), script=SCRIPT, arguments=["50"], STEP_S="0.2", HURRY=str(hurry))
+        eventually("protected", lambda: level(fleet, there) == "protected")
+        lose(fleet.commands[gone])
+        eventually("its rank lives on", lambda: fleet.moved(there) == [gone])
+        together = f"all ranks are on n{there}, so no rank would be left"
+        eventually("the level says so", lambda: together in fleet.events(there, "protection")[-1]["reason"])
+        assert level(fleet, there) == "partly"
+        back = fleet.start(gone, "-again")
+        eventually("it moves back", lambda: fleet.events(there, "rank_spread"))
+        eventually("protected again", lambda: level(fleet, there) == "protected")
+        status = cli.run("status").stdout
+        hurry.touch()
+        said = fleet.end(fleet.commands[there], back)
+    assert (fleet.commands[there].returncode, back.returncode) == (0, 0), said
+    (spread,) = fleet.events(there, "rank_spread")
+    assert (spread["rank"], spread["node"], spread["moves"]) == (gone, f"n{gone}-2", 1), said
+    planned = [e for e in fleet.events(there, "migration_started") if e["kind"] == "planned"]
+    why = f"to another machine, since the loss of n{there} would end the job: all ranks are there"
+    assert [(e["rank"], e["reason"]) for e in planned] == [(gone, why)], said
+    assert "1 rank moved to another machine" in status
+    assert fleet.events(there, "job_restarted") == [], said
+    assert differences(reference, fleet.out, 2) == [], said
+
+
+def level(fleet: Fleet, number: int) -> str:
+    """What the command of machine `number` was told last."""
+    return next((str(e["level"]) for e in reversed(fleet.events(number, "protection"))), "")

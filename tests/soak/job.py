@@ -29,9 +29,9 @@ END_S = 600.0
 """How long the steps that are left may take, once no fault comes any more and they are quick."""
 LOOK_S = 0.2
 ASK_S = 60.0
-PATIENCE_S = 30.0
-"""A fault that the job cannot take for so long gives way to the next one: ranks that are all on one machine stay there, and the
-loss of a machine would wait to the end."""
+PATIENCE_S = 60.0
+"""A fault that the job cannot take for so long gives way to the next one. It is long enough for ranks that are all on one machine
+to move to the other one in a calm moment."""
 OFTEN = 100_000
 _SIGNALS = {KILL: signal.SIGKILL, "stop": signal.SIGSTOP}
 
@@ -181,7 +181,10 @@ class _Job:
 
     def became(self) -> dict[str, int]:
         """Of the machine that knows most: one that was lost has seen less."""
-        names = ("migration_finished", "process_respawned", "spare_made", "spare_dropped", "node_lost", "job_restarted")
+        names = (
+            *("migration_finished", "rank_spread", "process_respawned", "spare_made", "spare_dropped"),
+            *("node_lost", "job_restarted"),
+        )
         seen = [{n: self._count(m, n) for n in names} for m in range(self._shape.machines)]
         return {n: count for n in names if (count := max(counts[n] for counts in seen))}
 

@@ -117,7 +117,7 @@ class FakeJob:
 
     def attach(self, node: str) -> None:
         """The node's agent is there, for the first time or again."""
-        own, number = tuple(i for i in self.infos if _node_of(i.worker) == node), int(node[1:])
+        own, number = tuple(i for i in self.infos if _node_of(i.worker) == node), int(node[1:].partition("-")[0])
         wanted = self.wanted if number == 0 else 0
         hello = msg.AgentHello(
             node, number, f"10.0.0.{number + 1}", own, copies_port=9100, copies_token=node.encode(), spares=wanted

@@ -145,6 +145,13 @@ def status_view(status: JobStatus, restarts: Sequence[str] = ()) -> RenderableTy
         head.add_row("protection", protection(Level(status.protection), status.protection_reason))
     last = f"{status.migrations_done}; last: {status.last_migration}" if status.last_migration else "none"
     head.add_row("migrations", Text(last))
+    if status.ranks_spread or status.spread_reason:
+        moved = (
+            f"{count(status.ranks_spread, 'rank')} moved to another machine for the job's protection"
+            if status.ranks_spread
+            else ""
+        )
+        head.add_row("machines", Text("; ".join(filter(None, (moved, status.spread_reason)))))
     for number, text in enumerate(restarts):
         head.add_row("" if number else "restarts", Text(text))
     for number, text in enumerate(status.quarantine):

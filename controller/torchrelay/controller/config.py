@@ -31,7 +31,8 @@ class Policy:
     `failure_grace_s`: how long a script that failed may take to end by itself. `agent_grace_s`: how long the agent of a
     running job may be away. A node is given up with which training stands still, once its agent has been away for
     `node_away_s` or, where the connection is still there, silent for `node_silent_s`; at least one rank elsewhere must have
-    waited for `node_stuck_s`.
+    waited for `node_stuck_s`. A rank is moved to another machine for the job's protection once all has been calm for
+    `spread_calm_s`.
     """
 
     hang_step_factor: float = 3.0
@@ -56,6 +57,7 @@ class Policy:
     node_away_s: float = 3.0
     node_silent_s: float = 7.0
     node_stuck_s: float = 1.0
+    spread_calm_s: float = 30.0
 
 
 @dataclass(frozen=True)

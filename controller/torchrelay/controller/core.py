@@ -35,6 +35,7 @@ from torchrelay.controller.rank_reports import Handler, RankReports
 from torchrelay.controller.rehearsal_desk import RehearsalDesk
 from torchrelay.controller.requests import Requests
 from torchrelay.controller.spare_pool import SparePool
+from torchrelay.controller.spreading import Spreading
 from torchrelay.controller.status import JobSummary, aside_status, aside_summary, job_status, job_summary
 from torchrelay.controller.watch import HangWatch
 from torchrelay.protocol import messages as msg
@@ -120,6 +121,17 @@ class Core:
         self._buddies = Buddies(config.buddy_every, self.job, self.outbox)
         self._rehearsals = RehearsalDesk(
             config, self.job, self.outbox, self.driver, self._judge.is_compared, self._judge.news, self.pool.doubt
+        )
+        self._spreading = Spreading(
+            config,
+            self.job,
+            self.outbox,
+            self.driver,
+            self._requests,
+            self._judge,
+            self.pool,
+            lambda: self._rehearsals.is_under_way,
+            self._is_ending,
         )
         self._leftovers = Leftovers(self.job, self.outbox)
         self._programs = Programs(self.outbox)
@@ -338,6 +350,8 @@ class Core:
             self._watch.tick(now_s)
             self._numbers.tick(now_s)
             self._requests.tick(now_s)
+        if not self.is_over and self._started and self.job.protection == "on":
+            self._spreading.tick(now_s)
         if not self.is_over and self._started:
             self.leading.keep(now_s)
             self.nodes.tick(now_s)
@@ -421,7 +435,8 @@ class Core:
         if self.aside is not None:
             return aside_status(self._config.run_id, self.job, self.aside.reason)
         lines = self.health.lines()
-        return job_status(self._config.run_id, self.job, self.driver, self.pool, self._judge.now(), now_s, lines)
+        status = job_status(self._config.run_id, self.job, self.driver, self.pool, self._judge.now(), now_s, lines)
+        return dataclasses.replace(status, ranks_spread=self._spreading.moves, spread_reason=self._spreading.reason)
 
     def summary(self, now_s: float) -> JobSummary:
         """As `status`, of bounded size."""

@@ -94,6 +94,8 @@ class Driver:
         self._asked: m.MoveRequested | None = None
         self.count = config.migrations_begun
         self.done = 0
+        self.latest_move_s = 0.0
+        """For how long the latest planned move has held training up."""
         self.last = ""
         self.migration: Migration | None = None
         self.committed: Callable[[int], None] = lambda target: None
@@ -397,6 +399,8 @@ class Driver:
         ranks = tuple(sorted(s.moved or s.lost or {s.rank: ""}))
         spares = tuple(s.moved[r] for r in ranks if r in s.moved)
         downtime_s = {row: s.seconds.get(row, 0.0) for row in DOWNTIME_ROWS}
+        if s.kind == PLANNED:
+            self.latest_move_s = sum(downtime_s.values())
         self._outbox.emit(
             MigrationFinished(
                 s.migration,

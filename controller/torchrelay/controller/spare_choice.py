@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from torchrelay.controller.config import ControllerConfig
 from torchrelay.controller.decide.joins import first_reason, futile
+from torchrelay.controller.decide.lost_together import lost_together
 from torchrelay.controller.decide.spares import ChosenSpare, SpareState, choose_spare
+from torchrelay.controller.decide.spread import depends_on
 from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.outbox import Outbox
 from torchrelay.controller.respawns import Respawns
@@ -15,7 +17,7 @@ from torchrelay.controller.rollback import Rollback
 from torchrelay.controller.started_again import StartedAgain
 from torchrelay.protocol import migration_events as m
 from torchrelay.protocol.names import NO_RANK
-from torchrelay.protocol.phases import RESUME, ROLLBACK, UNPLANNED
+from torchrelay.protocol.phases import PLANNED, RESUME, ROLLBACK, UNPLANNED
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,8 @@ class SpareChoice:
         self.hurry: Callable[[], None] = lambda: None
         """Called when ranks wait for a spare that is still importing."""
         self._migration = -1
+        self.away: int = NO_RANK
+        """The rank whose planned move is of use to another machine alone."""
         self.refused: dict[int, RefusedTakeover] = {}
         """By rank, of the latest migration."""
 
@@ -91,6 +95,8 @@ class SpareChoice:
         to_come = job.spares_to_come(rank) - (again is not None and again.is_to_come(rank))
         kept = {w.worker for w in job.spares if again is not None and again.is_kept(w, rank)}
         spares = [s for s in self._spares_for(rank) if s.worker not in kept]
+        if kind == PLANNED and rank == self.away:
+            spares, to_come = [s for s in spares if not s.together], 0
         return choose_spare(spares, rank, job.home_of(rank, self._config.nproc_per_node), to_come)
 
     def _enters_elsewhere(self) -> bool:
@@ -112,16 +118,25 @@ class SpareChoice:
         return m.NoSpare(rank, f"{no_spare.reason}, and {answer.reason}{met}")
 
     def _spares_for(self, rank: int) -> list[SpareState]:
-        return [self._as_spare(w) for w in self._job.spares_for(rank) if w.started_for == NO_RANK]
+        """Pods are where their cluster wants them: there it does not count where the other ranks are."""
+        job = self._job
+        spares = [w for w in job.spares_for(rank) if w.started_for == NO_RANK]
+        if self._config.adopted or len(job.nodes) < 2:
+            return [self._as_spare(w) for w in spares]
+        place = lost_together(job.nodes, job.machines).of
+        there = {w.rank: place[w.node] for w in job.rank_workers if not job.is_lost_with_node(w.worker)}
+        crowded = depends_on(rank, job.checks, there)
+        return [self._as_spare(w, place[w.node] == crowded) for w in spares]
 
     def if_lost_now(self, rank: int) -> str | None:
         """The one that would take over the rank if it were lost now."""
         home = self._job.home_of(rank, self._config.nproc_per_node)
         return choose_spare(self._spares_for(rank), rank, home).worker or None
 
-    def _as_spare(self, w: Worker) -> SpareState:
+    def _as_spare(self, w: Worker, together: bool = False) -> SpareState:
         job = self._job
         others = [o for o in job.workers.values() if o.node == w.node and o.alive and o.rank != NO_RANK]
         company = len(others) if job.local_world_size > 1 else 0
         stopped = w.stopped_since_s is not None or job.is_away(w)
-        return SpareState(w.worker, w.node, w.warm, stopped, job.quarantined(w), company, job.nodes[w.node].links_down)
+        doubtful = job.nodes[w.node].links_down
+        return SpareState(w.worker, w.node, w.warm, stopped, job.quarantined(w), company, doubtful, together)

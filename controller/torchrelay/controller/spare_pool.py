@@ -73,6 +73,11 @@ class SparePool:
         return sum(node.spares for node in self._job.nodes.values())
 
     @property
+    def is_on(self) -> bool:
+        """Whether new ones are made."""
+        return not self._barred
+
+    @property
     def reason(self) -> str:
         """Why no more are made now; empty where there are as many as there are to be."""
         return self._barred if self._barred and len(self._usable()) < self.wanted else self._reason

@@ -215,6 +215,15 @@ class MoveNotMade:
 
 
 @dataclass(frozen=True)
+class RankSpread:
+    """A rank was moved so that the loss of one machine does not end the job: the `moves`th one under this controller."""
+
+    rank: int
+    node: str
+    moves: int
+
+
+@dataclass(frozen=True)
 class WorkerEnded:
     """`rank` is -1 for a spare; `fenced`: torchrelay ended it."""
 
@@ -401,6 +410,7 @@ Occurrence = (
     | Decision
     | MigrationFinished
     | MoveNotMade
+    | RankSpread
     | WorkerEnded
     | SparesChanged
     | SpareMade

@@ -1604,7 +1604,7 @@ class Coverage(_message.Message):
     def __init__(self, level: _Optional[str] = ..., reason: _Optional[str] = ..., file: _Optional[str] = ..., line: _Optional[int] = ..., against: _Optional[_Iterable[_Union[Against, _Mapping]]] = ..., gaps: _Optional[_Iterable[_Union[RankGap, _Mapping]]] = ..., notes: _Optional[_Iterable[str]] = ..., step_s: _Optional[float] = ..., head_s: _Optional[float] = ..., gate_s: _Optional[float] = ..., barrier_s: _Optional[float] = ..., journal_bytes: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., device_state_bytes: _Optional[int] = ..., tensors: _Optional[int] = ..., copy_every: _Optional[int] = ..., copy_bytes: _Optional[int] = ..., copy_s: _Optional[float] = ..., copy_sync: _Optional[bool] = ..., rehearsed: _Optional[_Iterable[str]] = ..., share: _Optional[float] = ..., share_p95: _Optional[float] = ..., transfer_encryption: _Optional[str] = ...) -> None: ...
 
 class JobStatus(_message.Message):
-    __slots__ = ("run_id", "world_size", "generation", "spares_warm", "spares_total", "protection", "protection_reason", "steps_per_s", "migrations_done", "last_migration", "ranks", "reports", "coverage", "quarantine", "health", "spares_wanted", "spares_making", "spares_reason")
+    __slots__ = ("run_id", "world_size", "generation", "spares_warm", "spares_total", "protection", "protection_reason", "steps_per_s", "migrations_done", "last_migration", "ranks", "reports", "coverage", "quarantine", "health", "spares_wanted", "spares_making", "spares_reason", "ranks_spread", "spread_reason")
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
@@ -1623,6 +1623,8 @@ class JobStatus(_message.Message):
     SPARES_WANTED_FIELD_NUMBER: _ClassVar[int]
     SPARES_MAKING_FIELD_NUMBER: _ClassVar[int]
     SPARES_REASON_FIELD_NUMBER: _ClassVar[int]
+    RANKS_SPREAD_FIELD_NUMBER: _ClassVar[int]
+    SPREAD_REASON_FIELD_NUMBER: _ClassVar[int]
     run_id: str
     world_size: int
     generation: int
@@ -1641,7 +1643,9 @@ class JobStatus(_message.Message):
     spares_wanted: int
     spares_making: int
     spares_reason: str
-    def __init__(self, run_id: _Optional[str] = ..., world_size: _Optional[int] = ..., generation: _Optional[int] = ..., spares_warm: _Optional[int] = ..., spares_total: _Optional[int] = ..., protection: _Optional[str] = ..., protection_reason: _Optional[str] = ..., steps_per_s: _Optional[float] = ..., migrations_done: _Optional[int] = ..., last_migration: _Optional[str] = ..., ranks: _Optional[_Iterable[_Union[RankStatus, _Mapping]]] = ..., reports: _Optional[_Iterable[str]] = ..., coverage: _Optional[_Iterable[_Union[Coverage, _Mapping]]] = ..., quarantine: _Optional[_Iterable[str]] = ..., health: _Optional[_Iterable[str]] = ..., spares_wanted: _Optional[int] = ..., spares_making: _Optional[int] = ..., spares_reason: _Optional[str] = ...) -> None: ...
+    ranks_spread: int
+    spread_reason: str
+    def __init__(self, run_id: _Optional[str] = ..., world_size: _Optional[int] = ..., generation: _Optional[int] = ..., spares_warm: _Optional[int] = ..., spares_total: _Optional[int] = ..., protection: _Optional[str] = ..., protection_reason: _Optional[str] = ..., steps_per_s: _Optional[float] = ..., migrations_done: _Optional[int] = ..., last_migration: _Optional[str] = ..., ranks: _Optional[_Iterable[_Union[RankStatus, _Mapping]]] = ..., reports: _Optional[_Iterable[str]] = ..., coverage: _Optional[_Iterable[_Union[Coverage, _Mapping]]] = ..., quarantine: _Optional[_Iterable[str]] = ..., health: _Optional[_Iterable[str]] = ..., spares_wanted: _Optional[int] = ..., spares_making: _Optional[int] = ..., spares_reason: _Optional[str] = ..., ranks_spread: _Optional[int] = ..., spread_reason: _Optional[str] = ...) -> None: ...
 
 class JobEvent(_message.Message):
     __slots__ = ("time_s", "name", "fields_json")

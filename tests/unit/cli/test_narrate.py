@@ -211,6 +211,25 @@ def test_status_shows_job_and_ranks() -> None:
 
 
 @pytest.mark.parametrize(
+    ("moves", "reason", "row"),
+    [
+        (0, "", ""),
+        (0, "all ranks are on n0", "machines all ranks are on n0"),
+        (2, "", "machines 2 ranks moved to another machine for the job's protection"),
+        (
+            1,
+            "rank 3 is to move",
+            "machines 1 rank moved to another machine for the job's protection; rank 3 is to move",
+        ),
+    ],
+)
+def test_status_says_which_ranks_move_to_another_machine(moves: int, reason: str, row: str) -> None:
+    status = JobStatus("1a2b", 2, 1, 1, 2, "partly", "", 4.0, 0, "", (), ranks_spread=moves, spread_reason=reason)
+    lines = [" ".join(text.split()) for text in shown(render.status_view(status), width=120).splitlines()]
+    assert [text for text in lines if text.startswith("machines")] == [row] * bool(row)
+
+
+@pytest.mark.parametrize(
     ("action", "outcome", "said"),
     [
         ("replace", "done", "torchrelay: replace: rank 1: XID 79 on GPU-a: gone"),

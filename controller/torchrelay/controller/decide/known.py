@@ -83,6 +83,11 @@ def without_replica(k: Known) -> dict[int, str]:
     return _without(k, {})
 
 
+def without_replica_elsewhere(k: Known) -> dict[int, str]:
+    """Ranks whose tensors no rank of another place holds, with why."""
+    return _without(k, k.machine_of)
+
+
 def _without(k: Known, machine_of: Mapping[int, str]) -> dict[int, str]:
     """`machine_of`: where only ranks on other machines count; empty: all do."""
     compared = _compared(k)
@@ -173,7 +178,7 @@ def machine_uncovered(k: Known) -> str:
     missing = sorted(set(range(k.world_size)) - k.copied)
     if missing:
         return f"no other {k.place} has the journals of rank {listed(missing)} yet"
-    alone = [rank for rank in _without(k, k.machine_of) if rank not in k.kept_elsewhere]
+    alone = [rank for rank in without_replica_elsewhere(k) if rank not in k.kept_elsewhere]
     if alone:
         return f"no other {k.place} has a copy of the state of rank {listed(alone)}"
     return k.short_of_spares

@@ -104,6 +104,10 @@ class JobStatus:
     """Of the others, those that are on their way."""
     spares_reason: str = ""
     """Why no more are made; empty where there are as many as there are to be."""
+    ranks_spread: int = 0
+    """How many ranks were moved so that the loss of one machine does not end the job."""
+    spread_reason: str = ""
+    """Which one is to move next, or why none does; empty where none would be of use."""
 
 
 @dataclass(frozen=True)

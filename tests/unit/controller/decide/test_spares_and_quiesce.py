@@ -56,3 +56,13 @@ def test_a_spare_that_is_being_made_is_waited_for_but_not_before_one_that_is_the
     assert (choice.worker, choice.soon) == ("", True)
     assert "being made (2 are)" in choice.reason
     assert choose_spare([SpareState("n1.s0", "n1", warm=True)], 1, "n0", coming=2).worker == "n1.s0"
+
+
+def test_a_spare_that_keeps_ranks_on_two_machines_is_better_than_one_on_the_same() -> None:
+    here, there = SpareState("n1.s0", "n1", True, together=True), SpareState("n2.s0", "n2", True)
+    choice = choose_spare([here, there], 5, "n1")
+    assert choice.worker == "n2.s0"
+    assert "on n2, so that the loss of n1 does not end the job" in choice.reason
+    assert choose_spare([here], 5, "n1").worker == "n1.s0"
+    cut_off = SpareState("n2.s0", "n2", True, doubtful=True)
+    assert choose_spare([here, cut_off], 5, "n1").worker == "n1.s0"

@@ -1,16 +1,18 @@
-"""Draws the diagram and the tables of docs/protocol.md from the transition table; `--check` changes nothing."""
+"""Draws the diagrams and tables of docs from the transition tables of a migration and of a step; `--check` changes nothing."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from torchrelay.protocol.migration import arrows
 from torchrelay.protocol.migration_table import TABLE
 from torchrelay.protocol.phases import Deadlines
+from torchrelay.shim.step.step_state import TRANSITIONS, StepPosition
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "protocol.md"
+DOCS = Path(__file__).resolve().parent.parent / "docs"
 BEGIN, END = "<!-- drawn by scripts/draw_protocol.py: begin -->\n", "<!-- drawn by scripts/draw_protocol.py: end -->\n"
 
 
@@ -39,25 +41,49 @@ def events() -> str:
     return "\n".join([*lines, ""])
 
 
-def drawn(page: str) -> str:
+def protocol() -> str:
+    return "\n".join((diagram(), deadlines(), events()))
+
+
+def step() -> str:
+    lines = ["```mermaid", "stateDiagram-v2", f"    [*] --> {StepPosition.SET_UP.name}"]
+    for fact, (allowed, to) in TRANSITIONS.items():
+        if allowed != set(StepPosition):
+            lines += [f"    {p.name} --> {to.name}: {fact.value}" for p in StepPosition if p in allowed]
+    for fact, (allowed, to) in TRANSITIONS.items():
+        if allowed == set(StepPosition):
+            lines.append(f"    note right of {to.name}: from everywhere, {fact.value}")
+    return "\n".join([*lines, "```", ""])
+
+
+PAGES: dict[Path, Callable[[], str]] = {
+    DOCS / "protocol.md": protocol,
+    DOCS / "internals" / "boundary-and-gate.md": step,
+}
+
+
+def drawn(page: str, draw: Callable[[], str]) -> str:
     """The page with what lies between the marks drawn anew. Raises ValueError if the marks are not there."""
     before, _, rest = page.partition(BEGIN)
     _, mark, after = rest.partition(END)
     if not mark:
-        raise ValueError(f"{PAGE} lacks the marks between which the protocol is drawn")
-    return "".join((before, BEGIN, "\n", diagram(), "\n", deadlines(), "\n", events(), "\n", END, after))
+        raise ValueError("the page lacks the marks between which it is drawn")
+    return "".join((before, BEGIN, "\n", draw(), "\n", END, after))
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="change nothing; exit code 1 if the page is stale")
-    page = PAGE.read_text(encoding="utf-8")
-    if parser.parse_args().check:
-        if drawn(page) != page:
-            print(f"{PAGE} is stale; run: python scripts/draw_protocol.py", file=sys.stderr)
-            return 1
-        return 0
-    PAGE.write_text(drawn(page), encoding="utf-8")
+    parser.add_argument("--check", action="store_true", help="change nothing; exit code 1 if a page is stale")
+    is_check, stale = parser.parse_args().check, []
+    for path, draw in PAGES.items():
+        page = path.read_text(encoding="utf-8")
+        if drawn(page, draw) != page:
+            stale.append(path)
+            if not is_check:
+                path.write_text(drawn(page, draw), encoding="utf-8")
+    if is_check and stale:
+        print(f"stale: {', '.join(map(str, stale))}; run: python scripts/draw_protocol.py", file=sys.stderr)
+        return 1
     return 0
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol.convert import wrap
 from torchrelay.protocol.errors import FrameError
-from torchrelay.protocol.incoming import POSITIONS
+from torchrelay.protocol.positions import StandingPosition
 from torchrelay.protocol.wire import field_types
 
 _WHOLE = (
@@ -137,7 +137,7 @@ class Draw:
         if absurd:
             return self.chance.choice((*_ODD_TEXT, "x" * _LONG_CHARS))
         if name == "position":
-            return self.chance.choice(sorted(POSITIONS))
+            return self.chance.choice(list(StandingPosition)).value
         return self.chance.choice(
             known.workers if name in ("worker", "in_place_of") else (*known.hosts, "w", "gloo", "still")
         )

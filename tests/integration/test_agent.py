@@ -181,7 +181,7 @@ def test_when_the_controller_asks_for_it_progress_is_told_at_once(tmp_path: Path
         async with serving(controller) as port, agent(tmp_path, port, ("-c", WITHOUT_LOOKS)) as node:
             await ready(controller, "n0.w0")
             controller.order(LookClosely(True))
-            node.tell("n0.w0", "journal.boundary, journal.phase = 12, 2; journal.publish()")
+            node.tell("n0.w0", "journal.boundary, journal.phase = 12, 1; journal.publish()")
             await controller.progress(lambda w: w.boundary == 12)
 
     run(scenario())
@@ -191,7 +191,7 @@ def test_progress_is_polled_from_shared_memory_and_the_kernel(tmp_path: Path) ->
     async def scenario() -> None:
         controller = Controller()
         async with serving(controller) as port, agent(tmp_path, port) as node:
-            node.tell("n0.w0", "journal.boundary, journal.count, journal.phase = 12, 99, 2; journal.publish()")
+            node.tell("n0.w0", "journal.boundary, journal.count, journal.phase = 12, 99, 1; journal.publish()")
             seen = await controller.progress(lambda w: w.boundary == 12)
             assert (seen.worker, seen.count, seen.phase, seen.waiting) == ("n0.w0", 99, "body", False)
             assert seen.process_state in "RSD"

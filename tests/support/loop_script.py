@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from torchrelay.protocol.journal import JournalWriter
+from torchrelay.protocol.positions import StandingPosition
 from torchrelay.shim.instrument import loop_tracker
 from torchrelay.shim.instrument.loop_tracker import LoopTracker
 from torchrelay.shim.instrument.rewrite import instrument
@@ -50,12 +51,13 @@ class LoopScript:
 
         monkeypatch.setattr(self.engine, "take_boundary", noted)
         self.failures = 0
-        self.stood: list[str] = []
-        self.answer = "rewind"
+        self.stood: list[StandingPosition] = []
+        self.goes_back = True
+        """From its step, when it has stood there."""
 
-    def _stand(self, position: str) -> str:
+    def _stand(self, position: StandingPosition) -> bool:
         self.stood.append(position)
-        return self.answer if position in ("body", "gate") else "stay"
+        return self.goes_back and position in (StandingPosition.BODY, StandingPosition.GATE)
 
     def _step(self, optimizer: Any = None) -> None:
         frame = sys._getframe(1)

@@ -16,6 +16,7 @@ from torchrelay.protocol.level import Level
 from torchrelay.protocol.migration_state import State
 from torchrelay.protocol.names import NO_RANK
 from torchrelay.protocol.phases import PLANNED, Phase
+from torchrelay.protocol.positions import RankPhase
 
 TRAINS = (Phase.HEALTHY, Phase.SUSPECTED, Phase.COMMITTED, Phase.ABANDONED)
 CAN_GO_ON = (Phase.PREPARING, Phase.QUIESCING, Phase.TRANSFERRING, Phase.REBUILDING, Phase.VERIFYING)
@@ -117,7 +118,7 @@ class Aside:
         worker = self._job.workers.get(seen.worker)
         if worker is None or worker.node != node or not self._job.is_holder(worker):
             return
-        if seen.phase == "standing" and seen.still_s >= STANDS_S:
+        if seen.phase == RankPhase.STANDING and seen.still_s >= STANDS_S:
             self._end_job(1, f"rank {worker.rank} has lost its connection to others; {self._why()}")
 
     def _why(self) -> str:

@@ -50,6 +50,7 @@ from torchrelay.protocol.phases import (
     UNPLANNED,
     Phase,
 )
+from torchrelay.protocol.positions import JoinerAction
 
 EXIT_CODE_WITHOUT_CAUSE = 1
 """Of a job that ends because a rank hangs: no process has an exit code to pass on."""
@@ -196,7 +197,7 @@ class Driver:
         self.checkpoint, self._resume_dir = checkpoint, directory
         for rank, part in checkpoint.ranks.items():
             journal = self._job.journal(rank)
-            shadow = part.action == "shadow"
+            shadow = part.action == JoinerAction.SHADOW
             at = checkpoint.target - 1 if shadow else checkpoint.target
             journal.boundaries[at], journal.set_up = part.journal, part.set_up
             if shadow:

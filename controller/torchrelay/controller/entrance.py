@@ -27,6 +27,7 @@ from torchrelay.protocol.messages import (
     WorkerInfo,
 )
 from torchrelay.protocol.names import NO_RANK
+from torchrelay.protocol.positions import STANDS_STILL
 
 MISSING_S = 15.0
 """For the agents of a job to find a new controller; whoever does not come counts as lost, if its peers wait for it."""
@@ -35,7 +36,6 @@ LONE_MISSING_S = 3.0
 WAITED_S = 2.0
 CLAIMS_AT_ONCE = 64
 """Claims beyond these are taken in by their share: to choose costs a look at all of them."""
-STANDING = ("standing", "finished")
 GLOO = "gloo"
 
 
@@ -241,7 +241,7 @@ class Entrance:
         return (
             any(
                 w.progress is not None
-                and (w.progress.waiting or w.progress.phase in STANDING)
+                and (w.progress.waiting or w.progress.phase in STANDS_STILL)
                 and now_s - w.moved_s >= WAITED_S
                 for w in here
             )

@@ -13,6 +13,7 @@ from torchrelay.protocol.launch_env import torchrun_env
 from torchrelay.protocol.messages import Assign, Plan, Rebuild, SaveCheckpoint, Serve, ShimOrder
 from torchrelay.protocol.names import GATE_SECRET_BYTES
 from torchrelay.protocol.phases import RESUME, ROLLBACK
+from torchrelay.protocol.positions import JoinerAction
 
 
 class Filler:
@@ -37,8 +38,8 @@ class Filler:
         if isinstance(order, Assign):
             self._assigned[rank] = journal.set_up
             return dataclasses.replace(order, env=self.environment(rank), set_up=journal.set_up)
-        if isinstance(order, Plan) and order.action in ("enter", "shadow"):
-            shadow = order.action == "shadow"
+        if isinstance(order, Plan) and order.action in set(JoinerAction):
+            shadow = order.action == JoinerAction.SHADOW
             at = order.target - 1 if shadow else order.target
             order = dataclasses.replace(
                 order, journal=journal.boundaries[at], gate_journal=journal.gates[at] if shadow else b""

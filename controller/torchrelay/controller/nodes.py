@@ -15,8 +15,8 @@ from torchrelay.controller.outbox import Outbox
 from torchrelay.protocol.events import JournalsKept, NodeLost
 from torchrelay.protocol.messages import CopyJournals, JournalCopyLost, JournalsCopied, StopJob
 from torchrelay.protocol.names import NO_RANK
+from torchrelay.protocol.positions import STANDS_STILL
 
-_STANDING = ("standing", "finished")
 FIRST_RETRY_S, LAST_RETRY_S = 10.0, 640.0
 """Between attempts to copy journals: each may hold training up for as long as a shim waits for an answer."""
 FORGIVEN_S = 600.0
@@ -182,7 +182,7 @@ class Nodes:
         """Once for all nodes that are silent now: each look is at all ranks."""
         living = [w for w in self._job.rank_workers if w.alive]
         witnesses = [
-            WitnessRank(w.rank, w.progress.waiting or w.progress.phase in _STANDING, now_s - w.moved_s, w.node)
+            WitnessRank(w.rank, w.progress.waiting or w.progress.phase in STANDS_STILL, now_s - w.moved_s, w.node)
             for w in living
             if w.progress is not None and self._is_heard(w.node, now_s)
         ]

@@ -14,6 +14,7 @@ from torchrelay.protocol.errors import JournalError
 from torchrelay.protocol.messages import FetchKept, KeptCopies, KeptCopy, LateWorker, OrderFailed, StartWorker
 from torchrelay.protocol.migration_state import State
 from torchrelay.protocol.names import NO_RANK
+from torchrelay.protocol.positions import JoinerAction
 
 DAMAGED = JournalError.__name__
 STARTS = 4
@@ -157,7 +158,7 @@ class Rollback:
             boundary,
             f"all ranks go on after step {boundary}, from their copies{given}",
             actions={},
-            entries=dict.fromkeys(range(s.world_size), "enter"),
+            entries=dict.fromkeys(range(s.world_size), JoinerAction.ENTER.value),
             donors=givers,
             tokens=tokens,
             peer_hosts={rank: job.host_of(s.joiners[rank].worker) for rank in givers},

@@ -13,6 +13,7 @@ from torchrelay.controller.spare_pool import SparePool
 from torchrelay.protocol.level import Level
 from torchrelay.protocol.messages import Coverage, JobStatus, RankStatus, Report
 from torchrelay.protocol.phases import PLANNED, Phase
+from torchrelay.protocol.positions import RankPhase
 
 RANK_STATES = ("starting", "running", "standing", "lost", "finished")
 RANKS_NAMED = 64
@@ -135,7 +136,7 @@ def _last(driver: Driver) -> str:
 def _rank(job: Job, driver: Driver, rank: int, stands: bool) -> RankStatus:
     worker = job.holder(rank)
     progress = worker.progress
-    phase = progress.phase if progress else "set-up"
+    phase = progress.phase if progress else RankPhase.SET_UP.value
     return RankStatus(
         rank, worker.worker, worker.node, worker.pid, worker.seen_boundary, phase, _state(job, driver, rank, stands)
     )

@@ -13,6 +13,7 @@ from torchrelay.protocol import collective_logs
 from torchrelay.protocol.messages import Standing
 from torchrelay.protocol.migration_events import GateToPass, TargetDecided, TargetImpossible
 from torchrelay.protocol.migration_state import State
+from torchrelay.protocol.positions import JoinerAction, SurvivorAction
 
 Answer = TargetDecided | GateToPass | TargetImpossible
 
@@ -35,7 +36,7 @@ def planned_target(job: Job, state: State, new_token: Callable[[], str]) -> Answ
     return TargetDecided(
         boundary,
         f"all stand after step {boundary}; {state.lost[rank]} hands rank {rank} over by itself{help_text}",
-        actions=dict.fromkeys(state.survivors, "stay"),
+        actions=dict.fromkeys(state.survivors, SurvivorAction.STAY.value),
         entries={rank: entry.action},
         donors={rank: rank},
         tokens={rank: new_token()},
@@ -145,7 +146,7 @@ def saved_job(job: Job, state: State, run_id: str, sizes: dict[int, int]) -> Job
         entry = decide_entry(rank, state.target, journal.boundaries, journal.gates, source)
         if isinstance(entry, Cannot):
             return entry
-        shadow = entry.action == "shadow"
+        shadow = entry.action == JoinerAction.SHADOW
         at = state.target - 1 if shadow else state.target
         layout = layouts.get(rank) or layouts.get(state.donors.get(rank, -1), "")
         gate = journal.gates[at] if shadow else b""

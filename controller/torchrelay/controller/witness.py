@@ -8,9 +8,7 @@ from torchrelay.controller.config import Policy
 from torchrelay.controller.job import Job, Worker
 from torchrelay.controller.outbox import Outbox
 from torchrelay.protocol.messages import Explain, Explained
-
-_FINISHED = "finished"
-_NOT_TRAINING = ("set-up", _FINISHED)
+from torchrelay.protocol.positions import RankPhase
 
 
 @dataclass
@@ -40,7 +38,7 @@ class Witness:
         if not any(self._waits(w) for w in silent) and not any(w.stopped_since_s is not None for w in silent):
             return
         # Of one that has finished nobody wants to know more than whether its peers can be reached.
-        finished = [w for w in workers if w.progress is not None and w.progress.phase == _FINISHED]
+        finished = [w for w in workers if w.progress is not None and w.progress.phase == RankPhase.FINISHED]
         all_wait = len(silent) + len(finished) == len(workers) and all(self._waits(w) for w in silent)
         for worker in [*silent, *finished] if all_wait else silent:
             self._ask(worker, now_s, all_wait)
@@ -64,7 +62,7 @@ class Witness:
 
     def _is_silent(self, worker: Worker, lead_s: float, now_s: float) -> bool:
         assert worker.progress is not None
-        if worker.progress.phase in _NOT_TRAINING:
+        if worker.progress.phase in (RankPhase.SET_UP, RankPhase.FINISHED):
             return False
         return worker.stopped_since_s is not None or now_s - worker.moved_s >= lead_s
 

@@ -19,6 +19,7 @@ from torchrelay.protocol import messages
 from torchrelay.protocol.convert import from_proto
 from torchrelay.protocol.errors import FrameError
 from torchrelay.protocol.names import MAX_FRAME_BYTES, MAX_MESSAGE_BYTES
+from torchrelay.protocol.positions import StandingPosition
 from torchrelay.protocol.wire import field_types
 
 MOST_RANKS = 1 << 17
@@ -32,25 +33,8 @@ NAME_CHARS, WORDS_CHARS, TEXT_CHARS = 1 << 12, 1 << 16, 1 << 22
 MOST_PROCESSES = 1 << 12
 """Of one machine or pod."""
 MOST_ITEMS, MOST_TENSORS = 1 << 14, 1 << 20
-POSITIONS = frozenset(
-    [
-        "set-up",
-        "head",
-        "body",
-        "gate",
-        "update",
-        "torn",
-        "after",
-        "left",
-        "sharded",
-        "once",
-        "astray",
-        "behind",
-        "finished",
-    ]
-)
-"""Of a `Standing`."""
 
+_POSITIONS = frozenset(map(str, StandingPosition))
 _RANGES: dict[str, tuple[int, int]] = {
     **dict.fromkeys(("rank", "node_rank"), (_NONE_YET, MOST_RANKS)),
     "world_size": (1, MOST_RANKS),
@@ -124,7 +108,7 @@ def _fits(name: str, hint: Any) -> Callable[[Any], bool] | None:
     if hint is str:
         most = _LENGTHS.get(name, WORDS_CHARS)
         if name == "position":
-            return lambda value: value in POSITIONS
+            return lambda value: value in _POSITIONS
         return lambda value: len(value) <= most
     if isinstance(hint, types.UnionType) or dataclasses.is_dataclass(hint):
         return _passes

@@ -22,10 +22,8 @@ from pathlib import Path
 
 from torchrelay.protocol.errors import JournalError
 from torchrelay.protocol.journal_blocks import BlockSlot, Checksums, map_file, read_blocks
+from torchrelay.protocol.positions import PHASES
 from torchrelay.protocol.private import make_below, open_below
-
-PHASES = ("set-up", "data", "body", "gate", "update", "after", "standing", "finished")
-"""What a rank is doing, in the order of a step; `standing` is a migration, `set-up` lasts until the first boundary."""
 
 BOUNDARY_SLOTS = 3
 """The boundary being written, the one before, and the one before that: a lost rank can be one ahead or one behind."""
@@ -203,7 +201,7 @@ def _newest_progress(path: Path, data: bytes) -> ProgressRecord | None:
     _, _, generation, boundary, gates, phase, waiting, count, waited_ns = max(whole, key=lambda record: int(record[1]))
     if phase >= len(PHASES):
         raise JournalError(f"{path} is not a progress record of this version")
-    return ProgressRecord(generation, boundary, gates, PHASES[phase], bool(waiting), count, waited_ns / 1e9)
+    return ProgressRecord(generation, boundary, gates, PHASES[phase].value, bool(waiting), count, waited_ns / 1e9)
 
 
 def _is_whole(record: bytes) -> bool:

@@ -19,6 +19,7 @@ from torchrelay.protocol.migration_events import (
 from torchrelay.protocol.migration_state import State
 from torchrelay.protocol.migration_turn import Turn, finish_committed
 from torchrelay.protocol.phases import ALL_ENTER, PLANNED, Phase
+from torchrelay.protocol.positions import JoinerAction, SurvivorAction
 
 
 def arrive_fencing(turn: Turn) -> None:
@@ -114,30 +115,34 @@ def send_plans(turn: Turn) -> None:
             s.generation,
             s.target,
             s.entries[rank],
-            collective_log=log if s.entries[rank] == "shadow" else b"",
+            collective_log=log if s.entries[rank] == JoinerAction.SHADOW else b"",
             ddp_layout=donor.ddp_layout if donor else "",
             donor_host=host,
             donor_port=port,
             token=s.tokens.get(rank, ""),
             directory=s.directory,
             offline=s.offline,
-            late=s.late.get(rank, {}) if s.entries[rank] == "shadow" else {},
+            late=s.late.get(rank, {}) if s.entries[rank] == JoinerAction.SHADOW else {},
             donor_collectives=s.donor_collectives.get(rank, -1),
             place=next((t.place for t in s.standings.values() if t.boundary == s.target and t.place), ""),
             more_hosts=tuple(host for host, _ in s.helping.get(rank, ())),
             more_ports=tuple(port for _, port in s.helping.get(rank, ())),
-            left=s.left if s.entries[rank] == "shadow" else "",
+            left=s.left if s.entries[rank] == JoinerAction.SHADOW else "",
         )
         turn.order(rank, joiner.worker, plan)
     for rank in s.survivors:
         action = s.actions[rank]
         plan = Plan(
-            s.generation, s.target, action, collective_log=log if action == "forward" else b"", offline=s.offline
+            s.generation,
+            s.target,
+            action,
+            collective_log=log if action == SurvivorAction.FORWARD else b"",
+            offline=s.offline,
         )
         turn.order(rank, s.holders[rank], plan)
     if s.kind == PLANNED:
         for rank, worker in s.lost.items():
-            turn.order(rank, worker, Plan(s.generation, s.target, "leave"))
+            turn.order(rank, worker, Plan(s.generation, s.target, SurvivorAction.LEAVE.value))
 
 
 def advance_transferring(turn: Turn) -> None:

@@ -36,6 +36,7 @@ from torchrelay.protocol.messages import (
     ShimOrder,
     Warm,
 )
+from torchrelay.protocol.positions import RankPhase, StandingPosition
 from torchrelay.shim.agent_link import announced_exit
 from torchrelay.shim.agent_link.ask import ask, token_of
 from torchrelay.shim.agent_link.config import ShimConfig, parse_faults
@@ -497,10 +498,10 @@ class Runtime:
         if self._joiner is not None and engine.way_in is not None:
             self._joiner.failed(StateMismatchError("the script ended before the loop that the lost rank was in"))
             return
-        engine.position = "finished"
-        engine.journal.boundary = engine.gates_passed
-        engine.phase("finished")
-        self.link.send(Finishing(engine.gates_passed))
+        engine.step.ended_script()
+        engine.journal.boundary = engine.step.gates_passed
+        engine.phase(RankPhase.FINISHED)
+        self.link.send(Finishing(engine.step.gates_passed))
         if engine.commit is None:
             self._may_finish.wait()
             return
@@ -508,4 +509,4 @@ class Runtime:
             engine.recovery.wait_until(self._may_finish.is_set)
             if self._may_finish.is_set():
                 return
-            engine.recovery.stand("finished", None)
+            engine.recovery.stand(StandingPosition.FINISHED, None)

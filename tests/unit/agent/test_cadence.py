@@ -53,7 +53,7 @@ def test_what_a_verdict_could_hang_on_is_told_at_once_and_once(told: Cadence, ne
 def test_the_first_step_and_the_end_of_a_process_are_told_at_once() -> None:
     cadence = Cadence()
     assert cadence.is_to_be_told([changed(boundary=-1, phase="set-up"), SPARE], 10.0)
-    assert cadence.is_to_be_told([changed(boundary=0, phase="data"), SPARE], 10.1)
+    assert cadence.is_to_be_told([changed(boundary=0, phase="after"), SPARE], 10.1)
     assert cadence.is_to_be_told([SPARE], 10.2)
 
 

@@ -14,6 +14,7 @@ import pytest
 from torchrelay.protocol import journal
 from torchrelay.protocol.errors import JournalError
 from torchrelay.protocol.journal import JournalWriter, ProgressReader, ProgressRecord, read_journal
+from torchrelay.protocol.positions import PHASES, RankPhase
 
 
 @pytest.fixture
@@ -67,7 +68,7 @@ def test_progress_is_what_was_published_last(writer: JournalWriter, reader: Prog
     assert reader.read() == ProgressRecord(0, -1, 0, "set-up", False, 0)
     for count in range(1, 4):
         writer.generation, writer.boundary, writer.gates_passed = 2, 17, 17
-        writer.phase, writer.waiting, writer.count = 3, 1, count
+        writer.phase, writer.waiting, writer.count = PHASES.index(RankPhase.GATE), 1, count
         writer.publish()
         assert reader.read() == ProgressRecord(2, 17, 17, "gate", True, count)
 

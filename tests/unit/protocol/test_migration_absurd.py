@@ -10,8 +10,9 @@ from support.migration_world import World, begin, shuffled_step
 
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol import migration_events as m
-from torchrelay.protocol.incoming import MOST_STEPS, POSITIONS
+from torchrelay.protocol.incoming import MOST_STEPS
 from torchrelay.protocol.phases import Phase
+from torchrelay.protocol.positions import StandingPosition
 
 ROUNDS = 60
 KINDS = ("planned", "unplanned", "resume", "rollback")
@@ -21,7 +22,7 @@ def absurd(rng: random.Random, generation: int) -> Any:
     step = rng.choice((-1, 0, 1, 5, MOST_STEPS))
     return rng.choice(
         (
-            msg.Standing(generation, step, step, rng.choice(sorted(POSITIONS)), "", "h", 1),
+            msg.Standing(generation, step, step, rng.choice(list(StandingPosition)).value, "", "h", 1),
             msg.QuiesceAnswer(rng.choice((generation * 1000, step)), rng.random() < 0.5, step),
             msg.Prepared(generation, "h", 1),
             msg.Serving(generation, "h", 1),

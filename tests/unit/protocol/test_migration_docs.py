@@ -17,16 +17,18 @@ draw_protocol = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(draw_protocol)
 
 
-def test_the_page_shows_the_table_as_it_is() -> None:
-    page = draw_protocol.PAGE.read_text(encoding="utf-8")
-    assert draw_protocol.drawn(page) == page, "run: python scripts/draw_protocol.py"
+@pytest.mark.parametrize("path", draw_protocol.PAGES, ids=lambda path: path.name)
+def test_the_page_shows_the_table_as_it_is(path: Path) -> None:
+    page = path.read_text(encoding="utf-8")
+    assert draw_protocol.drawn(page, draw_protocol.PAGES[path]) == page, "run: python scripts/draw_protocol.py"
 
 
 def test_a_changed_table_makes_the_page_stale(monkeypatch: pytest.MonkeyPatch) -> None:
-    page = draw_protocol.PAGE.read_text(encoding="utf-8")
+    path = draw_protocol.DOCS / "protocol.md"
+    page = path.read_text(encoding="utf-8")
     fewer = {phase: row for phase, row in TABLE.items() if phase is not Phase.VERIFYING}
     monkeypatch.setattr(draw_protocol, "TABLE", fewer)
-    assert draw_protocol.drawn(page) != page
+    assert draw_protocol.drawn(page, draw_protocol.PAGES[path]) != page
 
 
 def test_every_phase_can_be_reached_and_left_and_ends_somewhere() -> None:

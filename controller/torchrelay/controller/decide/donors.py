@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 from torchrelay.controller.decide.stand import Cannot
 from torchrelay.protocol.messages import ReplicaCheck, Standing
+from torchrelay.protocol.positions import StandingPosition
 
 _AMONG = re.compile(r"(.*)@(=?)([\d,]+)")
 """See messages.ReplicaCheck.ddp_paths."""
@@ -43,13 +44,13 @@ def choose_donor(
     found: list[tuple[tuple[bool, bool, bool, int], str]] = []
     for rank in can_serve:
         s = standings[rank]
-        if s.position == "finished" and s.late:
+        if s.position == StandingPosition.FINISHED and s.late:
             why_not[rank] = f"it has written to {min(s.late)} since its last optimizer step"
             continue
         holds, why = is_replica(checks.get(lost, ()), checks.get(rank, ()), target, (lost, rank))
         if holds:
             # A rank past the gate has the tensors only once its update is through; it is asked last.
-            found.append(((rank in busy, s.boundary != target, s.position == "gate", rank), why))
+            found.append(((rank in busy, s.boundary != target, s.position == StandingPosition.GATE, rank), why))
         else:
             why_not[rank] = why
     if found:

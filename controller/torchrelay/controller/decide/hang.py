@@ -15,10 +15,9 @@ from dataclasses import dataclass, replace
 from torchrelay.controller.config import Policy
 from torchrelay.controller.decide.links import cut_off, have_been_probed
 from torchrelay.protocol.messages import LinkState
+from torchrelay.protocol.positions import NOT_TRAINING, RankPhase
 from torchrelay.protocol.process_states import CANNOT_GO_ON
 
-_NOT_TRAINING = ("set-up", "standing", "finished")
-_SLACK = ("data", "after")
 _CIRCLING = "circling"
 
 
@@ -69,13 +68,15 @@ def find_culprit(vitals: Sequence[Vital], median_step_s: float, policy: Policy) 
     """The one rank to blame, or None as long as nobody must be."""
     current = [v for v in vitals if v.news_age_s <= policy.stale_progress_s]
     limit_s = threshold_s(median_step_s, policy)
-    waiting = [v for v in current if v.waiting and v.process_state not in CANNOT_GO_ON and v.phase not in _NOT_TRAINING]
+    waiting = [v for v in current if v.waiting and v.process_state not in CANNOT_GO_ON and v.phase not in NOT_TRAINING]
     stopped = [
         v
         for v in current
-        if v.process_state in CANNOT_GO_ON and v.stopped_s >= policy.stopped_s and v.phase not in ("set-up", "finished")
+        if v.process_state in CANNOT_GO_ON
+        and v.stopped_s >= policy.stopped_s
+        and v.phase not in (RankPhase.SET_UP, RankPhase.FINISHED)
     ]
-    done = [v for v in current if v.phase == "finished"]
+    done = [v for v in current if v.phase == RankPhase.FINISHED]
     if stopped and (waiting or done):
         v = _furthest_behind(stopped)
         reason = (
@@ -111,7 +112,7 @@ def _where_all_wait(waiting: Sequence[Vital], done: Sequence[Vital], limit_s: fl
 
 
 def _hangs(v: Vital, limit_s: float, policy: Policy) -> bool:
-    if v.process_state in CANNOT_GO_ON or v.phase in _NOT_TRAINING or v.silent_s < _limit_s(v, limit_s, policy):
+    if v.process_state in CANNOT_GO_ON or v.phase in NOT_TRAINING or v.silent_s < _limit_s(v, limit_s, policy):
         return False
     if _runs_in_circles(v):
         return True  # inside of a backward, too, which counts as waiting as a whole
@@ -125,7 +126,7 @@ def _runs_in_circles(v: Vital) -> bool:
 
 def _limit_s(v: Vital, limit_s: float, policy: Policy) -> float:
     # Storage and evaluation have bad moments that no step time foretells; what waits for itself has not.
-    slack = v.phase in _SLACK and not _runs_in_circles(v) and not v.asleep
+    slack = v.phase == RankPhase.AFTER and not _runs_in_circles(v) and not v.asleep
     return max(limit_s, policy.slack_hang_s) if slack else limit_s
 
 
@@ -146,11 +147,13 @@ def _odd_one_out(vitals: Sequence[Vital]) -> Culprit | None:
 
 def _place(v: Vital) -> tuple[object, ...]:
     """Where a rank waits. After the step, ranks may wait in different lines for the same slow transfer."""
-    return v.boundary, v.gates_passed, v.phase, v.stack if v.phase in ("body", "gate") else ()
+    return v.boundary, v.gates_passed, v.phase, v.stack if v.phase in (RankPhase.BODY, RankPhase.GATE) else ()
 
 
 def _furthest_behind(candidates: Sequence[Vital]) -> Vital:
-    return min(candidates, key=lambda v: (v.boundary, v.gates_passed, v.phase != "body", v.count, -v.silent_s, v.rank))
+    return min(
+        candidates, key=lambda v: (v.boundary, v.gates_passed, v.phase != RankPhase.BODY, v.count, -v.silent_s, v.rank)
+    )
 
 
 def _how(v: Vital) -> str:

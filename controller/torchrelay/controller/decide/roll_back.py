@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from torchrelay.controller.decide.stand import Cannot
 from torchrelay.protocol.messages import Standing
+from torchrelay.protocol.positions import StandingPosition
 
-_UNDER_WAY = ("body", "gate")
+_UNDER_WAY = (StandingPosition.BODY, StandingPosition.GATE)
 """The gates that were passed do not count the step that is under way. Who is torn has passed its gate."""
 
 

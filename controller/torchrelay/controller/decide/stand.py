@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from torchrelay.protocol.messages import Standing
+from torchrelay.protocol.positions import JoinerAction, StandingPosition, SurvivorAction
 
 
 @dataclass(frozen=True)
@@ -18,14 +19,18 @@ class OutOfReach(Cannot):
     """Newer journals of the lost rank would do."""
 
 
-_NO_WAY = {
-    "astray": "stands where it cannot go back to the beginning of its step: in the first iteration of a further training "
-    "loop, or in a step that began in a loop that is over",
-    "once": "was interrupted after optimizer step {step}, in a forward, backward, pipeline step or message that cannot be called "
-    "again",
+_NO_WAY: dict[str, str] = {
+    StandingPosition.ASTRAY: (
+        "stands where it cannot go back to the beginning of its step: in the first iteration of a further training "
+        "loop, or in a step that began in a loop that is over"
+    ),
+    StandingPosition.ONCE: (
+        "was interrupted after optimizer step {step}, in a forward, backward, pipeline step or message that cannot be "
+        "called again"
+    ),
 }
 """Positions that no way leads from, and why."""
-_AT_GATE = ("gate", "behind")
+_AT_GATE = (StandingPosition.GATE, StandingPosition.BEHIND)
 
 
 @dataclass(frozen=True)
@@ -53,7 +58,7 @@ def decide_target(standings: Mapping[int, Standing]) -> Target | Cannot:
     if not standings:
         return Cannot("no rank is left that holds the job's state")
     boundary = max(s.gates_passed for s in standings.values())
-    sharded = [rank for rank, s in sorted(standings.items()) if s.position == "sharded"]
+    sharded = [rank for rank, s in sorted(standings.items()) if s.position == StandingPosition.SHARDED]
     if sharded:
         return Cannot(
             f"rank {sharded[0]} has used its sharded model for another forward pass since optimizer step {boundary}: a new "
@@ -62,7 +67,7 @@ def decide_target(standings: Mapping[int, Standing]) -> Target | Cannot:
     for rank, s in sorted(standings.items()):
         if s.position in _NO_WAY:
             return Cannot(f"rank {rank} {_NO_WAY[s.position].format(step=boundary)}: {s.detail or 'no further detail'}")
-    left = {rank: s for rank, s in sorted(standings.items()) if s.position == "left"}
+    left = {rank: s for rank, s in sorted(standings.items()) if s.position == StandingPosition.LEFT}
     if left and (apart := _not_past(standings, left, boundary)):
         return Cannot(apart)
     places = {rank: s.place for rank, s in sorted(standings.items()) if s.boundary == boundary and s.place}
@@ -79,7 +84,7 @@ def decide_target(standings: Mapping[int, Standing]) -> Target | Cannot:
                 f"begun); it cannot get to the end of step {boundary}, where others are: {s.detail or 'no further detail'}"
             )
         actions[rank] = action
-    offline = any(s.position == "finished" for s in standings.values())
+    offline = any(s.position == StandingPosition.FINISHED for s in standings.values())
     place = next((s.left for s in left.values()), "")
     return Target(boundary, actions, offline, _reason(boundary, actions, offline), place)
 
@@ -91,7 +96,7 @@ def _not_past(standings: Mapping[int, Standing], left: Mapping[int, Standing], b
     """
     first, place = next((rank, s.left) for rank, s in left.items())
     for rank, s in sorted(standings.items()):
-        is_past = s.left == place if rank in left else s.position == "finished" or s.boundary == boundary
+        is_past = s.left == place if rank in left else s.position == StandingPosition.FINISHED or s.boundary == boundary
         if not is_past or (rank not in left and s.place == place):
             return f"rank {first} has left the loop that rank {rank} may be in: {s.detail or 'no further detail'}"
     return ""
@@ -106,24 +111,24 @@ def still_at_gate(standings: Mapping[int, Standing], target: int) -> list[int]:
 
 
 def _action(s: Standing, target: int) -> str | None:
-    if s.position == "finished":
-        return "stay" if s.gates_passed == target else None
+    if s.position == StandingPosition.FINISHED:
+        return SurvivorAction.STAY if s.gates_passed == target else None
     if s.boundary < 0:
         return None
     if s.boundary == target:
-        if s.position == "behind":
+        if s.position == StandingPosition.BEHIND:
             return None  # the loop that it would go back to is over
-        return "stay" if s.position == "head" else "rewind"
+        return SurvivorAction.STAY if s.position == StandingPosition.HEAD else SurvivorAction.REWIND
     if s.boundary == target - 1 and (s.gates_passed == target or s.position in _AT_GATE):
-        return "forward"
+        return SurvivorAction.FORWARD
     return None
 
 
 def _reason(boundary: int, actions: Mapping[int, str], offline: bool) -> str:
     what = {
-        "forward": f"finish step {boundary}",
-        "rewind": f"go back and do step {boundary + 1} again",
-        "stay": "are there",
+        SurvivorAction.FORWARD: f"finish step {boundary}",
+        SurvivorAction.REWIND: f"go back and do step {boundary + 1} again",
+        SurvivorAction.STAY: "are there",
     }
     parts = [
         f"ranks {ranks} {text}"
@@ -150,15 +155,15 @@ def decide_entry(
                 "what it has yet to write after its optimizer step would be missing"
             )
         return JoinEntry(
-            "shadow",
+            JoinerAction.SHADOW,
             f"rank {rank} goes through step {target} from its update on, since the rank that gives its tensors is not "
             "through with what follows the optimizer step",
         )
     if target in boundaries:
-        return JoinEntry("enter", f"rank {rank} goes on after step {target}, as its journal has it")
+        return JoinEntry(JoinerAction.ENTER, f"rank {rank} goes on after step {target}, as its journal has it")
     if by_shadow:
         return JoinEntry(
-            "shadow",
+            JoinerAction.SHADOW,
             f"rank {rank} goes through step {target} from its update on, since its journal ends after step {target - 1}",
         )
     held = ", ".join(map(str, sorted(boundaries))) or "none"

@@ -29,6 +29,7 @@ from torchrelay.controller.health.judge import HealthJudge
 from torchrelay.protocol.health import kinds as k
 from torchrelay.protocol.health.history import SeenEvidence
 from torchrelay.protocol.health.policy_file import default_policy
+from torchrelay.protocol.positions import RankPhase
 
 DAY_S = 86400.0
 DEVICES = 8
@@ -120,9 +121,11 @@ def _evaluations(rng: random.Random, days: float) -> list[str]:
     for _ in _times(rng, days, 4):
         took_s = rng.uniform(1, 540)
         for silent_s in (took_s / 4, took_s / 2, took_s):
-            phase = rng.choice(("after", "data"))
+            phase = RankPhase.AFTER.value
             vitals = [Vital(0, 9, 9, phase, False, "S", silent_s, min(silent_s, rng.uniform(0, 2)), 0.5)]
-            vitals += [Vital(r, 9, 9, "body", True, "S", silent_s, silent_s, 0.5) for r in range(1, DEVICES)]
+            vitals += [
+                Vital(r, 9, 9, RankPhase.BODY.value, True, "S", silent_s, silent_s, 0.5) for r in range(1, DEVICES)
+            ]
             if (culprit := find_culprit(vitals, 0.5, policy)) is not None:
                 found.append(culprit.reason)
     return found

@@ -114,7 +114,7 @@ class WorkerExited:
 class WorkerProgress:
     """Read from the shared memory of a training process, and from the kernel.
 
-    `phase`: one of `journal.PHASES`; `waiting`: inside a collective; `count`: goes up with everything the loop does.
+    `phase`: a `positions.RankPhase`; `waiting`: inside a collective; `count`: goes up with everything the loop does.
     `process_state`: the letter of /proc/PID/stat (`T` is stopped); `R`, unasked, where the record has just moved.
     `still_s`: since the record last moved; `idle_s`: since the process was last seen at work. Both as the agent saw it,
     who looks more often than it tells.

@@ -136,9 +136,7 @@ class Serve:
 class Plan:
     """What this process does to be at boundary `target`.
 
-    `action`: `stay` (at the head of `target`), `rewind` (to `target`), `forward` (finish the step that leads to it),
-    `enter` (joiner, state of `target`), `shadow` (joiner, from the boundary before, with the gate journal),
-    `leave` (planned: hold still; the process is ended once its rank lives elsewhere).
+    `action`: a `positions.SurvivorAction` or `positions.JoinerAction`.
     A joiner takes tensors from the donor at `donor_host:donor_port`, and from others that hold the same (`more_hosts`,
     `more_ports`, with the same token), or from the files in `directory`.
     """

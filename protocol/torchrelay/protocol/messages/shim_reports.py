@@ -87,12 +87,7 @@ class ReplicaCheck:
 class Standing:
     """This rank stands still, at a place from where it can be rewound, sent forward or left as it is.
 
-    `position`: `head` (of the loop), `body` (before the gate), `gate`, `torn` (in an update that others take part in, which it can
-    neither finish nor do again), `after` (past the gate), `left` (the same,
-    and it has left its loop at the head that followed), `sharded` (the same, and a sharded model has communicated since), `once`
-    (the same, in what cannot be called again), `astray` (in a step of a loop that is not known to train yet, or after a loop
-    that ended in the middle of a step), `behind` (at a gate behind its loop, which was over with gradients left over; the
-    rank can go on from there, and not back), `finished` (script's end).
+    `position`: a `positions.StandingPosition`.
     `collective_log`: results of the collectives since the last gate that was passed, for ranks that have to catch up.
     `store_port`: where this rank would host the store of the next generation.
     """

@@ -78,7 +78,7 @@ def _tell_of_draws(engine: Engine) -> None:
     def state() -> HostState:
         return HostState() if engine.commit is None else engine.commit.state
 
-    engine.draws.in_body = lambda: engine.commit is not None and engine.position in ("body", "gate")
+    engine.draws.in_body = lambda: engine.commit is not None and engine.step.is_before_update
     engine.draws.leaves_behind = lambda loaders: after_draw.left_behind(state(), loaders)
     engine.draws.other_generators = lambda: after_draw.generator_states(state())
 
@@ -228,7 +228,7 @@ def _wrap_backward(runtime: Runtime) -> None:
         looks = engine.capturing and engine.shadow is None
         if looks:
             engine.guard.tell(engine.gradients.before_backward)
-        engine.gradients_open = True
+        engine.step.computed_gradients()
         engine.tracker.computing()
         try:
             with _backward_fault(engine):

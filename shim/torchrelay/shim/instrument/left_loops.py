@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.protocol.messages import Plan
+from torchrelay.protocol.positions import RankPhase
 
 if TYPE_CHECKING:
     from torchrelay.shim.instrument.loop_tracker import Activation
@@ -53,8 +54,9 @@ class LeftLoops:
     def _is_at_head(self, commit: BoundarySnapshot) -> bool:
         """Whether nothing of a step has been done since the boundary, and there was a step before."""
         engine = self._engine
-        has_begun = engine.gradients_open or engine.updates.have_begun()
-        return engine.position == "body" and not has_begun and engine.shadow is None and commit.boundary > 0
+        has_begun = engine.step.gradients_open or engine.updates.have_begun()
+        in_body = engine.step.is_in_body
+        return in_body and not has_begun and engine.shadow is None and commit.boundary > 0
 
     def _withdraw(self, commit: BoundarySnapshot) -> None:
         self._engine.journal.write_boundary(commit.boundary, b"")
@@ -67,8 +69,8 @@ class LeftLoops:
         self.place = commit.place
         engine.commit = replace(commit, boundary=commit.boundary - 1)
         engine.records.behind_gate()
-        engine.position = "after"
-        engine.phase("after")
+        engine.step.left_loop()
+        engine.phase(RankPhase.AFTER)
 
 
 class HeadsToPass:

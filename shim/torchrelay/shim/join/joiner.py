@@ -30,6 +30,7 @@ from torchrelay.protocol.messages import (
     Transferred,
     Verified,
 )
+from torchrelay.protocol.positions import JoinerAction
 from torchrelay.shim.adapters import ddp, ddp_layouts, dynamo, fsdp2
 from torchrelay.shim.capture import rng
 from torchrelay.shim.capture.encode import decode
@@ -108,7 +109,7 @@ class Joiner:
         assert plan is not None
         engine.way_in, self._trees = None, goal.trees
         self._left = arrive(engine, goal, activation)
-        if plan.action == "enter":
+        if plan.action == JoinerAction.ENTER:
             self._take_state(activation.frame)
             self._staging.release()
             engine.records.answers = None
@@ -121,8 +122,7 @@ class Joiner:
         engine.tracker.listener = engine
         engine.draws.live = True
         engine.take_boundary(activation, journal.boundary)
-        engine.stepped = False
-        if plan.directory and plan.action == "enter" and engine.commit is not None:
+        if plan.directory and plan.action == JoinerAction.ENTER and engine.commit is not None:
             engine.again.begin(
                 engine.commit.state
             )  # whoever has saved these tensors may have been in the middle of the step
@@ -386,13 +386,13 @@ class Joiner:
             elif isinstance(order, Plan) and order.generation == self.generation:
                 self._plan = order
                 self._journal = payload.load(order.journal, payload.BoundaryJournal)
-                if order.place and order.action == "enter" and order.place != self._journal.place():
+                if order.place and order.action == JoinerAction.ENTER and order.place != self._journal.place():
                     raise StateMismatchError(
                         f"the others meet at boundary {order.target} in another loop than the one where the lost rank was"
                     )
                 if self._journal.iterators:
                     raise StateMismatchError(f"{', '.join(self._journal.iterators)}: what it yields next is not known")
-                if order.action == "shadow":
+                if order.action == JoinerAction.SHADOW:
                     self._gate = payload.load(order.gate_journal, payload.GateJournal)
                     if self._gate.lost:
                         raise StateMismatchError(

@@ -25,7 +25,7 @@ def arrive(engine: Engine, goal: Goal, activation: Activation) -> frozenset[int]
     engine.updates.early.turns = dict(journal.turns)
     engine.updates.whole.communicating |= {*journal.communicating}
     engine.updates.writes.take_over(journal.written_before_gates)
-    engine.gates_passed = journal.boundary
+    engine.step.entered(journal.boundary)
     engine.journal.gates_passed = journal.boundary
     engine.records.log = [e for link in (journal.links[1:]) for e in link.prologue]
     engine.records.log[:0] = goal.before[0]

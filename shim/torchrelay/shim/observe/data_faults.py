@@ -50,7 +50,7 @@ class DataFaults:
         return item
 
     def _before_step(self) -> bool:
-        return self._engine.position in ("body", "gate")
+        return self._engine.step.is_before_update
 
     def _trains(self, loop: Activation) -> bool:
         """As far as it is known after the first step."""
@@ -58,4 +58,4 @@ class DataFaults:
 
     def _strike(self) -> None:
         """After a step, what is drawn is the next one's."""
-        self._engine.inject("data", self._engine.gates_passed + 1)
+        self._engine.inject("data", self._engine.step.gates_passed + 1)

@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from torchrelay.protocol.messages import Held
+from torchrelay.protocol.positions import RankPhase
 
 if TYPE_CHECKING:
     from torchrelay.shim.observe.check_record import CheckProgress
@@ -21,7 +22,7 @@ class CheckHold:
         """Does not return once the boundary is reached, and what a check is to go through is gone through."""
         if self._seen.is_enough(commit.boundary, self._boundary):
             self._engine.reporter.report(commit, always=True)
-            self._engine.phase("standing")
+            self._engine.phase(RankPhase.STANDING)
             self._engine.link.send(Held(commit.boundary))
             self._engine.link.wait_until_lost()
             os._exit(0)  # whatever the script does at its end belongs to a whole run

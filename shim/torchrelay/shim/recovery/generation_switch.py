@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import sys
 import time
 from pathlib import Path
@@ -28,6 +29,7 @@ from torchrelay.protocol.messages import (
     Standing,
     Verified,
 )
+from torchrelay.protocol.positions import StandingPosition, SurvivorAction
 from torchrelay.shim.adapters import fsdp2, wrappers
 from torchrelay.shim.adapters.dtensor import local
 from torchrelay.shim.capture import device
@@ -44,8 +46,14 @@ SERVE_S = 600.0
 """How long a donor keeps its tensor channel open; the controller's deadlines are far shorter."""
 
 
-GO_BACK = "go back"
-"""What a rank does that is to be at its boundary before it goes on with the migration."""
+class NextMove(enum.Enum):
+    """What a rank does next."""
+
+    GO_ON = "it goes on from where it stands"
+    REWIND = "it goes back to its boundary"
+    GO_BACK_FIRST = "it goes back to its boundary before it goes on with the migration"
+    PASS_GATE = "it passes the gate, behind which it has to stand again"
+    ABANDONED = "the generation is given up"
 
 
 class Superseded(Exception):
@@ -55,7 +63,9 @@ class Superseded(Exception):
 class GenerationSwitch:
     """One generation, followed from Standing to Commit or Abandon, or until the rank has to stand elsewhere."""
 
-    def __init__(self, engine: Engine, recovery: Recovery, generation: int, position: str, detail: str) -> None:
+    def __init__(
+        self, engine: Engine, recovery: Recovery, generation: int, position: StandingPosition, detail: str
+    ) -> None:
         self._engine, self._recovery, self._link = engine, recovery, engine.link
         self.generation, self._position, self._detail = generation, position, detail
         self._plan: Plan | None = None
@@ -73,9 +83,12 @@ class GenerationSwitch:
         following._is_back, following._failure = self._is_back, self._failure
         return following
 
-    def follow(self) -> tuple[str, int]:
-        """Returns what the rank does next, and how many steps it does again; GO_BACK: `gone_back`, then `follow` once more."""
-        action = ""
+    def follow(self) -> tuple[NextMove, int]:
+        """Returns what the rank does next, and how many steps it does again.
+
+        GO_BACK_FIRST: `gone_back`, then `follow` once more.
+        """
+        action: NextMove | None = None
         try:
             action, redone = self._to_the_end()
             return action, redone
@@ -83,7 +96,7 @@ class GenerationSwitch:
             self._drop()
             raise
         finally:
-            if action != GO_BACK:
+            if action is not NextMove.GO_BACK_FIRST:
                 for donor in self._donors:
                     donor.close()
 
@@ -91,7 +104,7 @@ class GenerationSwitch:
         """The rank has left its step and put its state back, or has failed to: then the controller has to find another way."""
         self._is_back, self._failure = failure is None, failure
 
-    def _to_the_end(self) -> tuple[str, int]:
+    def _to_the_end(self) -> tuple[NextMove, int]:
         if not self._said:
             self._said = True
             self._say()
@@ -105,7 +118,7 @@ class GenerationSwitch:
             if isinstance(order, Abandon):
                 return self._abandoned()
             if isinstance(order, PassGate):
-                return "pass", 0
+                return NextMove.PASS_GATE, 0
             if isinstance(order, Rebuild) and self._has_to_go_back():
                 try:
                     self._check_wrappers()
@@ -113,12 +126,12 @@ class GenerationSwitch:
                     self._failure = error
                 else:
                     self._due = order
-                    return GO_BACK, 0
+                    return NextMove.GO_BACK_FIRST, 0
             self._carry_out(order)
 
     def _has_to_go_back(self) -> bool:
         """First: what it says afterwards, that it has verified, is true of the state that it goes on from."""
-        wanted = self._plan is not None and self._plan.action == "rewind"
+        wanted = self._plan is not None and self._plan.action == SurvivorAction.REWIND
         return wanted and not self._is_back and self._failure is None
 
     def _inject(self, phase: str) -> None:
@@ -136,16 +149,16 @@ class GenerationSwitch:
             Standing(
                 self.generation,
                 boundary,
-                engine.gates_passed,
-                self._position,
+                engine.step.gates_passed,
+                self._position.value,
                 self._detail[:200],
                 host,
                 port,
                 payload.dump(log),
                 len(log),
-                engine.layouts.as_text(max(boundary, engine.gates_passed)),
+                engine.layouts.as_text(max(boundary, engine.step.gates_passed)),
                 engine.updates.late_now(),
-                engine.place() if boundary == engine.gates_passed else "",
+                engine.place() if boundary == engine.step.gates_passed else "",
                 engine.left.place,
             )
         )
@@ -186,7 +199,7 @@ class GenerationSwitch:
         self._inject("transfer")
         self._engine.updates.take_back_early(order.boundary)
         tensors = self._engine.replicas.to_give(commit, order.boundary) | self._engine.saves.tensors()
-        if self._position in ("after", "left"):
+        if self._position in (StandingPosition.AFTER, StandingPosition.LEFT):
             tensors |= {path: local(g) for path, g in device.gradients(commit.state).items()}
         donor = Donor(
             tensors,
@@ -226,7 +239,7 @@ class GenerationSwitch:
         """Raises UnsupportedError where a wrapper was interrupted that cannot be put back."""
         commit = self._engine.commit
         modules = (m for root in (commit.state.roots if commit is not None else ()) for m in root.modules())
-        if self._position != "head" and any(map(wrappers.is_fsdp1, modules)):
+        if self._position is not StandingPosition.HEAD and any(map(wrappers.is_fsdp1, modules)):
             raise UnsupportedError("FullyShardedDataParallel was interrupted in its step: it cannot be put back")
 
     def _save(self, order: SaveCheckpoint) -> None:
@@ -251,9 +264,10 @@ class GenerationSwitch:
         if order.last:
             self._link.send(FilesKept(order.generation))
 
-    def _committed(self) -> tuple[str, int]:
+    def _committed(self) -> tuple[NextMove, int]:
         assert self._plan is not None
-        engine, action = self._engine, self._plan.action
+        engine = self._engine
+        goes_back = self._plan.action == SurvivorAction.REWIND
         if engine.saves.are_under_way():
             engine.comms.break_previous()
         engine.comms.committed()
@@ -264,19 +278,21 @@ class GenerationSwitch:
         engine.replicas.migrated(self._plan.target)
         if engine.keeper is not None:
             engine.keeper.entered(self.generation, self._plan.target, from_copy=bool(self._plan.kept))
-        back_to = engine.commit.saves if action == "rewind" and engine.commit is not None else None
+        back_to = engine.commit.saves if goes_back and engine.commit is not None else None
         engine.saves.entered(self.generation, back_to, has_communicators=not self._plan.offline)
-        if action == "forward" and self._plan.collective_log:
+        if self._plan.action == SurvivorAction.FORWARD and self._plan.collective_log:
             finished = collective_records.furthest(payload.load_logs(self._plan.collective_log))
             engine.records.replay = collective_records.without(finished, engine.records.after)
-        return action, int(action == "rewind" and self._position != "head")
+        if not goes_back:
+            return NextMove.GO_ON, 0
+        return NextMove.REWIND, int(self._position is not StandingPosition.HEAD)
 
-    def _abandoned(self) -> tuple[str, int]:
+    def _abandoned(self) -> tuple[NextMove, int]:
         self._drop()
         if self._engine.keeper is not None:
             self._engine.keeper.abandoned(self.generation)
         self._engine.layouts.abandoned(self._engine.wrapped, self._engine.comms.lend_name)
-        return "abandoned", 0
+        return NextMove.ABANDONED, 0
 
     def _drop(self) -> None:
         if self._rebuilt:

@@ -21,8 +21,9 @@ from torchrelay.protocol.messages import (
     ShimOrder,
     TakeCopy,
 )
+from torchrelay.protocol.positions import RankPhase, StandingPosition
 from torchrelay.shim.comm.communicators import is_communication_failure, serve_store
-from torchrelay.shim.recovery.generation_switch import GO_BACK, GenerationSwitch, Superseded
+from torchrelay.shim.recovery.generation_switch import GenerationSwitch, NextMove, Superseded
 from torchrelay.shim.script.rewind import Rewind
 
 if TYPE_CHECKING:
@@ -167,20 +168,20 @@ class Recovery:
                 raise error if error is not None else RuntimeError("the torchrelay agent is gone")
             return self._announced
 
-    def stand(self, position: str, error: BaseException | None) -> str:
-        """Returns what the rank does next: `stay`, `rewind`, `forward`, or `pass`, behind which it has to stand again.
+    def stand(self, position: StandingPosition, error: BaseException | None) -> bool:
+        """Stand still until the migration is over, or this rank's part of it has to be done elsewhere.
 
-        Raises `error` if this is no migration.
+        Returns whether the rank has to go back to its boundary. Raises `error` if this is no migration.
         """
         engine = self._engine
         phase = engine.journal.phase
         self.standing = True
-        engine.phase("standing")
+        engine.phase(RankPhase.STANDING)
         generation = self._generation(error)
         self._phase = phase
         return self._follow(GenerationSwitch(engine, self, generation, position, str(error or "")), error)
 
-    def _follow(self, attempt: GenerationSwitch, error: BaseException | None) -> str:
+    def _follow(self, attempt: GenerationSwitch, error: BaseException | None) -> bool:
         """To its commit, or until the rank is to go back: `gone_back` follows it further from there."""
         while True:
             try:
@@ -188,21 +189,21 @@ class Recovery:
             except Superseded:
                 attempt = attempt.anew(self._announced)
                 continue
-            if action != "abandoned":
+            if action is not NextMove.ABANDONED:
                 break
             if error is None:
-                action = "stay"
+                action = NextMove.GO_ON
                 break
             attempt = attempt.anew(self._generation(error))
-        if action == GO_BACK:
+        if action is NextMove.GO_BACK_FIRST:
             self._going_back = attempt, error
-            return "rewind"
+            return True
         self._engine.journal.phase = self._phase
         self.standing = False
         self._engine.alive()
-        if action != "pass":
+        if action is not NextMove.PASS_GATE:
             self._link.send(Resumed(attempt.generation, redone))
-        return action
+        return action is NextMove.REWIND
 
     def gone_back(self, failure: Exception | None) -> None:
         """The rank is at the head of its step again, or could not get there. Returns when the migration is committed.

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 from torchrelay.protocol.errors import JournalError, TorchrelayError
 from torchrelay.protocol.kept import COPIES_AS_NEEDED, SLOTS, KeptParts, Slots, own_folder, write_parts
 from torchrelay.protocol.messages import KeepCopies, TakeCopy
+from torchrelay.protocol.positions import StandingPosition
 from torchrelay.shim.replicas.kept_tensors import KeptTensors
 from torchrelay.shim.replicas.peer_exchange import Giver, Taker
 
@@ -185,7 +186,7 @@ class PeerCheckpoints:
         """
         if not self._meets or not self.every:
             return
-        engine, turn = self._engine, self._engine.gates_passed // self.every
+        engine, turn = self._engine, self._engine.step.gates_passed // self.every
         if turn <= self._met:
             return
         started_s, at_head = time.perf_counter(), not engine.is_waiting()
@@ -204,7 +205,7 @@ class PeerCheckpoints:
         try:
             self.meet(MEETING_S)
         except RuntimeError as error:
-            self._engine.recovery.stand("head", error)
+            self._engine.recovery.stand(StandingPosition.HEAD, error)
 
     def at_gate(self, boundary: int) -> None:
         """Of the step that starts at `boundary`."""

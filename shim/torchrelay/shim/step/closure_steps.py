@@ -99,7 +99,7 @@ class WholeSteps:
         Raises StateMismatchError where a joiner's shadow step calls it where the lost rank did not.
         """
         engine = self._engine
-        before_gate = engine.position == "body" or (engine.way_in is not None and engine.way_in.before_gate())
+        before_gate = engine.step.is_in_body or (engine.way_in is not None and engine.way_in.before_gate())
         mode = engine.mode() if before_gate and result is not None else "off"
         if mode == "answer":
             return _answered(engine.answer(_CLOSURE, "").results, result)

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from torchrelay.protocol.journal import PHASES
+from torchrelay.protocol.positions import PHASES, RankPhase, StandingPosition
 from torchrelay.protocol.transfer_protection import INTEGRITY
 from torchrelay.shim.adapters import ddp_layouts
 from torchrelay.shim.agent_link.link import AgentLink
@@ -49,11 +49,20 @@ from torchrelay.shim.step.interruptions import Interruptions
 from torchrelay.shim.step.late_forwards import LateForwards
 from torchrelay.shim.step.optimizer_updates import Updates
 from torchrelay.shim.step.repeated_step import DoneAgain
+from torchrelay.shim.step.step_state import StepPosition, StepState
 from torchrelay.shim.tensors.taint import Watch
 
 _MOST_STAND_INS = 2
 _MOST_IN_A_STEP = 16
 """So many updates of one iteration can be one step. What they write is copied before."""
+_STANDS_AT = {
+    StepPosition.SET_UP: StandingPosition.SET_UP,
+    StepPosition.BODY: StandingPosition.BODY,
+    StepPosition.GATE: StandingPosition.GATE,
+    StepPosition.AFTER: StandingPosition.AFTER,
+    StepPosition.FINISHED: StandingPosition.FINISHED,
+}
+"""In an update nobody stands but torn."""
 
 
 class Engine:
@@ -83,22 +92,13 @@ class Engine:
         self.costs, self.budget, self.reporter = Costs(), Budget(), Reporter(self)
         self.recovery = Recovery(self, link)
         self.commit: BoundarySnapshot | None = None
-        self.position = "set-up"
-        """`set-up`, `body`, `gate`, `update`, `after`, `finished`."""
-        self.gates_passed = 0
+        self.step = StepState()
         self.records = CollectiveRecords(journal.write_after)
         self.answer, self.replayed = self.records.answer, self.records.replayed
         self.shadow: Any = None
         self.way_in: Any = None
         """A joiner's, as long as it is on its way to the loop that it enters."""
         self.phases, self.updates = Phases(), Updates(self)
-        self.stepped = False
-        self.astray = False
-        """Whether a step was done in a loop that was not known to train: until it comes round, there is no boundary in it."""
-        self.behind = False
-        """Whether the step's gate is behind the loop that the boundary is in, which was over with gradients left over."""
-        self.gradients_open = False
-        """Whether there was a backward since the latest boundary, and no optimizer step after it."""
         self.step_stack: list[Activation] = []
         self.chain: set[str] = set()
         """Sites of the loops around and of those that train."""
@@ -143,13 +143,14 @@ class Engine:
             return "off"
         if self.records.answers is not None:
             return "answer"
-        return "repeat" if self.position in ("after", "finished") or self.left.found() else "record"
+        is_past = self.step.position in (StepPosition.AFTER, StepPosition.FINISHED)
+        return "repeat" if is_past or self.left.found() else "record"
 
     def caught_up(self, group: str) -> bool:
         return self.shadow is not None and bool(self.shadow.at_collective(group))
 
     def record(self, entry: FinishedCollective) -> None:
-        self.records.add(entry, after_gate=self.position == "after")
+        self.records.add(entry, after_gate=self.step.position is StepPosition.AFTER)
 
     def record_message(self, entry: FinishedCollective) -> None:
         """Of this rank alone: other ranks' records have nothing to compare it with."""
@@ -179,20 +180,21 @@ class Engine:
         self.journal.count += 1
         self.journal.publish()
 
-    def phase(self, name: str) -> None:
-        self.journal.phase = PHASES.index(name)
+    def phase(self, phase: RankPhase) -> None:
+        self.journal.phase = PHASES.index(phase)
         self.alive()
 
     # What goes wrong.
 
-    def standing_position(self) -> str:
+    def standing_position(self) -> StandingPosition:
         if self.left.found():
-            return "sharded" if self.late_forwards.seen else "left"
-        if self.astray or (self.position in ("body", "gate") and self._has_left(sys._getframe(1))):
-            return "astray"
-        if self.position == "update" or (self.position == "after" and not self.updates.all_done()):
-            return "torn"
-        return "sharded" if self.late_forwards.seen else self.position
+            return StandingPosition.SHARDED if self.late_forwards.seen else StandingPosition.LEFT
+        position = self.step.position
+        if self.step.astray or (self.step.is_before_update and self._has_left(sys._getframe(1))):
+            return StandingPosition.ASTRAY
+        if self.step.is_past_gate and not (position is StepPosition.AFTER and self.updates.all_done()):
+            return StandingPosition.TORN
+        return StandingPosition.SHARDED if self.late_forwards.seen else _STANDS_AT[position]
 
     # What the loops tell.
 
@@ -203,7 +205,7 @@ class Engine:
     def heads_at_gate(self) -> int:
         """How often the head of the latest boundary's loop was reached; negative if the gate is behind that loop."""
         assert self.commit is not None
-        return -self.commit.activation.heads if self.behind else self.commit.activation.heads
+        return -self.commit.activation.heads if self.step.behind else self.commit.activation.heads
 
     def _has_left(self, frame: FrameType) -> bool:
         """Whether the loop that the latest boundary is in is over."""
@@ -231,7 +233,7 @@ class Engine:
         except Exception as error:
             if self.shadow is not None:
                 raise
-            if not self.tracker.boundary_sites and not self.stepped:
+            if not self.tracker.boundary_sites and not self.step.stepped:
                 self.commit, self._not_captured = None, error  # a loop of set-up, with half-made objects in sight?
             elif self.guard.takes(error):
                 self._start_step()
@@ -248,21 +250,21 @@ class Engine:
         if activation.heads == 1:
             activation.first_mark = len(self.records.log)
         self.phases.head(activation, tracker.stack)
-        if self.stepped and activation.heads > 1 and tracker.boundary_sites != {activation.site}:
+        if self.step.stepped and activation.heads > 1 and tracker.boundary_sites != {activation.site}:
             self._refine(activation, depth)
         known = bool(tracker.boundary_sites)
         if activation.site in tracker.boundary_sites:
-            if self.stepped or self.commit is None or self._begins_anew(activation):
-                return self.take_boundary(activation, self.gates_passed)
-        elif not known and activation.heads == 1 and not self.stepped and self._stands_in(activation, depth):
-            return self.take_boundary(activation, self.gates_passed)
+            if self.step.stepped or self.commit is None or self._begins_anew(activation):
+                return self.take_boundary(activation, self.step.gates_passed)
+        elif not known and activation.heads == 1 and not self.step.stepped and self._stands_in(activation, depth):
+            return self.take_boundary(activation, self.step.gates_passed)
         elif activation.site in self.chain:
             self.records.cut(activation.first_mark)
             activation.head = self.writer.head(activation)
         elif known and self._may_train(activation):
             self._looked_at.add(activation.site)
             activation.head = self.writer.head(activation)  # the training loop may be one inside of it
-            return self.take_boundary(activation, self.gates_passed)
+            return self.take_boundary(activation, self.step.gates_passed)
         elif activation.heads == 1 and not (known and activation.site in self._looked_at):
             if not self._is_worth_a_look(activation):
                 return False
@@ -288,7 +290,9 @@ class Engine:
         Gradients that were computed there would be lost by going back to here.
         """
         assert self.commit is not None
-        return activation.heads == 1 and self.commit.activation not in self.tracker.stack and not self.gradients_open
+        return (
+            activation.heads == 1 and self.commit.activation not in self.tracker.stack and not self.step.gradients_open
+        )
 
     def _may_train(self, activation: Activation) -> bool:
         """Whether a further training loop seems to begin, or one around it: it stands in until a step is seen, and once only."""
@@ -313,12 +317,11 @@ class Engine:
         if self._forbidden is not None:
             self._forbidden.__exit__(None, None, None)  # type: ignore[no-untyped-call]  # the same
             self._forbidden = None
-        self.stepped = False
         self.updates.begin_iteration()
         if self.numbers is not None:
             self.numbers.begin_step()
-        self.position, self.astray, self.late_forwards.seen, self.left.place = "body", False, False, ""
-        self.behind = False
+        self.step.reached_head()
+        self.late_forwards.seen, self.left.place = False, ""
 
     def _pause_if_wanted(self) -> None:
         assert self.commit is not None
@@ -329,7 +332,7 @@ class Engine:
         if self.keeper is not None and self.shadow is None:
             self.keeper.meet_at_head()
         if self.shadow is None and self.recovery.wanted_at_head(self.commit.boundary):
-            self.recovery.stand("head", None)
+            self.recovery.stand(StandingPosition.HEAD, None)
             self.gradients.begin_again(self.commit.state, self.commit.boundary)
 
     def _refine(self, activation: Activation, depth: int) -> None:
@@ -337,7 +340,7 @@ class Engine:
         if activation not in self.step_stack:
             return
         if activation.site in self.chain:
-            if self.astray and activation.steps <= _MOST_IN_A_STEP and self.step_stack[-1] is activation:
+            if self.step.astray and activation.steps <= _MOST_IN_A_STEP and self.step_stack[-1] is activation:
                 self._take_together(activation)
             return
         around_step = [a.site for a in self.step_stack]
@@ -360,7 +363,7 @@ class Engine:
         Returns whether it is one; not for a joiner where the others have left the loop.
         """
         place = place_of(self.tracker.stack[: self.tracker.stack.index(activation) + 1])
-        if self.shadow is not None and self.position == "after":
+        if self.shadow is not None and self.step.position is StepPosition.AFTER:
             self.shadow.at_step_end()  # an iteration with fewer updates than others
             if self.shadow is not None:
                 if self.shadow.passes_over(place):
@@ -375,7 +378,7 @@ class Engine:
         self.records.cut(activation.first_mark)
         self.records.body_mark = len(self.records.log)
         self._start_step()
-        self.gradients_open = False
+        self.step.took_boundary()
         self.draws.at_boundary(self.commit.item if self.commit is not None else None)
         before = self.commit.state if self.commit is not None else None
         if self.writer.begins_anew():
@@ -392,7 +395,7 @@ class Engine:
         self.writer.boundary(self.commit)
         if number > 0 and self.set_up is not None:
             self.set_up.end()
-        self.phase("body")
+        self.phase(RankPhase.BODY)
         self.costs.head(time.perf_counter() - started_s)
         self.budget.spent(time.thread_time() - started_cpu_s)
         if self.faults is not None and self.shadow is None and not self.wrapped:
@@ -417,7 +420,7 @@ class Engine:
         self.budget.interrupted()
         self.again.begin(commit.state)
         self.again.ignore(self.updates.writes.tensors())
-        self.phase("body")
+        self.phase(RankPhase.BODY)
 
     def _put_back(self, commit: BoundarySnapshot) -> None:
         commit.item.put_back(self.is_state)
@@ -433,9 +436,8 @@ class Engine:
         activation.inner.clear()  # a loop that is entered again is entered for the first time, as in a process that joins
         del self.tracker.stack[self.tracker.stack.index(activation) + 1 :]
         self.records.cut(self.records.body_mark)
-        self.stepped = False
         self.updates.begin_iteration()
-        self.position = "body"
+        self.step.went_back()
         if self.numbers is not None:
             self.numbers.begin_step()
         self.recovery.rewinding = None
@@ -449,10 +451,12 @@ class Engine:
 
     def step_now(self) -> int:
         """Number of the step that is being done, from 1."""
-        stepped = self.position in ("update", "after")
-        if stepped and self.position == "after" and self.on_training_thread() and self._has_left(sys._getframe(1)):
-            stepped = self.behind or (self.astray and self.step_stack[-1] in self.tracker.stack)
-        return self.gates_passed if stepped else self.gates_passed + 1
+        step = self.step
+        is_past = step.is_past_gate
+        after = step.position is StepPosition.AFTER
+        if after and self.on_training_thread() and self._has_left(sys._getframe(1)):
+            is_past = step.behind or (step.astray and self.step_stack[-1] in self.tracker.stack)
+        return step.gates_passed if is_past else step.gates_passed + 1
 
     # Helpers.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NoReturn
 
 from torchrelay.protocol.errors import UnsupportedError
+from torchrelay.protocol.positions import StandingPosition
 from torchrelay.shim.comm.communicators import is_communication_failure
 from torchrelay.shim.instrument.loop_tracker import Activation
 from torchrelay.shim.script.rewind import Rewind
@@ -17,7 +18,7 @@ class Interruptions:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def interrupted(self, error: RuntimeError, position: str = "") -> None:
+    def interrupted(self, error: RuntimeError, position: StandingPosition | None = None) -> None:
         """After a failed communication. Returns if it is to be tried again, on a new generation; raises otherwise.
 
         `position`: where that is no place that the engine itself knows.
@@ -27,7 +28,7 @@ class Interruptions:
             raise engine.recovery.rewinding from None
         if engine.commit is None or not (engine.recovery.interrupted() or is_communication_failure(error)):
             raise error
-        if engine.recovery.stand(position or engine.standing_position(), error) == "rewind":
+        if engine.recovery.stand(position or engine.standing_position(), error):
             self.rewind()
 
     def rewind(self) -> NoReturn:
@@ -39,8 +40,8 @@ class Interruptions:
 
     def for_good(self, error: RuntimeError) -> None:
         """The same for what cannot be called again, such as a backward: before the gate only."""
-        past_gate = self._engine.left.found() or self._engine.position in ("after", "update")
-        self.interrupted(error, "once" if past_gate else "")
+        past_gate = self._engine.left.found() or self._engine.step.is_past_gate
+        self.interrupted(error, StandingPosition.ONCE if past_gate else None)
         reason = "a backward or forward was interrupted after the optimizer step; it cannot be repeated"
         raise UnsupportedError(reason if past_gate else str(error)) from error
 
@@ -53,12 +54,12 @@ class Interruptions:
         if not isinstance(error, Rewind):
             assert isinstance(error, RuntimeError)
             position = engine.standing_position()
-            if engine.position in ("after", "update") and position != "torn":
+            if engine.step.is_past_gate and position is not StandingPosition.TORN:
                 return False
             if not (engine.recovery.interrupted() or is_communication_failure(error)):
                 return False
             # Torn: what an optimizer has begun in its step has failed while it was waited for; all may go back to copies.
-            if engine.recovery.stand(position, error) != "rewind":
+            if not engine.recovery.stand(position, error):
                 return False
         error.__traceback__ = None
         engine.go_back(commit)

@@ -11,12 +11,14 @@ import torch
 
 from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
 from torchrelay.protocol.messages import FirstStep
+from torchrelay.protocol.positions import RankPhase, StandingPosition
 from torchrelay.shim.instrument.loop_tracker import Activation
 from torchrelay.shim.script.rewind import Rewind
 from torchrelay.shim.step.closure_steps import WholeSteps
 from torchrelay.shim.step.early_updates import EarlyUpdates
 from torchrelay.shim.step.early_writes import EarlyWrites
 from torchrelay.shim.step.late_writes import LateWrites
+from torchrelay.shim.step.step_state import StepPosition
 
 if TYPE_CHECKING:
     from torchrelay.shim.step.engine import Engine
@@ -80,7 +82,7 @@ class Updates:
         commit = self._engine.commit
         if commit is None:
             return {}
-        at_boundary = self._engine.gates_passed == commit.boundary
+        at_boundary = self._engine.step.gates_passed == commit.boundary
         return self.late.until(commit.state if at_boundary else commit.state.as_it_is_now())
 
     # In front of the update.
@@ -92,17 +94,18 @@ class Updates:
         engine = self._engine
         if not engine.tracker.live or threading.get_ident() != self._training_thread:
             return
-        passed, depth, self._is_through = engine.gates_passed, self._depth, False
+        passed, depth, self._is_through = engine.step.gates_passed, self._depth, False
         try:
             self._before_step(frame, optimizer, whole=whole)
         except Exception as error:
             if not engine.guard.takes(error):
                 raise
-            if self._is_through and engine.gates_passed == passed:
+            if self._is_through and engine.step.gates_passed == passed:
                 self._count_gate()  # the others have gone on: nobody is at this gate any more
-            elif engine.gates_passed == passed and engine.position in ("body", "gate"):
+            elif engine.step.gates_passed == passed and engine.step.is_before_update:
                 # The others wait for this rank at their gate. Without protection there is less to do on the way to it.
-                engine.position, self._depth = "body", depth
+                engine.step.left_gate()
+                self._depth = depth
                 try:
                     self._before_step(frame, optimizer, whole=whole)
                 except Exception as again:
@@ -116,36 +119,36 @@ class Updates:
         if self._depth > 1 or self.whole.open:
             return
         self._stepping = optimizer
-        if engine.position == "set-up":
+        if engine.step.position is StepPosition.SET_UP:
             if engine.way_in is not None:
                 engine.way_in.at_step(frame)
             elif engine.capturing and self._trains_unseen(frame):
                 engine.give_up(UnsupportedError("training has begun in a loop whose beginning was not captured"))
             engine.reporter.step_in_set_up(frame)
-        if engine.position not in ("body", "after"):
+        if engine.step.position not in (StepPosition.BODY, StepPosition.AFTER):
             return
-        if not engine.capturing and engine.gradients_open:
+        if not engine.capturing and engine.step.gradients_open:
             self._turns = max(self._turns, self._done)
         if optimizer is not None and engine.capturing and engine.shadow is None:
             engine.gradients.used_by(optimizer)
         running = engine.tracker.around_step(frame)
         if self._is_behind_its_loop(frame, running):
-            engine.behind = True
+            engine.step.began_behind_loop()
             engine.reporter.step_behind_loop(frame)
         elif engine.commit is not None and running and engine.commit.activation not in running:
             self._step_elsewhere(running)
             return
         elif engine.commit is not None and running:
             site = engine.commit.activation.site
-            together = engine.gradients_open or (optimizer is not None and self.whole.communicates(optimizer))
+            together = engine.step.gradients_open or (optimizer is not None and self.whole.communicates(optimizer))
             if self.early.learn(site, self._done, together=together):
                 engine.reporter.in_turn()
-            if engine.position == "body" and self._done < self.early.before_gate(site):
+            if engine.step.is_in_body and self._done < self.early.before_gate(site):
                 self._update_early(None if whole else optimizer, running)
                 return
-        if engine.position == "after":
+        if engine.step.position is StepPosition.AFTER:
             return
-        if not running and not engine.behind:
+        if not running and not engine.step.behind:
             engine.reporter.step_in_no_loop(frame)
             return
         if not engine.protects_this_step():
@@ -177,7 +180,8 @@ class Updates:
     def _update_early(self, optimizer: Any, running: list[Activation]) -> None:
         """Another one comes in this iteration, behind a backward: the gate is there."""
         engine = self._engine
-        engine.step_stack, engine.gradients_open, self._updating_early = running, False, True
+        engine.step_stack, self._updating_early = running, True
+        engine.step.updated_early()
         if engine.shadow is None and optimizer is not None:
             self.early.keep(optimizer)
             engine.again.ignore(self.early.tensors())
@@ -187,11 +191,11 @@ class Updates:
         engine = self._engine
         if not engine.tracker.live or not engine.capturing:
             return
-        in_shadow = engine.shadow is not None and engine.position == "body"
+        in_shadow = engine.shadow is not None and engine.step.is_in_body
         if in_shadow or (engine.way_in is not None and engine.way_in.before_gate()):
             self.whole.begin_without(optimizer)
             return
-        if engine.position != "body" or engine.shadow is not None:
+        if not engine.step.is_in_body or engine.shadow is not None:
             return
         if engine.commit is not None and engine.commit.activation in engine.tracker.running(frame):
             self.early.keep(optimizer)
@@ -203,7 +207,8 @@ class Updates:
         It has a gate like any other, and what follows it is carried. Before that gate nobody can go back to the boundary.
         """
         engine = self._engine
-        if engine.commit is None or engine.position != "body" or not engine.gradients_open or self._done > 0:
+        in_body = engine.step.is_in_body and engine.step.gradients_open
+        if engine.commit is None or not in_body or self._done > 0:
             return False
         loop = engine.commit.activation
         return loop not in running and loop.around is (running[-1] if running else None) and loop.is_run_by(frame)
@@ -220,15 +225,16 @@ class Updates:
         assert engine.commit is not None
         if engine.shadow is not None:
             raise StateMismatchError("a further training loop begins where there are no peers yet")
-        if engine.astray and engine.step_stack[-1] in running:
+        if engine.step.astray and engine.step_stack[-1] in running:
             return  # another one in the same iteration
         engine.reporter.step_in_another_loop(engine.commit, running[-1].site)
-        engine.astray, self._done = True, 0
+        engine.step.went_astray()
+        self._done = 0
         self._steps_in(running)
         engine.again.leave()
         engine.waiting(True)
         try:
-            self._gate_only(engine.gates_passed + 1)
+            self._gate_only(engine.step.gates_passed + 1)
         except RuntimeError as error:
             engine.interrupted(error)
             raise
@@ -248,8 +254,8 @@ class Updates:
         engine = self._engine
         assert engine.commit is not None
         boundary = engine.commit.boundary
-        engine.position = "gate"
-        engine.phase("gate")
+        engine.step.reached_gate()
+        engine.phase(RankPhase.GATE)
         if engine.shadow is not None:
             engine.shadow.at_gate(frame, engine.heads_at_gate())
         else:
@@ -261,16 +267,15 @@ class Updates:
             engine.layouts.note(boundary + 1, engine.wrapped)
             self.writes.at_gate(engine.commit.state, {id(tensor) for tensor in self.early.tensors()})
             self._write(frame)  # before the gate: whoever passes it relies on this rank's journal being whole
-            self._wait("behind" if engine.behind else "gate")
+            self._wait(StandingPosition.BEHIND if engine.step.behind else StandingPosition.GATE)
             if engine.numbers is not None:
                 engine.numbers.passed()
         self.passed(boundary + 1)
-        engine.position = "update"
-        engine.phase("update")
+        engine.phase(RankPhase.UPDATE)
         engine.inject("optimizer")
         if engine.first_step_due and engine.shadow is None:
             engine.first_step_due = False
-            engine.link.send(FirstStep(engine.comms.now.number, engine.gates_passed))
+            engine.link.send(FirstStep(engine.comms.now.number, engine.step.gates_passed))
 
     def at_head(self, activation: Activation) -> bool:
         """The iteration is over, and what its early updates have done was not confirmed. Whether it has to be done again."""
@@ -279,16 +284,17 @@ class Updates:
         if commit is None or (activation is not commit.activation and commit.activation in engine.tracker.stack):
             return False
         engine.again.leave()
-        engine.position, self._is_through = "gate", False
-        engine.phase("gate")
+        engine.step.reached_gate()
+        self._is_through = False
+        engine.phase(RankPhase.GATE)
         try:
-            self._wait("gate" if activation is commit.activation else "astray")
+            self._wait(StandingPosition.GATE if activation is commit.activation else StandingPosition.ASTRAY)
         except Rewind:
             activation.heads -= 1
             engine.go_back(commit)
             return True
         self.passed(commit.boundary + 1)
-        engine.stepped = True
+        engine.step.updated_before_gate()
         return False
 
     def _gate_only(self, number: int) -> None:
@@ -308,11 +314,9 @@ class Updates:
     def _count_gate(self) -> None:
         engine = self._engine
         self._owes_gate = False
-        engine.gates_passed += 1
-        engine.gradients_open = False
-        engine.journal.gates_passed = engine.gates_passed
-        engine.position = "update"
-        engine.phase("update")
+        engine.step.passed_gate(engine.step.gates_passed + 1)
+        engine.journal.gates_passed = engine.step.gates_passed
+        engine.phase(RankPhase.UPDATE)
 
     def _write(self, frame: FrameType) -> None:
         engine = self._engine
@@ -327,19 +331,19 @@ class Updates:
             if not engine.guard.takes(error):
                 raise
 
-    def _wait(self, position: str) -> None:
+    def _wait(self, position: StandingPosition) -> None:
         engine = self._engine
         engine.waiting(True)
         started_s = time.perf_counter()
         try:
             engine.journal.copies.wait()
-            self._pass(engine.gates_passed + 1)
+            self._pass(engine.step.gates_passed + 1)
             self._is_through = True
             engine.costs.barrier(time.perf_counter() - started_s)
         except RuntimeError as error:
             if engine.commit is None:
                 raise
-            if engine.recovery.stand(position, error) == "rewind":
+            if engine.recovery.stand(position, error):
                 engine.rewind()
         finally:
             engine.journal.wait(False)  # published with the phase that begins now
@@ -348,8 +352,7 @@ class Updates:
         engine = self._engine
         if engine.shadow is None:
             engine.records.after, engine.records.replay = [], {}
-        engine.gates_passed = number
-        engine.gradients_open = False
+        engine.step.passed_gate(number)
         self.early.drop()
         self.writes.drop()
         engine.gradients.passed()
@@ -371,19 +374,18 @@ class Updates:
         engine = self._engine
         self._depth = max(self._depth - 1, 0)
         self._stepping = self._stepping if self._depth > 0 else None
-        if self._depth > 0 or not (engine.position in ("update", "after") or self._updating_early):
+        if self._depth > 0 or not (engine.step.is_past_gate or self._updating_early):
             return
         self._updating_early = False
         self._done += 1
         if self._done > 1:
             engine.tracker.watch_inside = True
-        if engine.position == "update":
-            engine.stepped = True
-            engine.position = "after"
-            engine.phase("after")
+        if engine.step.position is StepPosition.UPDATE:
+            engine.step.updated()
+            engine.phase(RankPhase.AFTER)
             self._updated()
             engine.inject("after-step")
-        elif engine.position == "after":
+        elif engine.step.position is StepPosition.AFTER:
             self._updated()
 
     def _updated(self) -> None:
@@ -392,5 +394,5 @@ class Updates:
         if engine.shadow is not None:
             if self.all_done():
                 engine.shadow.at_step_end()
-        elif engine.commit is not None and not engine.astray:
+        elif engine.commit is not None and not engine.step.astray:
             self.late.note(engine.commit.state)

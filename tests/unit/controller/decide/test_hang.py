@@ -39,8 +39,7 @@ def test_who_does_not_wait_and_does_nothing_while_peers_wait_is_the_culprit() ->
         (works(0, LIMIT_S + 60), works(1, LIMIT_S + 60)),  # nobody waits: a slow step
         (waits(0, LIMIT_S + 60), waits(1, LIMIT_S + 60)),  # all wait: nobody is to blame
         (waits(0, LIMIT_S + 60), works(1, LIMIT_S + 60, idle_s=0.3)),  # rank 1 computes, if without a sign of a loop
-        (waits(0, LIMIT_S + 20), works(1, LIMIT_S + 20, phase="data")),  # slow storage
-        (waits(0, LIMIT_S + 20), works(1, LIMIT_S + 20, phase="after")),  # saving, uploading
+        (waits(0, LIMIT_S + 20), works(1, LIMIT_S + 20, phase="after")),  # slow storage, saving, uploading
         (waits(0, LIMIT_S + 60), works(1, LIMIT_S + 60, phase="finished")),
         (waits(0, LIMIT_S + 60), works(1, LIMIT_S + 60, phase="set-up")),
         (waits(0, LIMIT_S + 60), works(1, LIMIT_S + 60, phase="standing")),
@@ -53,7 +52,7 @@ def test_no_false_alarm(vitals: tuple[Vital, ...]) -> None:
 
 
 def test_storage_that_stays_away_is_a_hang_in_the_end() -> None:
-    assert culprit_of(waits(0, 61), works(1, 61, phase="data")) == 1
+    assert culprit_of(waits(0, 61), works(1, 61, phase="after")) == 1
 
 
 def test_a_rank_that_only_burns_processor_time_is_given_up_in_the_end() -> None:
@@ -101,7 +100,7 @@ def test_the_reason_names_numbers_and_witnesses() -> None:
 
 
 def test_code_that_runs_in_circles_is_a_hang_wherever_it_is() -> None:
-    for phase, waiting in (("body", False), ("after", False), ("data", False), ("body", True)):
+    for phase, waiting in (("body", False), ("after", False), ("body", True)):
         circling = works(1, LIMIT_S + 1, phase=phase, waiting=waiting, idle_s=0.1, process_state="R", motion="circling")
         assert culprit_of(waits(0, LIMIT_S), circling) == 1
         assert culprit_of(waits(0, LIMIT_S), dataclasses.replace(circling, motion="moving")) is None

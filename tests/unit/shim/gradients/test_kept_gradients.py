@@ -68,7 +68,7 @@ def run(
 
         hook = model.first.weight.register_hook(breaks)
         engine.gradients.before_backward()
-        engine.gradients_open = True
+        engine.step.computed_gradients()
         try:
             loss.backward()
         except RuntimeError as error:
@@ -183,7 +183,7 @@ def test_whoever_zeroes_them_pays_nothing(
 
     def counted(tensors: list[torch.Tensor]) -> list[bool]:
         if tensors:
-            looked.append(script.engine.gates_passed)
+            looked.append(script.engine.step.gates_passed)
         return plain(tensors)
 
     monkeypatch.setattr(kept_gradients, "are_zero", counted)
@@ -235,7 +235,7 @@ def in_turn(order: tuple[int, int], zero: Callable[..., None]) -> str:
 def test_two_models_in_turn_pay_nothing(order: tuple[int, int], script: LoopScript) -> None:
     def backward(loss: torch.Tensor) -> None:
         script.engine.gradients.before_backward()
-        script.engine.gradients_open = True
+        script.engine.step.computed_gradients()
         loss.backward()
         script.engine.gradients.after_backward()
 

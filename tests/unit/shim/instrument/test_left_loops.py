@@ -14,6 +14,7 @@ from torchrelay.shim.capture import rng
 from torchrelay.shim.comm.collectives import FinishedCollective
 from torchrelay.shim.instrument.left_loops import HeadsToPass
 from torchrelay.shim.instrument.loop_tracker import Activation
+from torchrelay.shim.step.step_state import StepPosition
 
 
 @pytest.fixture
@@ -27,7 +28,7 @@ def seen(script: LoopScript) -> dict[str, Any]:
 
     def look() -> None:
         position = engine.standing_position()
-        noted.append((position, engine.commit.boundary if engine.commit else -1, engine.gates_passed))
+        noted.append((position, engine.commit.boundary if engine.commit else -1, engine.step.gates_passed))
 
     return {"call": call, "look": look, "noted": noted}
 
@@ -203,7 +204,7 @@ def test_a_loop_that_is_left_in_the_midst_of_a_step_cannot_be_gone_past(
         look()
         """,
         **seen,
-        compute=lambda: setattr(script.engine, "gradients_open", True),
+        compute=lambda: script.engine.step.computed_gradients(),
     )
     assert seen["noted"] == [("astray", 2, 2)]
 
@@ -222,12 +223,12 @@ def test_behind_its_own_gate_and_in_a_joiner_s_step_no_loop_counts_as_left(
     engine = script.engine
 
     def look_as(position: str, shadow: Any) -> None:
-        before = engine.position, engine.shadow
-        engine.position, engine.shadow = position, shadow
+        before = engine.step.position, engine.shadow
+        engine.step.position, engine.shadow = StepPosition[position], shadow
         seen["noted"].append(engine.left.found())
-        engine.position, engine.shadow = before
+        engine.step.position, engine.shadow = before
 
-    script.run(BREAK + "look_as('gate', None)\nlook_as('body', True)\nlook_as('body', None)", **seen, look_as=look_as)
+    script.run(BREAK + "look_as('GATE', None)\nlook_as('BODY', True)\nlook_as('BODY', None)", **seen, look_as=look_as)
     assert seen["noted"][3:] == [False, False, True]
 
 
@@ -251,7 +252,7 @@ def test_a_loop_that_is_left_before_any_step_has_none_before_it(script: LoopScri
 def test_a_forward_that_is_interrupted_behind_it_cannot_be_called_again(
     script: LoopScript, seen: dict[str, Any]
 ) -> None:
-    script.answer = "stay"
+    script.goes_back = False
     with pytest.raises(UnsupportedError, match="after the optimizer step"):
         script.run(BREAK + "forward()", **seen, forward=lambda: script.engine.interrupted_for_good(RuntimeError(LOST)))
     assert script.stood == ["once"]

@@ -217,7 +217,7 @@ def test_a_further_training_loop_that_does_not_look_like_one_has_boundaries_from
     )
     assert (before, after) == (["after", "body", "body"], ["astray", "after", "after"])
     assert script.numbers_by_line() == {3: [0, 1], 5: [3, 4]}
-    assert script.engine.gates_passed == 5
+    assert script.engine.step.gates_passed == 5
     said = {text for report in script.sent for text in getattr(report, "unprotected", ())}
     assert any("a further training loop" in text for text in said), said
 
@@ -297,7 +297,7 @@ def test_a_boundary_is_not_taken_anew_where_gradients_of_the_loop_before_are_ope
                     step()
                 standings.append(standing())
     """,
-        backward=lambda: setattr(script.engine, "gradients_open", True),
+        backward=lambda: script.engine.step.computed_gradients(),
         standing=script.engine.standing_position,
         standings=(standings := []),
     )

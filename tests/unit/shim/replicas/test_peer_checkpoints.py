@@ -10,11 +10,13 @@ import torch
 
 from torchrelay.protocol.kept import COPIES_AS_NEEDED, whole_copies
 from torchrelay.protocol.messages import Abandon, CopyReady, CopyTaken, Interrupt, KeepCopies, TakeCopy
+from torchrelay.protocol.positions import StandingPosition
 from torchrelay.protocol.transfer_protection import INTEGRITY
 from torchrelay.shim.recovery.survivor import Recovery
 from torchrelay.shim.replicas.kept_tensors import KeptTensors, load
 from torchrelay.shim.replicas.peer_checkpoints import PeerCheckpoints
 from torchrelay.shim.replicas.peer_exchange import Taker
+from torchrelay.shim.step.step_state import StepState
 
 EVERY = 3
 
@@ -43,7 +45,7 @@ class Engine:
     def __init__(self, rank: int = 0) -> None:
         self.rank, self.link, self.shadow, self.protection = rank, Link(), None, INTEGRITY
         self.comms = SimpleNamespace(address="127.0.0.1", meet=self.meet)
-        self.gates_passed = 0
+        self.step = StepState()
         self.meetings: list[tuple[int, bool, bool]] = []
         self.others_keep: bool | None = True
         self.writer = SimpleNamespace(latest=([b"journ", b"al"], b"set-up"))
@@ -249,7 +251,7 @@ def test_a_migration_that_is_abandoned_lets_copies_be_given_again(keeper: PeerCh
     train(keeper, engine, 0, 1, 2)
     assert (engine.link.sent, keeper.failed) == ([], "its buddy has not fetched it")
     recovery.handle(Abandon(2, "it was the joiner that was lost"))
-    assert recovery.stand("head", None) == "stay"
+    assert not recovery.stand(StandingPosition.HEAD, None)
     engine.link.said.clear()
     train(keeper, engine, 3)
     ready = engine.link.wait()
@@ -295,7 +297,7 @@ def test_a_copy_that_breaks_off_on_its_way_is_not_held_and_the_older_one_is(
 
 def in_sync(keeper: PeerCheckpoints, engine: Engine, *boundaries: int) -> None:
     for boundary in boundaries:
-        engine.gates_passed = boundary
+        engine.step.entered(boundary)
         keeper.at_boundary(SimpleNamespace(boundary=boundary))  # type: ignore[arg-type]  # a stand-in
         keeper.meet_at_head()
         keeper.at_gate(boundary)
@@ -310,7 +312,7 @@ def synchronous(engine: Engine, tmp_path: Path) -> PeerCheckpoints:
 def test_a_synchronous_copy_is_whole_at_its_head_and_all_ranks_meet_there_once(
     synchronous: PeerCheckpoints, engine: Engine, tmp_path: Path
 ) -> None:
-    engine.gates_passed = 3
+    engine.step.entered(3)
     synchronous.at_boundary(SimpleNamespace(boundary=3))  # type: ignore[arg-type]  # a stand-in
     assert held(tmp_path) == [3]
     in_sync(synchronous, engine, 3, 4, 5, 6, 7)

@@ -34,7 +34,7 @@ class Talking(torch.optim.Optimizer):
             self.state[parameter]["times"] = self.state[parameter].get("times", 0) + 1
             if number == 0:
                 self.engine.updates.collective_begins()
-                self.places.append(self.engine.position)
+                self.places.append(self.engine.step.position.name.lower())
                 self.fail()
 
 
@@ -43,7 +43,7 @@ def parameters(count: int) -> list[torch.nn.Parameter]:
 
 
 def backward(script: LoopScript, optimizers: tuple[torch.optim.Optimizer, ...]) -> None:
-    script.engine.gradients_open = True
+    script.engine.step.computed_gradients()
     script.tracker.computing()
     for parameter in (p for o in optimizers for group in o.param_groups for p in group["params"]):
         parameter.grad = -torch.ones_like(parameter)
@@ -60,7 +60,7 @@ def train(script: LoopScript, *optimizers: torch.optim.Optimizer, **names: Any) 
             gates.append(passed())
     """,
         backward=lambda: backward(script, optimizers),
-        passed=lambda: script.engine.gates_passed,
+        passed=lambda: script.engine.step.gates_passed,
         optimizers=optimizers,
         **{"gates": [], "before": lambda batch: None, **names},
     )

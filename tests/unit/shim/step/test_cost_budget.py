@@ -79,7 +79,7 @@ def test_a_rank_over_its_budget_trains_on_without_protection_and_says_why(script
     exceeded = engine.budget.exceeded
     assert not exceeded()
     steps(WINDOW_STEPS, 1.0, 2.0, engine.budget)
-    engine.budget.exceeded = lambda: engine.gates_passed >= 3  # type: ignore[method-assign]  # not before it trains
+    engine.budget.exceeded = lambda: engine.step.gates_passed >= 3  # type: ignore[method-assign]  # not before it trains
     ends = script.run(
         """
         done = 0

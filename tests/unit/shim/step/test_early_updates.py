@@ -70,13 +70,13 @@ def test_the_gate_moves_behind_updates_that_a_backward_follows(script: LoopScrip
             step()
             places.append(position())
     """,
-        backward=lambda: setattr(script.engine, "gradients_open", True),
-        position=lambda: script.engine.position,
+        backward=lambda: script.engine.step.computed_gradients(),
+        position=lambda: script.engine.step.position.name.lower(),
         places=(places := []),
         kind="in turn",
     )
     assert places == ["after", "after", "body", "after", "body", "after"]
-    assert script.engine.gates_passed == 3
+    assert script.engine.step.gates_passed == 3
     assert set(script.engine.updates.early.turns.values()) == {(1, 1)}
 
 
@@ -89,8 +89,8 @@ def test_the_gate_stays_in_front_of_the_first_of_several_updates_after_one_backw
             places.append(position())
             step()
     """,
-        backward=lambda: setattr(script.engine, "gradients_open", True),
-        position=lambda: script.engine.position,
+        backward=lambda: script.engine.step.computed_gradients(),
+        position=lambda: script.engine.step.position.name.lower(),
         places=(places := []),
     )
     assert places == ["after"] * 3
@@ -109,14 +109,14 @@ def test_an_iteration_with_fewer_updates_has_its_gate_at_the_next_head(script: L
                 backward()
                 step(optimizer)
     """,
-        backward=lambda: setattr(script.engine, "gradients_open", True),
-        position=lambda: script.engine.position,
+        backward=lambda: script.engine.step.computed_gradients(),
+        position=lambda: script.engine.step.position.name.lower(),
         places=(places := []),
         optimizer=optimizer,
     )
     assert places == ["after", "body", "body", "body"]
     assert [number for number, _ in script.boundaries] == [0, 1, 2, 3]
-    assert script.engine.gates_passed == 4
+    assert script.engine.step.gates_passed == 4
 
 
 def test_a_loss_at_such_a_gate_does_the_iteration_again(script: LoopScript, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,7 +132,7 @@ def test_a_loss_at_such_a_gate_does_the_iteration_again(script: LoopScript, monk
     script.failures = 1
 
     def update() -> None:
-        script.engine.gradients_open = True
+        script.engine.step.computed_gradients()
         script.engine.updates.before_step(sys._getframe(1), optimizer)
         parameter.grad = torch.ones(3)
         with torch.no_grad():

@@ -46,11 +46,11 @@ def seen(script: LoopScript, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
     def backward() -> None:
         script.tracker.computing()
-        script.engine.gradients_open = True
+        script.engine.step.computed_gradients()
         WEIGHT.sum().backward()
 
     def note() -> None:
-        places.append((script.engine.standing_position(), script.engine.gates_passed))
+        places.append((script.engine.standing_position(), script.engine.step.gates_passed))
 
     names = {"backward": backward, "backward_again": lambda epoch: None, "note": note}
     return {"names": names, "waited": waited, "places": places}

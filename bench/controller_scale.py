@@ -4,12 +4,14 @@ Prints one JSON object. `decision_s`: from the moment at which a process is kill
 first survivor has been told to leave its communicators, as the agents' processes see it: the median, the 99 % share, the longest.
 `loop_s`: for how long the controller's loop stood still. `cores`, `rss_mib`: of the controller's process, without anything
 beside it; the API is in memory there and counts as its cost. `writes_per_s`: what it asked of the API while all trained.
-Agents are played by other processes: each has its own connection and certificate, and tells each second how far it is.
+Agents are played by other processes: each has its own connection and certificate, and tells as often as the controller asks how
+far it is.
 """
 
 import argparse
 import asyncio
 import contextlib
+import heapq
 import itertools
 import json
 import multiprocessing
@@ -35,13 +37,13 @@ from torchrelay.protocol import kube_names as kube
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol.names import NO_RANK
 from torchrelay.protocol.pod_tls import PodIdentity, SigningRequest, sign
+from torchrelay.protocol.telling import TELL_S
 from torchrelay.protocol.tls import Credentials
 
 MIB = 1 << 20
-TELL_S = 1.0
 AT_ONCE = 50
 """Agents of one process that connect at the same time."""
-READY_S, SETTLED_S = 540.0, 120.0
+READY_S, SETTLED_S = 900.0, 120.0
 
 
 def step_now() -> int:
@@ -60,7 +62,8 @@ class Site:
         self.killed_s: dict[JobKey, float] = {}
         self.held: dict[JobKey, int] = {}
         """Jobs that make no step meanwhile: all ranks of a job have to stand at the same one."""
-        self.decided_s: list[float] = []
+        self._due: list[tuple[float, str]] = []
+        """When which agent tells next."""
 
     def channel(self, pod: Pod) -> grpc.aio.Channel:
         request = SigningRequest()
@@ -76,6 +79,7 @@ class Site:
         assert pod is not None
         play = self.plays.setdefault(pod.key, Play(pod.key, size))
         self.agents[pod.name] = Agent(self, play, pod, rank)
+        heapq.heappush(self._due, (time.monotonic() + random.random(), pod.name))
 
     def orders(self, agent: "Agent", order: Any) -> None:
         inner = order.order if isinstance(order, msg.ToWorker) else order
@@ -85,19 +89,18 @@ class Site:
             del self.killed_s[key]
 
     async def tell(self) -> None:
-        """Agents tell one after the other, evenly over a second."""
+        """Each agent as often as the controller has asked it to."""
         while True:
-            began_s = time.monotonic()
-            agents = [a for a in self.agents.values() if a.trains and not a.gone]
-            for key, play in self.plays.items():
-                if key not in self.held:
-                    play.step = max(play.step, step_now())
-            for number, agent in enumerate(agents):
+            while self._due and self._due[0][0] <= time.monotonic():
+                due_s, name = heapq.heappop(self._due)
+                agent = self.agents[name]
+                if agent.gone:
+                    continue
+                if agent.play.key not in self.held:
+                    agent.play.step = max(agent.play.step, step_now())
                 agent.tell()
-                if number % 16 == 15:
-                    due_s = began_s + TELL_S * number / len(agents)
-                    await asyncio.sleep(max(0.0, due_s - time.monotonic()))
-            await asyncio.sleep(max(0.001, began_s + TELL_S - time.monotonic()))
+                heapq.heappush(self._due, (max(due_s, time.monotonic() - agent.pace_s) + agent.pace_s, name))
+            await asyncio.sleep(0.01)
 
     async def run(self) -> None:
         loop, asked = asyncio.get_running_loop(), asyncio.Queue[Any]()
@@ -140,19 +143,24 @@ class Site:
 class Agent(PodAgent):
     def __init__(self, site: Site, play: Play, pod: Pod, rank: int) -> None:
         super().__init__(site, play, pod, rank, None if rank != NO_RANK else {})  # type: ignore[arg-type]  # as far as it is used
-        self._site, self.trains, self._count = site, False, 0
+        self._site, self.trains, self._count, self.pace_s = site, False, 0, TELL_S
 
     def _ordered(self, order: Any) -> None:
         if isinstance(order, msg.ToWorker) and isinstance(order.order, msg.Protect | msg.Commit):
             self.trains = True
+        if isinstance(order, msg.TellEvery):
+            self.pace_s = order.seconds
         self._site.orders(self, order)
         super()._ordered(order)
         self.heard.clear()
 
     def tell(self) -> None:
-        self._count += 1
-        step = self.play.step
-        seen = msg.WorkerProgress(self.worker, step, step, "body", False, self._count, "R")
+        if self.trains:
+            self._count += 1
+            step = self.play.step
+            seen = msg.WorkerProgress(self.worker, step, step, "body", False, self._count, "R")
+        else:
+            seen = msg.WorkerProgress(self.worker, -1, 0, "set-up", False, 0, "S", 60.0, 60.0)
         self.send(msg.Progress((seen,)))
 
 

@@ -45,7 +45,7 @@ def test_after_300_steps_the_shim_holds_what_it_held_after_100(tmp_path: Path) -
     assert done.returncode == 0, done.stderr
     seen = json.loads(done.stdout)
     (early, early_objects), (late, late_objects) = seen["100"], seen["300"]
-    assert early.get("Commit") == 1, early  # the job was protected, or there would be nothing to see
+    assert early.get("BoundarySnapshot") == 1, early  # the job was protected, or there would be nothing to see
     assert sum(late.values()) - sum(early.values()) <= 5, (
         early,
         late,

@@ -10,18 +10,12 @@ from collections.abc import Sequence
 
 from torchrelay.protocol.messages import WorkerProgress
 from torchrelay.protocol.process_states import CANNOT_GO_ON
+from torchrelay.protocol.telling import MOST_TELL_S, TELL_S, can_wait, condition
 
 CALM_LOOK_S = 0.5
 """How late the beginning of a hang may be noted; the shortest limit for one is 4 s."""
 CLOSE_LOOK_S = 0.05
 """While a migration is under way, or a process of this node is stopped."""
-TELL_S = 1.0
-"""As fresh as what users see has to be; without news for three times as long, the controller counts on nobody."""
-STILL_S = 1.0
-IDLE_S = 2.0
-"""Ages are told and then grow by the controller's clock: one that is larger than these is told as soon as it ends."""
-
-_OUTSIDE_TRAINING = ("set-up", "standing", "finished")
 
 
 class Cadence:
@@ -29,16 +23,22 @@ class Cadence:
 
     def __init__(self) -> None:
         self.closely = False
+        self._pace_s = TELL_S
         self._told: list[tuple[object, ...]] = []
         self._told_s = 0.0
 
     def is_to_be_told(self, seen: Sequence[WorkerProgress], now_s: float) -> bool:
         """Whether the controller is to know now; if so, it counts as told."""
         news = list(map(_facts if self._is_close(seen) else _condition, seen))
-        if news == self._told and now_s - self._told_s < TELL_S:
+        pause_s = self._pace_s if all(map(can_wait, seen)) else TELL_S
+        if news == self._told and now_s - self._told_s < pause_s:
             return False
         self._told, self._told_s = news, now_s
         return True
+
+    def take_pace(self, seconds: float) -> None:
+        """How often the controller wants to hear of ranks that only move on."""
+        self._pace_s = min(max(TELL_S, seconds), MOST_TELL_S)
 
     def pause_s(self, seen: Sequence[WorkerProgress]) -> float:
         """Until the next look."""
@@ -54,6 +54,4 @@ def _facts(p: WorkerProgress) -> tuple[object, ...]:
 
 
 def _condition(p: WorkerProgress) -> tuple[object, ...]:
-    if p.phase in _OUTSIDE_TRAINING:
-        return p.worker, p.phase
-    return p.worker, p.still_s >= STILL_S, p.idle_s >= IDLE_S
+    return p.worker, *condition(p)

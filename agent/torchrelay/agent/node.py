@@ -69,6 +69,7 @@ from torchrelay.protocol.messages import (
     StartWorker,
     StopJob,
     TellAgain,
+    TellEvery,
     ToWorker,
     WorkerExited,
     WorkerInfo,
@@ -339,6 +340,9 @@ class NodeAgent:
             self._tell_kept()
         elif isinstance(order, LookClosely):
             self._cadence.closely = order.on
+            self._pause.end()
+        elif isinstance(order, TellEvery):
+            self._cadence.take_pace(order.seconds)
             self._pause.end()
 
     async def _check(self, subject: str) -> None:

@@ -28,6 +28,7 @@ from torchrelay.controller.muster import Mustering
 from torchrelay.controller.nodes import Nodes
 from torchrelay.controller.numbers import NumberDesk
 from torchrelay.controller.outbox import Outbox
+from torchrelay.controller.pace import Pace
 from torchrelay.controller.programs import Programs
 from torchrelay.controller.progress import ProgressTeller
 from torchrelay.controller.protection import ProtectionDesk
@@ -109,6 +110,7 @@ class Core:
             self.leading.may_give_up,
             fenced_s,
         )
+        self.pace = Pace(self.job, self.outbox, self.nodes)
         self.entrance = Entrance(self.job, self.outbox, config.adopted, fenced_s)
         self.entrance.remember(dict(enumerate(config.holders)))
         self.gathering = Gathering(restart, self.job, self.outbox, self._resume, self._of_no_use) if restart else None
@@ -150,7 +152,9 @@ class Core:
         self.aside: Aside | None = None
         """Set once something of ours has failed in this job: it trains on, and nothing is decided for it."""
         self._settled_s, self._unsettled = -math.inf, False
-        self._looked_s, self._uneasy = -math.inf, False
+        self._looked_s, self._uneasy, self._stands = -math.inf, False, False
+        self._came_further = False
+        """Ranks have, since the last look at who is slow."""
         self._started = False
         self._released = False
         self._progress = ProgressTeller(self.job, self.outbox)
@@ -218,6 +222,7 @@ class Core:
         else:
             self.job.attach(hello, now_s)
         self.leading.attached(hello, now_s)
+        self.pace.attached(hello.node)
         if self.leading.stood_down:
             return
         if differs:
@@ -260,15 +265,37 @@ class Core:
                 self.gathering.detached(node)
             self.outbox.log("warning", f"the agent of {node} is away")
 
-    def receive(self, node: str, message: msg.FromAgent, now_s: float) -> None:  # noqa: C901 - one case for each message
-        """Takes a report of the agent of `node`. What comes after the job's end is of no interest."""
+    def receive(self, node: str, message: msg.FromAgent, now_s: float) -> bool:
+        """Takes a report of the agent of `node`; whether anything may follow from it. What comes after the job's end is of no
+        interest."""
         self._now_s = now_s
         if self.ended is not None or self.nodes.is_lost(node) or node in self._refused:
-            return
+            return False
         if self.aside is not None:
             self.aside.receive(node, message, now_s)
-            return
+            return True
         self.nodes.heard(node, now_s)
+        if isinstance(message, msg.Progress):
+            return self._progressed(node, message, now_s)
+        self._received(node, message, now_s)
+        return True
+
+    def _progressed(self, node: str, message: msg.Progress, now_s: float) -> bool:
+        """Thousands of these come a second where all is well: that ranks have come further is looked at with the clock."""
+        if self.fallen is not None:
+            return False
+        is_news = False
+        for progress in message.workers:
+            if (worker := self._worker(node, progress.worker)) is not None:
+                is_news = worker.take_progress(progress, now_s) or is_news
+        self._came_further = True
+        if not is_news and self.driver.migration is None:
+            return False
+        self._settle_soon(now_s)
+        return True
+
+    def _received(self, node: str, message: msg.FromAgent, now_s: float) -> None:  # noqa: C901 - one case for each message
+        assert not isinstance(message, msg.Progress)
         if isinstance(message, msg.CheckpointsFound):
             self.found = message
         if self.fallen is not None:
@@ -280,12 +307,6 @@ class Core:
             return
         if isinstance(message, msg.AgentHello):
             self.attach(message, now_s)
-        elif isinstance(message, msg.Progress):
-            for progress in message.workers:
-                if (known := self._worker(node, progress.worker)) is not None:
-                    known.take_progress(progress, now_s)
-            if self._is_due(now_s):
-                self.health.progress(now_s)
         elif isinstance(message, msg.HealthSignals):
             if not self._exits.is_failing:
                 self.health.signals(node, message, now_s)
@@ -354,9 +375,13 @@ class Core:
             self._spreading.tick(now_s)
         if not self.is_over and self._started:
             self.leading.keep(now_s)
+            self.pace.tick(self._stands or self.driver.migration is not None, now_s)
             self.nodes.tick(now_s)
         if not self.is_over and not self._exits.is_failing:
             self.health.tick(now_s)
+            if self._came_further:
+                self._came_further = False
+                self.health.progress(now_s)
         self._settle(now_s)
         if not self.is_over:
             self._lose_missing(now_s)
@@ -368,11 +393,10 @@ class Core:
         pending = self.driver.migration is not None or self._exits.is_waiting or self._requests.is_waiting
         pending = pending or self.health.is_waiting or self._numbers.is_waiting
         pending = pending or not self.leading.is_led
-        if not pending and (self._looked_s != self._settled_s or self._is_due(now_s)):
-            self._looked_s = (
-                self._settled_s
-            )  # in a large job each look costs, and there are thousands of words a second
-            self._uneasy = self._watch.is_uneasy(now_s) or self.nodes.is_uneasy(now_s)
+        if not pending and (self._settled_s >= self._looked_s or now_s - self._looked_s >= self._rest_s):
+            self._looked_s = now_s  # in a large job each look costs, and there are thousands of words a second
+            self._stands = self._watch.is_uneasy(now_s)
+            self._uneasy = self._stands or self.nodes.is_uneasy(now_s)
         often_s = ALERT_TICK_S if pending or self._uneasy or self._unsettled else CALM_TICK_S
         return max(often_s, self._rest_s)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections import deque
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 
 from torchrelay.controller.checkpoint import JobCheckpoint
@@ -54,6 +55,8 @@ from torchrelay.protocol.positions import JoinerAction
 
 EXIT_CODE_WITHOUT_CAUSE = 1
 """Of a job that ends because a rank hangs: no process has an exit code to pass on."""
+MOST_LOOK_CLOSELY = 64
+"""Agents that tell every change in a migration: how far some ranks are says how far all are, within a step."""
 STANDING_PHASES = (
     Phase.FENCING,
     Phase.QUIESCING,
@@ -139,7 +142,8 @@ class Driver:
         self.saving.begin()
         self._job.join_failures.clear()
         self._asked = event if isinstance(event, m.MoveRequested) else None
-        self._outbox.to_all_agents(LookClosely(True))
+        for node in islice(self._job.nodes, MOST_LOOK_CLOSELY):
+            self._outbox.to_agent(node, LookClosely(True))
         self.migration = Migration.new(
             name, holders, self._job.world_size, self._job.generation, now_s, self._config.deadlines
         )

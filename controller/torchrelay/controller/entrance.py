@@ -242,7 +242,7 @@ class Entrance:
             any(
                 w.progress is not None
                 and (w.progress.waiting or w.progress.phase in STANDS_STILL)
-                and now_s - w.moved_s >= WAITED_S
+                and w.silent_s(now_s) >= WAITED_S
                 for w in here
             )
             or not here

@@ -28,6 +28,7 @@ from torchrelay.protocol.messages import (
 )
 from torchrelay.protocol.names import NO_RANK
 from torchrelay.protocol.process_states import CANNOT_GO_ON
+from torchrelay.protocol.telling import TELL_S, condition, moves
 
 CHECKS_KEPT = 6
 BOUNDARIES_KEPT = 4
@@ -89,7 +90,9 @@ class Worker:
         given = self.rank != NO_RANK or self.rehearses
         return self.alive and not given and not self.disabled and self.failed is None
 
-    def take_progress(self, p: WorkerProgress, now_s: float) -> None:
+    def take_progress(self, p: WorkerProgress, now_s: float) -> bool:
+        """Whether that is news; a rank that has only come further than it was is none."""
+        is_news = self.progress is None or condition(self.progress) != condition(p)
         self.moved_s, self.busy_s = now_s - p.still_s, now_s - p.idle_s
         if p.process_state not in CANNOT_GO_ON:
             self.stopped_since_s = None
@@ -97,6 +100,11 @@ class Worker:
             self.stopped_since_s = now_s
         self.progress, self.news_s = p, now_s
         self.seen_boundary = max(self.seen_boundary, p.boundary)
+        return is_news
+
+    def silent_s(self, now_s: float) -> float:
+        """For how long it has not moved. One that its agent has seen move goes on moving until the agent says otherwise."""
+        return 0.0 if self.progress is not None and moves(self.progress) else now_s - self.moved_s
 
 
 @dataclass
@@ -195,6 +203,8 @@ class Job:
         """Node -> the machine that it is on, where nodes share machines."""
         self.workers = WorkerBook()
         self.holders: dict[int, str] = {}
+        self._in_order: tuple[dict[int, str], list[str]] = {}, []
+        """Holders, and their names by rank, as they were last asked for."""
         self.launch: dict[int, dict[str, str]] = {}
         """What the launcher has told each rank, where that was not an agent."""
         self.checks: dict[int, deque[ReplicaCheck]] = {}
@@ -224,6 +234,8 @@ class Job:
         self.protection = "pending"
         self.protection_reason = "no rank has set up its process group yet"
         self.clock = StepClock()
+        self.tell_s = TELL_S
+        """How often agents were asked to tell of ranks that move on."""
 
     def attach(self, hello: AgentHello, now_s: float) -> None:
         """Takes in a node, or one that is back: what is known of its workers stays."""
@@ -274,7 +286,9 @@ class Job:
 
     @property
     def rank_workers(self) -> list[Worker]:
-        return [self.workers[w] for _, w in sorted(self.holders.items())]
+        if self._in_order[0] != self.holders:
+            self._in_order = dict(self.holders), [w for _, w in sorted(self.holders.items())]
+        return [self.workers[w] for w in self._in_order[1]]
 
     @property
     def spares(self) -> list[Worker]:

@@ -30,7 +30,7 @@ STEPS_TIMED = 4
 NOTICING_S = 1.0
 """How late a hang that is due may be seen: agents look and tell that often."""
 
-LATELY_S_PER_RANK = 0.5e-3
+LATELY_S, LATELY_S_PER_RANK = 10.0, 0.5e-3
 
 
 class ProtectionJudge:
@@ -59,14 +59,15 @@ class ProtectionJudge:
 
     def news(self) -> None:
         """Something that the report is made of has changed."""
-        self._is_stale = True
+        self._is_stale, self._lately = True, None
 
     def now(self) -> Coverage:
         return coverage(self.known())
 
     def lately(self, now_s: float) -> Coverage:
-        """As `now`, of a large job some seconds old at most: it costs in proportion to the job's size."""
-        if self._lately is None or now_s - self._lately[0] >= LATELY_S_PER_RANK * self._job.world_size:
+        """As `now`, but for times and costs that grow with each step: it costs in proportion to the job's size."""
+        old_s = LATELY_S + LATELY_S_PER_RANK * self._job.world_size
+        if self._lately is None or now_s - self._lately[0] >= old_s:
             self._lately = now_s, self.now()
         return self._lately[1]
 
@@ -167,8 +168,10 @@ class ProtectionJudge:
 
         `is_busy`: the job moves a rank, or ends; who is protected then says nothing of what comes after.
         """
-        if is_busy and not self._config.check_steps:
-            return False
+        if is_busy:
+            self._lately = None
+            if not self._config.check_steps:
+                return False
         job = self._job
         facts = (
             *self._spares(),
@@ -180,7 +183,7 @@ class ProtectionJudge:
         )
         if not self._is_stale and facts == self._then:
             return False
-        self._is_stale, self._then = False, facts
+        self._is_stale, self._then, self._lately = False, facts, None
         now = self.now()
         self._promised = now, facts[0]
         self._tell_level(now)

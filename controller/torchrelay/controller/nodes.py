@@ -16,6 +16,7 @@ from torchrelay.protocol.events import JournalsKept, NodeLost
 from torchrelay.protocol.messages import CopyJournals, JournalCopyLost, JournalsCopied, StopJob
 from torchrelay.protocol.names import NO_RANK
 from torchrelay.protocol.positions import STANDS_STILL
+from torchrelay.protocol.telling import TELL_S
 
 FIRST_RETRY_S, LAST_RETRY_S = 10.0, 640.0
 """Between attempts to copy journals: each may hold training up for as long as a shim waits for an answer."""
@@ -41,6 +42,10 @@ class _Failed:
         return keeper == self.keeper and now_s < self.at_s + self.pause_s
 
 
+SOON_S = 1.0
+"""As long as it may take until the clock is looked at while all is calm."""
+ASKED_AFTER_S = 3.0
+"""Ranks have stood still for so long at most when agents are asked: one that is gone since then is noticed as soon as ever."""
 WITNESSES = 16
 """That are named of each sort in a large job."""
 
@@ -86,10 +91,16 @@ class Nodes:
 
     def is_uneasy(self, now_s: float) -> bool:
         """Whether some node may soon have to be given up."""
+        limit_s = self._policy.node_silent_s - SOON_S
         return any(
-            now_s - node.heard_s >= self._policy.node_away_s or node.away_since_s is not None
+            node.away_since_s is not None or self._silent_s(node, now_s) >= limit_s
             for node in self._living(self._job.by_node())
         )
+
+    def asked(self, now_s: float) -> None:
+        """All are to tell more often from now on: that they were silent until then was as agreed."""
+        for node in self._job.nodes.values():
+            node.heard_s = max(node.heard_s, now_s - ASKED_AFTER_S)
 
     def heard(self, node: str, now_s: float) -> None:
         if node in self._job.nodes:
@@ -153,8 +164,8 @@ class Nodes:
 
     def _judge(self, node: Node, workers: Sequence[Worker], now_s: float) -> None:
         job, away = self._job, node.away_since_s is not None
-        silent_s = now_s - (node.heard_s if node.away_since_s is None else node.away_since_s)
-        if silent_s < min(self._policy.node_away_s, self._policy.node_silent_s):
+        silent_s = self._silent_s(node, now_s)
+        if silent_s < (self._policy.node_away_s if away else self._policy.node_silent_s):
             self._said[node.node] = ""
             return  # of most nodes at most times: to ask what others say costs a look at all of them
         ranks = tuple(w.rank for w in workers if w.alive and w.rank != NO_RANK)
@@ -178,11 +189,17 @@ class Nodes:
             if verdict.reason:
                 self._outbox.log("warning", verdict.reason)
 
+    def _silent_s(self, node: Node, now_s: float) -> float:
+        """For how long it is away, or silent beyond what was agreed."""
+        if node.away_since_s is not None:
+            return now_s - node.away_since_s
+        return now_s - node.heard_s - (self._job.tell_s - TELL_S)
+
     def _look_around(self, now_s: float) -> _Around:
         """Once for all nodes that are silent now: each look is at all ranks."""
         living = [w for w in self._job.rank_workers if w.alive]
         witnesses = [
-            WitnessRank(w.rank, w.progress.waiting or w.progress.phase in STANDS_STILL, now_s - w.moved_s, w.node)
+            WitnessRank(w.rank, w.progress.waiting or w.progress.phase in STANDS_STILL, w.silent_s(now_s), w.node)
             for w in living
             if w.progress is not None and self._is_heard(w.node, now_s)
         ]

@@ -20,7 +20,7 @@ from torchrelay.protocol.phases import PLANNED, Phase
 from torchrelay.protocol.process_states import CANNOT_GO_ON, STOPPED
 
 UNEASY_S = 2.0
-"""More than passes between two tellings of a healthy rank's progress."""
+"""More than STILL_S, since a rank may stand still for a moment."""
 
 
 class HangWatch:
@@ -44,7 +44,7 @@ class HangWatch:
     def is_uneasy(self, now_s: float) -> bool:
         """Whether a rank is stopped or stands still, so that a verdict may be due any moment."""
         return any(
-            w.stopped_since_s is not None or now_s - w.moved_s >= UNEASY_S
+            w.stopped_since_s is not None or w.silent_s(now_s) >= UNEASY_S
             for w in self._job.rank_workers
             if w.alive and w.progress is not None
         )
@@ -136,7 +136,7 @@ class HangWatch:
             p.phase,
             p.waiting,
             p.process_state,
-            silent_s=now_s - worker.moved_s,
+            silent_s=worker.silent_s(now_s),
             idle_s=now_s - worker.busy_s,
             news_age_s=now_s - worker.news_s,
             stopped_s=0.0 if worker.stopped_since_s is None else now_s - worker.stopped_since_s,

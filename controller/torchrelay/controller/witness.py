@@ -64,7 +64,7 @@ class Witness:
         assert worker.progress is not None
         if worker.progress.phase in (RankPhase.SET_UP, RankPhase.FINISHED):
             return False
-        return worker.stopped_since_s is not None or now_s - worker.moved_s >= lead_s
+        return worker.stopped_since_s is not None or worker.silent_s(now_s) >= lead_s
 
     def _waits(self, worker: Worker) -> bool:
         return worker.progress is not None and worker.progress.waiting

@@ -11,6 +11,7 @@ import functools
 import re
 import types
 import typing
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from google.protobuf.message import Message
@@ -107,18 +108,27 @@ def _scalar(value: Any) -> Any:
 
 
 def _read(cls: Any, source: Any) -> Any:
-    values: dict[str, Any] = {}
-    for name, hint in field_types(cls).items():
-        value = getattr(source, name)
-        if _is_union(hint):
-            values[name] = from_proto(value)
-        elif dataclasses.is_dataclass(hint):
-            values[name] = _read(hint, value)
-        elif typing.get_origin(hint) is dict:
-            values[name] = dict(value)
-        elif typing.get_origin(hint) is tuple:
-            item: Any = typing.get_args(hint)[0]
-            values[name] = tuple(_read(item, v) for v in value) if dataclasses.is_dataclass(item) else tuple(value)
-        else:
-            values[name] = value
-    return cls(**values)
+    return cls(*[getattr(source, n) if read is None else read(getattr(source, n)) for n, read in _readers(cls)])
+
+
+@functools.cache
+def _readers(cls: Any) -> tuple[tuple[str, Callable[[Any], Any] | None], ...]:
+    """By field, in the order of the class, what makes its value of the protobuf's; None where it is the same."""
+    return tuple((name, _reader(hint)) for name, hint in field_types(cls).items())
+
+
+def _reader(hint: Any) -> Callable[[Any], Any] | None:
+    if _is_union(hint):
+        return from_proto
+    if dataclasses.is_dataclass(hint):
+        return functools.partial(_read, hint)
+    if typing.get_origin(hint) is dict:
+        return dict
+    if typing.get_origin(hint) is tuple:
+        item: Any = typing.get_args(hint)[0]
+        return functools.partial(_read_each, item) if dataclasses.is_dataclass(item) else tuple
+    return None
+
+
+def _read_each(item: Any, values: Any) -> tuple[Any, ...]:
+    return tuple(_read(item, value) for value in values)

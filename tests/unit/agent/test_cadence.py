@@ -6,8 +6,9 @@ import dataclasses
 
 import pytest
 
-from torchrelay.agent.cadence import CALM_LOOK_S, CLOSE_LOOK_S, IDLE_S, STILL_S, TELL_S, Cadence
+from torchrelay.agent.cadence import CALM_LOOK_S, CLOSE_LOOK_S, Cadence
 from torchrelay.protocol.messages import WorkerProgress
+from torchrelay.protocol.telling import IDLE_S, MOST_TELL_S, STILL_S, TELL_S
 
 RANK = WorkerProgress("n0.w0", 12, 12, "body", False, 99, "R")
 SPARE = WorkerProgress("n0.s0", -1, 0, "set-up", False, 0, "S", 60.0, 60.0)
@@ -55,6 +56,20 @@ def test_the_first_step_and_the_end_of_a_process_are_told_at_once() -> None:
     assert cadence.is_to_be_told([changed(boundary=-1, phase="set-up"), SPARE], 10.0)
     assert cadence.is_to_be_told([changed(boundary=0, phase="after"), SPARE], 10.1)
     assert cadence.is_to_be_told([SPARE], 10.2)
+
+
+def test_a_controller_with_thousands_of_agents_hears_less_of_ranks_that_move_and_as_much_of_others(
+    told: Cadence,
+) -> None:
+    told.take_pace(3.0)
+    assert not told.is_to_be_told([changed(count=200), SPARE], 12.9)
+    assert told.is_to_be_told([changed(count=200), SPARE], 13.0)
+    still = changed(still_s=STILL_S)
+    assert told.is_to_be_told([still, SPARE], 13.1)
+    assert told.is_to_be_told([still, SPARE], 13.1 + TELL_S)
+    told.take_pace(1e6)
+    assert told.is_to_be_told([RANK, SPARE], 15.0)
+    assert told.is_to_be_told([RANK, SPARE], 15.0 + MOST_TELL_S)
 
 
 def test_in_a_migration_every_change_is_looked_for_and_told(told: Cadence) -> None:

@@ -155,7 +155,7 @@ def test_a_rank_that_never_comes_was_lost_while_nobody_was_there() -> None:
     world.attach("s", trains(NO_RANK, "s"))
     world.attach("a", trains(0, "a"))
     world.say("s", "s.1", msg.Warm(""))
-    progress = msg.WorkerProgress("a.1", 7, 7, "body", True, 1, "S")
+    progress = msg.WorkerProgress("a.1", 7, 7, "body", True, 1, "S", 1.0)
     world.core.receive("a", msg.Progress((progress,)), world.now_s)
     world.tick(MISSING_S - 1.0)
     assert world.core.driver.migration is None
@@ -198,7 +198,7 @@ def test_the_journals_of_a_rank_that_never_comes_are_read_where_an_agent_says_th
     world.attach("s", trains(NO_RANK, "s"), copies_of={"b.1": 3} if copies_of else None)
     world.attach("a", trains(0, "a"), copies_of=copies_of)
     world.say("s", "s.1", msg.Warm(""))
-    progress = msg.WorkerProgress("a.1", 7, 7, "body", True, 1, "S")
+    progress = msg.WorkerProgress("a.1", 7, 7, "body", True, 1, "S", 1.0)
     world.core.receive("a", msg.Progress((progress,)), world.now_s)
     world.tick(MISSING_S)
     world.tick()

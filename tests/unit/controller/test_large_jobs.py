@@ -12,15 +12,16 @@ import pytest
 
 from torchrelay.controller.config import ControllerConfig
 from torchrelay.controller.core import Core
+from torchrelay.controller.health.stragglers import MINIMUM_STEPS
 from torchrelay.protocol import messages as msg
 
-SMALL, LARGE, MOST_LINES, MOST = 400, 1600, 5.0, 10.0
+SMALL, LARGE, MOST_LINES, MOST = 300, 1200, 5.0, 10.0
 ROUNDS = 3
 
 
 class LargeJob:
     def __init__(self, size: int) -> None:
-        self.size, self.now_s = size, 1.0
+        self.size, self.now_s, self.step = size, 1.0, 5
         self.core = Core(ControllerConfig("run", size, 1, "", "", "", "h", 1, adopted=True), time.time)
         for rank in range(size):
             info = msg.WorkerInfo(f"p{rank}:u.1", rank, 1, {"WORLD_SIZE": str(size)})
@@ -37,14 +38,22 @@ class LargeJob:
 
     def hear(self, rank: int, message: Any) -> None:
         self.now_s += 1.0 / self.size
-        self.core.receive(f"p{rank}:u", message, self.now_s)
-        self.core.tick_every_s(self.now_s)
-        self.core.take()
+        if self.core.receive(f"p{rank}:u", message, self.now_s):
+            self.core.tick_every_s(self.now_s)
+            self.core.take()
 
     def progress(self) -> None:
+        self.step += 1
         for rank in range(self.size):
-            seen = msg.WorkerProgress(f"p{rank}:u.1", 6, 6, "body", False, 9, "R")
+            seen = msg.WorkerProgress(f"p{rank}:u.1", self.step, self.step, "body", False, 9, "R")
             self.hear(rank, msg.Progress((seen,)))
+
+    def slow_ones(self) -> None:
+        """After as many steps as it takes to tell who is slow."""
+        for _ in range(2):
+            self.step += MINIMUM_STEPS
+            self.progress()
+            self.tick()
 
     def tick(self) -> None:
         self.now_s += 1.0
@@ -107,7 +116,7 @@ def lines_of(work: Callable[[], None]) -> int:
     return count
 
 
-LOOKS = ("progress", "tick", "status", "summary", "taken_over", "stand")
+LOOKS = ("progress", "slow_ones", "tick", "status", "summary", "taken_over", "stand")
 
 
 def test_what_a_job_costs_grows_with_its_size_and_no_faster() -> None:

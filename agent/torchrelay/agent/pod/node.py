@@ -60,6 +60,7 @@ from torchrelay.protocol.messages import (
     StartWorker,
     StopJob,
     TellAgain,
+    TellEvery,
     ToWorker,
     WorkerInfo,
     WorkerStarted,
@@ -292,6 +293,9 @@ class PodNode:
             self._restart(order)
         elif isinstance(order, LookClosely):
             self._cadence.closely = order.on
+            self._pause.end()
+        elif isinstance(order, TellEvery):
+            self._cadence.take_pace(order.seconds)
             self._pause.end()
 
     def _pass_on(self, worker: WorkerId, order: Any) -> None:

@@ -24,6 +24,7 @@ from torchrelay.protocol.messages import ClearReply, ClearRequest, DeviceChecked
 from torchrelay.protocol.names import EXIT_SUSPECT_NUMBER
 from torchrelay.protocol.numbers import ALERT, STOP
 from torchrelay.protocol.phases import PLANNED
+from torchrelay.protocol.telling import LATE_S
 
 EXIT_PROGRAM = 1
 DONE, OBSERVED, REFUSED, TOLD = "done", "observed", "refused", "told"
@@ -95,9 +96,10 @@ class HealthDesk:
 
     def _hear(self, node: str, silent_s: float, now_s: float) -> None:
         told_s = self._silent.get(node, 0.0)
-        if silent_s >= SILENT_S and silent_s - told_s >= SILENT_STEP_S:
+        limit_s = max(SILENT_S, self._job.tell_s + LATE_S)
+        if silent_s >= limit_s and silent_s - told_s >= SILENT_STEP_S:
             self._silent[node] = silent_s
-        elif silent_s < SILENT_S and told_s:
+        elif silent_s < limit_s and told_s:
             silent_s = self._silent[node] = 0.0
         else:
             return

@@ -5,8 +5,9 @@ In a step everybody waits for the slowest, so the step's time is the same for al
 
 from __future__ import annotations
 
-import statistics
+from bisect import bisect_left
 from collections import deque
+from collections.abc import Sequence
 
 WINDOW_S = 10.0
 MINIMUM_STEPS = 5
@@ -14,6 +15,13 @@ SLACK_S = 1.0
 """What is known of a wait that lasts is as old as the agent's last look."""
 MINIMUM_SHARE = 0.1
 """Of a step: a rank whose own part is longer by less than this costs the job nothing that counts."""
+
+
+def _median_without(ordered: Sequence[float], one: float) -> float:
+    """Of all values but one."""
+    gone, count = bisect_left(ordered, one), len(ordered) - 1
+    low, high = (count - 1) // 2, count // 2
+    return (ordered[low + (low >= gone)] + ordered[high + (high >= gone)]) / 2
 
 
 class Stragglers:
@@ -47,9 +55,9 @@ class Stragglers:
                 step_s = max(step_s, took_s / steps)
         if len(own) < max(world_size, 2):
             return {}
-        found = {}
+        found, ordered = {}, sorted(own.values())
         for rank, mine_s in own.items():
-            peers_s = statistics.median(s for r, s in own.items() if r != rank)
+            peers_s = _median_without(ordered, mine_s)
             counts = mine_s - peers_s >= MINIMUM_SHARE * step_s
             found[rank] = mine_s / max(peers_s, 1e-6) if counts else min(mine_s / max(peers_s, 1e-6), 1.0)
         return found

@@ -48,11 +48,14 @@ from torchrelay.protocol.errors import FatalError, RetryableError, UserError
 from torchrelay.protocol.health.policy_file import read_policy
 from torchrelay.protocol.pause import Pause
 from torchrelay.protocol.pod_tls import PodIdentity
+from torchrelay.protocol.telling import TELL_S, pace
 from torchrelay.protocol.tls import Credentials, make_server
 
 log = logging.getLogger(__name__)
 
 STOP_S = 1.0
+PACE_STEP = 0.2
+"""Agents are not told of each one that comes: only where so much would change."""
 
 
 class Controller:
@@ -70,7 +73,7 @@ class Controller:
         self._address = Address(api, settings)
         self._tender = Tender(self._ledger, self._look, self._keeper.forget)
         self._pulse = pulse
-        self._serves = False
+        self._serves, self._pace_s = False, TELL_S
         self._pause = Pause()
         self._said: dict[str, str] = {}
 
@@ -203,9 +206,19 @@ class Controller:
         while True:
             self._pulse.beat()
             self._wishes.tick()
+            self._keep_pace()
             self._tender.begin()
             self._ledger.drop_old()
             await self._pause.sleep(LOOK_S)
+
+    def _keep_pace(self) -> None:
+        """Of all agents: each word costs, and there may be thousands of them."""
+        runs = self._ledger.runs.values()
+        seconds = pace(sum(len(run.core.job.nodes) for run in runs))
+        if abs(seconds - self._pace_s) > PACE_STEP * self._pace_s or seconds == TELL_S:
+            self._pace_s = seconds
+        for run in runs:
+            run.relay.pace(self._pace_s)
 
     async def _look(self, run: JobRun) -> None:
         """One look at one job."""

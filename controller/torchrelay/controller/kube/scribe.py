@@ -32,7 +32,7 @@ from torchrelay.protocol.kube_annotations import PodAnnotations
 
 log = logging.getLogger(__name__)
 
-STEP_WRITES_PER_S = 50.0
+STEP_WRITES_PER_S = 10.0
 """How often it is written, for all jobs together, that a job has come further, when that is all there is to say."""
 
 

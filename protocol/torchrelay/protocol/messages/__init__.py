@@ -37,6 +37,7 @@ from torchrelay.protocol.messages.agent import StartWorker as StartWorker
 from torchrelay.protocol.messages.agent import StopJob as StopJob
 from torchrelay.protocol.messages.agent import Taken as Taken
 from torchrelay.protocol.messages.agent import TellAgain as TellAgain
+from torchrelay.protocol.messages.agent import TellEvery as TellEvery
 from torchrelay.protocol.messages.agent import ToAgent as ToAgent
 from torchrelay.protocol.messages.agent import ToWorker as ToWorker
 from torchrelay.protocol.messages.agent import WorkerExited as WorkerExited

@@ -338,6 +338,13 @@ class LookClosely:
 
 
 @dataclass(frozen=True)
+class TellEvery:
+    """So often an agent is to tell of ranks of which nothing is to be said but that they move on; what is news is told at once."""
+
+    seconds: float
+
+
+@dataclass(frozen=True)
 class TellAgain:
     """The controller is new to this job: what workers have said of themselves is to be said once more."""
 
@@ -415,6 +422,7 @@ ToAgent = (
     | StopJob
     | Taken
     | LookClosely
+    | TellEvery
     | TellAgain
     | CheckDevice
     | StartWorker

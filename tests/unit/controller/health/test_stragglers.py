@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import statistics
+
 import pytest
 
 from torchrelay.controller.health.stragglers import MINIMUM_STEPS, Stragglers
@@ -23,6 +25,15 @@ def test_the_rank_that_does_not_wait_is_the_slow_one() -> None:
 
 def test_with_two_ranks_the_other_one_is_the_measure() -> None:
     assert run([0.3, 0.1], 60).ratios(2)[0] == pytest.approx(3.0)
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 5, 8, 9])
+def test_each_rank_is_measured_by_the_median_of_all_others(count: int) -> None:
+    own_s = [0.1 * (1 + (7 * rank) % count) for rank in range(count)]
+    for rank, ratio in run(own_s, 60, step_s=1.9).ratios(count).items():
+        peers_s = statistics.median(s for other, s in enumerate(own_s) if other != rank)
+        expected = own_s[rank] / peers_s if own_s[rank] - peers_s >= 0.19 else min(own_s[rank] / peers_s, 1.0)
+        assert ratio == pytest.approx(expected), rank
 
 
 def test_equal_ranks_are_equal() -> None:

@@ -22,6 +22,8 @@ TRAINS = (Phase.HEALTHY, Phase.SUSPECTED, Phase.COMMITTED, Phase.ABANDONED)
 CAN_GO_ON = (Phase.PREPARING, Phase.QUIESCING, Phase.TRANSFERRING, Phase.REBUILDING, Phase.VERIFYING)
 """Of a planned move: the rank that was to leave is still there."""
 STANDS_S = 10.0
+MOST_OF_A_NODE = 256
+"""Processes that are remembered."""
 AS_WITHOUT = "the job ends, as with torchrun"
 
 
@@ -85,13 +87,23 @@ class Aside:
                 return
 
     def _started(self, node: str, info: msg.WorkerInfo) -> None:
-        if info.worker not in self._job.workers:
+        if info.worker not in self._job.workers and self._has_place(node):
             self._job.workers[info.worker] = Worker(info.worker, node, info.pid, info.rank)
             if info.rank != NO_RANK:
                 self._job.holders.setdefault(info.rank, info.worker)
         if info.generation < 0:
             begin = msg.Begin(info.worker, "", info.rank == NO_RANK, refusal=self.reason)
             self._outbox.to_agent(node, msg.ToWorker(info.worker, begin))
+
+    def _has_place(self, node: str) -> bool:
+        """Whether one more process of the node may be remembered: nobody counts any more what agents of this job take."""
+        there = self._job.workers.on(node)
+        if len(there) < MOST_OF_A_NODE:
+            return True
+        over = next((w for w in there if not w.alive and not self._job.is_holder(w)), None)
+        if over is not None:
+            self._job.workers.forget(over.worker)
+        return over is not None
 
     def _begins(self, worker: Worker) -> None:
         """It may wait for this answer to go on."""

@@ -164,3 +164,37 @@ def test_any_name_makes_a_certificate(name: str) -> None:
 def test_a_secret_that_could_be_guessed_is_refused() -> None:
     with pytest.raises(UserError, match="at least 16"):
         Credentials.from_secret(b"hunter2", "agent")
+
+
+SHORT_S = 0.5
+
+
+def shortened(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Without the option nothing changes, and gRPC waits for minutes, or for ever."""
+    options = [(k, int(SHORT_S * 1000) if k == name else v) for k, v in tls.SERVER_OPTIONS]
+    monkeypatch.setattr(tls, "SERVER_OPTIONS", options)
+
+
+def test_who_connects_and_says_nothing_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    shortened(monkeypatch, "grpc.server_handshake_timeout_ms")
+
+    async def silent() -> None:
+        async with serving(Credentials.from_secret(SECRET, "test").server()) as target:
+            host, _, port = target.partition(":")
+            reader, writer = await asyncio.open_connection(host, int(port))
+            assert await asyncio.wait_for(reader.read(), 20 * SHORT_S) == b""
+            writer.close()
+
+    asyncio.run(silent())
+
+
+def test_who_has_shown_who_it_is_and_asks_for_nothing_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    shortened(monkeypatch, "grpc.max_connection_idle_ms")
+
+    async def idle() -> None:
+        credentials = Credentials.from_secret(SECRET, "test")
+        async with serving(credentials.server()) as target, credentials.channel(target) as channel:
+            await channel.channel_ready()
+            await asyncio.wait_for(channel.wait_for_state_change(grpc.ChannelConnectivity.READY), 20 * SHORT_S)
+
+    asyncio.run(idle())

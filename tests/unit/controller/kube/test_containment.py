@@ -7,8 +7,10 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from support.kube_cluster import KubeCluster, Play, training_pod
+import pytest
+from support.kube_cluster import STEP, KubeCluster, Play, training_pod
 
+from torchrelay.controller import memory_share
 from torchrelay.controller.kube.api import EVENTS, PODS, SPARE_POOLS
 from torchrelay.controller.kube.pods import JobKey
 from torchrelay.protocol import messages as msg
@@ -60,6 +62,23 @@ def test_a_planned_move_of_a_rank_that_says_absurd_things_harms_nobody_else() ->
         ours.agents[1].say(msg.Standing(assign.generation, 1 << 62, -9, "upside down", "", "h", 1 << 30))
         ours.agents[1].say(msg.QuiesceAnswer(0, False, 0))
         assert wish
+
+    beside_another_job(test)
+
+
+def test_a_job_whose_agents_say_more_than_its_share_of_memory_is_unprotected_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(memory_share, "BUDGET_BYTES", 2 << 20)
+    monkeypatch.setattr(memory_share, "BUDGET_BYTES_PER_AGENT", 0)
+    monkeypatch.setattr(memory_share, "LOOK_EVERY_BYTES", 1 << 20)
+
+    async def test(cluster: KubeCluster, ours: Play) -> None:
+        for number in range(24):
+            paths = {f"{number}.{path}": "ab" * 32 for path in range(4000)}
+            ours.agents[0].say(msg.ReplicaCheck(STEP + number, paths))
+        await cluster.until(lambda: "more than 2 MiB" in cluster.status(ours).get("protectionReason", ""))
+        assert cluster.status(ours)["protection"] == "unprotected"
 
     beside_another_job(test)
 

@@ -156,7 +156,7 @@ class _Job:
         self.struck: Counter[str] = Counter()
         self._before: list[Struck] = []
         self._latest: list[int] = []
-        """Ranks that were struck since the job was asked: only its next answer says how far they had come."""
+        """Ranks that were struck, or lost with a machine, since the job was asked: its next answer says how far they had come."""
         self._names = [""] * shape.machines
         self._gone: int | None = None
         self._was_protected = False
@@ -218,6 +218,7 @@ class _Job:
         if fault.kind == NODE:
             self._gone = fault.target
             self._lost_before = self._gone_on(1 - fault.target)
+            self._latest += [rank for rank, r in ranks.items() if r["node"].partition("-")[0] == f"n{fault.target}"]
             lose(self.fleet.commands[fault.target])
         elif fault.kind == PLANNED:
             refused = self._torchrelay("migrate", f"--rank={fault.target}", "--reason=soak", "--no-wait").returncode

@@ -33,13 +33,13 @@ class LateProcesses:
     ) -> None:
         self._no_room = no_room
         self._config, self._environ, self._supervisor, self._enrol = config, environ, supervisor, enrol
-        self._taking_over = self._spares = 0
+        self._taking_over = self._spares = self._rehearsals = 0
         self._priorities = Priorities()
         self._idle: dict[WorkerId, int] = {}
         """Spares that give way to training, with their processes."""
         self.latest = WorkerId("")
         self.rehearsers: set[WorkerId] = set()
-        """All that were asked for."""
+        """Those that have not ended."""
 
     def living_rehearsers(self) -> list[WorkerId]:
         return [c.spec.worker for c in self._supervisor.living() if c.spec.worker in self.rehearsers]
@@ -74,15 +74,19 @@ class LateProcesses:
 
     def ended(self, worker: WorkerId) -> None:
         self._idle.pop(worker, None)
+        self.rehearsers.discard(worker)
 
     def rehearse(self, beside: int) -> RehearserStarted:
         """Starts a process that may need as much memory as process `beside` has, if that is there."""
-        spec = rehearser_spec(self._config, self._environ, len(self.rehearsers))
-        self.rehearsers.add(spec.worker)
+        spec = rehearser_spec(self._config, self._environ, self._rehearsals)
+        self._rehearsals += 1
         if reason := self._no_room(beside):
             return RehearserStarted(spec.worker, 0, reason)
         # In a check nobody trains while it rehearses, so it need not give way.
-        return RehearserStarted(spec.worker, *self._start(spec, 0 if self._config.check_steps else _LOWEST))
+        pid, reason = self._start(spec, 0 if self._config.check_steps else _LOWEST)
+        if pid:
+            self.rehearsers.add(spec.worker)
+        return RehearserStarted(spec.worker, pid, reason)
 
     def _start(self, spec: WorkerSpec, niceness: int) -> tuple[int, str]:
         """The number of the process, or 0 and why there is none."""

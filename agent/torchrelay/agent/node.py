@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 
 from torchrelay.agent.cadence import Cadence
 from torchrelay.agent.config import AgentConfig
+from torchrelay.agent.endings import Endings
 from torchrelay.agent.explain import Explainer
 from torchrelay.agent.fake_machine.machine import FakeMachine
 from torchrelay.agent.fake_machine.replay import play, read_timeline
@@ -98,8 +99,7 @@ class NodeAgent:
         self._ranks: dict[WorkerId, int] = {}
         self._ranks_held: set[int] = set()
         """By any process of this node, so far."""
-        self._gone: dict[WorkerId, WorkerExited] = {}
-        """How processes ended of which nothing else is kept."""
+        self._gone = Endings()
         self._standings: dict[WorkerId, AgentStanding] = {}
         self._copies = KeptJournals(config.host, lambda worker: worker in self._ranks)
         self._finishing: set[WorkerId] = set()
@@ -293,7 +293,7 @@ class NodeAgent:
         self._journals.forget(worker)
         if not self._supervisor.forget(worker):
             return
-        self._gone[worker] = self._standings[worker].exited or WorkerExited(worker, 0, 0, False)
+        self._gone.add(self._standings[worker].exited or WorkerExited(worker, 0, 0, False))
         self._shims.ended(worker)
         self._output.forget(worker)
         self._vitals.forget(worker)
@@ -407,7 +407,7 @@ class NodeAgent:
 
     async def _fence(self, worker: WorkerId) -> None:
         child = self._supervisor.children.get(worker)
-        if (exited := self._gone.get(worker)) is not None:
+        if (exited := self._gone.of(worker)) is not None:
             self._send(dataclasses.replace(exited, fenced=True))
         elif child is None:
             log.error("a fence for %s, which this agent did not start", worker)

@@ -15,6 +15,7 @@ from contextlib import suppress
 
 log = logging.getLogger(__name__)
 
+_libc = ctypes.CDLL(None, use_errno=True)
 _IOPRIO_SET = {"x86_64": 251, "aarch64": 30}
 _IOPRIO_WHO_PROCESS = 1
 _IO_IDLE, _IO_AS_OTHERS = 3 << 13, 0
@@ -81,7 +82,7 @@ def _schedule(tid: int, policy: int) -> None:
 
 def _set_io(tid: int, priority: int) -> None:
     number = _IOPRIO_SET.get(platform.machine())
-    if number is not None and ctypes.CDLL(None, use_errno=True).syscall(number, _IOPRIO_WHO_PROCESS, tid, priority):
+    if number is not None and _libc.syscall(number, _IOPRIO_WHO_PROCESS, tid, priority):
         log.debug("the I/O priority of %d cannot be changed: %s", tid, os.strerror(ctypes.get_errno()))
 
 

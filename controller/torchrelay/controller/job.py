@@ -385,6 +385,10 @@ class Job:
         number = rank // nproc_per_node
         return next((n.node for n in self.nodes.values() if n.node_rank == number), "")
 
+    def is_gone(self, worker: Worker) -> bool:
+        """Whether it has not come to its end, and holds nothing any more."""
+        return not worker.finishing and (not worker.alive or self.is_lost_with_node(worker.worker))
+
     def is_lost_with_node(self, worker: str) -> bool:
         return bool(self.nodes[self.workers[worker].node].lost)
 

@@ -96,6 +96,7 @@ class ProtectionJudge:
             leads_itself=not self._config.adopted,
             copied=frozenset(w.rank for w in job.rank_workers if lost.apart(w.node, w.copied_to)),
             copy_every=max(every, 0),
+            lost=frozenset(w.rank for w in job.rank_workers if job.is_gone(w)),
             kept_elsewhere=frozenset(w.rank for w in job.rank_workers if lost.apart(w.node, w.copy_on)),
             copy_sync=self._config.buddy_sync,
             rehearsed=dict(job.rehearsals.judged),

@@ -73,6 +73,9 @@ def test_what_rehearses_gives_way_to_training_and_what_takes_over_does_not(tmp_p
     assert late.take_over(StartWorker(3)) == LateWorker("n1.r0", 3, 71)
     assert supervisor.niceness == {"n1.t0": 19, "n1.r0": 0}
     assert late.living_rehearsers() == ["n1.t0"]
+    late.ended(WorkerId("n1.t0"))
+    assert late.rehearsers == set(), "nothing is kept of it"
+    assert late.rehearse(9) == RehearserStarted("n1.t1", 72)
 
 
 def test_in_a_check_nobody_trains_meanwhile(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,24 @@ def test_what_a_process_has_left_is_removed_and_nothing_of_others(tmp_path: Path
     remove_scratch(41, environment)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["kept", "torchrelay-41-link", "torchrelay-411-b2"]
     assert (kept / "0").read_text() == "a copy"
+
+
+def test_nothing_is_kept_of_each_process_that_has_ended(tmp_path: Path) -> None:
+    environment = {"TMPDIR": str(tmp_path)}
+    remove_scratch(1, environment)
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        for pid in range(1000, 1200):
+            remove_scratch(pid, environment)
+        grown = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert grown < 200 * 40
+
+
+def test_a_folder_that_is_not_there_holds_nothing(tmp_path: Path) -> None:
+    remove_scratch(41, {"TMPDIR": str(tmp_path / "none")})
 
 
 def test_the_shim_makes_it_where_the_agent_looks_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -266,3 +266,28 @@ def test_ranks_that_are_not_protected_are_given_no_secret(tmp_path: Path) -> Non
     job = FakeJob(tmp_path)
     job.say("n0.w0", msg.Disabled("no torch"))
     assert {order.gate_secret for order in job.sent(msg.Protect).values()} == {b""}
+
+
+def test_a_rank_that_is_being_replaced_stands_in_for_nobody(tmp_path: Path) -> None:
+    job = FakeJob(tmp_path, world_size=2, spares=2)
+    job.train()
+    for worker in job.ranks:
+        job.say(worker, report())
+    job.mute |= {"n0.s0", "n0.s1"}
+    assert job.core.status(job.now_s).protection == "protected"
+    job.die("n0.w1")
+    job.settle()
+    status = job.core.status(job.now_s)
+    assert status.protection == "partly"
+    assert [(g.ranks, g.text) for g in status.coverage[0].gaps] == [
+        ((0,), "no other rank holds the tensors of rank 0: rank 1 is being replaced")
+    ]
+
+
+def test_a_rank_is_replaced_beside_others_that_hold_the_same(job: FakeJob) -> None:
+    for worker in job.ranks:
+        job.say(worker, report())
+    job.mute |= {"n0.s0"}
+    job.die("n0.w1")
+    job.settle()
+    assert job.core.status(job.now_s).coverage[0].gaps == ()

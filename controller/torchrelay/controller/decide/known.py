@@ -41,6 +41,8 @@ class Known:
     """Ranks whose journals another place has whole copies of."""
     copy_every: int = 0
     """Steps between two copies of each rank's state in host memory; 0: there are none, or that is not chosen yet."""
+    lost: frozenset[int] = frozenset()
+    """Ranks that nobody has now, as long as they are being replaced: they hold nothing for others."""
     kept_elsewhere: frozenset[int] = frozenset()
     """Ranks of whose state another place has a whole copy."""
     copy_sync: bool = False
@@ -107,8 +109,10 @@ def _without(k: Known, machine_of: Mapping[int, str]) -> dict[int, str]:
                 peers = [*peers, *(r for r in range(k.world_size) if r != rank and r not in peers)]
             if machine_of:
                 peers = [r for r in peers if machine_of.get(r) != machine_of.get(rank)]
-            if why := _alone(rank, peers, told, until):
-                found[rank] = why
+            living = [r for r in peers if r not in k.lost]
+            if why := _alone(rank, living, told, until):
+                gone = [r for r in peers if r in k.lost]
+                found[rank] = f"rank {listed(gone)} is being replaced" if gone and not living else why
     return dict(sorted(found.items()))
 
 

@@ -6,6 +6,7 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
 from faults.conftest import Undisturbed
 from integration.cli_harness import Cli, eventually
 from support.machines import Fleet, descendants, lose, worker_of
@@ -71,6 +72,31 @@ def test_without_a_machine_that_does_not_come_back_the_ranks_enter_on_the_other_
     (restart,) = fleet.events(1, "job_restarted")
     assert (restart["rung"], restart["boundary"]) == ("jit-checkpoint", 19), said
     assert "machine 0 did not come back within 30 s (--machine-wait): the job goes on without" in said
+    assert differences(reference, fleet.out, 2) == [], said
+
+
+@pytest.mark.slow
+def test_a_machine_that_comes_back_later_than_it_was_waited_for_has_one_of_the_ranks_again(
+    undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    reference, holds, hurry = undisturbed(SCRIPT, "50", ranks=2), tmp_path / "holds", tmp_path / "hurry"
+    holds.mkdir()
+    with Cli(tmp_path) as cli:
+        environment = {"HOLD_STEPS": "20", "HOLD_FOLDER": str(holds), "STEP_S": "0.2", "HURRY": str(hurry)}
+        options = ("--respawn-limit=0", "--lease=20s", "--machine-wait=30s")
+        fleet = Fleet(cli, *options, spares=(0, 0), script=SCRIPT, arguments=["50"], **environment)
+        eventually("step 20", lambda: fleet.boundary(1) == 19)
+        lose(fleet.commands[0])
+        (holds / "20").touch()
+        eventually("the job goes on without", lambda: fleet.events(1, "restart_done"))
+        back = fleet.start(0, "-again")
+        eventually("a rank is there again", lambda: fleet.events(1, "rank_spread"))
+        hurry.touch()
+        said = fleet.end(fleet.commands[1], back)
+    assert (fleet.commands[1].returncode, back.returncode) == (0, 0), said
+    (spread,) = fleet.events(1, "rank_spread")
+    assert (spread["rank"], spread["node"].partition("-")[0]) == (0, "n0"), said
+    assert [e["rung"] for e in fleet.events(1, "job_restarted")] == ["jit-checkpoint"], said
     assert differences(reference, fleet.out, 2) == [], said
 
 

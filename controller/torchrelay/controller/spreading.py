@@ -18,7 +18,8 @@ from torchrelay.protocol.events import RankSpread
 from torchrelay.protocol.level import Level
 from torchrelay.protocol.names import NO_RANK
 
-LOOK_EVERY_S = 2.0
+LOOK_EVERY_S, LOOK_S_PER_RANK = 2.0, 0.05
+"""Each look costs in proportion to the job's size: half a second with 1,000 ranks."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class Spreading:
         """What is to come, or why nothing does; empty where no move would be of use."""
 
     def tick(self, now_s: float) -> None:
-        if not self._is_on or now_s - self._looked_s < LOOK_EVERY_S:
+        if not self._is_on or now_s - self._looked_s < LOOK_EVERY_S + LOOK_S_PER_RANK * self._job.world_size:
             return
         self._looked_s = now_s
         if self._driver.count != self._migrations:

@@ -19,7 +19,7 @@ from torchrelay.protocol.level import Level
 from torchrelay.protocol.names import NO_RANK
 
 LOOK_EVERY_S, LOOK_S_PER_RANK = 2.0, 0.05
-"""Each look costs in proportion to the job's size: half a second with 1,000 ranks."""
+"""Each look costs in proportion to the job's size: a third of a second with 1,000 ranks."""
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,8 @@ class Incidents:
         """To be called when its end has been told, and nothing has followed from it yet."""
         promised, spares = self._promised()
         job = self._job
-        uncovered = any(job.is_lost_with_node(w) and not job.node_with_journal(w) for w in s.lost.values())
+        leavers = filter(None, s.lost.values())  # there is none where all ranks enter from a checkpoint
+        uncovered = any(job.is_lost_with_node(w) and not job.node_with_journal(w) for w in leavers)
         lost = tuple(s.lost) or (s.rank,)
         failure = Failure(s.kind, f.outcome, lost, bool(job.join_failures), spares, uncovered, apart)
         if not is_incident(promised, job.world_size, failure):

@@ -203,3 +203,15 @@ def test_a_reader_that_goes_away_is_replaced(tmp_path: Path) -> None:
     job.core.detach("n0", job.now_s)
     job.attach("n1")
     assert [n for n, o in job.sent_to if isinstance(o, msg.FetchCheckpoint)] == ["n0", "n1"]
+
+
+def test_a_process_that_dies_on_its_way_in_from_a_checkpoint_ends_the_migration_and_not_the_controller(
+    tmp_path: Path,
+) -> None:
+    job = begun_again(tmp_path, fallen_job(tmp_path).files, directory="/c/jit", step=5)
+    job.mute = {"n0.w0", "n1.w0"}
+    job.warm()
+    job.die("n0.w0", signal=11)
+    job.settle()
+    (finished,) = job.told(events.MigrationFinished)
+    assert (finished.kind, finished.outcome) == ("resume", "abandoned")

@@ -15,8 +15,9 @@ Leans on `reducer._reset_state`, `_ddp_init_helper`, `_build_params_for_reducer`
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -28,7 +29,31 @@ from torchrelay.shim.adapters import comm_hooks
 
 Layout = list[list[int]]
 """Parameter indices of each bucket, in the order in which buckets are reduced."""
-LendName = Callable[[Any], AbstractContextManager[None]]
+
+
+class Wrappers:
+    """The wrappers that live, each by the number of those that were built before it.
+
+    A process that is led to a later iteration of a loop, in which wrappers are built, gets that number from a rank that was there:
+    so it names the same one on all ranks, though each may let go of old ones at another time.
+    """
+
+    def __init__(self) -> None:
+        self.built = 0
+        self._living: weakref.WeakValueDictionary[int, DistributedDataParallel] = weakref.WeakValueDictionary()
+
+    def add(self, ddp: DistributedDataParallel) -> None:
+        self._living[self.built] = ddp
+        self.built += 1
+
+    def numbered(self) -> list[tuple[int, DistributedDataParallel]]:
+        return sorted(self._living.items())
+
+    def __iter__(self) -> Iterator[DistributedDataParallel]:
+        return (ddp for _, ddp in self.numbered())
+
+    def __len__(self) -> int:
+        return len(self._living)
 
 
 def check_supported() -> None:
@@ -58,17 +83,16 @@ def without_peers(ddp: Any) -> None:
         ddp._static_graph_delay_allreduce_enqueued = True
 
 
-def new_reducer(ddp: DistributedDataParallel, wanted: Layout, lend_name: LendName) -> None:
+def new_reducer(ddp: DistributedDataParallel, wanted: Layout) -> None:
     """A fresh reducer on the group's present communicator; `wanted` empty means the layout that DDP starts with.
 
-    `lend_name(group)`: DDP's logger asks for the default backend's name, which torch knows for its built-in types alone.
     Raises UnsupportedError.
     """
     if reason := why_not_carried(ddp):
         raise UnsupportedError(reason)
     parameters, sparse = ddp._build_params_for_reducer()
     names = ddp._build_debug_param_to_name_mapping(parameters)
-    with _assignment(wanted, ddp.bucket_bytes_cap), lend_name(ddp.process_group):
+    with _assignment(wanted, ddp.bucket_bytes_cap):
         ddp.__dict__.pop("reducer", None)  # the old one takes its hooks along before the new one sets its own
         ddp._ddp_init_helper(parameters, sparse, names, ddp.static_graph)
         if ddp.static_graph:

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Sequence
+import weakref
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -21,7 +22,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from torchrelay.protocol.errors import UnsupportedError
-from torchrelay.shim.adapters.ddp import Layout, LendName, new_reducer
+from torchrelay.shim.adapters.ddp import Layout, Wrappers, new_reducer
 
 _SETTLED = 2
 """After so many backwards a static graph's layout is known."""
@@ -44,13 +45,15 @@ class ReadyOrder:
         """Of a static graph: synchronised ones that have begun."""
         self.late = False
         """Whether a static graph's reducer was made anew after the first backward: it would go by the third."""
+        which = weakref.ref(ddp)
         self._hooks = [
-            parameter.register_post_accumulate_grad_hook(functools.partial(self._ready, ddp, index))
+            parameter.register_post_accumulate_grad_hook(functools.partial(self._ready, which, index))
             for index, parameter in enumerate(parameters)
         ]
 
-    def _ready(self, ddp: DistributedDataParallel, index: int, _parameter: torch.Tensor) -> None:
-        if not ddp.require_backward_grad_sync:
+    def _ready(self, which: Callable[[], DistributedDataParallel | None], index: int, _parameter: torch.Tensor) -> None:
+        ddp = which()
+        if ddp is None or not ddp.require_backward_grad_sync:
             return
         if not ddp.static_graph:
             if index not in self.indices:
@@ -60,12 +63,12 @@ class ReadyOrder:
                 self.indices.remove(index)
             self.indices.append(index)
 
-    def forward_begins(self, ddp: DistributedDataParallel, lend_name: LendName) -> None:
+    def forward_begins(self, ddp: DistributedDataParallel) -> None:
         """In the forward after a static graph's second backward all reducers change their layout."""
         if not (ddp.static_graph and ddp.require_backward_grad_sync and torch.is_grad_enabled()):
             return
         if self.late and self.forwards == _SETTLED:
-            new_reducer(ddp, layout(ddp, self), lend_name)
+            new_reducer(ddp, layout(ddp, self))
             self.late = False
         self.forwards += 1
 
@@ -123,6 +126,11 @@ class KnownLayout:
     """As ReadyOrder.forwards, up to the number from which on nothing changes any more."""
 
 
+Known = dict[int, KnownLayout]
+"""By the wrapper's number, as in Wrappers."""
+_NOTHING = KnownLayout([], False)
+
+
 class Layouts:
     """The layout of each wrapper at the latest boundaries: in the middle of a step a reducer must not be asked.
 
@@ -130,110 +138,113 @@ class Layouts:
     """
 
     def __init__(self) -> None:
-        self._known: dict[int, list[KnownLayout]] = {}
-        self._settled: list[KnownLayout] | None = None
+        self.wrappers = Wrappers()
+        self._known: dict[int, Known] = {}
+        self._settled: Known | None = None
         """The latest, if nothing changes in it any more."""
-        self._ready: dict[int, ReadyOrder] = {}
+        self._ready: weakref.WeakKeyDictionary[DistributedDataParallel, ReadyOrder] = weakref.WeakKeyDictionary()
 
     def built(self, ddp: DistributedDataParallel) -> None:
-        self._ready[id(ddp)] = ReadyOrder(ddp)
+        self.wrappers.add(ddp)
+        self._ready[ddp] = ReadyOrder(ddp)
 
-    def forward_begins(self, ddp: DistributedDataParallel, lend_name: LendName) -> None:
-        ready = self._ready.get(id(ddp))  # none where the wrapper is a copy
+    def forward_begins(self, ddp: DistributedDataParallel) -> None:
+        ready = self._ready.get(ddp)  # none where the wrapper is a copy
         if ready is not None:
-            ready.forward_begins(ddp, lend_name)
+            ready.forward_begins(ddp)
 
-    def note(self, boundary: int, wrapped: Sequence[DistributedDataParallel]) -> None:
+    def note(self, boundary: int) -> None:
         """At a boundary, or in the gate before it: the backward is complete there, and peers may be past the gate."""
-        before = self._latest()
-        now = before if before is self._settled and len(before) == len(wrapped) else self._look(before, wrapped)
+        before, wrappers = self._latest(), self.wrappers.numbered()
+        settled = before is self._settled and before.keys() == {number for number, _ in wrappers}
+        now = before if settled else self._look(before, wrappers)
         kept = self._known.get(boundary - 1)
         self._known = {boundary: now} if kept is None else {boundary - 1: kept, boundary: now}
 
-    def _look(self, before: list[KnownLayout], wrapped: Sequence[DistributedDataParallel]) -> list[KnownLayout]:
-        now = []
-        for number, ddp in enumerate(wrapped):
-            rebuilt, ready = _has_rebuilt(ddp), self._ready[id(ddp)]
-            carried = before[number].layout if number < len(before) else []
-            now.append(KnownLayout(layout(ddp, ready) or carried, rebuilt, min(ready.forwards, _SETTLED)))
+    def _look(self, before: Known, wrappers: Sequence[tuple[int, DistributedDataParallel]]) -> Known:
+        now = {}
+        for number, ddp in wrappers:
+            rebuilt, ready = _has_rebuilt(ddp), self._ready[ddp]
+            carried = before.get(number, _NOTHING).layout
+            now[number] = KnownLayout(layout(ddp, ready) or carried, rebuilt, min(ready.forwards, _SETTLED))
             if rebuilt:
                 ready.close()
-        if all(known.rebuilt for known in now):
+        if all(known.rebuilt for known in now.values()):
             self._settled = now
         return now
 
-    def adopt(self, target: int, wrapped: Sequence[DistributedDataParallel], given: Sequence[KnownLayout]) -> None:
+    def adopt(self, target: int, given: Known) -> None:
         """A joiner's new reducers have a layout that they cannot tell of."""
-        padded = [*given, *(KnownLayout([], False) for _ in wrapped[len(given) :])]
-        self._known = {target: padded}
-        self._be_at(wrapped, padded)
+        self._known = {target: {number: given.get(number, _NOTHING) for number, _ in self.wrappers.numbered()}}
+        self._be_at(self._known[target])
 
-    def migrated(self, target: int, wrapped: Sequence[DistributedDataParallel]) -> None:
+    def migrated(self, target: int) -> None:
         """Every reducer rebuilds its buckets once more, into the same layout."""
-        self._known = {target: [replace(k, rebuilt=False) for k in self._known.get(target, self._latest())]}
+        known = self._known.get(target, self._latest())
+        self._known = {target: {number: replace(k, rebuilt=False) for number, k in known.items()}}
         if target == 0:
             for ready in self._ready.values():
                 ready.forget()
-        self._be_at(wrapped, self._known[target])
+        self._be_at(self._known[target])
 
-    def _be_at(self, wrapped: Sequence[DistributedDataParallel], known: list[KnownLayout]) -> None:
-        for ddp, there in zip(wrapped, known):
-            if ddp.static_graph:
-                self._ready[id(ddp)].be_at(there.forwards)
+    def _be_at(self, known: Known) -> None:
+        for number, ddp in self.wrappers.numbered():
+            if ddp.static_graph and number in known:
+                self._ready[ddp].be_at(known[number].forwards)
 
     def as_text(self, target: int) -> str:
         """What a joiner that enters at boundary `target` needs."""
-        return json.dumps([[k.layout, k.forwards] for k in self._known.get(target, self._latest())])
+        known = self._known.get(target, self._latest())
+        return json.dumps({number: [k.layout, k.forwards] for number, k in known.items()})
 
-    def prepare_survivor(self, wrapped: Sequence[DistributedDataParallel], target: int, lend_name: LendName) -> None:
+    def prepare_survivor(self, target: int) -> None:
         """After an interrupted or a finished backward: ready for the next one, in the layout of boundary `target`."""
         known = self._known.get(target, self._latest())
-        for number, ddp in enumerate(wrapped):
-            there = known[number] if number < len(known) else KnownLayout([], False)
+        for number, ddp in self.wrappers.numbered():
+            there = known.get(number, _NOTHING)
             if ddp.static_graph:
-                _static_reducer(ddp, there, lend_name)
+                _static_reducer(ddp, there)
             elif not there.rebuilt and not ddp.find_unused_parameters:
                 # a step with several backwards may have rebuilt the buckets since
-                new_reducer(ddp, there.layout if target > 0 else [], lend_name)
+                new_reducer(ddp, there.layout if target > 0 else [])
             else:
                 ddp.reducer._reset_state()
 
-    def abandoned(self, wrapped: Sequence[DistributedDataParallel], lend_name: LendName) -> None:
+    def abandoned(self) -> None:
         """A migration that came to nothing, in all ranks that stood still for it."""
         known = self._latest()
-        for number, ddp in enumerate(wrapped):
-            if ddp.static_graph and number < len(known):
-                _static_reducer(ddp, known[number], lend_name)
-                self._ready[id(ddp)].be_at(known[number].forwards)
+        for number, ddp in self.wrappers.numbered():
+            if ddp.static_graph and number in known:
+                _static_reducer(ddp, known[number])
+                self._ready[ddp].be_at(known[number].forwards)
             else:
                 ddp.reducer._reset_state()
 
-    def _latest(self) -> list[KnownLayout]:
-        return self._known[max(self._known)] if self._known else []
+    def _latest(self) -> Known:
+        return self._known[max(self._known)] if self._known else {}
 
 
-def prepare_joiner(
-    wrapped: Sequence[DistributedDataParallel], text: str, target: int, lend_name: LendName
-) -> list[KnownLayout]:
+def prepare_joiner(wrappers: Wrappers, text: str, target: int) -> Known:
     """Reducers on the new generation's communicators, in a survivor's layout, which is returned."""
-    given = [KnownLayout(buckets, False, forwards) for buckets, forwards in json.loads(text)] if text else []
+    told = json.loads(text).items() if text else ()
+    given = {int(number): KnownLayout(buckets, False, forwards) for number, (buckets, forwards) in told}
     if target == 0:
-        given = [KnownLayout([], False) for _ in given]
-    for number, ddp in enumerate(wrapped):
-        there = given[number] if number < len(given) else KnownLayout([], False)
-        if ddp.static_graph and (number < len(given) or target == 0):
-            _static_reducer(ddp, there, lend_name)
+        given = dict.fromkeys(given, _NOTHING)
+    for number, ddp in wrappers.numbered():
+        there = given.get(number, _NOTHING)
+        if ddp.static_graph and (number in given or target == 0):
+            _static_reducer(ddp, there)
         elif ddp.static_graph:
             raise UnsupportedError("no rank has told the layout of DistributedDataParallel with static_graph=True")
         else:
-            new_reducer(ddp, there.layout, lend_name)
+            new_reducer(ddp, there.layout)
     return given
 
 
-def _static_reducer(ddp: DistributedDataParallel, there: KnownLayout, lend_name: LendName) -> None:
+def _static_reducer(ddp: DistributedDataParallel, there: KnownLayout) -> None:
     if there.forwards >= _SETTLED and not there.layout:
         raise UnsupportedError("the layout of DistributedDataParallel with static_graph=True is not known")
-    new_reducer(ddp, there.layout if there.forwards >= _SETTLED else [], lend_name)
+    new_reducer(ddp, there.layout if there.forwards >= _SETTLED else [])
 
 
 def _has_rebuilt(ddp: DistributedDataParallel) -> bool:

@@ -35,8 +35,8 @@ class OldBackends:
         self._release.argtypes, self._release.restype = [ctypes.c_void_p], None
         self._table = ctypes.addressof(ctypes.c_char.in_dll(library, _TABLE)) + _TABLE_HEADER_BYTES
 
-    def forget(self, group: Any, backend_type: Any, built_in: Any) -> bool:
-        """All but the present one, which stays registered as `backend_type`, and under the name that torch knows for DDP's logger.
+    def forget(self, group: Any) -> bool:
+        """All but the present one, which is registered as torch registers a group's first one.
 
         False where the group is not what it was taken for.
 
@@ -49,9 +49,7 @@ class OldBackends:
         present = {device: group._get_backend(device) for device in devices}
         self._release(address)
         for device in devices:
-            group._register_backend(device, built_in, present[device])
-            group._register_backend(device, backend_type, present[device])
-        group._set_default_backend(backend_type)
+            group._register_backend(device, groups.first_type(), present[device])
         return True
 
     def _address(self, group: Any) -> int | None:

@@ -1,15 +1,16 @@
 """Exchanging the communicator inside a live ProcessGroup.
 
-`ProcessGroup._register_backend` binds a backend to a device under a backend type that was not used in that group before;
-`_set_default_backend` makes it the one that collectives use. Backend types are 8-bit numbers: where old ones cannot be let go of
-(`old_backends.py`), a process can take part in about 240 migrations. Seen on torch 2.13.0 (`BackendType` accepts any number;
-`getBackendName` does not know ours and raises, which DDP's logger runs into: `built_in_type` lends it a name that it knows).
+`ProcessGroup._register_backend` binds a backend to a device under a backend type that was not used in that group before, and
+collectives go to the one that the tensor's device is bound to. The group's default type stays: torch takes the group's name from it
+(`_get_backend_name`, for each new DistributedDataParallel, and for each forward of SyncBatchNorm), and knows none for our types.
+Backend types are 8-bit numbers: where old ones cannot be let go of (`old_backends.py`), a process can take part in about 240
+migrations. Seen on torch 2.13.0 (`BackendType` accepts any number).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import functools
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -33,6 +34,7 @@ def check_supported() -> None:
             (dist.ProcessGroup, "BackendType"),
             (c10d, "_world"),
             (c10d, "BackendConfig"),
+            (c10d, "_new_process_group_helper"),
         )
         if not hasattr(owner, name)
     ]
@@ -111,6 +113,11 @@ def unused_number(used: Sequence[int]) -> int:
     return number
 
 
+def first_type() -> Any:
+    """Return the type under which torch registers a group's first communicator."""
+    return dist.ProcessGroup.BackendType.GLOO
+
+
 def type_of(number: int) -> Any:
     return dist.ProcessGroup.BackendType(number)
 
@@ -120,7 +127,6 @@ def install(group: Any, backend: Any, backend_type: Any, store: Any) -> None:
     description = group.group_desc
     for device in device_types(group):
         group._register_backend(device, backend_type, backend)
-    group._set_default_backend(backend_type)
     group._set_group_name(name_of(group))
     group._set_group_desc(description)
     c10d._world.pg_map[group] = (declared_backend(group), store)
@@ -133,22 +139,11 @@ def reinstall(group: Any, backend_type: Any, record: Any) -> None:
     """
     for device in device_types(group):
         group._register_backend(device, backend_type, group._get_backend(device))
-    group._set_default_backend(backend_type)
     c10d._world.pg_map[group] = record
 
 
 def record_of(group: Any) -> Any:
     return c10d._world.pg_map[group]
-
-
-@contextmanager
-def built_in_type(group: Any, built_in: Any, current: Any) -> Iterator[None]:
-    """Lends the group a default backend type whose name torch knows, for DDP's logger, which asks for the name."""
-    group._set_default_backend(built_in)
-    try:
-        yield
-    finally:
-        group._set_default_backend(current)
 
 
 def init_fake(rank: int, world_size: int, backend: str | None, original: Any) -> None:
@@ -166,12 +161,75 @@ def _name_as(group: Any, backend: Any) -> None:
     world = c10d._world
     world.pg_map[group] = (backend, world.pg_map[group][1])
     world.pg_backend_config[group] = str(c10d.BackendConfig(backend))
+    if backend_name(group) == "gloo":
+        _take_name_of(group, _gloo_alone())
+
+
+def _take_name_of(group: Any, backend: Any) -> None:
+    """The group has that one as default backend, and its devices keep theirs: DDP's logger takes what says "gloo" for gloo's."""
+    for device in device_types(group):
+        present = group._get_backend(device)
+        group._register_backend(device, first_type(), backend)
+        group._register_backend(device, dist.ProcessGroup.BackendType.CUSTOM, present)
+    group._set_default_backend(first_type())
+
+
+@functools.cache
+def _gloo_alone() -> Any:
+    return new_gloo(dist.HashStore(), 0, 1, timedelta(seconds=1))
 
 
 def name_if_member(group: Any, backend: str | None) -> None:
     """The same for a further group, which has the default group's backend where none was asked for."""
     if group in c10d._world.pg_map:
         _name_as(group, dist.Backend(backend or declared_backend(c10d._get_default_group())))
+
+
+def named_so_far() -> int:
+    """Return how many groups torch has numbered: the next one's name."""
+    return int(c10d._world.group_count)
+
+
+def name_from(number: int) -> None:
+    """The next groups have the names that they have in a process that had numbered so many."""
+    c10d._world.group_count = number
+
+
+def described() -> tuple[tuple[Any, ...], ...]:
+    """Return the live groups of this rank by name, each with its global ranks, and what it says of itself."""
+    found = ((name_of(g), tuple(group_ranks(g)), declared_backend(g), str(g.group_desc)) for g in groups())
+    return tuple(sorted(found))
+
+
+def be_member_of(wanted: Sequence[tuple[Any, ...]]) -> None:
+    """A joiner is a member of the groups that the lost rank was in: it makes those that it has passed over, and lets go of others.
+
+    Raises StateMismatchError where it has another group of the same name.
+    """
+    own = {description[0]: description for description in described()}
+    for name, ranks, backend, text in wanted:
+        if name not in own:
+            _make_fake(name, ranks, backend, text)
+        elif own[name][1] != tuple(ranks):
+            raise StateMismatchError(f"process group {name!r} has ranks {ranks}, and here {own[name][1]}")
+    for name in own.keys() - {description[0] for description in wanted}:
+        c10d.destroy_process_group(named(name)[0])
+
+
+def _make_fake(name: str, ranks: Sequence[int], backend: str, text: str) -> None:
+    members, default = list(ranks), c10d._get_default_group()
+    group, _ = c10d._new_process_group_helper(
+        len(members),
+        members.index(default.rank()),
+        members,
+        "fake",
+        c10d._world.pg_map[default][1],
+        group_name=name,  # type: ignore[arg-type]  # a str under a name of its own
+        timeout=timeout_of(default),
+        group_desc=text,
+    )
+    c10d._world.pg_group_ranks[group] = {rank: place for place, rank in enumerate(members)}
+    _name_as(group, dist.Backend(backend))
 
 
 _VAIN_TAG = 0x7E57

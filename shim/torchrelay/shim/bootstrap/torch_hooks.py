@@ -61,7 +61,7 @@ def install_for(engine: Engine) -> None:
     group_methods.install(collectives)
     Messages(engine, collectives).install()
     comm_hooks.install(collectives.left_alone)
-    ddp.install(functools.partial(guard.tell, engine.ddp_built), functools.partial(_forward, engine))
+    ddp.install(functools.partial(guard.tell, engine.ddp_built), functools.partial(_forward, engine, collectives))
     data_loader.install(engine.draws, engine.on_training_thread, guard)
     engine.draws.on_create = engine.tracker.loader_created
     _tell_of_draws(engine)
@@ -128,9 +128,14 @@ def _after_step(runtime: Runtime, optimizer: Any, args: tuple[Any, ...], kwargs:
         engine.updates.after_step()
 
 
-def _forward(engine: Engine, wrapped: Any, plain: Callable[[], Any]) -> Any:
+def _forward(engine: Engine, collectives: Collectives, wrapped: Any, plain: Callable[[], Any]) -> Any:
     """The part of a data parallel forward that communicates."""
-    return engine.guard.call(functools.partial(_guarded_forward, engine, wrapped), plain)
+
+    def alone() -> Any:
+        with collectives.left_alone():
+            return plain()
+
+    return engine.guard.call(functools.partial(_guarded_forward, engine, wrapped), alone)
 
 
 def _guarded_forward(engine: Engine, wrapped: Any, call: Callable[[], Any]) -> Any:
@@ -139,7 +144,7 @@ def _guarded_forward(engine: Engine, wrapped: Any, call: Callable[[], Any]) -> A
         engine.shadow.before_forward(wrapped)
     elif taking_part and engine.way_in is not None:
         ddp.without_peers(wrapped)  # a step of a loop that is over
-    engine.layouts.forward_begins(wrapped, engine.comms.lend_name)
+    engine.layouts.forward_begins(wrapped)
     if not taking_part:
         return call()
     if torch.is_grad_enabled():

@@ -82,12 +82,18 @@ class StateRebuild:
             self.objects.append(found)
             self._taken.add(id(found))
 
-    def fill(self, *, but: Collection[Kind] = ()) -> None:
-        """`but`: kinds that are left as they are."""
+    def fill(self, *, but: Collection[Kind] = (), can_come: bool = False) -> None:
+        """`but`: kinds that are left as they are. `can_come`: what cannot be filled yet is left as well, since all is put once more
+        where the rank enters: an optimizer of a model that an earlier iteration had made, in a variable that this one binds anew.
+        """
         kinds = [node.kind for node in self._nodes]
         filled = [n for n, kind in enumerate(kinds) if self.objects[n] is not ABSENT and kind not in but]
         for number in sorted(filled, key=lambda n: HANDLERS[kinds[n]].turn):
-            HANDLERS[kinds[number]].fill(self, self._nodes[number], self.objects[number])
+            try:
+                HANDLERS[kinds[number]].fill(self, self._nodes[number], self.objects[number])
+            except StateMismatchError:
+                if not can_come:
+                    raise
 
     def each(self, kind: Kind) -> Iterator[tuple[EncodedNode, Any]]:
         """The nodes of a kind that have an object here, with it."""

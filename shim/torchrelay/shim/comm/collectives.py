@@ -45,7 +45,10 @@ _TENSOR_OUT: dict[str, tuple[str, int]] = {
     "all_to_all_single": ("output", 0),
     "barrier": ("", -1),
     "monitored_barrier": ("", -1),
+    "_verify_params_across_processes": ("", -1),
+    "_broadcast_coalesced": ("tensors", 1),
 }
+"""The last two are what the constructor of a data parallel wrapper calls."""
 _OBJECTS_OUT: dict[str, tuple[str, int]] = {
     "all_gather_object": ("object_list", 0),
     "broadcast_object_list": ("object_list", 0),
@@ -55,13 +58,14 @@ _OBJECTS_OUT: dict[str, tuple[str, int]] = {
 _OF_WRAPPERS = ("torch.distributed.fsdp.", "torch.distributed.optim.")
 """Modules of torch whose collectives carry parameters, gradients and optimizer state, and are no business of the script's."""
 _IN_PLACE = frozenset(
-    {"all_reduce", "all_reduce_coalesced", "broadcast", "reduce"}
+    {"all_reduce", "all_reduce_coalesced", "broadcast", "_broadcast_coalesced", "reduce"}
     | {f"ProcessGroup.{name}" for name in ("allreduce", "allreduce_coalesced", "broadcast", "reduce")}
 )
 SAVE_RESULT = "async_save.result"
 """Waiting for a save that a thread does: it is over for all ranks or for none."""
 SAME_ON_ALL_RANKS = frozenset(
     {"all_reduce", "broadcast", "all_gather", "all_gather_into_tensor", "barrier", "monitored_barrier"}
+    | {"_verify_params_across_processes", "_broadcast_coalesced"}
     | {
         "all_gather_object",
         "broadcast_object_list",
@@ -227,7 +231,7 @@ class Collectives:
         setattr(dist.Work, "wait", wrapper)  # noqa: B010 - mypy forbids the assignment
 
     def _wrap(self, name: str, parameter: str, place: int, *, objects: bool) -> None:
-        original = getattr(c10d, name, None)
+        original = getattr(dist, name, None) or getattr(c10d, name, None)
         if original is None:
             return
 
@@ -246,8 +250,9 @@ class Collectives:
             return self._run(call, mode, asynchronous=bool(kwargs.get("async_op")))
 
         wrapper = functools.wraps(original)(self._engine.guard.entry(original, ours))
-        setattr(c10d, name, wrapper)
-        setattr(dist, name, wrapper)
+        for module in (c10d, dist):
+            if hasattr(module, name):
+                setattr(module, name, wrapper)
 
     def _run(self, call: CollectiveCall, mode: str, *, asynchronous: bool) -> Any:
         engine = self._engine

@@ -10,7 +10,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -34,12 +34,12 @@ FIRST_ATTEMPT_S = 1.0
 """To reach a store; each further one may take twice as long, since a large job's store is slow to answer all of its ranks."""
 
 
-@dataclass
-class _Installed:
-    """Per group: its backend type now, and the state before the last exchange, to which an abandoned one goes back."""
+@dataclass(frozen=True)
+class _Before:
+    """What a group had before the last exchange, to which an abandoned one goes back."""
 
+    group: Any
     type: Any
-    built_in: Any
     record: Any
 
 
@@ -58,10 +58,11 @@ class Communicators:
         """`address`: where peers reach this process."""
         self.rank, self.world_size, self.address = rank, world_size, address
         self.now = Generation(0)
-        self._previous: tuple[Generation, dict[str, _Installed]] | None = None
-        self._installed: dict[str, _Installed] = {}
+        self._previous: tuple[Generation, list[_Before]] | None = None
+        self._types: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+        """Under which a group has its present communicator, if not the one that torch registers its first one under."""
         self._numbers: list[int] = []
-        """Of the backend types under which groups may have a communicator of ours; the latest one is the present one."""
+        """Of the backend types under which groups may have a communicator of ours."""
         self._building: set[str] | None = None
         self._listener: GateListener | None = None
         self._lock = threading.Lock()
@@ -143,7 +144,8 @@ class Communicators:
         come or the generation is broken meanwhile.
         """
         self.waits.renewed(generation)
-        self._previous = (self.now, dict(self._installed))
+        before: list[_Before] = []
+        self._previous = (self.now, before)
         self.now = Generation(generation, older=weakref.WeakSet(threading.enumerate()))
         number = groups.unused_number(self._numbers)
         self._numbers.append(number)
@@ -155,19 +157,13 @@ class Communicators:
                 raise RuntimeError(f"torchrelay: generation {generation} is over before its communicators stand")
             prefix = f"torchrelay/{generation}"
             self._connect_gate(dist.PrefixStore(prefix, store), secret)
-            for group in groups.groups():
+            for group in sorted(groups.groups(), key=groups.name_of):  # in an order that is the same on all ranks
                 ranks = groups.group_ranks(group)
                 own = dist.PrefixStore(f"{prefix}/{groups.name_of(group)}", store)
                 timeout = groups.timeout_of(group)
                 backend = groups.new_gloo(own, ranks.index(self.rank), len(ranks), timeout)
-                before = self._installed.get(groups.name_of(group))
-                built_in = before.built_in if before else self._built_in_type(group)
-                self._installed[groups.name_of(group)] = _Installed(
-                    backend_type, built_in, (groups.declared_backend(group), own)
-                )
-                if before is None:
-                    assert self._previous is not None
-                    self._previous[1][groups.name_of(group)] = _Installed(built_in, built_in, groups.record_of(group))
+                before.append(_Before(group, self._types.get(group, groups.first_type()), groups.record_of(group)))
+                self._types[group] = backend_type
                 groups.install(group, backend, backend_type, own)
 
     @staticmethod
@@ -181,18 +177,6 @@ class Communicators:
         """Of the groups that this rank is a member of."""
         return {groups.name_of(group) for group in groups.groups()}
 
-    @staticmethod
-    def _built_in_type(group: Any) -> Any:
-        name = group._get_backend(groups.device_types(group)[0]).name()
-        return dist.ProcessGroup.BackendType.GLOO if name == "gloo" else dist.ProcessGroup.BackendType.CUSTOM
-
-    def lend_name(self, group: Any) -> Any:
-        """A context in which torch knows the name of the group's default backend."""
-        installed = self._installed.get(groups.name_of(group))
-        if installed is None:
-            return nullcontext()
-        return groups.built_in_type(group, installed.built_in, installed.type)
-
     def go_back(self) -> None:
         """An abandoned exchange: the communicators of the generation before are whole and used again."""
         if self._previous is None:
@@ -200,12 +184,11 @@ class Communicators:
         sockets.shut_down(set(self.now.inodes))
         if self.now.gate is not None:
             self.now.gate.close()
-        self.now, self._installed = self._previous
+        self.now, before = self._previous
         self._previous = None
-        for group in groups.groups():
-            installed = self._installed.get(groups.name_of(group))
-            if installed is not None:
-                groups.reinstall(group, installed.type, installed.record)
+        for had in before:
+            self._types[had.group] = had.type
+            groups.reinstall(had.group, had.type, had.record)
 
     def break_previous(self) -> None:
         """In an exchange that all have agreed on: who still waits in the communicators before waits in vain."""
@@ -223,10 +206,11 @@ class Communicators:
         """Threads and connections of communicators that nobody uses any more go back to the system."""
         if self._old is None or not self.waits.none_waits():
             return
-        present = [(group, self._installed.get(groups.name_of(group))) for group in groups.groups()]
-        forgotten = [self._old.forget(group, its.type, its.built_in) for group, its in present if its is not None]
-        if all(forgotten):
-            del self._numbers[:-1]
+        for group in groups.groups():
+            if group in self._types and self._old.forget(group):
+                del self._types[group]
+        if not any(group in self._types for group in groups.groups()):
+            self._numbers.clear()
 
     def break_new(self, generation: int) -> int:
         """From any thread: what waits in the communicators of an abandoned exchange fails now; those before it stay whole."""

@@ -13,6 +13,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from torchrelay.protocol.errors import MovedOnError, StateMismatchError
+from torchrelay.shim.adapters import process_group
 from torchrelay.shim.capture import rng
 from torchrelay.shim.data import data_loader
 from torchrelay.shim.instrument.loop_tracker import Activation
@@ -193,6 +194,8 @@ class WayIn:
         if state is not None:  # otherwise it is the first head, where everything is as set-up has left it
             self._joining.put(goal, state.nodes, activation.frame, whole=False)
             self._engine.saves.pass_to(state.saves)
+            self._engine.wrapped.built = state.built
+            process_group.name_from(state.groups)
         activation.head = link.head
         below = goal.journal.links[depth + 1]
         if goal.last:

@@ -218,8 +218,8 @@ class Joiner:
         engine.comms.rebuild(
             order.generation, order.store_host, order.store_port, order.gate_secret, engine.recovery.is_over
         )
-        layouts = ddp_layouts.prepare_joiner(engine.wrapped, plan.ddp_layout, order.target, engine.comms.lend_name)
-        engine.layouts.adopt(order.target, engine.wrapped, layouts)
+        layouts = ddp_layouts.prepare_joiner(engine.wrapped, plan.ddp_layout, order.target)
+        engine.layouts.adopt(order.target, layouts)
         self._send(Rebuilt(order.generation, time.monotonic() - started))
         self._inject("verify")
         engine.comms.verify(order.target)
@@ -254,11 +254,12 @@ class Joiner:
         engine, plan = self._engine, self._plan
         assert plan is not None
         assert self._gate is not None
-        frame = engine.commit.activation.frame if engine.commit is not None else None
-        assert frame is not None
+        assert engine.commit is not None
+        frame = engine.commit.activation.frame
         assert self._journal is not None
         flags = [node.content for node in decode(self._gate.on(self._journal)) if node.kind is Kind.DDP]
-        for wrapped, content in zip(engine.wrapped, flags):
+        wrappers = (node.obj for node in engine.commit.state.nodes if node.kind is Kind.DDP)
+        for wrapped, content in zip(wrappers, flags):
             wrapped.__dict__.update(content)
         finished = collective_records.furthest(payload.load_logs(plan.collective_log))
         engine.records.after = []
@@ -266,7 +267,6 @@ class Joiner:
         arrived = self._receive(destination)
         if plan.offline or plan.donor_collectives >= 0:
             destination.put_gradients(self._gradients())  # else they are those of the next head
-        assert engine.commit is not None
         engine.updates.late.note(engine.commit.state)
         self._arrived = arrived
         if plan.offline:

@@ -60,7 +60,7 @@ def put_state(
         elif not any(there is iterator for iterator in kept):
             _lead_iterator(engine, rebuild, number, record)
     if loaders is None:  # at an outer loop's head it can still come; at a gate this process has drawn from them itself
-        rebuild.fill(but=_STAND)
+        rebuild.fill(but=_STAND, can_come=not at_gate)
         for node, generator in rebuild.each(Kind.GENERATOR) if at_gate else ():
             fill_where_alike(rebuild, node, generator)
     else:

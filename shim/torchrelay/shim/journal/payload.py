@@ -133,6 +133,10 @@ class HeadState(NamedTuple):
     rng: RngState
     saves: dict[str, int]
     """How many async saves had been begun in each group."""
+    built: int = 0
+    """How many DDP wrappers had been built."""
+    groups: int = 0
+    """How many process groups had been named."""
 
 
 class BoundaryJournal(NamedTuple):
@@ -161,6 +165,8 @@ class BoundaryJournal(NamedTuple):
     """As GradientRecord, pickled."""
     written_before_gates: tuple[str, ...]
     """As in EarlyWrites: large tensors that steps write to before their gate."""
+    groups: tuple[Plain, ...] = ()
+    """As process_group.described: those that this rank is a member of."""
 
     def plain(self) -> Plain:
         """With the lengths of the blocks in their place."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from torchrelay.shim.adapters import process_group
 from torchrelay.shim.capture import rng, stands
 from torchrelay.shim.capture.encode import begin_set_up, encode, encode_whole, in_blocks, pickled
 from torchrelay.shim.capture.host_state import HostState
@@ -103,7 +104,11 @@ class Writer:
         outermost = self._engine.tracker.stack[0]
         write = encode if self._is_set_up_of(outermost) else encode_whole
         nodes = write(self.walk(script_frames(activation.frame)))
-        return pickled(payload.HeadState([*nodes], rng.capture(), self._engine.saves.begun()))
+        return self._head_state([*nodes], rng.capture(), self._engine.saves.begun())
+
+    def _head_state(self, nodes: list[bytes], generators: rng.RngState, saves: Mapping[str, int]) -> bytes:
+        built, named = self._engine.wrapped.built, process_group.named_so_far()
+        return pickled(payload.HeadState(nodes, generators, dict(saves), built, named))
 
     def _is_set_up_of(self, outermost: Activation) -> bool:
         written = self._set_up
@@ -154,7 +159,7 @@ class Writer:
         nodes = encode(commit.state)
         settled = bool(self._engine.tracker.boundary_sites)
         if not settled:
-            commit.activation.head = pickled(payload.HeadState([*nodes], commit.rng, dict(commit.saves)))
+            commit.activation.head = self._head_state([*nodes], commit.rng, commit.saves)
         self.no_way_in = self._iterators(commit)
         record = payload.BoundaryJournal(
             commit.boundary,
@@ -172,6 +177,7 @@ class Writer:
             self._engine.saves.journal(),
             self._gradients(),
             self._engine.updates.writes.paths,
+            process_group.described(),
         )
         parts = record.in_parts()
         if settled:

@@ -227,7 +227,7 @@ class GenerationSwitch:
         engine.comms.rebuild(
             order.generation, order.store_host, order.store_port, order.gate_secret, self._recovery.is_over
         )
-        engine.layouts.prepare_survivor(engine.wrapped, order.target, engine.comms.lend_name)
+        engine.layouts.prepare_survivor(order.target)
         self._link.send(Rebuilt(order.generation, time.monotonic() - started))
         self._inject("verify")
         engine.comms.verify(order.target)
@@ -274,7 +274,7 @@ class GenerationSwitch:
         engine.comms.now.number = self.generation
         engine.journal.generation = self.generation
         engine.first_step_due = True
-        engine.layouts.migrated(self._plan.target, engine.wrapped)
+        engine.layouts.migrated(self._plan.target)
         engine.replicas.migrated(self._plan.target)
         if engine.keeper is not None:
             engine.keeper.entered(self.generation, self._plan.target, from_copy=bool(self._plan.kept))
@@ -291,7 +291,7 @@ class GenerationSwitch:
         self._drop()
         if self._engine.keeper is not None:
             self._engine.keeper.abandoned(self.generation)
-        self._engine.layouts.abandoned(self._engine.wrapped, self._engine.comms.lend_name)
+        self._engine.layouts.abandoned()
         return NextMove.ABANDONED, 0
 
     def _drop(self) -> None:

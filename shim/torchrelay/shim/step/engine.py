@@ -83,8 +83,8 @@ class Engine:
         self._draw = self.guard.entry(next, self.draws.next)
         self.drawn: Callable[[Any, tuple[Any, ...]], Any] = lambda iterator, default: self._draw(iterator, *default)
         self.comms: Communicators = Communicators(rank, world_size, address)
-        self.wrapped: list[torch.nn.parallel.DistributedDataParallel] = []
         self.layouts = ddp_layouts.Layouts()
+        self.wrapped = self.layouts.wrappers
         self.faults: FaultInjector | None = None
         self.hold: CheckHold | None = None
         self.set_up: SetUp | None = None
@@ -390,7 +390,7 @@ class Engine:
             number, activation, item, state, now, activation.heads, place, self.saves.begun()
         )
         self.journal.boundary, self.journal.count = number, 0
-        self.layouts.note(number, self.wrapped)
+        self.layouts.note(number)
         self.gradients.at_boundary(state, number)
         self.writer.boundary(self.commit)
         if number > 0 and self.set_up is not None:
@@ -461,7 +461,6 @@ class Engine:
     # Helpers.
 
     def ddp_built(self, wrapped: torch.nn.parallel.DistributedDataParallel) -> None:
-        self.wrapped.append(wrapped)
         self.layouts.built(wrapped)
         self.reporter.ddp_built(wrapped, caller(sys._getframe(1)))
 

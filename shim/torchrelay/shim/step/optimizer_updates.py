@@ -264,7 +264,7 @@ class Updates:
                 engine.keeper.at_gate(boundary)
             if engine.numbers is not None:
                 engine.numbers.at_gate(engine.commit)
-            engine.layouts.note(boundary + 1, engine.wrapped)
+            engine.layouts.note(boundary + 1)
             self.writes.at_gate(engine.commit.state, {id(tensor) for tensor in self.early.tensors()})
             self._write(frame)  # before the gate: whoever passes it relies on this rank's journal being whole
             self._wait(StandingPosition.BEHIND if engine.step.behind else StandingPosition.GATE)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -38,18 +38,14 @@ def rebuilt(module: DistributedDataParallel) -> str:
     return str(module._get_ddp_logging_data().get("rebuilt_per_bucket_param_indices", ""))
 
 
-def no_name(_: Any) -> Any:
-    return nullcontext()
-
-
 def test_the_layout_that_a_rebuild_will_make_is_known_right_after_the_first_backward() -> None:
     module, layouts = wrapped(), ddp_layouts.Layouts()
     layouts.built(module)
-    layouts.note(0, [module])
-    assert json.loads(layouts.as_text(0)) == [[[], 0]]
+    layouts.note(0)
+    assert json.loads(layouts.as_text(0)) == {"0": [[], 0]}
     train(module)
-    layouts.note(1, [module])
-    ((foretold, _),) = json.loads(layouts.as_text(1))
+    layouts.note(1)
+    ((foretold, _),) = json.loads(layouts.as_text(1)).values()
     train(module)
     train(module)
     assert [ddp_layouts._indices(bucket) for bucket in rebuilt(module).split(",")] == foretold
@@ -59,11 +55,11 @@ def test_the_layout_that_a_rebuild_will_make_is_known_right_after_the_first_back
 def test_in_the_gate_the_layout_of_the_boundary_is_still_known() -> None:
     module, layouts = wrapped(), ddp_layouts.Layouts()
     layouts.built(module)
-    layouts.note(0, [module])
+    layouts.note(0)
     train(module)
-    layouts.note(1, [module])
-    assert json.loads(layouts.as_text(0)) == [[[], 0]]
-    assert json.loads(layouts.as_text(1)) != [[[], 0]]
+    layouts.note(1)
+    assert json.loads(layouts.as_text(0)) == {"0": [[], 0]}
+    assert json.loads(layouts.as_text(1)) != {"0": [[], 0]}
 
 
 def test_a_backward_without_synchronisation_says_nothing_about_the_order() -> None:
@@ -71,8 +67,8 @@ def test_a_backward_without_synchronisation_says_nothing_about_the_order() -> No
     layouts.built(module)
     with module.no_sync():
         train(module)
-    layouts.note(1, [module])
-    assert json.loads(layouts.as_text(1)) == [[[], 0]]
+    layouts.note(1)
+    assert json.loads(layouts.as_text(1)) == {"0": [[], 0]}
 
 
 def test_a_new_reducer_has_the_wanted_layout_and_trains_on() -> None:
@@ -82,7 +78,9 @@ def test_a_new_reducer_has_the_wanted_layout_and_trains_on() -> None:
     wanted = [ddp_layouts._indices(bucket) for bucket in rebuilt(module).split(",")]
     assert len(wanted) > 2
     joiner = wrapped()
-    ddp_layouts.prepare_joiner([joiner], json.dumps([[wanted, 0]]), 5, no_name)
+    layouts = ddp_layouts.Layouts()
+    layouts.built(joiner)
+    ddp_layouts.prepare_joiner(layouts.wrappers, json.dumps({0: [wanted, 0]}), 5)
     train(joiner)
     train(joiner)
     data = joiner._get_ddp_logging_data()
@@ -95,21 +93,48 @@ def test_layouts_survive_a_migration_until_the_reducers_are_rebuilt() -> None:
     layouts.built(module)
     for _ in range(3):
         train(module)
-    layouts.note(3, [module])
+    layouts.note(3)
     before = layouts.as_text(3)
-    layouts.migrated(3, [module])
+    layouts.migrated(3)
     assert layouts.as_text(3) == before
-    assert json.loads(before) != [[[], 0]]
+    assert json.loads(before) != {"0": [[], 0]}
 
 
 def test_a_joiner_can_tell_the_layout_that_it_was_given() -> None:
     module, layouts = wrapped(), ddp_layouts.Layouts()
     layouts.built(module)
-    wanted = ddp_layouts.prepare_joiner([module], json.dumps([[[[7, 6], [5, 4, 3, 2, 1, 0]], 0]]), 5, no_name)
-    layouts.adopt(5, [module], wanted)
-    assert json.loads(layouts.as_text(5)) == [[[[7, 6], [5, 4, 3, 2, 1, 0]], 0]]
-    layouts.note(5, [module])
-    assert json.loads(layouts.as_text(5)) == [[[[7, 6], [5, 4, 3, 2, 1, 0]], 0]]
+    told = {"0": [[[7, 6], [5, 4, 3, 2, 1, 0]], 0]}
+    layouts.adopt(5, ddp_layouts.prepare_joiner(layouts.wrappers, json.dumps(told), 5))
+    assert json.loads(layouts.as_text(5)) == told
+    layouts.note(5)
+    assert json.loads(layouts.as_text(5)) == told
+
+
+def test_a_joiner_gives_each_wrapper_its_own_layout_though_it_has_not_built_the_earlier_ones() -> None:
+    survivor, joiner = ddp_layouts.Layouts(), ddp_layouts.Layouts()
+    first, second, own = wrapped(), wrapped(), wrapped()
+    joiner.wrappers.built = 1  # as the recorded head of the loop has it, in which they are built
+    for layouts, module in ((survivor, first), (survivor, second), (joiner, own)):
+        layouts.built(module)
+    for _ in range(3):
+        train(first)
+    survivor.note(3)
+    given = ddp_layouts.prepare_joiner(joiner.wrappers, survivor.as_text(3), 3)
+    joiner.adopt(3, given)
+    assert json.loads(joiner.as_text(3)) == {"1": [[], 0]}
+    assert given[0].layout != []
+
+
+def test_a_wrapper_that_nobody_holds_is_let_go_of() -> None:
+    layouts = ddp_layouts.Layouts()
+    layouts.built(wrapped())
+    kept = wrapped()
+    layouts.built(kept)
+    train(kept)
+    gc.collect()
+    layouts.note(1)
+    assert [*layouts.wrappers] == [kept]
+    assert json.loads(layouts.as_text(1)).keys() == {"1"}
 
 
 @pytest.mark.parametrize("steps", [1, 2])
@@ -117,9 +142,9 @@ def test_a_survivors_reducer_is_ready_after_an_interrupted_backward(steps: int) 
     module, layouts = wrapped(), ddp_layouts.Layouts()
     layouts.built(module)
     for number in range(steps):
-        layouts.note(number, [module])
+        layouts.note(number)
         train(module)
-    layouts.note(steps, [module])
+    layouts.note(steps)
 
     def interrupt(_: torch.Tensor) -> None:
         raise RuntimeError("lost")
@@ -129,7 +154,7 @@ def test_a_survivors_reducer_is_ready_after_an_interrupted_backward(steps: int) 
     with pytest.raises(RuntimeError, match="lost"):
         train(module)
     handle.remove()
-    layouts.prepare_survivor([module], steps, no_name)
+    layouts.prepare_survivor(steps)
     module.zero_grad()
     train(module)
     assert all(p.grad is not None for p in module.parameters())
@@ -138,11 +163,11 @@ def test_a_survivors_reducer_is_ready_after_an_interrupted_backward(steps: int) 
 def test_a_survivor_that_has_rebuilt_its_buckets_since_the_boundary_goes_back_to_the_layout_of_then() -> None:
     module, layouts, fresh = wrapped(), ddp_layouts.Layouts(), wrapped()
     layouts.built(module)
-    layouts.note(0, [module])
+    layouts.note(0)
     for _ in range(3):  # all in the first step
         train(module)
     assert _shapes(module) != _shapes(fresh)
-    layouts.prepare_survivor([module], 0, no_name)
+    layouts.prepare_survivor(0)
     assert _shapes(module) == _shapes(fresh)
     train(module)
     train(module)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -47,26 +46,26 @@ class Rank:
         self.module = DistributedDataParallel(Body(unused), bucket_cap_mb=0.0003, static_graph=True)
         self.layouts, self.steps = ddp_layouts.Layouts(), 0
         self.layouts.built(self.module)
-        self.layouts.note(0, [self.module])
+        self.layouts.note(0)
 
     def step(self) -> None:
         self.backward()
         self.steps += 1
-        self.layouts.note(self.steps, [self.module])
+        self.layouts.note(self.steps)
 
     def backward(self) -> None:
-        self.layouts.forward_begins(self.module, no_name)
+        self.layouts.forward_begins(self.module)
         self.module(torch.ones(2, 8)).sum().backward()
 
     def stay(self, target: int) -> None:
-        self.layouts.prepare_survivor([self.module], target, no_name)
-        self.layouts.migrated(target, [self.module])
+        self.layouts.prepare_survivor(target)
+        self.layouts.migrated(target)
         self.steps = target
         self.module.zero_grad()
 
     def enter(self, target: int, text: str) -> None:
-        given = ddp_layouts.prepare_joiner([self.module], text, target, no_name)
-        self.layouts.adopt(target, [self.module], given)
+        given = ddp_layouts.prepare_joiner(self.layouts.wrappers, text, target)
+        self.layouts.adopt(target, given)
         self.steps = target
 
     def buckets(self) -> Any:
@@ -78,10 +77,6 @@ class Rank:
         return data.get("rebuilt_bucket_sizes") or data["bucket_sizes"]
 
 
-def no_name(_: Any) -> Any:
-    return nullcontext()
-
-
 @pytest.mark.parametrize("unused", [False, True])
 def test_the_layout_is_known_after_the_second_backward(unused: bool) -> None:
     rank = Rank(unused)
@@ -89,11 +84,11 @@ def test_the_layout_is_known_after_the_second_backward(unused: bool) -> None:
     for _ in range(UNDISTURBED):
         rank.step()
         texts.append(rank.layouts.as_text(rank.steps))
-    ((first, forwards),) = json.loads(texts[0])
+    ((first, forwards),) = json.loads(texts[0]).values()
     assert (first, forwards) == ([], 1)
     told = [ddp_layouts._indices(bucket) for bucket in rank.buckets().split(",")]
     assert len(told) > 1
-    assert [json.loads(text) for text in texts[1:]] == [[[told, 2]]] * (UNDISTURBED - 1)
+    assert [json.loads(text) for text in texts[1:]] == [{"0": [told, 2]}] * (UNDISTURBED - 1)
 
 
 @pytest.mark.parametrize("target", [0, 1, 2, 3, 5])
@@ -145,8 +140,8 @@ def test_a_second_loss_before_the_layout_has_changed_is_no_other() -> None:
 def test_a_move_that_came_to_nothing_after_the_first_backward_changes_nothing() -> None:
     undisturbed, rank = Rank(), Rank()
     rank.step()
-    rank.layouts.prepare_survivor([rank.module], 1, no_name)
-    rank.layouts.abandoned([rank.module], no_name)
+    rank.layouts.prepare_survivor(1)
+    rank.layouts.abandoned()
     for _ in range(UNDISTURBED):
         undisturbed.step()
     while rank.steps < 3:

@@ -11,8 +11,9 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
+from torch.nn.parallel import DistributedDataParallel
 
-from torchrelay.protocol.errors import UnsupportedError
+from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
 from torchrelay.shim.adapters import process_group as groups
 from torchrelay.shim.adapters.old_backends import OldBackends
 
@@ -98,12 +99,13 @@ def test_the_timeout_is_carried_over(group: Any) -> None:
     assert groups.timeout_of(group) == timedelta(seconds=77)
 
 
-def test_a_name_that_torch_knows_is_lent_to_the_logger_of_ddp(group: Any) -> None:
-    kind, _ = exchange(group, 1)
-    with pytest.raises(RuntimeError):
-        group._get_backend_name()
-    with groups.built_in_type(group, dist.ProcessGroup.BackendType.GLOO, kind):
-        assert group._get_backend_name() == "gloo"
+def test_the_group_keeps_the_name_of_its_backend_for_whoever_asks_torch(group: Any) -> None:
+    before = group._get_backend_name(), group.name(), dist.get_backend(group)
+    for number in range(3):
+        exchange(group, number)
+        assert (group._get_backend_name(), group.name(), dist.get_backend(group)) == before
+        assert not group._has_hooks()
+        DistributedDataParallel(torch.nn.Linear(2, 2))
     dist.all_reduce(torch.ones(1))
 
 
@@ -122,17 +124,17 @@ def held() -> tuple[int, int]:
 
 
 def test_old_communicators_are_let_go_of_with_their_threads_and_connections(group: Any) -> None:
-    old = OldBackends()
+    old, name = OldBackends(), group.name()
     seen = []
     for number in range(6):
-        kind, _ = exchange(group, number % 2)
-        assert old.forget(group, kind, dist.ProcessGroup.BackendType.GLOO)
+        _, backend = exchange(group, number % 2)
+        assert old.forget(group)
         total = torch.ones(2)
         dist.all_reduce(total)
         assert total.tolist() == [1.0, 1.0]
-        with groups.built_in_type(group, dist.ProcessGroup.BackendType.GLOO, kind):
-            assert group._get_backend_name() == "gloo"
-            assert group._get_backend(torch.device("cpu")) is not None
+        assert group._get_backend_name() == name
+        assert group._get_backend(torch.device("cpu")) is backend
+        del backend
         dist.all_reduce(total)
         seen.append(held())
     assert len(set(seen[1:])) == 1, seen
@@ -142,13 +144,16 @@ def test_what_is_no_process_group_of_torch_is_left_alone() -> None:
     class Looks:
         pass
 
-    assert not OldBackends().forget(Looks(), None, None)
+    assert not OldBackends().forget(Looks())
 
 
 @pytest.mark.parametrize("asked", ["gloo", None, "cpu:gloo"])
-def test_a_fake_group_names_itself_as_the_real_one(asked: str | None) -> None:
-    dist.init_process_group(asked, store=dist.HashStore(), rank=0, world_size=1)
-    name, config = dist.get_backend(), c10d.get_backend_config()
+def test_a_fake_group_names_itself_as_the_real_one(asked: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as m:
+        m.setattr(dist.Backend, "_plugins", {})  # torch names another one where there is a fake one to choose from
+        dist.init_process_group(asked, store=dist.HashStore(), rank=0, world_size=1)
+        name, config, kind = dist.get_backend(), c10d.get_backend_config(), c10d._get_default_group().name()
+    real_threads = DistributedDataParallel(torch.nn.Linear(2, 2))._get_ddp_logging_data()["gloo_num_threads"]
     named = [dist.get_backend(dist.new_group([0], backend=other)) for other in (None, "gloo")]
     dist.destroy_process_group()
     groups.init_fake(2, 4, asked, dist.init_process_group)
@@ -156,11 +161,37 @@ def test_a_fake_group_names_itself_as_the_real_one(asked: str | None) -> None:
         assert (dist.get_rank(), dist.get_world_size()) == (2, 4)
         assert (dist.get_backend(), c10d.get_backend_config()) == (name, config)
         (group,) = groups.groups()
+        assert group.name() == kind
+        assert not group._has_hooks()
+        assert group._get_backend(torch.device("cpu")).name() == "fake"
+        threads = DistributedDataParallel(torch.nn.Linear(2, 2))._get_ddp_logging_data()["gloo_num_threads"]
+        assert threads == real_threads > 0
         assert groups.group_ranks(group) == [0, 1, 2, 3]
         for other, real in zip((None, "gloo"), named, strict=True):
             further = dist.new_group([0, 2], backend="fake")
             groups.name_if_member(further, other)
             assert dist.get_backend(further) == real
+    finally:
+        dist.destroy_process_group()
+
+
+def test_a_joiner_is_a_member_of_the_groups_that_the_lost_rank_was_in_under_their_names() -> None:
+    groups.init_fake(2, 4, "gloo", dist.init_process_group)
+    try:
+        early = dist.new_group([1, 2], backend="fake")
+        groups.name_if_member(early, None)
+        groups.name_from(5)
+        late = dist.new_group([0, 2], backend="fake", group_desc="late")
+        groups.name_if_member(late, None)
+        assert groups.name_of(late) == "5"
+        default = next(d for d in groups.described() if d[0] == groups.name_of(c10d._get_default_group()))
+        wanted = (default, ("3", (2, 3), "gloo", "passed over"), ("5", (0, 2), "gloo", "late"))
+        groups.be_member_of(wanted)
+        assert groups.described() == tuple(sorted(wanted))
+        assert dist.get_rank(groups.named("3")[0]) == 0
+        assert groups.named("3")[0].name() == "gloo"
+        with pytest.raises(StateMismatchError, match="process group '5' has ranks"):
+            groups.be_member_of((default, ("5", (1, 2), "gloo", "late")))
     finally:
         dist.destroy_process_group()
 

@@ -234,7 +234,7 @@ def survivor(engine: Engine, keeper: PeerCheckpoints) -> Recovery:
     def nothing(*_: object) -> None:
         pass
 
-    comms = {"address": "127.0.0.1", "now": SimpleNamespace(number=0), "lend_name": nothing}
+    comms = {"address": "127.0.0.1", "now": SimpleNamespace(number=0)}
     comms |= {"break_all": nothing, "break_new": nothing, "waits": SimpleNamespace(watch=nothing)}
     names: dict[str, Any] = {"keeper": keeper, "comms": SimpleNamespace(**comms), "wrapped": []}
     names |= {"layouts": SimpleNamespace(as_text=str, abandoned=nothing), "records": SimpleNamespace(after=[])}

@@ -33,6 +33,8 @@ PATIENCE_S = 60.0
 """A fault that the job cannot take for so long gives way to the next one. It is long enough for ranks that are all on one machine
 to move to the other one in a calm moment."""
 OFTEN = 100_000
+MANY = 5
+"""Planned moves that were all refused: whatever refuses each of them is a fault."""
 _SIGNALS = {KILL: signal.SIGKILL, "stop": signal.SIGSTOP}
 
 
@@ -57,7 +59,10 @@ TWO_MACHINES = Shape("two machines", 2, 1)
 
 @dataclass(frozen=True)
 class Ended:
-    """`exit_codes`: of the commands that were there at the end. `struck`: how often what struck; `became`: events by name."""
+    """`exit_codes`: of the commands that were there at the end. `struck`: how often what struck; `became`: events by name.
+
+    `refused`: what planned moves were refused with.
+    """
 
     exit_codes: tuple[int | None, ...]
     struck: dict[str, int]
@@ -65,18 +70,21 @@ class Ended:
     differences: tuple[str, ...]
     leaks: tuple[str, ...]
     held: str
+    refused: dict[str, int]
     steps: int
     took_s: float
 
     @property
     def good(self) -> bool:
-        return set(self.exit_codes) == {0} and not self.differences and not self.leaks and bool(self.struck)
+        moves = self.struck.get(PLANNED) or sum(self.refused.values()) < MANY
+        return set(self.exit_codes) == {0} and not self.differences and not self.leaks and bool(self.struck and moves)
 
     def told(self) -> str:
         lines = [
             f"exit codes {self.exit_codes}, {self.steps} steps in {self.took_s:.0f} s",
             f"struck: {_listed(self.struck)}",
             f"became: {_listed(self.became)}",
+            *(f"refused {count} times: {reason}" for reason, count in sorted(self.refused.items())),
             self.held,
         ]
         return "\n".join([*filter(None, lines), *self.differences, *self.leaks])
@@ -130,8 +138,8 @@ def soak(folder: Path, shape: Shape, seconds: float, seed: int) -> Ended:
     )
     different = tuple(differences(reference, job.fleet.out, shape.world_size))
     steps = int(epochs) * STEPS_PER_EPOCH
-    became, leaks = job.became(), tuple(job.held.leaks())
-    return Ended(codes, dict(job.struck), became, different, leaks, job.held.told(), steps, took_s)
+    became, leaks, refused = job.became(), tuple(job.held.leaks()), dict(job.refused)
+    return Ended(codes, dict(job.struck), became, different, leaks, job.held.told(), refused, steps, took_s)
 
 
 class _Job:
@@ -154,6 +162,7 @@ class _Job:
         )
         self.held = Held(temporary)
         self.struck: Counter[str] = Counter()
+        self.refused: Counter[str] = Counter()
         self._before: list[Struck] = []
         self._latest: list[int] = []
         """Ranks that were struck, or lost with a machine, since the job was asked: its next answer says how far they had come."""
@@ -221,8 +230,11 @@ class _Job:
             self._latest += [rank for rank, r in ranks.items() if r["node"].partition("-")[0] == f"n{fault.target}"]
             lose(self.fleet.commands[fault.target])
         elif fault.kind == PLANNED:
-            refused = self._torchrelay("migrate", f"--rank={fault.target}", "--reason=soak", "--no-wait").returncode
-            self.struck["planned, refused" if refused else PLANNED] += 1
+            asked = self._torchrelay("migrate", f"--rank={fault.target}", "--reason=soak", "--no-wait")
+            if asked.returncode:
+                self.refused[(asked.stdout + asked.stderr).strip() or "no word"] += 1
+            else:
+                self.struck[PLANNED] += 1
             return True
         else:
             try:

@@ -189,9 +189,14 @@ def running_jobs(state: Path) -> list[KnownRun]:
     return found
 
 
+def one_of_each(state: Path) -> list[KnownRun]:
+    """The jobs that run, each once: several machines of one may be on this host."""
+    return list({run.run_id: run for run in running_jobs(state)}.values())
+
+
 def choose_run(state: Path, run_id: str | None) -> KnownRun:
     """The one job that is meant. Raises UserError if there is none, or several and no `run_id`."""
-    runs = running_jobs(state)
+    runs = one_of_each(state)
     if run_id is not None:
         for run in runs:
             if run.run_id == run_id:

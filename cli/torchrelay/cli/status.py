@@ -24,7 +24,7 @@ REFRESH_S = 1.0
 async def show_status(run_id: str | None, as_json: bool, watch: bool) -> int:
     """Prints the job's status; with `watch` each second until the job is gone. Raises UserError if there is none."""
     state = folder.state_folder(os.environ)
-    runs = [folder.choose_run(state, run_id)] if run_id or watch else folder.running_jobs(state)
+    runs = [folder.choose_run(state, run_id)] if run_id or watch else folder.one_of_each(state)
     if not runs:
         folder.choose_run(state, None)  # says that there is none
     console = make_console(sys.stdout)

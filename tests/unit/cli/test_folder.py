@@ -111,3 +111,14 @@ def test_among_several_jobs_one_has_to_be_named(tmp_path: Path) -> None:
     assert folder.choose_run(tmp_path, "cd").run_id == "cd"
     with pytest.raises(UserError, match="running: ab, cd"):
         folder.choose_run(tmp_path, "ef")
+
+
+def test_two_machines_of_one_job_on_one_host_are_one_job(tmp_path: Path) -> None:
+    for number in (0, 1):
+        path = folder.make_run_folder(tmp_path, f"ab-n{number}")
+        folder.write_run(path, folder.KnownRun("ab", path.name, "127.0.0.1", 1234, ("run", "train.py"), (alive(),)))
+    assert [run.run_id for run in folder.one_of_each(tmp_path)] == ["ab"]
+    assert folder.choose_run(tmp_path, None).run_id == "ab"
+    entry(tmp_path, "cd", alive())
+    with pytest.raises(UserError, match=r"--run: ab: run train\.py; cd: run train\.py"):
+        folder.choose_run(tmp_path, None)

@@ -15,6 +15,7 @@ from torch.utils.data import dataloader
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.capture import rng
+from torchrelay.shim.capture.alike import alike
 from torchrelay.shim.capture.loader_order import LoaderIter, order_again, order_generators, order_of, set_order
 from torchrelay.shim.capture.replay_point import ReplayPoint
 from torchrelay.shim.data import kept_epochs
@@ -124,7 +125,7 @@ def _advance(draws: Draws, original_next: Callable[[Any], Any], iterator: Any) -
     if others:
         own = track.data.known | track.turns.moved | order_generators(track.loader)
         now = draws.other_generators()
-        track.turns.cannot_be_led |= any(now.get(a) != state for a, state in others.items() if a not in own)
+        track.turns.cannot_be_led |= any(not alike(now.get(a), s) for a, s in others.items() if a not in own)
     if track.in_cycle and track.drawn > 0 and rng.capture() != track.before[-1]:
         track.own_random = True
     track.drawn += 1

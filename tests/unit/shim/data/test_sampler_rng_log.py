@@ -82,19 +82,21 @@ def test_a_generator_that_a_sampler_shares_with_others_and_that_cannot_be_put_ba
 
 
 def test_an_array_in_the_state_of_a_generator_is_compared_by_content(draws: Draws) -> None:
-    """What a transform draws from in a process that loads for itself: nobody leads that one."""
     generator = numpy.random.RandomState(3)
     draws.other_generators = lambda: {id(generator): generator.get_state()}
 
-    class Jittered(Noisy):
-        def __getitem__(self, index: int) -> torch.Tensor:
-            hidden[0].random_sample()
-            return super().__getitem__(index)
+    def is_noticed_where_items_draw_from(drawn_from: numpy.random.RandomState) -> bool:
+        class Jittered(Noisy):
+            def __getitem__(self, index: int) -> torch.Tensor:
+                drawn_from.random_sample()
+                return super().__getitem__(index)
 
-    for hidden, is_noticed in (([numpy.random.RandomState(4)], False), ([generator], True)):
         iterator = iter(DataLoader(Jittered(), batch_size=2))
         next(iterator)
-        assert draws.cannot_lead() is is_noticed
+        return bool(draws.cannot_lead())
+
+    assert not is_noticed_where_items_draw_from(numpy.random.RandomState(4))
+    assert is_noticed_where_items_draw_from(generator)
 
 
 def test_a_sampler_that_draws_among_others_too_often_is_noticed(draws: Draws) -> None:

@@ -20,6 +20,7 @@ import random
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,15 @@ READY_S, SETTLED_S = 900.0, 120.0
 def step_now() -> int:
     """Each job makes one a second."""
     return STEP + int(time.time()) % 100_000
+
+
+def orders_of(pipe: Connection) -> Iterator[Any]:
+    """What is there to read; None if the process that measures is gone."""
+    try:
+        while pipe.poll():
+            yield pipe.recv()
+    except EOFError:
+        yield None
 
 
 class Site:
@@ -106,8 +116,8 @@ class Site:
         loop, asked = asyncio.get_running_loop(), asyncio.Queue[Any]()
 
         def readable() -> None:
-            while self.pipe.poll():
-                asked.put_nowait(self.pipe.recv())
+            for order in orders_of(self.pipe):
+                asked.put_nowait(order)
 
         loop.add_reader(self.pipe.fileno(), readable)
         telling = asyncio.create_task(self.tell())

@@ -15,7 +15,7 @@ import grpc.aio
 
 from torchrelay.controller.core import Core
 from torchrelay.controller.memory_share import MemoryShare
-from torchrelay.controller.time_share import TimeShare
+from torchrelay.controller.time_share import TimeShare, rest_s
 from torchrelay.protocol import relay_pb2, relay_pb2_grpc
 from torchrelay.protocol.convert import from_proto, to_proto, wrap
 from torchrelay.protocol.delivery import Inbox
@@ -111,7 +111,7 @@ class Relay(relay_pb2_grpc.RelayServicer):
         self._memory = MemoryShare(core, self._orders, self._first, self._latest) if failed is not None else None
         self._watchers: set[_Watcher] = set()
         self._progress: JobEvent | None = None
-        self._pause, self._pause_s = Pause(), 0.0
+        self._pause, self._wanted_s = Pause(), 0.0
         self._ended = asyncio.Event()
         self._nobody = asyncio.Event()
         self._nobody.set()
@@ -119,13 +119,17 @@ class Relay(relay_pb2_grpc.RelayServicer):
 
     async def run(self) -> None:
         """Keeps time until the job has ended. Raises what the core raised, which is a bug, unless somebody else is told."""
+        late_s = 0.0
         while not self._ended.is_set():
             with self._contained():
                 self._core.tick(time.monotonic())
                 self._flush()
             if not self._ended.is_set():
-                self._pause_s = max(self._core.tick_every_s(time.monotonic()), self._owed_s())
-                await self._pause.sleep(self._pause_s)
+                now_s = time.monotonic()
+                self._wanted_s = self._core.tick_every_s(now_s)
+                pause_s = max(self._wanted_s, self._owed_s(late_s))
+                await self._pause.sleep(pause_s)
+                late_s = time.monotonic() - now_s - pause_s
         if self._failure is not None:
             raise self._failure
 
@@ -354,9 +358,12 @@ class Relay(relay_pb2_grpc.RelayServicer):
         finally:
             self._spent_s += min(clock() - began_s, MOST_SHORT_S) if is_short else clock() - began_s
 
-    def _owed_s(self) -> float:
+    def _owed_s(self, late_s: float = 0.0) -> float:
+        """How long this job has to leave the processor to others."""
         spent_s, self._spent_s = self._spent_s, 0.0
-        return self._share.spend(spent_s, time.monotonic()) if self._share is not None else 0.0
+        if self._share is None:
+            return 0.0
+        return max(self._share.spend(spent_s, time.monotonic()), rest_s(late_s))
 
     def _reader_done(self, reader: asyncio.Task[None]) -> None:
         error = None if reader.cancelled() else reader.exception()
@@ -387,7 +394,7 @@ class Relay(relay_pb2_grpc.RelayServicer):
             self._ended.set()
             for watcher in self._watchers:
                 watcher.queue.put_nowait(None)
-        if self._ended.is_set() or self._core.tick_every_s(time.monotonic()) < self._pause_s:
+        if self._ended.is_set() or self._core.tick_every_s(time.monotonic()) < self._wanted_s:
             self._pause.end()
 
     def _queue(self, node: str, order: ToAgent) -> None:

@@ -6,6 +6,14 @@ SHARE = 0.5
 """Of one processor's time, over a while: what a job of thousands of ranks takes is below."""
 BURST_S = 1.0
 """What may be taken at once: a migration of a large job must not wait."""
+REST_FACTOR, LONGEST_REST_S = 5.0, 1.0
+"""Of a job that is called late: each is looked at once a second, whatever the others need."""
+
+
+def rest_s(late_s: float) -> float:
+    """How long a job waits at least that was called so much later than it wanted: the controller falls behind, and would fall
+    further behind if all went on looking at the clock as often as each wants to."""
+    return min(max(0.0, REST_FACTOR * late_s), LONGEST_REST_S)
 
 
 class TimeShare:

@@ -60,6 +60,8 @@ SERVER_OPTIONS: list[tuple[str, Any]] = [
     ("grpc.server_handshake_timeout_ms", 10_000),
     ("grpc.max_connection_idle_ms", 60_000),
     ("grpc.max_concurrent_streams", 128),
+    # What is sent in one piece is kept in a buffer of each connection, and a cluster's controller has thousands of them.
+    ("grpc.tsi.max_frame_size", 4096),
 ]
 CHANNEL_OPTIONS: list[tuple[str, Any]] = [
     *_COMMON_OPTIONS,

@@ -33,7 +33,8 @@ CAUSE_S = 600.0
 HOT_C, FULL_WIDTH, SHORT_OF_CPU = 10.0, 1.0, 0.2
 """From where on a level counts as the cause of a slow rank: degrees left, share of the lanes, share of the time."""
 STEP_OF_RATIO = 0.2
-SILENT_STEP_S = 0.5
+SILENT_STEP_S, SILENT_STEP_SHARE = 0.5, 0.1
+"""A silence is noted again once it has grown by both: all that was noted of it is gone through each time."""
 SILENT_S = 3.0
 """Of an agent that has something to tell each second."""
 VERDICTS_SHOWN = 5
@@ -97,7 +98,7 @@ class HealthDesk:
     def _hear(self, node: str, silent_s: float, now_s: float) -> None:
         told_s = self._silent.get(node, 0.0)
         limit_s = max(SILENT_S, self._job.tell_s + LATE_S)
-        if silent_s >= limit_s and silent_s - told_s >= SILENT_STEP_S:
+        if silent_s >= limit_s and silent_s - told_s >= max(SILENT_STEP_S, SILENT_STEP_SHARE * told_s):
             self._silent[node] = silent_s
         elif silent_s < limit_s and told_s:
             silent_s = self._silent[node] = 0.0

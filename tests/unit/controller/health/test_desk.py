@@ -181,6 +181,18 @@ def test_a_node_that_says_nothing_is_told_before_it_is_given_up(tmp_path: Path) 
     assert (verdict.action, verdict.rule, verdict.subject) == (k.WATCH, "node-silent", "n0")
 
 
+def test_what_is_remembered_of_a_long_silence_grows_with_its_length_only_slowly(tmp_path: Path) -> None:
+    """A controller that falls behind finds thousands of agents silent, and goes through all of it for each."""
+    job = job_with(tmp_path)
+    desk = job.core.health
+    for half_seconds in range(2 * 3600):
+        desk._hear("n0", half_seconds / 2, job.now_s + half_seconds / 2)
+    noted = [seen.value for seen in desk.judge.history.of(k.NODE_SILENT, "n0", "n0")]
+    assert noted[:5] == [3.0, 3.5, 4.0, 4.5, 5.0]
+    assert noted[-1] > 3000
+    assert len(noted) < 100
+
+
 def two_nodes(folder: Path) -> FakeJob:
     """Ranks 0 and 1 on n0 with both spares, 2 and 3 on n1."""
     job = FakeJob(folder, 4, 2, nnodes=2, health=POLICY)

@@ -258,6 +258,20 @@ def test_the_controller_itself_removes_an_ended_job_and_looks_after_its_pool_by_
     asyncio.run(run())
 
 
+def test_a_training_job_is_made_with_its_workload_and_not_changed_for_it_afterwards() -> None:
+    """Of a controller that ends in between, nothing is left that goes with nobody."""
+
+    async def test(w: World) -> None:
+        owned(w, "job-1")
+        w.begin()
+        await w.scribe.training_job(w.run, w.ledger.pods_of(KEY)[0], Asked())
+        assert [verb for verb, kind, _ in w.api.calls if kind == TRAINING_JOBS.name] == ["get", "create"]
+        (reference,) = w.api.named(TRAINING_JOBS, "llama")["metadata"]["ownerReferences"]
+        assert reference["uid"] == "job-1"
+
+    in_world(test)
+
+
 def test_a_run_of_bare_pods_is_of_no_workload() -> None:
     async def test(w: World) -> None:
         run = JobRun(KEY, 2, LAUNCH, Asked())

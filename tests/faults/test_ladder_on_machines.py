@@ -76,15 +76,16 @@ def test_without_a_machine_that_does_not_come_back_the_ranks_enter_on_the_other_
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(400)
 def test_a_machine_that_comes_back_later_than_it_was_waited_for_has_one_of_the_ranks_again(
     undisturbed: Undisturbed, tmp_path: Path
 ) -> None:
-    reference, holds, hurry = undisturbed(SCRIPT, "50", ranks=2), tmp_path / "holds", tmp_path / "hurry"
+    reference, holds, hurry = undisturbed(SCRIPT, "25", ranks=2), tmp_path / "holds", tmp_path / "hurry"
     holds.mkdir()
     with Cli(tmp_path) as cli:
-        environment = {"HOLD_STEPS": "20", "HOLD_FOLDER": str(holds), "STEP_S": "0.2", "HURRY": str(hurry)}
+        environment = {"HOLD_STEPS": "20", "HOLD_FOLDER": str(holds), "STEP_S": "0.5", "HURRY": str(hurry)}
         options = ("--respawn-limit=0", "--lease=20s", "--machine-wait=30s")
-        fleet = Fleet(cli, *options, spares=(0, 0), script=SCRIPT, arguments=["50"], **environment)
+        fleet = Fleet(cli, *options, spares=(0, 0), script=SCRIPT, arguments=["25"], **environment)
         eventually("step 20", lambda: fleet.boundary(1) == 19)
         lose(fleet.commands[0])
         (holds / "20").touch()

@@ -69,13 +69,14 @@ def test_a_machine_that_comes_back_brings_spares_without_a_restart(
     assert differences(reference, fleet.out, 2) == [], said
 
 
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("gone", [1, pytest.param(0, marks=pytest.mark.slow)])
 def test_a_rank_moves_to_a_machine_that_is_back_so_that_the_loss_of_the_other_one_does_not_end_the_job(
     gone: int, undisturbed: Undisturbed, tmp_path: Path
 ) -> None:
-    reference, hurry, there = undisturbed(SCRIPT, "50", ranks=2), tmp_path / "hurry", 1 - gone
+    reference, hurry, there = undisturbed(SCRIPT, "25", ranks=2), tmp_path / "hurry", 1 - gone
     with Cli(tmp_path) as cli:
-        fleet = Fleet(cli, spares=(1, 1), script=SCRIPT, arguments=["50"], STEP_S="0.2", HURRY=str(hurry))
+        fleet = Fleet(cli, spares=(1, 1), script=SCRIPT, arguments=["25"], STEP_S="0.5", HURRY=str(hurry))
         eventually("protected", lambda: level(fleet, there) == "protected")
         lose(fleet.commands[gone])
         eventually("its rank lives on", lambda: fleet.moved(there) == [gone])

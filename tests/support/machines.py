@@ -45,7 +45,9 @@ class Fleet:
         self.out = cli.folder / "out"
         self.out.mkdir()
         self._script = [str(SCRIPTS / script), str(self.out), *arguments]
-        self._port, self._master = (free_port(), free_port()) if network is None else (29476, 29500)
+        self._ports = [free_port() for _ in spares] if network is None else [29476] * len(spares)
+        """Where each machine's controller would listen: other tests on this host have machines, too."""
+        self._master = free_port() if network is None else 29500
         self.commands = [self.start(number) for number in range(len(spares))]
 
     def start(self, number: int, events: str = "") -> subprocess.Popen[str]:
@@ -58,8 +60,9 @@ class Fleet:
             inside = self._network.inside(number)
             command = [*inside, sys.executable, "-m", "torchrelay.cli", "run", *options, *self._options, *self._script]
             return self._cli.start_program(*command, GLOO_SOCKET_IFNAME="eth0", **self._environment)
-        where = f"--controller-port={self._port}" if number == 0 else f"--controller={host}:{self._port}"
-        return self._cli.start("run", *options, where, *self._options, *self._script, **self._environment)
+        options += [f"--controller-port={self._ports[number]}"]
+        options += [f"--controller={host}:{self._ports[0]}"] * (number > 0)
+        return self._cli.start("run", *options, *self._options, *self._script, **self._environment)
 
     def events(self, number: int, name: str, of: str = "") -> list[dict[str, Any]]:
         return [e for e in read_events(self._events(number, of)) if e["name"] == name]
